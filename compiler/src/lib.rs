@@ -1,1 +1,9 @@
-//! placeholder
+//! `model.onnx | config.json + *.safetensors -> import -> Graph -> passes -> Graph' -> plan -> Plan -> specialize -> WGSL -> emit (naga, spirv-tools) -> Artifacts -> bundle`
+//!
+//! The ahead-of-time compiler of driftc. A model goes in, a bundle for one or more named GPUs comes out; no GPU
+//! is needed, and the same input gives the same bytes.
+
+pub mod error;
+pub mod ir;
+
+pub use error::{Error, Result};

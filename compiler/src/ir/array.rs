@@ -1,0 +1,214 @@
+//! Host values: what the CPU reference computes on, and how they convert to and from a model's bytes.
+//!
+//! The reference holds every float as f32 and every integer or bool as i64, whatever the declared type;
+//! the declared type decides wrapping and the bytes written. Clarity counts here, not speed.
+
+use half::{bf16, f16};
+
+use super::tensor::DType;
+use crate::error::OpError;
+
+/// Elements of an [`Array`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Data {
+    /// Any float type.
+    Float(Vec<f32>),
+    /// Any integer type, or bool as 0 and 1.
+    Int(Vec<i64>),
+}
+
+/// A dense row-major host tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array {
+    /// Declared element type.
+    pub dtype: DType,
+    /// Sizes, outermost first.
+    pub shape: Vec<usize>,
+    /// Elements.
+    pub data: Data,
+}
+
+impl Array {
+    /// A float array; `dtype` must be a float type.
+    pub fn float(dtype: DType, shape: &[usize], values: Vec<f32>) -> Self {
+        debug_assert!(dtype.is_float() && values.len() == count(shape));
+        Self { dtype, shape: shape.to_vec(), data: Data::Float(values) }
+    }
+
+    /// An f32 array.
+    pub fn f32(shape: &[usize], values: Vec<f32>) -> Self {
+        Self::float(DType::F32, shape, values)
+    }
+
+    /// An integer or bool array, wrapped to `dtype`.
+    pub fn int(dtype: DType, shape: &[usize], mut values: Vec<i64>) -> Self {
+        debug_assert!(!dtype.is_float() && values.len() == count(shape));
+        for v in &mut values {
+            *v = wrap(dtype, *v);
+        }
+        Self { dtype, shape: shape.to_vec(), data: Data::Int(values) }
+    }
+
+    /// A scalar or vector of i64.
+    pub fn i64s(values: &[i64]) -> Self {
+        Self::int(DType::I64, &[values.len()], values.to_vec())
+    }
+
+    /// An array of zeros.
+    pub fn zeros(dtype: DType, shape: &[usize]) -> Self {
+        if dtype.is_float() {
+            Self::float(dtype, shape, vec![0.0; count(shape)])
+        } else {
+            Self::int(dtype, shape, vec![0; count(shape)])
+        }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        count(&self.shape)
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements of a float array.
+    pub fn floats(&self) -> Result<&[f32], OpError> {
+        match &self.data {
+            Data::Float(v) => Ok(v),
+            Data::Int(_) => Err(OpError::new(format!("a float tensor is needed, not {}", self.dtype.name()))),
+        }
+    }
+
+    /// The elements of an integer array.
+    pub fn ints(&self) -> Result<&[i64], OpError> {
+        match &self.data {
+            Data::Int(v) => Ok(v),
+            Data::Float(_) => {
+                Err(OpError::new(format!("an integer tensor is needed, not {}", self.dtype.name())))
+            }
+        }
+    }
+
+    /// Every element as f32.
+    pub fn to_floats(&self) -> Vec<f32> {
+        match &self.data {
+            Data::Float(v) => v.clone(),
+            Data::Int(v) => v.iter().map(|x| *x as f32).collect(),
+        }
+    }
+
+    /// Converts with ONNX Cast semantics: floats truncate towards zero, bool is `x != 0`.
+    pub fn cast(&self, dtype: DType) -> Self {
+        if dtype.is_float() {
+            let mut values = self.to_floats();
+            round_floats(dtype, &mut values);
+            return Self::float(dtype, &self.shape, values);
+        }
+        let values = match (&self.data, dtype) {
+            (Data::Float(v), DType::Bool) => v.iter().map(|x| i64::from(*x != 0.0)).collect(),
+            (Data::Int(v), DType::Bool) => v.iter().map(|x| i64::from(*x != 0)).collect(),
+            (Data::Float(v), _) => v.iter().map(|x| *x as i64).collect(),
+            (Data::Int(v), _) => v.clone(),
+        };
+        Self::int(dtype, &self.shape, values)
+    }
+
+    /// Decodes little-endian elements; fails when the byte count does not fit the shape.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Self, OpError> {
+        let n = count(shape);
+        if n.checked_mul(dtype.bytes()) != Some(bytes.len()) {
+            return Err(OpError::new(format!(
+                "{} bytes do not make {n} elements of {}",
+                bytes.len(),
+                dtype.name()
+            )));
+        }
+        let data = match dtype {
+            DType::F32 => Data::Float(chunks(bytes, f32::from_le_bytes)),
+            DType::F16 => Data::Float(chunks(bytes, |b| f16::from_le_bytes(b).to_f32())),
+            DType::Bf16 => Data::Float(chunks(bytes, |b| bf16::from_le_bytes(b).to_f32())),
+            DType::F64 => Data::Float(chunks(bytes, |b| f64::from_le_bytes(b) as f32)),
+            DType::I8 => Data::Int(chunks(bytes, |b| i8::from_le_bytes(b).into())),
+            DType::I16 => Data::Int(chunks(bytes, |b| i16::from_le_bytes(b).into())),
+            DType::I32 => Data::Int(chunks(bytes, |b| i32::from_le_bytes(b).into())),
+            DType::I64 => Data::Int(chunks(bytes, i64::from_le_bytes)),
+            DType::U8 => Data::Int(chunks(bytes, |b| u8::from_le_bytes(b).into())),
+            DType::Bool => Data::Int(chunks(bytes, |b: [u8; 1]| i64::from(b != [0]))),
+            DType::U16 => Data::Int(chunks(bytes, |b| u16::from_le_bytes(b).into())),
+            DType::U32 => Data::Int(chunks(bytes, |b| u32::from_le_bytes(b).into())),
+            DType::U64 => Data::Int(chunks(bytes, |b| u64::from_le_bytes(b) as i64)),
+        };
+        Ok(Self { dtype, shape: shape.to_vec(), data })
+    }
+
+    /// Encodes as little-endian elements of the declared type.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match (&self.data, self.dtype) {
+            (Data::Float(v), DType::F16) => flatten(v, |x| f16::from_f32(x).to_le_bytes()),
+            (Data::Float(v), DType::Bf16) => flatten(v, |x| bf16::from_f32(x).to_le_bytes()),
+            (Data::Float(v), DType::F64) => flatten(v, |x| f64::from(x).to_le_bytes()),
+            (Data::Float(v), _) => flatten(v, f32::to_le_bytes),
+            (Data::Int(v), t) => match t.bytes() {
+                1 => flatten(v, |x| [x.to_le_bytes()[0]]),
+                2 => flatten(v, |x| (x as i16).to_le_bytes()),
+                4 => flatten(v, |x| (x as i32).to_le_bytes()),
+                _ => flatten(v, i64::to_le_bytes),
+            },
+        }
+    }
+}
+
+/// Number of elements of a shape; saturates.
+pub fn count(shape: &[usize]) -> usize {
+    shape.iter().fold(1usize, |a, b| a.saturating_mul(*b))
+}
+
+/// Row-major strides in elements.
+pub fn strides(shape: &[usize]) -> Vec<usize> {
+    let mut out = vec![1usize; shape.len()];
+    for i in (0..shape.len().saturating_sub(1)).rev() {
+        out[i] = out[i + 1].saturating_mul(shape[i + 1]);
+    }
+    out
+}
+
+/// The coordinates of a flat row-major index.
+pub fn unravel(mut index: usize, shape: &[usize], coords: &mut [usize]) {
+    for (c, d) in coords.iter_mut().zip(shape).rev() {
+        *c = index % d;
+        index /= d;
+    }
+}
+
+/// Rounds to the precision of a float type.
+pub fn round_floats(dtype: DType, values: &mut [f32]) {
+    match dtype {
+        DType::F16 => values.iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32()),
+        DType::Bf16 => values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32()),
+        _ => {}
+    }
+}
+
+/// Two's complement wrap of an integer to a type's width.
+pub fn wrap(dtype: DType, value: i64) -> i64 {
+    match dtype {
+        DType::I8 => i64::from(value as i8),
+        DType::I16 => i64::from(value as i16),
+        DType::I32 => i64::from(value as i32),
+        DType::U8 => i64::from(value as u8),
+        DType::U16 => i64::from(value as u16),
+        DType::U32 => i64::from(value as u32),
+        DType::Bool => i64::from(value != 0),
+        DType::I64 | DType::U64 | DType::F32 | DType::F16 | DType::Bf16 | DType::F64 => value,
+    }
+}
+
+fn chunks<const N: usize, T>(bytes: &[u8], decode: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|c| decode(*c)).collect()
+}
+
+fn flatten<const N: usize, T: Copy>(values: &[T], encode: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    values.iter().flat_map(|v| encode(*v)).collect()
+}

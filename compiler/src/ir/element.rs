@@ -1,0 +1,228 @@
+//! Element functions as data: what is applied to one element at a time, alone or as a chain fused behind a node.
+//!
+//! `x * sigmoid(x)` after a convolution is the chain `[sigmoid(#0), mul(#0, #1)]`: `#0` is the node's own
+//! result, `#i` the result of step i (one-based), and `@k` the node's operand k, broadcast to the result's shape.
+
+use serde::{Deserialize, Serialize};
+
+use super::tensor::DType;
+
+/// A function of one element. Names and formulas are ONNX's.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names are ONNX's operators")]
+pub enum UnaryFn {
+    Abs,
+    Neg,
+    Exp,
+    Log,
+    Sqrt,
+    Rsqrt,
+    Reciprocal,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    Erf,
+    Floor,
+    Ceil,
+    /// Half to even.
+    Round,
+    Sign,
+    Relu,
+    LeakyRelu {
+        alpha: f32,
+    },
+    Elu {
+        alpha: f32,
+    },
+    Selu {
+        alpha: f32,
+        gamma: f32,
+    },
+    Celu {
+        alpha: f32,
+    },
+    Sigmoid,
+    HardSigmoid {
+        alpha: f32,
+        beta: f32,
+    },
+    HardSwish,
+    /// `x * sigmoid(alpha * x)`; alpha 1 is SiLU, 1.702 is QuickGelu.
+    Swish {
+        alpha: f32,
+    },
+    /// Exact, with erf.
+    Gelu,
+    /// With the tanh approximation.
+    GeluTanh,
+    Softplus,
+    Softsign,
+    Mish,
+    ThresholdedRelu {
+        alpha: f32,
+    },
+    Shrink {
+        bias: f32,
+        lambd: f32,
+    },
+    /// `min(max(x, low), high)`; an infinite bound is no bound.
+    Clip {
+        #[serde(with = "bound")]
+        low: f32,
+        #[serde(with = "bound")]
+        high: f32,
+    },
+    /// `x * scale + shift`.
+    Affine {
+        scale: f32,
+        shift: f32,
+    },
+    Not,
+    BitNot,
+    IsNan,
+    IsInf {
+        negative: bool,
+        positive: bool,
+    },
+}
+
+/// A function of two elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names are ONNX's operators")]
+pub enum BinaryFn {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Pow,
+    Min,
+    Max,
+    /// Sign of the divisor (Python's `%`).
+    Mod,
+    /// Sign of the dividend (C's `fmod`).
+    Fmod,
+    /// `a < 0 ? a * b : a`.
+    PRelu,
+    And,
+    Or,
+    Xor,
+    BitAnd,
+    BitOr,
+    BitXor,
+    ShiftLeft,
+    ShiftRight,
+    Equal,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+}
+
+impl BinaryFn {
+    /// Whether the result is bool whatever the operands are.
+    pub fn is_comparison(self) -> bool {
+        use BinaryFn::{Equal, Greater, GreaterEqual, Less, LessEqual};
+        matches!(self, Equal | Less | LessEqual | Greater | GreaterEqual)
+    }
+
+    /// Whether operands may be swapped.
+    pub fn is_commutative(self) -> bool {
+        use BinaryFn::{Add, And, BitAnd, BitOr, BitXor, Equal, Max, Min, Mul, Or, Xor};
+        matches!(self, Add | Mul | Min | Max | And | Or | Xor | BitAnd | BitOr | BitXor | Equal)
+    }
+}
+
+/// A function of one, two or three elements.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Element {
+    /// One operand.
+    Unary(UnaryFn),
+    /// Two operands.
+    Binary(BinaryFn),
+    /// Condition, value where true, value where false.
+    Select,
+    /// Conversion with ONNX Cast semantics.
+    Cast(DType),
+}
+
+impl Element {
+    /// Number of operands.
+    pub fn arity(&self) -> usize {
+        match self {
+            Self::Unary(_) | Self::Cast(_) => 1,
+            Self::Binary(_) => 2,
+            Self::Select => 3,
+        }
+    }
+
+    /// The result's type for operands of the given types.
+    pub fn result_type(&self, operands: &[DType]) -> DType {
+        let first = operands.first().copied().unwrap_or(DType::F32);
+        match self {
+            Self::Unary(UnaryFn::IsNan | UnaryFn::IsInf { .. }) => DType::Bool,
+            Self::Unary(_) => first,
+            Self::Binary(f) if f.is_comparison() => DType::Bool,
+            Self::Binary(_) => first,
+            Self::Select => operands.get(1).copied().unwrap_or(first),
+            Self::Cast(to) => *to,
+        }
+    }
+}
+
+/// An operand of a chain step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arg {
+    /// 0 is the node's own result, i the result of step i (one-based).
+    Step(u32),
+    /// The node's operand with this index.
+    Input(u32),
+}
+
+/// One step of a chain fused behind a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What is applied.
+    pub element: Element,
+    /// To what.
+    pub args: Vec<Arg>,
+}
+
+/// Bounds in JSON, where an infinite one is text.
+mod bound {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f32, serializer: S) -> Result<S::Ok, S::Error> {
+        if value.is_finite() {
+            serializer.serialize_f32(*value)
+        } else {
+            serializer.serialize_str(if *value > 0.0 { "inf" } else { "-inf" })
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(f32),
+            Text(String),
+        }
+        Ok(match Form::deserialize(deserializer)? {
+            Form::Number(v) => v,
+            Form::Text(t) if t == "-inf" => f32::NEG_INFINITY,
+            Form::Text(_) => f32::INFINITY,
+        })
+    }
+}

@@ -1,0 +1,355 @@
+//! The graph: nodes with one result each, on petgraph's `StableDiGraph`.
+//!
+//! An edge runs from operand to user and carries the operand's index, because petgraph lists edges in reverse
+//! order of insertion. A node's id is its value. petgraph reuses freed indices, so every node carries a serial
+//! number that only grows; it breaks ties wherever an order is needed, which keeps compiling deterministic.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use petgraph::Direction;
+use petgraph::stable_graph::{NodeIndex, StableDiGraph};
+use petgraph::visit::EdgeRef;
+
+use super::dim::Bounds;
+use super::element::{Arg, Step};
+use super::op::{Constant, Input, Op};
+use super::tensor::{Layout, TensorDesc};
+use crate::error::{Error, OpError, Result};
+
+/// A node, which is also the value it computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(NodeIndex);
+
+/// A node of the graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// What it computes.
+    pub op: Op,
+    /// How many of its operands belong to `op`; the others feed the chain.
+    pub own: usize,
+    /// Element functions applied to the result of `op`, fused behind it.
+    pub chain: Vec<Step>,
+    /// The one result, after the chain.
+    pub tensor: TensorDesc,
+    /// Name from the model, for diagnostics.
+    pub name: String,
+    serial: u64,
+}
+
+/// A named result of the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Name in the model.
+    pub name: String,
+    /// The value.
+    pub node: NodeId,
+}
+
+/// What a node becomes in [`Graph::set_op`].
+#[derive(Debug, Clone)]
+pub struct Replacement {
+    /// The operator.
+    pub op: Op,
+    /// Its operands, then those of the chain.
+    pub operands: Vec<NodeId>,
+    /// How many of the operands belong to the operator.
+    pub own: usize,
+    /// The fused chain.
+    pub chain: Vec<Step>,
+}
+
+/// A dataflow graph with named inputs and outputs.
+#[derive(Debug, Clone, Default)]
+pub struct Graph {
+    graph: StableDiGraph<Node, u16>,
+    inputs: Vec<NodeId>,
+    outputs: Vec<Output>,
+    /// Bounds of the symbols.
+    pub bounds: Bounds,
+    next_serial: u64,
+}
+
+impl Graph {
+    /// Adds a node; its result's type and shape follow from its operands.
+    ///
+    /// # Errors
+    /// When the operator does not fit its operands.
+    pub fn add(&mut self, op: impl Into<Op>, operands: &[NodeId], name: &str) -> Result<NodeId> {
+        let own = operands.len();
+        self.add_fused(
+            Replacement { op: op.into(), operands: operands.to_vec(), own, chain: Vec::new() },
+            name,
+        )
+    }
+
+    /// Adds a node with a chain behind it.
+    ///
+    /// # Errors
+    /// When the operator or the chain does not fit its operands.
+    pub fn add_fused(&mut self, what: Replacement, name: &str) -> Result<NodeId> {
+        let tensor = self.infer(&what).map_err(|e| Error::Node {
+            node: name.to_string(),
+            operator: what.op.name().to_string(),
+            reason: e.0,
+        })?;
+        let is_input = matches!(what.op, Op::Input(_));
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        let node =
+            Node { op: what.op, own: what.own, chain: what.chain, tensor, name: name.to_string(), serial };
+        let id = NodeId(self.graph.add_node(node));
+        self.connect(id, &what.operands);
+        if is_input {
+            self.inputs.push(id);
+        }
+        Ok(id)
+    }
+
+    /// Adds a constant.
+    pub fn add_constant(&mut self, constant: Constant, name: &str) -> Result<NodeId> {
+        self.add(constant, &[], name)
+    }
+
+    /// Names a value as a result of the graph.
+    pub fn add_output(&mut self, name: &str, node: NodeId) {
+        self.outputs.push(Output { name: name.to_string(), node });
+    }
+
+    /// The node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.graph[id.0]
+    }
+
+    /// The operator.
+    pub fn op(&self, id: NodeId) -> &Op {
+        &self.node(id).op
+    }
+
+    /// Type, shape and layout of the value.
+    pub fn tensor(&self, id: NodeId) -> &TensorDesc {
+        &self.node(id).tensor
+    }
+
+    /// The constant, when the node is one (a constant never has a chain).
+    pub fn constant(&self, id: NodeId) -> Option<&Constant> {
+        match self.op(id) {
+            Op::Constant(c) => Some(c),
+            _ => None,
+        }
+    }
+
+    /// The operands in order, those of the chain last.
+    pub fn operands(&self, id: NodeId) -> Vec<NodeId> {
+        let mut edges: Vec<(u16, NodeId)> = self
+            .graph
+            .edges_directed(id.0, Direction::Incoming)
+            .map(|e| (*e.weight(), NodeId(e.source())))
+            .collect();
+        edges.sort_unstable();
+        edges.into_iter().map(|(_, n)| n).collect()
+    }
+
+    /// The distinct nodes that use the value, oldest first.
+    pub fn users(&self, id: NodeId) -> Vec<NodeId> {
+        let set: BTreeSet<(u64, NodeId)> = self
+            .graph
+            .neighbors_directed(id.0, Direction::Outgoing)
+            .map(|n| (self.graph[n].serial, NodeId(n)))
+            .collect();
+        set.into_iter().map(|(_, n)| n).collect()
+    }
+
+    /// How often the value is used, as an operand or as a result of the graph.
+    pub fn use_count(&self, id: NodeId) -> usize {
+        self.graph.edges_directed(id.0, Direction::Outgoing).count()
+            + self.outputs.iter().filter(|o| o.node == id).count()
+    }
+
+    /// Whether the value is a result of the graph.
+    pub fn is_output(&self, id: NodeId) -> bool {
+        self.outputs.iter().any(|o| o.node == id)
+    }
+
+    /// The input nodes in the model's order.
+    pub fn inputs(&self) -> &[NodeId] {
+        &self.inputs
+    }
+
+    /// The payload of an input node.
+    pub fn input(&self, id: NodeId) -> Option<&Input> {
+        match self.op(id) {
+            Op::Input(input) => Some(input),
+            _ => None,
+        }
+    }
+
+    /// The named results.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// Every node id, oldest first.
+    pub fn ids(&self) -> Vec<NodeId> {
+        let mut ids: Vec<NodeId> = self.graph.node_indices().map(NodeId).collect();
+        ids.sort_by_key(|id| self.node(*id).serial);
+        ids
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.graph.node_count()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Every node after its operands; among ready nodes the oldest first.
+    pub fn topological(&self) -> Vec<NodeId> {
+        let mut missing: BTreeMap<NodeId, usize> = BTreeMap::new();
+        let mut ready: BTreeSet<(u64, NodeId)> = BTreeSet::new();
+        for index in self.graph.node_indices() {
+            let count = self.graph.edges_directed(index, Direction::Incoming).count();
+            missing.insert(NodeId(index), count);
+            if count == 0 {
+                ready.insert((self.graph[index].serial, NodeId(index)));
+            }
+        }
+        let mut order = Vec::with_capacity(missing.len());
+        while let Some((_, id)) = ready.pop_first() {
+            order.push(id);
+            for edge in self.graph.edges_directed(id.0, Direction::Outgoing) {
+                let user = NodeId(edge.target());
+                if let Some(count) = missing.get_mut(&user) {
+                    *count -= 1;
+                    if *count == 0 {
+                        ready.insert((self.node(user).serial, user));
+                    }
+                }
+            }
+        }
+        order
+    }
+
+    /// Makes every use of `old`, as an operand or a result, a use of `new`; uses by `new` itself stay.
+    pub fn replace_uses(&mut self, old: NodeId, new: NodeId) {
+        for user in self.users(old) {
+            if user == new {
+                continue;
+            }
+            let operands: Vec<NodeId> =
+                self.operands(user).into_iter().map(|o| if o == old { new } else { o }).collect();
+            self.disconnect(user);
+            self.connect(user, &operands);
+        }
+        for output in &mut self.outputs {
+            if output.node == old {
+                output.node = new;
+            }
+        }
+    }
+
+    /// Makes a node compute something else, keeping its name, users and layout.
+    ///
+    /// # Errors
+    /// When the operator does not fit the operands.
+    pub fn set_op(&mut self, id: NodeId, what: Replacement) -> Result<()> {
+        let mut tensor = self.infer(&what).map_err(|e| self.error(id, e))?;
+        let operands = what.operands;
+        self.disconnect(id);
+        self.connect(id, &operands);
+        let node = &mut self.graph[id.0];
+        if tensor.layout == Layout::RowMajor && tensor.shape.len() == node.tensor.shape.len() {
+            tensor.layout = node.tensor.layout;
+        }
+        node.op = what.op;
+        node.own = what.own;
+        node.chain = what.chain;
+        node.tensor = tensor;
+        Ok(())
+    }
+
+    /// Sets the layout of a value.
+    pub fn set_layout(&mut self, id: NodeId, layout: Layout) {
+        self.graph[id.0].tensor.layout = layout;
+    }
+
+    /// Sets the element type in which a float value is stored.
+    pub fn set_storage_type(&mut self, id: NodeId, dtype: super::tensor::DType) {
+        self.graph[id.0].tensor.dtype = dtype;
+    }
+
+    /// Renames a node.
+    pub fn set_name(&mut self, id: NodeId, name: &str) {
+        self.graph[id.0].name = name.to_string();
+    }
+
+    /// Removes nodes that no result depends on; inputs stay. Returns how many went.
+    pub fn sweep(&mut self) -> usize {
+        let mut live: BTreeSet<NodeId> = self.inputs.iter().copied().collect();
+        let mut stack: Vec<NodeId> = self.outputs.iter().map(|o| o.node).collect();
+        while let Some(id) = stack.pop() {
+            if live.insert(id) {
+                stack.extend(self.operands(id));
+            }
+        }
+        let before = self.graph.node_count();
+        self.graph.retain_nodes(|_, n| live.contains(&NodeId(n)));
+        before - self.graph.node_count()
+    }
+
+    /// Computes the shape and type of a replacement from its operands.
+    pub fn infer(&self, what: &Replacement) -> Result<TensorDesc, OpError> {
+        let tensors: Vec<&TensorDesc> = what.operands.iter().map(|o| self.tensor(*o)).collect();
+        if what.own > tensors.len() {
+            return Err(OpError::new("the operator claims more operands than there are"));
+        }
+        let mut tensor = what.op.operation().infer(&tensors[..what.own])?;
+        tensor.check(&self.bounds)?;
+        let mut types = vec![tensor.dtype];
+        for (i, step) in what.chain.iter().enumerate() {
+            if step.args.len() != step.element.arity() {
+                return Err(OpError::new(format!(
+                    "chain step {} takes {} operands",
+                    i + 1,
+                    step.element.arity()
+                )));
+            }
+            let mut operand_types = Vec::with_capacity(step.args.len());
+            for arg in &step.args {
+                let dtype = match *arg {
+                    Arg::Step(s) => types.get(s as usize).copied(),
+                    Arg::Input(k) => tensors.get(k as usize).map(|t| t.dtype),
+                };
+                operand_types
+                    .push(dtype.ok_or_else(|| OpError::new("a chain step names a missing operand"))?);
+            }
+            types.push(step.element.result_type(&operand_types));
+        }
+        if let Some(last) = types.last() {
+            tensor.dtype = *last;
+        }
+        Ok(tensor)
+    }
+
+    /// An error at a node.
+    pub fn error(&self, id: NodeId, error: OpError) -> Error {
+        let node = self.node(id);
+        Error::Node { node: node.name.clone(), operator: node.op.name().to_string(), reason: error.0 }
+    }
+
+    fn connect(&mut self, id: NodeId, operands: &[NodeId]) {
+        for (i, operand) in operands.iter().enumerate() {
+            // At most 65535 operands: `infer` of every operator with a variable number of them checks it.
+            self.graph.add_edge(operand.0, id.0, u16::try_from(i).unwrap_or(u16::MAX));
+        }
+    }
+
+    fn disconnect(&mut self, id: NodeId) {
+        let edges: Vec<_> = self.graph.edges_directed(id.0, Direction::Incoming).map(|e| e.id()).collect();
+        for edge in edges {
+            self.graph.remove_edge(edge);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The graph: operators, tensors, symbolic sizes, text form, verifier and CPU reference.
+
+pub mod array;
+pub mod builder;
+pub mod dim;
+pub mod element;
+pub mod eval;
+pub mod graph;
+pub mod op;
+pub mod ops;
+pub mod tensor;
+pub mod text;
+pub mod verify;

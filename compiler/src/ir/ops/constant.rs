@@ -1,0 +1,162 @@
+//! A constant tensor. Its bytes are borrowed from the model file until a pass replaces them.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::error::OpError;
+use crate::ir::array::{Array, Data, count};
+use crate::ir::dim::Bindings;
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::{DType, TensorDesc};
+
+/// Elements above which the text form prints a hash instead of values.
+const PRINTED_ELEMENTS: usize = 64;
+
+/// A constant tensor: little-endian row-major elements of its declared type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Constant {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Vec<usize>,
+    /// `count(shape) * dtype.bytes()` bytes, not necessarily aligned.
+    pub bytes: Bytes,
+}
+
+impl Constant {
+    /// A constant over existing bytes; fails when their number does not fit.
+    pub fn new(dtype: DType, shape: Vec<usize>, bytes: Bytes) -> Result<Self, OpError> {
+        if count(&shape).checked_mul(dtype.bytes()) != Some(bytes.len()) {
+            return Err(OpError::new(format!(
+                "{} bytes do not make {} elements of {}",
+                bytes.len(),
+                count(&shape),
+                dtype.name()
+            )));
+        }
+        Ok(Self { dtype, shape, bytes })
+    }
+
+    /// The constant with an array's elements.
+    pub fn from_array(array: &Array) -> Self {
+        Self { dtype: array.dtype, shape: array.shape.clone(), bytes: array.to_bytes().into() }
+    }
+
+    /// The elements as a host array.
+    pub fn to_array(&self) -> Result<Array, OpError> {
+        Array::from_bytes(self.dtype, &self.shape, &self.bytes)
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        count(&self.shape)
+    }
+}
+
+impl Operation for Constant {
+    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        Ok(TensorDesc::of(self.dtype, &self.shape))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Opaque
+    }
+
+    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        self.to_array()
+    }
+}
+
+/// The text form: values when few, a hash when many; `random` asks the parser for a reproducible tensor.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text<'a> {
+    dtype: DType,
+    shape: Cow<'a, [usize]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<serde_json::Number>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hash: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    random: Option<u64>,
+}
+
+impl Serialize for Constant {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = Text {
+            dtype: self.dtype,
+            shape: Cow::Borrowed(&self.shape),
+            values: None,
+            hash: None,
+            random: None,
+        };
+        if self.elements() <= PRINTED_ELEMENTS
+            && let Some(values) = self.to_array().ok().and_then(|a| numbers(&a))
+        {
+            text.values = Some(values);
+        } else {
+            text.hash = Some(blake3::hash(&self.bytes).to_hex()[..16].to_string());
+        }
+        text.serialize(serializer)
+    }
+}
+
+/// The elements as JSON numbers; `None` when one is not finite.
+fn numbers(array: &Array) -> Option<Vec<serde_json::Number>> {
+    match &array.data {
+        Data::Int(v) => Some(v.iter().map(|x| (*x).into()).collect()),
+        // The shortest text of the f32 itself, so that 0.1 prints as 0.1.
+        Data::Float(v) => {
+            v.iter().map(|x| serde_json::Number::from_f64(x.to_string().parse().ok()?)).collect()
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Constant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Text::deserialize(deserializer)?;
+        let shape = text.shape.into_owned();
+        let n = count(&shape);
+        if n > 1 << 24 {
+            return Err(de::Error::custom("a constant in text has at most 2^24 elements"));
+        }
+        let array = match (text.values, text.random) {
+            (Some(values), _) if values.len() == n => {
+                if text.dtype.is_float() {
+                    let values = values.iter().map(|v| v.as_f64().unwrap_or(f64::NAN) as f32).collect();
+                    Array::float(text.dtype, &shape, values)
+                } else {
+                    let values = values.iter().map(|v| v.as_i64().unwrap_or(0)).collect();
+                    Array::int(text.dtype, &shape, values)
+                }
+            }
+            (None, Some(seed)) => random(text.dtype, &shape, seed),
+            _ => return Err(de::Error::custom(format!("{n} values or a random seed are needed"))),
+        };
+        Ok(Self::from_array(&array))
+    }
+}
+
+/// A reproducible tensor: floats in -1..1, integers in 0..8 (splitmix64 of seed and position).
+pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
+    let n = count(shape);
+    let draw = |i: usize| {
+        let mut z = seed
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add((i as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9));
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    if dtype.is_float() {
+        Array::float(
+            dtype,
+            shape,
+            (0..n).map(|i| (draw(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect(),
+        )
+    } else {
+        Array::int(dtype, shape, (0..n).map(|i| (draw(i) >> 61) as i64).collect())
+    }
+}

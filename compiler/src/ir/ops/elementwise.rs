@@ -1,0 +1,31 @@
+//! An element function over operands that broadcast to the result.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::OpError;
+use crate::ir::array::Array;
+use crate::ir::dim::Bindings;
+use crate::ir::element::Element;
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::TensorDesc;
+
+/// An element function over operands that broadcast to the result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Elementwise {
+    /// What is applied.
+    pub element: Element,
+}
+
+impl Operation for Elementwise {
+    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        Err(OpError::new("no shape rule yet"))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Elementwise
+    }
+
+    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        Err(OpError::new("no reference yet"))
+    }
+}

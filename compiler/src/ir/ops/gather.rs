@@ -1,0 +1,32 @@
+//! Slices of the first operand along an axis, picked by the second operand's indices; negative indices count from the end.
+//!
+//! The device clamps an index outside the axis; the reference refuses it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::OpError;
+use crate::ir::array::Array;
+use crate::ir::dim::Bindings;
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::TensorDesc;
+
+/// Slices of the first operand along an axis, picked by the second operand's indices; negative indices count from the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gather {
+    /// The axis.
+    pub axis: usize,
+}
+
+impl Operation for Gather {
+    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        Err(OpError::new("no shape rule yet"))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Injective
+    }
+
+    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        Err(OpError::new("no reference yet"))
+    }
+}

@@ -1,0 +1,34 @@
+//! A graph input.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::OpError;
+use crate::ir::array::Array;
+use crate::ir::dim::{Bindings, Dim};
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::{DType, TensorDesc};
+
+/// A graph input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Input {
+    /// Name in the model.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes; symbols are bound when the bundle runs.
+    pub shape: Vec<Dim>,
+}
+
+impl Operation for Input {
+    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        Err(OpError::new("no shape rule yet"))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Opaque
+    }
+
+    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        Err(OpError::new("no reference yet"))
+    }
+}

@@ -1,0 +1,32 @@
+//! One file per operator: payload, shape rule, fusion class and CPU reference.
+
+pub mod arg_reduce;
+pub mod attention;
+pub mod concat;
+pub mod constant;
+pub mod conv;
+pub mod conv_transpose;
+pub mod cum_sum;
+pub mod elementwise;
+pub mod expand;
+pub mod gather;
+pub mod gather_elements;
+pub mod gather_nd;
+pub mod group_norm;
+pub mod input;
+pub mod layer_norm;
+pub mod matmul;
+pub mod pad;
+pub mod pool;
+pub mod range;
+pub mod reduce;
+pub mod relayout;
+pub mod reshape;
+pub mod resize;
+pub mod scatter_elements;
+pub mod scatter_nd;
+pub mod shape_values;
+pub mod slice;
+pub mod softmax;
+pub mod top_k;
+pub mod transpose;

@@ -1,0 +1,84 @@
+//! Resamples a tensor to other extents (ONNX Resize with every mode).
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::OpError;
+use crate::ir::array::Array;
+use crate::ir::dim::{Bindings, Dim};
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::TensorDesc;
+
+/// How a sample is made from its neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Filter {
+    /// The nearest element, with ties and fractions rounded as named.
+    Nearest(NearestRound),
+    /// Linear in each axis.
+    Linear,
+    /// Cubic in each axis.
+    Cubic {
+        /// Keys' coefficient, usually -0.75.
+        a: f32,
+        /// Whether weights outside the input are dropped and the rest renormalised.
+        exclude_outside: bool,
+    },
+}
+
+/// How a fractional position becomes an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names are ONNX's")]
+pub enum NearestRound {
+    RoundPreferFloor,
+    RoundPreferCeil,
+    Floor,
+    Ceil,
+}
+
+/// How an output position maps to an input position, by ONNX's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the names are ONNX's")]
+pub enum Coordinates {
+    HalfPixel,
+    HalfPixelSymmetric,
+    PytorchHalfPixel,
+    AlignCorners,
+    Asymmetric,
+    TfHalfPixelForNn,
+    TfCropAndResize,
+}
+
+/// Resamples a tensor to other extents (ONNX Resize with every mode).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resize {
+    /// How a sample is made from its neighbours.
+    pub filter: Filter,
+    /// How an output position maps to an input position.
+    pub coordinates: Coordinates,
+    /// Output over input extent as the model states it, per axis.
+    pub scales: Vec<f32>,
+    /// Output extents.
+    pub sizes: Vec<Dim>,
+    /// Region for `TfCropAndResize`: starts then ends, per axis; otherwise empty.
+    pub roi: Vec<f32>,
+    /// Value outside the region for `TfCropAndResize`.
+    pub extrapolation: f32,
+    /// Whether the filter widens when shrinking.
+    pub antialias: bool,
+}
+
+impl Operation for Resize {
+    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        Err(OpError::new("no shape rule yet"))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Injective
+    }
+
+    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        Err(OpError::new("no reference yet"))
+    }
+}

@@ -1,0 +1,34 @@
+//! A small integer tensor whose elements are sizes, known once the symbols are (no operand).
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::OpError;
+use crate::ir::array::Array;
+use crate::ir::dim::{Bindings, Dim};
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::{DType, TensorDesc};
+
+/// A small integer tensor whose elements are sizes, known once the symbols are (no operand).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShapeValues {
+    /// An integer type.
+    pub dtype: DType,
+    /// Shape of the tensor.
+    pub shape: Vec<usize>,
+    /// Elements, row-major.
+    pub values: Vec<Dim>,
+}
+
+impl Operation for ShapeValues {
+    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        Err(OpError::new("no shape rule yet"))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Injective
+    }
+
+    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        Err(OpError::new("no reference yet"))
+    }
+}
