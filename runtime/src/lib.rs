@@ -1,1 +1,13 @@
-//! placeholder
+//! The runtime of driftc: maps a bundle, uploads its weights, creates its pipelines, replays its dispatches.
+//!
+//! `bundle bytes -> codec -> Manifest -> pick a variant -> Session -> replay`
+//!
+//! The runtime never parses a model, never sees a graph, contains no kernel, and decides nothing but which
+//! variant of a bundle fits the device. With the feature `vulkan` off, this crate is the bundle format alone:
+//! the structs in [`mod@format`], and [`codec`] which reads and writes them. The compiler uses it that way.
+
+pub mod codec;
+mod error;
+pub mod format;
+
+pub use error::Error;

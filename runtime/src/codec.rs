@@ -1,0 +1,80 @@
+//! Bundles as bytes: the only module that knows how a manifest is encoded and where the sections lie.
+//!
+//! `FORMAT.md` specifies the result. A file is a header of 128 bytes, chunks at multiples of 256, artifacts at
+//! multiples of 16, and the manifest at the end; all gaps are zero. Every byte is covered: the header by its own
+//! hash, chunks, artifacts and manifest by hashes, gaps by having to be zero, the end by the length in the header.
+
+mod read;
+mod write;
+
+pub use read::{Extent, read_header, read_manifest, section, verify};
+pub use write::{BundleWriter, Summary};
+
+use crate::error::{Error, Result};
+use crate::format::{Hash, Manifest};
+
+/// The first bytes of a bundle. The odd ones reveal files that were treated as text on their way.
+pub const MAGIC: [u8; 8] = *b"\x89DRIFT\r\n";
+/// Changes whenever an older reader would misread the file.
+pub const VERSION_MAJOR: u16 = 1;
+/// Changes when values are added that an older reader refuses only where a bundle uses them.
+pub const VERSION_MINOR: u16 = 0;
+
+pub(crate) const HEADER_SIZE: usize = 128;
+/// The header's bytes that its own hash covers.
+const HASHED_HEADER: usize = 96;
+pub(crate) const CHUNK_ALIGNMENT: u64 = 256;
+pub(crate) const ARTIFACT_ALIGNMENT: u64 = 16;
+/// The largest manifest, encoded. It bounds what hostile lengths can make the decoder allocate.
+pub(crate) const MANIFEST_LIMIT: usize = 64 << 20;
+
+/// The fixed part at the start of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub major: u16,
+    pub minor: u16,
+    pub file_size: u64,
+    pub manifest_offset: u64,
+    pub manifest_size: u64,
+    pub manifest_hash: Hash,
+}
+
+impl Header {
+    fn to_bytes(self) -> [u8; HEADER_SIZE] {
+        let mut bytes = Vec::with_capacity(HEADER_SIZE);
+        bytes.extend(MAGIC);
+        bytes.extend(self.major.to_le_bytes());
+        bytes.extend(self.minor.to_le_bytes());
+        bytes.extend((HEADER_SIZE as u32).to_le_bytes());
+        bytes.extend(self.file_size.to_le_bytes());
+        bytes.extend(self.manifest_offset.to_le_bytes());
+        bytes.extend(self.manifest_size.to_le_bytes());
+        bytes.extend(self.manifest_hash.0);
+        bytes.resize(HASHED_HEADER, 0);
+        let hash = Hash::of(&bytes);
+        bytes.extend(hash.0);
+        std::array::from_fn(|index| bytes.get(index).copied().unwrap_or(0))
+    }
+}
+
+fn bincode_config() -> impl bincode::config::Config {
+    bincode::config::standard().with_limit::<MANIFEST_LIMIT>()
+}
+
+fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
+    let bytes = bincode::serde::encode_to_vec(manifest, bincode_config())
+        .map_err(|error| Error::invalid("manifest", format!("it cannot be encoded: {error}")))?;
+    match bytes.len() > MANIFEST_LIMIT {
+        true => Err(Error::invalid("manifest", format!("it is larger than {MANIFEST_LIMIT} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+fn decode(bytes: &[u8], at: u64) -> Result<Manifest> {
+    let (manifest, consumed) = bincode::serde::decode_from_slice(bytes, bincode_config())
+        .map_err(|error| Error::corrupt("manifest", at, format!("it cannot be decoded: {error}")))?;
+    match consumed == bytes.len() {
+        true => Ok(manifest),
+        false => Err(Error::corrupt("manifest", at + consumed as u64, "there are bytes after its end")),
+    }
+}

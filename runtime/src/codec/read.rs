@@ -1,0 +1,186 @@
+//! Reading: header, manifest, and the hashes of everything else.
+
+use super::{
+    CHUNK_ALIGNMENT, HASHED_HEADER, HEADER_SIZE, Header, MAGIC, MANIFEST_LIMIT, VERSION_MAJOR, decode,
+};
+use crate::error::{Error, Result};
+use crate::format::{Hash, Manifest, validate};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A range of the file with the hash it must have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Extent {
+    pub section: String,
+    pub offset: u64,
+    pub size: u64,
+    pub hash: Hash,
+}
+
+/// Reads and checks the header against the file it is the start of.
+pub fn read_header(file: &[u8]) -> Result<Header> {
+    if file.get(..MAGIC.len()) != Some(MAGIC.as_slice()) {
+        return Err(Error::NotABundle);
+    }
+    let Some((header, _)) = file.split_at_checked(HEADER_SIZE) else {
+        return Err(Error::corrupt("header", file.len() as u64, "the file ends inside it"));
+    };
+    let mut fields = Fields { rest: header.get(MAGIC.len()..).unwrap_or_default() };
+    let (major, minor) = (u16::from_le_bytes(fields.take()), u16::from_le_bytes(fields.take()));
+    if header.get(HASHED_HEADER..)
+        != Some(Hash::of(header.get(..HASHED_HEADER).unwrap_or_default()).0.as_slice())
+    {
+        return Err(Error::corrupt("header", 0, "its hash does not match"));
+    }
+    if major != VERSION_MAJOR {
+        return Err(Error::Version {
+            found: format!("{major}.{minor}"),
+            supported: format!("{VERSION_MAJOR}.x"),
+        });
+    }
+    let header_size = u32::from_le_bytes(fields.take());
+    let header = Header {
+        major,
+        minor,
+        file_size: u64::from_le_bytes(fields.take()),
+        manifest_offset: u64::from_le_bytes(fields.take()),
+        manifest_size: u64::from_le_bytes(fields.take()),
+        manifest_hash: Hash(fields.take()),
+    };
+    let reserved: [u8; 24] = fields.take();
+    if usize::try_from(header_size) != Ok(HEADER_SIZE) || reserved != [0; 24] {
+        return Err(Error::corrupt(
+            "header",
+            12,
+            "its size or its reserved bytes are not those of this version",
+        ));
+    }
+    if header.file_size != file.len() as u64 {
+        let reason = format!("the file has {} bytes, the header says {}", file.len(), header.file_size);
+        return Err(Error::corrupt("header", 16, reason));
+    }
+    if header.manifest_offset.checked_add(header.manifest_size) != Some(header.file_size)
+        || header.manifest_offset < HEADER_SIZE as u64
+        || header.manifest_size > MANIFEST_LIMIT as u64
+    {
+        return Err(Error::corrupt("header", 24, "the manifest does not lie at the end of the file"));
+    }
+    Ok(header)
+}
+
+/// Reads, checks and decodes the manifest, and checks that it describes every byte of the file.
+/// What remains unchecked are the bytes of chunks and artifacts: see [`verify`].
+pub fn read_manifest(file: &[u8]) -> Result<Manifest> {
+    let header = read_header(file)?;
+    let bytes = section(file, header.manifest_offset, header.manifest_size)?;
+    if Hash::of(bytes) != header.manifest_hash {
+        return Err(Error::corrupt("manifest", header.manifest_offset, "its hash does not match"));
+    }
+    let manifest = decode(bytes, header.manifest_offset)?;
+    validate(&manifest)?;
+    check_layout(file, &header, &manifest)?;
+    Ok(manifest)
+}
+
+/// The bytes of a range of the file.
+pub fn section(file: &[u8], offset: u64, size: u64) -> Result<&[u8]> {
+    let start = usize::try_from(offset).ok();
+    let end = offset.checked_add(size).and_then(|end| usize::try_from(end).ok());
+    start.zip(end).and_then(|(start, end)| file.get(start..end)).ok_or_else(|| {
+        Error::corrupt("section", offset, format!("{size} bytes from there are not in the file"))
+    })
+}
+
+/// Compares the hash of each extent, on several threads; reports the first in file order that differs.
+pub fn verify(file: &[u8], extents: &[Extent]) -> Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(16);
+    let next = AtomicUsize::new(0);
+    let bad: Mutex<Option<usize>> = Mutex::new(None);
+    let work = || {
+        while let Some((index, extent)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| extents.get(i).map(|e| (i, e)))
+        {
+            let same =
+                section(file, extent.offset, extent.size).is_ok_and(|bytes| Hash::of(bytes) == extent.hash);
+            if !same && let Ok(mut bad) = bad.lock() {
+                *bad = Some(bad.map_or(index, |other| other.min(index)));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(extents.len()) {
+            // Where no thread can be had, the others do the work.
+            drop(std::thread::Builder::new().spawn_scoped(scope, work));
+        }
+        work();
+    });
+    match bad.into_inner().ok().flatten().and_then(|index| extents.get(index)) {
+        Some(extent) => Err(Error::corrupt(&extent.section, extent.offset, "its hash does not match")),
+        None => Ok(()),
+    }
+}
+
+impl Manifest {
+    /// All hashed sections but the manifest, in the order of the lists.
+    pub fn extents(&self) -> Vec<Extent> {
+        let chunks = self.chunks.iter().enumerate().map(|(index, chunk)| Extent {
+            section: format!("chunk {index}"),
+            offset: chunk.offset,
+            size: chunk.size,
+            hash: chunk.hash,
+        });
+        let artifacts = self.artifacts.iter().enumerate().map(|(index, artifact)| Extent {
+            section: format!("artifact {index}"),
+            offset: artifact.offset,
+            size: artifact.size,
+            hash: artifact.hash,
+        });
+        chunks.chain(artifacts).collect()
+    }
+}
+
+/// Sections follow each other without overlap, from the header to the manifest; gaps are short and zero.
+fn check_layout(file: &[u8], header: &Header, manifest: &Manifest) -> Result<()> {
+    let mut extents = manifest.extents();
+    extents.sort_by_key(|extent| extent.offset);
+    let last = Extent {
+        section: "manifest".to_owned(),
+        offset: header.manifest_offset,
+        size: header.manifest_size,
+        hash: header.manifest_hash,
+    };
+    let mut end = HEADER_SIZE as u64;
+    for extent in extents.iter().chain([&last]) {
+        let gap = extent.offset.checked_sub(end);
+        let Some(gap) = gap.filter(|gap| *gap < CHUNK_ALIGNMENT) else {
+            let reason = format!("it does not follow the section before it, which ends at {end}");
+            return Err(Error::corrupt(&extent.section, extent.offset, reason));
+        };
+        if section(file, end, gap)?.iter().any(|byte| *byte != 0) {
+            return Err(Error::corrupt(
+                "padding",
+                end,
+                format!("bytes before {} are not zero", extent.section),
+            ));
+        }
+        end = extent.offset.saturating_add(extent.size);
+    }
+    Ok(())
+}
+
+/// Takes fixed-size fields from the front of the header, whose length was checked.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        match self.rest.split_first_chunk::<N>() {
+            Some((field, rest)) => {
+                self.rest = rest;
+                *field
+            }
+            None => [0; N],
+        }
+    }
+}

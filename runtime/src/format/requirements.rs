@@ -1,0 +1,311 @@
+//! What a device must have for a variant to run on it, and the hints by which one of several is preferred.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a device must offer. All of it is checked at load; each unmet item is reported.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Requirements {
+    /// The lowest Vulkan version.
+    pub api_version: ApiVersion,
+    pub features: Features,
+    pub limits: Limits,
+    /// Subgroup sizes that kernels without a required size were compiled for; empty = any.
+    pub subgroup_sizes: Vec<u32>,
+    /// Cooperative matrix shapes that kernels use.
+    pub matrix_shapes: Vec<MatrixShape>,
+    pub hints: DeviceHints,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ApiVersion {
+    pub major: u16,
+    pub minor: u16,
+}
+
+/// A set of [`Feature`]s, as bits. Bits without a name here are kept, and refused by number at load.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Features(pub u64);
+
+/// A device feature; the number is its bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Feature {
+    ShaderF16 = 0,
+    ShaderF64 = 1,
+    ShaderInt8 = 2,
+    ShaderInt16 = 3,
+    ShaderInt64 = 4,
+    /// 16-bit types in storage buffers.
+    Storage16bit = 5,
+    /// 16-bit types in uniform buffers.
+    Uniform16bit = 6,
+    /// 8-bit types in storage buffers.
+    Storage8bit = 7,
+    /// 8-bit types in uniform buffers.
+    Uniform8bit = 8,
+    IntDotProduct = 9,
+    SubgroupBasic = 10,
+    SubgroupVote = 11,
+    SubgroupArithmetic = 12,
+    SubgroupBallot = 13,
+    SubgroupShuffle = 14,
+    SubgroupShuffleRelative = 15,
+    SubgroupClustered = 16,
+    SubgroupQuad = 17,
+    SubgroupRotate = 18,
+    /// Pipelines may ask for a subgroup size.
+    SubgroupSizeControl = 19,
+    /// Workgroups may ask for subgroups without idle lanes.
+    FullSubgroups = 20,
+    /// Subgroup operations on 8-, 16- and 64-bit types.
+    SubgroupExtendedTypes = 21,
+    CooperativeMatrix = 22,
+    VulkanMemoryModel = 23,
+    VulkanMemoryModelDeviceScope = 24,
+    VariablePointersStorageBuffer = 25,
+    VariablePointers = 26,
+    BufferDeviceAddress = 27,
+    ZeroInitializeWorkgroupMemory = 28,
+    Maintenance4 = 29,
+    ScalarBlockLayout = 30,
+    WorkgroupMemoryExplicitLayout = 31,
+}
+
+/// Every feature with its name, in the order of bits.
+pub const FEATURES: &[(Feature, &str)] = &[
+    (Feature::ShaderF16, "shader_f16"),
+    (Feature::ShaderF64, "shader_f64"),
+    (Feature::ShaderInt8, "shader_int8"),
+    (Feature::ShaderInt16, "shader_int16"),
+    (Feature::ShaderInt64, "shader_int64"),
+    (Feature::Storage16bit, "storage_16bit"),
+    (Feature::Uniform16bit, "uniform_16bit"),
+    (Feature::Storage8bit, "storage_8bit"),
+    (Feature::Uniform8bit, "uniform_8bit"),
+    (Feature::IntDotProduct, "int_dot_product"),
+    (Feature::SubgroupBasic, "subgroup_basic"),
+    (Feature::SubgroupVote, "subgroup_vote"),
+    (Feature::SubgroupArithmetic, "subgroup_arithmetic"),
+    (Feature::SubgroupBallot, "subgroup_ballot"),
+    (Feature::SubgroupShuffle, "subgroup_shuffle"),
+    (Feature::SubgroupShuffleRelative, "subgroup_shuffle_relative"),
+    (Feature::SubgroupClustered, "subgroup_clustered"),
+    (Feature::SubgroupQuad, "subgroup_quad"),
+    (Feature::SubgroupRotate, "subgroup_rotate"),
+    (Feature::SubgroupSizeControl, "subgroup_size_control"),
+    (Feature::FullSubgroups, "full_subgroups"),
+    (Feature::SubgroupExtendedTypes, "subgroup_extended_types"),
+    (Feature::CooperativeMatrix, "cooperative_matrix"),
+    (Feature::VulkanMemoryModel, "vulkan_memory_model"),
+    (Feature::VulkanMemoryModelDeviceScope, "vulkan_memory_model_device_scope"),
+    (Feature::VariablePointersStorageBuffer, "variable_pointers_storage_buffer"),
+    (Feature::VariablePointers, "variable_pointers"),
+    (Feature::BufferDeviceAddress, "buffer_device_address"),
+    (Feature::ZeroInitializeWorkgroupMemory, "zero_initialize_workgroup_memory"),
+    (Feature::Maintenance4, "maintenance4"),
+    (Feature::ScalarBlockLayout, "scalar_block_layout"),
+    (Feature::WorkgroupMemoryExplicitLayout, "workgroup_memory_explicit_layout"),
+];
+
+/// Limits of a device, or what a variant needs of each. A default value asks for nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The largest range of a storage buffer that a shader sees, bytes.
+    pub max_storage_buffer_range: u64,
+    /// The largest range of a uniform buffer, bytes.
+    pub max_uniform_buffer_range: u64,
+    /// The largest buffer, bytes.
+    pub max_buffer_size: u64,
+    pub max_workgroup_invocations: u32,
+    pub max_workgroup_size: [u32; 3],
+    /// Bytes of workgroup memory of one workgroup.
+    pub max_workgroup_memory: u32,
+    /// Workgroups along each axis of one dispatch.
+    pub max_grid: [u32; 3],
+    /// Storage buffers of one pipeline.
+    pub max_storage_buffers: u32,
+    /// Uniform buffers of one pipeline.
+    pub max_uniform_buffers: u32,
+    /// Bytes of push constants.
+    pub max_push_constants: u32,
+    /// Offsets of storage bindings are multiples of this; a device must ask for no more. A power of two.
+    pub storage_alignment: u32,
+    /// The same for uniform bindings.
+    pub uniform_alignment: u32,
+    /// Bytes of device memory: weights, states, arena, inputs and outputs.
+    pub device_memory: u64,
+}
+
+/// A matrix multiply-add that the device does in one instruction: C\[m,n\] = A\[m,k\] * B\[k,n\] + C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatrixShape {
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub a: MatrixType,
+    pub b: MatrixType,
+    pub c: MatrixType,
+    pub result: MatrixType,
+    pub scope: MatrixScope,
+    pub saturating: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MatrixType {
+    F16,
+    F32,
+    F64,
+    Bf16,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MatrixScope {
+    Subgroup,
+    Workgroup,
+    Device,
+    QueueFamily,
+}
+
+/// What a fitting device looks like. Hints only order the variants that a device can run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceHints {
+    /// Vendor numbers as in Vulkan; empty = no preference.
+    pub vendor_ids: Vec<u32>,
+    /// Parts of device names, compared without case.
+    pub device_names: Vec<String>,
+    /// Parts of driver names, compared without case.
+    pub drivers: Vec<String>,
+}
+
+impl Feature {
+    pub fn bit(self) -> u64 {
+        1 << (self as u8)
+    }
+
+    pub fn name(self) -> &'static str {
+        FEATURES.iter().find(|(feature, _)| *feature == self).map_or("", |(_, name)| name)
+    }
+
+    pub fn from_name(name: &str) -> Option<Feature> {
+        FEATURES.iter().find(|(_, known)| *known == name).map(|(feature, _)| *feature)
+    }
+}
+
+impl Features {
+    pub const NONE: Features = Features(0);
+
+    pub fn contains(self, feature: Feature) -> bool {
+        self.0 & feature.bit() != 0
+    }
+
+    pub fn with(self, feature: Feature) -> Features {
+        Features(self.0 | feature.bit())
+    }
+
+    pub fn insert(&mut self, feature: Feature) {
+        self.0 |= feature.bit();
+    }
+
+    /// The named features of the set.
+    pub fn iter(self) -> impl Iterator<Item = Feature> {
+        FEATURES.iter().map(|(feature, _)| *feature).filter(move |feature| self.contains(*feature))
+    }
+
+    /// Bits that have no name in this version.
+    pub fn unknown_bits(self) -> impl Iterator<Item = u32> {
+        let known = FEATURES.iter().fold(0, |bits, (feature, _)| bits | feature.bit());
+        (0..u64::BITS).filter(move |bit| (self.0 & !known) >> bit & 1 == 1)
+    }
+}
+
+impl FromIterator<Feature> for Features {
+    fn from_iter<I: IntoIterator<Item = Feature>>(features: I) -> Features {
+        features.into_iter().fold(Features::NONE, Features::with)
+    }
+}
+
+impl std::fmt::Debug for Features {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.iter().map(Feature::name)).entries(self.unknown_bits()).finish()
+    }
+}
+
+impl Default for ApiVersion {
+    fn default() -> ApiVersion {
+        ApiVersion { major: 1, minor: 1 }
+    }
+}
+
+impl std::fmt::Display for ApiVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_storage_buffer_range: 0,
+            max_uniform_buffer_range: 0,
+            max_buffer_size: 0,
+            max_workgroup_invocations: 0,
+            max_workgroup_size: [0; 3],
+            max_workgroup_memory: 0,
+            max_grid: [0; 3],
+            max_storage_buffers: 0,
+            max_uniform_buffers: 0,
+            max_push_constants: 0,
+            // Vulkan never asks for more than this, so it is an alignment that fits every device.
+            storage_alignment: 256,
+            uniform_alignment: 256,
+            device_memory: 0,
+        }
+    }
+}
+
+impl MatrixType {
+    pub fn name(self) -> &'static str {
+        match self {
+            MatrixType::F16 => "f16",
+            MatrixType::F32 => "f32",
+            MatrixType::F64 => "f64",
+            MatrixType::Bf16 => "bf16",
+            MatrixType::I8 => "i8",
+            MatrixType::I16 => "i16",
+            MatrixType::I32 => "i32",
+            MatrixType::I64 => "i64",
+            MatrixType::U8 => "u8",
+            MatrixType::U16 => "u16",
+            MatrixType::U32 => "u32",
+            MatrixType::U64 => "u64",
+        }
+    }
+}
+
+impl MatrixScope {
+    pub fn name(self) -> &'static str {
+        match self {
+            MatrixScope::Subgroup => "subgroup",
+            MatrixScope::Workgroup => "workgroup",
+            MatrixScope::Device => "device",
+            MatrixScope::QueueFamily => "queue_family",
+        }
+    }
+}
+
+impl std::fmt::Display for MatrixShape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let MatrixShape { m, n, k, a, b, c, result, scope, saturating } = self;
+        let (a, b, c, result) = (a.name(), b.name(), c.name(), result.name());
+        write!(f, "{m}x{n}x{k} {a}*{b}+{c}->{result} {}", scope.name())?;
+        if *saturating { f.write_str(" saturating") } else { Ok(()) }
+    }
+}

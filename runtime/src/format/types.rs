@@ -1,0 +1,99 @@
+//! Element types of arrays, as the caller sees them and as the device sees them.
+
+use serde::{Deserialize, Serialize};
+
+/// The type of an element in the caller's memory: every plain ONNX number type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HostType {
+    F32,
+    F16,
+    Bf16,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    /// One byte, 0 or 1.
+    Bool,
+}
+
+/// The type of an element in a buffer of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DeviceType {
+    F32,
+    F16,
+    I32,
+    /// Also holds bool, as 0 or 1.
+    U32,
+}
+
+impl HostType {
+    /// Bytes per element.
+    pub fn size(self) -> u64 {
+        match self {
+            HostType::I8 | HostType::U8 | HostType::Bool => 1,
+            HostType::F16 | HostType::Bf16 | HostType::I16 | HostType::U16 => 2,
+            HostType::F32 | HostType::I32 | HostType::U32 => 4,
+            HostType::F64 | HostType::I64 | HostType::U64 => 8,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            HostType::F32 => "f32",
+            HostType::F16 => "f16",
+            HostType::Bf16 => "bf16",
+            HostType::F64 => "f64",
+            HostType::I8 => "i8",
+            HostType::I16 => "i16",
+            HostType::I32 => "i32",
+            HostType::I64 => "i64",
+            HostType::U8 => "u8",
+            HostType::U16 => "u16",
+            HostType::U32 => "u32",
+            HostType::U64 => "u64",
+            HostType::Bool => "bool",
+        }
+    }
+
+    /// Whether values of this type can be held as `device`: floats as floats, integers and bool as integers.
+    pub fn fits(self, device: DeviceType) -> bool {
+        let float = matches!(self, HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64);
+        float == matches!(device, DeviceType::F32 | DeviceType::F16)
+    }
+}
+
+impl DeviceType {
+    /// Bytes per element.
+    pub fn size(self) -> u64 {
+        match self {
+            DeviceType::F16 => 2,
+            DeviceType::F32 | DeviceType::I32 | DeviceType::U32 => 4,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceType::F32 => "f32",
+            DeviceType::F16 => "f16",
+            DeviceType::I32 => "i32",
+            DeviceType::U32 => "u32",
+        }
+    }
+}
+
+impl std::fmt::Display for HostType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::fmt::Display for DeviceType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

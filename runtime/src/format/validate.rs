@@ -1,0 +1,406 @@
+//! Checks that a manifest does not contradict itself, so that nothing after it needs to.
+//!
+//! The invariants, for every variant:
+//! - every index is in range and points at a thing of the right kind;
+//! - offsets and sizes are aligned, lie inside their slot, and do not overflow;
+//! - placements of weights do not overlap; parameter words overlap only where they are the same;
+//! - expressions are well-formed and name existing symbols;
+//! - what ports, pipelines and bindings need is within the limits that the variant declares, which the runtime
+//!   in turn compares with the device;
+//! - nothing writes to weights, inputs or parameters.
+//!
+//! The writer runs this too: what a compiler could not read back it cannot write.
+
+use super::{
+    ArtifactKind, Binding, BindingKind, Dispatch, Expr, ExprError, Feature, Function, Limits, Manifest,
+    Pipeline, Port, Requirements, Slot, SlotKind, Variant,
+};
+use crate::Error;
+
+/// The most elements of any list of variants, functions, pipelines or slots.
+const MAX_COUNT: usize = 1 << 20;
+/// The most bindings of a pipeline.
+const MAX_BINDINGS: usize = 64;
+/// The most dimensions of a port.
+const MAX_RANK: usize = 16;
+
+/// Where in the manifest something is wrong (innermost last), and what.
+struct Fault {
+    place: Vec<String>,
+    reason: String,
+}
+
+type Check<T = ()> = Result<T, Fault>;
+
+fn fault<T>(reason: impl Into<String>) -> Check<T> {
+    Err(Fault { place: Vec::new(), reason: reason.into() })
+}
+
+/// Names the place of a fault; the text is made only when there is one.
+trait At<T> {
+    fn at(self, place: impl FnOnce() -> String) -> Check<T>;
+}
+
+impl<T> At<T> for Check<T> {
+    fn at(self, place: impl FnOnce() -> String) -> Check<T> {
+        self.map_err(|mut fault| {
+            fault.place.insert(0, place());
+            fault
+        })
+    }
+}
+
+impl<T> At<T> for Result<T, ExprError> {
+    fn at(self, place: impl FnOnce() -> String) -> Check<T> {
+        self.map_err(|error| Fault { place: vec![place()], reason: error.to_string() })
+    }
+}
+
+/// Checks everything about a manifest that does not need the file.
+pub fn validate(manifest: &Manifest) -> Result<(), Error> {
+    check_manifest(manifest).map_err(|Fault { place, reason }| Error::Invalid {
+        place: if place.is_empty() { "manifest".to_owned() } else { place.join(".") },
+        reason,
+    })
+}
+
+fn check_manifest(manifest: &Manifest) -> Check {
+    if manifest.variants.is_empty() {
+        return fault("there is no variant");
+    }
+    for (index, chunk) in manifest.chunks.iter().enumerate() {
+        if chunk.size == 0 || chunk.offset % 256 != 0 {
+            return fault("it is empty or not at a multiple of 256").at(|| format!("chunks[{index}]"));
+        }
+    }
+    for (index, artifact) in manifest.artifacts.iter().enumerate() {
+        let place = || format!("artifacts[{index}]");
+        if artifact.size == 0 || artifact.offset % 16 != 0 {
+            return fault("it is empty or not at a multiple of 16").at(place);
+        }
+        // A SPIR-V module has a header of five words.
+        if artifact.kind == ArtifactKind::Spirv && (artifact.size % 4 != 0 || artifact.size < 20) {
+            return fault("a SPIR-V module of a size that none has").at(place);
+        }
+    }
+    let mut names = Vec::new();
+    for (index, attachment) in manifest.attachments.iter().enumerate() {
+        let artifact = get(&manifest.artifacts, attachment.artifact, "artifact");
+        let artifact = artifact.at(|| format!("attachments[{index}]"))?;
+        if artifact.kind != ArtifactKind::Data {
+            return fault("its artifact is a shader").at(|| format!("attachments[{index}]"));
+        }
+        names.push(attachment.name.as_str());
+    }
+    unique(names, "attachments")?;
+    for (index, variant) in manifest.variants.iter().enumerate() {
+        check_variant(manifest, variant).at(|| format!("variants[{index}]"))?;
+    }
+    Ok(())
+}
+
+fn check_variant(manifest: &Manifest, variant: &Variant) -> Check {
+    for length in
+        [variant.pipelines.len(), variant.weights.len(), variant.states.len(), variant.functions.len()]
+    {
+        if length > MAX_COUNT {
+            return fault("a list is too long");
+        }
+    }
+    check_requirements(&variant.requirements).at(|| "requirements".to_owned())?;
+    for (index, pipeline) in variant.pipelines.iter().enumerate() {
+        check_pipeline(manifest, variant, pipeline).at(|| format!("pipelines[{index}]"))?;
+    }
+    let sizes =
+        variant.weights.iter().map(|slot| slot.size).chain(variant.states.iter().map(|slot| slot.size));
+    for size in sizes {
+        check_slot_size(size).at(|| "weights or states".to_owned())?;
+    }
+    check_placements(manifest, variant).at(|| "placements".to_owned())?;
+    unique(variant.functions.iter().map(|function| function.name.as_str()).collect(), "functions")?;
+    for (index, function) in variant.functions.iter().enumerate() {
+        check_function(variant, function).at(|| format!("functions[{index}]"))?;
+    }
+    check_limits(&variant.needed_limits(), &variant.requirements.limits)
+        .at(|| "requirements.limits".to_owned())
+}
+
+fn check_requirements(requirements: &Requirements) -> Check {
+    let Limits { storage_alignment, uniform_alignment, .. } = requirements.limits;
+    for alignment in [storage_alignment, uniform_alignment] {
+        if !alignment.is_power_of_two() || !(4..=256).contains(&alignment) {
+            return fault(format!("alignment {alignment} is not a power of two in 4..=256"));
+        }
+    }
+    if requirements.subgroup_sizes.iter().any(|size| !size.is_power_of_two() || *size > 128) {
+        return fault("a subgroup size is not a power of two up to 128");
+    }
+    if !requirements.matrix_shapes.is_empty() && !requirements.features.contains(Feature::CooperativeMatrix) {
+        return fault("matrix shapes without the feature cooperative_matrix");
+    }
+    Ok(())
+}
+
+fn check_pipeline(manifest: &Manifest, variant: &Variant, pipeline: &Pipeline) -> Check {
+    let artifact = get(&manifest.artifacts, pipeline.artifact, "artifact")?;
+    if artifact.kind != ArtifactKind::Spirv {
+        return fault("its artifact is not a shader");
+    }
+    if pipeline.entry.is_empty() || pipeline.entry.contains('\0') {
+        return fault("the entry point's name is empty or contains a zero");
+    }
+    if pipeline.bindings.len() > MAX_BINDINGS {
+        return fault(format!("more than {MAX_BINDINGS} bindings"));
+    }
+    if pipeline.workgroup_size.contains(&0) {
+        return fault("an empty workgroup");
+    }
+    if let Some(size) = pipeline.required_subgroup_size {
+        if !size.is_power_of_two() || size > 128 {
+            return fault(format!("required subgroup size {size} is not a power of two up to 128"));
+        }
+        if !variant.requirements.features.contains(Feature::SubgroupSizeControl) {
+            return fault("a required subgroup size without the feature subgroup_size_control");
+        }
+    }
+    Ok(())
+}
+
+fn check_placements(manifest: &Manifest, variant: &Variant) -> Check {
+    let mut ranges = Vec::with_capacity(variant.placements.len().min(MAX_COUNT));
+    for (index, placement) in variant.placements.iter().enumerate() {
+        let place = || format!("[{index}]");
+        let chunk = get(&manifest.chunks, placement.chunk, "chunk").at(place)?;
+        let slot = get(&variant.weights, placement.slot, "weight slot").at(place)?;
+        if placement.offset % 4 != 0 {
+            return fault("its offset is not a multiple of 4").at(place);
+        }
+        inside(placement.offset, chunk.size, slot.size).at(place)?;
+        ranges.push((placement.slot, placement.offset, placement.offset.saturating_add(chunk.size)));
+    }
+    ranges.sort_unstable();
+    match ranges.windows(2).any(|pair| matches!(pair, [a, b] if a.0 == b.0 && b.1 < a.2)) {
+        true => fault("two placements overlap"),
+        false => Ok(()),
+    }
+}
+
+fn check_function(variant: &Variant, function: &Function) -> Check {
+    if function.slots.len() > MAX_COUNT || function.symbols.len() > MAX_COUNT {
+        return fault("a list is too long");
+    }
+    for symbol in &function.symbols {
+        if symbol.min > symbol.max || symbol.min < 0 {
+            return fault(format!(
+                "symbol `{}` has the empty or negative range {}..={}",
+                symbol.name, symbol.min, symbol.max
+            ));
+        }
+    }
+    unique(function.symbols.iter().map(|symbol| symbol.name.as_str()).collect(), "symbols")?;
+    unique(function.inputs.iter().map(|port| port.name.as_str()).collect(), "inputs")?;
+    unique(function.outputs.iter().map(|port| port.name.as_str()).collect(), "outputs")?;
+    let mut n_params = 0;
+    for (index, slot) in function.slots.iter().enumerate() {
+        check_slot(variant, function, slot).at(|| format!("slots[{index}]"))?;
+        n_params += usize::from(slot.kind == SlotKind::Params);
+    }
+    if n_params > 1 {
+        return fault("more than one params slot");
+    }
+    for (index, port) in function.inputs.iter().enumerate() {
+        check_port(function, port, index, SlotKind::Input).at(|| format!("inputs[{index}]"))?;
+    }
+    for (index, port) in function.outputs.iter().enumerate() {
+        check_port(function, port, index, SlotKind::Output).at(|| format!("outputs[{index}]"))?;
+    }
+    for (index, dispatch) in function.dispatches.iter().enumerate() {
+        check_dispatch(variant, function, dispatch).at(|| format!("dispatches[{index}]"))?;
+    }
+    check_params(function)
+}
+
+fn check_slot(variant: &Variant, function: &Function, slot: &Slot) -> Check {
+    check_slot_size(slot.size)?;
+    let same_size = |size: u64| match size == slot.size {
+        true => Ok(()),
+        false => fault(format!("its size is {}, that of what it refers to is {size}", slot.size)),
+    };
+    match slot.kind {
+        SlotKind::Weights(index) => same_size(get(&variant.weights, index, "weight slot")?.size),
+        SlotKind::State(index) => same_size(get(&variant.states, index, "state")?.size),
+        SlotKind::Input(index) => get(&function.inputs, index, "input").map(|_| ()),
+        SlotKind::Output(index) => get(&function.outputs, index, "output").map(|_| ()),
+        SlotKind::Arena | SlotKind::Params => Ok(()),
+    }
+}
+
+fn check_slot_size(size: u64) -> Check {
+    match size == 0 || size % 4 != 0 || size > i64::MAX as u64 {
+        true => fault(format!("size {size} is not a positive multiple of 4")),
+        false => Ok(()),
+    }
+}
+
+fn check_port(function: &Function, port: &Port, index: usize, kind: fn(u32) -> SlotKind) -> Check {
+    let slot = get(&function.slots, port.slot, "slot")?;
+    if u32::try_from(index).map(kind) != Ok(slot.kind) {
+        return fault("its slot is not this port's");
+    }
+    if !port.host_type.fits(port.device_type) {
+        return fault(format!("{} cannot be held as {}", port.host_type, port.device_type));
+    }
+    if port.shape.len() > MAX_RANK {
+        return fault(format!("more than {MAX_RANK} dimensions"));
+    }
+    if port.offset % 4 != 0 {
+        return fault("its offset is not a multiple of 4");
+    }
+    check_exprs(&port.shape, function)?;
+    for symbols in corners(function) {
+        let shape = port.shape_at(&symbols).at(|| "shape".to_owned())?;
+        let Some(size) = port.device_size(&shape) else {
+            return fault(format!("shape {shape:?} is negative or too large"));
+        };
+        inside(port.offset, size, slot.size)?;
+    }
+    Ok(())
+}
+
+fn check_dispatch(variant: &Variant, function: &Function, dispatch: &Dispatch) -> Check {
+    let pipeline = get(&variant.pipelines, dispatch.pipeline, "pipeline")?;
+    if pipeline.bindings.len() != dispatch.bindings.len() {
+        return fault(format!(
+            "it has {} bindings, its pipeline {}",
+            dispatch.bindings.len(),
+            pipeline.bindings.len()
+        ));
+    }
+    for (index, (binding, kind)) in dispatch.bindings.iter().zip(&pipeline.bindings).enumerate() {
+        check_binding(variant, function, binding, *kind).at(|| format!("bindings[{index}]"))?;
+    }
+    check_exprs(&dispatch.grid, function)?;
+    check_exprs(&dispatch.params, function)?;
+    check_exprs([&dispatch.flops, &dispatch.bytes], function)?;
+    for size in dispatch.grid.iter().filter_map(Expr::as_constant) {
+        if u32::try_from(size).is_err() {
+            return fault(format!("grid size {size} does not fit 32 bits"));
+        }
+    }
+    if dispatch.params.is_empty() {
+        return Ok(());
+    }
+    let Some(slot) = function.slots.iter().find(|slot| slot.kind == SlotKind::Params) else {
+        return fault("it has parameters, but the function has no params slot");
+    };
+    if dispatch.params_offset % 4 != 0 {
+        return fault("params_offset is not a multiple of 4");
+    }
+    inside(dispatch.params_offset, params_size(dispatch), slot.size)
+}
+
+fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind: BindingKind) -> Check {
+    let slot = get(&function.slots, binding.slot, "slot")?;
+    let limits = &variant.requirements.limits;
+    let alignment = match kind {
+        BindingKind::StorageRead | BindingKind::StorageReadWrite => limits.storage_alignment,
+        BindingKind::Uniform => limits.uniform_alignment,
+    };
+    if binding.offset % u64::from(alignment) != 0 {
+        return fault(format!("offset {} is not a multiple of {alignment}", binding.offset));
+    }
+    if binding.size == 0 || binding.size % 4 != 0 {
+        return fault(format!("size {} is not a positive multiple of 4", binding.size));
+    }
+    let constant = matches!(slot.kind, SlotKind::Weights(_) | SlotKind::Input(_) | SlotKind::Params);
+    if constant && kind == BindingKind::StorageReadWrite {
+        return fault("it writes to weights, an input or the parameters");
+    }
+    inside(binding.offset, binding.size, slot.size)
+}
+
+/// Parameter words may be shared by dispatches, but then they must be the same words.
+fn check_params(function: &Function) -> Check {
+    let mut owners: Vec<&Dispatch> =
+        function.dispatches.iter().filter(|dispatch| !dispatch.params.is_empty()).collect();
+    owners.sort_by_key(|dispatch| (dispatch.params_offset, params_size(dispatch)));
+    for pair in owners.windows(2) {
+        let [first, second] = pair else { continue };
+        let apart = first.params_offset.saturating_add(params_size(first)) <= second.params_offset;
+        let same = first.params_offset == second.params_offset && first.params == second.params;
+        if !apart && !same {
+            return fault(format!("the parameters of `{}` and `{}` overlap", first.label, second.label));
+        }
+    }
+    Ok(())
+}
+
+/// Whether what is needed is within what is declared.
+fn check_limits(needed: &Limits, declared: &Limits) -> Check {
+    let all = [
+        ("max_storage_buffer_range", needed.max_storage_buffer_range, declared.max_storage_buffer_range),
+        ("max_uniform_buffer_range", needed.max_uniform_buffer_range, declared.max_uniform_buffer_range),
+        ("max_buffer_size", needed.max_buffer_size, declared.max_buffer_size),
+        (
+            "max_workgroup_invocations",
+            needed.max_workgroup_invocations.into(),
+            declared.max_workgroup_invocations.into(),
+        ),
+        ("max_workgroup_size[0]", needed.max_workgroup_size[0].into(), declared.max_workgroup_size[0].into()),
+        ("max_workgroup_size[1]", needed.max_workgroup_size[1].into(), declared.max_workgroup_size[1].into()),
+        ("max_workgroup_size[2]", needed.max_workgroup_size[2].into(), declared.max_workgroup_size[2].into()),
+        ("max_workgroup_memory", needed.max_workgroup_memory.into(), declared.max_workgroup_memory.into()),
+        ("max_grid[0]", needed.max_grid[0].into(), declared.max_grid[0].into()),
+        ("max_grid[1]", needed.max_grid[1].into(), declared.max_grid[1].into()),
+        ("max_grid[2]", needed.max_grid[2].into(), declared.max_grid[2].into()),
+        ("max_storage_buffers", needed.max_storage_buffers.into(), declared.max_storage_buffers.into()),
+        ("max_uniform_buffers", needed.max_uniform_buffers.into(), declared.max_uniform_buffers.into()),
+        ("device_memory", needed.device_memory, declared.device_memory),
+    ];
+    match all.iter().find(|(_, needed, declared)| needed > declared) {
+        Some((name, needed, declared)) => {
+            fault(format!("{name} is declared as {declared}, but {needed} is used"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Symbol values at all minima and at all maxima.
+pub(super) fn corners(function: &Function) -> [Vec<i64>; 2] {
+    [
+        function.symbols.iter().map(|symbol| symbol.min).collect(),
+        function.symbols.iter().map(|symbol| symbol.max).collect(),
+    ]
+}
+
+fn check_exprs<'a>(exprs: impl IntoIterator<Item = &'a Expr>, function: &Function) -> Check {
+    exprs.into_iter().try_for_each(|expr| expr.check(function.symbols.len())).at(|| "expression".to_owned())
+}
+
+fn params_size(dispatch: &Dispatch) -> u64 {
+    (dispatch.params.len() as u64).saturating_mul(4)
+}
+
+fn get<'a, T>(list: &'a [T], index: u32, what: &str) -> Check<&'a T> {
+    match usize::try_from(index).ok().and_then(|index| list.get(index)) {
+        Some(item) => Ok(item),
+        None => fault(format!("{what} {index} of {}", list.len())),
+    }
+}
+
+fn inside(offset: u64, size: u64, total: u64) -> Check {
+    match offset.checked_add(size).is_some_and(|end| end <= total) {
+        true => Ok(()),
+        false => fault(format!("offset {offset} and size {size} do not lie inside {total} bytes")),
+    }
+}
+
+fn unique(mut names: Vec<&str>, what: &str) -> Check {
+    names.sort_unstable();
+    match names.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
+        Some(pair) => {
+            fault(format!("two have the name `{}`", pair.first().unwrap_or(&""))).at(|| what.to_owned())
+        }
+        None => Ok(()),
+    }
+}
