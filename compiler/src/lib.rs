@@ -7,3 +7,4 @@ pub mod error;
 pub mod ir;
 
 pub use error::{Error, Result};
+pub mod target;

@@ -1,0 +1,397 @@
+//! What the compiler knows about a device: one [`TargetProfile`], read from TOML, and nothing else.
+//!
+//! A profile is plain data. Every choice between kernels, layouts and storages follows from its numbers,
+//! so no other file names a vendor or a device. Profiles inherit from each other (`inherits = "..."`):
+//! the child's values replace its parent's one by one, lists as a whole. `targets/README.md` gives the
+//! meaning, the unit and the way to measure each field.
+
+mod builtin;
+mod check;
+mod error;
+mod load;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use builtin::{BUILTIN, names};
+pub use error::TargetError;
+
+/// A device, or a family of devices, that a bundle can be compiled for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetProfile {
+    /// The name by which `-t` finds it; for a built-in profile also the file's stem.
+    pub name: String,
+    /// The profile this one was derived from. Its values are already merged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherits: Option<String>,
+    /// One line for `driftc targets list`.
+    pub summary: String,
+    pub api: ApiVersion,
+    /// Which devices the profile is meant for.
+    #[serde(default)]
+    pub device: DeviceMatch,
+    pub limits: Limits,
+    pub features: Features,
+    pub subgroup: Subgroup,
+    /// Matrix shapes that the cooperative-matrix instructions take, best first.
+    #[serde(default)]
+    pub matrix: Vec<MatrixShape>,
+    pub machine: Machine,
+    pub prefer: Preferences,
+    /// Known driver faults to compile around.
+    #[serde(default)]
+    pub quirks: Vec<Quirk>,
+    /// Where each value comes from, by field path (`limits.max_push_constants`).
+    #[serde(default)]
+    pub source: BTreeMap<String, String>,
+}
+
+/// The programming interface a bundle is made for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApiVersion {
+    pub name: Api,
+    /// The lowest version that has everything the profile claims.
+    pub version: Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Api {
+    Vulkan,
+}
+
+/// `major.minor`, written as a string in TOML so that 1.10 and 1.1 differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Version {
+    pub major: u32,
+    pub minor: u32,
+}
+
+/// How a device is recognised. An empty description matches every device that meets the limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeviceMatch {
+    /// The PCI or Khronos vendor number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vendor_id: Option<u32>,
+    /// The device's name contains one of these, in any case.
+    pub names: Vec<String>,
+}
+
+/// What the device refuses beyond. Sizes are bytes, everything else is a count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Largest storage buffer binding.
+    pub max_storage_buffer_range: u64,
+    /// Largest uniform buffer binding.
+    pub max_uniform_range: u64,
+    /// Largest single memory allocation.
+    pub max_allocation: u64,
+    pub max_push_constants: u32,
+    /// Descriptor sets bound at once.
+    pub max_bound_sets: u32,
+    /// Storage buffers visible to one shader.
+    pub max_storage_buffers: u32,
+    /// Uniform buffers visible to one shader.
+    pub max_uniform_buffers: u32,
+    /// Storage images and storage texel buffers visible to one shader.
+    pub max_storage_images: u32,
+    /// Sampled images and uniform texel buffers visible to one shader.
+    pub max_sampled_images: u32,
+    pub max_workgroup_invocations: u32,
+    pub max_workgroup_size: [u32; 3],
+    pub max_workgroup_count: [u32; 3],
+    pub max_workgroup_memory: u32,
+    /// Subgroups in one workgroup when the subgroup size is required at pipeline creation.
+    pub max_workgroup_subgroups: u32,
+    /// Offsets of storage buffer bindings are multiples of this.
+    pub storage_buffer_alignment: u32,
+    pub uniform_buffer_alignment: u32,
+    pub texel_buffer_alignment: u32,
+    pub max_texel_buffer_elements: u32,
+    /// Longest side of a 2-D image.
+    pub max_texture_2d: u32,
+    /// Longest side of a 3-D image.
+    pub max_texture_3d: u32,
+    pub max_texture_layers: u32,
+}
+
+/// What shaders may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Features {
+    /// 16-bit float arithmetic.
+    pub f16: bool,
+    /// 16-bit values in storage buffers.
+    pub storage_16: bool,
+    /// 8-bit integer arithmetic.
+    pub int8: bool,
+    /// 8-bit values in storage buffers.
+    pub storage_8: bool,
+    pub int16: bool,
+    pub int64: bool,
+    /// Four-way 8-bit dot products as one instruction of the shader language.
+    pub int_dot_product: bool,
+    /// Those dot products are also one instruction of the machine.
+    pub int_dot_product_fast: bool,
+    /// A pipeline can ask for its subgroup size.
+    pub subgroup_size_control: bool,
+    /// A pipeline can ask for subgroups without holes.
+    pub full_subgroups: bool,
+    pub subgroup_ops: Vec<SubgroupOp>,
+    /// Matrices of the shapes in `matrix`.
+    pub cooperative_matrix: bool,
+    pub memory_model: bool,
+    pub buffer_device_address: bool,
+    /// Reads outside of an image return zero.
+    pub robust_image_access: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SubgroupOp {
+    Basic,
+    Vote,
+    Arithmetic,
+    Ballot,
+    Shuffle,
+    ShuffleRelative,
+    Clustered,
+    Quad,
+    Rotate,
+}
+
+/// How many invocations run in lockstep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subgroup {
+    /// Sizes the device may use, ascending. Without `features.subgroup_size_control` the driver picks.
+    pub sizes: Vec<u32>,
+    /// The size to require when it can be required, and to expect otherwise.
+    pub preferred: u32,
+}
+
+/// One shape of a cooperative matrix product: c\[m, n\] += a\[m, k\] * b\[k, n\].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MatrixShape {
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub a: MatrixType,
+    pub b: MatrixType,
+    /// The type of the accumulator and of the result.
+    pub c: MatrixType,
+    pub scope: MatrixScope,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MatrixType {
+    F16,
+    Bf16,
+    F32,
+    I8,
+    U8,
+    I32,
+    U32,
+}
+
+/// The invocations that hold one matrix together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MatrixScope {
+    Subgroup,
+    Workgroup,
+}
+
+/// Numbers for the cost model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Units that each run workgroups of their own.
+    pub compute_units: u32,
+    /// Invocations that one unit needs in flight to hide memory latency.
+    pub invocations_per_unit: u32,
+    /// Memory bandwidth, GB/s (1e9 bytes, reads plus writes).
+    pub bandwidth_gb_s: f64,
+    /// Bandwidth of the last-level cache, GB/s.
+    pub cache_bandwidth_gb_s: f64,
+    /// Bytes that stay on the chip between two dispatches.
+    pub last_level_cache: u64,
+    /// Time of one empty dispatch with its barrier, µs.
+    pub launch_us: f64,
+    /// Device memory can be mapped by the host.
+    pub unified_memory: bool,
+    pub peak: Peak,
+}
+
+/// Arithmetic peaks in 1e9 operations per second; a multiply-add counts as two.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peak {
+    pub f32: f64,
+    pub f16: f64,
+    /// 8-bit dot products with 32-bit sums.
+    pub int8: f64,
+    /// Cooperative matrices, f16 inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix_f16: Option<f64>,
+    /// Cooperative matrices, 8-bit inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix_int8: Option<f64>,
+}
+
+/// First answers for the layout pass; its cost model has the last word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Preferences {
+    pub storage: StoragePreference,
+    pub layout: LayoutPreference,
+    /// Invocations of a workgroup when a kernel has no reason of its own.
+    pub workgroup_invocations: u32,
+}
+
+/// The kind of memory object for each role a tensor can have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoragePreference {
+    pub activations: StorageKind,
+    pub weights: StorageKind,
+    /// Quantised weights.
+    pub packed_weights: StorageKind,
+    /// Values that live from one run to the next, such as key-value caches.
+    pub states: StorageKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageKind {
+    Buffer,
+    TexelBuffer,
+    #[serde(rename = "texture-2d")]
+    Texture2d,
+    TextureArray,
+    #[serde(rename = "texture-3d")]
+    Texture3d,
+}
+
+/// The order of elements for the two families of networks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayoutPreference {
+    /// Image tensors between convolutions.
+    pub convolution: LayoutKind,
+    /// Token tensors between matrix products.
+    pub linear: LayoutKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LayoutKind {
+    /// The model's own order of axes.
+    RowMajor,
+    /// Channels in zero-padded slices of four.
+    #[serde(rename = "slices-4")]
+    Slices4,
+}
+
+/// A driver fault that kernels must avoid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quirk {
+    pub name: String,
+    /// First driver version that has the fault, dotted numbers; absent means all earlier ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_from: Option<String>,
+    /// First driver version without it; absent means not repaired yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_before: Option<String>,
+    pub source: String,
+}
+
+impl TargetProfile {
+    /// The built-in profile of that name, or the profile in that TOML file.
+    ///
+    /// A name that ends in `.toml` or contains a path separator is a file.
+    pub fn load(name_or_path: &str) -> Result<TargetProfile, TargetError> {
+        load::load(name_or_path)
+    }
+
+    /// A profile from TOML text. `origin` names the text in errors; a relative path in `inherits` is
+    /// taken from the folder of `origin`.
+    pub fn from_toml(text: &str, origin: &str) -> Result<TargetProfile, TargetError> {
+        load::from_toml(text, origin)
+    }
+
+    /// The whole profile, parents included, as a file that stands alone.
+    pub fn to_toml(&self) -> Result<String, TargetError> {
+        let alone = TargetProfile { inherits: None, ..self.clone() };
+        toml::to_string(&alone).map_err(|error| TargetError::write(&self.name, &error))
+    }
+
+    /// Identifies the facts: two profiles with equal hashes compile to equal bytes.
+    ///
+    /// Sources, the summary and the line of descent are left out because nothing is decided by them.
+    pub fn hash(&self) -> Result<[u8; 32], TargetError> {
+        let facts = TargetProfile {
+            inherits: None,
+            summary: String::new(),
+            source: BTreeMap::new(),
+            quirks: self
+                .quirks
+                .iter()
+                .map(|quirk| Quirk { source: String::new(), ..quirk.clone() })
+                .collect(),
+            ..self.clone()
+        };
+        Ok(*blake3::hash(facts.to_toml()?.as_bytes()).as_bytes())
+    }
+
+    /// Where the value at a field path comes from.
+    pub fn source_of(&self, path: &str) -> Option<&str> {
+        self.source.get(path).map(String::as_str)
+    }
+
+    pub fn has_subgroup_op(&self, op: SubgroupOp) -> bool {
+        self.features.subgroup_ops.contains(&op)
+    }
+
+    /// Whether kernels must work around the named fault.
+    ///
+    /// The driver's version is unknown at compile time, so a fault of any version counts.
+    pub fn has_quirk(&self, name: &str) -> bool {
+        self.quirks.iter().any(|quirk| quirk.name == name)
+    }
+}
+
+impl TryFrom<String> for Version {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Version, String> {
+        let wrong = || format!("`{text}` is not a version; write it as \"major.minor\", for example \"1.1\"");
+        let (major, minor) = text.split_once('.').ok_or_else(wrong)?;
+        let major = major.parse().map_err(|_| wrong())?;
+        let minor = minor.parse().map_err(|_| wrong())?;
+        Ok(Version { major, minor })
+    }
+}
+
+impl From<Version> for String {
+    fn from(version: Version) -> String {
+        version.to_string()
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
