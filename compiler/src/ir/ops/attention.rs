@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
@@ -20,8 +21,30 @@ pub struct Attention {
 }
 
 impl Operation for Attention {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let q = check::operands(inputs, 3..=4)?;
+        check::float(q, "the query")?;
+        check::same_type(inputs)?;
+        let (k, v) = (inputs[1], inputs[2]);
+        let ([b, h, s, d], [bk, hk, t, dk], [bv, hv, tv, e]) =
+            (q.shape.as_slice(), k.shape.as_slice(), v.shape.as_slice())
+        else {
+            return Err(OpError::new(format!("operands of rank four are needed, not {q}, {k} and {v}")));
+        };
+        check::equal(b, bk, "batch sizes of query and key")?;
+        check::equal(bk, bv, "batch sizes of key and value")?;
+        check::equal(hk, hv, "heads of key and value")?;
+        check::equal(d, dk, "head sizes of query and key")?;
+        check::equal(t, tv, "lengths of key and value")?;
+        if let (Some(h), Some(hk)) = (h.as_known(), hk.as_known())
+            && h.checked_rem(hk) != Some(0)
+        {
+            return Err(OpError::new(format!("{h} query heads are not a multiple of {hk} key heads")));
+        }
+        if let Some(mask) = inputs.get(3) {
+            check::broadcasts_to(mask, &[b.clone(), h.clone(), s.clone(), t.clone()], "the mask")?;
+        }
+        Ok(TensorDesc::new(q.dtype, vec![b.clone(), h.clone(), s.clone(), e.clone()]))
     }
 
     fn fusion(&self) -> Fusion {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check;
+use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
@@ -23,9 +25,56 @@ pub struct Conv {
     pub group: usize,
 }
 
+impl Conv {
+    /// The window along each spatial axis; ranks and kernel extents are checked.
+    fn windows(&self, x: &TensorDesc, w: &TensorDesc) -> Result<Vec<Window>, OpError> {
+        if x.rank() < 3 || w.rank() != x.rank() {
+            return Err(OpError::new(format!(
+                "an input of rank three or more and filters of the same rank are needed, not {x} and {w}"
+            )));
+        }
+        let kernel: Option<Vec<usize>> =
+            w.shape[2..].iter().map(|d| usize::try_from(d.as_known()?).ok()).collect();
+        let kernel = kernel.ok_or_else(|| OpError::new(format!("the kernel of {w} is not of known size")))?;
+        let attributes = Attributes {
+            kernel: &kernel,
+            strides: &self.strides,
+            dilations: &self.dilations,
+            pads_begin: &self.pads_begin,
+            pads_end: &self.pads_end,
+        };
+        windows(&attributes, x.rank() - 2)
+    }
+}
+
 impl Operation for Conv {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let x = check::operands(inputs, 2..=3)?;
+        let w = inputs[1];
+        check::float(x, "the input")?;
+        check::same_type(inputs)?;
+        let windows = self.windows(x, w)?;
+        let ([batch, channels, spatial @ ..], [filters, per_group, ..]) =
+            (x.shape.as_slice(), w.shape.as_slice())
+        else {
+            return Err(OpError::new(format!("{x} and {w} are not an input and its filters")));
+        };
+        let group = check::small(self.group, "group")?;
+        if group == 0 {
+            return Err(OpError::new("group must not be 0"));
+        }
+        check::equal(channels, &per_group.scale(group), "channels of the input and of the filters")?;
+        if filters.as_known().is_some_and(|o| o % group != 0) {
+            return Err(OpError::new(format!("{filters} filters do not divide into {group} groups")));
+        }
+        if let Some(bias) = inputs.get(2) {
+            check::vector(bias, filters, "the bias")?;
+        }
+        let mut shape = vec![batch.clone(), filters.clone()];
+        for (d, window) in spatial.iter().zip(&windows) {
+            shape.push(window.count(d, false)?);
+        }
+        Ok(TensorDesc::new(x.dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
@@ -22,8 +23,16 @@ pub struct LayerNorm {
 }
 
 impl Operation for LayerNorm {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let x = check::operands(inputs, 2..=3)?;
+        check::float(x, "the input")?;
+        check::same_type(inputs)?;
+        check::axis(x, self.axis)?;
+        check::broadcasts_to(inputs[1], &x.shape, "the scale")?;
+        if let Some(bias) = inputs.get(2) {
+            check::broadcasts_to(bias, &x.shape, "the bias")?;
+        }
+        Ok(TensorDesc::new(x.dtype, x.shape.clone()))
     }
 
     fn fusion(&self) -> Fusion {

@@ -2,6 +2,7 @@
 
 pub mod arg_reduce;
 pub mod attention;
+pub(crate) mod check;
 pub mod concat;
 pub mod constant;
 pub mod conv;
@@ -30,3 +31,4 @@ pub mod slice;
 pub mod softmax;
 pub mod top_k;
 pub mod transpose;
+pub(crate) mod window;

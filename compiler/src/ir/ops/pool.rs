@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check;
+use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::tensor::TensorDesc;
+use crate::ir::tensor::{DType, TensorDesc};
 
 /// How a window combines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,9 +52,42 @@ pub struct Pool {
     pub ceil: bool,
 }
 
+impl Pool {
+    /// The window along each spatial axis.
+    fn windows(&self, spatial: usize) -> Result<Vec<Window>, OpError> {
+        if spatial == 0 {
+            return Err(OpError::new("an input of rank three or more is needed"));
+        }
+        let attributes = Attributes {
+            kernel: &self.kernel,
+            strides: &self.strides,
+            dilations: &self.dilations,
+            pads_begin: &self.pads_begin,
+            pads_end: &self.pads_end,
+        };
+        windows(&attributes, spatial)
+    }
+}
+
 impl Operation for Pool {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let x = check::operands(inputs, 1..=1)?;
+        match self.kind {
+            PoolKind::Max | PoolKind::MaxIndex { .. } => check::numeric(x, "the input")?,
+            PoolKind::Average { .. } => check::float(x, "the input")?,
+            PoolKind::Lp { p: 0 } => return Err(OpError::new("the exponent p must not be 0")),
+            PoolKind::Lp { .. } => check::float(x, "the input")?,
+        }
+        let [batch, channels, spatial @ ..] = x.shape.as_slice() else {
+            return Err(OpError::new(format!("an input of rank three or more is needed, not {x}")));
+        };
+        let windows = self.windows(spatial.len())?;
+        let mut shape = vec![batch.clone(), channels.clone()];
+        for (d, window) in spatial.iter().zip(&windows) {
+            shape.push(window.count(d, self.ceil)?);
+        }
+        let dtype = if matches!(self.kind, PoolKind::MaxIndex { .. }) { DType::I64 } else { x.dtype };
+        Ok(TensorDesc::new(dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check;
 use crate::error::OpError;
 use crate::ir::array::Array;
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
 
@@ -37,8 +38,26 @@ pub struct Reduce {
 }
 
 impl Operation for Reduce {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let x = check::operands(inputs, 1..=1)?;
+        if !matches!(self.kind, ReduceKind::Max | ReduceKind::Min) {
+            check::numeric(x, "the input")?;
+        }
+        if self.axes.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err(OpError::new(format!("axes {:?} are not sorted and distinct", self.axes)));
+        }
+        for axis in &self.axes {
+            check::axis(x, *axis)?;
+        }
+        let mut shape = Vec::with_capacity(x.rank());
+        for (i, d) in x.shape.iter().enumerate() {
+            if !self.axes.contains(&i) {
+                shape.push(d.clone());
+            } else if self.keepdims {
+                shape.push(Dim::known(1));
+            }
+        }
+        Ok(TensorDesc::new(x.dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
@@ -70,8 +71,38 @@ pub struct Resize {
 }
 
 impl Operation for Resize {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let x = check::operands(inputs, 1..=1)?;
+        let rank = x.rank();
+        if self.sizes.len() != rank || self.scales.len() != rank {
+            return Err(OpError::new(format!(
+                "{} sizes and {} scales are given for {x}",
+                self.sizes.len(),
+                self.scales.len()
+            )));
+        }
+        if let Some(scale) = self.scales.iter().find(|s| !s.is_finite() || **s <= 0.0) {
+            return Err(OpError::new(format!("scale {scale} is not a positive number")));
+        }
+        if self.coordinates == Coordinates::TfCropAndResize
+            && (self.roi.len() != 2 * rank || self.roi.iter().any(|r| !r.is_finite()))
+        {
+            return Err(OpError::new(format!("a region of {} finite numbers is needed", 2 * rank)));
+        }
+        if self.antialias && matches!(self.filter, Filter::Nearest(_)) {
+            return Err(OpError::new("nearest neighbours cannot be antialiased"));
+        }
+        if let Filter::Cubic { a, .. } = self.filter
+            && !a.is_finite()
+        {
+            return Err(OpError::new("the cubic coefficient is not finite"));
+        }
+        for (d, size) in x.shape.iter().zip(&self.sizes) {
+            if size.as_known().is_some_and(|n| n < 0) || (d.is(0) && !size.is(0)) {
+                return Err(OpError::new(format!("an extent of {d} cannot be resized to {size}")));
+            }
+        }
+        Ok(TensorDesc::new(x.dtype, self.sizes.clone()))
     }
 
     fn fusion(&self) -> Fusion {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::check;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
@@ -18,8 +19,11 @@ pub struct Softmax {
 }
 
 impl Operation for Softmax {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let x = check::operands(inputs, 1..=1)?;
+        check::float(x, "the input")?;
+        check::axis(x, self.axis)?;
+        Ok(TensorDesc::new(x.dtype, x.shape.clone()))
     }
 
     fn fusion(&self) -> Fusion {
