@@ -5,6 +5,6 @@
 
 pub mod error;
 pub mod ir;
+pub mod target;
 
 pub use error::{Error, Result};
-pub mod target;
