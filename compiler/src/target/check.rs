@@ -1,0 +1,106 @@
+//! Rules that a profile's values must obey beyond their types, so that the compiler can divide by them.
+
+use super::{TargetError, TargetProfile};
+
+const POSITIVE: &str = "write a number greater than zero";
+const POWER: &str = "write a power of two";
+
+pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetError> {
+    let wrong = |field: &str, reason: &str, help: &str| Err(TargetError::field(file, field, reason, help));
+    let safe = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if profile.name.is_empty() || !profile.name.chars().all(safe) {
+        return wrong("name", "it is not a plain name", "use letters, digits, `-`, `_` and `.`");
+    }
+    for (field, value) in counts(profile) {
+        if value == 0 {
+            return wrong(field, "it is zero", POSITIVE);
+        }
+    }
+    for (field, value) in measures(profile) {
+        if !(value.is_finite() && value > 0.0) {
+            return wrong(field, "it is not a positive number", POSITIVE);
+        }
+    }
+    let limits = &profile.limits;
+    for (field, value) in [
+        ("limits.storage_buffer_alignment", limits.storage_buffer_alignment),
+        ("limits.uniform_buffer_alignment", limits.uniform_buffer_alignment),
+        ("limits.texel_buffer_alignment", limits.texel_buffer_alignment),
+    ] {
+        if !value.is_power_of_two() {
+            return wrong(field, "it is not a power of two", POWER);
+        }
+    }
+    let sizes = &profile.subgroup.sizes;
+    if sizes.is_empty() || !sizes.iter().all(|size| size.is_power_of_two()) || !sizes.is_sorted() {
+        return wrong("subgroup.sizes", "they are not ascending powers of two", "write for example [32, 64]");
+    }
+    if !sizes.contains(&profile.subgroup.preferred) {
+        return wrong("subgroup.preferred", "it is not among subgroup.sizes", "choose one of them");
+    }
+    if profile.prefer.workgroup_invocations > limits.max_workgroup_invocations {
+        let reason = "it is greater than limits.max_workgroup_invocations";
+        return wrong("prefer.workgroup_invocations", reason, "choose a smaller workgroup");
+    }
+    if profile.features.cooperative_matrix == profile.matrix.is_empty() {
+        let reason = "`matrix` and this feature contradict each other";
+        return wrong("features.cooperative_matrix", reason, "list the shapes, or none and set it to false");
+    }
+    for shape in &profile.matrix {
+        if shape.m == 0 || shape.n == 0 || shape.k == 0 {
+            return wrong("matrix", "a shape has a side of zero", POSITIVE);
+        }
+    }
+    for quirk in &profile.quirks {
+        for version in [&quirk.driver_from, &quirk.driver_before].into_iter().flatten() {
+            if !version.split('.').all(|part| part.parse::<u32>().is_ok()) {
+                return wrong(
+                    "quirks",
+                    "a driver version is not dotted numbers",
+                    "write for example \"512.676.0\"",
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Integers that zero makes meaningless, with their paths.
+fn counts(profile: &TargetProfile) -> Vec<(&'static str, u64)> {
+    let limits = &profile.limits;
+    let machine = &profile.machine;
+    let sides = |name, values: [u32; 3]| values.map(|value| (name, u64::from(value)));
+    let mut all = vec![
+        ("limits.max_storage_buffer_range", limits.max_storage_buffer_range),
+        ("limits.max_uniform_range", limits.max_uniform_range),
+        ("limits.max_allocation", limits.max_allocation),
+        ("limits.max_bound_sets", limits.max_bound_sets.into()),
+        ("limits.max_storage_buffers", limits.max_storage_buffers.into()),
+        ("limits.max_workgroup_invocations", limits.max_workgroup_invocations.into()),
+        ("limits.max_workgroup_memory", limits.max_workgroup_memory.into()),
+        ("limits.max_workgroup_subgroups", limits.max_workgroup_subgroups.into()),
+        ("machine.compute_units", machine.compute_units.into()),
+        ("machine.invocations_per_unit", machine.invocations_per_unit.into()),
+        ("machine.last_level_cache", machine.last_level_cache),
+        ("prefer.workgroup_invocations", profile.prefer.workgroup_invocations.into()),
+    ];
+    all.extend(sides("limits.max_workgroup_size", limits.max_workgroup_size));
+    all.extend(sides("limits.max_workgroup_count", limits.max_workgroup_count));
+    all
+}
+
+/// Measured numbers, with their paths.
+fn measures(profile: &TargetProfile) -> Vec<(&'static str, f64)> {
+    let machine = &profile.machine;
+    let mut all = vec![
+        ("machine.bandwidth_gb_s", machine.bandwidth_gb_s),
+        ("machine.cache_bandwidth_gb_s", machine.cache_bandwidth_gb_s),
+        ("machine.launch_us", machine.launch_us),
+        ("machine.peak.f32", machine.peak.f32),
+        ("machine.peak.f16", machine.peak.f16),
+        ("machine.peak.int8", machine.peak.int8),
+    ];
+    all.extend(machine.peak.matrix_f16.map(|value| ("machine.peak.matrix_f16", value)));
+    all.extend(machine.peak.matrix_int8.map(|value| ("machine.peak.matrix_int8", value)));
+    all
+}

@@ -1,0 +1,250 @@
+//! Finds a profile's text, follows `inherits` to the root, and merges from the root down.
+//!
+//! The merged table is checked after each step, so an error is reported for the file that causes it.
+//! Sources are spread to single fields before merging: a parent's source then never vouches for a
+//! child's number.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::{TargetError, TargetProfile, builtin, check};
+
+/// A profile longer than this is not a profile.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Where a profile's text is.
+#[derive(Clone, PartialEq, Eq)]
+enum Place {
+    Builtin(String),
+    /// A path that exists, as the user may type it.
+    File(String),
+    /// Text handed over by the caller.
+    Text(String),
+}
+
+struct Layer {
+    place: Place,
+    table: Table,
+}
+
+pub(super) fn load(name_or_path: &str) -> Result<TargetProfile, TargetError> {
+    let place = locate(name_or_path, None)?;
+    let text = read(&place)?;
+    resolve(place, &text)
+}
+
+pub(super) fn from_toml(text: &str, origin: &str) -> Result<TargetProfile, TargetError> {
+    resolve(Place::Text(origin.to_owned()), text)
+}
+
+fn resolve(place: Place, text: &str) -> Result<TargetProfile, TargetError> {
+    let mut layers = chain(place, text)?;
+    layers.reverse();
+    let mut merged = Table::new();
+    let mut profile = None;
+    for layer in layers {
+        let file = layer.place.shown();
+        merge(&mut merged, layer.table);
+        profile = Some(parse(&merged, &file)?);
+    }
+    // The chain has the profile itself at least.
+    profile.ok_or_else(|| TargetError::Syntax { file: String::new(), reason: "it is empty".to_owned() })
+}
+
+/// The profile and its ancestors, child first.
+fn chain(place: Place, text: &str) -> Result<Vec<Layer>, TargetError> {
+    let mut layers = vec![layer(place, text)?];
+    loop {
+        let Some(last) = layers.last() else { return Ok(layers) };
+        let file = last.place.shown();
+        let parent = match last.table.get("inherits") {
+            None => return Ok(layers),
+            Some(Value::String(parent)) => parent,
+            Some(_) => {
+                return Err(TargetError::field(
+                    &file,
+                    "inherits",
+                    "it is not a string",
+                    "name a profile or a .toml file",
+                ));
+            }
+        };
+        let place = locate(parent, Some(&last.place)).map_err(|error| match error {
+            TargetError::Unknown { name, known, .. } => TargetError::field(
+                &file,
+                "inherits",
+                format!("no target is called `{name}`"),
+                format!("known are {known}; a file is named with its .toml ending"),
+            ),
+            other => other,
+        })?;
+        if layers.iter().any(|seen| seen.place == place) {
+            let names: Vec<String> =
+                layers.iter().map(|layer| &layer.place).chain([&place]).map(Place::shown).collect();
+            return Err(TargetError::Cycle { file, chain: names.join(" -> ") });
+        }
+        let text = read(&place)?;
+        layers.push(layer(place, &text)?);
+    }
+}
+
+fn layer(place: Place, text: &str) -> Result<Layer, TargetError> {
+    let file = place.shown();
+    let mut table: Table = toml::from_str(text)
+        .map_err(|error| TargetError::Syntax { file: file.clone(), reason: error.to_string() })?;
+    spread_sources(&mut table, &file)?;
+    Ok(Layer { place, table })
+}
+
+fn locate(name_or_path: &str, child: Option<&Place>) -> Result<Place, TargetError> {
+    let is_file = name_or_path.ends_with(".toml") || name_or_path.contains(['/', '\\']);
+    if !is_file {
+        return match builtin::text(name_or_path) {
+            Some(_) => Ok(Place::Builtin(name_or_path.to_owned())),
+            None => Err(TargetError::Unknown {
+                name: name_or_path.to_owned(),
+                known: builtin::names().collect::<Vec<_>>().join(", "),
+                help: "`driftc targets list` describes them; a file is named with its .toml ending"
+                    .to_owned(),
+            }),
+        };
+    }
+    let folder = match child {
+        Some(Place::File(path) | Place::Text(path)) => Path::new(path).parent().unwrap_or(Path::new("")),
+        Some(Place::Builtin(_)) | None => Path::new(""),
+    };
+    let path = folder.join(name_or_path);
+    let canonical = path
+        .canonicalize()
+        .map_err(|error| TargetError::Read { file: path.display().to_string(), reason: error.to_string() })?;
+    Ok(Place::File(canonical.display().to_string()))
+}
+
+fn read(place: &Place) -> Result<String, TargetError> {
+    let path = match place {
+        Place::Builtin(name) => return Ok(builtin::text(name).unwrap_or_default().to_owned()),
+        Place::Text(text) => return Ok(text.clone()),
+        Place::File(path) => path,
+    };
+    let wrong = |reason: String| TargetError::Read { file: path.clone(), reason };
+    let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+    if size > MAX_BYTES {
+        return Err(wrong(format!("it is {size} bytes long; a profile has at most {MAX_BYTES}")));
+    }
+    std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))
+}
+
+fn parse(merged: &Table, file: &str) -> Result<TargetProfile, TargetError> {
+    let profile = TargetProfile::deserialize(Value::Table(merged.clone())).map_err(|error| {
+        let help = "targets/README.md lists every field with its type and unit";
+        TargetError::field(file, &field_of(&error), error.message(), help)
+    })?;
+    check::check(&profile, file)?;
+    Ok(profile)
+}
+
+/// The path of the field that an error is about.
+///
+/// The error's text ends with the path of the nearest value that exists; a field that is missing or unknown
+/// is named in its message only.
+fn field_of(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    let near = text.lines().find_map(|line| line.trim().strip_prefix("in `")?.strip_suffix('`'));
+    let absent = ["unknown field `", "missing field `"]
+        .iter()
+        .find_map(|start| error.message().strip_prefix(start)?.split('`').next());
+    [near, absent].into_iter().flatten().collect::<Vec<_>>().join(".")
+}
+
+/// Puts the child's values over the parent's: tables key by key, everything else as a whole.
+fn merge(under: &mut Table, over: Table) {
+    let sources = Value::Table(over.get("source").and_then(Value::as_table).cloned().unwrap_or_default());
+    let mut facts = over;
+    facts.remove("source");
+    let mut replaced = Vec::new();
+    leaves(&facts, "", &mut replaced);
+    if let Some(Value::Table(kept)) = under.get_mut("source") {
+        for path in &replaced {
+            kept.remove(path);
+        }
+    }
+    merge_tables(under, facts);
+    let mut wrapped = Table::new();
+    wrapped.insert("source".to_owned(), sources);
+    merge_tables(under, wrapped);
+}
+
+fn merge_tables(under: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (under.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge_tables(below, above),
+            (_, value) => {
+                under.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Replaces a source given for a table (`limits`) by one for each field that the file sets in it.
+fn spread_sources(table: &mut Table, file: &str) -> Result<(), TargetError> {
+    let given = match table.remove("source") {
+        None => return Ok(()),
+        Some(Value::Table(given)) => given,
+        Some(_) => {
+            return Err(TargetError::field(
+                file,
+                "source",
+                "it is not a table",
+                "write [source] and one line per field",
+            ));
+        }
+    };
+    let mut paths = Vec::new();
+    leaves(table, "", &mut paths);
+    for key in given.keys() {
+        if !paths.iter().any(|path| covers(key, path)) {
+            let reason = format!("it gives a source for `{key}`, which the file does not set");
+            return Err(TargetError::field(
+                file,
+                "source",
+                reason,
+                "correct the field's path or remove the line",
+            ));
+        }
+    }
+    let mut spread = Table::new();
+    for path in paths {
+        let closest = given.iter().filter(|(key, _)| covers(key, &path)).max_by_key(|(key, _)| key.len());
+        if let Some((_, source)) = closest {
+            spread.insert(path, source.clone());
+        }
+    }
+    table.insert("source".to_owned(), Value::Table(spread));
+    Ok(())
+}
+
+fn covers(key: &str, path: &str) -> bool {
+    path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// The paths of all values that are not tables. A list is one value.
+fn leaves(table: &Table, prefix: &str, out: &mut Vec<String>) {
+    for (key, value) in table {
+        let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            Value::Table(inner) => leaves(inner, &path, out),
+            _ => out.push(path),
+        }
+    }
+}
+
+impl Place {
+    fn shown(&self) -> String {
+        match self {
+            Place::Builtin(name) => format!("`{name}` (built in)"),
+            Place::File(path) | Place::Text(path) => format!("`{path}`"),
+        }
+    }
+}
