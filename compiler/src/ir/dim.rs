@@ -17,6 +17,9 @@ pub type Bindings = BTreeMap<String, i64>;
 /// Declared bounds of the symbols, inclusive.
 pub type Bounds = BTreeMap<String, (i64, i64)>;
 
+/// Most terms of a product of sums; real models stay below ten, and a hostile one must not exhaust memory.
+const MAX_TERMS: usize = 1024;
+
 /// A factor of a term.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Atom {
@@ -128,8 +131,11 @@ impl Dim {
         )
     }
 
-    /// Product.
+    /// Product; one of more than [`MAX_TERMS`] terms saturates.
     pub fn mul(&self, other: &Self) -> Self {
+        if self.terms.len().saturating_mul(other.terms.len()) > MAX_TERMS {
+            return Self::known(i64::MAX);
+        }
         let mut terms = Vec::with_capacity(self.terms.len() * other.terms.len());
         for a in &self.terms {
             for b in &other.terms {

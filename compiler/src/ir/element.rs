@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::tensor::DType;
+use crate::error::OpError;
 
 /// A function of one element. Names and formulas are ONNX's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -129,7 +130,60 @@ pub enum BinaryFn {
     GreaterEqual,
 }
 
+/// The types that an element function takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Any,
+    Number,
+    Float,
+    Integer,
+    Bool,
+}
+
+impl Class {
+    fn contains(self, dtype: DType) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Number => dtype != DType::Bool,
+            Self::Float => dtype.is_float(),
+            Self::Integer => dtype.is_integer(),
+            Self::Bool => dtype == DType::Bool,
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Any => "any type will do",
+            Self::Number => "numbers are needed",
+            Self::Float => "floats are needed",
+            Self::Integer => "integers are needed",
+            Self::Bool => "bools are needed",
+        }
+    }
+}
+
+impl UnaryFn {
+    fn takes(self) -> Class {
+        match self {
+            Self::Abs | Self::Neg | Self::Sign | Self::Relu | Self::Clip { .. } => Class::Number,
+            Self::Not => Class::Bool,
+            Self::BitNot => Class::Integer,
+            _ => Class::Float,
+        }
+    }
+}
+
 impl BinaryFn {
+    fn takes(self) -> Class {
+        use BinaryFn::{And, BitAnd, BitOr, BitXor, Equal, Or, ShiftLeft, ShiftRight, Xor};
+        match self {
+            And | Or | Xor => Class::Bool,
+            BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight => Class::Integer,
+            Equal => Class::Any,
+            _ => Class::Number,
+        }
+    }
+
     /// Whether the result is bool whatever the operands are.
     pub fn is_comparison(self) -> bool {
         use BinaryFn::{Equal, Greater, GreaterEqual, Less, LessEqual};
@@ -167,6 +221,34 @@ impl Element {
         }
     }
 
+    /// The result's type for operands of the given types, which must be ones that the function takes.
+    /// Floats may differ in precision, because passes choose how each value is stored.
+    ///
+    /// # Errors
+    /// When the number of operands or a type does not fit.
+    pub fn check(&self, operands: &[DType]) -> Result<DType, OpError> {
+        let names = || operands.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ");
+        if operands.len() != self.arity() {
+            return Err(OpError::new(format!(
+                "{} operands are needed, not {}",
+                self.arity(),
+                operands.len()
+            )));
+        }
+        let why = match (self, operands) {
+            (Self::Unary(f), [x]) if !f.takes().contains(*x) => f.takes().reason(),
+            (Self::Binary(f), [a, _]) if !f.takes().contains(*a) => f.takes().reason(),
+            // The exponent may have a type of its own; the result has the base's.
+            (Self::Binary(BinaryFn::Pow), [_, b]) if *b == DType::Bool => Class::Number.reason(),
+            (Self::Binary(BinaryFn::Pow), _) => return Ok(self.result_type(operands)),
+            (Self::Binary(_), [a, b]) if !mix(*a, *b) => "both operands must have one type",
+            (Self::Select, [c, ..]) if *c != DType::Bool => "the condition must be bool",
+            (Self::Select, [_, a, b]) if !mix(*a, *b) => "both choices must have one type",
+            _ => return Ok(self.result_type(operands)),
+        };
+        Err(OpError::new(format!("{why}, not {}", names())))
+    }
+
     /// The result's type for operands of the given types.
     pub fn result_type(&self, operands: &[DType]) -> DType {
         let first = operands.first().copied().unwrap_or(DType::F32);
@@ -174,10 +256,29 @@ impl Element {
             Self::Unary(UnaryFn::IsNan | UnaryFn::IsInf { .. }) => DType::Bool,
             Self::Unary(_) => first,
             Self::Binary(f) if f.is_comparison() => DType::Bool,
-            Self::Binary(_) => first,
-            Self::Select => operands.get(1).copied().unwrap_or(first),
+            Self::Binary(BinaryFn::Pow) => first,
+            Self::Binary(_) => operands.get(1).map_or(first, |b| widest(first, *b)),
+            Self::Select => match operands {
+                [_, a, b, ..] => widest(*a, *b),
+                _ => first,
+            },
             Self::Cast(to) => *to,
         }
+    }
+}
+
+/// Whether values of two types may meet in one function.
+fn mix(a: DType, b: DType) -> bool {
+    a == b || (a.is_float() && b.is_float())
+}
+
+/// The type of the result where operands of two types meet.
+fn widest(a: DType, b: DType) -> DType {
+    match (a, b) {
+        _ if a == b => a,
+        (DType::F64, _) | (_, DType::F64) => DType::F64,
+        _ if b.is_float() => DType::F32,
+        _ => a,
     }
 }
 

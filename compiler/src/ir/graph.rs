@@ -309,13 +309,6 @@ impl Graph {
         tensor.check(&self.bounds)?;
         let mut types = vec![tensor.dtype];
         for (i, step) in what.chain.iter().enumerate() {
-            if step.args.len() != step.element.arity() {
-                return Err(OpError::new(format!(
-                    "chain step {} takes {} operands",
-                    i + 1,
-                    step.element.arity()
-                )));
-            }
             let mut operand_types = Vec::with_capacity(step.args.len());
             for arg in &step.args {
                 let dtype = match *arg {
@@ -325,7 +318,8 @@ impl Graph {
                 operand_types
                     .push(dtype.ok_or_else(|| OpError::new("a chain step names a missing operand"))?);
             }
-            types.push(step.element.result_type(&operand_types));
+            let checked = step.element.check(&operand_types);
+            types.push(checked.map_err(|e| OpError::new(format!("chain step {}: {e}", i + 1)))?);
         }
         if let Some(last) = types.last() {
             tensor.dtype = *last;

@@ -48,6 +48,11 @@ impl DType {
         matches!(self, Self::F32 | Self::F16 | Self::Bf16 | Self::F64)
     }
 
+    /// Whether the type is an integer; bool is none.
+    pub fn is_integer(self) -> bool {
+        !self.is_float() && self != Self::Bool
+    }
+
     /// Whether the type is an unsigned integer.
     pub fn is_unsigned(self) -> bool {
         matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64)

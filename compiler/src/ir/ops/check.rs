@@ -27,6 +27,19 @@ pub(crate) fn operands<'a>(
     }
 }
 
+/// The operands as an array of the number that an operator takes.
+pub(crate) fn exactly<'a, const N: usize>(inputs: &[&'a TensorDesc]) -> Result<[&'a TensorDesc; N], OpError> {
+    inputs.try_into().map_err(|_| OpError::new(format!("{N} operands are needed, not {}", inputs.len())))
+}
+
+/// Fails unless an operand can hold indices.
+pub(crate) fn indices(x: &TensorDesc) -> Result<(), OpError> {
+    if x.dtype.is_integer() {
+        return Ok(());
+    }
+    Err(OpError::new(format!("indices must be integers, not {}", x.dtype.name())))
+}
+
 /// Fails unless an operand is of a float type.
 pub(crate) fn float(x: &TensorDesc, role: &str) -> Result<(), OpError> {
     if x.dtype.is_float() {

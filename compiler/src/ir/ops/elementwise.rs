@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::Array;
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::element::Element;
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::tensor::TensorDesc;
+use crate::ir::tensor::{DType, TensorDesc, broadcast};
 
 /// An element function over operands that broadcast to the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,8 +17,11 @@ pub struct Elementwise {
 }
 
 impl Operation for Elementwise {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let types: Vec<DType> = inputs.iter().map(|t| t.dtype).collect();
+        let dtype = self.element.check(&types)?;
+        let shapes: Vec<&[Dim]> = inputs.iter().map(|t| t.shape.as_slice()).collect();
+        Ok(TensorDesc::new(dtype, broadcast(&shapes)?))
     }
 
     fn fusion(&self) -> Fusion {

@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::{equal, exactly};
 use crate::ir::tensor::TensorDesc;
 
 /// Broadcast to a shape; sizes of 1 repeat, leading axes appear.
@@ -16,8 +17,16 @@ pub struct Expand {
 }
 
 impl Operation for Expand {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x] = exactly(inputs)?;
+        let fits = |(from, to): (&Dim, &Dim)| from.is(1) || equal(from, to, "sizes").is_ok();
+        let skip = self.shape.len().checked_sub(x.rank());
+        let fits = skip.is_some_and(|skip| x.shape.iter().zip(self.shape.iter().skip(skip)).all(fits));
+        let result = TensorDesc::new(x.dtype, self.shape.clone());
+        if !fits {
+            return Err(OpError::new(format!("{x} does not broadcast to {result}")));
+        }
+        Ok(result)
     }
 
     fn fusion(&self) -> Fusion {

@@ -8,6 +8,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::{self, exactly};
 use crate::ir::tensor::TensorDesc;
 
 /// Slices of the first operand along an axis, picked by the second operand's indices; negative indices count from the end.
@@ -18,8 +19,13 @@ pub struct Gather {
 }
 
 impl Operation for Gather {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x, indices] = exactly(inputs)?;
+        check::axis(x, self.axis)?;
+        check::indices(indices)?;
+        let mut shape = x.shape.clone();
+        shape.splice(self.axis..=self.axis, indices.shape.iter().cloned());
+        Ok(TensorDesc::new(x.dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {

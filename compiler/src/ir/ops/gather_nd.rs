@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::{self, equal, exactly};
 use crate::ir::tensor::TensorDesc;
 
 /// Slices picked by index tuples along the last axis of the second operand (ONNX GatherND).
@@ -16,8 +17,21 @@ pub struct GatherNd {
 }
 
 impl Operation for GatherNd {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x, indices] = exactly(inputs)?;
+        check::indices(indices)?;
+        let tuple = tuple_length(indices, x.rank().saturating_sub(self.batch_dims))?;
+        if indices.rank() <= self.batch_dims {
+            return Err(OpError::new(format!("{indices} has no {} batch axes", self.batch_dims)));
+        }
+        let mut shape = Vec::with_capacity(indices.rank() + x.rank());
+        for (a, b) in x.shape.iter().zip(&indices.shape).take(self.batch_dims) {
+            shape.push(equal(a, b, "batch axes")?);
+        }
+        let picks = indices.rank() - 1 - self.batch_dims;
+        shape.extend(indices.shape.iter().skip(self.batch_dims).take(picks).cloned());
+        shape.extend(x.shape.iter().skip(self.batch_dims + tuple).cloned());
+        Ok(TensorDesc::new(x.dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {
@@ -27,4 +41,15 @@ impl Operation for GatherNd {
     fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         Err(OpError::new("no reference yet"))
     }
+}
+
+/// The length of the index tuples along the last axis; it must be known, and at most the rank they index.
+pub(super) fn tuple_length(indices: &TensorDesc, rank: usize) -> Result<usize, OpError> {
+    let Some(last) = indices.shape.last() else {
+        return Err(OpError::new("index tuples need at least one axis"));
+    };
+    let known = last.as_known().and_then(|n| usize::try_from(n).ok());
+    known
+        .filter(|n| (1..=rank).contains(n))
+        .ok_or_else(|| OpError::new(format!("index tuples of length {last} do not fit {rank} indexed axes")))
 }

@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::exactly;
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// A graph input.
@@ -20,8 +21,9 @@ pub struct Input {
 }
 
 impl Operation for Input {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [] = exactly(inputs)?;
+        Ok(TensorDesc::new(self.dtype, self.shape.clone()))
     }
 
     fn fusion(&self) -> Fusion {

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::Array;
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::exactly;
 use crate::ir::tensor::TensorDesc;
 
 /// Where added elements come from.
@@ -36,8 +37,20 @@ pub struct Pad {
 }
 
 impl Operation for Pad {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x] = exactly(inputs)?;
+        if self.before.len() != x.rank() || self.after.len() != x.rank() {
+            return Err(OpError::new(format!("a pad before and one after are needed per axis of {x}")));
+        }
+        let mut shape = Vec::with_capacity(x.rank());
+        for ((dim, before), after) in x.shape.iter().zip(&self.before).zip(&self.after) {
+            let added = Dim::from(*before).add(&Dim::from(*after));
+            if self.mode != PadMode::Constant && dim.is(0) && !added.is(0) {
+                return Err(OpError::new(format!("{x} has no element to pad with")));
+            }
+            shape.push(dim.add(&added));
+        }
+        Ok(TensorDesc::new(x.dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {

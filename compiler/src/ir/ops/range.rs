@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::exactly;
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// The integers `start, start + step, ...` (no operand).
@@ -22,8 +23,15 @@ pub struct Range {
 }
 
 impl Operation for Range {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [] = exactly(inputs)?;
+        if !self.dtype.is_integer() {
+            return Err(OpError::new(format!("a range counts in integers, not {}", self.dtype.name())));
+        }
+        if self.step == 0 {
+            return Err(OpError::new("the step of a range must not be 0"));
+        }
+        Ok(TensorDesc::new(self.dtype, vec![self.length.clone()]))
     }
 
     fn fusion(&self) -> Fusion {

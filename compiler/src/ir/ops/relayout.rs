@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::exactly;
 use crate::ir::tensor::{Layout, TensorDesc};
 
 /// The same tensor in another layout.
@@ -16,8 +17,12 @@ pub struct Relayout {
 }
 
 impl Operation for Relayout {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x] = exactly(inputs)?;
+        if self.layout == Layout::Slices4 && !(3..=5).contains(&x.rank()) {
+            return Err(OpError::new(format!("slices of channels need 3 to 5 axes, not {x}")));
+        }
+        Ok(TensorDesc { layout: self.layout, ..x.clone() })
     }
 
     fn fusion(&self) -> Fusion {

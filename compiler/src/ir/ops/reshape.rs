@@ -6,7 +6,8 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::tensor::TensorDesc;
+use crate::ir::ops::check::{equal, exactly};
+use crate::ir::tensor::{MAX_RANK, TensorDesc};
 
 /// The same elements in row-major order under another shape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,8 +17,16 @@ pub struct Reshape {
 }
 
 impl Operation for Reshape {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x] = exactly(inputs)?;
+        if self.shape.len() > MAX_RANK {
+            return Err(OpError::new(format!("rank {} exceeds {MAX_RANK}", self.shape.len())));
+        }
+        let result = TensorDesc::new(x.dtype, self.shape.clone());
+        if equal(&x.elements(), &result.elements(), "element counts").is_err() {
+            return Err(OpError::new(format!("{x} does not have as many elements as {result}")));
+        }
+        Ok(result)
     }
 
     fn fusion(&self) -> Fusion {

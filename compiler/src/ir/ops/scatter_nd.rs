@@ -6,6 +6,9 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Combine, Fusion, Operation};
+use crate::ir::ops::check::{self, exactly};
+use crate::ir::ops::gather_nd::tuple_length;
+use crate::ir::ops::scatter_elements::check_updates;
 use crate::ir::tensor::TensorDesc;
 
 /// A copy of the first operand with slices (third) at index tuples (second).
@@ -16,8 +19,15 @@ pub struct ScatterNd {
 }
 
 impl Operation for ScatterNd {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x, indices, updates] = exactly(inputs)?;
+        check::indices(indices)?;
+        let tuple = tuple_length(indices, x.rank())?;
+        let mut shape = indices.shape.clone();
+        shape.pop();
+        shape.extend(x.shape.iter().skip(tuple).cloned());
+        check_updates(self.combine, x, updates, &shape)?;
+        Ok(TensorDesc::new(x.dtype, x.shape.clone()))
     }
 
     fn fusion(&self) -> Fusion {

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, count};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::exactly;
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// A small integer tensor whose elements are sizes, known once the symbols are (no operand).
@@ -20,8 +21,16 @@ pub struct ShapeValues {
 }
 
 impl Operation for ShapeValues {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [] = exactly(inputs)?;
+        if !self.dtype.is_integer() {
+            return Err(OpError::new(format!("sizes are integers, not {}", self.dtype.name())));
+        }
+        if count(&self.shape) != self.values.len() {
+            let n = self.values.len();
+            return Err(OpError::new(format!("{n} values do not fill the shape {:?}", self.shape)));
+        }
+        Ok(TensorDesc::of(self.dtype, &self.shape))
     }
 
     fn fusion(&self) -> Fusion {

@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::exactly;
 use crate::ir::tensor::TensorDesc;
 
 /// `out[i] = x[starts + i * steps]` per axis.
@@ -19,9 +20,42 @@ pub struct Slice {
     pub sizes: Vec<Dim>,
 }
 
+impl Slice {
+    /// Fails when an element is outside the axis whatever the symbols are.
+    fn check_axis(&self, axis: usize, dim: &Dim) -> Result<(), String> {
+        let (start, step, size) = (&self.starts[axis], self.steps[axis], &self.sizes[axis]);
+        if step == 0 {
+            return Err("the step is 0".into());
+        }
+        if size.is(0) {
+            return Ok(());
+        }
+        let last = size.plus(-1).scale(step).add(start);
+        // A symbolic size may be 0, which leaves no element to be outside.
+        let ends = if size.as_known().is_some() { vec![start, &last] } else { vec![] };
+        let outside =
+            |at: &Dim| at.as_known().is_some_and(|v| v < 0) || dim.sub(at).as_known().is_some_and(|v| v <= 0);
+        if let Some(at) = ends.into_iter().find(|at| outside(at)) {
+            return Err(format!("element {at} is outside its size {dim}"));
+        }
+        if step.abs() == 1 && dim.sub(size).as_known().is_some_and(|v| v < 0) {
+            return Err(format!("{size} elements are more than its size {dim}"));
+        }
+        Ok(())
+    }
+}
+
 impl Operation for Slice {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x] = exactly(inputs)?;
+        let rank = x.rank();
+        if self.starts.len() != rank || self.steps.len() != rank || self.sizes.len() != rank {
+            return Err(OpError::new(format!("a start, a step and a size are needed per axis of {x}")));
+        }
+        for (axis, dim) in x.shape.iter().enumerate() {
+            self.check_axis(axis, dim).map_err(|why| OpError::new(format!("axis {axis} of {x}: {why}")))?;
+        }
+        Ok(TensorDesc::new(x.dtype, self.sizes.clone()))
     }
 
     fn fusion(&self) -> Fusion {

@@ -6,6 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
+use crate::ir::ops::check::exactly;
 use crate::ir::tensor::TensorDesc;
 
 /// Axes permuted: `out.shape[i] = x.shape[perm[i]]`.
@@ -16,8 +17,15 @@ pub struct Transpose {
 }
 
 impl Operation for Transpose {
-    fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Err(OpError::new("no shape rule yet"))
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x] = exactly(inputs)?;
+        let mut sorted = self.perm.clone();
+        sorted.sort_unstable();
+        if sorted.len() != x.rank() || sorted.iter().enumerate().any(|(i, p)| i != *p) {
+            return Err(OpError::new(format!("{:?} does not permute the axes of {x}", self.perm)));
+        }
+        let shape = self.perm.iter().filter_map(|p| x.shape.get(*p).cloned()).collect();
+        Ok(TensorDesc::new(x.dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {
