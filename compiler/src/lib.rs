@@ -5,6 +5,7 @@
 
 pub mod error;
 pub mod ir;
+pub mod kernels;
 pub mod target;
 
 pub use error::{Error, Result};

@@ -1,0 +1,64 @@
+//! Kernels: plain WGSL files with a table of what each can compute, at which cost, and how it is launched.
+//!
+//! A kernel sees only its [`Problem`]: one operator, its operands and the device's facts. Every kernel reads and
+//! writes through generated hooks, so all of them work with every layout.
+
+pub(crate) mod access;
+mod chain;
+pub mod pack;
+pub mod problem;
+pub mod shader;
+pub mod specialize;
+
+mod map;
+mod matmul;
+
+use crate::error::OpError;
+use problem::Problem;
+use shader::Launch;
+
+/// A way of computing a problem with one kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Tile sizes and the like, in the order of the kernel's knobs.
+    pub knobs: Vec<(&'static str, u32)>,
+    /// Estimated time in nanoseconds at the upper bounds of the symbols.
+    pub cost: f64,
+    /// Why the estimate is what it is.
+    pub reason: String,
+}
+
+impl Candidate {
+    /// The value of a knob; 0 when the candidate has none of that name.
+    pub fn knob(&self, name: &str) -> u32 {
+        self.knobs.iter().find(|(n, _)| *n == name).map_or(0, |(_, v)| *v)
+    }
+}
+
+/// A kernel.
+#[derive(Debug)]
+pub struct Kernel {
+    /// Name of its files.
+    pub name: &'static str,
+    /// Its module, valid as it stands.
+    pub wgsl: &'static str,
+    /// The ways it can compute a problem; empty when it cannot.
+    pub candidates: fn(&Problem<'_>) -> Vec<Candidate>,
+    /// The dispatches of a candidate, in order; each may read what an earlier one wrote.
+    pub launches: fn(&Problem<'_>, &Candidate) -> Result<Vec<Launch>, OpError>,
+    /// Graphs in text form that the kernel computes, with sizes that do not divide its tiles; one list for tests,
+    /// benches and the support table.
+    pub cases: &'static [&'static str],
+}
+
+/// Every kernel. Among equal costs the earlier one wins.
+pub const KERNELS: &[Kernel] = &[matmul::KERNEL, map::KERNEL];
+
+/// A roofline estimate in nanoseconds: the slower of arithmetic and traffic, over what the device reaches of its
+/// peaks, plus one launch.
+pub fn roofline(problem: &Problem<'_>, flops: f64, bytes: f64, efficiency: f64) -> f64 {
+    let machine = &problem.target.machine;
+    let compute = flops / (machine.peak.f32 * efficiency).max(1e-3);
+    let traffic = bytes / machine.bandwidth_gb_s.max(1e-3);
+    compute.max(traffic) + machine.launch_us * 1e3
+}

@@ -1,0 +1,159 @@
+//! What a kernel sees of the graph: one operator with its operands' shapes, types and placements. Nothing else.
+
+use crate::error::OpError;
+use crate::ir::array::Array;
+use crate::ir::dim::{Bounds, Dim, product};
+use crate::ir::element::Step;
+use crate::ir::op::{Constant, Op};
+use crate::ir::tensor::{DType, Layout};
+use crate::target::TargetProfile;
+
+/// Where the elements of a tensor lie in its storage object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// Element `[i0, i1, ..]` is at `offset + i0 * strides[0] + i1 * strides[1] + ..`, in elements.
+    /// Views (reshape, transpose, slice, expand) of a dense tensor are of this kind.
+    Strided {
+        /// Per axis; 0 repeats, negative runs backwards.
+        strides: Vec<Dim>,
+        /// First element.
+        offset: Dim,
+    },
+    /// [`Layout::Slices4`].
+    Slices4,
+}
+
+impl Placement {
+    /// The placement of a dense row-major tensor.
+    pub fn dense(shape: &[Dim]) -> Self {
+        Self::Strided { strides: dense_strides(shape), offset: Dim::known(0) }
+    }
+
+    /// The placement of a freshly computed tensor.
+    pub fn of(layout: Layout, shape: &[Dim]) -> Self {
+        match layout {
+            Layout::RowMajor => Self::dense(shape),
+            Layout::Slices4 => Self::Slices4,
+        }
+    }
+
+    /// Whether the tensor is dense and row-major from the start of its storage; axes of size 1 do not count.
+    pub fn is_dense(&self, shape: &[Dim]) -> bool {
+        match self {
+            Self::Slices4 => false,
+            Self::Strided { strides, offset } => {
+                let dense = dense_strides(shape);
+                offset.is(0) && strides.iter().zip(&dense).zip(shape).all(|((a, b), d)| d.is(1) || a == b)
+            }
+        }
+    }
+}
+
+/// Row-major strides in elements.
+pub fn dense_strides(shape: &[Dim]) -> Vec<Dim> {
+    let mut out = vec![Dim::known(1); shape.len()];
+    for i in (0..shape.len().saturating_sub(1)).rev() {
+        out[i] = out[i + 1].mul(&shape[i + 1]);
+    }
+    out
+}
+
+/// A tensor as a kernel reads or writes it.
+#[derive(Debug, Clone)]
+pub struct Operand<'a> {
+    /// Element type in the graph; `dtype.on_device()` is what lies in memory.
+    pub dtype: DType,
+    /// Logical sizes.
+    pub shape: Vec<Dim>,
+    /// Where elements lie.
+    pub placement: Placement,
+    /// The elements, when the operand is a constant; a kernel may ask for them in another arrangement.
+    pub constant: Option<&'a Constant>,
+}
+
+impl Operand<'_> {
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> Dim {
+        product(&self.shape)
+    }
+
+    /// The size of an axis counted from the end, 1 for the last; 1 where there is none.
+    pub fn size_from_end(&self, back: usize) -> Dim {
+        self.rank().checked_sub(back).map_or(Dim::known(1), |i| self.shape[i].clone())
+    }
+
+    /// Whether the tensor lies in slices of four channels.
+    pub fn is_slices4(&self) -> bool {
+        self.placement == Placement::Slices4
+    }
+
+    /// Bytes on the device at the upper bounds of the symbols.
+    pub fn bytes(&self, bounds: &Bounds) -> i64 {
+        storage_elements(&self.shape, &self.placement)
+            .range(bounds)
+            .1
+            .saturating_mul(self.dtype.on_device().bytes())
+    }
+
+    /// The constant as a host array.
+    ///
+    /// # Errors
+    /// When the operand is not a constant.
+    pub fn array(&self) -> Result<Array, OpError> {
+        self.constant.ok_or_else(|| OpError::new("a constant operand is needed"))?.to_array()
+    }
+}
+
+/// Elements of storage that a freshly computed tensor takes.
+pub fn storage_elements(shape: &[Dim], placement: &Placement) -> Dim {
+    match placement {
+        Placement::Strided { .. } => product(shape),
+        Placement::Slices4 => {
+            let channels = shape.get(1).map_or(Dim::known(1), |c| c.ceil_div(4).scale(4));
+            let rest: Vec<Dim> =
+                shape.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, d)| d.clone()).collect();
+            channels.mul(&product(&rest))
+        }
+    }
+}
+
+/// One node to be computed on the device.
+#[derive(Debug, Clone)]
+pub struct Problem<'a> {
+    /// The operator.
+    pub op: &'a Op,
+    /// All operands; the first `own` belong to the operator, the others to the chain.
+    pub operands: Vec<Operand<'a>>,
+    /// How many operands belong to the operator.
+    pub own: usize,
+    /// Element functions applied to the operator's result before it is stored.
+    pub chain: &'a [Step],
+    /// The element type of the operator's result before the chain.
+    pub computed: DType,
+    /// What is stored.
+    pub result: Operand<'a>,
+    /// Bounds of the symbols.
+    pub bounds: &'a Bounds,
+    /// Facts about the device.
+    pub target: &'a TargetProfile,
+}
+
+impl Problem<'_> {
+    /// The largest value of a size.
+    pub fn max(&self, dim: &Dim) -> i64 {
+        dim.range(self.bounds).1
+    }
+
+    /// Bytes read and written at the upper bounds, each operand once.
+    pub fn traffic(&self) -> i64 {
+        self.operands
+            .iter()
+            .map(|o| o.bytes(self.bounds))
+            .fold(self.result.bytes(self.bounds), i64::saturating_add)
+    }
+}

@@ -1,0 +1,588 @@
+//! Writing the hooks of one kernel launch: sizes, operand reads, result writes and the fused chain.
+//!
+//! A [`Shader`] collects replacements for a kernel's declarations together with the bindings they need; `finish`
+//! specialises the text and returns a [`Launch`]. Symbolic sizes become words of a uniform block, known ones become
+//! literals, so a kernel is written once for both.
+
+use std::collections::BTreeMap;
+
+use super::access::{Access, Coordinates, access};
+use super::chain;
+use super::pack::Packed;
+use super::problem::{Operand, Placement, Problem};
+use crate::error::OpError;
+use crate::ir::dim::{Bounds, Dim};
+use crate::ir::element::{Arg, Step};
+use crate::ir::tensor::{DType, DeviceType};
+
+/// The elementary functions of the chain hooks.
+const ELEMENTARY: &str = include_str!("lib/elementary.wgsl");
+
+/// Sizes as WGSL: literals, or words of the uniform block `params`.
+#[derive(Debug, Clone, Default)]
+pub struct Words {
+    /// What each word of the block holds.
+    pub params: Vec<Dim>,
+    /// Bounds of the symbols.
+    pub bounds: Bounds,
+}
+
+impl Words {
+    /// The size as an expression of type u32 (modulo 2^32 when negative).
+    pub fn dim(&mut self, dim: &Dim) -> String {
+        if let Some(value) = dim.as_known() {
+            return format!("{}u", value as u32);
+        }
+        let at = self.params.iter().position(|p| p == dim).unwrap_or_else(|| {
+            self.params.push(dim.clone());
+            self.params.len() - 1
+        });
+        format!("params[{}].{}", at / 4, ["x", "y", "z", "w"][at % 4])
+    }
+}
+
+/// The type in which a value is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Class {
+    Float,
+    Int,
+    Uint,
+    Bool,
+}
+
+impl Class {
+    /// The class of an element type.
+    pub fn of(dtype: DType) -> Self {
+        match dtype {
+            DType::Bool => Self::Bool,
+            t if t.is_float() => Self::Float,
+            t if t.is_unsigned() => Self::Uint,
+            _ => Self::Int,
+        }
+    }
+
+    /// The WGSL scalar.
+    pub fn scalar(self) -> &'static str {
+        match self {
+            Self::Float => "f32",
+            Self::Int => "i32",
+            Self::Uint => "u32",
+            Self::Bool => "bool",
+        }
+    }
+
+    /// The WGSL type of one or four values.
+    pub fn wgsl(self, lanes: u32) -> String {
+        if lanes == 1 { self.scalar().to_string() } else { format!("vec4<{}>", self.scalar()) }
+    }
+
+    /// Zero, or false.
+    pub fn zero(self, lanes: u32) -> String {
+        let zero = match self {
+            Self::Float => "0.0",
+            Self::Int => "0i",
+            Self::Uint => "0u",
+            Self::Bool => "false",
+        };
+        if lanes == 1 { zero.to_string() } else { format!("vec4<{}>({zero})", self.scalar()) }
+    }
+}
+
+/// What a binding is bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bound {
+    /// The problem's operand of this index.
+    Operand(usize),
+    /// The launch's repacked constant of this index.
+    Packed(usize),
+    /// The result.
+    Result,
+    /// The node's scratch buffer of this index.
+    Scratch(usize),
+    /// The uniform block of symbolic sizes.
+    Params,
+}
+
+/// A binding of a launch; its number is its index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// What is bound.
+    pub bound: Bound,
+    /// Whether the shader writes it.
+    pub writable: bool,
+}
+
+/// One dispatch of a specialised kernel.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// Name of the kernel.
+    pub kernel: &'static str,
+    /// The module; its entry point is `main`.
+    pub wgsl: String,
+    /// Bindings in group 0.
+    pub bindings: Vec<Binding>,
+    /// Words of the uniform block, empty when there is none.
+    pub params: Vec<Dim>,
+    /// Workgroups.
+    pub grid: [Dim; 3],
+    /// Invocations per workgroup.
+    pub workgroup: [u32; 3],
+    /// Bytes of workgroup memory.
+    pub workgroup_memory: u32,
+    /// Constants in the arrangement the kernel wants.
+    pub packed: Vec<Packed>,
+    /// Bytes of the scratch buffers the node's launches share, by index; only the first launch that uses one lists it.
+    pub scratch: Vec<Dim>,
+    /// Floating-point operations.
+    pub flops: Dim,
+    /// Subgroup size the shader is written for.
+    pub subgroup_size: Option<u32>,
+}
+
+/// Collects the hooks of one launch.
+#[derive(Debug)]
+pub struct Shader<'p> {
+    /// The problem being solved.
+    pub problem: &'p Problem<'p>,
+    /// Sizes used.
+    pub words: Words,
+    replacements: BTreeMap<String, String>,
+    extra: String,
+    bindings: Vec<Binding>,
+    packed: Vec<Packed>,
+    scratch: Vec<Dim>,
+    f16: bool,
+    elementary: Option<u32>,
+    workgroup_memory: u32,
+}
+
+/// The kernel's own text and the shape of its launch.
+#[derive(Debug, Clone)]
+pub struct Grid {
+    /// Workgroups.
+    pub groups: [Dim; 3],
+    /// Invocations per workgroup.
+    pub workgroup: [u32; 3],
+}
+
+impl Grid {
+    /// Enough workgroups of `threads` invocations for `units`, in one or, past the limit of one axis, two axes:
+    /// the shader computes `id.x + id.y * (num_workgroups.x * threads)`.
+    pub fn linear(units: &Dim, threads: u32, bounds: &Bounds) -> Self {
+        const ROW: i64 = 32768;
+        let groups = units.ceil_div(i64::from(threads));
+        let groups = if groups.range(bounds).1 <= 65535 {
+            [groups, Dim::known(1), Dim::known(1)]
+        } else {
+            [Dim::known(ROW), groups.ceil_div(ROW), Dim::known(1)]
+        };
+        Self { groups, workgroup: [threads, 1, 1] }
+    }
+}
+
+impl<'p> Shader<'p> {
+    /// An empty set of hooks.
+    pub fn new(problem: &'p Problem<'p>) -> Self {
+        Self {
+            problem,
+            words: Words { params: Vec::new(), bounds: problem.bounds.clone() },
+            replacements: BTreeMap::new(),
+            extra: String::new(),
+            bindings: Vec::new(),
+            packed: Vec::new(),
+            scratch: Vec::new(),
+            f16: false,
+            elementary: None,
+            workgroup_memory: 0,
+        }
+    }
+
+    /// The size as a WGSL expression.
+    pub fn dim(&mut self, dim: &Dim) -> String {
+        self.words.dim(dim)
+    }
+
+    /// Replaces `const name`.
+    pub fn constant(&mut self, name: &str, value: impl std::fmt::Display) {
+        self.replacements.insert(name.to_string(), format!("const {name} = {value};"));
+    }
+
+    /// Replaces `const name` by an unsigned number.
+    pub fn knob(&mut self, name: &str, value: u32) {
+        self.constant(name, format_args!("{value}u"));
+    }
+
+    /// Replaces `alias name`.
+    pub fn alias(&mut self, name: &str, ty: &str) {
+        self.replacements.insert(name.to_string(), format!("alias {name} = {ty};"));
+    }
+
+    /// Replaces the hook `fn name() -> u32` by a size.
+    pub fn size(&mut self, name: &str, dim: &Dim) {
+        let text = self.words.dim(dim);
+        self.replacements.insert(name.to_string(), format!("fn {name}() -> u32 {{ return {text}; }}"));
+    }
+
+    /// Replaces any declaration by text.
+    pub fn replace(&mut self, name: &str, text: String) {
+        self.replacements.insert(name.to_string(), text);
+    }
+
+    /// Says how many bytes of workgroup memory the kernel uses.
+    pub fn workgroup_memory(&mut self, bytes: u32) {
+        self.workgroup_memory = bytes;
+    }
+
+    /// Adds a binding and returns the name of its buffer.
+    pub fn bind(&mut self, bound: Bound, element: &str, writable: bool) -> String {
+        let index = self.bindings.len();
+        self.bindings.push(Binding { bound, writable });
+        let mode = if writable { "read_write" } else { "read" };
+        let name = format!("buffer_{index}");
+        self.extra +=
+            &format!("@group(0) @binding({index}) var<storage, {mode}> {name}: array<{element}>;\n");
+        if element.contains("f16") {
+            self.f16 = true;
+        }
+        name
+    }
+
+    /// Adds a repacked constant and returns what it is bound to.
+    pub fn packed(&mut self, packed: Packed) -> Bound {
+        self.packed.push(packed);
+        Bound::Packed(self.packed.len() - 1)
+    }
+
+    /// Adds a scratch buffer of `bytes` and returns what it is bound to.
+    pub fn scratch(&mut self, bytes: Dim) -> Bound {
+        self.scratch.push(bytes);
+        Bound::Scratch(self.scratch.len() - 1)
+    }
+
+    /// Replaces hook `name` by a function that reads operand `index` at coordinates written in terms of the hook's
+    /// parameters (`params`, as in `batch: u32, row: u32`), after the statements in `prelude`.
+    /// The function returns one value or, with a lane axis, four.
+    pub fn read(&mut self, name: &str, params: &str, prelude: &str, index: usize, at: &Coordinates) {
+        let text = self.read_fn(name, params, prelude, index, at, false);
+        self.replacements.insert(name.to_string(), text);
+    }
+
+    /// The text of a reading function, without registering it under a hook.
+    pub fn read_fn(
+        &mut self,
+        name: &str,
+        params: &str,
+        prelude: &str,
+        index: usize,
+        at: &Coordinates,
+        whole_groups: bool,
+    ) -> String {
+        let operand = self.problem.operands[index].clone();
+        let class = Class::of(operand.dtype);
+        let lanes = if at.lanes.is_some() { 4 } else { 1 };
+        let how = access(&mut self.words, &operand.shape, &operand.placement, at, whole_groups);
+        let scalar = operand.dtype.on_device().wgsl();
+        let element = if how.is_vector() { format!("vec4<{scalar}>") } else { scalar.to_string() };
+        let buffer = self.bind(Bound::Operand(index), &element, false);
+        let ty = class.wgsl(lanes);
+        let (before, value) = load_text(&how, &buffer, class, lanes, "r");
+        format!("fn {name}({params}) -> {ty} {{\n{prelude}{before}    return {value};\n}}\n")
+    }
+
+    /// Replaces hook `name` by a function that applies the node's chain to `v`, the last of the hook's parameters,
+    /// and stores it at the given coordinates of the result.
+    ///
+    /// # Errors
+    /// When the chain does not fit (a defect of the graph).
+    pub fn write(
+        &mut self,
+        name: &str,
+        params: &str,
+        prelude: &str,
+        at: &Coordinates,
+    ) -> Result<(), OpError> {
+        let text = self.write_fn(name, params, prelude, at, false)?;
+        self.replacements.insert(name.to_string(), text);
+        Ok(())
+    }
+
+    /// The text of a writing function, without registering it under a hook.
+    ///
+    /// # Errors
+    /// When the chain does not fit (a defect of the graph).
+    pub fn write_fn(
+        &mut self,
+        name: &str,
+        params: &str,
+        prelude: &str,
+        at: &Coordinates,
+        whole_groups: bool,
+    ) -> Result<String, OpError> {
+        let lanes = if at.lanes.is_some() { 4 } else { 1 };
+        let class = Class::of(self.problem.computed);
+        let (statements, value, last) =
+            self.chain_text(self.problem.chain, Some(("v".into(), class)), at, lanes, whole_groups)?;
+        let store = self.store_text(&value, last, at, whole_groups);
+        let comma = if params.is_empty() { "" } else { ", " };
+        Ok(format!("fn {name}({params}{comma}v: {}) {{\n{prelude}{statements}{store}}}\n", class.wgsl(lanes)))
+    }
+
+    /// Statements that apply a chain at coordinates, the expression of its result and its class.
+    /// Operands are read at coordinates broadcast from the result's.
+    ///
+    /// # Errors
+    /// When the chain does not fit (a defect of the graph).
+    pub fn chain_text(
+        &mut self,
+        steps: &[Step],
+        start: Option<(String, Class)>,
+        at: &Coordinates,
+        lanes: u32,
+        whole_groups: bool,
+    ) -> Result<(String, String, Class), OpError> {
+        let mut statements = String::new();
+        let mut reads: BTreeMap<u32, (String, Class)> = BTreeMap::new();
+        let mut values: Vec<(String, Class)> = start.into_iter().collect();
+        let based = values.len();
+        for step in steps {
+            for arg in &step.args {
+                if let Arg::Input(k) = arg
+                    && !reads.contains_key(k)
+                {
+                    let value = self.read_here(*k as usize, at, lanes, whole_groups, &mut statements)?;
+                    reads.insert(*k, value);
+                }
+            }
+            let operands: Option<Vec<(String, Class)>> = step
+                .args
+                .iter()
+                .map(|arg| match *arg {
+                    Arg::Input(k) => reads.get(&k).cloned(),
+                    Arg::Step(s) => (s as usize + based).checked_sub(1).and_then(|i| values.get(i)).cloned(),
+                })
+                .collect();
+            let operands = operands.ok_or_else(|| OpError::new("a chain step names a missing value"))?;
+            let (text, class, elementary) = chain::element_text(step.element, &operands, lanes)?;
+            if elementary {
+                self.elementary = Some(lanes);
+            }
+            let name = format!("s{}", values.len());
+            statements += &format!("    let {name} = {text};\n");
+            values.push((name, class));
+        }
+        let (value, class) = values.pop().ok_or_else(|| OpError::new("an empty chain"))?;
+        Ok((statements, value, class))
+    }
+
+    /// Reads operand `index` at the result's coordinates, broadcasting; adds the statements that do so.
+    fn read_here(
+        &mut self,
+        index: usize,
+        at: &Coordinates,
+        lanes: u32,
+        whole_groups: bool,
+        statements: &mut String,
+    ) -> Result<(String, Class), OpError> {
+        let operand =
+            self.problem.operands.get(index).ok_or_else(|| OpError::new("a missing chain operand"))?.clone();
+        let result = &self.problem.result;
+        let skip = result
+            .rank()
+            .checked_sub(operand.rank())
+            .ok_or_else(|| OpError::new("a chain operand has more dimensions than the result"))?;
+        let mut here = at.clone();
+        here.axes = at.axes[skip..].to_vec();
+        here.lanes = at.lanes.and_then(|l| l.checked_sub(skip));
+        let same = operand.shape == result.shape && operand.placement == result.placement;
+        if !same {
+            here.unit = None;
+        }
+        let spatial = |shape: &[Dim]| {
+            shape.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, d)| d.clone()).collect::<Vec<_>>()
+        };
+        if skip > 0 || spatial(&operand.shape) != spatial(&result.shape) {
+            here.pixel = None;
+        }
+        let class = Class::of(operand.dtype);
+        let name = format!("x{index}");
+        let scalar = operand.dtype.on_device().wgsl();
+        let how = access(&mut self.words, &operand.shape, &operand.placement, &here, whole_groups);
+        let vector = how.is_vector();
+        let element = if vector { format!("vec4<{scalar}>") } else { scalar.to_string() };
+        let buffer = self.bind(Bound::Operand(index), &element, false);
+        // An operand without the lane axis has one value for all four lanes.
+        let (before, value) = if lanes == 4 && here.lanes.is_none() {
+            (String::new(), format!("{}({})", class.wgsl(4), scalar_text(&how, &buffer, class)))
+        } else {
+            load_text(&how, &buffer, class, lanes, &format!("l{index}"))
+        };
+        *statements += &format!("{before}    let {name} = {value};\n");
+        Ok((name, class))
+    }
+
+    /// Statements that store `value` at coordinates of the result.
+    fn store_text(&mut self, value: &str, class: Class, at: &Coordinates, whole_groups: bool) -> String {
+        let result = self.problem.result.clone();
+        self.store_to(&result, Bound::Result, value, class, at, whole_groups)
+    }
+
+    /// Statements that store `value` at coordinates of a tensor.
+    pub fn store_to(
+        &mut self,
+        tensor: &Operand<'_>,
+        bound: Bound,
+        value: &str,
+        class: Class,
+        at: &Coordinates,
+        whole_groups: bool,
+    ) -> String {
+        let lanes = if at.lanes.is_some() { 4 } else { 1 };
+        let how = access(&mut self.words, &tensor.shape, &tensor.placement, at, whole_groups);
+        let device = tensor.dtype.on_device();
+        let scalar = device.wgsl();
+        let element = if how.is_vector() { format!("vec4<{scalar}>") } else { scalar.to_string() };
+        let buffer = self.bind(bound, &element, true);
+        let stored = to_storage(value, class, device, lanes);
+        match how {
+            Access::Vector { index } => {
+                let mut text = format!("    var w = {stored};\n");
+                if tensor.placement == Placement::Slices4 && !tensor.shape[1].is_multiple_of(4) {
+                    // Lanes past the last channel are stored as zero.
+                    let channels = self.words.dim(&tensor.shape[1]);
+                    let slice = &at.axes[1];
+                    for (j, lane) in ["y", "z", "w"].iter().enumerate() {
+                        text += &format!(
+                            "    if (({slice}) * 4u + {}u >= {channels}) {{ w.{lane} = {scalar}(0); }}\n",
+                            j + 1
+                        );
+                    }
+                }
+                text + &format!("    {buffer}[{index}] = w;\n")
+            }
+            Access::Scalar { index, lane: None } | Access::Splat { index } => {
+                let stored = if lanes == 4 { format!("({stored}).x") } else { stored };
+                format!("    {buffer}[{index}] = {stored};\n")
+            }
+            Access::Scalar { index, lane: Some(lane) } => {
+                format!("    {buffer}[{index}][{lane}] = {stored};\n")
+            }
+            Access::Scattered { indices, lane, guard } => {
+                let mut text = format!("    let w = {stored};\n");
+                for (j, index) in indices.iter().enumerate() {
+                    let component = ["x", "y", "z", "w"][j];
+                    let lane = lane.as_ref().map_or(String::new(), |l| format!("[{l}]"));
+                    let store = format!("{buffer}[{index}]{lane} = w.{component};");
+                    text += &match &guard {
+                        Some((first, limit)) if j > 0 => {
+                            format!("    if ({first} + {j}u < {limit}) {{ {store} }}\n")
+                        }
+                        _ => format!("    {store}\n"),
+                    };
+                }
+                text
+            }
+        }
+    }
+
+    /// Specialises the kernel's text.
+    ///
+    /// # Errors
+    /// When a hook does not exist in the kernel (a defect of the kernel).
+    pub fn finish(
+        mut self,
+        kernel: &'static str,
+        source: &str,
+        grid: Grid,
+        flops: Dim,
+    ) -> Result<Launch, OpError> {
+        if !self.words.params.is_empty() {
+            let words = self.words.params.len().div_ceil(4);
+            let index = self.bindings.len();
+            self.bindings.push(Binding { bound: Bound::Params, writable: false });
+            self.extra +=
+                &format!("@group(0) @binding({index}) var<uniform> params: array<vec4<u32>, {words}>;\n");
+        }
+        if let Some(lanes) = self.elementary {
+            self.extra += &if lanes == 4 {
+                ELEMENTARY.to_string()
+            } else {
+                ELEMENTARY
+                    .replace("alias V = vec4<f32>;", "alias V = f32;")
+                    .replace("alias U = vec4<u32>;", "alias U = u32;")
+                    .replace("alias B = vec4<bool>;", "alias B = bool;")
+            };
+        }
+        let wgsl = super::specialize::specialize(source, &self.replacements, &self.extra)
+            .map_err(|e| OpError::new(format!("kernel {kernel}: {e}")))?;
+        let wgsl = if self.f16 { format!("enable f16;\n{wgsl}") } else { wgsl };
+        Ok(Launch {
+            kernel,
+            wgsl,
+            bindings: self.bindings,
+            params: self.words.params,
+            grid: grid.groups,
+            workgroup: grid.workgroup,
+            workgroup_memory: self.workgroup_memory,
+            packed: self.packed,
+            scratch: self.scratch,
+            flops,
+            subgroup_size: None,
+        })
+    }
+}
+
+/// A loaded value as its class.
+fn from_storage(text: &str, class: Class, lanes: u32) -> String {
+    match class {
+        Class::Bool => format!("({text} != {})", if lanes == 4 { "vec4<u32>(0u)" } else { "0u" }),
+        _ => format!("{}({text})", class.wgsl(lanes)),
+    }
+}
+
+/// A value of a class as what is stored.
+fn to_storage(text: &str, class: Class, device: DeviceType, lanes: u32) -> String {
+    let ty = if lanes == 4 { format!("vec4<{}>", device.wgsl()) } else { device.wgsl().to_string() };
+    if class == Class::Float && device == DeviceType::F16 {
+        // Out-of-range conversion to f16 is undefined in SPIR-V; the largest finite values are kept instead.
+        let v = if lanes == 4 { "vec4<f32>" } else { "f32" };
+        return format!("{ty}(clamp({text}, {v}(-65504.0), {v}(65504.0)))");
+    }
+    format!("{ty}({text})")
+}
+
+fn scalar_text(how: &Access, buffer: &str, class: Class) -> String {
+    let raw = match how {
+        Access::Scalar { index, lane: None } | Access::Splat { index } => format!("{buffer}[{index}]"),
+        Access::Scalar { index, lane: Some(lane) } => format!("{buffer}[{index}][{lane}]"),
+        Access::Vector { index } => format!("{buffer}[{index}].x"),
+        Access::Scattered { indices, .. } => format!("{buffer}[{}]", indices[0]),
+    };
+    from_storage(&raw, class, 1)
+}
+
+/// Statements and the expression of a loaded value; `name` is free for a variable.
+fn load_text(how: &Access, buffer: &str, class: Class, lanes: u32, name: &str) -> (String, String) {
+    match how {
+        Access::Vector { index } => (String::new(), from_storage(&format!("{buffer}[{index}]"), class, 4)),
+        Access::Scalar { .. } => (String::new(), scalar_text(how, buffer, class)),
+        Access::Splat { .. } => {
+            (String::new(), format!("{}({})", class.wgsl(lanes), scalar_text(how, buffer, class)))
+        }
+        Access::Scattered { indices, lane, guard } => {
+            let mut text = format!("    var {name}: {} = {};\n", class.wgsl(4), class.zero(4));
+            for (j, index) in indices.iter().enumerate() {
+                let component = ["x", "y", "z", "w"][j];
+                let lane = lane.as_ref().map_or(String::new(), |l| format!("[{l}]"));
+                let value = from_storage(&format!("{buffer}[{index}]{lane}"), class, 1);
+                text += &match guard {
+                    Some((first, limit)) if j > 0 => {
+                        format!("    if ({first} + {j}u < {limit}) {{ {name}.{component} = {value}; }}\n")
+                    }
+                    _ => format!("    {name}.{component} = {value};\n"),
+                };
+            }
+            (text, name.to_string())
+        }
+    }
+}
