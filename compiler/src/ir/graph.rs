@@ -238,15 +238,23 @@ impl Graph {
             if user == new {
                 continue;
             }
-            let operands: Vec<NodeId> =
-                self.operands(user).into_iter().map(|o| if o == old { new } else { o }).collect();
-            self.disconnect(user);
-            self.connect(user, &operands);
+            self.replace_operand(user, old, new);
         }
-        for output in &mut self.outputs {
-            if output.node == old {
-                output.node = new;
-            }
+        self.replace_output(old, new);
+    }
+
+    /// Makes one node use `new` wherever it used `old`, which has the same type and shape; nothing is inferred anew.
+    pub fn replace_operand(&mut self, user: NodeId, old: NodeId, new: NodeId) {
+        let operands: Vec<NodeId> =
+            self.operands(user).into_iter().map(|o| if o == old { new } else { o }).collect();
+        self.disconnect(user);
+        self.connect(user, &operands);
+    }
+
+    /// Makes every result that is `old` the value `new`, which has the same type and shape.
+    pub fn replace_output(&mut self, old: NodeId, new: NodeId) {
+        for output in self.outputs.iter_mut().filter(|o| o.node == old) {
+            output.node = new;
         }
     }
 
