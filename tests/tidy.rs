@@ -99,10 +99,13 @@ fn every_kernel_is_in_the_table() {
     let Some(table) = table(&format!("{folder}/mod.rs"), "KERNELS") else { return };
     let rust = sources(folder, &["rs"]);
     report(sources(folder, &["wgsl"]), |file| {
-        let include = format!("include_str!(\"{}\")", file.base());
-        let owner = rust.iter().find(|source| source.text.contains(&include));
-        let Some(owner) = owner else { return Some(format!("no kernel has {include}")) };
-        let listed = table.contains(&format!("{}::", owner.stem()));
+        let includes =
+            |text: &str| text.contains("include_str!(") && text.contains(&format!("{}\")", file.base()));
+        let Some(owner) = rust.iter().find(|source| source.text.lines().any(includes)) else {
+            return Some("no Rust file of the folder includes it".to_owned());
+        };
+        // Pieces that kernels share belong to none.
+        let listed = file.name.contains("/lib/") || table.contains(&format!("{}::", owner.stem()));
         (!listed).then(|| format!("`{}` is missing from KERNELS in {folder}/mod.rs", owner.stem()))
     });
 }
@@ -161,9 +164,11 @@ impl Source {
         self.name.rsplit('/').next().unwrap_or(&self.name)
     }
 
-    /// The file's name without its ending.
+    /// The module's name: the file without its ending, or the folder of a `mod.rs`.
     fn stem(&self) -> String {
-        self.base().split('.').next().unwrap_or_default().to_owned()
+        let path = self.name.strip_suffix("/mod.rs").unwrap_or(&self.name);
+        let base = path.rsplit('/').next().unwrap_or(path);
+        base.split('.').next().unwrap_or_default().to_owned()
     }
 }
 
