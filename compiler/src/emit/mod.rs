@@ -1,0 +1,3 @@
+//! Emitting shaders. The only place that knows naga and spirv-tools.
+
+pub mod spirv;

@@ -1,0 +1,154 @@
+//! WGSL to SPIR-V for Vulkan: naga's writer, the repairs its output needs, validation and, on request, optimisation.
+//!
+//! Kernels guard their own tails, so every run-time check that naga could add is off. naga decorates every array
+//! with a stride, which Vulkan forbids outside buffers (VUID-StandaloneSpirv-None-10684); the decoration is removed
+//! from types that no buffer uses.
+
+use std::collections::BTreeSet;
+
+use naga::back::spv;
+use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
+use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
+
+/// How modules are emitted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Runs spirv-opt's performance passes.
+    pub optimize: bool,
+}
+
+const OP_DECORATE: u16 = 71;
+const OP_TYPE_ARRAY: u16 = 28;
+const OP_TYPE_RUNTIME_ARRAY: u16 = 29;
+const OP_TYPE_STRUCT: u16 = 30;
+const OP_TYPE_POINTER: u16 = 32;
+const DECORATION_ARRAY_STRIDE: u32 = 6;
+/// Uniform, PushConstant, StorageBuffer, PhysicalStorageBuffer.
+const BUFFER_CLASSES: [u32; 4] = [2, 9, 12, 5349];
+const HEADER_WORDS: usize = 5;
+
+/// Compiles a WGSL module with the entry point `main`.
+///
+/// # Errors
+/// Text with the rendered diagnostic when the module is not valid (a defect of a kernel).
+pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
+    let module = naga::front::wgsl::parse_str(wgsl).map_err(|e| e.emit_to_string(wgsl))?;
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+    validator.subgroup_operations(SubgroupOperationSet::all());
+    validator.subgroup_stages(ShaderStages::COMPUTE);
+    let info = validator.validate(&module).map_err(|e| e.emit_to_string(wgsl))?;
+    let unchecked = BoundsCheckPolicy::Unchecked;
+    let writer = spv::Options {
+        lang_version: (1, 3),
+        flags: spv::WriterFlags::empty(),
+        bounds_check_policies: BoundsCheckPolicies {
+            index: unchecked,
+            buffer: unchecked,
+            image_load: unchecked,
+            binding_array: unchecked,
+        },
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+        force_loop_bounding: false,
+        use_storage_input_output_16: false,
+        emit_int_div_checks: false,
+        ..spv::Options::default()
+    };
+    let pipeline =
+        spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
+    let words = spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())?;
+    let words = strip_array_strides(&words)?;
+    check(words, options)
+}
+
+#[cfg(feature = "spirv-tools")]
+fn check(words: Vec<u32>, options: Options) -> Result<Vec<u32>, String> {
+    use spirv_tools::opt::Optimizer;
+    use spirv_tools::val::Validator;
+    let env = Some(spirv_tools::TargetEnv::Vulkan_1_1);
+    spirv_tools::val::create(env).validate(&words, None).map_err(|e| format!("SPIR-V is not valid: {e}"))?;
+    if !options.optimize {
+        return Ok(words);
+    }
+    let mut optimizer = spirv_tools::opt::create(env);
+    optimizer.register_performance_passes();
+    let mut messages = Vec::new();
+    let binary = optimizer
+        .optimize(&words, &mut |m: spirv_tools::error::Message| messages.push(m.message), None)
+        .map_err(|e| format!("spirv-opt: {e}; {}", messages.join("; ")))?;
+    Ok(binary.as_words().to_vec())
+}
+
+#[cfg(not(feature = "spirv-tools"))]
+fn check(words: Vec<u32>, options: Options) -> Result<Vec<u32>, String> {
+    if options.optimize {
+        return Err("this build has no spirv-tools to optimise with".into());
+    }
+    Ok(words)
+}
+
+/// The instructions of a module: opcode and operands.
+fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
+    let mut out = Vec::new();
+    let mut rest = words.get(HEADER_WORDS..).ok_or("a module without a header")?;
+    while let Some(first) = rest.first() {
+        let length = (first >> 16) as usize;
+        if length == 0 || length > rest.len() {
+            return Err("a malformed instruction".into());
+        }
+        let (instruction, tail) = rest.split_at(length);
+        out.push(instruction);
+        rest = tail;
+    }
+    Ok(out)
+}
+
+/// Removes `ArrayStride` from array types that no buffer uses.
+fn strip_array_strides(words: &[u32]) -> Result<Vec<u32>, String> {
+    let instructions = instructions(words)?;
+    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
+    // Types are declared before they are used, so walking backwards sees every user of a type before its parts.
+    let mut in_buffer: BTreeSet<u32> = BTreeSet::new();
+    for i in instructions.iter().rev() {
+        match (opcode(i), *i) {
+            (OP_TYPE_POINTER, [_, _, class, pointee, ..]) if BUFFER_CLASSES.contains(class) => {
+                in_buffer.insert(*pointee);
+            }
+            (OP_TYPE_ARRAY | OP_TYPE_RUNTIME_ARRAY, [_, id, element, ..]) if in_buffer.contains(id) => {
+                in_buffer.insert(*element);
+            }
+            (OP_TYPE_STRUCT, [_, id, members @ ..]) if in_buffer.contains(id) => {
+                in_buffer.extend(members);
+            }
+            _ => {}
+        }
+    }
+    let mut out = words[..HEADER_WORDS].to_vec();
+    for i in instructions {
+        let stride = matches!(i, [_, id, DECORATION_ARRAY_STRIDE, ..] if opcode(i) == OP_DECORATE && !in_buffer.contains(id));
+        if !stride {
+            out.extend_from_slice(i);
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, emit};
+    use crate::kernels::KERNELS;
+
+    #[test]
+    fn every_kernel_is_valid_as_it_stands() {
+        for kernel in KERNELS {
+            for optimize in [false, cfg!(feature = "spirv-tools")] {
+                emit(kernel.wgsl, Options { optimize }).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_pointed_at() {
+        let error = emit("@compute @workgroup_size(1) fn main() { let x: u32 = 1.5; }", Options::default());
+        assert!(error.is_err_and(|e| e.contains("wgsl:1")));
+    }
+}
