@@ -1,0 +1,408 @@
+//! Building a plan: one walk over the graph in topological order.
+
+use std::collections::BTreeMap;
+
+use super::barriers::{Region, barriers};
+use super::memory::{self, Record};
+use super::select::candidates;
+use super::views::{is_view, view};
+use super::{Decision, Home, Options, Plan, Port, Step};
+use crate::error::{Error, Result};
+use crate::ir::dim::Dim;
+use crate::ir::graph::{Graph, NodeId};
+use crate::ir::op::{Constant, Op, Relayout};
+use crate::ir::tensor::{DType, Layout, TensorDesc};
+use crate::kernels::pack::Packed;
+use crate::kernels::problem::{Operand, Placement, Problem, storage_elements};
+use crate::kernels::shader::Bound;
+use crate::target::TargetProfile;
+
+/// Storage is rounded up so that a vector of four may be read at the end of any tensor.
+const ROUND: u64 = 16;
+
+/// Where a value is.
+#[derive(Debug, Clone)]
+struct Value {
+    home: Source,
+    shape: Vec<Dim>,
+    dtype: DType,
+    placement: Placement,
+}
+
+/// The storage of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Arena(usize),
+    Input(usize),
+    Output(usize),
+    Constant(NodeId),
+}
+
+struct Planner<'g> {
+    graph: &'g Graph,
+    target: &'g TargetProfile,
+    options: &'g Options,
+    copy: Op,
+    values: BTreeMap<NodeId, Value>,
+    dense: BTreeMap<NodeId, Value>,
+    tensors: Vec<u64>,
+    weights: Vec<Packed>,
+    known_weights: BTreeMap<(usize, usize, Packing), usize>,
+    steps: Vec<Step>,
+    decisions: Vec<Decision>,
+}
+
+type Packing = (crate::kernels::pack::Arrangement, crate::ir::tensor::DeviceType, DType);
+
+/// Plans a graph for a target.
+///
+/// # Errors
+/// A node that no kernel computes, or a tensor that exceeds a limit of the target.
+pub fn build(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Plan> {
+    let mut planner = Planner {
+        graph,
+        target,
+        options,
+        copy: Relayout { layout: Layout::RowMajor }.into(),
+        values: BTreeMap::new(),
+        dense: BTreeMap::new(),
+        tensors: Vec::new(),
+        weights: Vec::new(),
+        known_weights: BTreeMap::new(),
+        steps: Vec::new(),
+        decisions: Vec::new(),
+    };
+    for (i, id) in graph.inputs().iter().enumerate() {
+        let value = planner.fresh(Source::Input(i), graph.tensor(*id));
+        planner.values.insert(*id, value);
+    }
+    for id in graph.topological() {
+        planner.node(id)?;
+    }
+    planner.finish_outputs()?;
+    planner.finish()
+}
+
+impl<'g> Planner<'g> {
+    fn node(&mut self, id: NodeId) -> Result<()> {
+        let graph = self.graph;
+        let node = graph.node(id);
+        match &node.op {
+            Op::Input(_) => return Ok(()),
+            Op::Constant(_) => {
+                let value = self.fresh(Source::Constant(id), &node.tensor);
+                self.values.insert(id, value);
+                return Ok(());
+            }
+            op if is_view(op) && node.chain.is_empty() => return self.view(id),
+            _ => {}
+        }
+        let home = match graph.outputs().iter().position(|o| o.node == id) {
+            Some(i) if node.tensor.layout == Layout::RowMajor => Source::Output(i),
+            _ => self.arena(&node.tensor)?,
+        };
+        let result = self.fresh(home, &node.tensor);
+        let operands =
+            graph.operands(id).into_iter().map(|o| self.value(o)).collect::<Result<Vec<Value>>>()?;
+        let computed =
+            graph.operands(id).iter().take(node.own).map(|o| graph.tensor(*o)).collect::<Vec<&TensorDesc>>();
+        let computed = node.op.operation().infer(&computed).map_err(|e| graph.error(id, e))?.dtype;
+        self.launch(Some(id), &node.op, &operands, node.own, computed, &result)?;
+        self.values.insert(id, result);
+        Ok(())
+    }
+
+    /// Makes the result of a view operator another view of its operand's storage, moving elements if it must.
+    fn view(&mut self, id: NodeId) -> Result<()> {
+        let graph = self.graph;
+        let operand = *graph.operands(id).first().ok_or_else(|| {
+            Error::internal("plan", format!("view `{}` has no operand", graph.node(id).name))
+        })?;
+        let shape = &graph.tensor(id).shape;
+        let mut base = self.value(operand)?;
+        let mut placement = view(graph.op(id), &base.shape, &base.placement, shape);
+        if placement.is_none() {
+            base = self.densify(operand)?;
+            placement = view(graph.op(id), &base.shape, &base.placement, shape);
+        }
+        let placement = placement.ok_or_else(|| {
+            Error::internal("plan", format!("`{}` is no view of a dense tensor", graph.node(id).name))
+        })?;
+        let value = Value { home: base.home, shape: shape.clone(), dtype: base.dtype, placement };
+        self.decisions.push(self.decision(id, Vec::new()));
+        self.values.insert(id, value);
+        Ok(())
+    }
+
+    /// A dense row-major copy of a value, made once.
+    fn densify(&mut self, id: NodeId) -> Result<Value> {
+        if let Some(value) = self.dense.get(&id) {
+            return Ok(value.clone());
+        }
+        let from = self.value(id)?;
+        let desc = TensorDesc::new(from.dtype, from.shape.clone());
+        let home = self.arena(&desc)?;
+        let to = self.fresh(home, &desc);
+        self.copy_value(&from, &to, &self.graph.node(id).name.clone())?;
+        self.dense.insert(id, to.clone());
+        Ok(to)
+    }
+
+    fn copy_value(&mut self, from: &Value, to: &Value, label: &str) -> Result<()> {
+        let op = self.copy.clone();
+        let before = self.steps.len();
+        self.launch(None, &op, std::slice::from_ref(from), 1, from.dtype, to)?;
+        for step in &mut self.steps[before..] {
+            step.label = format!("{label} (copy)");
+        }
+        Ok(())
+    }
+
+    /// Chooses a kernel for one problem and appends its dispatches.
+    fn launch(
+        &mut self,
+        id: Option<NodeId>,
+        op: &Op,
+        operands: &[Value],
+        own: usize,
+        computed: DType,
+        result: &Value,
+    ) -> Result<()> {
+        let graph = self.graph;
+        let name = id.map_or(String::new(), |id| graph.node(id).name.clone());
+        let fail =
+            |reason: String| Error::Node { node: name.clone(), operator: op.name().to_string(), reason };
+        let problem = Problem {
+            op,
+            operands: operands.iter().map(|v| operand(graph, v)).collect(),
+            own,
+            chain: id.map_or(&[], |id| graph.node(id).chain.as_slice()),
+            computed,
+            result: operand(graph, result),
+            bounds: &graph.bounds,
+            target: self.target,
+        };
+        let mut choices = candidates(&problem, self.options.prefer_kernel.as_deref());
+        if choices.is_empty() {
+            choices = candidates(&problem, None);
+        }
+        let pick = choices.first().ok_or_else(|| {
+            let types: Vec<String> = operands.iter().map(describe).collect();
+            fail(format!("no kernel computes it on {} for {}", self.target.name, types.join(", ")))
+        })?;
+        let launches = (pick.kernel.launches)(&problem, &pick.candidate).map_err(|e| fail(e.0))?;
+        let bytes = problem
+            .operands
+            .iter()
+            .chain([&problem.result])
+            .map(|o| storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()))
+            .fold(Dim::known(0), |a, b| a.add(&b));
+        let mut scratch = Vec::new();
+        for launch in launches {
+            for size in &launch.scratch {
+                scratch.push(self.tensor(size, &name)?);
+            }
+            if launch.bindings.len() > self.target.limits.max_storage_buffers as usize + 1 {
+                return Err(fail(format!(
+                    "it binds {} buffers; {} allows {}",
+                    launch.bindings.len(),
+                    self.target.name,
+                    self.target.limits.max_storage_buffers
+                )));
+            }
+            let mut homes = Vec::with_capacity(launch.bindings.len());
+            for binding in &launch.bindings {
+                homes.push(match binding.bound {
+                    Bound::Operand(k) => self.home(operands[k].home),
+                    Bound::Result => self.home(result.home),
+                    Bound::Packed(k) => Home::Weight(self.weight(launch.packed[k].clone())),
+                    Bound::Scratch(k) => {
+                        Home::Arena(*scratch.get(k).ok_or_else(|| fail("a missing scratch buffer".into()))?)
+                    }
+                    Bound::Params => Home::Params,
+                });
+            }
+            self.steps.push(Step {
+                launch,
+                homes,
+                barrier: false,
+                label: name.clone(),
+                bytes: bytes.clone(),
+            });
+        }
+        if let Some(id) = id {
+            let decision = self.decision(id, choices);
+            self.decisions.push(decision);
+        }
+        Ok(())
+    }
+
+    fn decision(&self, id: NodeId, choices: Vec<super::select::Choice>) -> Decision {
+        let node = self.graph.node(id);
+        let operands: Vec<String> =
+            self.graph.operands(id).iter().map(|o| self.graph.tensor(*o).to_string()).collect();
+        let what = format!("{}({}) -> {}", node.op.name(), operands.join(", "), node.tensor);
+        Decision { node: id, name: node.name.clone(), what, choices }
+    }
+
+    fn value(&self, id: NodeId) -> Result<Value> {
+        self.values.get(&id).cloned().ok_or_else(|| {
+            Error::internal("plan", format!("`{}` is used before it is computed", self.graph.node(id).name))
+        })
+    }
+
+    fn fresh(&self, home: Source, desc: &TensorDesc) -> Value {
+        Value {
+            home,
+            shape: desc.shape.clone(),
+            dtype: desc.dtype,
+            placement: Placement::of(desc.layout, &desc.shape),
+        }
+    }
+
+    fn arena(&mut self, desc: &TensorDesc) -> Result<Source> {
+        let elements = storage_elements(&desc.shape, &Placement::of(desc.layout, &desc.shape));
+        Ok(Source::Arena(self.tensor(&elements.scale(desc.dtype.on_device().bytes()), "")?))
+    }
+
+    /// Adds an intermediate tensor of so many bytes.
+    fn tensor(&mut self, bytes: &Dim, name: &str) -> Result<usize> {
+        let bytes =
+            u64::try_from(bytes.range(&self.graph.bounds).1).unwrap_or(0).max(1).next_multiple_of(ROUND);
+        let limit = self.target.limits.max_storage_buffer_range;
+        if bytes > limit {
+            return Err(Error::request(
+                format!(
+                    "an intermediate tensor of {bytes} bytes {name} exceeds what {} can bind, {limit} bytes",
+                    self.target.name
+                ),
+                "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or pick a target with a larger limit",
+            ));
+        }
+        self.tensors.push(bytes);
+        Ok(self.tensors.len() - 1)
+    }
+
+    fn home(&mut self, source: Source) -> Home {
+        match source {
+            Source::Arena(i) => Home::Arena(i),
+            Source::Input(i) => Home::Input(i),
+            Source::Output(i) => Home::Output(i),
+            Source::Constant(id) => match self.graph.constant(id) {
+                Some(constant) => Home::Weight(self.weight(Packed::dense(constant))),
+                None => Home::Params,
+            },
+        }
+    }
+
+    fn weight(&mut self, packed: Packed) -> usize {
+        let bytes = &packed.source.bytes;
+        let key = (
+            bytes.as_ptr() as usize,
+            bytes.len(),
+            (packed.arrangement.clone(), packed.device, packed.source.dtype),
+        );
+        if let Some(index) = self.known_weights.get(&key) {
+            return *index;
+        }
+        self.weights.push(packed);
+        self.known_weights.insert(key, self.weights.len() - 1);
+        self.weights.len() - 1
+    }
+
+    /// Copies outputs that no kernel wrote: views, inputs, constants and values returned twice.
+    fn finish_outputs(&mut self) -> Result<()> {
+        let graph = self.graph;
+        for (i, output) in graph.outputs().iter().enumerate() {
+            let from = self.value(output.node)?;
+            if from.home == Source::Output(i) && from.placement.is_dense(&from.shape) {
+                continue;
+            }
+            let desc = TensorDesc::new(graph.tensor(output.node).dtype, from.shape.clone());
+            let to = self.fresh(Source::Output(i), &desc);
+            self.copy_value(&from, &to, &output.name)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Plan> {
+        let graph = self.graph;
+        let port = |name: &str, id: NodeId| Port {
+            name: name.to_string(),
+            dtype: graph.tensor(id).dtype,
+            shape: graph.tensor(id).shape.clone(),
+        };
+        let inputs = graph
+            .inputs()
+            .iter()
+            .map(|id| port(graph.input(*id).map_or("", |i| i.name.as_str()), *id))
+            .collect();
+        let outputs = graph.outputs().iter().map(|o| port(&o.name, o.node)).collect();
+        let alignment = u64::from(self.target.limits.storage_buffer_alignment).max(ROUND);
+        let mut records: Vec<Record> = self
+            .tensors
+            .iter()
+            .map(|size| Record { size: size.next_multiple_of(alignment), first: usize::MAX, last: 0 })
+            .collect();
+        for (at, step) in self.steps.iter().enumerate() {
+            for home in &step.homes {
+                if let Home::Arena(i) = home {
+                    records[*i].first = records[*i].first.min(at);
+                    records[*i].last = at;
+                }
+            }
+        }
+        for record in records.iter_mut().filter(|r| r.first == usize::MAX) {
+            record.first = 0;
+            record.size = 0;
+        }
+        let memory = memory::plan(&records);
+        let touched: Vec<(Vec<Region>, Vec<Region>)> = self
+            .steps
+            .iter()
+            .map(|step| {
+                let (mut reads, mut writes) = (Vec::new(), Vec::new());
+                for (home, binding) in step.homes.iter().zip(&step.launch.bindings) {
+                    let region = match *home {
+                        Home::Arena(i) => Region {
+                            buffer: Home::Arena(0),
+                            start: memory.offsets[i],
+                            end: memory.offsets[i] + records[i].size,
+                        },
+                        Home::Output(_) | Home::Input(_) => Region { buffer: *home, start: 0, end: u64::MAX },
+                        Home::Weight(_) | Home::Params => continue,
+                    };
+                    if binding.writable { writes.push(region) } else { reads.push(region) }
+                }
+                (reads, writes)
+            })
+            .collect();
+        for (step, barrier) in self.steps.iter_mut().zip(barriers(&touched)) {
+            step.barrier = barrier;
+        }
+        Ok(Plan {
+            bounds: graph.bounds.clone(),
+            inputs,
+            outputs,
+            tensors: self.tensors,
+            weights: self.weights,
+            steps: self.steps,
+            memory,
+            decisions: self.decisions,
+        })
+    }
+}
+
+fn operand<'g>(graph: &'g Graph, value: &Value) -> Operand<'g> {
+    let constant: Option<&Constant> = match value.home {
+        // A view of a constant is read through its placement, so the constant itself is not handed out.
+        Source::Constant(id) if value.placement.is_dense(&value.shape) => graph.constant(id),
+        _ => None,
+    };
+    let constant = constant.filter(|c| c.shape.len() == value.shape.len());
+    Operand { dtype: value.dtype, shape: value.shape.clone(), placement: value.placement.clone(), constant }
+}
+
+fn describe(value: &Value) -> String {
+    TensorDesc::new(value.dtype, value.shape.clone()).to_string()
+}

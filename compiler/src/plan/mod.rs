@@ -1,0 +1,101 @@
+//! From graph to dispatches: views resolved, kernels chosen, memory placed, barriers found.
+//!
+//! A [`Plan`] is everything a bundle variant needs, before shaders are emitted and constants are packed.
+
+pub mod barriers;
+mod build;
+pub mod memory;
+pub mod select;
+pub mod views;
+
+use crate::ir::dim::{Bounds, Dim};
+use crate::ir::graph::NodeId;
+use crate::ir::tensor::DType;
+use crate::kernels::pack::Packed;
+use crate::kernels::shader::Launch;
+use memory::MemoryPlan;
+use select::Choice;
+
+pub use build::build;
+
+/// What a binding of a step refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Home {
+    /// An intermediate tensor, by index into [`Plan::tensors`].
+    Arena(usize),
+    /// A graph input.
+    Input(usize),
+    /// A graph output.
+    Output(usize),
+    /// A constant, by index into [`Plan::weights`].
+    Weight(usize),
+    /// The step's own block of symbolic sizes.
+    Params,
+}
+
+/// One dispatch.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Shader, grid and parameters.
+    pub launch: Launch,
+    /// What each of the launch's bindings refers to.
+    pub homes: Vec<Home>,
+    /// Whether earlier writes must be visible, or earlier reads done, before it starts.
+    pub barrier: bool,
+    /// Name of the source node.
+    pub label: String,
+    /// Bytes read and written, each operand once.
+    pub bytes: Dim,
+}
+
+/// A named input or output; dense and row-major on the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// Name in the model.
+    pub name: String,
+    /// Element type in the model.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Vec<Dim>,
+}
+
+/// How a node came to be computed.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// The node.
+    pub node: NodeId,
+    /// Its name in the model.
+    pub name: String,
+    /// Its operator, with the types and shapes of operands and result.
+    pub what: String,
+    /// Every candidate, cheapest first; the first is the pick. Empty for a view.
+    pub choices: Vec<Choice>,
+}
+
+/// The dispatches of one function and everything they refer to.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Symbols with their bounds.
+    pub bounds: Bounds,
+    /// Inputs in the model's order.
+    pub inputs: Vec<Port>,
+    /// Outputs in the model's order.
+    pub outputs: Vec<Port>,
+    /// Sizes of the intermediate tensors in bytes, at the upper bounds of the symbols.
+    pub tensors: Vec<u64>,
+    /// Constants in the form the kernels want.
+    pub weights: Vec<Packed>,
+    /// Dispatches in order.
+    pub steps: Vec<Step>,
+    /// Where intermediate tensors lie.
+    pub memory: MemoryPlan,
+    /// Why each kernel was chosen.
+    pub decisions: Vec<Decision>,
+}
+
+/// What steers planning.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Considers only the kernel of this name where it has a candidate; for tests and benches.
+    pub prefer_kernel: Option<String>,
+}

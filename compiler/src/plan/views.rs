@@ -1,0 +1,119 @@
+//! Views: data movement that is only another way of addressing the same storage, so it costs no dispatch.
+
+use crate::ir::dim::Dim;
+use crate::ir::op::Op;
+use crate::kernels::problem::{Placement, dense_strides};
+
+/// The placement of a view operator's result in the storage of its operand; `None` when the elements must move.
+pub fn view(op: &Op, shape: &[Dim], placement: &Placement, result: &[Dim]) -> Option<Placement> {
+    let Placement::Strided { strides, offset } = placement else { return None };
+    let offset = offset.clone();
+    match op {
+        Op::Reshape(_) => {
+            let strides = reshape(shape, strides, result)?;
+            Some(Placement::Strided { strides, offset })
+        }
+        Op::Transpose(t) => {
+            let strides = t.perm.iter().map(|p| strides.get(*p).cloned()).collect::<Option<_>>()?;
+            Some(Placement::Strided { strides, offset })
+        }
+        Op::Slice(s) => {
+            let mut at = offset;
+            let mut out = Vec::with_capacity(strides.len());
+            for ((stride, start), step) in strides.iter().zip(&s.starts).zip(&s.steps) {
+                at = at.add(&start.mul(stride));
+                out.push(stride.scale(*step));
+            }
+            (out.len() == shape.len()).then_some(Placement::Strided { strides: out, offset: at })
+        }
+        Op::Expand(_) => {
+            let skip = result.len().checked_sub(shape.len())?;
+            let mut out = vec![Dim::known(0); skip];
+            for ((stride, from), to) in strides.iter().zip(shape).zip(&result[skip..]) {
+                out.push(if from.is(1) && !to.is(1) { Dim::known(0) } else { stride.clone() });
+            }
+            Some(Placement::Strided { strides: out, offset })
+        }
+        _ => None,
+    }
+}
+
+/// Whether the operator may be a view.
+pub fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Expand(_))
+}
+
+/// Strides of `to` over elements that lie by `strides` under `from`; `None` when no strides can express it.
+///
+/// Both shapes are cut into the smallest groups of neighbouring axes with equal products; the axes of `from` in a
+/// group must be walked with one stride, from which the strides of the axes of `to` follow.
+fn reshape(from: &[Dim], strides: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
+    let mut out = dense_strides(to);
+    let old: Vec<usize> = (0..from.len()).filter(|i| !from[*i].is(1)).collect();
+    let new: Vec<usize> = (0..to.len()).filter(|i| !to[*i].is(1)).collect();
+    if from.iter().any(|d| d.is(0)) {
+        return Some(out);
+    }
+    let (mut i, mut j) = (0, 0);
+    while i < old.len() && j < new.len() {
+        let (first_old, first_new) = (i, j);
+        let mut a = from[old[i]].clone();
+        let mut b = to[new[j]].clone();
+        while a != b {
+            if grows(&a, &b) {
+                i += 1;
+                a = a.mul(&from[*old.get(i)?]);
+            } else {
+                j += 1;
+                b = b.mul(&to[*new.get(j)?]);
+            }
+        }
+        for pair in old[first_old..=i].windows(2) {
+            if strides[pair[0]] != strides[pair[1]].mul(&from[pair[1]]) {
+                return None;
+            }
+        }
+        let mut stride = strides[old[i]].clone();
+        for axis in new[first_new..=j].iter().rev() {
+            out[*axis].clone_from(&stride);
+            stride = stride.mul(&to[*axis]);
+        }
+        i += 1;
+        j += 1;
+    }
+    (i == old.len() && j == new.len()).then_some(out)
+}
+
+/// Whether `a` is the smaller of two unequal products, so that it has to take in another axis.
+fn grows(a: &Dim, b: &Dim) -> bool {
+    match (a.as_known(), b.as_known()) {
+        (Some(a), Some(b)) => a < b,
+        _ => b.div_exact(a).is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reshape;
+    use crate::ir::dim::Dim;
+    use crate::kernels::problem::dense_strides;
+
+    fn dims(sizes: &[i64]) -> Vec<Dim> {
+        sizes.iter().map(|d| Dim::known(*d)).collect()
+    }
+
+    #[test]
+    fn splits_and_merges_axes() {
+        let from = dims(&[2, 12, 5]);
+        assert_eq!(
+            reshape(&from, &dense_strides(&from), &dims(&[2, 3, 4, 1, 5])),
+            Some(dims(&[60, 20, 5, 5, 1]))
+        );
+        // Heads split off and moved first: [2, 6, 4] walked as [2, 4, 6] cannot be flattened.
+        assert_eq!(reshape(&dims(&[2, 4, 6]), &dims(&[24, 1, 4]), &dims(&[2, 24])), None);
+        let s = Dim::symbol("s");
+        let from = vec![Dim::known(1), s.clone(), Dim::known(384)];
+        let to = vec![Dim::known(1), s, Dim::known(12), Dim::known(32)];
+        assert_eq!(reshape(&from, &dense_strides(&from), &to), Some(dense_strides(&to)));
+    }
+}
