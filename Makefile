@@ -21,10 +21,10 @@ setup:
 	@tests/setup.sh $(TARGET_DIR)
 
 test: setup
-	$(ENV) $(CARGO) test --workspace
+	$(ENV) $(CARGO) test --workspace --no-fail-fast
 
 bless: setup
-	$(ENV) DRIFT_BLESS=1 $(CARGO) test --workspace
+	$(ENV) DRIFT_BLESS=1 $(CARGO) test --workspace --no-fail-fast
 
 demo: setup
 	$(ENV) models/demo.sh

@@ -10,9 +10,9 @@ echo "Crates of the runtime:"
 cargo tree -p drift-runtime -e normal --locked
 echo
 echo "Lines, without blank ones:"
-for folder in compiler compiler/cli runtime models tests benches; do
+for folder in compiler/src compiler/cli runtime models tests benches; do
     for kind in rs wgsl; do
-        lines=$(find "$folder/src" -name "*.$kind" -exec cat {} + 2>/dev/null | grep -c '[^[:space:]]' || true)
+        lines=$(find "$folder" -path "*/fuzz/target" -prune -o -name "*.$kind" -exec cat {} + 2>/dev/null | grep -c '[^[:space:]]' || true)
         [ "$lines" -eq 0 ] || printf '%9d  %-13s %s\n' "$lines" "$folder" "$kind"
     done
 done

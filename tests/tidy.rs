@@ -38,7 +38,7 @@ const DEVICE_WORDS: &[&str] = &[
 
 #[test]
 fn files_are_short() {
-    report(sources(".", &["rs", "wgsl"]), |file| {
+    report(&sources(".", &["rs", "wgsl"]), |file| {
         let lines = file.text.lines().count();
         (lines > MAX_LINES).then(|| format!("{lines} lines; at most {MAX_LINES}: split it by job"))
     });
@@ -46,7 +46,7 @@ fn files_are_short() {
 
 #[test]
 fn every_rust_file_opens_with_what_it_is() {
-    report(sources(".", &["rs"]), |file| {
+    report(&sources(".", &["rs"]), |file| {
         let first = file.text.lines().find(|line| !line.starts_with("#!["));
         let documented = first.is_some_and(|line| line.starts_with("//!") && line.len() > 4);
         (!documented).then(|| "no module doc; say in the first lines what it is and why it is so".to_owned())
@@ -56,7 +56,7 @@ fn every_rust_file_opens_with_what_it_is() {
 #[test]
 fn nothing_is_put_off() {
     let words = [concat!("#[igno", "re"), concat!("todo", "!("), concat!("TO", "DO"), concat!("FIX", "ME")];
-    report(sources(".", &["rs", "wgsl"]), |file| {
+    report(&sources(".", &["rs", "wgsl"]), |file| {
         let word = words.into_iter().find(|word| file.text.contains(word))?;
         Some(format!("`{word}`: do it, or leave it out"))
     });
@@ -66,8 +66,8 @@ fn nothing_is_put_off() {
 fn device_names_stay_in_profiles() {
     let files = sources("compiler/src", &["rs"]).into_iter().chain(sources("runtime/src", &["rs"]));
     // The one table of file names.
-    let files = files.filter(|file| file.name != "compiler/src/target/builtin.rs").collect();
-    report(files, |file| {
+    let files: Vec<Source> = files.filter(|file| file.name != "compiler/src/target/builtin.rs").collect();
+    report(&files, |file| {
         let code = code_of(file);
         let word = words_of(&code).into_iter().find(|word| DEVICE_WORDS.contains(&word.as_str()))?;
         Some(format!("`{word}`: code follows facts of the profile, never a name"))
@@ -78,8 +78,8 @@ fn device_names_stay_in_profiles() {
 fn only_emit_knows_naga_and_only_import_knows_protobuf() {
     for (library, folder) in [("naga", "compiler/src/emit"), ("prost", "compiler/src/import")] {
         let outside = |file: &Source| !file.name.starts_with(folder);
-        let files = sources("compiler/src", &["rs"]).into_iter().filter(outside).collect();
-        report(files, |file| {
+        let files: Vec<Source> = sources("compiler/src", &["rs"]).into_iter().filter(outside).collect();
+        report(&files, |file| {
             let used = words_of(&code_of(file)).contains(library);
             used.then(|| format!("`{library}` is known in {folder} only"))
         });
@@ -88,7 +88,7 @@ fn only_emit_knows_naga_and_only_import_knows_protobuf() {
 
 #[test]
 fn the_runtime_has_no_kernel() {
-    report(sources("runtime", &["wgsl", "glsl", "comp", "spv"]), |_| {
+    report(&sources("runtime", &["wgsl", "glsl", "comp", "spv"]), |_| {
         Some("kernels come out of a bundle, not out of the runtime".to_owned())
     });
 }
@@ -98,7 +98,7 @@ fn every_kernel_is_in_the_table() {
     let folder = "compiler/src/kernels";
     let Some(table) = table(&format!("{folder}/mod.rs"), "KERNELS") else { return };
     let rust = sources(folder, &["rs"]);
-    report(sources(folder, &["wgsl"]), |file| {
+    report(&sources(folder, &["wgsl"]), |file| {
         let includes =
             |text: &str| text.contains("include_str!(") && text.contains(&format!("{}\")", file.base()));
         let Some(owner) = rust.iter().find(|source| source.text.lines().any(includes)) else {
@@ -114,7 +114,7 @@ fn every_kernel_is_in_the_table() {
 fn every_pass_is_in_the_pipeline() {
     let folder = "compiler/src/passes";
     let Some(table) = table(&format!("{folder}/mod.rs"), "PIPELINE") else { return };
-    report(sources(folder, &["rs"]), |file| {
+    report(&sources(folder, &["rs"]), |file| {
         let is_pass = file.base() != "mod.rs" && file.text.contains("pub fn run(");
         let listed = table.contains(&format!("{}::", file.stem()));
         (is_pass && !listed).then(|| format!("`{}` is missing from PIPELINE in {folder}/mod.rs", file.stem()))
@@ -130,7 +130,7 @@ fn every_target_is_in_the_table() {
 
 #[test]
 fn every_kernel_file_is_valid_by_itself() {
-    report(sources("compiler/src", &["wgsl"]), |file| {
+    report(&sources("compiler/src", &["wgsl"]), |file| {
         let module = match naga::front::wgsl::parse_str(&file.text) {
             Ok(module) => module,
             Err(error) => return Some(error.emit_to_string(&file.text)),
@@ -144,7 +144,7 @@ fn every_kernel_file_is_valid_by_itself() {
 
 #[test]
 fn links_between_documents_lead_somewhere() {
-    report(sources(".", &["md"]), |file| {
+    report(&sources(".", &["md"]), |file| {
         let folder = root().join(&file.name).parent().map(Path::to_owned)?;
         let targets = file.text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         let local = targets.filter(|link| !link.is_empty() && !link.contains("://"));
@@ -173,7 +173,7 @@ impl Source {
 }
 
 #[track_caller]
-fn report(files: Vec<Source>, rule: impl Fn(&Source) -> Option<String>) {
+fn report(files: &[Source], rule: impl Fn(&Source) -> Option<String>) {
     let complaint = |file: &Source| rule(file).map(|complaint| format!("{}: {complaint}", file.name));
     let complaints: Vec<String> = files.iter().filter_map(complaint).collect();
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
