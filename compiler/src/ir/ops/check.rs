@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
-use crate::ir::dim::Dim;
+use crate::ir::dim::{Bounds, Dim};
 use crate::ir::op::Operation;
 use crate::ir::tensor::{DType, TensorDesc, broadcast};
 
@@ -118,9 +118,14 @@ pub(crate) fn small(value: usize, what: &str) -> Result<i64, OpError> {
     }
 }
 
-/// Fails unless the operands are complete, fit the operator, and give a result of shape `out`; indexing by the
-/// shapes is safe afterwards.
-pub(crate) fn concrete(op: &dyn Operation, inputs: &[&Array], out: &[usize]) -> Result<(), OpError> {
+/// Runs a reference: checks that the operands are complete, fit the operator and give a result of shape `out`,
+/// so that `compute` may index by the shapes. It is not called for a result without elements.
+pub(crate) fn evaluate(
+    op: &dyn Operation,
+    inputs: &[&Array],
+    out: &[usize],
+    compute: impl FnOnce() -> Result<Data, OpError>,
+) -> Result<Array, OpError> {
     for x in inputs {
         let (length, float) = match &x.data {
             Data::Float(v) => (v.len(), true),
@@ -139,5 +144,12 @@ pub(crate) fn concrete(op: &dyn Operation, inputs: &[&Array], out: &[usize]) -> 
     if result.known_shape().as_deref() != Some(out) {
         return Err(OpError::new(format!("the operands give {result}, but shape {out:?} was asked for")));
     }
-    Ok(())
+    result.check(&Bounds::new())?;
+    if count(out) == 0 {
+        return Ok(Array::zeros(result.dtype, out));
+    }
+    Ok(match compute()? {
+        Data::Float(values) => Array::float(result.dtype, out, values),
+        Data::Int(values) => Array::int(result.dtype, out, values),
+    })
 }

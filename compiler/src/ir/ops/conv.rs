@@ -1,11 +1,14 @@
 //! Convolution of `x [N, C, spatial..]` with weights `[O, C / group, kernel..]` and an optional bias `[O]`.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::check;
+use super::product::{Matrix, Size, products};
 use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data, count, unravel};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
@@ -81,7 +84,220 @@ impl Operation for Conv {
         Fusion::Anchor
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let (x, w) = (inputs[0], inputs[1]);
+            let descs = [TensorDesc::of(x.dtype, &x.shape), TensorDesc::of(w.dtype, &w.shape)];
+            let windows = self.windows(&descs[0], &descs[1])?;
+            let gather =
+                Gather { windows: &windows, input: &x.shape[2..], output: &out[2..], kernel: &w.shape[2..] };
+            let (x, w, group) = (x.floats()?, w.floats()?, self.group);
+            let (filters, per_group) = (out[1] / group, inputs[1].shape[1]);
+            let k = per_group * count(gather.kernel);
+            let plane = count(gather.input);
+            let mut y = start(out, inputs.get(2).map(|b| b.floats()).transpose()?);
+            products(
+                &mut y,
+                Size { m: filters, n: count(gather.output), k },
+                |i| Matrix { values: &w[i % group * filters * k..], row: k, column: 1 },
+                |i, depth, columns, tile| {
+                    gather.fill(&x[i * per_group * plane..], depth, columns, tile);
+                },
+            );
+            Ok(Data::Float(y))
+        })
+    }
+}
+
+/// A result of shape `[N, C, spatial..]` that holds the bias of its channels, or zeros.
+pub(crate) fn start(out: &[usize], bias: Option<&[f32]>) -> Vec<f32> {
+    let mut y = vec![0.0; count(out)];
+    if let Some(bias) = bias {
+        let plane = count(&out[2..]);
+        for (i, y) in y.chunks_mut(plane).enumerate() {
+            y.fill(bias[i % bias.len()]);
+        }
+    }
+    y
+}
+
+/// The matrix of which a convolution is a product with the filters: a row per channel and tap, a column per
+/// output position.
+struct Gather<'a> {
+    windows: &'a [Window],
+    input: &'a [usize],
+    output: &'a [usize],
+    kernel: &'a [usize],
+}
+
+impl Gather<'_> {
+    /// Stores a tile of the matrix for the channels that `x` starts with.
+    fn fill(&self, x: &[f32], depth: Range<usize>, columns: Range<usize>, tile: &mut [f32]) {
+        let last = self.input.len() - 1;
+        let (taps, plane) = (count(self.kernel), count(self.input));
+        let mut tap = vec![0; last + 1];
+        let mut at = vec![0; last];
+        for (l, row) in depth.zip(tile.chunks_mut(columns.len())) {
+            unravel(l % taps, self.kernel, &mut tap);
+            let x = &x[l / taps * plane..][..plane];
+            let mut rest = row;
+            let mut column = columns.start;
+            while !rest.is_empty() {
+                // The part of one output line that lies in the tile.
+                let (line, first) = (column / self.output[last], column % self.output[last]);
+                let length = rest.len().min(self.output[last] - first);
+                let (part, more) = rest.split_at_mut(length);
+                unravel(line, &self.output[..last], &mut at);
+                match self.line(&at, &tap) {
+                    Some(line) => {
+                        let x = &x[line * self.input[last]..][..self.input[last]];
+                        copy_line(
+                            x,
+                            part,
+                            self.windows[last].position(first, tap[last]),
+                            self.windows[last].stride,
+                        );
+                    }
+                    None => part.fill(0.0),
+                }
+                rest = more;
+                column += length;
+            }
+        }
+    }
+
+    /// The input line that a tap of an output line reads; `None` in the padding.
+    fn line(&self, at: &[usize], tap: &[usize]) -> Option<usize> {
+        at.iter().zip(tap).zip(self.windows).zip(self.input).try_fold(
+            0,
+            |line, (((at, tap), window), size)| {
+                let position = usize::try_from(window.position(*at, *tap)).ok()?;
+                (position < *size).then_some(line * size + position)
+            },
+        )
+    }
+}
+
+/// Stores every `stride`-th element of a line from a position on; zeros outside it.
+fn copy_line(line: &[f32], out: &mut [f32], position: i64, stride: i64) {
+    let before = if position < 0 { (-position + stride - 1) / stride } else { 0 };
+    let before = usize::try_from(before).map_or(out.len(), |b| b.min(out.len()));
+    let (zeros, rest) = out.split_at_mut(before);
+    zeros.fill(0.0);
+    let first = usize::try_from(position + before as i64 * stride).unwrap_or(line.len()).min(line.len());
+    let mut source = line[first..].iter().step_by(stride as usize);
+    for out in rest {
+        *out = source.next().copied().unwrap_or(0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Conv;
+    use crate::ir::array::{Array, count, unravel};
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::constant::random;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    /// The definition, one output element at a time.
+    fn naive(conv: &Conv, x: &Array, w: &Array, bias: &[f32], out: &[usize]) -> Vec<f32> {
+        let (xv, wv) = (x.floats().unwrap(), w.floats().unwrap());
+        let filter = count(&w.shape[1..]);
+        let mut at = vec![0; out.len()];
+        let mut tap = vec![0; out.len()];
+        let element = |i: usize| {
+            unravel(i, out, &mut at);
+            let first = at[1] / (out[1] / conv.group) * w.shape[1];
+            let mut sum = f64::from(bias[at[1]]);
+            for j in 0..filter {
+                unravel(j, &w.shape[1..], &mut tap[1..]);
+                let mut from = Some(at[0] * x.shape[1] + first + tap[1]);
+                for a in 0..out.len() - 2 {
+                    let position = at[a + 2] * conv.strides[a] + tap[a + 2] * conv.dilations[a];
+                    let inside = position.checked_sub(conv.pads_begin[a]).filter(|p| *p < x.shape[a + 2]);
+                    from = from.zip(inside).map(|(from, p)| from * x.shape[a + 2] + p);
+                }
+                let value = from.map_or(0.0, |from| xv[from]);
+                sum += f64::from(value) * f64::from(wv[at[1] * filter + j]);
+            }
+            sum as f32
+        };
+        (0..count(out)).map(element).collect()
+    }
+
+    #[test]
+    fn agrees_with_the_definition() {
+        let case =
+            |x: &[usize], w: &[usize], strides: &[usize], dilations: &[usize], begin: &[usize], group| {
+                let conv = Conv {
+                    strides: strides.to_vec(),
+                    dilations: dilations.to_vec(),
+                    pads_begin: begin.to_vec(),
+                    pads_end: begin.iter().map(|p| p + 1).collect(),
+                    group,
+                };
+                let (x, w) = (random(DType::F32, x, 1), random(DType::F32, w, 2));
+                let bias = random(DType::F32, &w.shape[..1], 3);
+                let operands = [&x, &w, &bias];
+                let descs = operands.map(|a| TensorDesc::of(a.dtype, &a.shape));
+                let out = conv.infer(&[&descs[0], &descs[1], &descs[2]]).unwrap().known_shape().unwrap();
+                let y = conv.eval(&operands, &out, &Bindings::new()).unwrap();
+                let expected = naive(&conv, &x, &w, bias.floats().unwrap(), &out);
+                for (y, e) in y.floats().unwrap().iter().zip(&expected) {
+                    assert!((y - e).abs() < 1e-4, "{y} is not {e} in {conv:?}");
+                }
+            };
+        case(&[2, 6, 9], &[4, 3, 3], &[2], &[2], &[1], 2);
+        case(&[1, 3, 17, 19], &[70, 3, 3, 5], &[1, 1], &[1, 1], &[1, 2], 1);
+        case(&[2, 8, 7, 8], &[8, 1, 3, 3], &[2, 1], &[1, 2], &[0, 3], 8);
+        case(&[1, 40, 6, 6], &[5, 40, 2, 2], &[3, 2], &[1, 1], &[4, 0], 1);
+        case(&[1, 2, 4, 5, 6], &[3, 2, 2, 3, 1], &[1, 2, 3], &[2, 1, 1], &[1, 0, 2], 1);
+    }
+
+    fn conv(stride: usize, group: usize) -> Conv {
+        Conv {
+            strides: vec![stride; 2],
+            dilations: vec![1; 2],
+            pads_begin: vec![1; 2],
+            pads_end: vec![1; 2],
+            group,
+        }
+    }
+
+    #[test]
+    fn symbolic_extents() {
+        let dims = vec![Dim::symbol("batch"), Dim::known(3), Dim::symbol("h"), Dim::known(224)];
+        let x = TensorDesc::new(DType::F32, dims);
+        let w = TensorDesc::of(DType::F32, &[64, 3, 3, 3]);
+        let y = conv(2, 1).infer(&[&x, &w]).unwrap();
+        assert_eq!(y.to_string(), "f32[batch, 64, (h-1)//2+1, 112]");
+    }
+
+    #[test]
+    fn refuses() {
+        let x = TensorDesc::of(DType::F32, &[1, 4, 5, 5]);
+        let infer = |conv: Conv, w: &[usize]| {
+            conv.infer(&[&x, &TensorDesc::of(DType::F32, w)]).map_err(|e| e.to_string())
+        };
+        assert!(infer(conv(1, 1), &[8, 4, 3, 3]).is_ok());
+        assert_eq!(infer(conv(0, 1), &[8, 4, 3, 3]), Err("stride must not be 0".into()));
+        assert_eq!(infer(conv(1, 0), &[8, 4, 3, 3]), Err("group must not be 0".into()));
+        assert_eq!(
+            infer(conv(1, 2), &[8, 4, 3, 3]),
+            Err("channels of the input and of the filters differ: 4 and 8".into())
+        );
+        assert_eq!(infer(conv(1, 2), &[7, 2, 3, 3]), Err("7 filters do not divide into 2 groups".into()));
+        assert_eq!(
+            infer(conv(1, 1), &[8, 4, 8, 3]),
+            Err("a kernel that spans 8 does not fit an input of 5 with padding 1 and 1".into())
+        );
+        assert!(infer(conv(1, 1), &[8, 4, 0, 3]).is_err());
+        assert!(infer(conv(1, 1), &[8, 4, 3]).is_err());
+        assert!(infer(conv(usize::MAX, usize::MAX), &[8, 4, 3, 3]).is_err());
+        let (w, bias) = (TensorDesc::of(DType::F32, &[8, 4, 1, 1]), TensorDesc::of(DType::F32, &[7]));
+        assert!(conv(1, 1).infer(&[&x, &w, &bias]).is_err());
+        assert!(conv(1, 1).infer(&[&x, &TensorDesc::of(DType::I64, &[8, 4, 1, 1])]).is_err());
+        assert!(conv(1, 1).infer(&[&x, &w, &bias, &bias]).is_err());
     }
 }

@@ -2,12 +2,16 @@
 //!
 //! Output extent: `(in - 1) * stride + dilation * (kernel - 1) + 1 + output_padding - pads_begin - pads_end`.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::check;
+use super::conv::start;
+use super::product::{Matrix, Size, products};
 use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data, count, unravel};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
@@ -99,7 +103,209 @@ impl Operation for ConvTranspose {
         Fusion::Anchor
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let (x, w) = (inputs[0], inputs[1]);
+            let descs = [TensorDesc::of(x.dtype, &x.shape), TensorDesc::of(w.dtype, &w.shape)];
+            let windows = self.windows(&descs[0], &descs[1])?;
+            let spread =
+                Spread { windows: &windows, input: &x.shape[2..], output: &out[2..], kernel: &w.shape[2..] };
+            let (channels, outputs) = (x.shape[1] / self.group, w.shape[1]);
+            let (plane, taps) = (count(spread.input), count(spread.kernel));
+            let (x, w, group) = (x.floats()?, filters_first(w, self.group)?, self.group);
+            let k = channels * taps;
+            let mut y = start(out, inputs.get(2).map(|b| b.floats()).transpose()?);
+            products(
+                &mut y,
+                Size { m: outputs, n: count(spread.output), k },
+                |i| Matrix { values: &w[i % group * outputs * k..], row: k, column: 1 },
+                |i, depth, columns, tile| {
+                    spread.fill(&x[i * channels * plane..], depth, columns, tile);
+                },
+            );
+            Ok(Data::Float(y))
+        })
+    }
+}
+
+/// The filters `[C, O / group, kernel..]` as `[group, O / group, C / group, kernel..]`.
+fn filters_first(w: &Array, group: usize) -> Result<Vec<f32>, OpError> {
+    let (channels, outputs) = (w.shape[0] / group, w.shape[1]);
+    let taps = count(&w.shape[2..]);
+    let values = w.floats()?;
+    let mut out = Vec::with_capacity(values.len());
+    for g in 0..group {
+        for o in 0..outputs {
+            for c in 0..channels {
+                out.extend_from_slice(&values[((g * channels + c) * outputs + o) * taps..][..taps]);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The matrix of which a transposed convolution is a product with the filters: a row per channel and tap, a column
+/// per output position, zero where the tap of an input element does not reach the position.
+struct Spread<'a> {
+    windows: &'a [Window],
+    input: &'a [usize],
+    output: &'a [usize],
+    kernel: &'a [usize],
+}
+
+impl Spread<'_> {
+    /// Stores a tile of the matrix for the channels that `x` starts with.
+    fn fill(&self, x: &[f32], depth: Range<usize>, columns: Range<usize>, tile: &mut [f32]) {
+        let last = self.input.len() - 1;
+        let (taps, plane) = (count(self.kernel), count(self.input));
+        let mut tap = vec![0; last + 1];
+        let mut at = vec![0; last];
+        for (l, row) in depth.zip(tile.chunks_mut(columns.len())) {
+            unravel(l % taps, self.kernel, &mut tap);
+            let x = &x[l / taps * plane..][..plane];
+            let mut rest = row;
+            let mut column = columns.start;
+            while !rest.is_empty() {
+                // The part of one output line that lies in the tile.
+                let (line, first) = (column / self.output[last], column % self.output[last]);
+                let length = rest.len().min(self.output[last] - first);
+                let (part, more) = rest.split_at_mut(length);
+                part.fill(0.0);
+                unravel(line, &self.output[..last], &mut at);
+                if let Some(line) = self.line(&at, &tap) {
+                    let x = &x[line * self.input[last]..][..self.input[last]];
+                    let window = self.windows[last];
+                    spread_line(x, part, distance(window, first, tap[last]), window.stride);
+                }
+                rest = more;
+                column += length;
+            }
+        }
+    }
+
+    /// The input line whose tap reaches an output line.
+    fn line(&self, at: &[usize], tap: &[usize]) -> Option<usize> {
+        at.iter().zip(tap).zip(self.windows).zip(self.input).try_fold(
+            0,
+            |line, (((at, tap), window), size)| {
+                let distance = distance(*window, *at, *tap);
+                let source = usize::try_from(distance / window.stride).ok()?;
+                (distance >= 0 && distance % window.stride == 0 && source < *size)
+                    .then_some(line * size + source)
+            },
+        )
+    }
+}
+
+/// How far an output position lies behind the one that a tap of the first input element reaches.
+fn distance(window: Window, at: usize, tap: usize) -> i64 {
+    at as i64 + window.begin - tap as i64 * window.dilation
+}
+
+/// Stores the elements of a line `stride` apart, the first one `-distance` behind the start of `out`.
+fn spread_line(line: &[f32], out: &mut [f32], distance: i64, stride: i64) {
+    let (skip, source) = if distance < 0 {
+        (-distance, 0)
+    } else {
+        let source = (distance + stride - 1) / stride;
+        (source * stride - distance, source)
+    };
+    let (Ok(skip), Ok(source)) = (usize::try_from(skip), usize::try_from(source)) else { return };
+    let values = line.get(source..).unwrap_or(&[]);
+    for (out, value) in out.iter_mut().skip(skip).step_by(stride as usize).zip(values) {
+        *out = *value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ConvTranspose;
+    use crate::ir::array::Array;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::{Conv, Operation};
+    use crate::ir::ops::constant::random;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    fn dot(a: &Array, b: &Array) -> f64 {
+        let pairs = a.floats().unwrap().iter().zip(b.floats().unwrap());
+        pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    }
+
+    /// `<conv(x), y> == <x, conv_transpose(y)>` for the same filters and geometry.
+    #[test]
+    fn is_the_adjoint_of_conv() {
+        let case = |x: &[usize], w: &[usize], stride: &[usize], dilation: &[usize], pad: &[usize], group| {
+            let conv = Conv {
+                strides: stride.to_vec(),
+                dilations: dilation.to_vec(),
+                pads_begin: pad.to_vec(),
+                pads_end: pad.iter().rev().copied().collect(),
+                group,
+            };
+            let (x, w) = (random(DType::F32, x, 1), random(DType::F32, w, 2));
+            let descs = [TensorDesc::of(x.dtype, &x.shape), TensorDesc::of(w.dtype, &w.shape)];
+            let out = conv.infer(&[&descs[0], &descs[1]]).unwrap().known_shape().unwrap();
+            let y = random(DType::F32, &out, 3);
+            let mut transposed = ConvTranspose {
+                strides: conv.strides.clone(),
+                dilations: conv.dilations.clone(),
+                pads_begin: conv.pads_begin.clone(),
+                pads_end: conv.pads_end.clone(),
+                output_padding: vec![0; stride.len()],
+                group,
+            };
+            let back = transposed.infer(&[&TensorDesc::of(DType::F32, &out), &descs[1]]).unwrap();
+            for (i, size) in back.known_shape().unwrap()[2..].iter().enumerate() {
+                transposed.output_padding[i] = x.shape[i + 2] - size;
+            }
+            let forward = conv.eval(&[&x, &w], &out, &Bindings::new()).unwrap();
+            let back = transposed.eval(&[&y, &w], &x.shape, &Bindings::new()).unwrap();
+            let (a, b) = (dot(&forward, &y), dot(&x, &back));
+            assert!((a - b).abs() < 1e-3, "{a} is not {b} in {transposed:?}");
+        };
+        case(&[2, 6, 9], &[4, 3, 3], &[2], &[2], &[1], 2);
+        case(&[1, 3, 16, 19], &[70, 3, 3, 5], &[1, 3], &[1, 1], &[1, 2], 1);
+        case(&[2, 8, 7, 8], &[8, 1, 3, 3], &[2, 1], &[1, 2], &[0, 3], 8);
+        case(&[1, 2, 4, 5, 6], &[3, 2, 2, 3, 1], &[1, 2, 3], &[2, 1, 1], &[1, 0, 0], 1);
+    }
+
+    #[test]
+    fn spreads_with_bias() {
+        let x = Array::f32(&[1, 1, 3], vec![1.0, 2.0, 3.0]);
+        let w = Array::f32(&[1, 2, 2], vec![1.0, 10.0, 0.0, 1.0]);
+        let bias = Array::f32(&[2], vec![0.5, 0.0]);
+        let op = ConvTranspose {
+            strides: vec![2],
+            dilations: vec![1],
+            pads_begin: vec![1],
+            pads_end: vec![0],
+            output_padding: vec![1],
+            group: 1,
+        };
+        let y = op.eval(&[&x, &w, &bias], &[1, 2, 6], &Bindings::new()).unwrap();
+        let expected = [10.5, 2.5, 20.5, 3.5, 30.5, 0.5, 1.0, 0.0, 2.0, 0.0, 3.0, 0.0];
+        assert_eq!(y.floats().unwrap(), expected);
+    }
+
+    #[test]
+    fn shapes() {
+        let mut op = ConvTranspose {
+            strides: vec![2],
+            dilations: vec![1],
+            pads_begin: vec![1],
+            pads_end: vec![1],
+            output_padding: vec![0],
+            group: 2,
+        };
+        let x = TensorDesc::new(DType::F32, vec![Dim::known(1), Dim::known(4), Dim::symbol("n")]);
+        let w = TensorDesc::of(DType::F32, &[4, 3, 4]);
+        assert_eq!(op.infer(&[&x, &w]).unwrap().to_string(), "f32[1, 6, 2*n]");
+        assert!(op.infer(&[&x, &TensorDesc::of(DType::F32, &[5, 3, 4])]).is_err());
+        op.pads_begin = vec![40];
+        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[1, 4, 3]), &w]).is_err());
+        op.output_padding = vec![usize::MAX];
+        assert!(op.infer(&[&x, &w]).is_err());
+        op.output_padding = vec![];
+        assert!(op.infer(&[&x, &w]).is_err());
     }
 }

@@ -4,9 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check;
+use super::product::{Matrix, Scalar, Size, products};
+use super::{check, lanes};
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data, count};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::{TensorDesc, broadcast};
@@ -42,7 +43,124 @@ impl Operation for MatMul {
         Fusion::Anchor
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let (a, b) = (inputs[0], inputs[1]);
+            Ok(match (&a.data, &b.data) {
+                (Data::Float(x), Data::Float(y)) => {
+                    Data::Float(self.multiply((&a.shape, x), (&b.shape, y), out))
+                }
+                _ => Data::Int(self.multiply((&a.shape, a.ints()?), (&b.shape, b.ints()?), out)),
+            })
+        })
+    }
+}
+
+impl MatMul {
+    /// The product of two operands, each a shape with its elements.
+    fn multiply<T: Scalar>(&self, a: (&[usize], &[T]), b: (&[usize], &[T]), out: &[usize]) -> Vec<T> {
+        let (batch_a, [a0, a1]) = split(a.0);
+        let (batch_b, [b0, b1]) = split(b.0);
+        let (batch, [m, n]) = split(out);
+        let k = if self.trans_a { a0 } else { a1 };
+        let starts_a = lanes::broadcast_offsets(batch_a, batch);
+        let starts_b = lanes::broadcast_offsets(batch_b, batch);
+        let (row, column) = if self.trans_a { (1, a1) } else { (a1, 1) };
+        let mut c = vec![T::default(); count(out)];
+        products(
+            &mut c,
+            Size { m, n, k },
+            |i| Matrix { values: &a.1[starts_a[i] * a0 * a1..], row, column },
+            |i, depth, columns, tile| {
+                let b = &b.1[starts_b[i] * b0 * b1..];
+                for (l, row) in depth.zip(tile.chunks_exact_mut(columns.len())) {
+                    if self.trans_b {
+                        for (j, t) in columns.clone().zip(row) {
+                            *t = b[j * b1 + l];
+                        }
+                    } else {
+                        row.copy_from_slice(&b[l * b1..][columns.clone()]);
+                    }
+                }
+            },
+        );
+        c
+    }
+}
+
+/// Leading sizes and the last two.
+fn split(shape: &[usize]) -> (&[usize], [usize; 2]) {
+    match shape {
+        [batch @ .., rows, columns] => (batch, [*rows, *columns]),
+        _ => (&[], [1, 1]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MatMul;
+    use crate::ir::array::{Array, Data};
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    const PLAIN: MatMul = MatMul { trans_a: false, trans_b: false };
+
+    #[test]
+    fn shapes() {
+        let a =
+            TensorDesc::new(DType::F16, vec![Dim::symbol("n"), Dim::known(1), Dim::known(3), Dim::known(4)]);
+        let b = TensorDesc::of(DType::F32, &[5, 4, 6]);
+        assert_eq!(PLAIN.infer(&[&a, &b]).unwrap().to_string(), "f16[n, 5, 3, 6]");
+        let transposed = MatMul { trans_a: true, trans_b: false };
+        assert!(transposed.infer(&[&a, &b]).is_err());
+        let int = TensorDesc::of(DType::I64, &[4, 6]);
+        assert_eq!(
+            PLAIN.infer(&[&a, &int]).unwrap_err().to_string(),
+            "operand types f16 and i64 do not go together"
+        );
+        assert!(PLAIN.infer(&[&a]).is_err());
+        assert!(PLAIN.infer(&[&a, &TensorDesc::of(DType::F32, &[4])]).is_err());
+    }
+
+    #[test]
+    fn transposes_and_broadcasts() {
+        let a = Array::f32(&[2, 1, 2, 3], (0..12u8).map(f32::from).collect());
+        let b = Array::f32(&[2, 3, 2], (0..12u8).map(f32::from).collect());
+        let c = PLAIN.eval(&[&a, &b], &[2, 2, 2, 2], &Bindings::new()).unwrap();
+        let expected = [10, 13, 28, 40, 28, 31, 100, 112, 46, 67, 64, 94, 172, 193, 244, 274];
+        assert_eq!(c.floats().unwrap(), expected.map(|v: u16| f32::from(v)));
+        // a^T and b^T hold the same numbers with the last two axes swapped.
+        let swap = |x: &Array, shape: &[usize]| {
+            let [.., r, c] = x.shape.as_slice() else { panic!("matrix") };
+            let v = x.floats().unwrap();
+            let at = |i: usize| (i / (r * c)) * r * c + (i % r) * c + i % (r * c) / r;
+            Array::f32(shape, (0..v.len()).map(|i| v[at(i)]).collect())
+        };
+        let both = MatMul { trans_a: true, trans_b: true };
+        let d = both.eval(&[&swap(&a, &[2, 1, 3, 2]), &swap(&b, &[2, 2, 3])], &c.shape, &Bindings::new());
+        assert_eq!(d.unwrap(), c);
+    }
+
+    #[test]
+    fn integers_wrap() {
+        let a = Array::int(DType::I8, &[1, 2], vec![100, 100]);
+        let b = Array::int(DType::I8, &[2, 1], vec![1, 1]);
+        let c = PLAIN.eval(&[&a, &b], &[1, 1], &Bindings::new()).unwrap();
+        assert_eq!(c.data, Data::Int(vec![-56]));
+    }
+
+    #[test]
+    fn empty_extents() {
+        let c = PLAIN
+            .eval(&[&Array::f32(&[2, 0], vec![]), &Array::f32(&[0, 3], vec![])], &[2, 3], &Bindings::new())
+            .unwrap();
+        assert_eq!(c, Array::zeros(DType::F32, &[2, 3]));
+        let none = PLAIN.eval(
+            &[&Array::f32(&[0, 2, 2], vec![]), &Array::f32(&[2, 2], vec![1.0; 4])],
+            &[0, 2, 2],
+            &Bindings::new(),
+        );
+        assert!(none.unwrap().is_empty());
     }
 }

@@ -21,8 +21,6 @@ pub enum Filter {
     Cubic {
         /// Keys' coefficient, usually -0.75.
         a: f32,
-        /// Whether weights outside the input are dropped and the rest renormalised.
-        exclude_outside: bool,
     },
 }
 
@@ -68,6 +66,8 @@ pub struct Resize {
     pub extrapolation: f32,
     /// Whether the filter widens when shrinking.
     pub antialias: bool,
+    /// Whether weights outside the input are dropped and the rest renormalised, rather than given to its edge.
+    pub exclude_outside: bool,
 }
 
 impl Operation for Resize {
@@ -92,7 +92,7 @@ impl Operation for Resize {
         if self.antialias && matches!(self.filter, Filter::Nearest(_)) {
             return Err(OpError::new("nearest neighbours cannot be antialiased"));
         }
-        if let Filter::Cubic { a, .. } = self.filter
+        if let Filter::Cubic { a } = self.filter
             && !a.is_finite()
         {
             return Err(OpError::new("the cubic coefficient is not finite"));

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check;
+use super::{check, lanes};
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
@@ -30,7 +30,66 @@ impl Operation for Softmax {
         Fusion::Reduce
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let x = inputs[0];
+            let apply = |lane: &[f32], result: &mut [f32]| softmax(lane, self.log, result);
+            Ok(Data::Float(lanes::map(x.floats()?, &x.shape, self.axis, x.shape[self.axis], apply)))
+        })
+    }
+}
+
+/// Softmax of one lane: stable, since every exponent is at most 0.
+pub(crate) fn softmax(x: &[f32], log: bool, result: &mut [f32]) {
+    let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    for (r, x) in result.iter_mut().zip(x) {
+        *r = (x - max).exp();
+    }
+    let sum: f64 = result.iter().map(|r| f64::from(*r)).sum();
+    if log {
+        let log_sum = sum.ln();
+        for (r, x) in result.iter_mut().zip(x) {
+            *r = (f64::from(x - max) - log_sum) as f32;
+        }
+    } else {
+        for r in result {
+            *r = (f64::from(*r) / sum) as f32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Softmax;
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::Operation;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn along_each_axis() {
+        let x = Array::f32(&[2, 2], vec![0.0, 1.0f32.ln(), 3.0f32.ln(), 1000.0]);
+        let rows = Softmax { axis: 1, log: false }.eval(&[&x], &[2, 2], &Bindings::new()).unwrap();
+        assert_eq!(rows.floats().unwrap(), [0.5, 0.5, 0.0, 1.0]);
+        let columns = Softmax { axis: 0, log: false }.eval(&[&x], &[2, 2], &Bindings::new()).unwrap();
+        let c = columns.floats().unwrap();
+        assert!((c[0] - 0.25).abs() < 1e-6 && (c[2] - 0.75).abs() < 1e-6);
+        assert_eq!((c[1], c[3]), (0.0, 1.0));
+    }
+
+    #[test]
+    fn logarithm_far_from_the_maximum() {
+        let x = Array::f32(&[3], vec![0.0, -200.0, f32::NEG_INFINITY]);
+        let y = Softmax { axis: 0, log: true }.eval(&[&x], &[3], &Bindings::new()).unwrap();
+        assert_eq!(y.floats().unwrap(), [0.0, -200.0, f32::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn refuses() {
+        let softmax = Softmax { axis: 1, log: false };
+        assert!(softmax.infer(&[&TensorDesc::of(DType::F32, &[4])]).is_err());
+        assert!(softmax.infer(&[&TensorDesc::of(DType::I32, &[4, 4])]).is_err());
+        let empty = softmax.eval(&[&Array::f32(&[2, 0], vec![])], &[2, 0], &Bindings::new());
+        assert!(empty.unwrap().is_empty());
     }
 }

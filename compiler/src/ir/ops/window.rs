@@ -105,9 +105,9 @@ impl Window {
         i64::try_from(at).unwrap_or(i64::MAX).saturating_mul(self.stride).saturating_sub(self.begin)
     }
 
-    /// The input position of a tap that [`Window::taps`] returned.
-    pub(crate) fn position(&self, at: usize, tap: usize) -> usize {
-        (self.start(at) + tap as i64 * self.dilation) as usize
+    /// The input position of a tap; outside the input in the padding.
+    pub(crate) fn position(&self, at: usize, tap: usize) -> i64 {
+        self.start(at).saturating_add((tap as i64).saturating_mul(self.dilation))
     }
 }
 
