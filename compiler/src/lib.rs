@@ -7,6 +7,7 @@ pub mod emit;
 pub mod error;
 pub mod ir;
 pub mod kernels;
+pub mod passes;
 pub mod plan;
 pub mod target;
 

@@ -1,0 +1,168 @@
+//! Decides how each value lies in memory: row-major, or slices of four channels around convolutions.
+//!
+//! ```text
+//! %2 = conv %0 %1                            %2 = conv@slices4 %0 %1
+//! %3 = pool %2                        ->     %3 = pool %2
+//! %4 = reshape %3                            %4 = reshape %3
+//! ```
+//!
+//! Every kernel reads and writes any layout, so this is a matter of cost alone, and it runs last. Image operators
+//! (convolutions, pools, resizing, group norms, elementwise and the like on `[N, C, spatial..]`) that hang
+//! together with a convolution exchange slices of four channels, when the target prefers them. Inputs, results
+//! and constants of the graph stay row-major, and so do views and what they read: in row-major order a reshape
+//! costs nothing. A value that both sides read is written in slices and copied once by a `relayout`;
+//! a value that only row-major operators read is written row-major by its producer, which costs no copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Changes, Context, Note};
+use crate::error::Result;
+use crate::ir::graph::{Graph, NodeId};
+use crate::ir::op::{Op, Relayout};
+use crate::ir::tensor::Layout;
+use crate::target::LayoutKind;
+
+/// Fewest channels for which slices of four are worth their padding.
+const FEWEST_CHANNELS: i64 = 3;
+
+/// Chooses layouts.
+pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
+    let mut changes = Changes::default();
+    if context.target.prefer.layout.convolution != LayoutKind::Slices4 {
+        return Ok(changes);
+    }
+    let order = graph.topological();
+    let sliced = near_convolutions(graph, &order);
+    for id in &order {
+        if !sliced.contains(id) {
+            continue;
+        }
+        let decision = decide(graph, *id, &sliced);
+        let reason = match decision {
+            Decision::RowMajor(reason) => reason.to_string(),
+            Decision::Sliced => "slices of four: every user is an image operator".to_string(),
+            Decision::Both => {
+                let copy = copy_row_major(graph, *id, &sliced)?;
+                let readers = graph.users(copy).len() + usize::from(graph.is_output(copy));
+                format!("slices of four, and one row-major copy for {readers} of its users")
+            }
+        };
+        if matches!(decision, Decision::Sliced | Decision::Both) {
+            graph.set_layout(*id, Layout::Slices4);
+            changes.count += 1;
+        }
+        changes.notes.push(Note { node: graph.node(*id).name.clone(), what: reason });
+    }
+    Ok(changes)
+}
+
+/// What becomes of a value near a convolution.
+enum Decision {
+    RowMajor(&'static str),
+    Sliced,
+    Both,
+}
+
+fn decide(graph: &Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> Decision {
+    let users = graph.users(id);
+    let image_users = users.iter().filter(|u| reads_slices(graph, **u, sliced)).count();
+    let narrow =
+        graph.tensor(id).shape.get(1).and_then(|c| c.as_known()).is_some_and(|c| c < FEWEST_CHANNELS);
+    if narrow {
+        Decision::RowMajor("row-major: slices of four would be mostly padding")
+    } else if users.is_empty() {
+        Decision::RowMajor("row-major: a result of the graph")
+    } else if image_users == 0 {
+        Decision::RowMajor("row-major: no user is an image operator")
+    } else if image_users == users.len() && !graph.is_output(id) {
+        Decision::Sliced
+    } else {
+        Decision::Both
+    }
+}
+
+/// Adds the row-major copy of a value, for the results of the graph and for users that do not want slices.
+fn copy_row_major(graph: &mut Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> Result<NodeId> {
+    let name = graph.node(id).name.clone();
+    let users = graph.users(id);
+    let copy = graph.add(Relayout { layout: Layout::RowMajor }, &[id], &name)?;
+    let dtype = graph.tensor(id).dtype;
+    graph.set_storage_type(copy, dtype);
+    for user in users {
+        if !reads_slices(graph, user, sliced) {
+            graph.replace_operand(user, id, copy);
+        }
+    }
+    graph.replace_output(id, copy);
+    Ok(copy)
+}
+
+/// Whether a node reads slices as readily as rows.
+fn reads_slices(graph: &Graph, user: NodeId, sliced: &BTreeSet<NodeId>) -> bool {
+    sliced.contains(&user) || matches!(graph.op(user), Op::Conv(_) | Op::ConvTranspose(_))
+}
+
+/// Image operators that a convolution reaches, or that reach one, through image operators alone.
+fn near_convolutions(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
+    let mut groups = Groups::default();
+    let mut convolutions: Vec<NodeId> = Vec::new();
+    for id in order.iter().filter(|id| is_image_operator(graph, **id)) {
+        if matches!(graph.op(*id), Op::Conv(_) | Op::ConvTranspose(_)) {
+            convolutions.push(*id);
+        }
+        for operand in graph.operands(*id) {
+            if is_image_operator(graph, operand) {
+                groups.join(operand, *id);
+            }
+        }
+    }
+    let wanted: BTreeSet<NodeId> = convolutions.iter().map(|c| groups.find(*c)).collect();
+    order
+        .iter()
+        .filter(|id| is_image_operator(graph, **id) && wanted.contains(&groups.find(**id)))
+        .copied()
+        .collect()
+}
+
+/// Whether a node computes an image `[N, C, spatial..]` of floats, one channel slice at a time.
+fn is_image_operator(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let rank = node.tensor.rank();
+    let known_channels = node.tensor.shape.get(1).is_some_and(|c| c.as_known().is_some());
+    if !(3..=5).contains(&rank) || !known_channels || !node.tensor.dtype.is_float() {
+        return false;
+    }
+    match &node.op {
+        Op::Conv(_) | Op::ConvTranspose(_) | Op::Pool(_) | Op::GroupNorm(_) | Op::Elementwise(_) => true,
+        Op::Resize(resize) => {
+            let source = graph.operands(id).first().map(|x| graph.tensor(*x).shape.clone());
+            source.is_some_and(|s| s.get(..2) == resize.sizes.get(..2))
+        }
+        Op::Concat(concat) => concat.axis >= 1,
+        Op::Pad(pad) => pad.before.iter().zip(&pad.after).take(2).all(|(b, a)| *b == 0 && *a == 0),
+        Op::Reduce(reduce) => reduce.keepdims && reduce.axes.iter().all(|a| *a >= 2),
+        _ => false,
+    }
+}
+
+/// Disjoint sets of nodes.
+#[derive(Default)]
+struct Groups {
+    parent: BTreeMap<NodeId, NodeId>,
+}
+
+impl Groups {
+    fn find(&self, mut id: NodeId) -> NodeId {
+        while let Some(up) = self.parent.get(&id) {
+            id = *up;
+        }
+        id
+    }
+
+    fn join(&mut self, a: NodeId, b: NodeId) {
+        let (a, b) = (self.find(a), self.find(b));
+        if a != b {
+            self.parent.insert(b, a);
+        }
+    }
+}

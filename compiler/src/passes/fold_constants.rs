@@ -1,0 +1,58 @@
+//! Evaluates nodes whose operands are all constants, with the CPU reference.
+//!
+//! ```text
+//! %1 = transpose {"perm": [1, 0]} %0         ->      %1 = constant f32[32, 64]
+//! ```
+//!
+//! A result that is much larger than its operands stays a computation (an expanded scalar, a mask made of two
+//! ranges): bytes in the bundle cost more than a small kernel. Sizes that depend on symbols stay too.
+
+use super::{Changes, Context};
+use crate::error::Result;
+use crate::ir::array::{Array, count};
+use crate::ir::dim::Bindings;
+use crate::ir::graph::{Graph, NodeId};
+use crate::ir::op::{Constant, Op};
+
+/// Results of at most this many bytes are always folded.
+const SMALL: usize = 1 << 20;
+/// An expanded constant is folded up to this many bytes; operators broadcast without it.
+const SMALL_EXPANDED: usize = 1 << 12;
+/// A larger result is folded when it has at most this many times the bytes of its operands (i8 to f32).
+const GROWTH: usize = 4;
+
+/// Folds constants.
+pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
+    let mut changes = Changes::default();
+    for id in graph.topological() {
+        if let Some(constant) = fold(graph, id) {
+            let name = graph.node(id).name.clone();
+            let folded = graph.add_constant(constant, &name)?;
+            changes.note(graph, id, format!("{} of constants is a constant", graph.op(id).name()));
+            graph.replace_uses(id, folded);
+        }
+    }
+    Ok(changes)
+}
+
+/// The value of a node as a constant, when it has one that is worth storing.
+fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
+    let node = graph.node(id);
+    if matches!(node.op, Op::Input(_) | Op::Constant(_)) || !node.chain.is_empty() {
+        return None;
+    }
+    let shape = node.tensor.known_shape()?;
+    let constants: Vec<&Constant> =
+        graph.operands(id).into_iter().map(|o| graph.constant(o)).collect::<Option<_>>()?;
+    let bytes = count(&shape).checked_mul(node.tensor.dtype.bytes())?;
+    let operand_bytes = constants.iter().fold(0usize, |n, c| n.saturating_add(c.bytes.len()));
+    let small = if matches!(node.op, Op::Expand(_)) { SMALL_EXPANDED } else { SMALL };
+    if bytes > small && bytes / GROWTH > operand_bytes {
+        return None;
+    }
+    let arrays: Vec<Array> = constants.into_iter().map(Constant::to_array).collect::<Result<_, _>>().ok()?;
+    let operands: Vec<&Array> = arrays.iter().collect();
+    // An operator whose payload needs a symbol cannot be evaluated here and stays.
+    let result = node.op.operation().eval(&operands, &shape, &Bindings::new()).ok()?;
+    (result.dtype == node.tensor.dtype && result.shape == shape).then(|| Constant::from_array(&result))
+}
