@@ -95,6 +95,7 @@ impl Array {
     pub fn to_floats(&self) -> Vec<f32> {
         match &self.data {
             Data::Float(v) => v.clone(),
+            Data::Int(v) if self.dtype == DType::U64 => v.iter().map(|x| *x as u64 as f32).collect(),
             Data::Int(v) => v.iter().map(|x| *x as f32).collect(),
         }
     }

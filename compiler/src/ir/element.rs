@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::tensor::DType;
 use crate::error::OpError;
 
+mod erf;
+mod host;
+
+pub use erf::{erf, erfc};
+pub use host::{eval_binary, eval_binary_int, eval_pow_int_float, eval_unary, eval_unary_int, to_f64};
+
 /// A function of one element. Names and formulas are ONNX's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -6,6 +6,7 @@ pub mod dim;
 pub mod element;
 pub mod eval;
 pub mod graph;
+mod movement;
 pub mod op;
 pub mod ops;
 pub mod tensor;

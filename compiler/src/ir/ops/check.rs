@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
-use crate::ir::dim::{Bounds, Dim};
+use crate::ir::dim::{Bindings, Bounds, Dim};
 use crate::ir::op::Operation;
 use crate::ir::tensor::{DType, TensorDesc, broadcast};
 
@@ -110,6 +110,16 @@ pub(crate) fn broadcasts_to(x: &TensorDesc, shape: &[Dim], role: &str) -> Result
     Ok(())
 }
 
+/// The value of a size that an operator carries.
+pub(crate) fn bound(dim: &Dim, symbols: &Bindings) -> Result<i64, OpError> {
+    dim.eval(symbols).ok_or_else(|| OpError::new(format!("a symbol of the size {dim} has no value")))
+}
+
+/// The sizes with all symbols that have a value replaced.
+pub(crate) fn substitute(dims: &[Dim], symbols: &Bindings) -> Vec<Dim> {
+    dims.iter().map(|d| d.substitute(symbols)).collect()
+}
+
 /// An attribute as a signed number; nothing that sizes a window or a tensor may reach 2^31.
 pub(crate) fn small(value: usize, what: &str) -> Result<i64, OpError> {
     match i32::try_from(value) {
@@ -118,14 +128,9 @@ pub(crate) fn small(value: usize, what: &str) -> Result<i64, OpError> {
     }
 }
 
-/// Runs a reference: checks that the operands are complete, fit the operator and give a result of shape `out`,
-/// so that `compute` may index by the shapes. It is not called for a result without elements.
-pub(crate) fn evaluate(
-    op: &dyn Operation,
-    inputs: &[&Array],
-    out: &[usize],
-    compute: impl FnOnce() -> Result<Data, OpError>,
-) -> Result<Array, OpError> {
+/// Fails unless the operands are complete, fit the operator and give a result of shape `out`; indexing by the
+/// shapes is safe afterwards. Returns what the result looks like.
+pub(crate) fn concrete(op: &dyn Operation, inputs: &[&Array], out: &[usize]) -> Result<TensorDesc, OpError> {
     for x in inputs {
         let (length, float) = match &x.data {
             Data::Float(v) => (v.len(), true),
@@ -145,6 +150,18 @@ pub(crate) fn evaluate(
         return Err(OpError::new(format!("the operands give {result}, but shape {out:?} was asked for")));
     }
     result.check(&Bounds::new())?;
+    Ok(result)
+}
+
+/// Runs a reference: checks that the operands are complete, fit the operator and give a result of shape `out`,
+/// so that `compute` may index by the shapes. It is not called for a result without elements.
+pub(crate) fn evaluate(
+    op: &dyn Operation,
+    inputs: &[&Array],
+    out: &[usize],
+    compute: impl FnOnce() -> Result<Data, OpError>,
+) -> Result<Array, OpError> {
+    let result = concrete(op, inputs, out)?;
     if count(out) == 0 {
         return Ok(Array::zeros(result.dtype, out));
     }

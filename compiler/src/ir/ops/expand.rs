@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
+use crate::ir::movement;
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{equal, exactly};
+use crate::ir::ops::check::{self, equal, exactly};
 use crate::ir::tensor::TensorDesc;
 
 /// Broadcast to a shape; sizes of 1 repeat, leading axes appear.
@@ -33,7 +34,9 @@ impl Operation for Expand {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(&Self { shape: check::substitute(&self.shape, symbols) }, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        movement::expand(x, out)
     }
 }

@@ -5,8 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, count};
 use crate::ir::dim::Bindings;
+use crate::ir::movement;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::ops::check::{self, exactly};
 use crate::ir::tensor::TensorDesc;
@@ -32,7 +33,17 @@ impl Operation for Gather {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(self, inputs, out)?;
+        let [x, indices] = inputs else { return Err(OpError::new("two operands are needed")) };
+        let size = x.shape[self.axis];
+        let inner = count(&x.shape[self.axis + 1..]);
+        let indices: Result<Vec<usize>, OpError> =
+            indices.ints()?.iter().map(|i| movement::normalize_index(*i, size)).collect();
+        let indices = indices?;
+        let outer = count(&x.shape[..self.axis]);
+        let starts: Vec<usize> =
+            (0..outer).flat_map(|o| indices.iter().map(move |i| (o * size + i) * inner)).collect();
+        movement::copy_chunks(x, out, &starts, inner)
     }
 }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, strides, unravel};
 use crate::ir::dim::Bindings;
+use crate::ir::movement;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::ops::check::{self, exactly};
 use crate::ir::tensor::TensorDesc;
@@ -28,8 +29,10 @@ impl Operation for GatherElements {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(self, inputs, out)?;
+        let [x, indices] = inputs else { return Err(OpError::new("two operands are needed")) };
+        movement::pick(x, out, &offsets(&x.shape, indices, self.axis)?)
     }
 }
 
@@ -45,4 +48,17 @@ pub(super) fn check_inside(x: &TensorDesc, indices: &TensorDesc, axis: usize) ->
         }
     }
     Ok(())
+}
+
+/// For each index, the offset of the element it names in a tensor of the given shape.
+pub(super) fn offsets(shape: &[usize], indices: &Array, axis: usize) -> Result<Vec<usize>, OpError> {
+    let strides = strides(shape);
+    let mut coords = vec![0usize; shape.len()];
+    let mut all = Vec::with_capacity(indices.len());
+    for (flat, index) in indices.ints()?.iter().enumerate() {
+        unravel(flat, &indices.shape, &mut coords);
+        coords[axis] = movement::normalize_index(*index, shape[axis])?;
+        all.push(coords.iter().zip(&strides).map(|(c, s)| c * s).sum());
+    }
+    Ok(all)
 }

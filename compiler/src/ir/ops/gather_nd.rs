@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, count, strides};
 use crate::ir::dim::Bindings;
+use crate::ir::movement;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::ops::check::{self, equal, exactly};
 use crate::ir::tensor::TensorDesc;
@@ -38,8 +39,12 @@ impl Operation for GatherNd {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(self, inputs, out)?;
+        let [x, indices] = inputs else { return Err(OpError::new("two operands are needed")) };
+        let tuple = indices.shape.last().copied().unwrap_or(1);
+        let starts = starts(&x.shape, indices, self.batch_dims)?;
+        movement::copy_chunks(x, out, &starts, count(&x.shape[self.batch_dims + tuple..]))
     }
 }
 
@@ -52,4 +57,26 @@ pub(super) fn tuple_length(indices: &TensorDesc, rank: usize) -> Result<usize, O
     known
         .filter(|n| (1..=rank).contains(n))
         .ok_or_else(|| OpError::new(format!("index tuples of length {last} do not fit {rank} indexed axes")))
+}
+
+/// For each index tuple, the offset of the slice it names in a tensor of the given shape.
+pub(super) fn starts(shape: &[usize], indices: &Array, batch_dims: usize) -> Result<Vec<usize>, OpError> {
+    let tuple = indices.shape.last().copied().unwrap_or(1);
+    let values = indices.ints()?;
+    if tuple == 0 || values.is_empty() {
+        return Ok(Vec::new());
+    }
+    let strides = strides(shape);
+    let batch: usize = count(&shape[..batch_dims]);
+    let batch_stride = count(&shape[batch_dims..]);
+    let per_batch = (values.len() / tuple).checked_div(batch).unwrap_or(0).max(1);
+    let mut all = Vec::with_capacity(values.len() / tuple);
+    for (at, picked) in values.chunks_exact(tuple).enumerate() {
+        let mut offset = at / per_batch * batch_stride;
+        for ((index, size), stride) in picked.iter().zip(&shape[batch_dims..]).zip(&strides[batch_dims..]) {
+            offset += movement::normalize_index(*index, *size)? * stride;
+        }
+        all.push(offset);
+    }
+    Ok(all)
 }

@@ -31,6 +31,6 @@ impl Operation for Input {
     }
 
     fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+        Err(OpError::new(format!("the value of input `{}` comes from the caller", self.name)))
     }
 }

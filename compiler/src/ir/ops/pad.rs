@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, strides};
 use crate::ir::dim::{Bindings, Dim};
+use crate::ir::movement;
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::exactly;
+use crate::ir::ops::check::{self, exactly};
 use crate::ir::tensor::TensorDesc;
 
 /// Where added elements come from.
@@ -57,7 +58,37 @@ impl Operation for Pad {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(self, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        let mut axes = Vec::with_capacity(out.len());
+        for (((size, before), stride), to) in x.shape.iter().zip(&self.before).zip(strides(&x.shape)).zip(out)
+        {
+            let source = |i: usize| Some(source(self.mode, i as i64 - *before as i64, *size)? * stride);
+            axes.push((0..*to).map(source).collect());
+        }
+        movement::pick_or(x, out, &movement::combine(&axes), self.value)
     }
+}
+
+/// The element of an axis of `size` elements that stands at `at`, which may lie outside; `None` for the constant.
+/// A mirror or wrap longer than the axis goes on periodically, as in numpy.
+pub fn source(mode: PadMode, at: i64, size: usize) -> Option<usize> {
+    let n = i64::try_from(size).ok()?;
+    let inside = if (0..n).contains(&at) {
+        at
+    } else {
+        match mode {
+            PadMode::Constant => return None,
+            PadMode::Edge => at.clamp(0, n.checked_sub(1)?.max(0)),
+            PadMode::Wrap => at.checked_rem_euclid(n)?,
+            PadMode::Reflect if n == 1 => 0,
+            PadMode::Reflect => {
+                let period = 2 * (n - 1);
+                let phase = at.checked_rem_euclid(period)?;
+                phase.min(period - phase)
+            }
+        }
+    };
+    usize::try_from(inside).ok()
 }

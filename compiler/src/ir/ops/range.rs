@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, count};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::exactly;
+use crate::ir::ops::check::{self, exactly};
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// The integers `start, start + step, ...` (no operand).
@@ -38,7 +38,11 @@ impl Operation for Range {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
+        let length = Dim::known(check::bound(&self.length, symbols)?);
+        check::concrete(&Self { length, ..self.clone() }, inputs, out)?;
+        let start = check::bound(&self.start, symbols)?;
+        let at = |i: usize| start.wrapping_add((i as i64).wrapping_mul(self.step));
+        Ok(Array::int(self.dtype, out, (0..count(out)).map(at).collect()))
     }
 }

@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{equal, exactly};
+use crate::ir::ops::check::{self, equal, exactly};
 use crate::ir::tensor::{MAX_RANK, TensorDesc};
 
 /// The same elements in row-major order under another shape.
@@ -33,7 +33,10 @@ impl Operation for Reshape {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
+        let bound = Self { shape: check::substitute(&self.shape, symbols) };
+        check::concrete(&bound, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        Ok(Array { shape: out.to_vec(), ..(*x).clone() })
     }
 }

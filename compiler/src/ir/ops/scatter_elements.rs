@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data, round_floats};
 use crate::ir::dim::{Bindings, Dim};
+use crate::ir::element::{BinaryFn, eval_binary, eval_binary_int};
 use crate::ir::op::{Combine, Fusion, Operation};
 use crate::ir::ops::check::{self, exactly};
-use crate::ir::ops::gather_elements::check_inside;
+use crate::ir::ops::gather_elements::{check_inside, offsets};
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// A copy of the first operand with updates (third) at indices (second) along an axis.
@@ -32,8 +33,11 @@ impl Operation for ScatterElements {
         Fusion::Opaque
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(self, inputs, out)?;
+        let [x, indices, updates] = inputs else { return Err(OpError::new("three operands are needed")) };
+        let offsets = offsets(&x.shape, indices, self.axis)?;
+        scatter(self.combine, x, &offsets, 1, updates)
     }
 }
 
@@ -46,7 +50,7 @@ pub(super) fn check_updates(
 ) -> Result<(), OpError> {
     let same = shape.len() == updates.rank()
         && shape.iter().zip(&updates.shape).all(|(a, b)| check::equal(a, b, "sizes").is_ok());
-    if updates.dtype != x.dtype || !same {
+    if check::same_type(&[x, updates]).is_err() || !same {
         let needed = TensorDesc::new(x.dtype, shape.to_vec());
         return Err(OpError::new(format!("updates must be {needed}, not {updates}")));
     }
@@ -54,4 +58,44 @@ pub(super) fn check_updates(
         return Err(OpError::new("bool updates can only replace"));
     }
     Ok(())
+}
+
+/// A copy of a tensor with runs of `length` updates combined into it at the given offsets, in order.
+pub(super) fn scatter(
+    combine: Combine,
+    x: &Array,
+    starts: &[usize],
+    length: usize,
+    updates: &Array,
+) -> Result<Array, OpError> {
+    fn go<T: Copy>(into: &mut [T], starts: &[usize], length: usize, updates: &[T], f: impl Fn(T, T) -> T) {
+        for (start, run) in starts.iter().zip(updates.chunks_exact(length)) {
+            for (to, update) in into.iter_mut().skip(*start).zip(run) {
+                *to = f(*to, *update);
+            }
+        }
+    }
+    let mut result = x.clone();
+    if length == 0 {
+        return Ok(result);
+    }
+    let f = match combine {
+        Combine::Replace => None,
+        Combine::Add => Some(BinaryFn::Add),
+        Combine::Mul => Some(BinaryFn::Mul),
+        Combine::Max => Some(BinaryFn::Max),
+        Combine::Min => Some(BinaryFn::Min),
+    };
+    match &mut result.data {
+        Data::Float(into) => {
+            let merge = |a, b| f.map_or(b, |f| eval_binary(f, a, b));
+            go(into, starts, length, updates.floats()?, merge);
+            round_floats(x.dtype, into);
+        }
+        Data::Int(into) => {
+            let merge = |a, b| f.map_or(b, |f| eval_binary_int(f, x.dtype, a, b));
+            go(into, starts, length, updates.ints()?, merge);
+        }
+    }
+    Ok(result)
 }

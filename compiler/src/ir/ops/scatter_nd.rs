@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, count};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Combine, Fusion, Operation};
 use crate::ir::ops::check::{self, exactly};
-use crate::ir::ops::gather_nd::tuple_length;
-use crate::ir::ops::scatter_elements::check_updates;
+use crate::ir::ops::gather_nd::{starts, tuple_length};
+use crate::ir::ops::scatter_elements::{check_updates, scatter};
 use crate::ir::tensor::TensorDesc;
 
 /// A copy of the first operand with slices (third) at index tuples (second).
@@ -34,7 +34,11 @@ impl Operation for ScatterNd {
         Fusion::Opaque
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(self, inputs, out)?;
+        let [x, indices, updates] = inputs else { return Err(OpError::new("three operands are needed")) };
+        let tuple = indices.shape.last().copied().unwrap_or(1);
+        let starts = starts(&x.shape, indices, 0)?;
+        scatter(self.combine, x, &starts, count(&x.shape[tuple..]), updates)
     }
 }

@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ir::array::{Array, count};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::exactly;
+use crate::ir::ops::check::{self, exactly};
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// A small integer tensor whose elements are sizes, known once the symbols are (no operand).
@@ -37,7 +37,10 @@ impl Operation for ShapeValues {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(self, inputs, out)?;
+        let values: Result<Vec<i64>, OpError> =
+            self.values.iter().map(|v| check::bound(v, symbols)).collect();
+        Ok(Array::int(self.dtype, out, values?))
     }
 }

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, count, strides};
 use crate::ir::dim::{Bindings, Dim};
+use crate::ir::movement;
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::exactly;
+use crate::ir::ops::check::{self, exactly};
 use crate::ir::tensor::TensorDesc;
 
 /// `out[i] = x[starts + i * steps]` per axis.
@@ -62,7 +63,23 @@ impl Operation for Slice {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
+        let bound = Self {
+            starts: check::substitute(&self.starts, symbols),
+            sizes: check::substitute(&self.sizes, symbols),
+            steps: self.steps.clone(),
+        };
+        check::concrete(&bound, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        if count(out) == 0 {
+            return Ok(Array::zeros(x.dtype, out));
+        }
+        let mut base = 0i64;
+        let mut steps = Vec::with_capacity(out.len());
+        for ((start, step), stride) in bound.starts.iter().zip(&bound.steps).zip(strides(&x.shape)) {
+            base += check::bound(start, symbols)? * stride as i64;
+            steps.push(step.saturating_mul(stride as i64));
+        }
+        movement::strided(x, out, &steps, base)
     }
 }

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, strides};
 use crate::ir::dim::Bindings;
+use crate::ir::movement;
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::exactly;
+use crate::ir::ops::check::{self, exactly};
 use crate::ir::tensor::TensorDesc;
 
 /// Axes permuted: `out.shape[i] = x.shape[perm[i]]`.
@@ -32,7 +33,11 @@ impl Operation for Transpose {
         Fusion::Injective
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::concrete(self, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        let strides = strides(&x.shape);
+        let steps: Vec<i64> = self.perm.iter().map(|p| strides[*p] as i64).collect();
+        movement::strided(x, out, &steps, 0)
     }
 }
