@@ -79,6 +79,9 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The target profile is unknown or malformed.
+    #[error(transparent)]
+    Target(#[from] crate::target::TargetError),
     /// The request cannot be met: an option, a bound or a limit of the target.
     #[error("{reason}\n  help: {help}")]
     Request {

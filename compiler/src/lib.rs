@@ -3,6 +3,7 @@
 //! The ahead-of-time compiler of driftc. A model goes in, a bundle for one or more named GPUs comes out; no GPU
 //! is needed, and the same input gives the same bytes.
 
+pub mod bundle;
 pub mod emit;
 pub mod error;
 pub mod ir;

@@ -1,0 +1,500 @@
+//! Assembling a bundle: shaders emitted, constants packed and streamed out, plans turned into the format's records.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use drift_runtime::codec::{BundleWriter, Summary};
+use drift_runtime::format::{
+    self, Binding, BindingKind, DeviceHints, Dispatch, Expr, ExprOp, Feature, Features, Function, Hash,
+    MemoryReport, Pipeline, Provenance, Requirements, Slot, SlotKind, Symbol, Variant, WeightPlacement,
+    WeightSlot,
+};
+use rayon::prelude::*;
+
+use crate::emit::spirv;
+use crate::error::{Error, Result};
+use crate::ir::dim::{Atom, Bounds, Dim};
+use crate::ir::tensor::{DType, DeviceType};
+use crate::kernels::pack::pack;
+use crate::plan::{Home, Plan, Port, Step};
+use crate::target::TargetProfile;
+
+/// Weight chunks start at multiples of this in their slot; every device's binding alignment divides it.
+const WEIGHT_ALIGNMENT: u64 = 256;
+/// Constants are packed in parallel, about this many bytes at a time, which bounds peak memory.
+const WINDOW: u64 = 64 << 20;
+
+/// A plan for one target.
+#[derive(Debug)]
+pub struct Planned<'a> {
+    /// The target.
+    pub target: &'a TargetProfile,
+    /// Functions with their names; functions of one target share weights.
+    pub functions: Vec<(String, Plan)>,
+}
+
+/// Writes a bundle.
+///
+/// # Errors
+/// A shader that is not valid, a limit of a target that is exceeded, or a file that cannot be written.
+pub fn write(
+    path: &Path,
+    provenance: Provenance,
+    planned: &[Planned<'_>],
+    attachments: &[(String, Vec<u8>)],
+    emit: spirv::Options,
+) -> Result<Summary> {
+    let mut writer = BundleWriter::create(path).map_err(runtime_error)?;
+    let modules = emit_all(planned, emit)?;
+    let mut variants = Vec::with_capacity(planned.len());
+    for one in planned {
+        variants.push(variant(&mut writer, one, &modules)?);
+    }
+    for (name, bytes) in attachments {
+        writer.attach(name, bytes).map_err(runtime_error)?;
+    }
+    writer.finish(provenance, variants).map_err(runtime_error)
+}
+
+fn runtime_error(e: drift_runtime::Error) -> Error {
+    match e {
+        drift_runtime::Error::Io { path, source } => Error::Io { path, reason: source.to_string() },
+        other => Error::internal("bundle", other.to_string()),
+    }
+}
+
+/// Emits every distinct module once, in parallel.
+fn emit_all<'a>(planned: &'a [Planned<'_>], options: spirv::Options) -> Result<BTreeMap<&'a str, Vec<u32>>> {
+    let mut sources: BTreeMap<&str, &Step> = BTreeMap::new();
+    for step in planned.iter().flat_map(|p| &p.functions).flat_map(|(_, plan)| &plan.steps) {
+        sources.entry(&step.launch.wgsl).or_insert(step);
+    }
+    sources
+        .into_par_iter()
+        .map(|(wgsl, step)| {
+            let words = spirv::emit(wgsl, options).map_err(|e| {
+                Error::internal("emit", format!("kernel {} for `{}`: {e}", step.launch.kernel, step.label))
+            })?;
+            Ok((wgsl, words))
+        })
+        .collect()
+}
+
+/// One variant: its weights written, its shaders added.
+fn variant(
+    writer: &mut BundleWriter,
+    planned: &Planned<'_>,
+    modules: &BTreeMap<&str, Vec<u32>>,
+) -> Result<Variant> {
+    let target = planned.target;
+    let mut weights = Weights::new(target);
+    let mut pipelines: Vec<Pipeline> = Vec::new();
+    let mut known: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut functions = Vec::with_capacity(planned.functions.len());
+    let mut needs = Needs::default();
+    for (name, plan) in &planned.functions {
+        let places = weights.add(writer, plan)?;
+        for step in &plan.steps {
+            let wgsl = step.launch.wgsl.as_str();
+            if !known.contains_key(wgsl) {
+                let words =
+                    modules.get(wgsl).ok_or_else(|| Error::internal("bundle", "a module was not emitted"))?;
+                let artifact = writer.spirv(words).map_err(runtime_error)?;
+                known.insert(wgsl, index(pipelines.len())?);
+                pipelines.push(pipeline(step, artifact));
+            }
+        }
+        functions.push(function(name, plan, target, &places, &weights, &known, &mut needs)?);
+    }
+    needs.memory += weights.slots.iter().map(|s| s.size).sum::<u64>();
+    let requirements = needs.requirements(target, planned, &functions);
+    Ok(Variant {
+        target: target.name.clone(),
+        profile_hash: Hash(target.hash()?),
+        requirements,
+        pipelines,
+        weights: weights.slots,
+        placements: weights.placements,
+        states: Vec::new(),
+        functions,
+    })
+}
+
+fn index(n: usize) -> Result<u32> {
+    u32::try_from(n).map_err(|e| Error::internal("bundle", e.to_string()))
+}
+
+/// The weight slots of a variant as they fill up.
+struct Weights {
+    slots: Vec<WeightSlot>,
+    placements: Vec<WeightPlacement>,
+    placed: BTreeMap<u32, (u32, u64)>,
+    largest_slot: u64,
+    largest_binding: u64,
+    target: String,
+}
+
+impl Weights {
+    fn new(target: &TargetProfile) -> Self {
+        Self {
+            slots: Vec::new(),
+            placements: Vec::new(),
+            placed: BTreeMap::new(),
+            largest_slot: target.limits.max_allocation.min(1 << 30),
+            largest_binding: target.limits.max_storage_buffer_range,
+            target: target.name.clone(),
+        }
+    }
+
+    /// Packs and writes a plan's constants; returns slot, offset and size of each.
+    fn add(&mut self, writer: &mut BundleWriter, plan: &Plan) -> Result<Vec<(u32, u64, u64)>> {
+        let mut places = Vec::with_capacity(plan.weights.len());
+        let mut rest = plan.weights.as_slice();
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let many = rest.iter().take_while(|w| {
+                let before = bytes;
+                bytes += w.bytes();
+                before == 0 || bytes <= WINDOW
+            });
+            let (now, later) = rest.split_at(many.count().max(1));
+            rest = later;
+            let packed: Vec<Vec<u8>> = now
+                .par_iter()
+                .map(|w| pack(w).map_err(|e| Error::internal("pack", e.0)))
+                .collect::<Result<_>>()?;
+            for bytes in packed {
+                let size = bytes.len() as u64;
+                if size > self.largest_binding {
+                    return Err(Error::request(
+                        format!(
+                            "a weight of {size} bytes exceeds what {} can bind, {} bytes",
+                            self.target, self.largest_binding
+                        ),
+                        "compile with --precision f16, or pick a target with a larger limit",
+                    ));
+                }
+                let chunk = writer.chunk(|out| out.write_all(&bytes)).map_err(runtime_error)?;
+                let (slot, offset) = self.place(chunk, size)?;
+                places.push((slot, offset, size));
+            }
+        }
+        Ok(places)
+    }
+
+    fn place(&mut self, chunk: u32, size: u64) -> Result<(u32, u64)> {
+        if let Some(place) = self.placed.get(&chunk) {
+            return Ok(*place);
+        }
+        let fits = self.slots.last().is_some_and(|s| {
+            s.size.next_multiple_of(WEIGHT_ALIGNMENT).saturating_add(size) <= self.largest_slot
+        });
+        if !fits {
+            self.slots.push(WeightSlot { size: 0 });
+        }
+        let slot = index(self.slots.len() - 1)?;
+        let last = self.slots.last_mut().ok_or_else(|| Error::internal("bundle", "no weight slot"))?;
+        let offset = last.size.next_multiple_of(WEIGHT_ALIGNMENT);
+        last.size = offset + size;
+        self.placements.push(WeightPlacement { chunk, slot, offset });
+        self.placed.insert(chunk, (slot, offset));
+        Ok((slot, offset))
+    }
+}
+
+fn pipeline(step: &Step, artifact: u32) -> Pipeline {
+    let launch = &step.launch;
+    let bindings = launch
+        .bindings
+        .iter()
+        .zip(&step.homes)
+        .map(|(b, home)| match (home, b.writable) {
+            (Home::Params, _) => BindingKind::Uniform,
+            (_, true) => BindingKind::StorageReadWrite,
+            (_, false) => BindingKind::StorageRead,
+        })
+        .collect();
+    Pipeline {
+        name: launch.kernel.to_string(),
+        artifact,
+        entry: "main".into(),
+        bindings,
+        required_subgroup_size: launch.subgroup_size,
+        workgroup_size: launch.workgroup,
+        workgroup_memory: launch.workgroup_memory,
+    }
+}
+
+/// What a variant's dispatches add up to.
+#[derive(Debug, Default)]
+struct Needs {
+    memory: u64,
+    storage_range: u64,
+    buffer: u64,
+    grid: [u32; 3],
+}
+
+fn function(
+    name: &str,
+    plan: &Plan,
+    target: &TargetProfile,
+    places: &[(u32, u64, u64)],
+    weights: &Weights,
+    pipelines: &BTreeMap<&str, u32>,
+    needs: &mut Needs,
+) -> Result<Function> {
+    let symbols: Vec<Symbol> = plan
+        .bounds
+        .iter()
+        .map(|(name, (min, max))| Symbol { name: name.clone(), min: *min, max: *max })
+        .collect();
+    let order: BTreeMap<&str, u32> = symbols
+        .iter()
+        .enumerate()
+        .map(|(i, s)| (s.name.as_str(), u32::try_from(i).unwrap_or(u32::MAX)))
+        .collect();
+    let mut slots: Vec<Slot> = (0..weights.slots.len())
+        .map(|i| Slot { kind: SlotKind::Weights(i as u32), size: weights.slots[i].size })
+        .collect();
+    let arena = index(slots.len())?;
+    if plan.memory.peak > 0 {
+        slots.push(Slot { kind: SlotKind::Arena, size: plan.memory.peak });
+    }
+    let first_input = index(slots.len())?;
+    let port_size = |p: &Port| port_bytes(p, &plan.bounds);
+    for (i, port) in plan.inputs.iter().enumerate() {
+        slots.push(Slot { kind: SlotKind::Input(index(i)?), size: port_size(port)? });
+    }
+    let first_output = index(slots.len())?;
+    for (i, port) in plan.outputs.iter().enumerate() {
+        slots.push(Slot { kind: SlotKind::Output(index(i)?), size: port_size(port)? });
+    }
+    let params = index(slots.len())?;
+    let mut params_size = 0u64;
+    let alignment = u64::from(target.limits.uniform_buffer_alignment).max(16);
+    let mut dispatches = Vec::with_capacity(plan.steps.len());
+    for step in &plan.steps {
+        let launch = &step.launch;
+        let words = launch.params.len() as u64;
+        let params_offset = if words > 0 { params_size.next_multiple_of(alignment) } else { 0 };
+        let params_bytes = (words * 4).next_multiple_of(16);
+        if words > 0 {
+            params_size = params_offset + params_bytes;
+        }
+        let bindings = step
+            .homes
+            .iter()
+            .map(|home| {
+                Ok(match *home {
+                    Home::Arena(i) => {
+                        Binding { slot: arena, offset: plan.memory.offsets[i], size: plan.tensors[i] }
+                    }
+                    Home::Input(i) => Binding {
+                        slot: first_input + index(i)?,
+                        offset: 0,
+                        size: port_size(&plan.inputs[i])?,
+                    },
+                    Home::Output(i) => Binding {
+                        slot: first_output + index(i)?,
+                        offset: 0,
+                        size: port_size(&plan.outputs[i])?,
+                    },
+                    Home::Weight(i) => {
+                        let (slot, offset, size) =
+                            *places.get(i).ok_or_else(|| Error::internal("bundle", "an unplaced weight"))?;
+                        Binding { slot, offset, size }
+                    }
+                    Home::Params => Binding { slot: params, offset: params_offset, size: params_bytes },
+                })
+            })
+            .collect::<Result<Vec<Binding>>>()?;
+        for binding in &bindings {
+            needs.storage_range = needs.storage_range.max(binding.size);
+        }
+        let mut grid = Vec::with_capacity(3);
+        for (axis, groups) in launch.grid.iter().enumerate() {
+            let most = groups.range(&plan.bounds).1;
+            let limit = target.limits.max_workgroup_count[axis];
+            let most = u32::try_from(most).ok().filter(|m| *m <= limit).ok_or_else(|| {
+                Error::request(
+                    format!(
+                        "`{}` needs {most} workgroups on one axis; {} allows {limit}",
+                        step.label, target.name
+                    ),
+                    "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH",
+                )
+            })?;
+            needs.grid[axis] = needs.grid[axis].max(most);
+            grid.push(expr(groups, &order)?);
+        }
+        let grid: [Expr; 3] =
+            grid.try_into().map_err(|_| Error::internal("bundle", "a grid has three axes"))?;
+        dispatches.push(Dispatch {
+            pipeline: *pipelines
+                .get(launch.wgsl.as_str())
+                .ok_or_else(|| Error::internal("bundle", "an unknown pipeline"))?,
+            bindings,
+            grid,
+            params: launch.params.iter().map(|d| expr(d, &order)).collect::<Result<_>>()?,
+            params_offset,
+            barrier_before: step.barrier,
+            label: step.label.clone(),
+            flops: expr(&launch.flops, &order)?,
+            bytes: expr(&step.bytes, &order)?,
+        });
+    }
+    if params_size > 0 {
+        slots.push(Slot { kind: SlotKind::Params, size: params_size });
+    }
+    for slot in &slots {
+        needs.buffer = needs.buffer.max(slot.size);
+        if !matches!(slot.kind, SlotKind::Weights(_)) {
+            needs.memory += slot.size;
+        }
+    }
+    let ports = |ports: &[Port], first: u32| {
+        ports
+            .iter()
+            .enumerate()
+            .map(|(i, p)| {
+                Ok(format::Port {
+                    name: p.name.clone(),
+                    host_type: host_type(p.dtype),
+                    device_type: device_type(p.dtype.on_device()),
+                    shape: p.shape.iter().map(|d| expr(d, &order)).collect::<Result<_>>()?,
+                    slot: first + index(i)?,
+                    offset: 0,
+                })
+            })
+            .collect::<Result<Vec<format::Port>>>()
+    };
+    Ok(Function {
+        name: name.to_string(),
+        inputs: ports(&plan.inputs, first_input)?,
+        outputs: ports(&plan.outputs, first_output)?,
+        symbols,
+        slots,
+        memory: MemoryReport {
+            peak: plan.memory.peak,
+            lower_bound: plan.memory.lower_bound,
+            naive: plan.memory.naive,
+            strategy: plan.memory.strategy.to_string(),
+        },
+        dispatches,
+    })
+}
+
+impl Needs {
+    fn requirements(
+        &self,
+        target: &TargetProfile,
+        planned: &Planned<'_>,
+        functions: &[Function],
+    ) -> Requirements {
+        let steps = || planned.functions.iter().flat_map(|(_, plan)| &plan.steps);
+        let mut features = Features::NONE;
+        if steps().any(|s| s.launch.wgsl.contains("enable f16;")) {
+            features.insert(Feature::ShaderF16);
+            features.insert(Feature::Storage16bit);
+        }
+        let mut limits = format::Limits {
+            max_storage_buffer_range: self.storage_range,
+            max_buffer_size: self.buffer,
+            max_grid: self.grid,
+            storage_alignment: target.limits.storage_buffer_alignment.max(16),
+            uniform_alignment: target.limits.uniform_buffer_alignment.max(16),
+            device_memory: self.memory,
+            ..format::Limits::default()
+        };
+        for step in steps() {
+            let launch = &step.launch;
+            limits.max_workgroup_invocations =
+                limits.max_workgroup_invocations.max(launch.workgroup.iter().product());
+            for (most, size) in limits.max_workgroup_size.iter_mut().zip(launch.workgroup) {
+                *most = (*most).max(size);
+            }
+            limits.max_workgroup_memory = limits.max_workgroup_memory.max(launch.workgroup_memory);
+            let uniforms = u32::from(!launch.params.is_empty());
+            limits.max_storage_buffers = limits
+                .max_storage_buffers
+                .max(u32::try_from(launch.bindings.len()).unwrap_or(u32::MAX) - uniforms);
+            limits.max_uniform_buffers = limits.max_uniform_buffers.max(uniforms);
+        }
+        for binding in functions.iter().flat_map(|f| &f.dispatches) {
+            let bytes = (binding.params.len() as u64 * 4).next_multiple_of(16);
+            limits.max_uniform_buffer_range = limits.max_uniform_buffer_range.max(bytes);
+        }
+        Requirements {
+            api_version: format::ApiVersion { major: 1, minor: 1 },
+            features,
+            limits,
+            subgroup_sizes: Vec::new(),
+            matrix_shapes: Vec::new(),
+            hints: DeviceHints {
+                vendor_ids: target.device.vendor_id.into_iter().collect(),
+                device_names: target.device.names.clone(),
+                ..DeviceHints::default()
+            },
+        }
+    }
+}
+
+/// Bytes of an input's or output's buffer at the upper bounds.
+fn port_bytes(port: &Port, bounds: &Bounds) -> Result<u64> {
+    let elements = port.shape.iter().fold(1i64, |n, d| n.saturating_mul(d.range(bounds).1.max(0)));
+    let bytes = elements.saturating_mul(port.dtype.on_device().bytes());
+    let bytes = u64::try_from(bytes).map_err(|e| Error::internal("bundle", e.to_string()))?;
+    Ok(bytes.max(1).next_multiple_of(16))
+}
+
+/// A size as a program over the function's symbols.
+fn expr(dim: &Dim, symbols: &BTreeMap<&str, u32>) -> Result<Expr> {
+    let mut sum: Option<Expr> = None;
+    for term in dim.terms() {
+        let mut product = Expr::constant(term.coefficient);
+        for (i, factor) in term.factors.iter().enumerate() {
+            let value =
+                match factor {
+                    Atom::Symbol(name) => Expr::symbol(*symbols.get(&**name).ok_or_else(|| {
+                        Error::internal("bundle", format!("symbol `{name}` is not declared"))
+                    })?),
+                    Atom::FloorDiv(inner, divisor) => {
+                        expr(inner, symbols)?.then(ExprOp::FloorDiv, Expr::constant(*divisor))
+                    }
+                };
+            product = if i == 0 && term.coefficient == 1 { value } else { product.then(ExprOp::Mul, value) };
+        }
+        sum = Some(match sum {
+            Some(before) => before.then(ExprOp::Add, product),
+            None => product,
+        });
+    }
+    Ok(sum.unwrap_or_else(|| Expr::constant(0)))
+}
+
+fn host_type(dtype: DType) -> format::HostType {
+    match dtype {
+        DType::F32 => format::HostType::F32,
+        DType::F16 => format::HostType::F16,
+        DType::Bf16 => format::HostType::Bf16,
+        DType::F64 => format::HostType::F64,
+        DType::I8 => format::HostType::I8,
+        DType::I16 => format::HostType::I16,
+        DType::I32 => format::HostType::I32,
+        DType::I64 => format::HostType::I64,
+        DType::U8 => format::HostType::U8,
+        DType::U16 => format::HostType::U16,
+        DType::U32 => format::HostType::U32,
+        DType::U64 => format::HostType::U64,
+        DType::Bool => format::HostType::Bool,
+    }
+}
+
+fn device_type(device: DeviceType) -> format::DeviceType {
+    match device {
+        DeviceType::F32 => format::DeviceType::F32,
+        DeviceType::F16 => format::DeviceType::F16,
+        DeviceType::I32 => format::DeviceType::I32,
+        DeviceType::U32 => format::DeviceType::U32,
+    }
+}
