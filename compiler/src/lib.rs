@@ -4,6 +4,7 @@
 //! is needed, and the same input gives the same bytes.
 
 pub mod bundle;
+pub mod compile;
 pub mod emit;
 pub mod error;
 pub mod ir;

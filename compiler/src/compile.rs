@@ -1,0 +1,97 @@
+//! The whole way from an imported graph to a bundle on disk.
+
+use std::path::Path;
+
+use drift_runtime::codec::Summary;
+use drift_runtime::format::{Hash, Provenance};
+
+use crate::bundle::{self, Planned};
+use crate::emit::spirv;
+use crate::error::Result;
+use crate::ir::graph::Graph;
+use crate::passes::{self, Context, PassReport, Precision};
+use crate::plan::{self, Plan};
+use crate::target::TargetProfile;
+
+/// A model as it comes out of an importer.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    /// What it computes.
+    pub graph: Graph,
+    /// Its name, without folders.
+    pub name: String,
+    /// Hash of the model's files.
+    pub hash: [u8; 32],
+    /// Files that travel with the bundle, such as a tokenizer.
+    pub attachments: Vec<(String, Vec<u8>)>,
+}
+
+/// What steers compiling.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// How floats are stored.
+    pub precision: Precision,
+    /// Runs spirv-opt over every shader.
+    pub optimize: bool,
+    /// Planning.
+    pub plan: plan::Options,
+    /// Options that changed the output, for the bundle's provenance.
+    pub flags: Vec<String>,
+}
+
+/// A graph after the passes, with its plan.
+#[derive(Debug)]
+pub struct Lowered {
+    /// The graph that was planned.
+    pub graph: Graph,
+    /// What each pass did.
+    pub passes: Vec<PassReport>,
+    /// The dispatches.
+    pub plan: Plan,
+}
+
+/// Runs the passes and plans, for one target.
+///
+/// # Errors
+/// When a pass breaks the graph, no kernel computes a node, or a limit of the target is exceeded.
+pub fn lower(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Lowered> {
+    let mut graph = graph.clone();
+    let context = Context { target, precision: options.precision };
+    let passes =
+        passes::run_pipeline(&mut graph, &context, passes::Options { timings: true, ..Default::default() })?;
+    let plan = plan::build(&graph, target, &options.plan)?;
+    Ok(Lowered { graph, passes, plan })
+}
+
+/// What compiling produced.
+#[derive(Debug)]
+pub struct Report {
+    /// Each target's graph and plan.
+    pub lowered: Vec<Lowered>,
+    /// Bytes written.
+    pub summary: Summary,
+}
+
+/// Compiles a model for every target into one bundle.
+///
+/// # Errors
+/// As [`lower`]; also a shader that is not valid, or a file that cannot be written.
+pub fn compile(model: &Model, targets: &[TargetProfile], options: &Options, path: &Path) -> Result<Report> {
+    let lowered =
+        targets.iter().map(|t| lower(&model.graph, t, options)).collect::<Result<Vec<Lowered>>>()?;
+    let planned: Vec<Planned<'_>> = targets
+        .iter()
+        .zip(&lowered)
+        .map(|(target, l)| Planned { target, functions: vec![("main".to_string(), l.plan.clone())] })
+        .collect();
+    let provenance = Provenance {
+        compiler_version: env!("CARGO_PKG_VERSION").to_string(),
+        flags: options.flags.clone(),
+        model_name: model.name.clone(),
+        model_hash: Hash(model.hash),
+        notes: Vec::new(),
+    };
+    let emit = spirv::Options { optimize: options.optimize };
+    let summary = bundle::write(path, provenance, &planned, &model.attachments, emit)?;
+    Ok(Report { lowered, summary })
+}
