@@ -71,6 +71,16 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// An array given for an input of the model does not fit it.
+    #[error("input `{input}`{}: {reason}", .dimension.map(|d| format!(", dimension {d}")).unwrap_or_default())]
+    Input {
+        /// The input's name.
+        input: String,
+        /// The dimension at fault, when it is one.
+        dimension: Option<usize>,
+        /// Why.
+        reason: String,
+    },
     /// Text of a graph could not be parsed.
     #[error("graph text, line {line}: {reason}")]
     Text {

@@ -1,1 +1,332 @@
-//! Written next.
+//! The CPU reference of a whole graph: what tests, constant folding and `driftc verify` compare with.
+//!
+//! Symbols are bound from the shapes of the input arrays. Values are row-major whatever layouts the graph
+//! declares, and each is dropped after its last use. A value is rounded to the type it is stored in, once,
+//! after the chain fused behind its node.
+
+use std::collections::BTreeMap;
+
+use super::array::{Array, Data, count, round_floats};
+use super::dim::{Atom, Bindings, Dim};
+use super::element::Arg;
+use super::graph::{Graph, Node, NodeId};
+use super::op::Input;
+use super::ops::elementwise::apply;
+use crate::error::{Error, OpError, Result};
+
+/// Elements above which the reference refuses a value instead of exhausting the host's memory.
+const MAX_HOST_ELEMENTS: usize = 1 << 31;
+
+/// Computes the graph's results from its inputs, both by name.
+///
+/// # Errors
+/// When an input is missing or does not fit, or a node cannot be evaluated.
+pub fn eval(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Vec<(String, Array)>> {
+    trace(graph, inputs, &mut |_, _| {})
+}
+
+/// Like [`eval`], and shows every value to `visit` in topological order.
+///
+/// # Errors
+/// As [`eval`].
+pub fn trace(
+    graph: &Graph,
+    inputs: &BTreeMap<String, Array>,
+    visit: &mut dyn FnMut(NodeId, &Array),
+) -> Result<Vec<(String, Array)>> {
+    let symbols = bind(graph, inputs)?;
+    let mut values: BTreeMap<NodeId, Array> = BTreeMap::new();
+    let mut uses: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for id in graph.topological() {
+        let operands = graph.operands(id);
+        let value = match graph.input(id) {
+            Some(input) => {
+                let array = inputs.get(&input.name).ok_or_else(|| missing(input))?;
+                finish(array.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?
+            }
+            None => {
+                let arrays: Vec<&Array> = operands.iter().filter_map(|o| values.get(o)).collect();
+                if arrays.len() != operands.len() {
+                    return Err(graph.error(id, OpError::new("an operand has no value yet")));
+                }
+                eval_node(graph, id, &arrays, &symbols)?
+            }
+        };
+        visit(id, &value);
+        for operand in operands {
+            if let Some(left) = uses.get_mut(&operand) {
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    values.remove(&operand);
+                }
+            }
+        }
+        let count = graph.use_count(id);
+        if count > 0 {
+            uses.insert(id, count);
+            values.insert(id, value);
+        }
+    }
+    let result = |name: &str, id: NodeId| {
+        let value = values.get(&id).cloned();
+        value.map(|v| (name.to_string(), v)).ok_or_else(|| Error::internal("eval", "a result has no value"))
+    };
+    graph.outputs().iter().map(|o| result(&o.name, o.node)).collect()
+}
+
+/// Computes one node, with the chain fused behind it, from its operands.
+///
+/// # Errors
+/// When the operands do not fit, or a symbol is unbound.
+pub fn eval_node(graph: &Graph, id: NodeId, operands: &[&Array], symbols: &Bindings) -> Result<Array> {
+    compute(graph.node(id), operands, symbols).map_err(|e| graph.error(id, e))
+}
+
+fn compute(node: &Node, operands: &[&Array], symbols: &Bindings) -> Result<Array, OpError> {
+    let own = operands.get(..node.own).ok_or_else(|| OpError::new("an operand is missing"))?;
+    let out = sizes(&node.tensor.shape, symbols)?;
+    if count(&out) > MAX_HOST_ELEMENTS {
+        return Err(OpError::new(format!("{} is too large for the reference", node.tensor)));
+    }
+    let mut results = vec![node.op.operation().eval(own, &out, symbols)?];
+    for step in &node.chain {
+        let find = |arg: &Arg| match *arg {
+            Arg::Step(i) => results.get(i as usize),
+            Arg::Input(k) => operands.get(k as usize).copied(),
+        };
+        let args: Option<Vec<&Array>> = step.args.iter().map(find).collect();
+        let args = args.ok_or_else(|| OpError::new("a chain step names a missing operand"))?;
+        results.push(apply(step.element, &args, &out)?);
+    }
+    finish(results.pop().ok_or_else(|| OpError::new("no result"))?, node)
+}
+
+/// Gives a value the type in which its node stores it.
+fn finish(mut value: Array, node: &Node) -> Result<Array, OpError> {
+    let to = node.tensor.dtype;
+    match &mut value.data {
+        Data::Float(v) if to.is_float() => round_floats(to, v),
+        _ if value.dtype == to => {}
+        _ => {
+            let (from, to) = (value.dtype.name(), to.name());
+            return Err(OpError::new(format!("the reference gives {from} where the graph says {to}")));
+        }
+    }
+    value.dtype = to;
+    Ok(value)
+}
+
+/// The sizes under bindings.
+fn sizes(shape: &[Dim], symbols: &Bindings) -> Result<Vec<usize>, OpError> {
+    let size = |d: &Dim| {
+        let value = d.eval(symbols).ok_or_else(|| OpError::new(format!("no input fixes the size {d}")))?;
+        usize::try_from(value).map_err(|_| OpError::new(format!("the size {d} comes to {value}")))
+    };
+    shape.iter().map(size).collect()
+}
+
+/// The symbols' values, from the shapes of the arrays given for the inputs.
+///
+/// # Errors
+/// When an array is missing, unknown, of another type or rank, or a size contradicts the model, another input
+/// or a symbol's bounds.
+pub fn bind(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Bindings> {
+    let declared: Vec<&Input> = graph.inputs().iter().filter_map(|id| graph.input(*id)).collect();
+    if let Some(name) = inputs.keys().find(|name| declared.iter().all(|d| d.name != **name)) {
+        let names: Vec<&str> = declared.iter().map(|d| d.name.as_str()).collect();
+        let reason = format!("the model has no such input, only: {}", names.join(", "));
+        return Err(Error::Input { input: name.clone(), dimension: None, reason });
+    }
+    // A symbol with one possible value needs no input.
+    let fixed = graph.bounds.iter().filter(|(_, (low, high))| low == high);
+    let mut symbols: Bindings = fixed.map(|(name, (low, _))| (name.clone(), *low)).collect();
+    let mut open: Vec<(&Input, usize, &Dim, usize)> = Vec::new();
+    for input in declared {
+        let array = inputs.get(&input.name).ok_or_else(|| missing(input))?;
+        check_array(input, array)?;
+        let dims = input.shape.iter().zip(&array.shape).enumerate();
+        open.extend(dims.map(|(axis, (dim, size))| (input, axis, dim, *size)));
+    }
+    // A size is checked once its symbols are bound, and binds the one that is not.
+    loop {
+        let before = open.len();
+        let mut rest = Vec::new();
+        for (input, axis, dim, size) in open {
+            let refuse =
+                |reason: String| Error::Input { input: input.name.clone(), dimension: Some(axis), reason };
+            let size_i64 = i64::try_from(size).unwrap_or(i64::MAX);
+            match dim.eval(&symbols) {
+                Some(value) if value == size_i64 => continue,
+                Some(value) if dim.as_known().is_some() => {
+                    return Err(refuse(format!("the size is {size}, but the model says {value}")));
+                }
+                Some(value) => {
+                    return Err(refuse(format!("the size is {size}, but `{dim}` is {value} by other sizes")));
+                }
+                None => {}
+            }
+            let Some((name, value)) = solve(&dim.substitute(&symbols), size_i64) else {
+                rest.push((input, axis, dim, size));
+                continue;
+            };
+            let value =
+                value.ok_or_else(|| refuse(format!("no whole number `{name}` makes `{dim}` {size}")))?;
+            if let Some((low, high)) = graph.bounds.get(&name)
+                && !(*low..=*high).contains(&value)
+            {
+                return Err(refuse(format!("`{name}` would be {value}, outside its bounds {low}..{high}")));
+            }
+            symbols.insert(name, value);
+        }
+        if rest.is_empty() || rest.len() == before {
+            return Ok(symbols);
+        }
+        open = rest;
+    }
+}
+
+/// The symbol that a size leaves open and its value, when it is the only one and stands in a linear term.
+fn solve(dim: &Dim, size: i64) -> Option<(String, Option<i64>)> {
+    let (mut found, mut rest) = (None, size);
+    for term in dim.terms() {
+        match term.factors.as_slice() {
+            [] => rest = rest.checked_sub(term.coefficient)?,
+            [Atom::Symbol(name)] if found.is_none() => found = Some((name.to_string(), term.coefficient)),
+            _ => return None,
+        }
+    }
+    let (name, coefficient) = found?;
+    let exact = rest.checked_rem(coefficient)? == 0;
+    Some((name, rest.checked_div(coefficient).filter(|_| exact)))
+}
+
+fn check_array(input: &Input, array: &Array) -> Result<()> {
+    let refuse = |reason: String| Err(Error::Input { input: input.name.clone(), dimension: None, reason });
+    if array.dtype != input.dtype {
+        return refuse(format!("the type is {}, not {}", array.dtype.name(), input.dtype.name()));
+    }
+    if array.shape.len() != input.shape.len() {
+        return refuse(format!("the rank is {}, not {}", array.shape.len(), input.shape.len()));
+    }
+    let n = match &array.data {
+        Data::Float(v) if input.dtype.is_float() => v.len(),
+        Data::Int(v) if !input.dtype.is_float() => v.len(),
+        Data::Float(_) | Data::Int(_) => return refuse("the elements are not of the declared type".into()),
+    };
+    if n != array.len() {
+        return refuse(format!("{n} elements do not fill the shape {:?}", array.shape));
+    }
+    Ok(())
+}
+
+fn missing(input: &Input) -> Error {
+    Error::Input { input: input.name.clone(), dimension: None, reason: "no array was given".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{bind, eval, trace};
+    use crate::error::Error;
+    use crate::ir::array::Array;
+    use crate::ir::builder::Builder;
+    use crate::ir::dim::{Bounds, Dim};
+    use crate::ir::element::{Arg, BinaryFn, Element, Step, UnaryFn};
+    use crate::ir::graph::{Graph, Replacement};
+    use crate::ir::op::{Elementwise, Op};
+    use crate::ir::tensor::DType;
+
+    fn arrays(named: &[(&str, Array)]) -> BTreeMap<String, Array> {
+        named.iter().map(|(n, a)| ((*n).to_string(), a.clone())).collect()
+    }
+
+    fn two_inputs() -> Graph {
+        let mut g = Graph {
+            bounds: Bounds::from([("seq".into(), (1, 8)), ("past".into(), (0, 9))]),
+            ..Graph::default()
+        };
+        let seq = Dim::symbol("seq");
+        let mut b = Builder::new(&mut g, "n");
+        let a = b.input("a", DType::F32, vec![seq.clone(), 2usize.into()]).unwrap();
+        let c = b.input("c", DType::F32, vec![seq.add(&Dim::symbol("past")), 1usize.into()]).unwrap();
+        let y = b.unary(UnaryFn::Neg, a).unwrap();
+        g.add_output("y", y);
+        g.add_output("c", c);
+        g
+    }
+
+    #[test]
+    fn values_flow_and_are_visited() {
+        let g = two_inputs();
+        let inputs =
+            arrays(&[("a", Array::f32(&[1, 2], vec![1.0, -2.0])), ("c", Array::f32(&[3, 1], vec![0.0; 3]))]);
+        let mut seen = Vec::new();
+        let results = trace(&g, &inputs, &mut |_, value| seen.push(value.shape.clone())).unwrap();
+        assert_eq!(results[0].0, "y");
+        assert_eq!(results[0].1.floats().unwrap(), [-1.0, 2.0]);
+        assert_eq!(seen, [vec![1, 2], vec![3, 1], vec![1, 2]]);
+        let symbols = bind(&g, &inputs).unwrap();
+        assert_eq!((symbols["seq"], symbols["past"]), (1, 2));
+    }
+
+    #[test]
+    fn inputs_that_do_not_fit_are_named() {
+        let g = two_inputs();
+        let a = |n: usize| Array::f32(&[n, 2], vec![0.0; 2 * n]);
+        let c = |n: usize| Array::f32(&[n, 1], vec![0.0; n]);
+        let place = |inputs: &[(&str, Array)]| match eval(&g, &arrays(inputs)) {
+            Err(Error::Input { input, dimension, .. }) => (input, dimension),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(place(&[("a", a(2))]), ("c".into(), None));
+        assert_eq!(place(&[("a", a(2)), ("c", c(2)), ("d", c(1))]), ("d".into(), None));
+        assert_eq!(place(&[("a", a(9)), ("c", c(9))]), ("a".into(), Some(0)));
+        assert_eq!(place(&[("a", a(3)), ("c", c(2))]), ("c".into(), Some(0)));
+        assert_eq!(place(&[("a", c(3)), ("c", c(3))]), ("a".into(), Some(1)));
+        assert_eq!(place(&[("a", Array::i64s(&[1])), ("c", c(3))]), ("a".into(), None));
+    }
+
+    #[test]
+    fn chains_apply_after_the_operator() {
+        let mut g = Graph::default();
+        let mut b = Builder::new(&mut g, "n");
+        let x = b.input("x", DType::F32, vec![2usize.into()]).unwrap();
+        let s = b.scalar(DType::F32, 10.0).unwrap();
+        // abs(x) * 10 + abs(x), then as f16
+        let step = |f, args: &[Arg]| Step { element: Element::Binary(f), args: args.to_vec() };
+        let y = g
+            .add_fused(
+                Replacement {
+                    op: Op::Elementwise(Elementwise { element: Element::Unary(UnaryFn::Abs) }),
+                    operands: vec![x, s],
+                    own: 1,
+                    chain: vec![
+                        step(BinaryFn::Mul, &[Arg::Step(0), Arg::Input(1)]),
+                        step(BinaryFn::Add, &[Arg::Step(1), Arg::Step(0)]),
+                        Step { element: Element::Cast(DType::F16), args: vec![Arg::Step(2)] },
+                    ],
+                },
+                "y",
+            )
+            .unwrap();
+        g.add_output("y", y);
+        let inputs = arrays(&[("x", Array::f32(&[2], vec![-1.0, 0.0001]))]);
+        let (_, value) = eval(&g, &inputs).unwrap().remove(0);
+        assert_eq!(value.dtype, DType::F16);
+        assert_eq!(value.floats().unwrap(), [11.0, half::f16::from_f32(0.0011).to_f32()]);
+    }
+
+    #[test]
+    fn storage_type_rounds() {
+        let mut g = two_inputs();
+        let y = g.outputs()[0].node;
+        g.set_storage_type(y, DType::F16);
+        let inputs = arrays(&[
+            ("a", Array::f32(&[1, 2], vec![1.0001, -70000.0])),
+            ("c", Array::f32(&[1, 1], vec![0.0])),
+        ]);
+        let (_, value) = eval(&g, &inputs).unwrap().remove(0);
+        assert_eq!(value.floats().unwrap(), [-1.0, f32::INFINITY]);
+    }
+}
