@@ -9,6 +9,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ENV := . $(TARGET_DIR)/setup/env &&
 SIZE_BUDGET := 600000
 FUZZ_SECONDS ?= 60
+DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -33,7 +34,7 @@ check:
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test -p drift-tests --test tidy
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check $(DENY); \
 	else echo "check: cargo-deny is not installed, so licences and advisories were not checked (cargo install cargo-deny)"; fi
 
 bench: setup
