@@ -10,8 +10,13 @@ pub mod problem;
 pub mod shader;
 pub mod specialize;
 
+mod conv;
 mod map;
 mod matmul;
+mod window;
+
+#[cfg(test)]
+mod tests;
 
 use crate::error::OpError;
 use problem::Problem;
@@ -52,7 +57,7 @@ pub struct Kernel {
 }
 
 /// Every kernel. Among equal costs the earlier one wins.
-pub const KERNELS: &[Kernel] = &[matmul::KERNEL, map::KERNEL];
+pub const KERNELS: &[Kernel] = &[matmul::KERNEL, conv::KERNEL, map::KERNEL];
 
 /// A roofline estimate in nanoseconds: the slower of arithmetic and traffic, over what the device reaches of its
 /// peaks, plus one launch.

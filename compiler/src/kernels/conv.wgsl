@@ -1,0 +1,129 @@
+// Convolution over one or two spatial axes: each invocation computes BLOCK_Y x BLOCK_X pixels of SLICES slices of four
+// output channels, reading four input channels at a time and every filter once per block.
+// Picked for constant filters, without groups or with groups of whole slices.
+//
+// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image; slices
+// past the last output slice are computed with zero filters and never stored.
+
+const GROUP_X = 8u;
+const GROUP_Y = 8u;
+const BLOCK_X = 2u;
+const BLOCK_Y = 1u;
+const SLICES = 2u;
+const PIXELS = BLOCK_X * BLOCK_Y;
+
+const KERNEL_X = 3u;
+const KERNEL_Y = 3u;
+const STRIDE_X = 1i;
+const STRIDE_Y = 1i;
+const DILATION_X = 1i;
+const DILATION_Y = 1i;
+const PAD_X = 1i;
+const PAD_Y = 1i;
+/// Whether a tap may fall outside the image.
+const GUARD = true;
+/// Slices of four input and output channels per group.
+const IN_SLICES = 2u;
+const OUT_SLICES = 2u;
+const GROUPS = 1u;
+/// Whether the image is the fastest index of the grid rather than the slowest.
+const BATCH_INNER = true;
+
+@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> filters: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
+
+fn batches() -> u32 { return 1u; }
+fn in_w() -> u32 { return 8u; }
+fn in_h() -> u32 { return 8u; }
+fn out_w() -> u32 { return 8u; }
+fn out_h() -> u32 { return 8u; }
+
+/// Channels `4s..4s+4` of a pixel.
+fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
+/// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
+/// channel four output channels.
+fn weight(i: u32) -> vec4<f32> { return filters[i]; }
+/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
+
+@compute @workgroup_size(GROUP_X, GROUP_Y)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
+    var block_x = group.x * GROUP_X + local.x;
+    let block_y = group.y * GROUP_Y + local.y;
+    var block_s = group.z;
+    var b = 0u;
+    if (BATCH_INNER) {
+        b = block_x % batches();
+        block_x = block_x / batches();
+    } else {
+        b = block_s % batches();
+        block_s = block_s / batches();
+    }
+    let first_x = block_x * BLOCK_X;
+    let first_y = block_y * BLOCK_Y;
+    if (first_x >= out_w() || first_y >= out_h()) { return; }
+    let first_slice = block_s * SLICES;
+    let first_in = first_slice / OUT_SLICES * IN_SLICES;
+
+    // Pixels past the image's end repeat the last one and are not stored.
+    var base_x: array<i32, BLOCK_X>;
+    var base_y: array<i32, BLOCK_Y>;
+    // unroll
+    for (var p = 0u; p < BLOCK_X; p++) { base_x[p] = i32(min(first_x + p, out_w() - 1u)) * STRIDE_X - PAD_X; }
+    // unroll
+    for (var p = 0u; p < BLOCK_Y; p++) { base_y[p] = i32(min(first_y + p, out_h() - 1u)) * STRIDE_Y - PAD_Y; }
+
+    var acc: array<vec4<f32>, PIXELS * SLICES>;
+    // unroll
+    for (var i = 0u; i < PIXELS * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
+    var at = block_s * (KERNEL_X * KERNEL_Y * IN_SLICES * SLICES * 4u);
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            var x: array<u32, PIXELS>;
+            var y: array<u32, PIXELS>;
+            var inside: array<bool, PIXELS>;
+            // unroll
+            for (var p = 0u; p < PIXELS; p++) {
+                x[p] = u32(base_x[p % BLOCK_X] + i32(kx) * DILATION_X);
+                y[p] = u32(base_y[p / BLOCK_X] + i32(ky) * DILATION_Y);
+                inside[p] = !GUARD || (x[p] < in_w() && y[p] < in_h());
+                x[p] = select(0u, x[p], inside[p]);
+                y[p] = select(0u, y[p], inside[p]);
+            }
+            for (var s = 0u; s < IN_SLICES; s++) {
+                var v: array<vec4<f32>, PIXELS>;
+                // unroll
+                for (var p = 0u; p < PIXELS; p++) {
+                    v[p] = select(vec4<f32>(0.0), src(b, y[p], x[p], first_in + s), inside[p]);
+                }
+                // unroll
+                for (var o = 0u; o < SLICES; o++) {
+                    let w0 = weight(at + o * 4u);
+                    let w1 = weight(at + o * 4u + 1u);
+                    let w2 = weight(at + o * 4u + 2u);
+                    let w3 = weight(at + o * 4u + 3u);
+                    // unroll
+                    for (var p = 0u; p < PIXELS; p++) {
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].x), w0, acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].y), w1, acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].z), w2, acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w3, acc[p * SLICES + o]);
+                    }
+                }
+                at += SLICES * 4u;
+            }
+        }
+    }
+    // unroll
+    for (var p = 0u; p < PIXELS; p++) {
+        let x = first_x + p % BLOCK_X;
+        let y = first_y + p / BLOCK_X;
+        if (x < out_w() && y < out_h()) {
+            // unroll
+            for (var o = 0u; o < SLICES; o++) {
+                if (first_slice + o < OUT_SLICES * GROUPS) { store(b, y, x, first_slice + o, acc[p * SLICES + o]); }
+            }
+        }
+    }
+}

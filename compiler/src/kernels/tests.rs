@@ -1,0 +1,118 @@
+//! Every candidate of every kernel must give valid shaders, whatever the layouts, types and symbols of a problem.
+//! Whether the shaders compute the right numbers is tested on a device.
+
+use super::KERNELS;
+use super::problem::{Operand, Placement, Problem};
+use crate::emit::spirv::{Options, emit};
+use crate::ir::dim::{Bounds, Dim};
+use crate::ir::element::{Arg, Element, Step, UnaryFn};
+use crate::ir::op::{Constant, Op};
+use crate::ir::ops::constant::random;
+use crate::ir::tensor::{DType, Layout, TensorDesc};
+use crate::target::TargetProfile;
+
+fn dims(shape: &str) -> Vec<Dim> {
+    shape.split(',').map(|d| Dim::parse(d.trim()).unwrap()).collect()
+}
+
+/// Emits every shader for an operator; operands are shapes, constants where they start with `=`.
+/// Returns the names of the kernels that compute it.
+fn emit_all(op: &str, attributes: serde_json::Value, operands: &[&str]) -> Vec<&'static str> {
+    let op = Op::from_text(op, attributes).unwrap().unwrap();
+    let target = TargetProfile::load("lavapipe").unwrap();
+    let mut bounds = Bounds::new();
+    for symbol in ["n", "h", "w"] {
+        bounds.insert(symbol.into(), (1, 64));
+    }
+    let mut found = Vec::new();
+    for dtype in [DType::F32, DType::F16] {
+        for (layout, result_layout) in [
+            (Layout::RowMajor, Layout::RowMajor),
+            (Layout::Slices4, Layout::Slices4),
+            (Layout::RowMajor, Layout::Slices4),
+            (Layout::Slices4, Layout::RowMajor),
+        ] {
+            let shapes: Vec<Vec<Dim>> = operands.iter().map(|s| dims(s.trim_start_matches('='))).collect();
+            let constants: Vec<Option<Constant>> = operands
+                .iter()
+                .zip(&shapes)
+                .map(|(text, shape)| {
+                    let shape: Option<Vec<usize>> =
+                        shape.iter().map(|d| usize::try_from(d.as_known()?).ok()).collect();
+                    text.starts_with('=').then(|| Constant::from_array(&random(dtype, &shape.unwrap(), 1)))
+                })
+                .collect();
+            let descs: Vec<TensorDesc> = shapes.iter().map(|s| TensorDesc::new(dtype, s.clone())).collect();
+            let computed = op.operation().infer(&descs.iter().collect::<Vec<_>>()).unwrap();
+            let sliced = |shape: &[Dim], layout| {
+                let layout = if (3..=5).contains(&shape.len()) { layout } else { Layout::RowMajor };
+                Placement::of(layout, shape)
+            };
+            let mut operands: Vec<Operand<'_>> = descs
+                .iter()
+                .zip(&constants)
+                .map(|(d, c)| Operand {
+                    dtype,
+                    shape: d.shape.clone(),
+                    placement: sliced(&d.shape, if c.is_some() { Layout::RowMajor } else { layout }),
+                    constant: c.as_ref(),
+                })
+                .collect();
+            let own = operands.len();
+            let result = Operand {
+                dtype: computed.dtype,
+                shape: computed.shape.clone(),
+                placement: sliced(&computed.shape, result_layout),
+                constant: None,
+            };
+            let float = computed.dtype.is_float();
+            // A chain with an operand of the result's shape.
+            let mut chain = Vec::new();
+            if float {
+                let add = Element::Binary(crate::ir::element::BinaryFn::Add);
+                chain.push(Step { element: Element::Unary(UnaryFn::Gelu), args: vec![Arg::Step(0)] });
+                chain.push(Step { element: add, args: vec![Arg::Step(1), Arg::Input(own as u32)] });
+                operands.push(Operand { constant: None, ..result.clone() });
+            }
+            let problem = Problem {
+                op: &op,
+                operands,
+                own,
+                chain: &chain,
+                computed: computed.dtype,
+                result,
+                bounds: &bounds,
+                target: &target,
+            };
+            for kernel in KERNELS {
+                for candidate in (kernel.candidates)(&problem) {
+                    assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
+                    for launch in (kernel.launches)(&problem, &candidate).unwrap() {
+                        emit(&launch.wgsl, Options::default()).unwrap_or_else(|e| {
+                            panic!("{} {candidate:?} {op:?}: {e}\n{}", kernel.name, launch.wgsl)
+                        });
+                    }
+                    if !found.contains(&kernel.name) {
+                        found.push(kernel.name);
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+fn window(stride: usize, pads: usize, group: usize, axes: usize) -> serde_json::Value {
+    serde_json::json!({
+        "strides": vec![stride; axes], "dilations": vec![1; axes], "pads_begin": vec![pads; axes],
+        "pads_end": vec![pads; axes], "group": group,
+    })
+}
+
+#[test]
+fn convolutions() {
+    let conv = |a, operands: &[&str]| emit_all("conv", a, operands);
+    assert!(conv(window(2, 1, 1, 2), &["2,3,13,11", "=10,3,3,3", "=10"]).contains(&"conv"));
+    assert!(conv(window(1, 1, 2, 2), &["n,16,h,w", "=24,8,3,3"]).contains(&"conv"));
+    assert!(conv(window(1, 2, 1, 1), &["1,6,19", "=5,6,4", "=5"]).contains(&"conv"));
+}

@@ -1,0 +1,188 @@
+//! What the kernels that slide windows over images share: geometry as constants, coordinates, the bias as the first
+//! step of the chain, and filters in slices of four.
+
+use super::access::Coordinates;
+use super::pack::{Arrangement, AxisGroup, Packed};
+use super::problem::{Operand, Placement, Problem};
+use super::shader::Shader;
+use crate::error::OpError;
+use crate::ir::dim::Dim;
+use crate::ir::element::{Arg, BinaryFn, Element, Step};
+use crate::ir::op::Constant;
+use crate::ir::tensor::DeviceType;
+
+/// The axes of windows, slowest first. A tensor with fewer spatial axes has the last ones.
+pub(super) const AXES: [&str; 3] = ["Z", "Y", "X"];
+
+/// Windows along three spatial axes; missing axes have a window of one position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Windows {
+    pub(super) kernel: [usize; 3],
+    pub(super) stride: [usize; 3],
+    pub(super) dilation: [usize; 3],
+    /// Padding before.
+    pub(super) begin: [usize; 3],
+    /// Padding after.
+    pub(super) end: [usize; 3],
+}
+
+impl Windows {
+    /// From the attributes of an operator, one number per spatial axis.
+    pub(super) fn new(
+        kernel: &[usize],
+        strides: &[usize],
+        dilations: &[usize],
+        begin: &[usize],
+        end: &[usize],
+    ) -> Self {
+        Self {
+            kernel: last_three(kernel, 1),
+            stride: last_three(strides, 1),
+            dilation: last_three(dilations, 1),
+            begin: last_three(begin, 0),
+            end: last_three(end, 0),
+        }
+    }
+
+    /// Number of taps.
+    pub(super) fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// Replaces `KERNEL_X`, `STRIDE_X`, `DILATION_X` and `PAD_X`, and those of the other axes.
+    pub(super) fn declare(&self, shader: &mut Shader<'_>, axes: &[usize]) {
+        for &i in axes {
+            let name = AXES[i];
+            shader.constant(&format!("KERNEL_{name}"), format_args!("{}u", self.kernel[i]));
+            shader.constant(&format!("STRIDE_{name}"), format_args!("{}i", self.stride[i]));
+            shader.constant(&format!("DILATION_{name}"), format_args!("{}i", self.dilation[i]));
+            shader.constant(&format!("PAD_{name}"), format_args!("{}i", self.begin[i]));
+        }
+    }
+}
+
+/// The last of three numbers are the list's, the others the default.
+pub(super) fn last_three(list: &[usize], default: usize) -> [usize; 3] {
+    let mut out = [default; 3];
+    for (slot, value) in out.iter_mut().rev().zip(list.iter().rev()) {
+        *slot = *value;
+    }
+    out
+}
+
+/// The spatial sizes of `[N, C, spatial..]` as three sizes.
+pub(super) fn spatial(shape: &[Dim]) -> [Dim; 3] {
+    let mut out = [Dim::known(1), Dim::known(1), Dim::known(1)];
+    for (slot, value) in out.iter_mut().rev().zip(shape.iter().skip(2).rev()) {
+        slot.clone_from(value);
+    }
+    out
+}
+
+/// Coordinates of four channels of `[N, C, spatial..]`.
+pub(super) fn four_channels(rank: usize, batch: &str, slice: &str, spatial: [&str; 3]) -> Coordinates {
+    Coordinates::four(axes(rank, batch, slice, spatial), 1)
+}
+
+/// Coordinates of `[N, C, spatial..]`.
+pub(super) fn axes(rank: usize, batch: &str, channel: &str, spatial: [&str; 3]) -> Vec<String> {
+    let first = 5usize.saturating_sub(rank);
+    let spatial = spatial.iter().skip(first).map(|s| (*s).to_string());
+    [batch.to_string(), channel.to_string()].into_iter().chain(spatial).collect()
+}
+
+/// A size that does not depend on symbols.
+pub(super) fn known(dim: &Dim) -> Option<usize> {
+    usize::try_from(dim.as_known()?).ok()
+}
+
+/// The problem with operand 2, a bias of one value per channel, added in the first step of the chain; `steps` holds
+/// the new chain. Without that operand the problem is returned as it is.
+pub(super) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<Step>) -> Problem<'s> {
+    let mut out: Problem<'s> = problem.clone();
+    if problem.own < 3 {
+        return out;
+    }
+    let args = vec![Arg::Step(0), Arg::Input(2)];
+    steps.push(Step { element: Element::Binary(BinaryFn::Add), args });
+    steps.extend(problem.chain.iter().map(|step| {
+        let args = step
+            .args
+            .iter()
+            .map(|arg| match *arg {
+                Arg::Step(s) => Arg::Step(s + 1),
+                Arg::Input(k) => Arg::Input(k),
+            })
+            .collect();
+        Step { element: step.element, args }
+    }));
+    out.chain = steps;
+    if let Some(bias) = out.operands.get_mut(2) {
+        let ones = problem.result.rank().saturating_sub(2);
+        bias.shape.extend(std::iter::repeat_n(Dim::known(1), ones));
+        if let Placement::Strided { strides, .. } = &mut bias.placement {
+            strides.extend(std::iter::repeat_n(Dim::known(0), ones));
+        }
+    }
+    out
+}
+
+/// Filters `[O, I, taps]` (or `[I, O, taps]` when `swapped`) in blocks of `slices` slices of four outputs: per block,
+/// per tap, per slice of four inputs, per slice of the block, per input a vector of four outputs.
+pub(super) fn pack_filters(
+    filters: &Constant,
+    device: DeviceType,
+    slices: usize,
+    swapped: bool,
+) -> Result<Packed, OpError> {
+    let [a, b, taps @ ..] = filters.shape.as_slice() else {
+        return Err(OpError::new("filters have two axes of channels"));
+    };
+    const O: usize = 0;
+    const I: usize = 1;
+    const TAP: usize = 2;
+    let group = |axis, size| AxisGroup { axis, size };
+    Ok(Packed {
+        source: filters.clone(),
+        arrangement: Arrangement::Groups {
+            shape: vec![*a, *b, taps.iter().product()],
+            permutation: if swapped { vec![1, 0, 2] } else { vec![0, 1, 2] },
+            groups: vec![group(O, 0), group(TAP, 0), group(I, 0), group(O, slices), group(I, 4), group(O, 4)],
+        },
+        device,
+    })
+}
+
+/// Replaces the hook `fn name(i: u32) -> vec4<f32>` by a read of vector i of a packed constant.
+pub(super) fn read_packed(shader: &mut Shader<'_>, name: &str, packed: Packed) {
+    let element = format!("vec4<{}>", packed.device.wgsl());
+    let bound = shader.packed(packed);
+    let buffer = shader.bind(bound, &element, false);
+    shader.replace(name, format!("fn {name}(i: u32) -> vec4<f32> {{ return vec4<f32>({buffer}[i]); }}\n"));
+}
+
+/// Whether a packed operand can be bound on the target.
+pub(super) fn fits(problem: &Problem<'_>, packed: &Packed) -> bool {
+    packed.bytes() <= problem.target.limits.max_storage_buffer_range
+}
+
+/// The operand's constant, when it can be repacked.
+pub(super) fn constant<'a>(problem: &Problem<'a>, index: usize) -> Option<&'a Constant> {
+    let operand: &Operand<'a> = problem.operands.get(index)?;
+    operand.constant
+}
+
+/// A workgroup of two axes for a grid: of the shapes of about `wanted` invocations, the one that computes the fewest
+/// invocations past the grid's end.
+pub(super) fn group_shape(wanted: u32, most: u32, width: i64, height: i64) -> [u32; 2] {
+    const SHAPES: [[u32; 2]; 8] = [[8, 1], [8, 8], [16, 4], [8, 4], [16, 8], [32, 2], [32, 4], [64, 1]];
+    let cost = |[x, y]: [u32; 2]| {
+        let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by) * i64::from(by);
+        let lanes = cover(width, x).saturating_mul(cover(height, y));
+        // Shapes far from the wanted size must save a lot.
+        let ratio = f64::from(x * y) / f64::from(wanted.max(1));
+        lanes as f64 * (1.0 + 0.1 * ratio.log2().abs())
+    };
+    let fits = SHAPES.into_iter().filter(|[x, y]| x * y <= most);
+    fits.min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap_or([8, 1])
+}
