@@ -2,6 +2,7 @@
 //!
 //! A message names the place, the reason, and what to do about it, so that a caller can print it as it is.
 
+use crate::format::{ExprError, HostType};
 use std::path::PathBuf;
 
 /// What this crate's functions return.
@@ -12,6 +13,8 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+
+    // The bundle.
     #[error("not a drift bundle: it does not start with the bundle's magic bytes")]
     NotABundle,
     #[error(
@@ -22,6 +25,63 @@ pub enum Error {
     Corrupt { section: String, at: u64, reason: String },
     #[error("invalid bundle, {place}: {reason}")]
     Invalid { place: String, reason: String },
+
+    // The device.
+    #[error("no Vulkan loader on this machine ({reason}); install libvulkan1 or the vendor's driver package")]
+    NoLoader { reason: String },
+    #[error("{}", no_device(wanted.as_deref(), found))]
+    NoDevice { wanted: Option<String>, found: Vec<String> },
+    #[error("the bundle has no variant for target `{name}`; there are: {}", list(known))]
+    NoSuchTarget { name: String, known: Vec<String> },
+    #[error("{}", unmet(device, variants))]
+    Unmet { device: String, variants: Vec<Unmet> },
+    #[error("the device was lost during {during}; load the bundle again")]
+    DeviceLost { during: &'static str },
+    #[error("out of memory: {size} bytes for {what}; close other programs or compile for a smaller bound")]
+    OutOfMemory { what: String, size: u64 },
+    #[error("the driver failed in {call}: {code}")]
+    Vulkan { call: &'static str, code: String },
+    #[error("the device has no timestamps, so dispatches cannot be timed")]
+    NoTimestamps,
+
+    // The request.
+    #[error("no function `{name}`; there are: {}", list(known))]
+    NoSuchFunction { name: String, known: Vec<String> },
+    #[error("function `{function}` has no {kind} `{name}`; there are: {}", list(known))]
+    NoSuchName { function: String, kind: &'static str, name: String, known: Vec<String> },
+    #[error("function `{function}` lacks a value for {kind} `{name}`")]
+    Missing { function: String, kind: &'static str, name: String },
+    #[error("`{port}` takes {expected}, but the array given is {given}")]
+    WrongType { port: String, expected: HostType, given: HostType },
+    #[error("`{port}` takes shape [{expected}], but the array given has shape {given:?}")]
+    WrongShape { port: String, expected: String, given: Vec<usize> },
+    #[error(
+        "dimension {dimension} of `{port}` ({symbol}) is {given}, but the bundle was compiled for {min}..={max}; compile with other bounds"
+    )]
+    OutOfBounds { port: String, dimension: usize, symbol: String, given: i64, min: i64, max: i64 },
+    #[error(
+        "symbol `{symbol}` is {given}, but the bundle was compiled for {min}..={max}; compile with other bounds"
+    )]
+    SymbolOutOfBounds { symbol: String, given: i64, min: i64, max: i64 },
+    #[error("`{port}` of shape {shape:?} takes {expected} bytes, but {given} were given")]
+    WrongLength { port: String, shape: Vec<usize>, expected: u64, given: u64 },
+    #[error(
+        "element {index} of `{port}` is {value}, which the device holds as {device_type} and cannot represent"
+    )]
+    ValueOutOfRange { port: String, index: usize, value: String, device_type: &'static str },
+    #[error("{place}: {source}")]
+    Expression { place: String, source: ExprError },
+    #[error("{place}: {value} does not fit; the sizes given are more than the bundle can run")]
+    TooLarge { place: String, value: i64 },
+    #[error("output `{0}` was read before the function ran")]
+    NotRun(String),
+}
+
+/// Why one variant cannot run on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    pub target: String,
+    pub reasons: Vec<String>,
 }
 
 impl Error {
@@ -34,4 +94,26 @@ impl Error {
     pub(crate) fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Error {
         Error::Invalid { place: place.into(), reason: reason.into() }
     }
+}
+
+fn list(names: &[String]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    if quoted.is_empty() { "none".to_owned() } else { quoted.join(", ") }
+}
+
+fn no_device(wanted: Option<&str>, found: &[String]) -> String {
+    match wanted {
+        Some(wanted) => format!("no Vulkan device matches `{wanted}`; there are: {}", list(found)),
+        None => "no Vulkan device: the loader is there, but no driver reports a device; \
+                 install one (mesa-vulkan-drivers has a software device) or point VK_DRIVER_FILES at it"
+            .to_owned(),
+    }
+}
+
+fn unmet(device: &str, variants: &[Unmet]) -> String {
+    let mut text = format!("no variant of the bundle runs on {device}; compile for this device");
+    for variant in variants {
+        text.push_str(&format!("\n  {}: {}", variant.target, variant.reasons.join("; ")));
+    }
+    text
 }

@@ -21,8 +21,8 @@ pub use validate::validate;
 
 use serde::{Deserialize, Serialize};
 
-/// A BLAKE3 hash.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+/// A BLAKE3 hash. It is written as 32 bytes, or as hexadecimal digits in formats made for people.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 pub struct Hash(pub [u8; 32]);
 
 /// All of a bundle but the bytes of its chunks and artifacts.
@@ -250,6 +250,16 @@ pub struct Binding {
 impl Hash {
     pub fn of(bytes: &[u8]) -> Hash {
         Hash(*blake3::hash(bytes).as_bytes())
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.collect_str(self)
+        } else {
+            self.0.serialize(serializer)
+        }
     }
 }
 

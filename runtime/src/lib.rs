@@ -7,7 +7,23 @@
 //! the structs in [`mod@format`], and [`codec`] which reads and writes them. The compiler uses it that way.
 
 pub mod codec;
-mod error;
+pub mod device;
 pub mod format;
 
-pub use error::Error;
+#[cfg(feature = "vulkan")]
+mod array;
+#[cfg(feature = "vulkan")]
+mod bundle;
+#[cfg(feature = "vulkan")]
+mod convert;
+mod error;
+#[cfg(feature = "vulkan")]
+mod session;
+
+#[cfg(feature = "vulkan")]
+pub use array::{Array, ArrayRef};
+#[cfg(feature = "vulkan")]
+pub use bundle::Bundle;
+pub use error::{Error, Unmet};
+#[cfg(feature = "vulkan")]
+pub use session::{DispatchTime, Options, Session, Stats};

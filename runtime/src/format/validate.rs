@@ -202,7 +202,7 @@ fn check_function(variant: &Variant, function: &Function) -> Check {
     unique(function.outputs.iter().map(|port| port.name.as_str()).collect(), "outputs")?;
     let mut n_params = 0;
     for (index, slot) in function.slots.iter().enumerate() {
-        check_slot(variant, function, slot).at(|| format!("slots[{index}]"))?;
+        check_slot(variant, function, index, slot).at(|| format!("slots[{index}]"))?;
         n_params += usize::from(slot.kind == SlotKind::Params);
     }
     if n_params > 1 {
@@ -220,17 +220,21 @@ fn check_function(variant: &Variant, function: &Function) -> Check {
     check_params(function)
 }
 
-fn check_slot(variant: &Variant, function: &Function, slot: &Slot) -> Check {
+fn check_slot(variant: &Variant, function: &Function, own_index: usize, slot: &Slot) -> Check {
     check_slot_size(slot.size)?;
     let same_size = |size: u64| match size == slot.size {
         true => Ok(()),
         false => fault(format!("its size is {}, that of what it refers to is {size}", slot.size)),
     };
+    let same_slot = |slot: u32| match usize::try_from(slot) == Ok(own_index) {
+        true => Ok(()),
+        false => fault(format!("its port is in slot {slot}")),
+    };
     match slot.kind {
         SlotKind::Weights(index) => same_size(get(&variant.weights, index, "weight slot")?.size),
         SlotKind::State(index) => same_size(get(&variant.states, index, "state")?.size),
-        SlotKind::Input(index) => get(&function.inputs, index, "input").map(|_| ()),
-        SlotKind::Output(index) => get(&function.outputs, index, "output").map(|_| ()),
+        SlotKind::Input(index) => same_slot(get(&function.inputs, index, "input")?.slot),
+        SlotKind::Output(index) => same_slot(get(&function.outputs, index, "output")?.slot),
         SlotKind::Arena | SlotKind::Params => Ok(()),
     }
 }

@@ -1,0 +1,64 @@
+//! Arrays as callers hold them: an element type, a shape, and little-endian row-major bytes.
+
+use crate::format::HostType;
+
+/// An array that is borrowed, as given to [`crate::Session::run`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ArrayRef<'a> {
+    pub dtype: HostType,
+    pub shape: &'a [usize],
+    pub bytes: &'a [u8],
+}
+
+/// An array that is owned, as returned by [`crate::Session::run`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    pub dtype: HostType,
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+impl Array {
+    /// An array of zeros; none where its size does not fit memory's.
+    pub fn zeros(dtype: HostType, shape: &[usize]) -> Option<Array> {
+        let size = usize::try_from(dtype.size()).ok()?;
+        let length = shape.iter().try_fold(size, |length, dim| length.checked_mul(*dim))?;
+        Some(Array { dtype, shape: shape.to_vec(), bytes: vec![0; length] })
+    }
+
+    pub fn from_f32(shape: &[usize], values: &[f32]) -> Array {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Array { dtype: HostType::F32, shape: shape.to_vec(), bytes }
+    }
+
+    pub fn from_i64(shape: &[usize], values: &[i64]) -> Array {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Array { dtype: HostType::I64, shape: shape.to_vec(), bytes }
+    }
+
+    pub fn as_ref(&self) -> ArrayRef<'_> {
+        ArrayRef { dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
+    }
+
+    /// The elements as f64, whatever their type; what a 64-bit float cannot hold is rounded.
+    pub fn to_f64(&self) -> Vec<f64> {
+        fn each<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+            bytes.as_chunks::<N>().0.iter().map(|chunk| read(*chunk)).collect()
+        }
+        let bytes = &self.bytes;
+        match self.dtype {
+            HostType::F32 => each(bytes, |b| f32::from_le_bytes(b).into()),
+            HostType::F16 => each(bytes, |b| half::f16::from_le_bytes(b).into()),
+            HostType::Bf16 => each(bytes, |b| half::bf16::from_le_bytes(b).into()),
+            HostType::F64 => each(bytes, f64::from_le_bytes),
+            HostType::I8 => each(bytes, |b| i8::from_le_bytes(b).into()),
+            HostType::I16 => each(bytes, |b| i16::from_le_bytes(b).into()),
+            HostType::I32 => each(bytes, |b| i32::from_le_bytes(b).into()),
+            HostType::I64 => each(bytes, |b| i64::from_le_bytes(b) as f64),
+            HostType::U8 | HostType::Bool => each(bytes, |b| u8::from_le_bytes(b).into()),
+            HostType::U16 => each(bytes, |b| u16::from_le_bytes(b).into()),
+            HostType::U32 => each(bytes, |b| u32::from_le_bytes(b).into()),
+            HostType::U64 => each(bytes, |b| u64::from_le_bytes(b) as f64),
+        }
+    }
+}

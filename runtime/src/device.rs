@@ -1,0 +1,204 @@
+//! What a device can do, as plain data, and which variant of a bundle fits it.
+//!
+//! The facts come from a backend (`vulkan`); nothing here calls a driver, so that the choice can be tested.
+
+#[cfg(feature = "vulkan")]
+pub(crate) mod vulkan;
+
+#[cfg(feature = "vulkan")]
+pub use vulkan::{devices, probe};
+
+use crate::error::{Error, Result, Unmet};
+use crate::format::{ApiVersion, Feature, Features, Limits, Manifest, MatrixShape, Variant};
+use serde::Serialize;
+
+/// Everything a driver tells about a device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DeviceInfo {
+    pub name: String,
+    pub kind: DeviceKind,
+    pub vendor_id: u32,
+    pub device_id: u32,
+    pub driver_name: String,
+    pub driver_info: String,
+    /// As the driver encodes it.
+    pub driver_version: u32,
+    pub api_version: ApiVersion,
+    pub features: Features,
+    pub limits: Limits,
+    /// The size of subgroups where none is asked for.
+    pub subgroup_size: u32,
+    /// What may be asked for; both equal to `subgroup_size` where nothing may.
+    pub min_subgroup_size: u32,
+    pub max_subgroup_size: u32,
+    /// Whether packed dot products of four 8-bit integers are faster than the same sum in steps.
+    pub int_dot_accelerated: bool,
+    pub matrix_shapes: Vec<MatrixShape>,
+    pub memory_heaps: Vec<MemoryHeap>,
+    /// Nanoseconds of one tick; 0 where there are no timestamps.
+    pub timestamp_period: f32,
+    pub images: ImageLimits,
+    /// The nanoseconds, names and numbers above say what a device is; these say which one, for caches.
+    pub device_uuid: [u8; 16],
+    pub driver_uuid: [u8; 16],
+    pub pipeline_cache_uuid: [u8; 16],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum DeviceKind {
+    Discrete,
+    Integrated,
+    Virtual,
+    Cpu,
+    #[default]
+    Other,
+}
+
+/// A pool of memory and what its memory types allow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MemoryHeap {
+    pub size: u64,
+    pub device_local: bool,
+    pub host_visible: bool,
+    pub host_coherent: bool,
+    pub host_cached: bool,
+}
+
+/// Limits of images, for storage in textures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ImageLimits {
+    pub max_2d: u32,
+    pub max_3d: u32,
+    pub max_array_layers: u32,
+    pub max_texel_buffer_elements: u32,
+    pub max_sampled_images: u32,
+    pub max_storage_images: u32,
+}
+
+/// The index of the variant that fits best, or every reason why none does.
+/// Hints order the variants that fit; among equals the first in the bundle wins.
+pub fn choose_variant(manifest: &Manifest, device: &DeviceInfo) -> Result<usize> {
+    let mut best: Option<(usize, u32)> = None;
+    let mut reports = Vec::new();
+    for (index, variant) in manifest.variants.iter().enumerate() {
+        let reasons = unmet(variant, device);
+        if !reasons.is_empty() {
+            reports.push(Unmet { target: variant.target.clone(), reasons });
+            continue;
+        }
+        let score = hint_score(variant, device);
+        if best.is_none_or(|(_, best)| score > best) {
+            best = Some((index, score));
+        }
+    }
+    match best {
+        Some((index, _)) => Ok(index),
+        None => Err(Error::Unmet { device: device.name.clone(), variants: reports }),
+    }
+}
+
+/// Every requirement of a variant that a device does not meet, in words; empty where it can run.
+pub fn unmet(variant: &Variant, device: &DeviceInfo) -> Vec<String> {
+    let needs = &variant.requirements;
+    let mut reasons = Vec::new();
+    if device.api_version < needs.api_version {
+        reasons
+            .push(format!("Vulkan {} is needed, the driver has {}", needs.api_version, device.api_version));
+    }
+    for feature in needs.features.iter().filter(|feature| !device.features.contains(*feature)) {
+        reasons.push(format!("feature {} is missing", feature.name()));
+    }
+    for bit in needs.features.unknown_bits() {
+        reasons.push(format!("feature number {bit} is unknown to this runtime, which may be too old"));
+    }
+    limit_reasons(&needs.limits, &device.limits, &mut reasons);
+    if !needs.subgroup_sizes.is_empty() && !needs.subgroup_sizes.contains(&device.subgroup_size) {
+        let (size, sizes) = (device.subgroup_size, &needs.subgroup_sizes);
+        reasons.push(format!("the subgroup size is {size}, one of {sizes:?} is needed"));
+    }
+    let mut asked: Vec<u32> =
+        variant.pipelines.iter().filter_map(|pipeline| pipeline.required_subgroup_size).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    for size in asked {
+        let (min, max) = (device.min_subgroup_size, device.max_subgroup_size);
+        if size < min || size > max {
+            reasons.push(format!("subgroups of {size} are needed, the device has {min}..={max}"));
+        }
+    }
+    for shape in needs.matrix_shapes.iter().filter(|shape| !device.matrix_shapes.contains(shape)) {
+        reasons.push(format!("matrix shape {shape} is missing"));
+    }
+    reasons
+}
+
+/// How many kinds of hints match; a device name counts most, being the most specific.
+fn hint_score(variant: &Variant, device: &DeviceInfo) -> u32 {
+    let hints = &variant.requirements.hints;
+    let vendor = hints.vendor_ids.contains(&device.vendor_id);
+    let name = hints.device_names.iter().any(|part| contains(&device.name, part));
+    let driver = hints.drivers.iter().any(|part| contains(&device.driver_name, part));
+    u32::from(name) * 4 + u32::from(vendor) * 2 + u32::from(driver)
+}
+
+fn limit_reasons(needs: &Limits, has: &Limits, reasons: &mut Vec<String>) {
+    let mut check = |name: &str, needs: u64, has: u64| {
+        if needs > has {
+            reasons.push(format!("{name} is {has}, {needs} is needed"));
+        }
+    };
+    check("max_storage_buffer_range", needs.max_storage_buffer_range, has.max_storage_buffer_range);
+    check("max_uniform_buffer_range", needs.max_uniform_buffer_range, has.max_uniform_buffer_range);
+    check("max_buffer_size", needs.max_buffer_size, has.max_buffer_size);
+    check(
+        "max_workgroup_invocations",
+        needs.max_workgroup_invocations.into(),
+        has.max_workgroup_invocations.into(),
+    );
+    for ((axis, needs), has) in
+        ["x", "y", "z"].iter().zip(needs.max_workgroup_size).zip(has.max_workgroup_size)
+    {
+        check(&format!("max_workgroup_size.{axis}"), needs.into(), has.into());
+    }
+    check("max_workgroup_memory", needs.max_workgroup_memory.into(), has.max_workgroup_memory.into());
+    for ((axis, needs), has) in ["x", "y", "z"].iter().zip(needs.max_grid).zip(has.max_grid) {
+        check(&format!("max_grid.{axis}"), needs.into(), has.into());
+    }
+    check("max_storage_buffers", needs.max_storage_buffers.into(), has.max_storage_buffers.into());
+    check("max_uniform_buffers", needs.max_uniform_buffers.into(), has.max_uniform_buffers.into());
+    check("max_push_constants", needs.max_push_constants.into(), has.max_push_constants.into());
+    check("device_memory", needs.device_memory, has.device_memory);
+    // Alignments are the other way round: the device must not ask for more than the bundle keeps.
+    for (name, keeps, asks) in [
+        ("storage_alignment", needs.storage_alignment, has.storage_alignment),
+        ("uniform_alignment", needs.uniform_alignment, has.uniform_alignment),
+    ] {
+        if asks > keeps {
+            reasons.push(format!("{name} is {asks}, the bundle keeps {keeps}"));
+        }
+    }
+}
+
+pub(crate) fn contains(text: &str, part: &str) -> bool {
+    text.to_lowercase().contains(&part.to_lowercase())
+}
+
+impl DeviceKind {
+    /// The lower the better, where no device is asked for.
+    pub(crate) fn rank(self) -> u32 {
+        match self {
+            DeviceKind::Discrete => 0,
+            DeviceKind::Integrated => 1,
+            DeviceKind::Virtual => 2,
+            DeviceKind::Other => 3,
+            DeviceKind::Cpu => 4,
+        }
+    }
+}
+
+impl DeviceInfo {
+    /// Names of the features, in the order of bits.
+    pub fn feature_names(&self) -> impl Iterator<Item = &'static str> {
+        self.features.iter().map(Feature::name)
+    }
+}

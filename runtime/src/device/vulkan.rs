@@ -1,0 +1,58 @@
+//! The Vulkan backend, through `ash`: one device, one compute queue, everything created at load.
+//!
+//! `instance` finds devices, `capabilities` and `features` say what they can do, `context` opens one, `memory`
+//! allocates buffers, `upload` fills the weights, `pipelines` creates pipelines on threads, `record` writes the
+//! command buffers, and `replay` submits them. Vulkan 1.1 is enough; what a bundle requires beyond is enabled
+//! exactly. This folder and the mapping of the bundle are the only places with unsafe code.
+
+#[allow(unsafe_code)]
+mod capabilities;
+#[allow(unsafe_code)]
+mod context;
+mod features;
+#[allow(unsafe_code)]
+mod instance;
+#[allow(unsafe_code)]
+mod memory;
+#[allow(unsafe_code)]
+mod pipelines;
+#[allow(unsafe_code)]
+mod record;
+#[allow(unsafe_code)]
+mod replay;
+mod spirv;
+#[allow(unsafe_code)]
+mod timing;
+#[allow(unsafe_code)]
+mod upload;
+
+pub(crate) use context::{Candidate, Context};
+pub(crate) use replay::{Replayer, Source};
+
+use super::DeviceInfo;
+use crate::error::{Error, Result};
+use ash::vk;
+
+/// Every device of this machine, the preferred one first.
+pub fn devices() -> Result<Vec<DeviceInfo>> {
+    let instance = instance::Instance::load()?;
+    Ok(instance::ranked(&instance)?.into_iter().map(|(_, info)| info).collect())
+}
+
+/// What the chosen device can do. `wanted` is an index into [`devices`] or part of a name; without it the
+/// environment variable `DRIFT_DEVICE` decides, and without that the preferred device is taken.
+pub fn probe(wanted: Option<&str>) -> Result<DeviceInfo> {
+    let instance = instance::Instance::load()?;
+    instance::choose(&instance, wanted).map(|(_, info)| info)
+}
+
+/// Names the call that a result came from.
+fn failed(call: &'static str) -> impl Fn(vk::Result) -> Error {
+    move |code| match code {
+        vk::Result::ERROR_DEVICE_LOST => Error::DeviceLost { during: call },
+        vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => {
+            Error::OutOfMemory { what: call.to_owned(), size: 0 }
+        }
+        code => Error::Vulkan { call, code: format!("{code:?}") },
+    }
+}

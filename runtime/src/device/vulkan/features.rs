@@ -1,0 +1,245 @@
+//! The mapping between a bundle's feature bits and Vulkan's feature structs and extensions.
+//!
+//! One table says which struct holds which features, since when it is part of Vulkan, and which extension brings
+//! it before. The same structs are used to ask a device what it has and to enable what a bundle requires.
+
+use crate::format::{Feature, Features};
+use ash::vk;
+use ash::{ext, khr};
+use std::ffi::CStr;
+
+/// A feature struct: what it holds and where it comes from.
+pub(super) struct Part {
+    pub(super) features: &'static [Feature],
+    pub(super) extension: &'static CStr,
+    /// The Vulkan version that contains it, so that the extension is not needed.
+    pub(super) core: Option<u32>,
+}
+
+const fn part(features: &'static [Feature], extension: &'static CStr, core: Option<u32>) -> Part {
+    Part { features, extension, core }
+}
+
+const N_PARTS: usize = 14;
+
+/// In the order of [`Chain::parts`].
+const PARTS: [Part; N_PARTS] = [
+    part(
+        &[Feature::Storage16bit, Feature::Uniform16bit],
+        khr::_16bit_storage::NAME,
+        Some(vk::API_VERSION_1_1),
+    ),
+    part(
+        &[Feature::VariablePointers, Feature::VariablePointersStorageBuffer],
+        khr::variable_pointers::NAME,
+        Some(vk::API_VERSION_1_1),
+    ),
+    part(&[Feature::Storage8bit, Feature::Uniform8bit], khr::_8bit_storage::NAME, Some(vk::API_VERSION_1_2)),
+    part(
+        &[Feature::ShaderF16, Feature::ShaderInt8],
+        khr::shader_float16_int8::NAME,
+        Some(vk::API_VERSION_1_2),
+    ),
+    part(
+        &[Feature::VulkanMemoryModel, Feature::VulkanMemoryModelDeviceScope],
+        khr::vulkan_memory_model::NAME,
+        Some(vk::API_VERSION_1_2),
+    ),
+    part(&[Feature::ScalarBlockLayout], ext::scalar_block_layout::NAME, Some(vk::API_VERSION_1_2)),
+    part(&[Feature::BufferDeviceAddress], khr::buffer_device_address::NAME, Some(vk::API_VERSION_1_2)),
+    part(
+        &[Feature::SubgroupExtendedTypes],
+        khr::shader_subgroup_extended_types::NAME,
+        Some(vk::API_VERSION_1_2),
+    ),
+    part(
+        &[Feature::SubgroupSizeControl, Feature::FullSubgroups],
+        ext::subgroup_size_control::NAME,
+        Some(vk::API_VERSION_1_3),
+    ),
+    part(&[Feature::IntDotProduct], khr::shader_integer_dot_product::NAME, Some(vk::API_VERSION_1_3)),
+    part(
+        &[Feature::ZeroInitializeWorkgroupMemory],
+        khr::zero_initialize_workgroup_memory::NAME,
+        Some(vk::API_VERSION_1_3),
+    ),
+    part(&[Feature::Maintenance4], khr::maintenance4::NAME, Some(vk::API_VERSION_1_3)),
+    part(&[Feature::WorkgroupMemoryExplicitLayout], khr::workgroup_memory_explicit_layout::NAME, None),
+    part(&[Feature::CooperativeMatrix], khr::cooperative_matrix::NAME, None),
+];
+
+/// Subgroup rotation comes from an extension that newer versions of Vulkan than this backend knows contain.
+pub(super) const ROTATE_EXTENSION: &CStr = khr::shader_subgroup_rotate::NAME;
+
+/// Features that a device simply has, with the subgroup operation that stands for each.
+pub(super) const SUBGROUP_OPERATIONS: [(Feature, vk::SubgroupFeatureFlags); 8] = [
+    (Feature::SubgroupBasic, vk::SubgroupFeatureFlags::BASIC),
+    (Feature::SubgroupVote, vk::SubgroupFeatureFlags::VOTE),
+    (Feature::SubgroupArithmetic, vk::SubgroupFeatureFlags::ARITHMETIC),
+    (Feature::SubgroupBallot, vk::SubgroupFeatureFlags::BALLOT),
+    (Feature::SubgroupShuffle, vk::SubgroupFeatureFlags::SHUFFLE),
+    (Feature::SubgroupShuffleRelative, vk::SubgroupFeatureFlags::SHUFFLE_RELATIVE),
+    (Feature::SubgroupClustered, vk::SubgroupFeatureFlags::CLUSTERED),
+    (Feature::SubgroupQuad, vk::SubgroupFeatureFlags::QUAD),
+];
+
+/// What a device offers: its version and the names of its extensions.
+pub(super) struct Available {
+    pub(super) version: u32,
+    pub(super) extensions: Vec<vk::ExtensionProperties>,
+}
+
+/// All feature structs, to be linked to a [`vk::PhysicalDeviceFeatures2`].
+#[derive(Default)]
+pub(super) struct Chain {
+    core: vk::PhysicalDeviceFeatures,
+    storage_16bit: vk::PhysicalDevice16BitStorageFeatures<'static>,
+    variable_pointers: vk::PhysicalDeviceVariablePointersFeatures<'static>,
+    storage_8bit: vk::PhysicalDevice8BitStorageFeatures<'static>,
+    float16_int8: vk::PhysicalDeviceShaderFloat16Int8Features<'static>,
+    memory_model: vk::PhysicalDeviceVulkanMemoryModelFeatures<'static>,
+    scalar_layout: vk::PhysicalDeviceScalarBlockLayoutFeatures<'static>,
+    buffer_address: vk::PhysicalDeviceBufferDeviceAddressFeatures<'static>,
+    subgroup_types: vk::PhysicalDeviceShaderSubgroupExtendedTypesFeatures<'static>,
+    subgroup_size: vk::PhysicalDeviceSubgroupSizeControlFeatures<'static>,
+    int_dot: vk::PhysicalDeviceShaderIntegerDotProductFeatures<'static>,
+    zero_workgroup: vk::PhysicalDeviceZeroInitializeWorkgroupMemoryFeatures<'static>,
+    maintenance4: vk::PhysicalDeviceMaintenance4Features<'static>,
+    workgroup_layout: vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR<'static>,
+    matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
+    rotate: vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
+}
+
+impl Available {
+    pub(super) fn has(&self, extension: &CStr) -> bool {
+        self.extensions.iter().any(|known| known.extension_name_as_c_str() == Ok(extension))
+    }
+
+    /// Whether a part is there, through the version or through its extension.
+    pub(super) fn has_since(&self, core: Option<u32>, extension: &CStr) -> bool {
+        core.is_some_and(|core| self.version >= core) || self.has(extension)
+    }
+
+    /// The extensions that must be enabled for features to be used.
+    pub(super) fn needed_extensions(&self, wanted: Features) -> Vec<&'static CStr> {
+        let parts = PARTS.iter().filter(|part| part.features.iter().any(|feature| wanted.contains(*feature)));
+        let parts = parts.filter(|part| !part.core.is_some_and(|core| self.version >= core));
+        let mut names: Vec<&CStr> = parts.map(|part| part.extension).collect();
+        if wanted.contains(Feature::SubgroupRotate) {
+            names.push(ROTATE_EXTENSION);
+        }
+        names
+    }
+}
+
+impl Chain {
+    /// Links the structs that hold any of `wanted` and that the device knows.
+    pub(super) fn link(
+        &mut self,
+        available: &Available,
+        wanted: Features,
+    ) -> vk::PhysicalDeviceFeatures2<'_> {
+        let mut head = vk::PhysicalDeviceFeatures2::default().features(self.core);
+        let rotate = wanted.contains(Feature::SubgroupRotate) && available.has(ROTATE_EXTENSION);
+        let (parts, last) = self.parts();
+        for (part, next) in PARTS.iter().zip(parts) {
+            let useful = part.features.iter().any(|feature| wanted.contains(*feature));
+            if useful && available.has_since(part.core, part.extension) {
+                head = head.push_next(next);
+            }
+        }
+        if rotate { head.push_next(last) } else { head }
+    }
+
+    /// Takes over the part of the answer that is not in a linked struct.
+    pub(super) fn set_core(&mut self, core: vk::PhysicalDeviceFeatures) {
+        self.core = core;
+    }
+
+    /// The features that are switched on.
+    pub(super) fn features(&mut self) -> Features {
+        let all = crate::format::FEATURES.iter().map(|(feature, _)| *feature);
+        all.filter(|feature| self.field(*feature).is_some_and(|field| *field == vk::TRUE)).collect()
+    }
+
+    /// Switches features on; those without a switch are skipped.
+    pub(super) fn enable(&mut self, wanted: Features) {
+        for feature in wanted.iter() {
+            if let Some(field) = self.field(feature) {
+                *field = vk::TRUE;
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn parts(
+        &mut self,
+    ) -> (
+        [&mut dyn vk::ExtendsPhysicalDeviceFeatures2; N_PARTS],
+        &mut vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
+    ) {
+        (
+            [
+                &mut self.storage_16bit,
+                &mut self.variable_pointers,
+                &mut self.storage_8bit,
+                &mut self.float16_int8,
+                &mut self.memory_model,
+                &mut self.scalar_layout,
+                &mut self.buffer_address,
+                &mut self.subgroup_types,
+                &mut self.subgroup_size,
+                &mut self.int_dot,
+                &mut self.zero_workgroup,
+                &mut self.maintenance4,
+                &mut self.workgroup_layout,
+                &mut self.matrix,
+            ],
+            &mut self.rotate,
+        )
+    }
+
+    /// The switch of a feature; none for subgroup operations, which need no enabling.
+    fn field(&mut self, feature: Feature) -> Option<&mut vk::Bool32> {
+        Some(match feature {
+            Feature::ShaderF16 => &mut self.float16_int8.shader_float16,
+            Feature::ShaderF64 => &mut self.core.shader_float64,
+            Feature::ShaderInt8 => &mut self.float16_int8.shader_int8,
+            Feature::ShaderInt16 => &mut self.core.shader_int16,
+            Feature::ShaderInt64 => &mut self.core.shader_int64,
+            Feature::Storage16bit => &mut self.storage_16bit.storage_buffer16_bit_access,
+            Feature::Uniform16bit => &mut self.storage_16bit.uniform_and_storage_buffer16_bit_access,
+            Feature::Storage8bit => &mut self.storage_8bit.storage_buffer8_bit_access,
+            Feature::Uniform8bit => &mut self.storage_8bit.uniform_and_storage_buffer8_bit_access,
+            Feature::IntDotProduct => &mut self.int_dot.shader_integer_dot_product,
+            Feature::SubgroupBasic
+            | Feature::SubgroupVote
+            | Feature::SubgroupArithmetic
+            | Feature::SubgroupBallot
+            | Feature::SubgroupShuffle
+            | Feature::SubgroupShuffleRelative
+            | Feature::SubgroupClustered
+            | Feature::SubgroupQuad => return None,
+            Feature::SubgroupRotate => &mut self.rotate.shader_subgroup_rotate,
+            Feature::SubgroupSizeControl => &mut self.subgroup_size.subgroup_size_control,
+            Feature::FullSubgroups => &mut self.subgroup_size.compute_full_subgroups,
+            Feature::SubgroupExtendedTypes => &mut self.subgroup_types.shader_subgroup_extended_types,
+            Feature::CooperativeMatrix => &mut self.matrix.cooperative_matrix,
+            Feature::VulkanMemoryModel => &mut self.memory_model.vulkan_memory_model,
+            Feature::VulkanMemoryModelDeviceScope => &mut self.memory_model.vulkan_memory_model_device_scope,
+            Feature::VariablePointersStorageBuffer => {
+                &mut self.variable_pointers.variable_pointers_storage_buffer
+            }
+            Feature::VariablePointers => &mut self.variable_pointers.variable_pointers,
+            Feature::BufferDeviceAddress => &mut self.buffer_address.buffer_device_address,
+            Feature::ZeroInitializeWorkgroupMemory => {
+                &mut self.zero_workgroup.shader_zero_initialize_workgroup_memory
+            }
+            Feature::Maintenance4 => &mut self.maintenance4.maintenance4,
+            Feature::ScalarBlockLayout => &mut self.scalar_layout.scalar_block_layout,
+            Feature::WorkgroupMemoryExplicitLayout => {
+                &mut self.workgroup_layout.workgroup_memory_explicit_layout
+            }
+        })
+    }
+}

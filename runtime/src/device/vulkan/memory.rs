@@ -1,0 +1,211 @@
+//! Buffers, each with memory of its own, and the choice of memory types.
+//!
+//! Buffers are few (weight slots, arena, inputs, outputs, parameters) and all made at load, so there is no
+//! allocator: one allocation per buffer, mapped for good where the host can see it.
+
+use super::context::Context;
+use super::failed;
+use crate::error::{Error, Result};
+use ash::vk;
+use ash::vk::MemoryPropertyFlags as Flags;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a buffer is for, from which its memory type follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Only the device touches it.
+    Device,
+    /// The device reads it, the host writes it, and it is small.
+    Params,
+    /// The device reads it often, the host writes it directly; see [`Context::direct_writes`].
+    DeviceWritten,
+    /// The device writes it, the host reads it directly; see [`Context::direct_reads`].
+    DeviceRead,
+    /// The host writes it, the device copies from it.
+    Upload,
+    /// The device copies to it, the host reads it.
+    Download,
+}
+
+pub(crate) struct Buffer {
+    context: Arc<Context>,
+    pub(super) raw: vk::Buffer,
+    memory: vk::DeviceMemory,
+    pub(super) size: u64,
+    mapped: Option<NonNull<u8>>,
+    coherent: bool,
+}
+
+// SAFETY: the mapped pointer is only reached through `bytes` and `bytes_mut`, under Rust's borrowing rules.
+unsafe impl Send for Buffer {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    pub(super) fn new(
+        context: &Arc<Context>,
+        size: u64,
+        usage: vk::BufferUsageFlags,
+        place: Place,
+        what: &str,
+    ) -> Result<Buffer> {
+        let create = vk::BufferCreateInfo::default().size(size).usage(usage);
+        // SAFETY: the device is live, here and below.
+        let raw =
+            unsafe { context.device.create_buffer(&create, None) }.map_err(out_of_memory(what, size))?;
+        let mut buffer = Buffer {
+            context: context.clone(),
+            raw,
+            memory: vk::DeviceMemory::null(),
+            size,
+            mapped: None,
+            coherent: true,
+        };
+        let flags = buffer.allocate(place, what)?;
+        // SAFETY: the buffer is new, and the memory was allocated by its requirements.
+        unsafe { context.device.bind_buffer_memory(raw, buffer.memory, 0) }
+            .map_err(failed("vkBindBufferMemory"))?;
+        if place != Place::Device && flags.contains(Flags::HOST_VISIBLE) {
+            // SAFETY: the memory can be mapped and is not mapped yet; it stays mapped until it is freed.
+            let pointer = unsafe {
+                context.device.map_memory(buffer.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
+            };
+            buffer.mapped = NonNull::new(pointer.map_err(failed("vkMapMemory"))?.cast());
+            buffer.coherent = flags.contains(Flags::HOST_COHERENT);
+        }
+        Ok(buffer)
+    }
+
+    /// The contents, where the host can see them.
+    pub(super) fn bytes(&self) -> Option<&[u8]> {
+        let length = usize::try_from(self.size).ok()?;
+        // SAFETY: the mapping covers the buffer's size and lives as long as `self`; the device does not write
+        // while the host looks, since every submission is waited for before a session's method returns.
+        self.mapped.map(|pointer| unsafe { std::slice::from_raw_parts(pointer.as_ptr(), length) })
+    }
+
+    /// The contents, to be written.
+    pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        let length = usize::try_from(self.size).ok()?;
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        self.mapped.map(|pointer| unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), length) })
+    }
+
+    /// Makes what the device wrote visible to the host, on memory where that is not automatic.
+    pub(super) fn invalidate(&self) -> Result<()> {
+        if self.coherent {
+            return Ok(());
+        }
+        let range = [vk::MappedMemoryRange::default().memory(self.memory).size(vk::WHOLE_SIZE)];
+        // SAFETY: the memory is mapped.
+        unsafe { self.context.device.invalidate_mapped_memory_ranges(&range) }
+            .map_err(failed("vkInvalidateMappedMemoryRanges"))
+    }
+
+    /// Tries the memory types that suit, best first; a full heap leads to the next.
+    fn allocate(&mut self, place: Place, what: &str) -> Result<Flags> {
+        let context = self.context.clone();
+        // SAFETY: the buffer belongs to the device.
+        let needs = unsafe { context.device.get_buffer_memory_requirements(self.raw) };
+        for (index, flags) in context.suitable_types(place, needs.memory_type_bits) {
+            let allocate =
+                vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
+            // SAFETY: the type is one of the device's and allowed for the buffer.
+            match unsafe { context.device.allocate_memory(&allocate, None) } {
+                Ok(memory) => {
+                    self.memory = memory;
+                    context.n_allocations.fetch_add(1, Ordering::Relaxed);
+                    context.allocated.fetch_add(needs.size, Ordering::Relaxed);
+                    return Ok(flags);
+                }
+                Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY) => {}
+                Err(code) => return Err(failed("vkAllocateMemory")(code)),
+            }
+        }
+        Err(Error::OutOfMemory { what: what.to_owned(), size: needs.size })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: whoever drops a buffer has waited for the submissions that use it. Freeing unmaps.
+        unsafe {
+            self.context.device.destroy_buffer(self.raw, None);
+            self.context.device.free_memory(self.memory, None);
+        }
+    }
+}
+
+impl Context {
+    /// Whether the host can write all of the device's memory directly (integrated and software devices, and
+    /// discrete ones whose whole memory is mapped), so that nothing need be staged.
+    pub(super) fn direct_writes(&self) -> bool {
+        let visible = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
+        self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
+    }
+
+    /// Whether the host can read device memory through its caches; without those, reading crawls.
+    pub(super) fn direct_reads(&self) -> bool {
+        let visible = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE | Flags::HOST_CACHED | Flags::HOST_COHERENT;
+        self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
+    }
+
+    fn largest_heap(&self, flags: Flags) -> u64 {
+        let types =
+            self.memory.memory_types_as_slice().iter().filter(|kind| kind.property_flags.contains(flags));
+        let heaps = self.memory.memory_heaps_as_slice();
+        let size = |kind: &vk::MemoryType| {
+            usize::try_from(kind.heap_index)
+                .ok()
+                .and_then(|index| heaps.get(index))
+                .map_or(0, |heap| heap.size)
+        };
+        types.map(size).max().unwrap_or(0)
+    }
+
+    /// Memory types for a purpose, best first, among those that a buffer allows.
+    fn suitable_types(&self, place: Place, allowed: u32) -> Vec<(u32, Flags)> {
+        const MAPPED: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
+        let nothing = Flags::empty();
+        let wishes: &[(Flags, Flags)] = match place {
+            Place::Device => &[
+                (Flags::DEVICE_LOCAL, Flags::HOST_VISIBLE),
+                (Flags::DEVICE_LOCAL, nothing),
+                (nothing, nothing),
+            ],
+            Place::Params => &[(Flags::DEVICE_LOCAL, MAPPED), (nothing, MAPPED)],
+            Place::DeviceWritten => &[(Flags::DEVICE_LOCAL, MAPPED), (nothing, MAPPED)],
+            Place::DeviceRead => &[(Flags::DEVICE_LOCAL, MAPPED | Flags::HOST_CACHED), (nothing, MAPPED)],
+            Place::Upload => &[(nothing, MAPPED)],
+            Place::Download => {
+                &[(Flags::HOST_CACHED, MAPPED), (Flags::HOST_CACHED, Flags::HOST_VISIBLE), (nothing, MAPPED)]
+            }
+        };
+        let mut suitable = Vec::new();
+        for (wanted, other) in wishes {
+            for (index, kind) in (0u32..).zip(self.memory.memory_types_as_slice()) {
+                let flags = kind.property_flags;
+                let fits = match place {
+                    Place::Device => flags.contains(*wanted) && !flags.intersects(*other),
+                    _ => flags.contains(*wanted | *other),
+                };
+                let known = suitable.iter().any(|(known, _)| *known == index);
+                if fits && !known && allowed >> index & 1 == 1 {
+                    suitable.push((index, flags));
+                }
+            }
+        }
+        suitable
+    }
+}
+
+fn out_of_memory(what: &str, size: u64) -> impl Fn(vk::Result) -> Error {
+    move |code| match code {
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
+            Error::OutOfMemory { what: what.to_owned(), size }
+        }
+        code => failed("vkCreateBuffer")(code),
+    }
+}

@@ -1,0 +1,235 @@
+//! Creates every pipeline of a variant, on several threads, through one driver cache.
+//!
+//! Creating pipelines is what a cold start is made of (0.2–1.5 s for a large kernel on some drivers), so it runs
+//! beside the upload of weights, and the driver's cache can be kept in a file between starts.
+
+mod cache;
+
+use super::context::Context;
+use super::{failed, spirv};
+use crate::codec::section;
+use crate::error::{Error, Result};
+use crate::format::{BindingKind, Feature, Manifest, Pipeline, Variant};
+use ash::vk;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// All pipelines of a variant and their layouts.
+pub(super) struct Pipelines {
+    context: Arc<Context>,
+    /// One per distinct list of binding kinds.
+    layouts: Vec<Layout>,
+    pipelines: Vec<Compiled>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) set: vk::DescriptorSetLayout,
+    pub(super) pipeline: vk::PipelineLayout,
+}
+
+/// A pipeline and the index of its layout.
+#[derive(Clone, Copy)]
+pub(super) struct Compiled {
+    pub(super) raw: vk::Pipeline,
+    pub(super) layout: usize,
+}
+
+/// What creating a pipeline needs, gathered before the threads start.
+struct Job<'a> {
+    pipeline: &'a Pipeline,
+    entry: CString,
+    words: Vec<u32>,
+    layout: usize,
+    pipeline_layout: vk::PipelineLayout,
+    full_subgroups: bool,
+}
+
+impl Pipelines {
+    pub(super) fn create(
+        context: &Arc<Context>,
+        manifest: &Manifest,
+        variant: &Variant,
+        file: &[u8],
+        cache_path: Option<&Path>,
+        cache_key: &[u8],
+    ) -> Result<Pipelines> {
+        // From here on, what was created is destroyed on every way out.
+        let mut made = Pipelines { context: context.clone(), layouts: Vec::new(), pipelines: Vec::new() };
+        let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        let mut jobs = Vec::with_capacity(variant.pipelines.len());
+        for pipeline in &variant.pipelines {
+            let key: Vec<u8> =
+                pipeline.bindings.iter().map(|kind| u8::from(*kind == BindingKind::Uniform)).collect();
+            let layout = match known.get(&key) {
+                Some(layout) => *layout,
+                None => {
+                    made.add_layout(&pipeline.bindings)?;
+                    known.insert(key, made.layouts.len() - 1);
+                    made.layouts.len() - 1
+                }
+            };
+            let pipeline_layout = made.layouts.get(layout).map(|layout| layout.pipeline).unwrap_or_default();
+            jobs.push(job(manifest, variant, pipeline, file, (layout, pipeline_layout))?);
+        }
+        let cache = cache::Cache::open(context, cache_path, cache_key)?;
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let Some((index, job)) = {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                jobs.get(index).map(|job| (index, job))
+            } {
+                done.push((index, compile(context, job, cache.raw)));
+            }
+            done
+        };
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(jobs.len());
+        let mut results = std::thread::scope(|scope| {
+            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads).filter_map(spawn).collect();
+            let mut results = work();
+            for other in others {
+                // A thread that panicked leaves gaps, which are found below.
+                results.extend(other.join().unwrap_or_default());
+            }
+            results
+        });
+        results.sort_by_key(|(index, _)| *index);
+        let n_results = results.len();
+        let mut error = None;
+        for ((_, result), job) in results.into_iter().zip(&jobs) {
+            match result {
+                Ok(raw) => made.pipelines.push(Compiled { raw, layout: job.layout }),
+                Err(failure) => error = error.or(Some(failure)),
+            }
+        }
+        match error {
+            Some(error) => Err(error),
+            None if n_results != jobs.len() => {
+                Err(failed("vkCreateComputePipelines")(vk::Result::ERROR_UNKNOWN))
+            }
+            None => {
+                cache.save();
+                Ok(made)
+            }
+        }
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<(Compiled, Layout)> {
+        let compiled = *usize::try_from(index).ok().and_then(|index| self.pipelines.get(index))?;
+        Some((compiled, *self.layouts.get(compiled.layout)?))
+    }
+
+    fn add_layout(&mut self, kinds: &[BindingKind]) -> Result<()> {
+        let device = &self.context.device;
+        let binding = |(index, kind): (u32, &BindingKind)| {
+            vk::DescriptorSetLayoutBinding::default()
+                .binding(index)
+                .descriptor_type(descriptor_type(*kind))
+                .descriptor_count(1)
+                .stage_flags(vk::ShaderStageFlags::COMPUTE)
+        };
+        let bindings: Vec<_> = (0u32..).zip(kinds).map(binding).collect();
+        let create = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
+        // SAFETY: the device is live and `create` outlives the call, here and below.
+        let set = unsafe { device.create_descriptor_set_layout(&create, None) }
+            .map_err(failed("vkCreateDescriptorSetLayout"))?;
+        let sets = [set];
+        let create = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets);
+        // SAFETY: as above.
+        match unsafe { device.create_pipeline_layout(&create, None) } {
+            Ok(pipeline) => {
+                self.layouts.push(Layout { set, pipeline });
+                Ok(())
+            }
+            Err(code) => {
+                // SAFETY: the layout was just created and nothing uses it.
+                unsafe { device.destroy_descriptor_set_layout(set, None) };
+                Err(failed("vkCreatePipelineLayout")(code))
+            }
+        }
+    }
+}
+
+impl Drop for Pipelines {
+    fn drop(&mut self) {
+        let device = &self.context.device;
+        // SAFETY: whoever drops pipelines has waited for the submissions that use them.
+        unsafe {
+            for pipeline in &self.pipelines {
+                device.destroy_pipeline(pipeline.raw, None);
+            }
+            for layout in &self.layouts {
+                device.destroy_pipeline_layout(layout.pipeline, None);
+                device.destroy_descriptor_set_layout(layout.set, None);
+            }
+        }
+    }
+}
+
+pub(super) fn descriptor_type(kind: BindingKind) -> vk::DescriptorType {
+    match kind {
+        BindingKind::StorageRead | BindingKind::StorageReadWrite => vk::DescriptorType::STORAGE_BUFFER,
+        BindingKind::Uniform => vk::DescriptorType::UNIFORM_BUFFER,
+    }
+}
+
+fn job<'a>(
+    manifest: &Manifest,
+    variant: &Variant,
+    pipeline: &'a Pipeline,
+    file: &[u8],
+    (layout, pipeline_layout): (usize, vk::PipelineLayout),
+) -> Result<Job<'a>> {
+    let place = || format!("pipeline `{}`", pipeline.name);
+    let artifact = usize::try_from(pipeline.artifact).ok().and_then(|index| manifest.artifacts.get(index));
+    let artifact = artifact.ok_or_else(|| Error::invalid(place(), "its artifact does not exist"))?;
+    let words =
+        spirv::words(section(file, artifact.offset, artifact.size)?, &pipeline.entry, pipeline.artifact)?;
+    let entry = CString::new(pipeline.entry.as_str())
+        .map_err(|_| Error::invalid(place(), "the entry point's name contains a zero"))?;
+    let whole = |size: u32| pipeline.workgroup_size[0].is_multiple_of(size);
+    let full_subgroups = variant.requirements.features.contains(Feature::FullSubgroups)
+        && pipeline.required_subgroup_size.is_some_and(whole);
+    Ok(Job { pipeline, entry, words, layout, pipeline_layout, full_subgroups })
+}
+
+fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result<vk::Pipeline> {
+    let named = |call: &'static str| {
+        move |code: vk::Result| match failed(call)(code) {
+            Error::Vulkan { call, code } => {
+                Error::Vulkan { call, code: format!("{code}, `{}`", job.pipeline.name) }
+            }
+            error => error,
+        }
+    };
+    let create = vk::ShaderModuleCreateInfo::default().code(&job.words);
+    // SAFETY: the words are whole SPIR-V instructions whose hash is the compiler's.
+    let module = unsafe { context.device.create_shader_module(&create, None) }
+        .map_err(named("vkCreateShaderModule"))?;
+    let mut stage = vk::PipelineShaderStageCreateInfo::default()
+        .stage(vk::ShaderStageFlags::COMPUTE)
+        .module(module)
+        .name(&job.entry);
+    if job.full_subgroups {
+        stage = stage.flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS);
+    }
+    let mut size = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default();
+    if let Some(required) = job.pipeline.required_subgroup_size {
+        size = size.required_subgroup_size(required);
+        stage = stage.push_next(&mut size);
+    }
+    let create = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(job.pipeline_layout)];
+    // SAFETY: all that `create` points to outlives the call; pipeline caches may be shared by threads.
+    let pipelines = unsafe { context.device.create_compute_pipelines(cache, &create, None) };
+    // SAFETY: a module may go once its pipelines are made.
+    unsafe { context.device.destroy_shader_module(module, None) };
+    let pipelines = pipelines.map_err(|(_, code)| named("vkCreateComputePipelines")(code))?;
+    context.n_pipelines.fetch_add(1, Ordering::Relaxed);
+    let missing = || named("vkCreateComputePipelines")(vk::Result::ERROR_UNKNOWN);
+    pipelines.first().copied().ok_or_else(missing)
+}

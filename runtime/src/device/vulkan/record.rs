@@ -1,0 +1,325 @@
+//! Command buffers: pools, barriers, descriptor sets, and the recording of a function's dispatches.
+
+use super::context::Context;
+use super::failed;
+use super::memory::Buffer;
+use super::pipelines::{Pipelines, descriptor_type};
+use crate::error::{Error, Result};
+use crate::format::{BindingKind, Dispatch, Expr, Function, Variant};
+use ash::vk;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A command pool with a fence to wait on.
+pub(super) struct Commands {
+    context: Arc<Context>,
+    pool: vk::CommandPool,
+    pub(super) fence: vk::Fence,
+}
+
+impl Commands {
+    pub(super) fn new(context: &Arc<Context>) -> Result<Commands> {
+        let flags = vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER;
+        let create = vk::CommandPoolCreateInfo::default().queue_family_index(context.family).flags(flags);
+        // SAFETY: the device is live, here and below.
+        let pool = unsafe { context.device.create_command_pool(&create, None) }
+            .map_err(failed("vkCreateCommandPool"))?;
+        let mut commands = Commands { context: context.clone(), pool, fence: vk::Fence::null() };
+        // SAFETY: as above.
+        let fence = unsafe { context.device.create_fence(&vk::FenceCreateInfo::default(), None) };
+        commands.fence = fence.map_err(failed("vkCreateFence"))?;
+        Ok(commands)
+    }
+
+    pub(super) fn allocate(&self) -> Result<vk::CommandBuffer> {
+        let allocate =
+            vk::CommandBufferAllocateInfo::default().command_pool(self.pool).command_buffer_count(1);
+        // SAFETY: the pool is live and used by one thread.
+        let buffers = unsafe { self.context.device.allocate_command_buffers(&allocate) };
+        let buffers = buffers.map_err(failed("vkAllocateCommandBuffers"))?;
+        buffers.first().copied().ok_or_else(|| failed("vkAllocateCommandBuffers")(vk::Result::ERROR_UNKNOWN))
+    }
+
+    /// Records anew what `fill` writes. The buffer must not be pending.
+    pub(super) fn record(
+        &self,
+        command: vk::CommandBuffer,
+        usage: vk::CommandBufferUsageFlags,
+        fill: impl FnOnce(vk::CommandBuffer),
+    ) -> Result<()> {
+        let begin = vk::CommandBufferBeginInfo::default().flags(usage);
+        // SAFETY: the buffer is of this pool, not pending, and beginning resets it.
+        unsafe { self.context.device.begin_command_buffer(command, &begin) }
+            .map_err(failed("vkBeginCommandBuffer"))?;
+        fill(command);
+        // SAFETY: recording was begun above.
+        unsafe { self.context.device.end_command_buffer(command) }.map_err(failed("vkEndCommandBuffer"))
+    }
+
+    /// Records, submits and waits.
+    pub(super) fn run_once(&self, fill: impl FnOnce(vk::CommandBuffer)) -> Result<()> {
+        let command = self.allocate()?;
+        self.record(command, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, fill)?;
+        let done = self.context.submit(&[command], self.fence);
+        // SAFETY: the buffer is of this pool; after a lost device nothing is pending either.
+        unsafe { self.context.device.free_command_buffers(self.pool, &[command]) };
+        done
+    }
+}
+
+impl Drop for Commands {
+    fn drop(&mut self) {
+        // SAFETY: whoever drops commands has waited for them; destroying the pool frees its buffers.
+        unsafe {
+            self.context.device.destroy_command_pool(self.pool, None);
+            self.context.device.destroy_fence(self.fence, None);
+        }
+    }
+}
+
+/// From what to what a memory dependency goes.
+#[derive(Clone, Copy)]
+pub(super) struct Dependency {
+    from: (vk::PipelineStageFlags, vk::AccessFlags),
+    to: (vk::PipelineStageFlags, vk::AccessFlags),
+}
+
+/// The dependencies in use.
+pub(super) mod barrier {
+    use super::Dependency;
+    use ash::vk::{AccessFlags as A, PipelineStageFlags as P};
+
+    const SHADER: A = A::from_raw(A::SHADER_READ.as_raw() | A::SHADER_WRITE.as_raw());
+    const TRANSFER: A = A::from_raw(A::TRANSFER_READ.as_raw() | A::TRANSFER_WRITE.as_raw());
+
+    /// Between dispatches.
+    pub(in super::super) const COMPUTE_TO_COMPUTE: Dependency =
+        Dependency { from: (P::COMPUTE_SHADER, A::SHADER_WRITE), to: (P::COMPUTE_SHADER, SHADER) };
+    /// At the start of a run: after uploads, and after the run before. Host writes to parameters and grids need
+    /// nothing, since submitting makes them visible.
+    pub(in super::super) const START: Dependency = Dependency {
+        from: (
+            P::from_raw(P::COMPUTE_SHADER.as_raw() | P::TRANSFER.as_raw()),
+            A::from_raw(A::SHADER_WRITE.as_raw() | A::TRANSFER_WRITE.as_raw()),
+        ),
+        to: (
+            P::from_raw(P::COMPUTE_SHADER.as_raw() | P::DRAW_INDIRECT.as_raw()),
+            A::from_raw(SHADER.as_raw() | A::UNIFORM_READ.as_raw() | A::INDIRECT_COMMAND_READ.as_raw()),
+        ),
+    };
+    /// At the end of a run: outputs become readable by copies and by the host.
+    pub(in super::super) const END: Dependency = Dependency {
+        from: (P::COMPUTE_SHADER, A::SHADER_WRITE),
+        to: (
+            P::from_raw(P::TRANSFER.as_raw() | P::HOST.as_raw()),
+            A::from_raw(A::TRANSFER_READ.as_raw() | A::HOST_READ.as_raw()),
+        ),
+    };
+    /// After copies to host memory.
+    pub(in super::super) const TRANSFER_TO_HOST: Dependency =
+        Dependency { from: (P::TRANSFER, A::TRANSFER_WRITE), to: (P::HOST, A::HOST_READ) };
+    /// After filling and copying at load.
+    pub(in super::super) const TRANSFER_TO_ALL: Dependency = Dependency {
+        from: (P::TRANSFER, A::TRANSFER_WRITE),
+        to: (
+            P::from_raw(P::TRANSFER.as_raw() | P::COMPUTE_SHADER.as_raw() | P::HOST.as_raw()),
+            A::from_raw(TRANSFER.as_raw() | SHADER.as_raw() | A::HOST_READ.as_raw()),
+        ),
+    };
+}
+
+pub(super) fn barrier(context: &Context, command: vk::CommandBuffer, dependency: Dependency) {
+    let Dependency { from, to } = dependency;
+    let memory = [vk::MemoryBarrier::default().src_access_mask(from.1).dst_access_mask(to.1)];
+    // SAFETY: the command buffer is being recorded.
+    unsafe {
+        context.device.cmd_pipeline_barrier(
+            command,
+            from.0,
+            to.0,
+            vk::DependencyFlags::empty(),
+            &memory,
+            &[],
+            &[],
+        );
+    }
+}
+
+/// The descriptor sets of a function: one per distinct combination of layout and bindings.
+pub(super) struct Sets {
+    context: Arc<Context>,
+    pool: vk::DescriptorPool,
+    /// For each dispatch.
+    pub(super) by_dispatch: Vec<vk::DescriptorSet>,
+}
+
+impl Sets {
+    /// `slots` are the buffers of the function's slots.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        variant: &Variant,
+        function: &Function,
+        pipelines: &Pipelines,
+        slots: &[vk::Buffer],
+    ) -> Result<Sets> {
+        let mut sets =
+            Sets { context: context.clone(), pool: vk::DescriptorPool::null(), by_dispatch: Vec::new() };
+        let mut known: BTreeMap<(usize, Vec<(u32, u64, u64)>), usize> = BTreeMap::new();
+        let mut unique: Vec<(&Dispatch, &[BindingKind], vk::DescriptorSetLayout)> = Vec::new();
+        let mut indices = Vec::with_capacity(function.dispatches.len());
+        let (mut n_storage, mut n_uniform) = (0u32, 0u32);
+        for dispatch in &function.dispatches {
+            let pipeline =
+                usize::try_from(dispatch.pipeline).ok().and_then(|index| variant.pipelines.get(index));
+            let Some((pipeline, (compiled, layout))) = pipeline.zip(pipelines.get(dispatch.pipeline)) else {
+                return Err(Error::invalid(
+                    &function.name,
+                    "a dispatch names a pipeline that does not exist",
+                ));
+            };
+            let bindings =
+                dispatch.bindings.iter().map(|binding| (binding.slot, binding.offset, binding.size));
+            let index = *known.entry((compiled.layout, bindings.collect())).or_insert_with(|| {
+                unique.push((dispatch, &pipeline.bindings, layout.set));
+                for kind in &pipeline.bindings {
+                    match kind {
+                        BindingKind::Uniform => n_uniform += 1,
+                        _ => n_storage += 1,
+                    }
+                }
+                unique.len() - 1
+            });
+            indices.push(index);
+        }
+        if unique.is_empty() {
+            return Ok(sets);
+        }
+        sets.create_pool(unique.len(), n_storage, n_uniform)?;
+        let mut made = Vec::with_capacity(unique.len());
+        for (dispatch, kinds, layout) in unique {
+            made.push(sets.write(dispatch, kinds, layout, slots)?);
+        }
+        sets.by_dispatch = indices.into_iter().filter_map(|index| made.get(index).copied()).collect();
+        Ok(sets)
+    }
+
+    fn create_pool(&mut self, n_sets: usize, n_storage: u32, n_uniform: u32) -> Result<()> {
+        let size = |ty, descriptor_count| vk::DescriptorPoolSize { ty, descriptor_count };
+        let sizes = [
+            size(vk::DescriptorType::STORAGE_BUFFER, n_storage.max(1)),
+            size(vk::DescriptorType::UNIFORM_BUFFER, n_uniform.max(1)),
+        ];
+        let n_sets = u32::try_from(n_sets).unwrap_or(u32::MAX);
+        let create = vk::DescriptorPoolCreateInfo::default().max_sets(n_sets).pool_sizes(&sizes);
+        // SAFETY: the device is live and `create` outlives the call.
+        let pool = unsafe { self.context.device.create_descriptor_pool(&create, None) };
+        self.pool = pool.map_err(failed("vkCreateDescriptorPool"))?;
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        dispatch: &Dispatch,
+        kinds: &[BindingKind],
+        layout: vk::DescriptorSetLayout,
+        slots: &[vk::Buffer],
+    ) -> Result<vk::DescriptorSet> {
+        let device = &self.context.device;
+        let layouts = [layout];
+        let allocate =
+            vk::DescriptorSetAllocateInfo::default().descriptor_pool(self.pool).set_layouts(&layouts);
+        // SAFETY: the pool has room for as many sets as are allocated.
+        let set = unsafe { device.allocate_descriptor_sets(&allocate) }
+            .map_err(failed("vkAllocateDescriptorSets"))?;
+        let set = set.first().copied().unwrap_or_default();
+        let mut buffers = Vec::with_capacity(dispatch.bindings.len());
+        for binding in &dispatch.bindings {
+            let buffer = usize::try_from(binding.slot).ok().and_then(|index| slots.get(index)).copied();
+            let buffer =
+                buffer.ok_or_else(|| Error::invalid(&dispatch.label, "a binding's slot does not exist"))?;
+            buffers.push([vk::DescriptorBufferInfo { buffer, offset: binding.offset, range: binding.size }]);
+        }
+        let write = |((index, kind), buffer): ((u32, &BindingKind), &'_ [vk::DescriptorBufferInfo; 1])| {
+            vk::WriteDescriptorSet {
+                dst_set: set,
+                dst_binding: index,
+                descriptor_count: 1,
+                descriptor_type: descriptor_type(*kind),
+                p_buffer_info: buffer.as_ptr(),
+                ..Default::default()
+            }
+        };
+        let writes: Vec<_> = (0u32..).zip(kinds).zip(&buffers).map(write).collect();
+        // SAFETY: the set is new; `buffers` outlives the call; ranges were checked to lie in their slots.
+        unsafe { device.update_descriptor_sets(&writes, &[]) };
+        Ok(set)
+    }
+}
+
+impl Drop for Sets {
+    fn drop(&mut self) {
+        // SAFETY: whoever drops sets has waited for the submissions that use them; destroying the pool frees them.
+        unsafe { self.context.device.destroy_descriptor_pool(self.pool, None) };
+    }
+}
+
+/// Where the grids of dispatches whose size depends on symbols are read from.
+pub(super) struct Indirect<'a> {
+    pub(super) buffer: Option<&'a Buffer>,
+    /// The first grid's offset; each takes 12 bytes.
+    pub(super) offset: u64,
+}
+
+/// Whether a dispatch's grid is known when it is recorded.
+pub(super) fn constant_grid(dispatch: &Dispatch) -> Option<[u32; 3]> {
+    let [x, y, z] = &dispatch.grid;
+    let size = |expr: &Expr| expr.as_constant().and_then(|size| u32::try_from(size).ok());
+    Some([size(x)?, size(y)?, size(z)?])
+}
+
+/// Records all dispatches of a function. `after_each` is called behind every one, with its index.
+pub(super) fn record_function(
+    context: &Context,
+    command: vk::CommandBuffer,
+    function: &Function,
+    pipelines: &Pipelines,
+    sets: &Sets,
+    indirect: &Indirect<'_>,
+    mut after_each: impl FnMut(usize),
+) {
+    let device = &context.device;
+    let compute = vk::PipelineBindPoint::COMPUTE;
+    let mut bound_pipeline = vk::Pipeline::null();
+    let mut bound_set = (vk::DescriptorSet::null(), usize::MAX);
+    let mut n_indirect = 0;
+    barrier(context, command, barrier::START);
+    for (index, (dispatch, set)) in function.dispatches.iter().zip(&sets.by_dispatch).enumerate() {
+        let Some((compiled, layout)) = pipelines.get(dispatch.pipeline) else { continue };
+        let grid = constant_grid(dispatch);
+        if dispatch.barrier_before && index > 0 {
+            barrier(context, command, barrier::COMPUTE_TO_COMPUTE);
+        }
+        // SAFETY: the command buffer is being recorded, and all handles live as long as it; the grid was checked
+        // against the device's limits, and indirect grids are before they are written.
+        unsafe {
+            if bound_pipeline != compiled.raw {
+                device.cmd_bind_pipeline(command, compute, compiled.raw);
+                bound_pipeline = compiled.raw;
+            }
+            if bound_set != (*set, compiled.layout) {
+                device.cmd_bind_descriptor_sets(command, compute, layout.pipeline, 0, &[*set], &[]);
+                bound_set = (*set, compiled.layout);
+            }
+            match (grid, indirect.buffer) {
+                (Some([x, y, z]), _) if x > 0 && y > 0 && z > 0 => device.cmd_dispatch(command, x, y, z),
+                (Some(_), _) | (None, None) => {}
+                (None, Some(buffer)) => {
+                    device.cmd_dispatch_indirect(command, buffer.raw, indirect.offset + 12 * n_indirect);
+                    n_indirect += 1;
+                }
+            }
+        }
+        after_each(index);
+    }
+    barrier(context, command, barrier::END);
+}

@@ -1,0 +1,337 @@
+//! A loaded variant: its buffers, pipelines and recorded functions, and the submission of a run.
+//!
+//! Everything here is addressed by index. Names, types, shapes and symbols are the session's business.
+
+use super::context::Context;
+use super::memory::{Buffer, Place};
+use super::pipelines::Pipelines;
+use super::record::{Commands, Indirect, Sets, barrier, constant_grid, record_function};
+use super::timing::Timed;
+use super::upload;
+use crate::error::{Error, Result};
+use crate::format::{Function, Manifest, Slot, SlotKind, Variant};
+use ash::vk;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A variant on its device. Fields are dropped in order: first what uses, then what is used.
+pub(crate) struct Replayer {
+    functions: Vec<Loaded>,
+    pipelines: Pipelines,
+    commands: Commands,
+    _weights: Vec<Buffer>,
+    states: Vec<Buffer>,
+    _arenas: Vec<Buffer>,
+    pub(crate) context: Arc<Context>,
+}
+
+/// A function that is ready to run.
+struct Loaded {
+    timed: Option<Timed>,
+    sets: Sets,
+    main: vk::CommandBuffer,
+    upload: Transfer,
+    download: Transfer,
+    inputs: Vec<PortMemory>,
+    outputs: Vec<PortMemory>,
+    /// The params slot, and behind it the grids of dispatches that depend on symbols.
+    params: Option<Buffer>,
+    grids_offset: u64,
+}
+
+/// The memory of a port: a buffer of the device, and one of the host where the former cannot be reached.
+struct PortMemory {
+    device: Buffer,
+    host: Option<Buffer>,
+}
+
+/// A command buffer of copies, and what it was recorded for.
+struct Transfer {
+    command: vk::CommandBuffer,
+    /// (port, bytes), in order.
+    recorded: Vec<(usize, u64)>,
+}
+
+/// What [`Replayer::load`] needs to know.
+pub(crate) struct Source<'a> {
+    pub(crate) manifest: &'a Manifest,
+    pub(crate) variant: &'a Variant,
+    pub(crate) file: &'a [u8],
+    pub(crate) cache_path: Option<&'a Path>,
+    /// Identifies the bundle in the pipeline cache's key.
+    pub(crate) cache_key: &'a [u8],
+}
+
+impl Replayer {
+    /// Allocates, uploads, creates pipelines (beside the upload) and records.
+    pub(crate) fn load(context: &Arc<Context>, source: &Source<'_>) -> Result<Replayer> {
+        let Source { manifest, variant, file, cache_path, cache_key } = *source;
+        let (pipelines, memory) = std::thread::scope(|scope| {
+            let create = || Pipelines::create(context, manifest, variant, file, cache_path, cache_key);
+            match std::thread::Builder::new().spawn_scoped(scope, create) {
+                Ok(thread) => {
+                    let memory = shared_memory(context, manifest, variant, file);
+                    let failed = || {
+                        Err(Error::Vulkan { call: "pipeline creation", code: "a thread failed".to_owned() })
+                    };
+                    (thread.join().unwrap_or_else(|_| failed()), memory)
+                }
+                Err(_) => (create(), shared_memory(context, manifest, variant, file)),
+            }
+        });
+        let (pipelines, (weights, states, arenas)) = (pipelines?, memory?);
+        let commands = Commands::new(context)?;
+        let mut functions = Vec::with_capacity(variant.functions.len());
+        for function in &variant.functions {
+            let shared = Shared { weights: &weights, states: &states, arenas: &arenas };
+            functions.push(load_function(context, variant, function, &pipelines, &commands, &shared)?);
+        }
+        Ok(Replayer {
+            functions,
+            pipelines,
+            commands,
+            _weights: weights,
+            states,
+            _arenas: arenas,
+            context: context.clone(),
+        })
+    }
+
+    /// The memory that an input's array is written to.
+    pub(crate) fn input(&mut self, function: usize, index: usize) -> Option<&mut [u8]> {
+        let port = self.functions.get_mut(function)?.inputs.get_mut(index)?;
+        port.host.as_mut().unwrap_or(&mut port.device).bytes_mut()
+    }
+
+    /// The memory that an output's array is read from, after a run that downloaded it.
+    pub(crate) fn output(&self, function: usize, index: usize) -> Option<&[u8]> {
+        let port = self.functions.get(function)?.outputs.get(index)?;
+        port.host.as_ref().unwrap_or(&port.device).bytes()
+    }
+
+    /// The params slot, and the grids behind it: three words for each dispatch without a constant grid.
+    pub(crate) fn params(&mut self, function: usize) -> Option<(&mut [u8], &mut [u8])> {
+        let function = self.functions.get_mut(function)?;
+        let split = usize::try_from(function.grids_offset).ok()?;
+        function.params.as_mut()?.bytes_mut()?.split_at_mut_checked(split)
+    }
+
+    /// Copies inputs up (those that need it), runs, and copies outputs down (those that need it).
+    /// `uploads` and `downloads` are (port, offset, bytes).
+    pub(crate) fn replay(
+        &mut self,
+        index: usize,
+        uploads: &[(usize, u64, u64)],
+        downloads: &[(usize, u64, u64)],
+    ) -> Result<()> {
+        let Some(function) = self.functions.get_mut(index) else { return Ok(()) };
+        let mut commands = Vec::with_capacity(3);
+        let up = function.upload.prepare(&self.context, &self.commands, &function.inputs, uploads, true)?;
+        commands.extend(up);
+        commands.push(function.main);
+        let down =
+            function.download.prepare(&self.context, &self.commands, &function.outputs, downloads, false)?;
+        commands.extend(down);
+        self.context.submit(&commands, self.commands.fence)?;
+        downloads
+            .iter()
+            .filter_map(|(port, ..)| function.outputs.get(*port))
+            .try_for_each(PortMemory::invalidate)
+    }
+
+    /// Runs once with a timestamp behind every dispatch, and returns nanoseconds since the first.
+    /// The first call records a command buffer for it.
+    pub(crate) fn replay_timed(&mut self, index: usize, described: &Function) -> Result<Vec<f64>> {
+        let Some(function) = self.functions.get_mut(index) else { return Ok(Vec::new()) };
+        if function.timed.is_none() {
+            let indirect = Indirect { buffer: function.params.as_ref(), offset: function.grids_offset };
+            let (context, commands) = (&self.context, &self.commands);
+            let timed =
+                Timed::record(context, commands, described, &self.pipelines, &function.sets, &indirect)?;
+            function.timed = Some(timed);
+        }
+        match &function.timed {
+            Some(timed) => timed.run(&self.commands),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    pub(crate) fn reset_states(&mut self) -> Result<()> {
+        upload::zero_states(&self.context, &self.commands, &self.states)
+    }
+}
+
+impl Drop for Replayer {
+    fn drop(&mut self) {
+        // SAFETY: the device is live. After an error something may still be pending.
+        let _ = unsafe { self.context.device.device_wait_idle() };
+    }
+}
+
+impl PortMemory {
+    fn invalidate(&self) -> Result<()> {
+        self.host.as_ref().unwrap_or(&self.device).invalidate()
+    }
+}
+
+impl Transfer {
+    /// Records the copies unless it already holds them; none where there is nothing to copy.
+    fn prepare(
+        &mut self,
+        context: &Context,
+        commands: &Commands,
+        ports: &[PortMemory],
+        wanted: &[(usize, u64, u64)],
+        up: bool,
+    ) -> Result<Option<vk::CommandBuffer>> {
+        let staged = |(port, _, size): &&(usize, u64, u64)| {
+            *size > 0 && ports.get(*port).is_some_and(|port| port.host.is_some())
+        };
+        let wanted: Vec<_> = wanted.iter().filter(staged).copied().collect();
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let key: Vec<_> = wanted.iter().map(|(port, _, size)| (*port, *size)).collect();
+        if self.recorded != key {
+            // What is half recorded must not pass for the copies of before.
+            self.recorded.clear();
+            commands.record(self.command, vk::CommandBufferUsageFlags::empty(), |command| {
+                for (port, offset, size) in &wanted {
+                    let Some(PortMemory { device, host: Some(host) }) = ports.get(*port) else { continue };
+                    let (from, to) = if up { (host, device) } else { (device, host) };
+                    let copy = [vk::BufferCopy { src_offset: *offset, dst_offset: *offset, size: *size }];
+                    // SAFETY: both buffers have the slot's size, in which the port was checked to lie.
+                    unsafe { context.device.cmd_copy_buffer(command, from.raw, to.raw, &copy) };
+                }
+                if !up {
+                    barrier(context, command, barrier::TRANSFER_TO_HOST);
+                }
+            })?;
+            self.recorded = key;
+        }
+        Ok(Some(self.command))
+    }
+}
+
+/// Buffers that functions share.
+struct Shared<'a> {
+    weights: &'a [Buffer],
+    states: &'a [Buffer],
+    arenas: &'a [Buffer],
+}
+
+type Buffers = Vec<Buffer>;
+
+fn shared_memory(
+    context: &Arc<Context>,
+    manifest: &Manifest,
+    variant: &Variant,
+    file: &[u8],
+) -> Result<(Buffers, Buffers, Buffers)> {
+    let usage = vk::BufferUsageFlags::STORAGE_BUFFER
+        | vk::BufferUsageFlags::UNIFORM_BUFFER
+        | vk::BufferUsageFlags::TRANSFER_DST;
+    let place = if context.direct_writes() { Place::DeviceWritten } else { Place::Device };
+    let make = |size: u64, place, what| Buffer::new(context, size, usage, place, what);
+    let mut weights =
+        variant.weights.iter().map(|slot| make(slot.size, place, "weights")).collect::<Result<Buffers>>()?;
+    let states = variant
+        .states
+        .iter()
+        .map(|slot| make(slot.size, Place::Device, "states"))
+        .collect::<Result<Buffers>>()?;
+    let arenas = variant.arena_sizes();
+    let arenas =
+        arenas.into_iter().map(|size| make(size, Place::Device, "arena")).collect::<Result<Buffers>>()?;
+    upload::fill_weights(context, manifest, variant, file, &mut weights, &states)?;
+    Ok((weights, states, arenas))
+}
+
+fn load_function(
+    context: &Arc<Context>,
+    variant: &Variant,
+    function: &Function,
+    pipelines: &Pipelines,
+    commands: &Commands,
+    shared: &Shared<'_>,
+) -> Result<Loaded> {
+    let n_grids =
+        function.dispatches.iter().filter(|dispatch| constant_grid(dispatch).is_none()).count() as u64;
+    let grids_offset =
+        function.slots.iter().find(|slot| slot.kind == SlotKind::Params).map_or(0, |slot| slot.size);
+    let params = match grids_offset + 12 * n_grids {
+        0 => None,
+        size => {
+            let usage = vk::BufferUsageFlags::UNIFORM_BUFFER
+                | vk::BufferUsageFlags::STORAGE_BUFFER
+                | vk::BufferUsageFlags::INDIRECT_BUFFER;
+            Some(Buffer::new(context, size, usage, Place::Params, "parameters")?)
+        }
+    };
+    let slot_of = |port: u32| usize::try_from(port).ok().and_then(|index| function.slots.get(index));
+    let inputs = function.inputs.iter().map(|port| port_memory(context, slot_of(port.slot), true));
+    let inputs = inputs.collect::<Result<Vec<_>>>()?;
+    let outputs = function.outputs.iter().map(|port| port_memory(context, slot_of(port.slot), false));
+    let outputs = outputs.collect::<Result<Vec<_>>>()?;
+
+    let mut n_arenas = 0;
+    let mut slots = Vec::with_capacity(function.slots.len());
+    for slot in &function.slots {
+        let at = |buffers: &[Buffer], index: u32| {
+            usize::try_from(index).ok().and_then(|index| buffers.get(index)).map(|buffer| buffer.raw)
+        };
+        let port = |ports: &[PortMemory], index: u32| {
+            usize::try_from(index).ok().and_then(|index| ports.get(index)).map(|port| port.device.raw)
+        };
+        let buffer = match slot.kind {
+            SlotKind::Weights(index) => at(shared.weights, index),
+            SlotKind::State(index) => at(shared.states, index),
+            SlotKind::Arena => {
+                n_arenas += 1;
+                at(shared.arenas, n_arenas - 1)
+            }
+            SlotKind::Input(index) => port(&inputs, index),
+            SlotKind::Output(index) => port(&outputs, index),
+            SlotKind::Params => params.as_ref().map(|buffer| buffer.raw),
+        };
+        slots.push(buffer.ok_or_else(|| Error::invalid(&function.name, "a slot refers to nothing"))?);
+    }
+    let sets = Sets::new(context, variant, function, pipelines, &slots)?;
+    let main = commands.allocate()?;
+    let indirect = Indirect { buffer: params.as_ref(), offset: grids_offset };
+    commands.record(main, vk::CommandBufferUsageFlags::empty(), |command| {
+        record_function(context, command, function, pipelines, &sets, &indirect, |_| ());
+    })?;
+    let transfer = || Ok(Transfer { command: commands.allocate()?, recorded: Vec::new() });
+    Ok(Loaded {
+        timed: None,
+        sets,
+        main,
+        upload: transfer()?,
+        download: transfer()?,
+        inputs,
+        outputs,
+        params,
+        grids_offset,
+    })
+}
+
+/// A port's buffer, reachable for the host where reaching it directly is fast, else with a staging buffer.
+fn port_memory(context: &Arc<Context>, slot: Option<&Slot>, input: bool) -> Result<PortMemory> {
+    let size = slot.map_or(0, |slot| slot.size);
+    let usage = vk::BufferUsageFlags::STORAGE_BUFFER
+        | vk::BufferUsageFlags::UNIFORM_BUFFER
+        | vk::BufferUsageFlags::TRANSFER_SRC
+        | vk::BufferUsageFlags::TRANSFER_DST;
+    let (direct, place, staging, what) = match input {
+        true => (context.direct_writes(), Place::DeviceWritten, Place::Upload, "an input"),
+        false => (context.direct_reads(), Place::DeviceRead, Place::Download, "an output"),
+    };
+    let device = Buffer::new(context, size, usage, if direct { place } else { Place::Device }, what)?;
+    if device.bytes().is_some() {
+        return Ok(PortMemory { device, host: None });
+    }
+    let usage = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
+    let host = Buffer::new(context, size, usage, staging, what)?;
+    Ok(PortMemory { device, host: Some(host) })
+}

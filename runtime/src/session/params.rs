@@ -1,0 +1,95 @@
+//! Parameter words and grid sizes of a function, computed from the values of its symbols.
+
+use crate::error::{Error, Result};
+use crate::format::{Dispatch, Expr, Function};
+
+/// Writes the words of every dispatch into the params slot, and the grids that are not constant behind each
+/// other into `grids`. `max_grid` is the device's.
+pub(crate) fn write(
+    function: &Function,
+    symbols: &[i64],
+    max_grid: [u32; 3],
+    slot: &mut [u8],
+    grids: &mut [u8],
+) -> Result<()> {
+    let mut grids = grids.as_chunks_mut::<4>().0.iter_mut();
+    for dispatch in &function.dispatches {
+        let offset = usize::try_from(dispatch.params_offset).unwrap_or(usize::MAX);
+        let words = slot.get_mut(offset..).unwrap_or_default().as_chunks_mut::<4>().0;
+        for (expr, word) in dispatch.params.iter().zip(words) {
+            *word = word_of(dispatch, eval(dispatch, expr, symbols)?)?.to_le_bytes();
+        }
+        let constant = dispatch.grid.iter().all(|size| size.as_constant().is_some());
+        for (expr, max) in dispatch.grid.iter().zip(max_grid) {
+            let value = eval(dispatch, expr, symbols)?;
+            let size = u32::try_from(value).ok().filter(|size| *size <= max);
+            let size = size
+                .ok_or_else(|| Error::TooLarge { place: format!("grid of `{}`", dispatch.label), value })?;
+            if !constant && let Some(word) = grids.next() {
+                *word = size.to_le_bytes();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn eval(dispatch: &Dispatch, expr: &Expr, symbols: &[i64]) -> Result<i64> {
+    expr.eval(symbols)
+        .map_err(|source| Error::Expression { place: format!("dispatch `{}`", dispatch.label), source })
+}
+
+/// A word as the shader sees it: unsigned, or signed in two's complement.
+fn word_of(dispatch: &Dispatch, value: i64) -> Result<u32> {
+    let signed = i32::try_from(value).map(i32::cast_unsigned);
+    signed
+        .or_else(|_| u32::try_from(value))
+        .map_err(|_| Error::TooLarge { place: format!("parameter of `{}`", dispatch.label), value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::write;
+    use crate::Error;
+    use crate::format::{Dispatch, Expr, ExprOp, Function};
+
+    fn function(params: Vec<Expr>, grid: [Expr; 3]) -> Function {
+        let dispatch = Dispatch {
+            pipeline: 0,
+            bindings: Vec::new(),
+            grid,
+            params,
+            params_offset: 4,
+            barrier_before: false,
+            label: "x".to_owned(),
+            flops: Expr::default(),
+            bytes: Expr::default(),
+        };
+        Function { dispatches: vec![dispatch], ..Function::default() }
+    }
+
+    #[test]
+    fn words_and_grids() {
+        let (one, seq) = (Expr::constant(1), Expr::symbol(0));
+        let minus = Expr::constant(0).then(ExprOp::Sub, seq.clone());
+        let function =
+            function(vec![seq.clone(), minus, Expr::constant(0xffff_ffff)], [seq, one.clone(), one]);
+        let (mut slot, mut grids) = ([0xaau8; 16], [0u8; 12]);
+        write(&function, &[5], [8; 3], &mut slot, &mut grids).unwrap();
+        assert_eq!(
+            slot,
+            [0xaaaa_aaaa, 5, 5u32.wrapping_neg(), u32::MAX].map(u32::to_le_bytes).concat().as_slice()
+        );
+        assert_eq!(grids, [5u32, 1, 1].map(u32::to_le_bytes).concat().as_slice());
+        let error = write(&function, &[9], [8; 3], &mut slot, &mut grids).unwrap_err();
+        assert!(matches!(error, Error::TooLarge { value: 9, .. }), "{error}");
+        let error = write(&function, &[-1], [8; 3], &mut slot, &mut grids).unwrap_err();
+        assert!(matches!(error, Error::TooLarge { value: -1, .. }), "{error}");
+    }
+
+    #[test]
+    fn constant_grids_take_no_room() {
+        let function = function(vec![], [Expr::constant(3), Expr::constant(1), Expr::constant(1)]);
+        write(&function, &[], [8; 3], &mut [], &mut []).unwrap();
+        assert!(write(&function, &[], [2; 3], &mut [], &mut []).is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! Arrays in and out of the memory of ports.
+
+use super::symbols::{array_shape, check_shape, shape_text};
+use crate::array::{Array, ArrayRef};
+use crate::convert::{from_device, to_device};
+use crate::error::{Error, Result};
+use crate::format::{Function, Port, element_count};
+
+/// Whether an array can be given to an input, as far as that is known without the other inputs.
+pub(crate) fn check_array(function: &Function, port: &Port, array: ArrayRef<'_>) -> Result<Vec<i64>> {
+    if array.dtype != port.host_type {
+        return Err(Error::WrongType {
+            port: port.name.clone(),
+            expected: port.host_type,
+            given: array.dtype,
+        });
+    }
+    let shape = check_shape(function, port, array.shape)?;
+    let expected = element_count(&shape).and_then(|count| count.checked_mul(port.host_type.size()));
+    let given = array.bytes.len() as u64;
+    if expected != Some(given) {
+        let (port, shape) = (port.name.clone(), array.shape.to_vec());
+        return Err(Error::WrongLength { port, shape, expected: expected.unwrap_or(u64::MAX), given });
+    }
+    Ok(shape)
+}
+
+/// Converts an array into the memory of its input's slot.
+pub(crate) fn write(
+    function: &Function,
+    port: &Port,
+    shape: &[i64],
+    array: ArrayRef<'_>,
+    memory: &mut [u8],
+) -> Result<()> {
+    let too_large = || Error::WrongShape {
+        port: port.name.clone(),
+        expected: shape_text(function, port),
+        given: array.shape.to_vec(),
+    };
+    let size = port.device_size(shape).ok_or_else(too_large)?;
+    let target = range_of(memory.len(), port.offset, size).and_then(|range| memory.get_mut(range));
+    let target = target.ok_or_else(too_large)?;
+    to_device(port.host_type, array.bytes, port.device_type, target).map_err(|misfit| {
+        Error::ValueOutOfRange {
+            port: port.name.clone(),
+            index: misfit.index,
+            value: misfit.value.to_string(),
+            device_type: port.device_type.name(),
+        }
+    })
+}
+
+/// Converts the contents of an output's slot into an array.
+pub(crate) fn read(port: &Port, symbols: &[i64], memory: &[u8]) -> Result<Array> {
+    let shape = array_shape(port, symbols)?;
+    let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
+    let mut array = Array::zeros(port.host_type, &shape).ok_or_else(too_large)?;
+    let (_, offset, size) = range(0, port, symbols)?;
+    let source = range_of(memory.len(), offset, size).and_then(|range| memory.get(range));
+    from_device(port.device_type, source.ok_or_else(too_large)?, port.host_type, &mut array.bytes);
+    Ok(array)
+}
+
+/// The bytes that a port takes in its slot: (its index, offset, size).
+pub(crate) fn range(index: usize, port: &Port, symbols: &[i64]) -> Result<(usize, u64, u64)> {
+    let place = || format!("shape of `{}`", port.name);
+    let shape = port.shape_at(symbols).map_err(|source| Error::Expression { place: place(), source })?;
+    let size = port.device_size(&shape).ok_or_else(|| Error::TooLarge { place: place(), value: i64::MAX })?;
+    Ok((index, port.offset, size))
+}
+
+fn range_of(length: usize, offset: u64, size: u64) -> Option<std::ops::Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(size).ok()?)?;
+    (end <= length).then_some(start..end)
+}

@@ -1,0 +1,170 @@
+//! From the shapes of the arrays given to the values of a function's symbols, with everything checked.
+
+use crate::error::{Error, Result};
+use crate::format::{Expr, ExprError, Function, Port};
+
+/// Binds every symbol, checks bounds, and compares every dimension of every input.
+/// `shapes` holds one entry per input; `given` holds values that the caller set by name.
+pub(crate) fn solve(
+    function: &Function,
+    shapes: &[Option<Vec<usize>>],
+    given: &[Option<i64>],
+) -> Result<Vec<i64>> {
+    let mut values: Vec<Option<i64>> = given.to_vec();
+    values.resize(function.symbols.len(), None);
+    for (symbol, value) in function.symbols.iter().zip(&values) {
+        let Some(value) = *value else { continue };
+        if value < symbol.min || value > symbol.max {
+            let (symbol, min, max) = (symbol.name.clone(), symbol.min, symbol.max);
+            return Err(Error::SymbolOutOfBounds { symbol, given: value, min, max });
+        }
+    }
+    for (port, shape) in function.inputs.iter().zip(shapes) {
+        let missing =
+            || Error::Missing { function: function.name.clone(), kind: "input", name: port.name.clone() };
+        bind(function, port, shape.as_deref().ok_or_else(missing)?, &mut values)?;
+    }
+    let mut symbols = Vec::with_capacity(values.len());
+    for (symbol, value) in function.symbols.iter().zip(values) {
+        let missing =
+            || Error::Missing { function: function.name.clone(), kind: "symbol", name: symbol.name.clone() };
+        symbols.push(value.ok_or_else(missing)?);
+    }
+    for (port, shape) in function.inputs.iter().zip(shapes) {
+        let expected = port.shape_at(&symbols).map_err(|source| expression(port, source))?;
+        let same = shape.as_ref().is_some_and(|shape| {
+            shape.len() == expected.len()
+                && shape.iter().zip(&expected).all(|(a, b)| i64::try_from(*a) == Ok(*b))
+        });
+        if !same {
+            let given = shape.clone().unwrap_or_default();
+            return Err(Error::WrongShape {
+                port: port.name.clone(),
+                expected: shape_text(function, port),
+                given,
+            });
+        }
+    }
+    Ok(symbols)
+}
+
+/// The shape of a port for symbol values, as sizes of an array.
+pub(crate) fn array_shape(port: &Port, symbols: &[i64]) -> Result<Vec<usize>> {
+    let shape = port.shape_at(symbols).map_err(|source| expression(port, source))?;
+    let to_size = |dim: &i64| {
+        usize::try_from(*dim)
+            .map_err(|_| Error::TooLarge { place: format!("shape of `{}`", port.name), value: *dim })
+    };
+    shape.iter().map(to_size).collect()
+}
+
+/// Whether a shape can be a port's as far as that is known without other ports: rank, constant dimensions, and
+/// the bounds of symbols. Returns it as expressions count.
+pub(crate) fn check_shape(function: &Function, port: &Port, shape: &[usize]) -> Result<Vec<i64>> {
+    bind(function, port, shape, &mut vec![None; function.symbols.len()])?;
+    let dims: Vec<i64> = shape.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
+    let differs = |(expr, dim): (&Expr, &i64)| expr.as_constant().is_some_and(|value| value != *dim);
+    match port.shape.iter().zip(&dims).any(differs) {
+        true => {
+            let expected = shape_text(function, port);
+            Err(Error::WrongShape { port: port.name.clone(), expected, given: shape.to_vec() })
+        }
+        false => Ok(dims),
+    }
+}
+
+/// Takes the value of every symbol that is a dimension by itself and has none yet.
+fn bind(function: &Function, port: &Port, shape: &[usize], values: &mut [Option<i64>]) -> Result<()> {
+    if shape.len() != port.shape.len() {
+        let expected = shape_text(function, port);
+        return Err(Error::WrongShape { port: port.name.clone(), expected, given: shape.to_vec() });
+    }
+    for (dimension, (expr, size)) in port.shape.iter().zip(shape).enumerate() {
+        let Some(index) = expr.as_symbol().and_then(|index| usize::try_from(index).ok()) else { continue };
+        let (Some(symbol), Some(value)) = (function.symbols.get(index), values.get_mut(index)) else {
+            continue;
+        };
+        let given = i64::try_from(*size).unwrap_or(i64::MAX);
+        if given < symbol.min || given > symbol.max {
+            let (port, symbol, min, max) = (port.name.clone(), symbol.name.clone(), symbol.min, symbol.max);
+            return Err(Error::OutOfBounds { port, dimension, symbol, given, min, max });
+        }
+        value.get_or_insert(given);
+    }
+    Ok(())
+}
+
+/// A port's shape with the names of symbols, such as `1, seq, 384`; a computed dimension is `?`.
+pub(crate) fn shape_text(function: &Function, port: &Port) -> String {
+    let dim = |expr: &Expr| match (expr.as_constant(), expr.as_symbol()) {
+        (Some(value), _) => value.to_string(),
+        (None, Some(index)) => {
+            let symbol = usize::try_from(index).ok().and_then(|index| function.symbols.get(index));
+            symbol.map_or("?".to_owned(), |symbol| {
+                format!("{} in {}..={}", symbol.name, symbol.min, symbol.max)
+            })
+        }
+        (None, None) => "?".to_owned(),
+    };
+    port.shape.iter().map(dim).collect::<Vec<_>>().join(", ")
+}
+
+fn expression(port: &Port, source: ExprError) -> Error {
+    Error::Expression { place: format!("shape of `{}`", port.name), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::solve;
+    use crate::Error;
+    use crate::format::{DeviceType, Expr, ExprOp, Function, HostType, Port, Symbol};
+
+    fn function() -> Function {
+        let port = |name: &str, shape: Vec<Expr>| Port {
+            name: name.to_owned(),
+            host_type: HostType::F32,
+            device_type: DeviceType::F32,
+            shape,
+            slot: 0,
+            offset: 0,
+        };
+        let twice = Expr::symbol(0).then(ExprOp::Mul, Expr::constant(2));
+        Function {
+            name: "main".to_owned(),
+            symbols: vec![Symbol { name: "seq".to_owned(), min: 1, max: 8 }],
+            inputs: vec![
+                port("doubled", vec![twice]),
+                port("tokens", vec![Expr::constant(1), Expr::symbol(0)]),
+                port("mask", vec![Expr::constant(1), Expr::symbol(0)]),
+            ],
+            ..Function::default()
+        }
+    }
+
+    fn shapes(doubled: usize, tokens: usize, mask: usize) -> Vec<Option<Vec<usize>>> {
+        vec![Some(vec![doubled]), Some(vec![1, tokens]), Some(vec![1, mask])]
+    }
+
+    #[test]
+    fn symbols_come_from_shapes() {
+        assert_eq!(solve(&function(), &shapes(10, 5, 5), &[]).unwrap(), [5]);
+        assert_eq!(solve(&function(), &shapes(10, 5, 5), &[Some(5)]).unwrap(), [5]);
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let error = solve(&function(), &shapes(10, 5, 4), &[]).unwrap_err();
+        assert!(matches!(&error, Error::WrongShape { port, .. } if port == "mask"), "{error}");
+        let error = solve(&function(), &shapes(9, 5, 5), &[]).unwrap_err();
+        assert!(matches!(&error, Error::WrongShape { port, .. } if port == "doubled"), "{error}");
+        let error = solve(&function(), &shapes(18, 9, 9), &[]).unwrap_err();
+        assert!(
+            matches!(&error, Error::OutOfBounds { port, dimension: 1, given: 9, max: 8, .. } if port == "tokens"),
+            "{error}"
+        );
+        let error = solve(&function(), &[Some(vec![2]), None, Some(vec![1, 1])], &[]).unwrap_err();
+        assert!(matches!(&error, Error::Missing { name, .. } if name == "tokens"), "{error}");
+        let error = solve(&function(), &shapes(2, 1, 1), &[Some(9)]).unwrap_err();
+        assert!(matches!(error, Error::SymbolOutOfBounds { given: 9, .. }), "{error}");
+    }
+}

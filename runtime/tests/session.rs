@@ -1,0 +1,256 @@
+//! Bundles on the present device. Without a Vulkan device these tests fail: CI has lavapipe.
+
+mod common;
+
+use common::{WEIGHTS, edited_bundle, small_bundle, write_bundle};
+use drift_runtime::device::{choose_variant, probe, unmet};
+use drift_runtime::format::{Feature, Features, HostType, MatrixScope, MatrixShape, MatrixType};
+use drift_runtime::{Array, ArrayRef, Bundle, Error, Options, Session};
+
+fn load(bytes: Vec<u8>) -> Result<Session, Error> {
+    Session::from_bundle(Bundle::from_vec(bytes)?, &Options::default())
+}
+
+fn ids(values: &[i64]) -> Array {
+    Array::from_i64(&[1, values.len()], values)
+}
+
+#[test]
+fn static_function() {
+    let mut session = load(small_bundle()).unwrap();
+    let x = [1.0f32, 2.0, 3.0, 4.0];
+    let outputs = session.run("main", &[("x", Array::from_f32(&[4], &x).as_ref())]).unwrap();
+    let expected: Vec<f32> = x.iter().zip(WEIGHTS).map(|(x, w)| x + w + w).collect();
+    assert_eq!(outputs, [Array::from_f32(&[2, 2], &expected)]);
+}
+
+#[test]
+fn symbolic_function_creates_nothing_after_load() {
+    let mut session = load(small_bundle()).unwrap();
+    let before = session.stats();
+    assert_eq!(before.pipelines, 3);
+    for n in [1usize, 7, 8, 9, 64, 100, 3] {
+        let values: Vec<i64> = (0..n).map(|i| i64::try_from(i).unwrap() - 5).collect();
+        let outputs = session.run("scale", &[("ids", ids(&values).as_ref())]).unwrap();
+        let expected: Vec<i64> = values.iter().map(|value| value * 3).collect();
+        assert_eq!(outputs, [Array::from_i64(&[n], &expected)], "n = {n}");
+    }
+    let after = session.stats();
+    assert_eq!((after.pipelines, after.allocations), (before.pipelines, before.allocations));
+    assert_eq!(after.allocated_bytes, before.allocated_bytes);
+}
+
+#[test]
+fn states_last_until_reset() {
+    let mut session = load(small_bundle()).unwrap();
+    let half = [1.0f32, 2.0, -0.5, 0.25].map(|value| half::f16::from_f32(value).to_le_bytes()).concat();
+    let x = ArrayRef { dtype: HostType::F16, shape: &[4], bytes: &half };
+    for n in [1.0, 2.0, 3.0] {
+        let outputs = session.run("sum", &[("x", x)]).unwrap();
+        assert_eq!(outputs[0].dtype, HostType::F64);
+        assert_eq!(outputs[0].to_f64(), [n, 2.0 * n, -0.5 * n, 0.25 * n]);
+    }
+    session.reset_states().unwrap();
+    assert_eq!(session.run("sum", &[("x", x)]).unwrap()[0].to_f64(), [1.0, 2.0, -0.5, 0.25]);
+}
+
+#[test]
+fn steps_of_a_run_can_be_taken_apart() {
+    let mut session = load(small_bundle()).unwrap();
+    assert!(matches!(session.replay("main"), Err(Error::Missing { kind: "input", .. })));
+    session.write_input("main", "x", Array::from_f32(&[4], &[0.0; 4]).as_ref()).unwrap();
+    assert!(matches!(session.read_output("main", "y"), Err(Error::NotRun(_))));
+    session.replay_on_device("main").unwrap();
+    assert!(matches!(session.read_output("main", "y"), Err(Error::NotRun(_))));
+    session.replay("main").unwrap();
+    let y = session.read_output("main", "y").unwrap();
+    assert_eq!(y.to_f64(), WEIGHTS.map(|weight| f64::from(weight) * 2.0));
+}
+
+#[test]
+fn dispatches_are_timed() {
+    let mut session = load(small_bundle()).unwrap();
+    session.write_input("main", "x", Array::from_f32(&[4], &[0.0; 4]).as_ref()).unwrap();
+    for _ in 0..2 {
+        let times = session.replay_timed("main").unwrap();
+        assert_eq!(times.len(), 3);
+        assert!(times.windows(2).all(|pair| pair[0].end <= pair[1].end), "{times:?}");
+    }
+    assert!(session.read_output("main", "y").is_ok());
+}
+
+#[test]
+fn wrong_requests_are_named() {
+    let mut session = load(small_bundle()).unwrap();
+    let four = Array::from_f32(&[4], &[0.0; 4]);
+    let error = session.run("mian", &[]).unwrap_err();
+    assert!(matches!(&error, Error::NoSuchFunction { known, .. } if known.len() == 3), "{error}");
+    let error = session.run("main", &[("z", four.as_ref())]).unwrap_err();
+    assert_eq!(error.to_string(), "function `main` has no input `z`; there are: `x`");
+    let error = session.run("main", &[]).unwrap_err();
+    assert!(matches!(&error, Error::Missing { name, .. } if name == "x"), "{error}");
+    let error = session.run("main", &[("x", ids(&[1, 2]).as_ref())]).unwrap_err();
+    assert!(
+        matches!(error, Error::WrongType { expected: HostType::F32, given: HostType::I64, .. }),
+        "{error}"
+    );
+    let error = session.run("main", &[("x", Array::from_f32(&[5], &[0.0; 5]).as_ref())]).unwrap_err();
+    assert_eq!(error.to_string(), "`x` takes shape [4], but the array given has shape [5]");
+    let error = session.run("main", &[("x", Array::from_f32(&[1, 4], &[0.0; 4]).as_ref())]).unwrap_err();
+    assert!(matches!(error, Error::WrongShape { .. }), "{error}");
+    let short = ArrayRef { dtype: HostType::F32, shape: &[4], bytes: &[0; 15] };
+    let error = session.run("main", &[("x", short)]).unwrap_err();
+    assert!(matches!(error, Error::WrongLength { expected: 16, given: 15, .. }), "{error}");
+    let error = session.run("scale", &[("ids", ids(&[0; 101]).as_ref())]).unwrap_err();
+    assert!(matches!(&error, Error::OutOfBounds { given: 101, max: 100, dimension: 1, .. }), "{error}");
+    let error = session.run("scale", &[("ids", ids(&[]).as_ref())]).unwrap_err();
+    assert!(matches!(&error, Error::OutOfBounds { given: 0, min: 1, .. }), "{error}");
+    let error = session.run("scale", &[("ids", ids(&[1, 1 << 40]).as_ref())]).unwrap_err();
+    assert!(matches!(&error, Error::ValueOutOfRange { index: 1, .. }), "{error}");
+    assert!(matches!(session.replay("scale"), Err(Error::Missing { .. })));
+    let huge = ArrayRef { dtype: HostType::F32, shape: &[usize::MAX, usize::MAX], bytes: &[] };
+    assert!(session.run("main", &[("x", huge)]).is_err());
+    assert!(session.set_symbol("scale", "m", 1).is_err());
+    session.set_symbol("scale", "n", 4).unwrap();
+    let error = session.run("scale", &[("ids", ids(&[1, 2]).as_ref())]).unwrap_err();
+    assert!(matches!(error, Error::WrongShape { .. }), "{error}");
+    assert!(session.run("scale", &[("ids", ids(&[1, 2, 3, 4]).as_ref())]).is_ok());
+}
+
+#[test]
+fn every_unmet_requirement_is_listed() {
+    let bytes = edited_bundle(&|variants| {
+        let requirements = &mut variants[0].requirements;
+        requirements.api_version.minor = 99;
+        requirements.features = Features(1 << 62 | Feature::CooperativeMatrix.bit());
+        requirements.limits.max_workgroup_memory = 1 << 30;
+        requirements.subgroup_sizes = vec![2];
+        let f64_matrix = MatrixType::F64;
+        requirements.matrix_shapes = vec![MatrixShape {
+            m: 3,
+            n: 5,
+            k: 7,
+            a: f64_matrix,
+            b: f64_matrix,
+            c: f64_matrix,
+            result: f64_matrix,
+            scope: MatrixScope::Device,
+            saturating: true,
+        }];
+    });
+    let Err(error) = load(bytes) else { panic!("it loaded") };
+    let text = error.to_string();
+    assert!(matches!(error, Error::Unmet { .. }), "{text}");
+    for part in ["any:", "Vulkan 1.99", "feature number 62", "max_workgroup_memory", "subgroup size", "3x5x7"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn the_variant_that_is_hinted_at_wins() {
+    let device = probe(None).unwrap();
+    let name = device.name.to_uppercase();
+    let bytes = edited_bundle(&|variants| {
+        let mut unfit = variants[0].clone();
+        unfit.requirements.features = Features(1 << 63);
+        unfit.requirements.hints.device_names = vec![name.clone()];
+        let mut hinted = variants[0].clone();
+        hinted.target = "hinted".to_owned();
+        hinted.requirements.hints.vendor_ids = vec![device.vendor_id];
+        variants.push(unfit);
+        variants.push(hinted);
+    });
+    let bundle = Bundle::from_vec(bytes.clone()).unwrap();
+    assert_eq!(choose_variant(bundle.manifest(), &device).unwrap(), 2);
+    assert_eq!(unmet(&bundle.manifest().variants[1], &device).len(), 1);
+    assert_eq!(load(bytes.clone()).unwrap().variant().target, "hinted");
+    let options = |target: &str| Options { target: Some(target.to_owned()), ..Options::default() };
+    let session = Session::from_bundle(Bundle::from_vec(bytes.clone()).unwrap(), &options("any")).unwrap();
+    assert_eq!(session.variant().target, "any");
+    let none = Session::from_bundle(Bundle::from_vec(bytes).unwrap(), &options("none"));
+    assert!(matches!(none, Err(Error::NoSuchTarget { .. })));
+}
+
+#[test]
+fn an_unknown_device_is_named() {
+    let options = Options { device: Some("no such device".to_owned()), ..Options::default() };
+    let result = Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options);
+    match result {
+        Err(Error::NoDevice { wanted: Some(wanted), found }) => {
+            assert_eq!(wanted, "no such device");
+            assert!(!found.is_empty());
+        }
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+}
+
+#[test]
+fn damaged_files_do_not_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small.drift");
+    let mut bytes = write_bundle(&path, &|_| ()).unwrap();
+    assert!(Session::load(&path, &Options::default()).is_ok());
+    let chunk = Bundle::from_vec(bytes.clone()).unwrap().manifest().chunks[0].offset;
+    bytes[usize::try_from(chunk).unwrap() + 3] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    match Session::load(&path, &Options::default()) {
+        Err(Error::Corrupt { section, at, .. }) => assert_eq!((section.as_str(), at), ("chunk 0", chunk)),
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+}
+
+#[test]
+fn a_shader_without_its_entry_point_is_refused() {
+    let bytes = edited_bundle(&|variants| variants[0].pipelines[0].entry = "other".to_owned());
+    match load(bytes) {
+        Err(Error::Invalid { reason, .. }) => assert!(reason.contains("`other`"), "{reason}"),
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+}
+
+#[test]
+fn a_bundle_without_functions_loads() {
+    let bytes = edited_bundle(&|variants| {
+        variants[0].functions.clear();
+        variants[0].pipelines.clear();
+    });
+    assert_eq!(load(bytes).unwrap().functions().len(), 0);
+}
+
+#[test]
+fn the_pipeline_cache_survives_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipelines.bin");
+    let options = Options { pipeline_cache: Some(path.clone()), ..Options::default() };
+    let session = || Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options);
+    session().unwrap();
+    let first = std::fs::read(&path).unwrap();
+    session().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), first);
+    for damage in [b"".as_slice(), b"nonsense", &first[..first.len() - 1]] {
+        std::fs::write(&path, damage).unwrap();
+        session().unwrap();
+        assert!(std::fs::read(&path).unwrap().len() >= 72);
+    }
+    // A place that cannot be written costs nothing but the cache.
+    let options =
+        Options { pipeline_cache: Some(folder.path().join("no/such/folder/x")), ..Options::default() };
+    Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options).unwrap();
+}
+
+#[test]
+fn the_probe_tells_what_there_is() {
+    let device = probe(None).unwrap();
+    assert!(!device.name.is_empty() && !device.driver_name.is_empty());
+    assert!(device.features.contains(Feature::SubgroupBasic), "{:?}", device.features);
+    assert!(device.limits.max_storage_buffer_range >= 1 << 27);
+    assert!(device.limits.max_workgroup_invocations >= 128 && device.limits.device_memory > 0);
+    assert!(device.subgroup_size.is_power_of_two() && device.min_subgroup_size <= device.subgroup_size);
+}
+
+#[test]
+fn sessions_can_move_between_threads() {
+    fn assert_send<T: Send>() {}
+    assert_send::<Session>();
+}
