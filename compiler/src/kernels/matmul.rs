@@ -58,9 +58,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
-    let limits = &problem.target.limits;
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
-    let batch = problem.max(&product(&sizes.batch));
+    tiles(problem, problem.max(&product(&sizes.batch)), [m, n, k])
+}
+
+/// The tiles that the target allows for `batch` products of M x K by K x N, with their costs.
+pub(super) fn tiles(problem: &Problem<'_>, batch: i64, [m, n, k]: [i64; 3]) -> Vec<Candidate> {
+    let limits = &problem.target.limits;
     TILES
         .iter()
         .filter(|[tm, tn, rows, cols, tk]| {
@@ -111,13 +115,26 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lanes = axes.len() - 1;
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lanes))?;
+    let batch = product(&sizes.batch);
+    let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).mul(&batch).scale(2);
+    let grid = grid(&mut shader, candidate, &batch, &sizes.m, &sizes.n);
+    Ok(vec![shader.finish("matmul", KERNEL.wgsl, grid, flops)?])
+}
+
+/// The grid of a candidate for `batch` products with M x N results, after telling its workgroup memory.
+pub(super) fn grid(
+    shader: &mut Shader<'_>,
+    candidate: &Candidate,
+    batch: &Dim,
+    m: &Dim,
+    n: &Dim,
+) -> Grid {
     let [tm, tn, rows, cols, tk] =
         ["THREADS_M", "THREADS_N", "ROWS", "COLS", "TILE_K"].map(|n| candidate.knob(n));
     shader.workgroup_memory((tm * rows * tk + tk * tn * cols * 4) * 4);
-    let batch = product(&sizes.batch);
-    let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).mul(&batch).scale(2);
-    let groups = [sizes.n.ceil_div(i64::from(tn * cols * 4)), sizes.m.ceil_div(i64::from(tm * rows)), batch];
-    Ok(vec![shader.finish("matmul", KERNEL.wgsl, Grid { groups, workgroup: [tm * tn, 1, 1] }, flops)?])
+    let groups =
+        [n.ceil_div(i64::from(tn * cols * 4)), m.ceil_div(i64::from(tm * rows)), batch.clone()];
+    Grid { groups, workgroup: [tm * tn, 1, 1] }
 }
 
 /// Statements that split `batch` into the result's leading axes, and those axes.

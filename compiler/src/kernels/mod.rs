@@ -11,6 +11,7 @@ pub mod shader;
 pub mod specialize;
 
 mod conv;
+mod conv_1x1;
 mod map;
 mod matmul;
 mod window;
@@ -57,7 +58,7 @@ pub struct Kernel {
 }
 
 /// Every kernel. Among equal costs the earlier one wins.
-pub const KERNELS: &[Kernel] = &[matmul::KERNEL, conv::KERNEL, map::KERNEL];
+pub const KERNELS: &[Kernel] = &[matmul::KERNEL, conv::KERNEL, conv_1x1::KERNEL, map::KERNEL];
 
 /// A roofline estimate in nanoseconds: the slower of arithmetic and traffic, over what the device reaches of its
 /// peaks, plus one launch.

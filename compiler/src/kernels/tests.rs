@@ -115,4 +115,7 @@ fn convolutions() {
     assert!(conv(window(2, 1, 1, 2), &["2,3,13,11", "=10,3,3,3", "=10"]).contains(&"conv"));
     assert!(conv(window(1, 1, 2, 2), &["n,16,h,w", "=24,8,3,3"]).contains(&"conv"));
     assert!(conv(window(1, 2, 1, 1), &["1,6,19", "=5,6,4", "=5"]).contains(&"conv"));
+    assert!(conv(window(1, 0, 1, 2), &["2,37,5,7", "=42,37,1,1", "=42"]).contains(&"conv_1x1"));
+    assert!(conv(window(2, 0, 1, 2), &["n,37,h,w", "42,37,1,1", "42"]).contains(&"conv_1x1"));
+    assert!(conv(window(1, 0, 1, 1), &["n,6,w", "=11,6,1"]).contains(&"conv_1x1"));
 }
