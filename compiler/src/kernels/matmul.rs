@@ -122,18 +122,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
 }
 
 /// The grid of a candidate for `batch` products with M x N results, after telling its workgroup memory.
-pub(super) fn grid(
-    shader: &mut Shader<'_>,
-    candidate: &Candidate,
-    batch: &Dim,
-    m: &Dim,
-    n: &Dim,
-) -> Grid {
+pub(super) fn grid(shader: &mut Shader<'_>, candidate: &Candidate, batch: &Dim, m: &Dim, n: &Dim) -> Grid {
     let [tm, tn, rows, cols, tk] =
         ["THREADS_M", "THREADS_N", "ROWS", "COLS", "TILE_K"].map(|n| candidate.knob(n));
     shader.workgroup_memory((tm * rows * tk + tk * tn * cols * 4) * 4);
-    let groups =
-        [n.ceil_div(i64::from(tn * cols * 4)), m.ceil_div(i64::from(tm * rows)), batch.clone()];
+    let groups = [n.ceil_div(i64::from(tn * cols * 4)), m.ceil_div(i64::from(tm * rows)), batch.clone()];
     Grid { groups, workgroup: [tm * tn, 1, 1] }
 }
 
