@@ -1,1 +1,4 @@
-//! placeholder
+//! What the tests share.
+
+pub mod compare;
+pub mod device;

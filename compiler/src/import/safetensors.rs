@@ -1,0 +1,176 @@
+//! Weights of a Hugging Face folder: `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+//!
+//! Files are mapped and tensors borrow from the mapping. Shards must lie in the folder itself; the header is checked
+//! by the reference library (size limit, overlaps, gaps, shapes against byte counts).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::error::{Error, Result};
+use crate::ir::op::Constant;
+use crate::ir::tensor::DType;
+
+/// The tensors of a checkpoint by name.
+#[derive(Debug, Clone)]
+pub struct Weights {
+    folder: PathBuf,
+    tensors: BTreeMap<String, Constant>,
+    hash: [u8; 32],
+}
+
+impl Weights {
+    /// Opens the checkpoint of a folder.
+    ///
+    /// # Errors
+    /// No checkpoint, a shard outside the folder, or a malformed file.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let mut weights =
+            Self { folder: folder.to_path_buf(), tensors: BTreeMap::new(), hash: [0; 32] };
+        let mut hasher = blake3::Hasher::new();
+        let index = folder.join("model.safetensors.index.json");
+        let files = if index.exists() { shards(folder, &index)? } else { vec![folder.join("model.safetensors")] };
+        for path in files {
+            let bytes = map(&path)?;
+            hasher.update(&bytes);
+            weights.read(&path, &bytes)?;
+        }
+        weights.hash = *hasher.finalize().as_bytes();
+        Ok(weights)
+    }
+
+    /// Hash of the checkpoint's files in order.
+    pub fn hash(&self) -> [u8; 32] {
+        self.hash
+    }
+
+    /// The tensor of a name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn get(&self, name: &str) -> Result<&Constant> {
+        self.tensors.get(name).ok_or_else(|| self.error(name, "the checkpoint has no such tensor".into()))
+    }
+
+    /// The tensor of a name, checked to have a shape.
+    ///
+    /// # Errors
+    /// When there is none, or it has another shape.
+    pub fn shaped(&self, name: &str, shape: &[usize]) -> Result<Constant> {
+        let tensor = self.get(name)?;
+        if tensor.shape != shape {
+            let reason = format!("it has shape {:?}; the configuration needs {shape:?}", tensor.shape);
+            return Err(self.error(name, reason));
+        }
+        if !tensor.dtype.is_float() {
+            return Err(self.error(name, format!("it holds {}; a float type is needed", tensor.dtype.name())));
+        }
+        Ok(tensor.clone())
+    }
+
+    /// Whether there is a tensor of a name.
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// The names in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    fn error(&self, name: &str, reason: String) -> Error {
+        Error::Model {
+            path: self.folder.clone(),
+            place: format!("tensor `{name}`"),
+            reason,
+            help: "check that config.json and the checkpoint belong together".into(),
+        }
+    }
+
+    fn read(&mut self, path: &Path, bytes: &Bytes) -> Result<()> {
+        let malformed = |reason: String| Error::Model {
+            path: path.to_path_buf(),
+            place: "header".into(),
+            reason,
+            help: "download or export the checkpoint again".into(),
+        };
+        let parsed = SafeTensors::deserialize(bytes).map_err(|e| malformed(e.to_string()))?;
+        for (name, view) in parsed.iter() {
+            let dtype = dtype(view.dtype())
+                .ok_or_else(|| malformed(format!("tensor `{name}` has the unsupported type {:?}", view.dtype())))?;
+            let data = bytes.slice_ref(view.data());
+            let constant = Constant::new(dtype, view.shape().to_vec(), data)
+                .map_err(|e| malformed(format!("tensor `{name}`: {e}")))?;
+            if self.tensors.insert(name.to_string(), constant).is_some() {
+                return Err(malformed(format!("tensor `{name}` is in more than one file")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn dtype(dtype: Dtype) -> Option<DType> {
+    Some(match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::Bf16,
+        Dtype::F64 => DType::F64,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
+        Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
+        Dtype::BOOL => DType::Bool,
+        _ => return None,
+    })
+}
+
+/// The distinct shard files that an index names, in order.
+fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
+    let malformed = |reason: String| Error::Model {
+        path: index.to_path_buf(),
+        place: "weight_map".into(),
+        reason,
+        help: "the index must map tensor names to files beside it".into(),
+    };
+    let text = std::fs::read_to_string(index)
+        .map_err(|e| Error::Io { path: index.to_path_buf(), reason: e.to_string() })?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
+    let map = json.get("weight_map").and_then(|m| m.as_object()).ok_or_else(|| malformed("it is missing".into()))?;
+    let mut names = std::collections::BTreeSet::new();
+    for (tensor, file) in map {
+        let file = file.as_str().ok_or_else(|| malformed(format!("`{tensor}` maps to no file name")))?;
+        let plain = Path::new(file).file_name().is_some_and(|n| n == file) && !file.contains('\\');
+        if !plain {
+            return Err(malformed(format!("`{file}` is not a plain file name in the folder")));
+        }
+        names.insert(file.to_string());
+    }
+    Ok(names.into_iter().map(|n| folder.join(n)).collect())
+}
+
+/// Maps a regular file of at least one byte.
+fn map(path: &Path) -> Result<Bytes> {
+    let fail = |reason: String| Error::Io { path: path.to_path_buf(), reason };
+    let meta = std::fs::symlink_metadata(path).map_err(|e| fail(e.to_string()))?;
+    // Hub caches link snapshots to blobs; such links end in a regular file, devices and folders do not.
+    let target = std::fs::metadata(path).map_err(|e| fail(e.to_string()))?;
+    if !(meta.is_file() || meta.is_symlink()) || !target.is_file() {
+        return Err(fail("it is not a regular file".into()));
+    }
+    if target.len() == 0 {
+        return Err(fail("it is empty".into()));
+    }
+    let file = File::open(path).map_err(|e| fail(e.to_string()))?;
+    // SAFETY: the mapping is read-only; a file that another process truncates meanwhile is outside what any reader
+    // of mapped files can guard against, and the documentation says not to.
+    #[allow(unsafe_code)]
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| fail(e.to_string()))?;
+    Ok(Bytes::from_owner(map))
+}

@@ -1,0 +1,162 @@
+//! Reading a Hugging Face folder: configuration, checkpoint and tokenizer.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use driftc::compile::Model;
+use driftc::error::{Error, Result};
+use driftc::import::safetensors::Weights;
+use driftc::ir::dim::Dim;
+use driftc::ir::graph::Graph;
+use serde::de::DeserializeOwned;
+
+use crate::ARCHITECTURES;
+
+/// Bounds of symbolic sizes by name, inclusive; equal bounds make a size known.
+pub type Dims = BTreeMap<String, (i64, i64)>;
+
+/// Files that travel with a bundle when the folder has them.
+const ATTACHED: &[&str] = &["config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
+
+/// A folder being turned into a graph.
+#[derive(Debug)]
+pub struct Folder {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The checkpoint.
+    pub weights: Weights,
+    /// The graph being built.
+    pub graph: Graph,
+    /// Bounds that the user gave.
+    pub dims: Dims,
+    /// What was assumed, for the user to read.
+    pub notes: Vec<String>,
+    config: serde_json::Value,
+}
+
+impl Folder {
+    /// The configuration as an architecture's own struct.
+    ///
+    /// # Errors
+    /// A missing or malformed field.
+    pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_value(self.config.clone()).map_err(|e| self.error("config.json", e.to_string()))
+    }
+
+    /// A file of the folder as JSON, when there is one.
+    ///
+    /// # Errors
+    /// When it is not JSON.
+    pub fn json(&self, name: &str) -> Result<Option<serde_json::Value>> {
+        read_json(&self.path.join(name))
+    }
+
+    /// An error about a file of the folder.
+    pub fn error(&self, file: &str, reason: impl Into<String>) -> Error {
+        Error::Model {
+            path: self.path.join(file),
+            place: "configuration".into(),
+            reason: reason.into(),
+            help: "check the folder against the model's page, or export it again".into(),
+        }
+    }
+
+    /// The size named `name`: what the user gave, else the default bounds, as a symbol unless they are equal.
+    pub fn dim(&mut self, name: &str, default: (i64, i64)) -> Result<Dim> {
+        let (low, high) = match self.dims.get(name) {
+            Some(bounds) => *bounds,
+            None => {
+                if default.0 != default.1 {
+                    self.notes.push(format!(
+                        "`{name}` may be {}..={}; --dim {name}=LOW..HIGH changes that",
+                        default.0, default.1
+                    ));
+                }
+                default
+            }
+        };
+        if low < 1 || high < low {
+            return Err(Error::request(
+                format!("`{name}` cannot lie within {low}..{high}"),
+                "give bounds of at least 1, the lower first",
+            ));
+        }
+        if low == high {
+            return Ok(Dim::known(low));
+        }
+        self.graph.bounds.insert(name.to_string(), (low, high));
+        Ok(Dim::symbol(name))
+    }
+}
+
+/// Reads a folder and builds its graph; also returns notes on what was assumed.
+///
+/// # Errors
+/// A missing or malformed file, an architecture that is not supported, or a checkpoint that does not fit it.
+pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
+    let config_path = path.join("config.json");
+    let config = read_json(&config_path)?.ok_or_else(|| Error::Model {
+        path: path.to_path_buf(),
+        place: "folder".into(),
+        reason: "there is no config.json".into(),
+        help: "give an .onnx file, or a Hugging Face folder with config.json and model.safetensors".into(),
+    })?;
+    let named: Vec<&str> = config
+        .get("architectures")
+        .and_then(|a| a.as_array())
+        .map(|a| a.iter().filter_map(|n| n.as_str()).collect())
+        .unwrap_or_default();
+    let architecture = ARCHITECTURES.iter().find(|a| named.contains(&a.name)).ok_or_else(|| {
+        let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
+        Error::Model {
+            path: config_path.clone(),
+            place: "architectures".into(),
+            reason: format!("{named:?} is not supported"),
+            help: format!("supported: {}; other models can be exported to ONNX", known.join(", ")),
+        }
+    })?;
+    let mut folder = Folder {
+        path: path.to_path_buf(),
+        weights: Weights::open(path)?,
+        graph: Graph::default(),
+        dims: dims.clone(),
+        notes: Vec::new(),
+        config,
+    };
+    (architecture.build)(&mut folder)?;
+    if let Some(unknown) = dims.keys().find(|d| !folder.graph.bounds.contains_key(*d) && !is_fixed(dims, d)) {
+        return Err(Error::request(
+            format!("the model has no size named `{unknown}`"),
+            "leave out that --dim; the sizes of this model are `batch` and `seq`",
+        ));
+    }
+    let mut attachments = Vec::new();
+    for name in ATTACHED {
+        let file = path.join(name);
+        if file.is_file() {
+            let bytes = std::fs::read(&file).map_err(|e| Error::Io { path: file, reason: e.to_string() })?;
+            attachments.push(((*name).to_string(), bytes));
+        }
+    }
+    let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
+    let model = Model { graph: folder.graph, name, hash: folder.weights.hash(), attachments };
+    Ok((model, folder.notes))
+}
+
+fn is_fixed(dims: &Dims, name: &str) -> bool {
+    dims.get(name).is_some_and(|(low, high)| low == high)
+}
+
+fn read_json(path: &Path) -> Result<Option<serde_json::Value>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::Io { path: path.to_path_buf(), reason: e.to_string() }),
+    };
+    serde_json::from_str(&text).map(Some).map_err(|e| Error::Model {
+        path: path.to_path_buf(),
+        place: format!("line {}", e.line()),
+        reason: e.to_string(),
+        help: "the file must be JSON".into(),
+    })
+}

@@ -1,0 +1,65 @@
+//! Comparing arrays, with a message that says where and by how much they differ.
+
+use driftc::ir::array::{Array, Data};
+
+/// How far an element may be from the expected one: `|a - b| <= relative * |b| + absolute * max|b|`.
+/// Integers must be equal.
+#[derive(Debug, Clone, Copy)]
+pub struct Tolerance {
+    /// Factor of the element.
+    pub relative: f32,
+    /// Factor of the largest expected element.
+    pub absolute: f32,
+}
+
+impl Tolerance {
+    /// For f32 storage.
+    pub const F32: Self = Self { relative: 1e-3, absolute: 1e-4 };
+    /// For f16 storage.
+    pub const F16: Self = Self { relative: 2e-2, absolute: 1e-2 };
+}
+
+/// Fails with the worst element when the arrays differ.
+///
+/// # Errors
+/// Different types, shapes or elements.
+pub fn compare(name: &str, got: &Array, want: &Array, tolerance: Tolerance) -> Result<(), String> {
+    if got.dtype != want.dtype || got.shape != want.shape {
+        return Err(format!(
+            "{name}: {}{:?} instead of {}{:?}",
+            got.dtype.name(),
+            got.shape,
+            want.dtype.name(),
+            want.shape
+        ));
+    }
+    match (&got.data, &want.data) {
+        (Data::Int(a), Data::Int(b)) => match a.iter().zip(b).position(|(a, b)| a != b) {
+            Some(i) => Err(format!("{name}: element {i} is {} instead of {}", a[i], b[i])),
+            None => Ok(()),
+        },
+        (Data::Float(a), Data::Float(b)) => {
+            let largest = b.iter().filter(|v| v.is_finite()).fold(0f32, |m, v| m.max(v.abs()));
+            let excess = |a: f32, b: f32| {
+                if a == b || (a.is_nan() && b.is_nan()) {
+                    return 0.0;
+                }
+                let limit = tolerance.relative * b.abs() + tolerance.absolute * largest;
+                let off = (a - b).abs() / limit.max(f32::MIN_POSITIVE);
+                if off.is_nan() { f32::INFINITY } else { off }
+            };
+            let worst = (0..a.len()).max_by(|i, j| excess(a[*i], b[*i]).total_cmp(&excess(a[*j], b[*j])));
+            match worst.filter(|i| excess(a[*i], b[*i]) > 1.0) {
+                Some(i) => Err(format!(
+                    "{name}: element {i} of {} is {} instead of {} ({:.1} times the tolerance)",
+                    a.len(),
+                    a[i],
+                    b[i],
+                    excess(a[i], b[i])
+                )),
+                None => Ok(()),
+            }
+        }
+        _ => Err(format!("{name}: a float array against an integer one")),
+    }
+}

@@ -1,0 +1,81 @@
+//! Compiling a graph and running it on the device of the tests.
+
+use std::collections::BTreeMap;
+
+use drift_runtime::format::HostType;
+use drift_runtime::{ArrayRef, Session};
+use driftc::compile::{self, Model};
+use driftc::ir::array::Array;
+use driftc::ir::graph::Graph;
+use driftc::ir::tensor::DType;
+use driftc::target::TargetProfile;
+
+/// The profile that tests compile for: `DRIFT_TEST_TARGET`, or the software device.
+pub fn target() -> TargetProfile {
+    let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".into());
+    TargetProfile::load(&name).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Compiles a graph, loads the bundle and runs it once; outputs in the graph's order.
+pub fn run(
+    graph: &Graph,
+    options: &compile::Options,
+    inputs: &BTreeMap<String, Array>,
+) -> Result<Vec<(String, Array)>, String> {
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let path = folder.path().join("graph.drift");
+    let model = Model { graph: graph.clone(), name: "test".into(), ..Model::default() };
+    compile::compile(&model, &[target()], options, &path).map_err(|e| e.to_string())?;
+    let mut session = Session::load(&path, &drift_runtime::Options::default()).map_err(|e| e.to_string())?;
+    run_session(&mut session, inputs)
+}
+
+/// Runs a loaded bundle once.
+pub fn run_session(
+    session: &mut Session,
+    inputs: &BTreeMap<String, Array>,
+) -> Result<Vec<(String, Array)>, String> {
+    let bytes: Vec<(&str, &Array, Vec<u8>)> =
+        inputs.iter().map(|(n, a)| (n.as_str(), a, a.to_bytes())).collect();
+    let arrays: Vec<(&str, ArrayRef<'_>)> = bytes
+        .iter()
+        .map(|(n, a, b)| (*n, ArrayRef { dtype: host_type(a.dtype), shape: &a.shape, bytes: b }))
+        .collect();
+    let names: Vec<String> =
+        session.outputs("main").map_err(|e| e.to_string())?.iter().map(|p| p.name.clone()).collect();
+    let results = session.run("main", &arrays).map_err(|e| e.to_string())?;
+    names
+        .into_iter()
+        .zip(results)
+        .map(|(name, array)| {
+            let array = Array::from_bytes(dtype(array.dtype), &array.shape, &array.bytes).map_err(|e| e.0)?;
+            Ok((name, array))
+        })
+        .collect()
+}
+
+/// The runtime's name of an element type.
+pub fn host_type(dtype: DType) -> HostType {
+    HOST_TYPES.iter().find(|(d, _)| *d == dtype).map_or(HostType::F32, |(_, h)| *h)
+}
+
+/// The compiler's name of an element type.
+pub fn dtype(host: HostType) -> DType {
+    HOST_TYPES.iter().find(|(_, h)| *h == host).map_or(DType::F32, |(d, _)| *d)
+}
+
+const HOST_TYPES: [(DType, HostType); 13] = [
+    (DType::F32, HostType::F32),
+    (DType::F16, HostType::F16),
+    (DType::Bf16, HostType::Bf16),
+    (DType::F64, HostType::F64),
+    (DType::I8, HostType::I8),
+    (DType::I16, HostType::I16),
+    (DType::I32, HostType::I32),
+    (DType::I64, HostType::I64),
+    (DType::U8, HostType::U8),
+    (DType::U16, HostType::U16),
+    (DType::U32, HostType::U32),
+    (DType::U64, HostType::U64),
+    (DType::Bool, HostType::Bool),
+];
