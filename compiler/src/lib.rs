@@ -7,6 +7,7 @@ pub mod bundle;
 pub mod compile;
 pub mod emit;
 pub mod error;
+pub mod import;
 pub mod ir;
 pub mod kernels;
 pub mod passes;

@@ -91,7 +91,14 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let mut x = embedding(&mut g, &weights, &name("word_embeddings"), ids, config.vocab_size, hidden)?;
     if config.type_vocab_size > 0 {
         let types = g.input("token_type_ids", DType::I64, shape)?;
-        let t = embedding(&mut g, &weights, &name("token_type_embeddings"), types, config.type_vocab_size, hidden)?;
+        let t = embedding(
+            &mut g,
+            &weights,
+            &name("token_type_embeddings"),
+            types,
+            config.type_vocab_size,
+            hidden,
+        )?;
         x = g.binary(BinaryFn::Add, x, t)?;
     }
     let positions = g.add(Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: seq }, &[])?;
@@ -117,7 +124,14 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
         let a = merge_heads(&mut g, a)?;
         let a = linear(&mut g, &weights, &at("attention.output.dense"), a, hidden, hidden)?;
         let a = g.binary(BinaryFn::Add, a, x)?;
-        x = layer_norm(&mut g, &weights, &at("attention.output.LayerNorm"), a, hidden, config.layer_norm_eps)?;
+        x = layer_norm(
+            &mut g,
+            &weights,
+            &at("attention.output.LayerNorm"),
+            a,
+            hidden,
+            config.layer_norm_eps,
+        )?;
         let inner = config.intermediate_size;
         let y = linear(&mut g, &weights, &at("intermediate.dense"), x, hidden, inner)?;
         let y = g.unary(activation, y)?;
@@ -143,11 +157,14 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
 }
 
 /// Whether the folder's modules pool by the mean, and if so whether they normalise the result.
-fn sentence_modules(modules: Option<&serde_json::Value>, pooling: Option<&serde_json::Value>) -> Option<bool> {
-    let types: Vec<&str> =
-        modules?.as_array()?.iter().filter_map(|m| m.get("type")?.as_str()).collect();
+fn sentence_modules(
+    modules: Option<&serde_json::Value>,
+    pooling: Option<&serde_json::Value>,
+) -> Option<bool> {
+    let types: Vec<&str> = modules?.as_array()?.iter().filter_map(|m| m.get("type")?.as_str()).collect();
     let mean = pooling?.get("pooling_mode_mean_tokens")?.as_bool()?;
-    (mean && types.iter().any(|t| t.ends_with("Pooling"))).then(|| types.iter().any(|t| t.ends_with("Normalize")))
+    (mean && types.iter().any(|t| t.ends_with("Pooling")))
+        .then(|| types.iter().any(|t| t.ends_with("Normalize")))
 }
 
 /// `x [batch, seq, hidden]` averaged over the tokens that the mask keeps.

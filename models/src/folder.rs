@@ -16,7 +16,8 @@ use crate::ARCHITECTURES;
 pub type Dims = BTreeMap<String, (i64, i64)>;
 
 /// Files that travel with a bundle when the folder has them.
-const ATTACHED: &[&str] = &["config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
+const ATTACHED: &[&str] =
+    &["config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
 
 /// A folder being turned into a graph.
 #[derive(Debug)]

@@ -28,11 +28,11 @@ impl Weights {
     /// # Errors
     /// No checkpoint, a shard outside the folder, or a malformed file.
     pub fn open(folder: &Path) -> Result<Self> {
-        let mut weights =
-            Self { folder: folder.to_path_buf(), tensors: BTreeMap::new(), hash: [0; 32] };
+        let mut weights = Self { folder: folder.to_path_buf(), tensors: BTreeMap::new(), hash: [0; 32] };
         let mut hasher = blake3::Hasher::new();
         let index = folder.join("model.safetensors.index.json");
-        let files = if index.exists() { shards(folder, &index)? } else { vec![folder.join("model.safetensors")] };
+        let files =
+            if index.exists() { shards(folder, &index)? } else { vec![folder.join("model.safetensors")] };
         for path in files {
             let bytes = map(&path)?;
             hasher.update(&bytes);
@@ -99,8 +99,9 @@ impl Weights {
         };
         let parsed = SafeTensors::deserialize(bytes).map_err(|e| malformed(e.to_string()))?;
         for (name, view) in parsed.iter() {
-            let dtype = dtype(view.dtype())
-                .ok_or_else(|| malformed(format!("tensor `{name}` has the unsupported type {:?}", view.dtype())))?;
+            let dtype = dtype(view.dtype()).ok_or_else(|| {
+                malformed(format!("tensor `{name}` has the unsupported type {:?}", view.dtype()))
+            })?;
             let data = bytes.slice_ref(view.data());
             let constant = Constant::new(dtype, view.shape().to_vec(), data)
                 .map_err(|e| malformed(format!("tensor `{name}`: {e}")))?;
@@ -142,7 +143,10 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let text = std::fs::read_to_string(index)
         .map_err(|e| Error::Io { path: index.to_path_buf(), reason: e.to_string() })?;
     let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
-    let map = json.get("weight_map").and_then(|m| m.as_object()).ok_or_else(|| malformed("it is missing".into()))?;
+    let map = json
+        .get("weight_map")
+        .and_then(|m| m.as_object())
+        .ok_or_else(|| malformed("it is missing".into()))?;
     let mut names = std::collections::BTreeSet::new();
     for (tensor, file) in map {
         let file = file.as_str().ok_or_else(|| malformed(format!("`{tensor}` maps to no file name")))?;

@@ -3,8 +3,8 @@
 //! A kernel sees only its [`Problem`]: one operator, its operands and the device's facts. Every kernel reads and
 //! writes through generated hooks, so all of them work with every layout.
 
-pub(crate) mod access;
-mod chain;
+pub mod access;
+pub mod chain;
 pub mod pack;
 pub mod problem;
 pub mod shader;

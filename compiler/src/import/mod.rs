@@ -1,0 +1,3 @@
+//! From model files to a graph. Nothing after this module knows protobuf or reads a string attribute.
+
+pub mod safetensors;
