@@ -6,10 +6,14 @@
 //! name of the pass that broke it. A pass sees the graph and the target's facts, never a kernel.
 
 pub mod choose_layouts;
+pub mod fold_batch_norm;
 pub mod fold_constants;
+pub mod fold_transposes;
 pub mod link_elementwise;
+pub mod lower_precision;
 mod matching;
 pub mod merge_duplicates;
+pub mod merge_padding;
 pub mod simplify;
 
 use std::fmt;
@@ -25,7 +29,11 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold-constants", run: fold_constants::run },
     Pass { name: "simplify", run: simplify::run },
     Pass { name: "merge-duplicates", run: merge_duplicates::run },
+    Pass { name: "fold-transposes", run: fold_transposes::run },
+    Pass { name: "merge-padding", run: merge_padding::run },
+    Pass { name: "fold-batch-norm", run: fold_batch_norm::run },
     Pass { name: "link-elementwise", run: link_elementwise::run },
+    Pass { name: "lower-precision", run: lower_precision::run },
     Pass { name: "choose-layouts", run: choose_layouts::run },
 ];
 

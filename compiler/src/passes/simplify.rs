@@ -12,7 +12,7 @@
 //! Rules never move a rounding that a model could rely on: see [`arithmetic`].
 
 mod arithmetic;
-mod views;
+pub(super) mod views;
 
 use super::matching::{Rule, rewrite};
 use super::{Changes, Context};

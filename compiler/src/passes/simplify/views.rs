@@ -7,7 +7,7 @@ use crate::ir::op::{Expand, Op, Slice, Transpose};
 use crate::ir::ops::reduce::ReduceKind;
 
 /// `x` for a view of `x` that is `x` itself.
-pub(super) fn identity(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+pub(in super::super) fn identity(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((op, operands)) = plain(graph, id) else { return Ok(None) };
     let [x] = operands.as_slice() else { return Ok(None) };
     let shape = &graph.tensor(*x).shape;
@@ -39,7 +39,7 @@ pub(super) fn reshape_of_reshape(graph: &mut Graph, id: NodeId) -> Result<Option
 }
 
 /// One transpose with both permutations.
-pub(super) fn transpose_of_transpose(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+pub(in super::super) fn transpose_of_transpose(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Op::Transpose(outer) = graph.op(id).clone() else { return Ok(None) };
     let Some(inner) = operand_of_kind(graph, id, |op| matches!(op, Op::Transpose(_))) else {
         return Ok(None);

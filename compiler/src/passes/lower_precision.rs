@@ -1,0 +1,253 @@
+//! Chooses in which float type each value is stored. Arithmetic is f32 whatever the storage.
+//!
+//! ```text
+//! %2 = matmul f32[8, 64] %0 %1        ->     %2 = matmul f16[8, 64] %0 %1
+//! ```
+//!
+//! Inputs and results of the graph keep their type under every precision. Otherwise
+//!
+//! - `f32` stores values as the model declares them;
+//! - `f16` stores every float in f16, constants included, except values that f16 cannot hold: see below;
+//! - `mixed` stores products (matmul, convolution, attention) and what only moves them (concatenation, padding,
+//!   pooling, resizing, gathering, views) in f16, with their weights and tables; normalisations, softmax, reductions and
+//!   elementwise results in between stay as they are. It halves the bytes of weights and of the large
+//!   activations, and keeps eleven bits from accumulating along a residual stream.
+//!
+//! Three kinds of values lose their meaning in f16, so they stay f32 even then. Each is small:
+//!
+//! 1. what is computed from integers alone (positions, masks, frequencies): integers above 2048 are not f16;
+//! 2. arguments of sines, cosines and roundings, where an error of one part in 2048 is an error of the phase;
+//! 3. sums, squares that are about to be summed, and what is computed from them alone: a square passes 65504
+//!    from 256 on, and the root of a small variance is the divisor of everything.
+//!
+//! Constants of a few elements (an epsilon, a scalar) stay f32 as well. Numbers beyond f16 that stand for minus
+//! infinity in a mask become ±32752: adding a score to them still gives a finite f16, so that a row which is
+//! masked throughout stays a uniform distribution instead of becoming NaN. True infinities stay infinite.
+
+use std::collections::BTreeSet;
+
+use super::{Changes, Context, Precision};
+use crate::error::Result;
+use crate::ir::array::{Array, Data};
+use crate::ir::graph::{Graph, NodeId, Replacement};
+use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, Op, Step, UnaryFn};
+use crate::ir::ops::reduce::ReduceKind;
+use crate::ir::tensor::DType;
+
+/// Constants up to this many elements stay as they are.
+const SMALL_CONSTANT: usize = 16;
+/// Largest finite f16.
+const F16_MAX: f32 = 65504.0;
+/// What stands for a number beyond f16.
+const CLAMPED: f32 = 32752.0;
+/// A number from here on stands for infinity.
+const HUGE: f32 = 1e9;
+
+/// Sets storage types.
+pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
+    let mut changes = Changes::default();
+    if context.precision == Precision::F32 {
+        return Ok(changes);
+    }
+    for id in graph.topological() {
+        if shrink_huge_numbers(graph, id)? {
+            changes.note(graph, id, "a number beyond f16 is ±32752");
+        }
+    }
+    let order = graph.topological();
+    let exact = exact_values(graph, &order);
+    let mut lowered: BTreeSet<NodeId> = BTreeSet::new();
+    for id in &order {
+        if lowers(graph, *id, context.precision, &exact, &lowered) {
+            lowered.insert(*id);
+        }
+    }
+    for id in &order {
+        if !lowered.contains(id) {
+            continue;
+        }
+        if let Some(constant) = graph.constant(*id).cloned() {
+            let op = Op::Constant(to_f16(&constant)?);
+            graph.set_op(*id, Replacement { op, operands: Vec::new(), own: 0, chain: Vec::new() })?;
+        } else {
+            graph.set_storage_type(*id, DType::F16);
+        }
+        changes.note(graph, *id, "stored in f16");
+    }
+    Ok(changes)
+}
+
+/// Whether a value is stored in f16; decided for operands first.
+fn lowers(
+    graph: &Graph,
+    id: NodeId,
+    precision: Precision,
+    exact: &BTreeSet<NodeId>,
+    lowered: &BTreeSet<NodeId>,
+) -> bool {
+    let node = graph.node(id);
+    let fixed = matches!(node.op, Op::Input(_)) || graph.is_output(id) || exact.contains(&id);
+    if fixed || !node.tensor.dtype.is_float() || node.tensor.dtype == DType::F16 {
+        return false;
+    }
+    let operands = graph.operands(id);
+    let from_f16 = || {
+        let mut floats =
+            operands.iter().take(node.own).filter(|o| graph.tensor(**o).dtype.is_float()).peekable();
+        floats.peek().is_some() && floats.all(|o| lowered.contains(o) || graph.tensor(*o).dtype == DType::F16)
+    };
+    match &node.op {
+        // A view shares the bytes of its operand.
+        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Expand(_) => from_f16(),
+        Op::Constant(constant) => {
+            let users = graph.users(id);
+            let table = |u: &NodeId| is_product(graph.op(*u)) || matches!(graph.op(*u), Op::Gather(_));
+            let wanted = match precision {
+                Precision::Mixed => users.iter().any(table),
+                _ => users.iter().any(|u| !exact.contains(u)),
+            };
+            constant.elements() > SMALL_CONSTANT && wanted
+        }
+        op if is_product(op) => true,
+        Op::Concat(_) | Op::Pad(_) | Op::Pool(_) | Op::Resize(_) | Op::Gather(_) => {
+            precision == Precision::F16 || from_f16()
+        }
+        _ => precision == Precision::F16,
+    }
+}
+
+fn is_product(op: &Op) -> bool {
+    matches!(op, Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::Attention(_))
+}
+
+fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Expand(_))
+}
+
+/// The float values that f16 cannot hold.
+fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
+    let mut exact: BTreeSet<NodeId> = BTreeSet::new();
+    for id in order {
+        let node = graph.node(*id);
+        let operands = graph.operands(*id);
+        let summed = match &node.op {
+            Op::Reduce(r) => !matches!(r.kind, ReduceKind::Max | ReduceKind::Min),
+            Op::CumSum(_) => true,
+            _ => false,
+        };
+        let mut sources = operands.iter().filter(|o| graph.constant(**o).is_none()).peekable();
+        let derives = (matches!(node.op, Op::Elementwise(_) | Op::Concat(_)) || is_view(&node.op))
+            && sources.peek().is_some()
+            && sources.all(|o| exact.contains(o) || !graph.tensor(*o).dtype.is_float());
+        if node.tensor.dtype.is_float() && (summed || derives) {
+            exact.insert(*id);
+        }
+        if summed {
+            exact.extend(operands.iter().filter(|o| grows(graph, **o)));
+        }
+    }
+    // Backwards from what needs an exact argument.
+    for id in order.iter().rev() {
+        let node = graph.node(*id);
+        let carries = exact.contains(id) && (matches!(node.op, Op::Concat(_)) || is_view(&node.op));
+        if carries || elements(graph, *id).any(needs_exact_argument) {
+            exact.extend(
+                graph
+                    .operands(*id)
+                    .into_iter()
+                    .filter(|o| graph.tensor(*o).dtype.is_float() && graph.constant(*o).is_none()),
+            );
+        }
+    }
+    exact
+}
+
+/// The element functions of a node, its own and those of its chain.
+fn elements(graph: &Graph, id: NodeId) -> impl Iterator<Item = Element> {
+    let node = graph.node(id);
+    let own = match &node.op {
+        Op::Elementwise(e) => Some(e.element),
+        _ => None,
+    };
+    own.into_iter().chain(node.chain.iter().map(|s| s.element))
+}
+
+/// Whether the last element function of a node makes large numbers of moderate ones.
+fn grows(graph: &Graph, id: NodeId) -> bool {
+    let last = elements(graph, id).last();
+    let float = graph.tensor(id).dtype.is_float();
+    float
+        && matches!(last, Some(Element::Binary(BinaryFn::Mul | BinaryFn::Pow) | Element::Unary(UnaryFn::Exp)))
+}
+
+fn needs_exact_argument(element: Element) -> bool {
+    use UnaryFn::{Ceil, Cos, Floor, Round, Sin, Tan};
+    match element {
+        Element::Unary(Sin | Cos | Tan | Floor | Ceil | Round) => true,
+        Element::Cast(to) => !to.is_float() && to != DType::Bool,
+        Element::Binary(f) => matches!(f, BinaryFn::Mod | BinaryFn::Fmod),
+        _ => false,
+    }
+}
+
+/// A constant in f16; finite numbers stay finite.
+fn to_f16(constant: &Constant) -> Result<Constant> {
+    let mut array = constant.to_array().map_err(|e| crate::error::Error::internal("lower-precision", e.0))?;
+    if let Data::Float(values) = &mut array.data {
+        for v in values.iter_mut().filter(|v| v.is_finite() && v.abs() > F16_MAX) {
+            *v = CLAMPED.copysign(*v);
+        }
+    }
+    Ok(Constant::from_array(&array.cast(DType::F16)))
+}
+
+/// Brings numbers that stand for infinity into the range of f16; returns whether there were any.
+fn shrink_huge_numbers(graph: &mut Graph, id: NodeId) -> Result<bool> {
+    let node = graph.node(id);
+    let mut what = Replacement {
+        op: node.op.clone(),
+        operands: graph.operands(id),
+        own: node.own,
+        chain: node.chain.clone(),
+    };
+    let mut found = false;
+    match &mut what.op {
+        Op::Elementwise(Elementwise { element }) => found |= shrink_element(element),
+        Op::Constant(constant) if constant.dtype.is_float() && !graph.is_output(id) => {
+            if let Some(shrunk) = shrink_constant(constant) {
+                *constant = shrunk;
+                found = true;
+            }
+        }
+        _ => {}
+    }
+    for Step { element, .. } in &mut what.chain {
+        found |= shrink_element(element);
+    }
+    if found {
+        graph.set_op(id, what)?;
+    }
+    Ok(found)
+}
+
+fn shrink_element(element: &mut Element) -> bool {
+    let Element::Unary(UnaryFn::Affine { scale, shift }) = element else { return false };
+    let size = scale.abs().max(shift.abs());
+    if !size.is_finite() || size < HUGE {
+        return false;
+    }
+    // In proportion, so that `m * 1e9 - 1e9` stays 0 for 1.
+    (*scale, *shift) = (*scale / size * CLAMPED, *shift / size * CLAMPED);
+    true
+}
+
+fn shrink_constant(constant: &Constant) -> Option<Constant> {
+    let mut array: Array = constant.to_array().ok()?;
+    let Data::Float(values) = &mut array.data else { return None };
+    let mut found = false;
+    for v in values.iter_mut().filter(|v| v.is_finite() && v.abs() >= HUGE) {
+        *v = CLAMPED.copysign(*v);
+        found = true;
+    }
+    found.then(|| Constant::from_array(&array))
+}
