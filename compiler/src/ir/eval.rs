@@ -242,10 +242,8 @@ mod tests {
     }
 
     fn two_inputs() -> Graph {
-        let mut g = Graph {
-            bounds: Bounds::from([("seq".into(), (1, 8)), ("past".into(), (0, 9))]),
-            ..Graph::default()
-        };
+        let mut g = Graph::default();
+        g.bounds = Bounds::from([("seq".into(), (1, 8)), ("past".into(), (0, 9))]);
         let seq = Dim::symbol("seq");
         let mut b = Builder::new(&mut g, "n");
         let a = b.input("a", DType::F32, vec![seq.clone(), 2usize.into()]).unwrap();

@@ -118,4 +118,19 @@ fn convolutions() {
     assert!(conv(window(1, 0, 1, 2), &["2,37,5,7", "=42,37,1,1", "=42"]).contains(&"conv_1x1"));
     assert!(conv(window(2, 0, 1, 2), &["n,37,h,w", "42,37,1,1", "42"]).contains(&"conv_1x1"));
     assert!(conv(window(1, 0, 1, 1), &["n,6,w", "=11,6,1"]).contains(&"conv_1x1"));
+    assert!(conv(window(1, 1, 10, 2), &["2,10,9,11", "=10,1,3,3", "=10"]).contains(&"depthwise"));
+    assert!(conv(window(2, 1, 8, 1), &["n,8,w", "=8,1,4"]).contains(&"depthwise"));
+    assert!(conv(window(2, 1, 3, 2), &["2,6,h,w", "9,2,3,2", "9"]).contains(&"conv_direct"));
+    assert!(conv(window(1, 1, 1, 3), &["n,5,4,5,6", "=6,5,2,3,1"]).contains(&"conv_direct"));
+}
+
+#[test]
+fn transposed_convolutions() {
+    let conv = |stride, pads, group, axes: usize, operands: &[&str]| {
+        let mut a = window(stride, pads, group, axes);
+        a["output_padding"] = vec![stride - 1; axes].into();
+        emit_all("conv-transpose", a, operands)
+    };
+    assert!(conv(2, 1, 2, 2, &["2,4,5,3", "4,3,3,4", "6"]).contains(&"conv_direct"));
+    assert!(conv(2, 0, 4, 1, &["n,4,w", "=4,1,3"]).contains(&"conv_direct"));
 }
