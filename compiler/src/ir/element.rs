@@ -307,29 +307,41 @@ pub struct Step {
     pub args: Vec<Arg>,
 }
 
-/// Bounds in JSON, where an infinite one is text.
-mod bound {
-    use serde::{Deserialize, Deserializer, Serializer};
+/// Floats in JSON, where one that is not finite is text.
+pub(crate) mod bound {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-    pub(super) fn serialize<S: Serializer>(value: &f32, serializer: S) -> Result<S::Ok, S::Error> {
-        if value.is_finite() {
-            serializer.serialize_f32(*value)
-        } else {
-            serializer.serialize_str(if *value > 0.0 { "inf" } else { "-inf" })
+    pub(crate) fn serialize<S, F>(value: &F, serializer: S) -> Result<S::Ok, S::Error>
+    where
+        S: Serializer,
+        F: Copy + Into<f64> + Serialize,
+    {
+        match (*value).into() {
+            v if v.is_finite() => value.serialize(serializer),
+            v if v.is_nan() => serializer.serialize_str("nan"),
+            v => serializer.serialize_str(if v > 0.0 { "inf" } else { "-inf" }),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f32, D::Error> {
+    pub(crate) fn deserialize<'de, D, F>(deserializer: D) -> Result<F, D::Error>
+    where
+        D: Deserializer<'de>,
+        F: Deserialize<'de> + From<f32>,
+    {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Form {
-            Number(f32),
+        enum Form<F> {
+            Number(F),
             Text(String),
         }
-        Ok(match Form::deserialize(deserializer)? {
-            Form::Number(v) => v,
-            Form::Text(t) if t == "-inf" => f32::NEG_INFINITY,
-            Form::Text(_) => f32::INFINITY,
-        })
+        match Form::deserialize(deserializer)? {
+            Form::Number(v) => Ok(v),
+            Form::Text(t) => match t.as_str() {
+                "inf" => Ok(f32::INFINITY.into()),
+                "-inf" => Ok(f32::NEG_INFINITY.into()),
+                "nan" => Ok(f32::NAN.into()),
+                _ => Err(de::Error::custom(format!("`{t}` is not a number"))),
+            },
+        }
     }
 }

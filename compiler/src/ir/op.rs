@@ -99,9 +99,11 @@ macro_rules! ops {
                 match self { $(Self::$op(op) => op,)* }
             }
 
-            /// The attributes as JSON.
-            pub fn attributes(&self) -> Result<serde_json::Value, serde_json::Error> {
-                match self { $(Self::$op(op) => serde_json::to_value(op),)* }
+            /// The attributes as JSON text, fields in the payload's order. (A JSON value would widen f32 to f64
+            /// and print 0.1 as 0.10000000149011612.)
+            pub fn attributes_text(&self) -> String {
+                // Payloads have no map with other keys than strings, the one thing that fails.
+                match self { $(Self::$op(op) => serde_json::to_string(op).unwrap_or_default(),)* }
             }
 
             /// The operator with a text name and JSON attributes; `None` for an unknown name.

@@ -34,6 +34,7 @@ pub struct Pad {
     /// Per axis.
     pub after: Vec<usize>,
     /// The added value in constant mode.
+    #[serde(with = "crate::ir::element::bound")]
     pub value: f64,
 }
 

@@ -1,0 +1,279 @@
+//! Reads the text form of a graph.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::ir::dim::Dim;
+use crate::ir::element::{Arg, BinaryFn, Element, Step, UnaryFn};
+use crate::ir::graph::{Graph, NodeId, Replacement};
+use crate::ir::op::{Elementwise, Op};
+use crate::ir::tensor::{DType, Layout, TensorDesc};
+
+/// The graph that a text describes.
+///
+/// # Errors
+/// When a line is malformed, an operator does not fit its operands, or a stated type is not the inferred one.
+pub fn parse(text: &str) -> Result<Graph> {
+    let mut reader = Reader::default();
+    for (i, line) in text.lines().enumerate() {
+        reader.line(line.trim()).map_err(|reason| Error::Text { line: i + 1, reason })?;
+    }
+    // Storage comes last, because the shape rules above work on the types before it.
+    for (id, tensor) in reader.stored {
+        reader.graph.set_storage_type(id, tensor.dtype);
+        reader.graph.set_layout(id, tensor.layout);
+    }
+    Ok(reader.graph)
+}
+
+#[derive(Default)]
+struct Reader {
+    graph: Graph,
+    nodes: BTreeMap<u64, NodeId>,
+    stored: Vec<(NodeId, TensorDesc)>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(());
+        }
+        let mut cursor = Cursor { rest: line };
+        if let Some(rest) = line.strip_prefix("symbol ") {
+            return self.symbol(rest);
+        }
+        if cursor.eat("output ") {
+            let name = cursor.string()?;
+            let node = self.operand(&mut cursor)?;
+            self.graph.add_output(&name, node);
+            return cursor.end();
+        }
+        self.node(&mut cursor)
+    }
+
+    fn symbol(&mut self, text: &str) -> Result<(), String> {
+        let (name, range) = text.trim().rsplit_once(' ').ok_or("a symbol needs a name and bounds")?;
+        let (low, high) = range.split_once("..").ok_or("bounds are written `1..512`")?;
+        let number = |t: &str| t.parse::<i64>().map_err(|_| format!("`{t}` is not a number"));
+        let (low, high) = (number(low)?, number(high)?);
+        if low < 0 || low > high {
+            return Err(format!("{low}..{high} are no bounds of a size"));
+        }
+        let name = name.trim();
+        if Dim::parse(name).as_ref().and_then(Dim::as_symbol) != Some(name) {
+            return Err(format!("`{name}` is not the name of a symbol"));
+        }
+        if self.graph.bounds.insert(name.to_string(), (low, high)).is_some() {
+            return Err(format!("symbol {name} is declared twice"));
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, cursor: &mut Cursor<'_>) -> Result<(), String> {
+        cursor.expect("%")?;
+        let number = cursor.number()?;
+        cursor.expect("=")?;
+        let op_name = cursor.word();
+        let mut operands = Vec::new();
+        let mut own = None;
+        loop {
+            if cursor.eat("|") && own.is_none() {
+                own = Some(operands.len());
+            }
+            if !cursor.peek("%") {
+                break;
+            }
+            operands.push(self.operand(cursor)?);
+        }
+        let op = operator(op_name, cursor.attributes()?)?;
+        let chain = if cursor.eat("then") { chain(cursor)? } else { Vec::new() };
+        let stated = if cursor.eat(":") { Some(tensor(cursor)?) } else { None };
+        let name = if cursor.peek("\"") { cursor.string()? } else { String::new() };
+        cursor.end()?;
+        let own = own.unwrap_or(operands.len());
+        let what = Replacement { op, operands, own, chain };
+        let id = self.graph.add_fused(what, &name).map_err(|e| match e {
+            Error::Node { operator, reason, .. } => format!("{operator}: {reason}"),
+            other => other.to_string(),
+        })?;
+        if let Some(stated) = stated {
+            self.check_type(id, stated)?;
+        }
+        match self.nodes.insert(number, id) {
+            Some(_) => Err(format!("%{number} is defined twice")),
+            None => Ok(()),
+        }
+    }
+
+    fn check_type(&mut self, id: NodeId, stated: TensorDesc) -> Result<(), String> {
+        let inferred = self.graph.tensor(id);
+        let floats = stated.dtype.is_float() && inferred.dtype.is_float();
+        if stated.shape != inferred.shape || (stated.dtype != inferred.dtype && !floats) {
+            return Err(format!("the result is {inferred}, not {stated}"));
+        }
+        if stated.layout == Layout::Slices4 && !(3..=5).contains(&stated.rank()) {
+            return Err(format!("{stated}: slices of channels need 3 to 5 axes"));
+        }
+        if stated != *inferred {
+            self.stored.push((id, stated));
+        }
+        Ok(())
+    }
+
+    fn operand(&self, cursor: &mut Cursor<'_>) -> Result<NodeId, String> {
+        cursor.expect("%")?;
+        let number = cursor.number()?;
+        self.nodes.get(&number).copied().ok_or_else(|| format!("%{number} is not defined above"))
+    }
+}
+
+fn operator(name: &str, attributes: Option<Value>) -> Result<Op, String> {
+    if Op::NAMES.contains(&name) {
+        let attributes = attributes.unwrap_or_else(|| Value::Object(Map::new()));
+        let op = Op::from_text(name, attributes).ok_or_else(|| format!("no operator `{name}`"))?;
+        return op.map_err(|e| format!("{name}: {e}"));
+    }
+    Ok(Op::Elementwise(Elementwise { element: element(name, attributes)? }))
+}
+
+fn element(name: &str, attributes: Option<Value>) -> Result<Element, String> {
+    let form = match (name, attributes) {
+        ("select", None) => return Ok(Element::Select),
+        ("cast", Some(Value::Object(map))) => {
+            let to = map.get("to").and_then(Value::as_str).and_then(DType::parse);
+            return to.map(Element::Cast).ok_or_else(|| "cast needs a type as `to`".to_string());
+        }
+        (_, None) => {
+            if let Ok(f) = serde_json::from_value::<BinaryFn>(Value::from(name)) {
+                return Ok(Element::Binary(f));
+            }
+            Value::from(name)
+        }
+        (_, Some(attributes)) => Value::Object(Map::from_iter([(name.to_string(), attributes)])),
+    };
+    serde_json::from_value::<UnaryFn>(form).map(Element::Unary).map_err(|e| {
+        let e = e.to_string();
+        if e.starts_with("unknown variant") {
+            format!("no operator or element function `{name}`")
+        } else {
+            format!("{name}: {e}")
+        }
+    })
+}
+
+fn chain(cursor: &mut Cursor<'_>) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    while cursor.eat("(") {
+        let name = cursor.word();
+        let mut args = Vec::new();
+        loop {
+            let make = if cursor.eat("#") {
+                Arg::Step
+            } else if cursor.eat("@") {
+                Arg::Input
+            } else {
+                break;
+            };
+            let number = cursor.number()?;
+            args.push(make(u32::try_from(number).map_err(|_| format!("{number} is too large"))?));
+        }
+        let element = element(name, cursor.attributes()?)?;
+        cursor.expect(")")?;
+        steps.push(Step { element, args });
+    }
+    Ok(steps)
+}
+
+fn tensor(cursor: &mut Cursor<'_>) -> Result<TensorDesc, String> {
+    let dtype = cursor.word();
+    let dtype = DType::parse(dtype).ok_or_else(|| format!("`{dtype}` is not an element type"))?;
+    cursor.expect("[")?;
+    let (dims, rest) = cursor.rest.split_once(']').ok_or("a `]` is missing")?;
+    cursor.rest = rest;
+    let dims = dims.trim();
+    let dim = |t: &str| Dim::parse(t.trim()).ok_or_else(|| format!("`{}` is not a size", t.trim()));
+    let shape: Result<Vec<Dim>, String> =
+        if dims.is_empty() { Ok(Vec::new()) } else { dims.split(',').map(dim).collect() };
+    let mut tensor = TensorDesc::new(dtype, shape?);
+    if cursor.rest.starts_with('@') {
+        cursor.expect("@")?;
+        tensor.layout = match cursor.word() {
+            "slices4" => Layout::Slices4,
+            other => return Err(format!("`{other}` is not a layout")),
+        };
+    }
+    Ok(tensor)
+}
+
+/// What is left of a line; every method skips spaces first.
+struct Cursor<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Cursor<'a> {
+    fn peek(&mut self, token: &str) -> bool {
+        self.rest = self.rest.trim_start();
+        self.rest.starts_with(token)
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        if !self.peek(token) {
+            return false;
+        }
+        self.rest = self.rest.strip_prefix(token).unwrap_or_default();
+        true
+    }
+
+    fn expect(&mut self, token: &str) -> Result<(), String> {
+        if self.eat(token) {
+            return Ok(());
+        }
+        let found = self.rest.split_whitespace().next().unwrap_or("the end of the line");
+        Err(format!("`{token}` is expected, not `{found}`"))
+    }
+
+    /// Letters, digits and hyphens.
+    fn word(&mut self) -> &'a str {
+        self.split(|c| c.is_ascii_alphanumeric() || c == '-')
+    }
+
+    fn number(&mut self) -> Result<u64, String> {
+        let digits = self.split(|c| c.is_ascii_digit());
+        digits.parse().map_err(|_| format!("`{digits}` is not a number"))
+    }
+
+    fn split(&mut self, inside: impl Fn(char) -> bool) -> &'a str {
+        self.rest = self.rest.trim_start();
+        let end = self.rest.find(|c| !inside(c)).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        word
+    }
+
+    fn attributes(&mut self) -> Result<Option<Value>, String> {
+        if self.peek("{") { self.json().map(Some) } else { Ok(None) }
+    }
+
+    fn string(&mut self) -> Result<String, String> {
+        match self.json()? {
+            Value::String(text) => Ok(text),
+            other => Err(format!("a name in quotes is expected, not {other}")),
+        }
+    }
+
+    fn json(&mut self) -> Result<Value, String> {
+        let mut values = serde_json::Deserializer::from_str(self.rest).into_iter::<Value>();
+        let value = values.next().ok_or("JSON is expected")?.map_err(|e| format!("JSON: {e}"))?;
+        self.rest = self.rest.get(values.byte_offset()..).unwrap_or_default();
+        Ok(value)
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        match self.rest.trim() {
+            "" => Ok(()),
+            rest => Err(format!("`{rest}` is not expected here")),
+        }
+    }
+}
