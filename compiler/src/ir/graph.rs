@@ -310,29 +310,7 @@ impl Graph {
     /// Computes the shape and type of a replacement from its operands.
     pub fn infer(&self, what: &Replacement) -> Result<TensorDesc, OpError> {
         let tensors: Vec<&TensorDesc> = what.operands.iter().map(|o| self.tensor(*o)).collect();
-        if what.own > tensors.len() {
-            return Err(OpError::new("the operator claims more operands than there are"));
-        }
-        let mut tensor = what.op.operation().infer(&tensors[..what.own])?;
-        tensor.check(&self.bounds)?;
-        let mut types = vec![tensor.dtype];
-        for (i, step) in what.chain.iter().enumerate() {
-            let mut operand_types = Vec::with_capacity(step.args.len());
-            for arg in &step.args {
-                let dtype = match *arg {
-                    Arg::Step(s) => types.get(s as usize).copied(),
-                    Arg::Input(k) => tensors.get(k as usize).map(|t| t.dtype),
-                };
-                operand_types
-                    .push(dtype.ok_or_else(|| OpError::new("a chain step names a missing operand"))?);
-            }
-            let checked = step.element.check(&operand_types);
-            types.push(checked.map_err(|e| OpError::new(format!("chain step {}: {e}", i + 1)))?);
-        }
-        if let Some(last) = types.last() {
-            tensor.dtype = *last;
-        }
-        Ok(tensor)
+        infer(&self.bounds, &what.op, what.own, &what.chain, &tensors)
     }
 
     /// An error at a node.
@@ -354,4 +332,36 @@ impl Graph {
             self.graph.remove_edge(edge);
         }
     }
+}
+
+/// Computes the shape and type of a node from its operands' and the symbols' bounds.
+pub fn infer(
+    bounds: &Bounds,
+    op: &Op,
+    own: usize,
+    chain: &[Step],
+    tensors: &[&TensorDesc],
+) -> Result<TensorDesc, OpError> {
+    let Some(operands) = tensors.get(..own) else {
+        return Err(OpError::new("the operator claims more operands than there are"));
+    };
+    let mut tensor = op.operation().infer(operands)?;
+    tensor.check(bounds)?;
+    let mut types = vec![tensor.dtype];
+    for (i, step) in chain.iter().enumerate() {
+        let mut operand_types = Vec::with_capacity(step.args.len());
+        for arg in &step.args {
+            let dtype = match *arg {
+                Arg::Step(s) => types.get(s as usize).copied(),
+                Arg::Input(k) => tensors.get(k as usize).map(|t| t.dtype),
+            };
+            operand_types.push(dtype.ok_or_else(|| OpError::new("a chain step names a missing operand"))?);
+        }
+        let checked = step.element.check(&operand_types);
+        types.push(checked.map_err(|e| OpError::new(format!("chain step {}: {e}", i + 1)))?);
+    }
+    if let Some(last) = types.last() {
+        tensor.dtype = *last;
+    }
+    Ok(tensor)
 }

@@ -1,1 +1,239 @@
-//! Written next.
+//! Checks that a graph keeps the rules on which passes and kernels rely. It runs after every pass, so that a
+//! broken rule is reported under the name of the pass that broke it.
+//!
+//! What holds of every graph:
+//! - No node depends on itself, directly or through others.
+//! - Every operator has operands that its shape rule accepts. The rule is applied to types as they were before
+//!   storage types were chosen, so that a rewrite cannot hide a mismatch behind a cast that nobody asked for.
+//! - A chain step has as many operands as its function takes; each is the node's own result, an earlier step or
+//!   one of the node's operands, and broadcasts into the node's shape without enlarging it.
+//! - An operand that does not belong to the operator is used by a step. Inputs and constants have no chain.
+//! - The stored shape is the inferred one. The stored type is too, except that a float may be kept as f16 or f32.
+//! - Slices of channels are a layout of tensors with 3 to 5 axes. Inputs, constants and the graph's results are
+//!   row-major; a `relayout` has the layout that it names.
+//! - A constant has as many bytes as its shape and type need.
+//! - Every symbol used has bounds `0 <= low <= high`, and a name that the text form reads back.
+//! - Inputs have different names, outputs have different names, and both are nodes of the graph.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::array::count;
+use super::dim::Dim;
+use super::element::Arg;
+use super::graph::{Graph, NodeId, infer};
+use super::op::Op;
+use super::ops::check::broadcasts_to;
+use super::tensor::{DType, Layout, TensorDesc};
+use crate::error::{Error, OpError, Result};
+
+/// Fails with an internal error of `stage` when the graph breaks a rule of the module's list.
+///
+/// # Errors
+/// Names the node and the rule.
+pub fn verify(graph: &Graph, stage: &str) -> Result<()> {
+    check_ends(graph).and_then(|()| check_symbols(graph)).map_err(|why| Error::internal(stage, why.0))?;
+    let order = graph.topological();
+    if order.len() != graph.len() {
+        return Err(Error::internal(stage, "some nodes depend on themselves"));
+    }
+    let mut inferred: BTreeMap<NodeId, TensorDesc> = BTreeMap::new();
+    for id in order {
+        let tensor = check_node(graph, id, &inferred).map_err(|why| {
+            let (node, number) = (graph.node(id), inferred.len());
+            let place = format!("node %{number} `{}` ({})", node.name, node.op.name());
+            Error::internal(stage, format!("{place}: {why}"))
+        })?;
+        inferred.insert(id, tensor);
+    }
+    Ok(())
+}
+
+/// Checks one node against its operands' inferred types; returns its own.
+fn check_node(
+    graph: &Graph,
+    id: NodeId,
+    inferred: &BTreeMap<NodeId, TensorDesc>,
+) -> Result<TensorDesc, OpError> {
+    let node = graph.node(id);
+    let operands = graph.operands(id);
+    let tensors: Vec<&TensorDesc> = operands.iter().filter_map(|o| inferred.get(o)).collect();
+    let tensor = infer(&graph.bounds, &node.op, node.own, &node.chain, &tensors)?;
+
+    let mut used = BTreeSet::new();
+    for (i, step) in node.chain.iter().enumerate() {
+        for arg in &step.args {
+            if let Arg::Input(k) = arg {
+                let operand =
+                    tensors.get(*k as usize).ok_or_else(|| OpError::new("a chain operand is missing"))?;
+                broadcasts_to(operand, &tensor.shape, &format!("operand {k} of chain step {}", i + 1))?;
+                used.insert(*k as usize);
+            }
+        }
+    }
+    if let Some(idle) = (node.own..operands.len()).find(|k| !used.contains(k)) {
+        return Err(OpError::new(format!("operand {idle} belongs to the chain, but no step uses it")));
+    }
+
+    let stored = &node.tensor;
+    if stored.shape != tensor.shape || !may_store(tensor.dtype, stored.dtype) {
+        return Err(OpError::new(format!("the result is stored as {stored}, but is {tensor}")));
+    }
+    if stored.layout == Layout::Slices4 && !(3..=5).contains(&stored.rank()) {
+        return Err(OpError::new(format!("{stored} has not 3 to 5 axes")));
+    }
+    match &node.op {
+        Op::Input(_) | Op::Constant(_) if !node.chain.is_empty() => {
+            return Err(OpError::new("it has a chain"));
+        }
+        Op::Input(_) | Op::Constant(_) if stored.layout != Layout::RowMajor => {
+            return Err(OpError::new(format!("{stored} is not row-major")));
+        }
+        Op::Constant(c) if count(&c.shape).checked_mul(c.dtype.bytes()) != Some(c.bytes.len()) => {
+            return Err(OpError::new(format!("{} bytes do not make {stored}", c.bytes.len())));
+        }
+        Op::Relayout(r) if r.layout != stored.layout => {
+            return Err(OpError::new(format!("it is stored as {stored}, not {:?}", r.layout)));
+        }
+        _ => {}
+    }
+    Ok(tensor)
+}
+
+/// Whether a value computed in one type may be kept in another.
+fn may_store(computed: DType, stored: DType) -> bool {
+    computed == stored || (computed.is_float() && matches!(stored, DType::F16 | DType::F32))
+}
+
+fn check_ends(graph: &Graph) -> Result<(), OpError> {
+    let ids: BTreeSet<NodeId> = graph.ids().into_iter().collect();
+    let mut names = BTreeSet::new();
+    for id in graph.inputs() {
+        if !ids.contains(id) {
+            return Err(OpError::new("an input is no node of the graph"));
+        }
+        let Some(input) = graph.input(*id) else {
+            return Err(OpError::new(format!(
+                "input `{}` has become another operator",
+                graph.node(*id).name
+            )));
+        };
+        if !names.insert(input.name.as_str()) {
+            return Err(OpError::new(format!("two inputs are named `{}`", input.name)));
+        }
+    }
+    let listed = ids.iter().filter(|id| graph.input(**id).is_some()).count();
+    if listed != graph.inputs().len() {
+        return Err(OpError::new(format!("{listed} input nodes, but {} inputs", graph.inputs().len())));
+    }
+    let mut names = BTreeSet::new();
+    for output in graph.outputs() {
+        if !ids.contains(&output.node) {
+            return Err(OpError::new(format!("output `{}` is no node of the graph", output.name)));
+        }
+        if graph.tensor(output.node).layout != Layout::RowMajor {
+            return Err(OpError::new(format!("output `{}` is not row-major", output.name)));
+        }
+        if !names.insert(output.name.as_str()) {
+            return Err(OpError::new(format!("two outputs are named `{}`", output.name)));
+        }
+    }
+    Ok(())
+}
+
+fn check_symbols(graph: &Graph) -> Result<(), OpError> {
+    for (name, (low, high)) in &graph.bounds {
+        if *low < 0 || low > high {
+            return Err(OpError::new(format!("symbol `{name}` has bounds {low}..{high}")));
+        }
+        let readable = name.trim() == name && !name.contains([',', '[', ']', '@', '\n', '"']);
+        if !readable || Dim::parse(name).as_ref().and_then(Dim::as_symbol) != Some(name.as_str()) {
+            return Err(OpError::new(format!("symbol `{name}` has a name that the text form cannot carry")));
+        }
+    }
+    let mut used = BTreeSet::new();
+    for id in graph.ids() {
+        let node = graph.node(id);
+        node.tensor.shape.iter().for_each(|d| d.symbols(&mut used));
+        let carried: &[&[Dim]] = match &node.op {
+            Op::Slice(op) => &[&op.starts, &op.sizes],
+            Op::ShapeValues(op) => &[&op.values],
+            Op::Range(op) => &[std::slice::from_ref(&op.start)],
+            _ => &[],
+        };
+        carried.iter().copied().flatten().for_each(|d| d.symbols(&mut used));
+    }
+    match used.into_iter().find(|name| !graph.bounds.contains_key(name)) {
+        Some(name) => Err(OpError::new(format!("symbol `{name}` has no bounds"))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verify;
+    use crate::error::Error;
+    use crate::ir::element::{Arg, BinaryFn, Element, Step};
+    use crate::ir::graph::{Graph, Replacement};
+    use crate::ir::tensor::{DType, Layout};
+    use crate::ir::text::parse;
+
+    const TEXT: &str = r#"
+        symbol n 1..8
+        %0 = input {"name":"x","dtype":"f32","shape":["n",4,1,1]}
+        %1 = constant {"dtype":"f32","shape":[4],"random":1}
+        %2 = reshape %1 {"shape":[4,1,1]}
+        %3 = relu %0 | %2 then (add #0 @1)
+        %4 = shape-values {"dtype":"i64","shape":[1],"values":["n"]}
+        output "y" %3
+    "#;
+
+    fn refused(change: impl FnOnce(&mut Graph), part: &str) {
+        let mut graph = parse(TEXT).unwrap();
+        verify(&graph, "start").unwrap();
+        change(&mut graph);
+        match verify(&graph, "stage") {
+            Err(Error::Internal { stage, reason }) => {
+                assert_eq!(stage, "stage");
+                assert!(reason.contains(part), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn storage_choices_are_allowed() {
+        let mut graph = parse(TEXT).unwrap();
+        let y = graph.outputs()[0].node;
+        graph.set_storage_type(y, DType::F16);
+        verify(&graph, "test").unwrap();
+    }
+
+    #[test]
+    fn broken_rules_are_named() {
+        refused(|g| g.set_storage_type(g.outputs()[0].node, DType::I32), "stored as i32");
+        refused(|g| g.set_layout(g.ids()[4], Layout::Slices4), "axes");
+        refused(|g| g.set_layout(g.ids()[3], Layout::Slices4), "output `y` is not row-major");
+        refused(|g| g.set_layout(g.ids()[0], Layout::Slices4), "not row-major");
+        refused(|g| g.add_output("y", g.ids()[0]), "two outputs");
+        refused(|g| g.bounds.clear(), "`n` has no bounds");
+        refused(|g| drop(g.bounds.insert("n".into(), (3, 2))), "bounds 3..2");
+        refused(|g| drop(g.bounds.insert("a,b".into(), (1, 2))), "cannot carry");
+        // Uses of the input become uses of its own user: a cycle.
+        refused(|g| g.replace_uses(g.ids()[1], g.ids()[3]), "depend on themselves");
+        // The shapes of users are stale.
+        refused(|g| g.replace_uses(g.ids()[0], g.ids()[2]), "is stored as");
+    }
+
+    #[test]
+    fn chain_operands_broadcast_into_the_node_and_are_used() {
+        let with = |args: Vec<Arg>, graph: &mut Graph| {
+            let (small, large) = (graph.ids()[2], graph.ids()[0]);
+            let step = Step { element: Element::Binary(BinaryFn::Add), args };
+            let op = graph.op(graph.ids()[3]).clone();
+            let what = Replacement { op, operands: vec![small, large], own: 1, chain: vec![step] };
+            graph.set_op(graph.ids()[3], what).unwrap();
+        };
+        refused(|g| with(vec![Arg::Step(0), Arg::Input(1)], g), "does not broadcast");
+        refused(|g| with(vec![Arg::Step(0), Arg::Step(0)], g), "no step uses it");
+    }
+}
