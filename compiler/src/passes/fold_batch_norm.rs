@@ -24,14 +24,14 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
 }
 
 /// A map of each channel: `x * scale + shift`, each a vector over one axis.
-struct Map {
-    x: NodeId,
-    scale: Option<Vec<f32>>,
-    shift: Option<Vec<f32>>,
+pub(super) struct Map {
+    pub(super) x: NodeId,
+    pub(super) scale: Option<Vec<f32>>,
+    pub(super) shift: Option<Vec<f32>>,
 }
 
 /// The map that a node applies along an axis of its operand, when its constants vary along that axis alone.
-fn map(graph: &Graph, id: NodeId, axis_from_end: usize) -> Option<Map> {
+pub(super) fn map(graph: &Graph, id: NodeId, axis_from_end: usize) -> Option<Map> {
     let shape = &graph.tensor(id).shape;
     let channels = usize::try_from(shape.get(shape.len().checked_sub(axis_from_end)?)?.as_known()?).ok()?;
     if let Some((scale, shift, x)) = affine(graph, id) {

@@ -36,7 +36,7 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
 }
 
 /// The value of a node as a constant, when it has one that is worth storing.
-fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
+pub(super) fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
     let node = graph.node(id);
     if matches!(node.op, Op::Input(_) | Op::Constant(_)) || !node.chain.is_empty() {
         return None;

@@ -181,3 +181,32 @@ pub(super) fn add_binary(graph: &mut Graph, f: BinaryFn, a: NodeId, b: NodeId, n
 pub(super) fn name(graph: &Graph, id: NodeId) -> String {
     graph.node(id).name.clone()
 }
+
+/// A node as a product `coefficient * factors`, where the nodes in `whole` are not taken apart.
+pub(super) fn factors(graph: &Graph, id: NodeId, whole: &[NodeId]) -> (f64, Vec<NodeId>) {
+    let mut coefficient = 1.0;
+    let mut found = Vec::new();
+    let mut stack = vec![id];
+    while let Some(next) = stack.pop() {
+        let scaled = affine(graph, next).filter(|(_, shift, _)| *shift == 0.0);
+        let product = binary_of(graph, next, BinaryFn::Mul);
+        match (scaled, product) {
+            _ if whole.contains(&next) || found.len() + stack.len() >= MAX_FACTORS => found.push(next),
+            (Some((scale, _, x)), _) => {
+                coefficient *= f64::from(scale);
+                stack.push(x);
+            }
+            (_, Some((a, b))) => stack.extend([a, b]),
+            _ => found.push(next),
+        }
+    }
+    (coefficient, found)
+}
+
+/// Factors after which a product is not taken apart any further.
+const MAX_FACTORS: usize = 8;
+
+/// Whether two numbers agree to the digits that models write constants with.
+pub(super) fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-4 * a.abs().max(b.abs())
+}

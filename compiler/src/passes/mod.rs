@@ -14,6 +14,12 @@ pub mod lower_precision;
 mod matching;
 pub mod merge_duplicates;
 pub mod merge_padding;
+pub mod recognize_activations;
+pub mod recognize_attention;
+pub mod recognize_gelu;
+pub mod recognize_group_norm;
+pub mod recognize_layer_norm;
+pub mod recognize_softmax;
 pub mod simplify;
 
 use std::fmt;
@@ -30,9 +36,18 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold-constants", run: fold_constants::run },
     Pass { name: "simplify", run: simplify::run },
     Pass { name: "merge-duplicates", run: merge_duplicates::run },
+    Pass { name: "recognize-activations", run: recognize_activations::run },
+    Pass { name: "recognize-gelu", run: recognize_gelu::run },
+    Pass { name: "recognize-softmax", run: recognize_softmax::run },
+    Pass { name: "recognize-layer-norm", run: recognize_layer_norm::run },
+    Pass { name: "recognize-group-norm", run: recognize_group_norm::run },
+    Pass { name: "recognize-attention", run: recognize_attention::run },
     Pass { name: "fold-transposes", run: fold_transposes::run },
     Pass { name: "merge-padding", run: merge_padding::run },
     Pass { name: "fold-batch-norm", run: fold_batch_norm::run },
+    Pass { name: "fold-constants", run: fold_constants::run },
+    Pass { name: "simplify", run: simplify::run },
+    Pass { name: "merge-duplicates", run: merge_duplicates::run },
     Pass { name: "link-elementwise", run: link_elementwise::run },
     Pass { name: "lower-precision", run: lower_precision::run },
     Pass { name: "choose-layouts", run: choose_layouts::run },

@@ -1,0 +1,197 @@
+//! Recognises scaled dot-product attention.
+//!
+//! ```text
+//! %3 = transpose %k {"perm":[0, 1, 3, 2]}
+//! %4 = matmul %q %3
+//! %5 = affine %4 {"scale":0.125}
+//! %6 = add %5 %mask
+//! %7 = softmax %6 {"axis":3}
+//! %8 = matmul %7 %v                          ->      %8 = attention %q %k %v %mask {"scale":0.125}
+//! ```
+//!
+//! The scale may stand before or after the product, on the query, the key or both. The key may come through any
+//! transpose, and query heads may share keys that an expansion repeats. Masks are added or selected; a constant
+//! triangular one becomes `causal`. The transposes that split and merge heads stay where they are: they are views.
+//!
+//! A guard `select(isnan(p), 0, p)` around the softmax makes a row zero whose keys are all masked. Attention gives
+//! no such promise, so the guard is dropped only when no row can be masked throughout: without a mask, with a
+//! constant mask that leaves a key to every row, or with a mask of finite numbers. Otherwise all stays as it is.
+
+mod mask;
+mod operands;
+
+use super::matching::{
+    Rule, affine, elementwise, name, only_operand, plain, rewrite, single_use, splat, unary_of,
+};
+use super::{Changes, Context};
+use crate::error::Result;
+use crate::ir::dim::Dim;
+use crate::ir::graph::{Graph, NodeId, Replacement};
+use crate::ir::op::{Attention, BinaryFn, Element, MatMul, Op, Reshape, UnaryFn};
+use mask::Mask;
+
+const RULES: &[(&str, Rule)] = &[("is an attention", attention)];
+
+/// Recognises attention.
+pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
+    rewrite(graph, RULES)
+}
+
+/// The scores before softmax: `scale * q k^T` and what masks them.
+struct Scores {
+    q: NodeId,
+    k: NodeId,
+    /// Whether the key's last two axes are swapped already.
+    k_transposed: bool,
+    scale: f32,
+    masks: Vec<Mask>,
+}
+
+fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    let Some((Op::MatMul(MatMul { trans_a: false, trans_b }), factors)) = plain(graph, id) else {
+        return Ok(None);
+    };
+    let v_transposed = *trans_b;
+    let [p, v] = factors.as_slice() else { return Ok(None) };
+    let v = *v;
+    let Some((softmax, guarded)) = probabilities(graph, *p) else { return Ok(None) };
+    let Some(top) = only_operand(graph, softmax) else { return Ok(None) };
+    let shape = graph.tensor(softmax).shape.clone();
+    let Some(mut scores) = scores(graph, top, &shape) else { return Ok(None) };
+    let name = name(graph, id);
+    let (q, q_scale) = operands::without_scale(graph, scores.q);
+    let (k, k_scale) = operands::key(graph, scores.k, !scores.k_transposed)?;
+    scores.scale *= q_scale * k_scale;
+    let v = if v_transposed { operands::swap_last_two(graph, v)? } else { v };
+    let (k, v) = operands::without_repetition(graph, k, v);
+    let Some(heads) = Heads::of(graph, q, k, v) else { return Ok(None) };
+    let mask = mask::combine(graph, &scores.masks, &name)?;
+    if guarded && !mask::leaves_a_key(graph, &scores.masks, mask) {
+        return Ok(None);
+    }
+    let causal = mask.is_some_and(|m| mask::is_causal(graph, m));
+    let op = Attention { scale: scores.scale, causal };
+    let mut operands = vec![q, k, v];
+    if heads == Heads::Flat {
+        for operand in &mut operands {
+            let mut shape = graph.tensor(*operand).shape.clone();
+            shape.insert(0, Dim::known(1));
+            *operand = graph.add(Reshape { shape }, &[*operand], &name)?;
+        }
+    }
+    operands.extend(mask.filter(|_| !causal));
+    let what = Replacement { op: op.into(), own: operands.len(), operands, chain: Vec::new() };
+    if graph.infer(&what).is_err() {
+        return Ok(None);
+    }
+    let result = graph.add_fused(what, &name)?;
+    if heads == Heads::Flat {
+        let shape = graph.tensor(id).shape.clone();
+        return graph.add(Reshape { shape }, &[result], &name).map(Some);
+    }
+    Ok(Some(result))
+}
+
+/// The softmax over the last axis below casts and a guard against rows without keys.
+fn probabilities(graph: &Graph, id: NodeId) -> Option<(NodeId, bool)> {
+    let p = without_casts(graph, id)?;
+    if is_softmax(graph, p) {
+        return single_use(graph, p).then_some((p, false));
+    }
+    let (Element::Select, operands) = elementwise(graph, p)? else { return None };
+    let [condition, zero, softmax] = operands.as_slice() else { return None };
+    let guards = unary_of(graph, *condition, UnaryFn::IsNan)? == *softmax && splat(graph, *zero) == Some(0.0);
+    let only_here = graph.users(*softmax).len() == 2 && !graph.is_output(*softmax);
+    (guards
+        && only_here
+        && single_use(graph, p)
+        && single_use(graph, *condition)
+        && is_softmax(graph, *softmax))
+    .then_some((*softmax, true))
+}
+
+fn is_softmax(graph: &Graph, id: NodeId) -> bool {
+    match plain(graph, id) {
+        Some((Op::Softmax(softmax), _)) => !softmax.log && softmax.axis + 1 == graph.tensor(id).rank(),
+        _ => false,
+    }
+}
+
+/// What is below casts between floats that nothing else uses.
+fn without_casts(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
+    while let Some((Element::Cast(to), operands)) = elementwise(graph, id) {
+        let x = *operands.first()?;
+        if !to.is_float() || !graph.tensor(x).dtype.is_float() || !single_use(graph, id) {
+            return None;
+        }
+        id = x;
+    }
+    Some(id)
+}
+
+/// Takes the scores apart down to the product of query and key.
+fn scores(graph: &Graph, id: NodeId, shape: &[Dim]) -> Option<Scores> {
+    let id = without_casts(graph, id)?;
+    if graph.tensor(id).shape != shape || !single_use(graph, id) {
+        return None;
+    }
+    if let Some((Op::MatMul(MatMul { trans_a: false, trans_b }), operands)) = plain(graph, id) {
+        let [q, k] = operands.as_slice() else { return None };
+        return Some(Scores { q: *q, k: *k, k_transposed: *trans_b, scale: 1.0, masks: Vec::new() });
+    }
+    if let Some((scale, 0.0, x)) = affine(graph, id) {
+        let mut inner = scores(graph, x, shape)?;
+        inner.scale *= scale;
+        // A scaled mask would be another mask.
+        return inner.masks.is_empty().then_some(inner);
+    }
+    let (element, operands) = elementwise(graph, id)?;
+    let (mut inner, mask) = match (element, operands.as_slice()) {
+        (Element::Binary(BinaryFn::Add), [a, b]) => match scores(graph, *a, shape) {
+            Some(inner) => (inner, Mask::Added(*b)),
+            None => (scores(graph, *b, shape)?, Mask::Added(*a)),
+        },
+        (Element::Select, [condition, yes, no]) => match (splat(graph, *no), splat(graph, *yes)) {
+            (Some(out), _) => {
+                let inner = scores(graph, *yes, shape)?;
+                (inner, Mask::Selected { condition: *condition, keeps: true, out: out as f32 })
+            }
+            (_, Some(out)) => {
+                let inner = scores(graph, *no, shape)?;
+                (inner, Mask::Selected { condition: *condition, keeps: false, out: out as f32 })
+            }
+            _ => return None,
+        },
+        _ => return None,
+    };
+    if !mask.excludes() {
+        return None;
+    }
+    inner.masks.push(mask);
+    Some(inner)
+}
+
+/// How the operands carry their heads.
+#[derive(Clone, Copy, PartialEq)]
+enum Heads {
+    /// `[batch, heads, length, size]`.
+    Axis,
+    /// `[batch * heads, length, size]`.
+    Flat,
+}
+
+impl Heads {
+    /// The form of three operands whose leading axes agree.
+    fn of(graph: &Graph, q: NodeId, k: NodeId, v: NodeId) -> Option<Self> {
+        let [q, k, v] = [q, k, v].map(|x| graph.tensor(x).shape.as_slice());
+        match (q, k, v) {
+            ([bq, hq, _, _], [bk, hk, _, _], [bv, hv, _, _]) => {
+                let shared = hq == hk
+                    || matches!((hq.as_known(), hk.as_known()), (Some(h), Some(k)) if h.checked_rem(k) == Some(0));
+                (bq == bk && bk == bv && hk == hv && shared).then_some(Self::Axis)
+            }
+            ([bq, _, _], [bk, _, _], [bv, _, _]) => (bq == bk && bk == bv).then_some(Self::Flat),
+            _ => None,
+        }
+    }
+}

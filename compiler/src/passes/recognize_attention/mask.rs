@@ -1,0 +1,131 @@
+//! Masks of attention scores: what is added, or put in place of scores.
+
+use super::super::fold_constants::fold;
+use super::super::matching::{add_binary, add_floats, affine, elementwise, floats, splat};
+use crate::error::Result;
+use crate::ir::graph::{Graph, NodeId};
+use crate::ir::op::{BinaryFn, Element, Elementwise, Op};
+use crate::ir::tensor::DType;
+
+/// From here on down, a number in place of a score excludes its key.
+const EXCLUDED: f32 = -1e9;
+
+/// One mask.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Mask {
+    /// Added to the scores.
+    Added(NodeId),
+    /// Where the condition is not as said, the score is `out`.
+    Selected {
+        /// A bool tensor.
+        condition: NodeId,
+        /// The value of the condition for which a score stays.
+        keeps: bool,
+        /// What replaces a score.
+        out: f32,
+    },
+}
+
+impl Mask {
+    /// Whether adding `out` to a score does what replacing it by `out` did: the key gets no weight.
+    pub(super) fn excludes(&self) -> bool {
+        match self {
+            Self::Added(_) => true,
+            Self::Selected { out, .. } => *out <= EXCLUDED,
+        }
+    }
+}
+
+/// Whether no row of scores can be masked throughout by infinities.
+pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: Option<NodeId>) -> bool {
+    let row_has_key = |id: NodeId| {
+        floats(graph, id).map(|(shape, values)| {
+            let row = shape.last().copied().unwrap_or(1).max(1);
+            let wrong = values.iter().any(|v| v.is_nan() || *v == f32::INFINITY);
+            !wrong && values.chunks(row).all(|r| r.iter().any(|v| v.is_finite()))
+        })
+    };
+    let Some(combined) = combined else { return true };
+    if let Some(known) = row_has_key(combined) {
+        return known;
+    }
+    // One constant may exclude keys, as long as no other mask can.
+    let mut constants = 0;
+    masks.iter().all(|mask| match *mask {
+        Mask::Selected { out, .. } => out.is_finite(),
+        Mask::Added(id) => match row_has_key(id) {
+            Some(known) => {
+                constants += 1;
+                known && constants == 1
+            }
+            None => is_finite(graph, id),
+        },
+    })
+}
+
+/// Whether a computed mask consists of finite numbers: selected from two, or an affine map of integers.
+fn is_finite(graph: &Graph, id: NodeId) -> bool {
+    let from_integers = |x: NodeId| match elementwise(graph, x) {
+        Some((Element::Cast(_), operands)) => {
+            operands.first().is_some_and(|o| !graph.tensor(*o).dtype.is_float())
+        }
+        _ => false,
+    };
+    if let Some((_, _, x)) = affine(graph, id) {
+        return from_integers(x);
+    }
+    match elementwise(graph, id) {
+        Some((Element::Select, operands)) => {
+            operands.iter().skip(1).all(|o| splat(graph, *o).is_some_and(f64::is_finite))
+        }
+        _ => false,
+    }
+}
+
+/// One additive mask for all, as a constant where it can be; `None` without masks. It is f32, since the number
+/// that excludes a key may be far beyond f16.
+pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<Option<NodeId>> {
+    let mut sum: Option<NodeId> = None;
+    for mask in masks {
+        let added = match *mask {
+            Mask::Added(id) => id,
+            Mask::Selected { condition, keeps, out } => {
+                let zero = add_floats(graph, DType::F32, &[], vec![0.0], name)?;
+                let out = add_floats(graph, DType::F32, &[], vec![out], name)?;
+                let (yes, no) = if keeps { (zero, out) } else { (out, zero) };
+                let select = Elementwise { element: Element::Select };
+                let id = graph.add(select, &[condition, yes, no], name)?;
+                folded(graph, id, name)?
+            }
+        };
+        sum = Some(match sum {
+            Some(other) => {
+                let id = add_binary(graph, BinaryFn::Add, other, added, name)?;
+                folded(graph, id, name)?
+            }
+            None => added,
+        });
+    }
+    Ok(sum)
+}
+
+fn folded(graph: &mut Graph, id: NodeId, name: &str) -> Result<NodeId> {
+    match fold(graph, id) {
+        Some(constant) => graph.add_constant(constant, name),
+        None => Ok(id),
+    }
+}
+
+/// Whether a constant mask lets query i see exactly the keys up to `i + keys - queries`.
+pub(super) fn is_causal(graph: &Graph, id: NodeId) -> bool {
+    let Op::Constant(constant) = graph.op(id) else { return false };
+    let [leading @ .., queries, keys] = constant.shape.as_slice() else { return false };
+    let Some(offset) = keys.checked_sub(*queries).filter(|_| leading.iter().all(|n| *n == 1)) else {
+        return false;
+    };
+    // A single query sees every key: that is no mask, but not worth a special case.
+    let Some((_, values)) = floats(graph, id).filter(|_| *keys > 1) else { return false };
+    values.chunks_exact(*keys).enumerate().all(|(i, row)| {
+        row.iter().enumerate().all(|(j, v)| if j <= i + offset { *v == 0.0 } else { *v <= EXCLUDED })
+    })
+}

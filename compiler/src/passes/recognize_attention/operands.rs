@@ -1,0 +1,72 @@
+//! Query, key and value as attention wants them: without scales, with the key's length before its size, and
+//! without repeated heads.
+
+use super::super::matching::{affine, name, only_operand, plain};
+use crate::error::Result;
+use crate::ir::graph::{Graph, NodeId};
+use crate::ir::op::{Op, Transpose};
+
+/// What a scale by a number is applied to, and the number.
+pub(super) fn without_scale(graph: &Graph, id: NodeId) -> (NodeId, f32) {
+    match affine(graph, id) {
+        Some((scale, 0.0, x)) => (x, scale),
+        _ => (id, 1.0),
+    }
+}
+
+/// The key with its scale removed and, when asked for, its last two axes swapped.
+pub(super) fn key(graph: &mut Graph, id: NodeId, swap: bool) -> Result<(NodeId, f32)> {
+    let (k, outer) = without_scale(graph, id);
+    let Some((Op::Transpose(transpose), Some(x))) =
+        plain(graph, k).map(|(op, _)| (op, only_operand(graph, k)))
+    else {
+        let k = if swap { swap_last_two(graph, k)? } else { k };
+        return Ok((k, outer));
+    };
+    let mut perm = transpose.perm.clone();
+    if swap && let [.., a, b] = perm.as_mut_slice() {
+        std::mem::swap(a, b);
+    }
+    let (x, inner) = without_scale(graph, x);
+    let name = name(graph, k);
+    let k = if perm.iter().enumerate().all(|(i, p)| i == *p) {
+        x
+    } else {
+        graph.add(Transpose { perm }, &[x], &name)?
+    };
+    let (k, last) = without_scale(graph, k);
+    Ok((k, outer * inner * last))
+}
+
+/// The value with its last two axes swapped.
+pub(super) fn swap_last_two(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
+    let mut perm: Vec<usize> = (0..graph.tensor(id).rank()).collect();
+    if let [.., a, b] = perm.as_mut_slice() {
+        std::mem::swap(a, b);
+    }
+    graph.add(Transpose { perm }, &[id], &name(graph, id))
+}
+
+/// Key and value before their heads were repeated for groups of query heads.
+pub(super) fn without_repetition(graph: &Graph, k: NodeId, v: NodeId) -> (NodeId, NodeId) {
+    match (unrepeated(graph, k), unrepeated(graph, v)) {
+        (Some(k), Some(v)) if graph.tensor(k).shape.get(..2) == graph.tensor(v).shape.get(..2) => (k, v),
+        _ => (k, v),
+    }
+}
+
+/// `x [B, H, T, D]` of `reshape(expand(reshape(x) to [B, H, 1, T, D]) to [B, H, n, T, D]) to [B, H n, T, D]`.
+fn unrepeated(graph: &Graph, id: NodeId) -> Option<NodeId> {
+    let view = |id: NodeId, kind: fn(&Op) -> bool| {
+        plain(graph, id).filter(|(op, _)| kind(op)).and_then(|_| only_operand(graph, id))
+    };
+    let expanded = view(id, |op| matches!(op, Op::Reshape(_)))?;
+    let narrow = view(expanded, |op| matches!(op, Op::Expand(_)))?;
+    let x = view(narrow, |op| matches!(op, Op::Reshape(_)))?;
+    let shape = |id: NodeId| graph.tensor(id).shape.as_slice();
+    let ([b, h, t, d], [b1, h1, one, t1, d1]) = (shape(x), shape(narrow)) else { return None };
+    let ([b2, h2, n, t2, d2], [b3, h3, t3, d3]) = (shape(expanded), shape(id)) else { return None };
+    let same =
+        b == b1 && b == b2 && b == b3 && t == t1 && t == t2 && t == t3 && d == d1 && d == d2 && d == d3;
+    (same && h == h1 && h == h2 && one.is(1) && h.mul(n) == *h3).then_some(x)
+}
