@@ -1,0 +1,79 @@
+//! Activations: element functions with parameters.
+
+use super::elementwise::typed_binary;
+use super::lowering::{Call, Lowered, OpEntry, Refused, microsoft, op};
+use crate::ir::element::{BinaryFn, UnaryFn};
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("Relu", 7, |c| apply(c, UnaryFn::Relu)),
+    op("LeakyRelu", 7, |c| {
+        let alpha = c.attributes.float("alpha", 0.01)?;
+        apply(c, UnaryFn::LeakyRelu { alpha })
+    }),
+    op("Elu", 7, |c| {
+        let alpha = c.attributes.float("alpha", 1.0)?;
+        apply(c, UnaryFn::Elu { alpha })
+    }),
+    op("Selu", 7, |c| {
+        let alpha = c.attributes.float("alpha", 1.673_263_2)?;
+        let gamma = c.attributes.float("gamma", 1.050_701)?;
+        apply(c, UnaryFn::Selu { alpha, gamma })
+    }),
+    op("Celu", 12, |c| {
+        let alpha = c.attributes.float("alpha", 1.0)?;
+        apply(c, UnaryFn::Celu { alpha })
+    }),
+    op("Sigmoid", 7, |c| apply(c, UnaryFn::Sigmoid)),
+    op("HardSigmoid", 7, |c| {
+        let alpha = c.attributes.float("alpha", 0.2)?;
+        let beta = c.attributes.float("beta", 0.5)?;
+        apply(c, UnaryFn::HardSigmoid { alpha, beta })
+    }),
+    op("HardSwish", 14, |c| apply(c, UnaryFn::HardSwish)),
+    op("Swish", 24, |c| {
+        let alpha = c.attributes.float("alpha", 1.0)?;
+        apply(c, UnaryFn::Swish { alpha })
+    }),
+    op("Mish", 18, |c| apply(c, UnaryFn::Mish)),
+    op("Softplus", 7, |c| apply(c, UnaryFn::Softplus)),
+    op("Softsign", 7, |c| apply(c, UnaryFn::Softsign)),
+    op("ThresholdedRelu", 10, |c| {
+        let alpha = c.attributes.float("alpha", 1.0)?;
+        apply(c, UnaryFn::ThresholdedRelu { alpha })
+    }),
+    op("Shrink", 9, |c| {
+        let bias = c.attributes.float("bias", 0.0)?;
+        let lambd = c.attributes.float("lambd", 0.5)?;
+        apply(c, UnaryFn::Shrink { bias, lambd })
+    }),
+    op("Gelu", 20, gelu),
+    microsoft("Gelu", |c| apply(c, UnaryFn::Gelu)),
+    microsoft("FastGelu", |c| biased(c, UnaryFn::GeluTanh)),
+    microsoft("BiasGelu", |c| biased(c, UnaryFn::Gelu)),
+    microsoft("QuickGelu", |c| {
+        let alpha = c.attributes.float("alpha", 1.702)?;
+        apply(c, UnaryFn::Swish { alpha })
+    }),
+];
+
+fn apply(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
+    let x = call.node(0)?;
+    Ok(call.b.unary(f, x)?.into())
+}
+
+fn gelu(call: &mut Call<'_>) -> Lowered {
+    match call.attributes.text("approximate", "none")? {
+        "none" => apply(call, UnaryFn::Gelu),
+        "tanh" => apply(call, UnaryFn::GeluTanh),
+        other => Err(Refused::new(format!("approximation `{other}` is not known"))),
+    }
+}
+
+/// A function of the sum of the operand and an optional bias.
+fn biased(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
+    let mut x = call.node(0)?;
+    if let Some(bias) = call.optional(1)? {
+        x = typed_binary(call, BinaryFn::Add, x, bias)?;
+    }
+    Ok(call.b.unary(f, x)?.into())
+}

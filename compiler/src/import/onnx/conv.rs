@@ -1,0 +1,217 @@
+//! Convolutions, with the padding rules that windows share.
+
+use super::elementwise::typed_binary;
+use super::lowering::{Call, Lowered, OpEntry, Refused, microsoft, op};
+use crate::ir::dim::Dim;
+use crate::ir::element::{BinaryFn, UnaryFn};
+use crate::ir::graph::NodeId;
+use crate::ir::op::{Conv, ConvTranspose};
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("Conv", 7, |c| Ok(conv(c)?.into())),
+    op("ConvTranspose", 7, conv_transpose),
+    microsoft("FusedConv", fused_conv),
+];
+
+/// Strides, dilations and padding of windows over the spatial axes.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) strides: Vec<usize>,
+    pub(super) dilations: Vec<usize>,
+    pub(super) begin: Vec<usize>,
+    pub(super) end: Vec<usize>,
+}
+
+/// How `auto_pad` asks for padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AutoPad {
+    Explicit,
+    Valid,
+    /// Output extent `ceil(in / stride)`; an odd rest goes to the end, or to the beginning.
+    Same {
+        upper: bool,
+    },
+}
+
+fn auto_pad(call: &Call<'_>) -> Lowered<AutoPad> {
+    Ok(match call.attributes.text("auto_pad", "NOTSET")? {
+        "NOTSET" | "" => AutoPad::Explicit,
+        "VALID" => AutoPad::Valid,
+        "SAME_UPPER" => AutoPad::Same { upper: true },
+        "SAME_LOWER" => AutoPad::Same { upper: false },
+        other => return Err(Refused::new(format!("auto_pad `{other}` is not known"))),
+    })
+}
+
+fn positive(name: &str, values: Vec<usize>) -> Lowered<Vec<usize>> {
+    if values.contains(&0) {
+        return Err(Refused::new(format!("attribute `{name}` holds a zero")));
+    }
+    Ok(values)
+}
+
+/// Half of a total on each side, an odd rest at the end when `upper`.
+fn halves(total: usize, upper: bool) -> (usize, usize) {
+    let small = total / 2;
+    if upper { (small, total - small) } else { (total - small, small) }
+}
+
+/// Reads the window attributes for spatial extents `extents` and a kernel.
+pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowered<Window> {
+    let rank = kernel.len();
+    let strides = positive("strides", call.attributes.sizes("strides", rank, 1)?)?;
+    let dilations = positive("dilations", call.attributes.sizes("dilations", rank, 1)?)?;
+    let pads = call.attributes.sizes("pads", 2 * rank, 0)?;
+    let (mut begin, mut end) = (pads[..rank].to_vec(), pads[rank..].to_vec());
+    match auto_pad(call)? {
+        AutoPad::Explicit => {}
+        AutoPad::Valid => {
+            begin = vec![0; rank];
+            end = vec![0; rank];
+        }
+        AutoPad::Same { upper } => {
+            for i in 0..rank {
+                let reach = (kernel[i].saturating_sub(1)).saturating_mul(dilations[i]).saturating_add(1);
+                let total = if strides[i] == 1 {
+                    reach - 1
+                } else {
+                    let extent = call.known_dim(&extents[i], "the extent under auto_pad")?;
+                    let last = extent.div_ceil(strides[i]).saturating_sub(1).saturating_mul(strides[i]);
+                    last.saturating_add(reach).saturating_sub(extent)
+                };
+                (begin[i], end[i]) = halves(total, upper);
+            }
+        }
+    }
+    Ok(Window { strides, dilations, begin, end })
+}
+
+/// The kernel extents of weights, checked against the attribute, and the spatial extents of `x`.
+fn kernel(call: &Call<'_>, x: NodeId, weights: NodeId) -> Lowered<(Vec<usize>, Vec<Dim>)> {
+    let (data, shape) = (call.shape(x), call.shape(weights));
+    if data.len() < 3 || data.len() != shape.len() {
+        return Err(Refused::new(format!(
+            "an input of rank {} does not fit weights of rank {}",
+            data.len(),
+            shape.len()
+        )));
+    }
+    let kernel =
+        shape[2..].iter().map(|d| call.known_dim(d, "a kernel extent")).collect::<Lowered<Vec<usize>>>()?;
+    let kernel = positive("kernel_shape", kernel)?;
+    if call.attributes.has("kernel_shape")
+        && call.attributes.sizes("kernel_shape", kernel.len(), 1)? != kernel
+    {
+        return Err(Refused::new(format!("attribute `kernel_shape` differs from the weights' {kernel:?}")));
+    }
+    Ok((kernel, data[2..].to_vec()))
+}
+
+fn group(call: &Call<'_>) -> Lowered<usize> {
+    let group = call.attributes.int("group", 1)?;
+    usize::try_from(group)
+        .ok()
+        .filter(|g| *g > 0)
+        .ok_or_else(|| Refused::new(format!("attribute `group` is {group}")))
+}
+
+fn conv(call: &mut Call<'_>) -> Lowered<NodeId> {
+    let (x, weights) = (call.node(0)?, call.node(1)?);
+    let (kernel, extents) = kernel(call, x, weights)?;
+    let window = window(call, &extents, &kernel)?;
+    let op = Conv {
+        strides: window.strides,
+        dilations: window.dilations,
+        pads_begin: window.begin,
+        pads_end: window.end,
+        group: group(call)?,
+    };
+    let mut operands = vec![x, weights];
+    operands.extend(call.optional(2)?);
+    call.add(op, &operands)
+}
+
+/// Convolution, plus an optional tensor, then an activation.
+fn fused_conv(call: &mut Call<'_>) -> Lowered {
+    let mut result = conv(call)?;
+    if let Some(z) = call.optional(3)? {
+        result = typed_binary(call, BinaryFn::Add, result, z)?;
+    }
+    let parameters = call.attributes.floats_opt("activation_params")?.unwrap_or(&[]);
+    let parameter = |i: usize, default: f32| parameters.get(i).copied().unwrap_or(default);
+    let f = match call.attributes.text("activation", "")? {
+        "" => return Ok(result.into()),
+        "Relu" => UnaryFn::Relu,
+        "Tanh" => UnaryFn::Tanh,
+        "Sigmoid" => UnaryFn::Sigmoid,
+        "LeakyRelu" => UnaryFn::LeakyRelu { alpha: parameter(0, 0.01) },
+        "Clip" => UnaryFn::Clip { low: parameter(0, f32::NEG_INFINITY), high: parameter(1, f32::INFINITY) },
+        "HardSigmoid" => UnaryFn::HardSigmoid { alpha: parameter(0, 0.2), beta: parameter(1, 0.5) },
+        other => return Err(Refused::new(format!("activation `{other}` is not supported"))),
+    };
+    Ok(call.b.unary(f, result)?.into())
+}
+
+fn conv_transpose(call: &mut Call<'_>) -> Lowered {
+    let (x, weights) = (call.node(0)?, call.node(1)?);
+    let (kernel, extents) = kernel(call, x, weights)?;
+    let rank = kernel.len();
+    let strides = positive("strides", call.attributes.sizes("strides", rank, 1)?)?;
+    let dilations = positive("dilations", call.attributes.sizes("dilations", rank, 1)?)?;
+    let mut output_padding = call.attributes.sizes("output_padding", rank, 0)?;
+    let pads = call.attributes.sizes("pads", 2 * rank, 0)?;
+    let (mut begin, mut end) = (pads[..rank].to_vec(), pads[rank..].to_vec());
+    let auto = auto_pad(call)?;
+    if auto == AutoPad::Valid {
+        begin = vec![0; rank];
+        end = vec![0; rank];
+    }
+    // A requested extent is met by cropping what is too much, or by zeros at the end.
+    let requested = match call.attributes.ints_opt("output_shape")? {
+        Some(_) => {
+            let all = call.attributes.sizes("output_shape", rank, 0);
+            Some(match all {
+                Ok(sizes) => sizes,
+                Err(_) => call.attributes.sizes("output_shape", rank + 2, 0)?[2..].to_vec(),
+            })
+        }
+        None => None,
+    };
+    for i in 0..rank {
+        let reach = kernel[i].saturating_sub(1).saturating_mul(dilations[i]).saturating_add(1);
+        let upper = auto == AutoPad::Same { upper: true };
+        // The full extent less the requested one; a multiple of the input cancels the symbolic part.
+        let surplus = match (&requested, auto) {
+            (Some(sizes), _) => {
+                let extent = call.known_dim(&extents[i], "the extent under output_shape")?;
+                let full = extent.saturating_sub(1).saturating_mul(strides[i]).saturating_add(reach);
+                i64::try_from(full.saturating_add(output_padding[i])).unwrap_or(i64::MAX)
+                    - i64::try_from(sizes[i]).unwrap_or(i64::MAX)
+            }
+            (None, AutoPad::Same { .. }) => {
+                i64::try_from(reach.saturating_add(output_padding[i])).unwrap_or(i64::MAX)
+                    - i64::try_from(strides[i]).unwrap_or(i64::MAX)
+            }
+            (None, _) => continue,
+        };
+        match usize::try_from(surplus) {
+            Ok(total) => (begin[i], end[i]) = halves(total, upper),
+            Err(_) => {
+                (begin[i], end[i]) = (0, 0);
+                let missing = usize::try_from(surplus.unsigned_abs()).unwrap_or(usize::MAX);
+                output_padding[i] = output_padding[i].saturating_add(missing);
+            }
+        }
+    }
+    let op = ConvTranspose {
+        strides,
+        dilations,
+        pads_begin: begin,
+        pads_end: end,
+        output_padding,
+        group: group(call)?,
+    };
+    let mut operands = vec![x, weights];
+    operands.extend(call.optional(2)?);
+    Ok(call.add(op, &operands)?.into())
+}

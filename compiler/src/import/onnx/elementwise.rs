@@ -1,0 +1,195 @@
+//! Element functions of one, two and several operands: arithmetic, comparisons, logic, casts.
+
+use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use super::tensors;
+use crate::ir::element::{BinaryFn, UnaryFn};
+use crate::ir::graph::NodeId;
+use crate::ir::tensor::DType;
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("Abs", 7, |c| unary(c, UnaryFn::Abs)),
+    op("Neg", 7, |c| unary(c, UnaryFn::Neg)),
+    op("Exp", 7, |c| unary(c, UnaryFn::Exp)),
+    op("Log", 7, |c| unary(c, UnaryFn::Log)),
+    op("Sqrt", 7, |c| unary(c, UnaryFn::Sqrt)),
+    op("Reciprocal", 7, |c| unary(c, UnaryFn::Reciprocal)),
+    op("Sin", 7, |c| unary(c, UnaryFn::Sin)),
+    op("Cos", 7, |c| unary(c, UnaryFn::Cos)),
+    op("Tan", 7, |c| unary(c, UnaryFn::Tan)),
+    op("Asin", 7, |c| unary(c, UnaryFn::Asin)),
+    op("Acos", 7, |c| unary(c, UnaryFn::Acos)),
+    op("Atan", 7, |c| unary(c, UnaryFn::Atan)),
+    op("Sinh", 9, |c| unary(c, UnaryFn::Sinh)),
+    op("Cosh", 9, |c| unary(c, UnaryFn::Cosh)),
+    op("Tanh", 7, |c| unary(c, UnaryFn::Tanh)),
+    op("Asinh", 9, |c| unary(c, UnaryFn::Asinh)),
+    op("Acosh", 9, |c| unary(c, UnaryFn::Acosh)),
+    op("Atanh", 9, |c| unary(c, UnaryFn::Atanh)),
+    op("Erf", 9, |c| unary(c, UnaryFn::Erf)),
+    op("Floor", 7, |c| unary(c, UnaryFn::Floor)),
+    op("Ceil", 7, |c| unary(c, UnaryFn::Ceil)),
+    op("Round", 11, |c| unary(c, UnaryFn::Round)),
+    op("Sign", 9, |c| unary(c, UnaryFn::Sign)),
+    op("Not", 7, |c| unary(c, UnaryFn::Not)),
+    op("BitwiseNot", 18, |c| unary(c, UnaryFn::BitNot)),
+    op("IsNaN", 9, |c| unary(c, UnaryFn::IsNan)),
+    op("IsInf", 10, is_inf),
+    op("Add", 7, |c| binary(c, BinaryFn::Add)),
+    op("Sub", 7, |c| binary(c, BinaryFn::Sub)),
+    op("Mul", 7, |c| binary(c, BinaryFn::Mul)),
+    op("Div", 7, |c| binary(c, BinaryFn::Div)),
+    op("Pow", 7, pow),
+    op("Mod", 10, modulo),
+    op("PRelu", 7, |c| binary(c, BinaryFn::PRelu)),
+    op("And", 7, |c| binary(c, BinaryFn::And)),
+    op("Or", 7, |c| binary(c, BinaryFn::Or)),
+    op("Xor", 7, |c| binary(c, BinaryFn::Xor)),
+    op("BitwiseAnd", 18, |c| binary(c, BinaryFn::BitAnd)),
+    op("BitwiseOr", 18, |c| binary(c, BinaryFn::BitOr)),
+    op("BitwiseXor", 18, |c| binary(c, BinaryFn::BitXor)),
+    op("BitShift", 11, bit_shift),
+    op("Equal", 7, |c| binary(c, BinaryFn::Equal)),
+    op("Less", 7, |c| binary(c, BinaryFn::Less)),
+    op("LessOrEqual", 12, |c| binary(c, BinaryFn::LessEqual)),
+    op("Greater", 7, |c| binary(c, BinaryFn::Greater)),
+    op("GreaterOrEqual", 12, |c| binary(c, BinaryFn::GreaterEqual)),
+    op("Sum", 8, |c| variadic(c, BinaryFn::Add)),
+    op("Max", 8, |c| variadic(c, BinaryFn::Max)),
+    op("Min", 8, |c| variadic(c, BinaryFn::Min)),
+    op("Mean", 8, mean),
+    op("Where", 9, select),
+    op("Clip", 7, clip),
+    op("Cast", 7, cast),
+    op("CastLike", 15, cast_like),
+];
+
+fn unary(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
+    let x = call.node(0)?;
+    Ok(call.b.unary(f, x)?.into())
+}
+
+fn binary(call: &mut Call<'_>, f: BinaryFn) -> Lowered {
+    let (a, b) = (call.node(0)?, call.node(1)?);
+    Ok(typed_binary(call, f, a, b)?.into())
+}
+
+/// An element function of operands that must have one type.
+pub(super) fn typed_binary(call: &mut Call<'_>, f: BinaryFn, a: NodeId, b: NodeId) -> Lowered<NodeId> {
+    let (left, right) = (call.dtype(a), call.dtype(b));
+    if left != right {
+        return Err(Refused::new(format!("operand types {} and {} differ", left.name(), right.name())));
+    }
+    Ok(call.b.binary(f, a, b)?)
+}
+
+fn variadic(call: &mut Call<'_>, f: BinaryFn) -> Lowered {
+    Ok(combined(call, f)?.into())
+}
+
+fn combined(call: &mut Call<'_>, f: BinaryFn) -> Lowered<NodeId> {
+    let operands = call.nodes()?;
+    let (first, rest) = operands.split_first().ok_or_else(|| Refused::new("it has no operand"))?;
+    let mut result = *first;
+    for x in rest {
+        result = typed_binary(call, f, result, *x)?;
+    }
+    Ok(result)
+}
+
+fn mean(call: &mut Call<'_>) -> Lowered {
+    let sum = combined(call, BinaryFn::Add)?;
+    let scale = 1.0 / call.inputs.len() as f32;
+    Ok(call.b.unary(UnaryFn::Affine { scale, shift: 0.0 }, sum)?.into())
+}
+
+fn is_inf(call: &mut Call<'_>) -> Lowered {
+    let negative = call.attributes.flag("detect_negative", true)?;
+    let positive = call.attributes.flag("detect_positive", true)?;
+    unary(call, UnaryFn::IsInf { negative, positive })
+}
+
+/// The exponent may have another type; an integer base with a float exponent is computed in floats.
+fn pow(call: &mut Call<'_>) -> Lowered {
+    let (mut base, mut exponent) = (call.node(0)?, call.node(1)?);
+    let (to, power) = (call.dtype(base), call.dtype(exponent));
+    if to.is_float() {
+        exponent = call.b.cast(exponent, to)?;
+    } else if power.is_float() {
+        base = call.b.cast(base, power)?;
+    } else {
+        exponent = call.b.cast(exponent, to)?;
+    }
+    let result = call.b.binary(BinaryFn::Pow, base, exponent)?;
+    Ok(call.b.cast(result, to)?.into())
+}
+
+fn modulo(call: &mut Call<'_>) -> Lowered {
+    let f = if call.attributes.flag("fmod", false)? { BinaryFn::Fmod } else { BinaryFn::Mod };
+    binary(call, f)
+}
+
+fn bit_shift(call: &mut Call<'_>) -> Lowered {
+    let f = match call.attributes.text("direction", "")? {
+        "LEFT" => BinaryFn::ShiftLeft,
+        "RIGHT" => BinaryFn::ShiftRight,
+        other => return Err(Refused::new(format!("direction `{other}` is not known"))),
+    };
+    binary(call, f)
+}
+
+fn select(call: &mut Call<'_>) -> Lowered {
+    let (condition, a, b) = (call.node(0)?, call.node(1)?, call.node(2)?);
+    if call.dtype(condition) != DType::Bool {
+        return Err(Refused::new("the condition is not of type bool"));
+    }
+    if call.dtype(a) != call.dtype(b) {
+        return Err(Refused::new("the alternatives differ in type"));
+    }
+    Ok(call.b.select(condition, a, b)?.into())
+}
+
+fn clip(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    if call.opset < 11 {
+        let low = call.attributes.float("min", f32::NEG_INFINITY)?;
+        let high = call.attributes.float("max", f32::INFINITY)?;
+        return Ok(call.b.unary(UnaryFn::Clip { low, high }, x)?.into());
+    }
+    let bound = |c: &Call<'_>, i: usize, none: f32| {
+        if c.has(i) { c.array(i).and_then(|a| a.to_floats().first().copied()) } else { Some(none) }
+    };
+    let low = bound(call, 1, f32::NEG_INFINITY);
+    let high = bound(call, 2, f32::INFINITY);
+    if call.dtype(x).is_float()
+        && let (Some(low), Some(high)) = (low, high)
+    {
+        if low == f32::NEG_INFINITY && high == f32::INFINITY {
+            return Ok(x.into());
+        }
+        return Ok(call.b.unary(UnaryFn::Clip { low, high }, x)?.into());
+    }
+    let mut result = x;
+    if let Some(low) = call.optional(1)? {
+        result = typed_binary(call, BinaryFn::Max, result, low)?;
+    }
+    if let Some(high) = call.optional(2)? {
+        result = typed_binary(call, BinaryFn::Min, result, high)?;
+    }
+    Ok(result.into())
+}
+
+fn cast(call: &mut Call<'_>) -> Lowered {
+    // Both attributes concern only the conversion to 8-bit floats.
+    call.attributes.ignore(&["saturate", "round_mode"]);
+    let x = call.node(0)?;
+    let to = call.attributes.int_opt("to")?.ok_or_else(|| Refused::new("attribute `to` is missing"))?;
+    let to = tensors::dtype(i32::try_from(to).unwrap_or(-1))?;
+    Ok(call.b.cast(x, to)?.into())
+}
+
+fn cast_like(call: &mut Call<'_>) -> Lowered {
+    call.attributes.ignore(&["saturate", "round_mode"]);
+    let (x, like) = (call.node(0)?, call.node(1)?);
+    let to = call.dtype(like);
+    Ok(call.b.cast(x, to)?.into())
+}

@@ -1,0 +1,169 @@
+//! Tensors made from little: constants, ranges, shapes.
+
+use super::ints::{Ints, shape_of};
+use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, OpEntry, Outputs, Refused, op};
+use super::tensors;
+use crate::ir::array::{Array, unravel};
+use crate::ir::dim::{Dim, product};
+use crate::ir::element::{BinaryFn, UnaryFn};
+use crate::ir::graph::NodeId;
+use crate::ir::op::{Constant, Range};
+use crate::ir::tensor::DType;
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("Constant", 7, constant),
+    op("ConstantOfShape", 9, constant_of_shape),
+    op("Range", 11, range),
+    op("EyeLike", 9, eye_like),
+    op("Shape", 7, |c| unknown(c, |dims| Ints::vector(dims))),
+    op("Size", 7, |c| unknown(c, |dims| Ints::vector(vec![product(&dims)]))),
+    op("NonZero", 9, non_zero),
+];
+
+/// Integers from `start` on.
+pub(super) fn iota(call: &mut Call<'_>, dtype: DType, start: Dim, length: Dim) -> Lowered<NodeId> {
+    call.add(Range { dtype, start, step: 1, length }, &[])
+}
+
+fn constant(call: &mut Call<'_>) -> Lowered {
+    let a = call.attributes;
+    let array = if let Some(tensor) = a.tensor_opt("value")? {
+        match tensors::read(tensor, &super::source::Source::none())? {
+            tensors::Tensor::Constant(constant) => return Ok(call.add(constant, &[])?.into()),
+            tensors::Tensor::Foreign(reason) => return Err(Refused::new(reason)),
+        }
+    } else if let Some(value) = a.float_opt("value_float")? {
+        Array::f32(&[], vec![value])
+    } else if let Some(values) = a.floats_opt("value_floats")? {
+        Array::f32(&[values.len()], values.to_vec())
+    } else if let Some(value) = a.int_opt("value_int")? {
+        Array::int(DType::I64, &[], vec![value])
+    } else if let Some(values) = a.ints_opt("value_ints")? {
+        Array::i64s(values)
+    } else {
+        return Err(Refused::new("a constant without a dense numeric value is not supported"));
+    };
+    Ok(call.add(Constant::from_array(&array), &[])?.into())
+}
+
+fn constant_of_shape(call: &mut Call<'_>) -> Lowered {
+    let shape = call.dims(0, "the shape")?.ok_or_else(|| Refused::new("the shape is missing"))?;
+    let value = match call.attributes.tensor_opt("value")? {
+        Some(tensor) => tensors::inline(tensor)?,
+        None => Array::f32(&[1], vec![0.0]),
+    };
+    if value.len() != 1 {
+        return Err(Refused::new(format!("the value has {} elements", value.len())));
+    }
+    if let Some(d) = shape.iter().find(|d| d.as_known().is_some_and(|d| d < 0)) {
+        return Err(Refused::new(format!("the size {d} is negative")));
+    }
+    let scalar = Array { shape: Vec::new(), ..value };
+    let value = call.b.constant(&scalar)?;
+    Ok(call.b.expand(value, shape)?.into())
+}
+
+/// Number of elements of `start, start + step, ..` before `limit`; `None` for a step of zero.
+pub(super) fn range_length(start: i64, limit: i64, step: i64) -> Option<i64> {
+    let distance = if step > 0 { limit.saturating_sub(start) } else { start.saturating_sub(limit) };
+    let stride = step.saturating_abs();
+    if stride == 0 {
+        return None;
+    }
+    Some(if distance <= 0 { 0 } else { (distance - 1) / stride + 1 })
+}
+
+fn range(call: &mut Call<'_>) -> Lowered {
+    let scalar = |c: &Call<'_>, i: usize| c.ints(i).and_then(|v| v.values.first().cloned());
+    if let (Some(start), Some(limit), Some(step)) = (scalar(call, 0), scalar(call, 1), scalar(call, 2)) {
+        let dtype = call.ints(0).map_or(DType::I64, |v| v.dtype);
+        let step =
+            step.as_known().filter(|s| *s != 0).ok_or_else(|| Refused::new("the step is no constant"))?;
+        let length = match (start.as_known(), limit.as_known()) {
+            (Some(s), Some(l)) => range_length(s, l, step).map(Dim::known),
+            _ if step > 0 => distance(call, &limit.sub(&start), step),
+            _ => distance(call, &start.sub(&limit), step),
+        };
+        let length = length.ok_or_else(|| {
+            Refused::new(format!(
+                "whether {limit} exceeds {start} depends on the symbols; narrow them with --dim"
+            ))
+        })?;
+        return Ok(call.add(Range { dtype, start, step, length }, &[])?.into());
+    }
+    float_range(call)
+}
+
+fn distance(call: &Call<'_>, distance: &Dim, step: i64) -> Option<Dim> {
+    let (low, high) = distance.range(call.bounds());
+    if high <= 0 {
+        return Some(Dim::known(0));
+    }
+    (low >= 0).then(|| distance.ceil_div(step.saturating_abs()))
+}
+
+/// A range of floats is an affine function of a range of integers.
+fn float_range(call: &mut Call<'_>) -> Lowered {
+    let mut ends = [0.0f64; 3];
+    let mut dtype = DType::F32;
+    for (i, end) in ends.iter_mut().enumerate() {
+        let array = call.array(i).filter(|a| a.len() == 1);
+        let array = array.ok_or_else(|| Refused::new("its ends are computed from data at run time"))?;
+        dtype = array.dtype;
+        *end = array.to_floats().first().copied().map_or(0.0, f64::from);
+    }
+    let [start, limit, step] = ends;
+    let length = ((limit - start) / step).ceil();
+    if !length.is_finite() {
+        return Err(Refused::new(format!("a range from {start} to {limit} by {step} does not end")));
+    }
+    let indices = iota(call, DType::I64, Dim::known(0), Dim::known(length.max(0.0) as i64))?;
+    let indices = call.b.cast(indices, dtype)?;
+    Ok(call.b.unary(UnaryFn::Affine { scale: step as f32, shift: start as f32 }, indices)?.into())
+}
+
+fn eye_like(call: &mut Call<'_>) -> Lowered {
+    let shape = shape_of(call, 0).ok_or_else(|| Refused::new("the operand is missing"))?;
+    let [h, w] = shape.as_slice() else {
+        return Err(Refused::new(format!("rank {} is not 2", shape.len())));
+    };
+    let dtype = match call.attributes.int_opt("dtype")? {
+        Some(number) => tensors::dtype(i32::try_from(number).unwrap_or(-1))?,
+        None => {
+            let x = call.node(0)?;
+            call.dtype(x)
+        }
+    };
+    let k = call.attributes.int("k", 0)?;
+    let rows = iota(call, DType::I64, Dim::known(k), h.clone())?;
+    let rows = call.b.reshape(rows, vec![h.clone(), Dim::known(1)])?;
+    let columns = iota(call, DType::I64, Dim::known(0), w.clone())?;
+    let diagonal = call.b.binary(BinaryFn::Equal, columns, rows)?;
+    Ok(call.b.cast(diagonal, dtype)?.into())
+}
+
+/// Shapes of values are always known; these operators are evaluated before they are lowered.
+fn unknown(call: &mut Call<'_>, f: fn(Vec<Dim>) -> Ints) -> Lowered {
+    let dims = shape_of(call, 0).ok_or_else(|| Refused::new("the operand has no shape"))?;
+    Ok(f(dims).into())
+}
+
+/// Positions of the elements other than zero, which are known for constants only.
+fn non_zero(call: &mut Call<'_>) -> Lowered {
+    let array = call.array(0).filter(|a| a.len() <= FOLDED_ELEMENTS);
+    let array = array.ok_or_else(|| Refused::new("the number of results depends on data at run time"))?;
+    let mut columns: Vec<Vec<i64>> = vec![Vec::new(); array.shape.len()];
+    let mut coords = vec![0; array.shape.len()];
+    for (i, value) in array.to_floats().iter().enumerate() {
+        if *value != 0.0 {
+            unravel(i, &array.shape, &mut coords);
+            for (column, c) in columns.iter_mut().zip(&coords) {
+                column.push(i64::try_from(*c).unwrap_or(i64::MAX));
+            }
+        }
+    }
+    let shape = [columns.len(), columns.first().map_or(0, Vec::len)];
+    let positions = Array::int(DType::I64, &shape, columns.concat());
+    let node = call.b.constant(&positions)?;
+    Ok(Outputs::from(node))
+}

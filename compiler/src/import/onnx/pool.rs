@@ -1,0 +1,103 @@
+//! Pooling over windows and over whole images.
+
+use super::conv::window;
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, op};
+use crate::ir::element::UnaryFn;
+use crate::ir::graph::NodeId;
+use crate::ir::op::Pool;
+use crate::ir::ops::pool::PoolKind;
+use crate::ir::ops::reduce::ReduceKind;
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("MaxPool", 7, max_pool),
+    op("AveragePool", 7, average_pool),
+    op("LpPool", 7, lp_pool),
+    op("GlobalMaxPool", 7, |c| global(c, ReduceKind::Max)),
+    op("GlobalAveragePool", 7, |c| global(c, ReduceKind::Mean)),
+    op("GlobalLpPool", 7, global_lp),
+];
+
+fn pool(call: &mut Call<'_>, x: NodeId, kind: PoolKind) -> Lowered<NodeId> {
+    let shape = call.shape(x);
+    if shape.len() < 3 {
+        return Err(Refused::new(format!("an input of rank {} has no spatial axis", shape.len())));
+    }
+    let rank = shape.len() - 2;
+    if !call.attributes.has("kernel_shape") {
+        return Err(Refused::new("attribute `kernel_shape` is missing"));
+    }
+    let kernel = call.attributes.sizes("kernel_shape", rank, 1)?;
+    if kernel.contains(&0) {
+        return Err(Refused::new("attribute `kernel_shape` holds a zero"));
+    }
+    let window = window(call, &shape[2..], &kernel)?;
+    let op = Pool {
+        kind,
+        kernel,
+        strides: window.strides,
+        dilations: window.dilations,
+        pads_begin: window.begin,
+        pads_end: window.end,
+        ceil: call.attributes.flag("ceil_mode", false)?,
+    };
+    call.add(op, &[x])
+}
+
+fn max_pool(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let column_major = call.attributes.flag("storage_order", false)?;
+    let values = pool(call, x, PoolKind::Max)?;
+    let mut outputs = Outputs::from(values);
+    if call.wants(1) {
+        outputs.0.push(Value::Node(pool(call, x, PoolKind::MaxIndex { column_major })?));
+    }
+    Ok(outputs)
+}
+
+fn average_pool(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let count_include_pad = call.attributes.flag("count_include_pad", false)?;
+    Ok(pool(call, x, PoolKind::Average { count_include_pad })?.into())
+}
+
+fn lp_pool(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let p = call.attributes.int("p", 2)?;
+    let p = u32::try_from(p).ok().filter(|p| *p > 0).ok_or_else(|| Refused::new(format!("p is {p}")))?;
+    Ok(pool(call, x, PoolKind::Lp { p })?.into())
+}
+
+fn spatial(call: &Call<'_>, x: NodeId) -> Vec<usize> {
+    (2..call.rank(x)).collect()
+}
+
+fn global(call: &mut Call<'_>, kind: ReduceKind) -> Lowered {
+    let x = call.node(0)?;
+    let axes = spatial(call, x);
+    Ok(call.b.reduce(kind, x, axes, true)?.into())
+}
+
+fn global_lp(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let p = call.attributes.int("p", 2)?;
+    let axes = spatial(call, x);
+    Ok(lp_norm(call, x, p, axes)?.into())
+}
+
+/// `(sum |x|^p)^(1/p)` along axes, which stay with size 1.
+pub(super) fn lp_norm(call: &mut Call<'_>, x: NodeId, p: i64, axes: Vec<usize>) -> Lowered<NodeId> {
+    match p {
+        1 => Ok(call.b.reduce(ReduceKind::L1, x, axes, true)?),
+        2 => Ok(call.b.reduce(ReduceKind::L2, x, axes, true)?),
+        p if p > 0 => {
+            let dtype = call.dtype(x);
+            let exponent = call.b.scalar(dtype, p as f32)?;
+            let root = call.b.scalar(dtype, 1.0 / p as f32)?;
+            let x = call.b.unary(UnaryFn::Abs, x)?;
+            let powers = call.b.binary(crate::ir::element::BinaryFn::Pow, x, exponent)?;
+            let sum = call.b.reduce(ReduceKind::Sum, powers, axes, true)?;
+            Ok(call.b.binary(crate::ir::element::BinaryFn::Pow, sum, root)?)
+        }
+        p => Err(Refused::new(format!("p is {p}"))),
+    }
+}

@@ -1,0 +1,79 @@
+//! Reductions, positions of extremes, running sums and top-k.
+
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, axes, op};
+use crate::ir::op::{ArgReduce, CumSum, TopK};
+use crate::ir::ops::reduce::ReduceKind;
+use crate::ir::tensor::normalize_axis;
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("ReduceSum", 7, |c| reduce(c, ReduceKind::Sum, 13)),
+    op("ReduceMean", 7, |c| reduce(c, ReduceKind::Mean, 18)),
+    op("ReduceMax", 7, |c| reduce(c, ReduceKind::Max, 18)),
+    op("ReduceMin", 7, |c| reduce(c, ReduceKind::Min, 18)),
+    op("ReduceProd", 7, |c| reduce(c, ReduceKind::Prod, 18)),
+    op("ReduceL1", 7, |c| reduce(c, ReduceKind::L1, 18)),
+    op("ReduceL2", 7, |c| reduce(c, ReduceKind::L2, 18)),
+    op("ReduceLogSum", 7, |c| reduce(c, ReduceKind::LogSum, 18)),
+    op("ReduceLogSumExp", 7, |c| reduce(c, ReduceKind::LogSumExp, 18)),
+    op("ReduceSumSquare", 7, |c| reduce(c, ReduceKind::SumSquare, 18)),
+    op("ArgMax", 7, |c| arg_reduce(c, true)),
+    op("ArgMin", 7, |c| arg_reduce(c, false)),
+    op("CumSum", 11, cum_sum),
+    op("TopK", 7, top_k),
+];
+
+/// `axes` is an attribute before the opset `as_input`, and an operand from it on.
+fn reduce(call: &mut Call<'_>, kind: ReduceKind, as_input: i64) -> Lowered {
+    let x = call.node(0)?;
+    let rank = call.rank(x);
+    let given = if call.opset < as_input {
+        call.attributes.ints_opt("axes")?.map(<[i64]>::to_vec)
+    } else {
+        call.known(1, "the list of axes")?
+    };
+    let keepdims = call.attributes.flag("keepdims", true)?;
+    let noop = call.attributes.flag("noop_with_empty_axes", false)?;
+    let axes = match given.as_deref() {
+        None | Some([]) if noop => return Ok(x.into()),
+        None | Some([]) => (0..rank).collect(),
+        Some(list) => axes(list, rank)?,
+    };
+    Ok(call.b.reduce(kind, x, axes, keepdims)?.into())
+}
+
+fn arg_reduce(call: &mut Call<'_>, largest: bool) -> Lowered {
+    let x = call.node(0)?;
+    let axis = call.axis(0, call.rank(x))?;
+    let keepdims = call.attributes.flag("keepdims", true)?;
+    let last = call.attributes.flag("select_last_index", false)?;
+    Ok(call.add(ArgReduce { axis, largest, last, keepdims }, &[x])?.into())
+}
+
+fn cum_sum(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let axis = call.known_scalar(1, "the axis")?.ok_or_else(|| Refused::new("the axis is missing"))?;
+    let axis = normalize_axis(axis, call.rank(x))?;
+    let exclusive = call.attributes.flag("exclusive", false)?;
+    let reverse = call.attributes.flag("reverse", false)?;
+    Ok(call.add(CumSum { axis, exclusive, reverse }, &[x])?.into())
+}
+
+fn top_k(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let axis = call.axis(-1, call.rank(x))?;
+    let largest = call.attributes.flag("largest", true)?;
+    // Sorted results are valid where any order is.
+    call.attributes.ignore(&["sorted"]);
+    let k = if call.opset < 10 { call.attributes.int_opt("k")? } else { call.known_scalar(1, "k")? };
+    let k = k.ok_or_else(|| Refused::new("k is missing"))?;
+    let k = usize::try_from(k).map_err(|_| Refused::new(format!("k is {k}")))?;
+    let mut outputs = Outputs(Vec::new());
+    for indices in [false, true] {
+        outputs.0.push(if call.wants(usize::from(indices)) {
+            Value::Node(call.add(TopK { axis, k, largest, indices }, &[x])?)
+        } else {
+            Value::Absent
+        });
+    }
+    Ok(outputs)
+}

@@ -1,0 +1,33 @@
+//! Every operator that can be lowered: the tables of the families, joined.
+
+use super::lowering::{Lowered, OpEntry, Refused};
+
+const FAMILIES: &[&[OpEntry]] = &[
+    super::elementwise::OPS,
+    super::activation::OPS,
+    super::matmul::OPS,
+    super::conv::OPS,
+    super::pool::OPS,
+    super::norm::OPS,
+    super::reduce::OPS,
+    super::softmax::OPS,
+    super::shape::OPS,
+    super::slice::OPS,
+    super::gather::OPS,
+    super::generate::OPS,
+];
+
+/// Every entry, family by family.
+pub(super) fn entries() -> impl Iterator<Item = &'static OpEntry> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// The entry for an operator at a version of its domain's operator set.
+pub(super) fn find(domain: &str, name: &str, opset: i64) -> Lowered<&'static OpEntry> {
+    let mut known = entries().filter(|e| e.domain == domain && e.name == name).peekable();
+    if known.peek().is_none() {
+        return Err(Refused::new("the operator is not supported"));
+    }
+    let fits = |e: &&OpEntry| e.since <= opset && e.until.is_none_or(|u| opset <= u);
+    known.find(fits).ok_or_else(|| Refused::new(format!("the operator is not part of opset {opset}")))
+}

@@ -1,0 +1,251 @@
+//! Parts of tensors and their surroundings: Slice, Pad, Trilu.
+
+use super::generate::iota;
+use super::ints::compare;
+use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use crate::ir::dim::{Bounds, Dim};
+use crate::ir::element::BinaryFn;
+use crate::ir::graph::NodeId;
+use crate::ir::op::{Pad, Slice};
+use crate::ir::ops::pad::PadMode;
+use crate::ir::tensor::{DType, normalize_axis};
+
+pub(super) const OPS: &[OpEntry] =
+    &[op("Slice", 7, slice), op("Pad", 7, pad), op("Trilu", 14, trilu), op("CenterCropPad", 18, center)];
+
+/// Starts, ends, axes and steps of Slice: attributes until opset 9, operands since.
+#[expect(clippy::type_complexity, reason = "four lists, named where they are used")]
+pub(super) fn operands(call: &Call<'_>, rank: usize) -> Lowered<(Vec<Dim>, Vec<Dim>, Vec<usize>, Vec<i64>)> {
+    let (starts, ends, axes, steps) = if call.opset < 10 {
+        let list =
+            |name| -> Lowered<Option<Vec<i64>>> { Ok(call.attributes.ints_opt(name)?.map(<[i64]>::to_vec)) };
+        let dims = |l: Option<Vec<i64>>| l.map(|l| l.into_iter().map(Dim::known).collect::<Vec<_>>());
+        (dims(list("starts")?), dims(list("ends")?), list("axes")?, None)
+    } else {
+        let starts = call.dims(1, "the list of starts")?;
+        let ends = call.dims(2, "the list of ends")?;
+        (starts, ends, call.known(3, "the list of axes")?, call.known(4, "the list of steps")?)
+    };
+    let (Some(starts), Some(ends)) = (starts, ends) else {
+        return Err(Refused::new("starts or ends are missing"));
+    };
+    let axes = match axes {
+        Some(list) => list.iter().map(|a| normalize_axis(*a, rank)).collect::<Result<Vec<_>, _>>()?,
+        None => (0..starts.len()).collect(),
+    };
+    let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
+    let n = starts.len();
+    if ends.len() != n || axes.len() != n || steps.len() != n || n > rank {
+        return Err(Refused::new("starts, ends, axes and steps differ in length"));
+    }
+    if steps.contains(&0) {
+        return Err(Refused::new("a step is zero"));
+    }
+    if axes.iter().enumerate().any(|(i, a)| axes[..i].contains(a)) {
+        return Err(Refused::new("an axis is named twice"));
+    }
+    Ok((starts, ends, axes, steps))
+}
+
+/// First element and number of elements of a slice of a known extent.
+pub(super) fn known_extent(start: i64, end: i64, step: i64, extent: i64) -> (i64, i64) {
+    let from_end = |v: i64| if v < 0 { v.saturating_add(extent) } else { v };
+    let (low, high) = if step > 0 { (0, extent) } else { (0, extent - 1) };
+    let first = from_end(start).clamp(low, high.max(low));
+    let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+    let last = from_end(end).clamp(low, high.max(low));
+    let distance = if step > 0 { last - first } else { first - last };
+    let stride = step.saturating_abs();
+    let size = if distance <= 0 { 0 } else { (distance - 1) / stride + 1 };
+    if size == 0 { (0, 0) } else { (first, size) }
+}
+
+/// The same for sizes with symbols, when bounds decide how the ends clamp.
+fn extent(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Lowered<(Dim, Dim)> {
+    if let (Some(s), Some(e), Some(n)) = (start.as_known(), end.as_known(), size.as_known()) {
+        let (first, count) = known_extent(s, e, step, n);
+        return Ok((Dim::known(first), Dim::known(count)));
+    }
+    let undecided = |what: &Dim| {
+        Refused::new(format!(
+            "whether {what} lies within the size {size} depends on the symbols; narrow their bounds with --dim"
+        ))
+    };
+    let clamped = |v: &Dim, low: Dim, high: Dim| -> Lowered<Dim> {
+        // Beyond any size, so that nothing is added to it.
+        if v.as_known().is_some_and(|v| v > i64::MAX / 4) {
+            return Ok(high);
+        }
+        if v.as_known().is_some_and(|v| v < i64::MIN / 4) {
+            return Ok(low);
+        }
+        let (least, most) = v.range(bounds);
+        let v = if least >= 0 {
+            v.clone()
+        } else if most < 0 {
+            v.add(size)
+        } else {
+            return Err(undecided(v));
+        };
+        if compare(&v, &low, bounds, |d| d <= 0) == Some(true) {
+            return Ok(low);
+        }
+        if compare(&v, &high, bounds, |d| d >= 0) == Some(true) {
+            return Ok(high);
+        }
+        let inside = compare(&v, &low, bounds, |d| d >= 0) == Some(true)
+            && compare(&v, &high, bounds, |d| d <= 0) == Some(true);
+        if inside { Ok(v) } else { Err(undecided(&v)) }
+    };
+    let zero = Dim::known(0);
+    let (first, distance) = if step > 0 {
+        let first = clamped(start, zero.clone(), size.clone())?;
+        let last = clamped(end, zero.clone(), size.clone())?;
+        let distance = last.sub(&first);
+        (first, distance)
+    } else {
+        let first = clamped(start, zero.clone(), size.plus(-1))?;
+        let last = clamped(end, Dim::known(-1), size.plus(-1))?;
+        let distance = first.sub(&last);
+        (first, distance)
+    };
+    let (least, most) = distance.range(bounds);
+    if most <= 0 {
+        return Ok((zero.clone(), zero));
+    }
+    if least < 0 {
+        return Err(undecided(&distance));
+    }
+    Ok((first, distance.ceil_div(step.saturating_abs())))
+}
+
+fn slice(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let shape = call.shape(x);
+    let (from, to, axes, by) = operands(call, shape.len())?;
+    let mut starts = vec![Dim::known(0); shape.len()];
+    let mut steps = vec![1; shape.len()];
+    let mut sizes = shape.clone();
+    for (i, axis) in axes.iter().enumerate() {
+        let (first, size) = extent(&from[i], &to[i], by[i], &shape[*axis], call.bounds())?;
+        starts[*axis] = first;
+        sizes[*axis] = size;
+        steps[*axis] = by[i];
+    }
+    Ok(part(call, x, starts, steps, sizes)?.into())
+}
+
+fn part(
+    call: &mut Call<'_>,
+    x: NodeId,
+    starts: Vec<Dim>,
+    steps: Vec<i64>,
+    sizes: Vec<Dim>,
+) -> Lowered<NodeId> {
+    if sizes == call.shape(x) && steps.iter().all(|s| *s == 1) {
+        return Ok(x);
+    }
+    call.add(Slice { starts, steps, sizes }, &[x])
+}
+
+fn pad(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let rank = call.rank(x);
+    let mode = match call.attributes.text("mode", "constant")? {
+        "constant" => PadMode::Constant,
+        "reflect" => PadMode::Reflect,
+        "edge" => PadMode::Edge,
+        "wrap" => PadMode::Wrap,
+        other => return Err(Refused::new(format!("mode `{other}` is not known"))),
+    };
+    let (pads, value, axes) = if call.opset < 11 {
+        let value = call.attributes.float("value", 0.0)?;
+        (call.attributes.ints_opt("pads")?.map(<[i64]>::to_vec), f64::from(value), None)
+    } else {
+        let value = call.known_floats(2, "the padding value")?;
+        let value = value.and_then(|v| v.first().copied()).unwrap_or(0.0);
+        (call.known(1, "the padding")?, f64::from(value), call.known(3, "the list of axes")?)
+    };
+    let pads = pads.ok_or_else(|| Refused::new("the padding is missing"))?;
+    let axes = match axes {
+        Some(list) => list.iter().map(|a| normalize_axis(*a, rank)).collect::<Result<Vec<_>, _>>()?,
+        None => (0..rank).collect(),
+    };
+    if pads.len() != 2 * axes.len() {
+        return Err(Refused::new(format!("{} pads do not fit {} axes", pads.len(), axes.len())));
+    }
+    let (mut before, mut after) = (vec![0i64; rank], vec![0i64; rank]);
+    for (i, axis) in axes.iter().enumerate() {
+        before[*axis] = pads[i];
+        after[*axis] = pads[i + axes.len()];
+    }
+    Ok(padded(call, x, mode, &before, &after, value)?.into())
+}
+
+/// Adds elements on each side; a negative number crops instead.
+fn padded(
+    call: &mut Call<'_>,
+    x: NodeId,
+    mode: PadMode,
+    before: &[i64],
+    after: &[i64],
+    value: f64,
+) -> Lowered<NodeId> {
+    let shape = call.shape(x);
+    let crop = |v: &i64| Dim::known(v.saturating_neg().max(0));
+    let starts: Vec<Dim> = before.iter().map(crop).collect();
+    let ends = after.iter().map(crop);
+    let sizes: Vec<Dim> = shape.iter().zip(&starts).zip(ends).map(|((d, s), e)| d.sub(s).sub(&e)).collect();
+    if sizes.iter().any(|s| s.range(call.bounds()).0 < 0) {
+        return Err(Refused::new("the padding crops more than there is"));
+    }
+    let x = part(call, x, starts, vec![1; shape.len()], sizes)?;
+    let grow = |l: &[i64]| l.iter().map(|v| usize::try_from(*v).unwrap_or(0)).collect::<Vec<_>>();
+    let (before, after) = (grow(before), grow(after));
+    if before.iter().chain(&after).all(|v| *v == 0) {
+        return Ok(x);
+    }
+    call.add(Pad { mode, before, after, value }, &[x])
+}
+
+fn trilu(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let upper = call.attributes.flag("upper", true)?;
+    let k = call.known_scalar(1, "the diagonal")?.unwrap_or(0);
+    let shape = call.shape(x);
+    let [.., h, w] = shape.as_slice() else {
+        return Err(Refused::new(format!("rank {} has no matrices", shape.len())));
+    };
+    let dtype = call.dtype(x);
+    let columns = iota(call, DType::I64, Dim::known(0), w.clone())?;
+    // Row i keeps the columns from i + k on, or up to it.
+    let rows = iota(call, DType::I64, Dim::known(k), h.clone())?;
+    let rows = call.b.reshape(rows, vec![h.clone(), Dim::known(1)])?;
+    let f = if upper { BinaryFn::GreaterEqual } else { BinaryFn::LessEqual };
+    let kept = call.b.binary(f, columns, rows)?;
+    let zero = call.b.scalar(dtype, 0.0)?;
+    Ok(call.b.select(kept, x, zero)?.into())
+}
+
+/// Crops or pads around the centre to a shape.
+fn center(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let shape = call.shape(x);
+    let target = call.known(1, "the shape")?.ok_or_else(|| Refused::new("the shape is missing"))?;
+    let axes = match call.attributes.ints_opt("axes")? {
+        Some(list) => list.iter().map(|a| normalize_axis(*a, shape.len())).collect::<Result<Vec<_>, _>>()?,
+        None => (0..shape.len()).collect(),
+    };
+    if axes.len() != target.len() {
+        return Err(Refused::new("the shape does not fit the axes"));
+    }
+    let (mut before, mut after) = (vec![0i64; shape.len()], vec![0i64; shape.len()]);
+    for (axis, to) in axes.iter().zip(&target) {
+        let from = i64::try_from(call.known_dim(&shape[*axis], "a size")?).unwrap_or(i64::MAX);
+        let difference = to.saturating_sub(from);
+        // Both directions round towards the beginning.
+        before[*axis] = if difference >= 0 { difference / 2 } else { -(difference.saturating_neg() / 2) };
+        after[*axis] = difference - before[*axis];
+    }
+    Ok(padded(call, x, PadMode::Constant, &before, &after, 0.0)?.into())
+}

@@ -1,0 +1,46 @@
+//! Softmax and its relatives.
+
+use super::lowering::{Call, Lowered, OpEntry, op};
+use crate::ir::dim::{Dim, product};
+use crate::ir::element::BinaryFn;
+use crate::ir::graph::NodeId;
+use crate::ir::op::{ArgReduce, Range, Softmax};
+use crate::ir::tensor::DType;
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("Softmax", 7, |c| along_axis(c, |c, x, axis| c.add(Softmax { axis, log: false }, &[x]))),
+    op("LogSoftmax", 7, |c| along_axis(c, |c, x, axis| c.add(Softmax { axis, log: true }, &[x]))),
+    op("Hardmax", 7, |c| along_axis(c, hardmax)),
+];
+
+/// Until opset 12 the axes from `axis` on are one axis; since then only `axis` counts.
+fn along_axis(call: &mut Call<'_>, f: fn(&mut Call<'_>, NodeId, usize) -> Lowered<NodeId>) -> Lowered {
+    let x = call.node(0)?;
+    let rank = call.rank(x);
+    if call.opset >= 13 {
+        let axis = call.axis(-1, rank)?;
+        return Ok(f(call, x, axis)?.into());
+    }
+    let axis = call.axis(1, rank)?;
+    if axis + 1 == rank {
+        return Ok(f(call, x, axis)?.into());
+    }
+    let shape = call.shape(x);
+    let flat = call.b.reshape(x, vec![product(&shape[..axis]), product(&shape[axis..])])?;
+    let result = f(call, flat, 1)?;
+    Ok(call.b.reshape(result, shape)?.into())
+}
+
+/// One at the first of the largest elements along an axis, zero elsewhere.
+fn hardmax(call: &mut Call<'_>, x: NodeId, axis: usize) -> Lowered<NodeId> {
+    let (shape, dtype) = (call.shape(x), call.dtype(x));
+    let best = call.add(ArgReduce { axis, largest: true, last: false, keepdims: true }, &[x])?;
+    let length = shape[axis].clone();
+    let positions =
+        call.add(Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: length.clone() }, &[])?;
+    let mut along = vec![Dim::known(1); shape.len()];
+    along[axis] = length;
+    let positions = call.b.reshape(positions, along)?;
+    let hit = call.b.binary(BinaryFn::Equal, positions, best)?;
+    Ok(call.b.cast(hit, dtype)?)
+}

@@ -1,0 +1,122 @@
+//! Tensors of the model file: element types, inline data and data in a second file.
+
+use bytes::Bytes;
+
+use super::lowering::{Lowered, Refused};
+use super::schema::TensorProto;
+use super::schema::tensor_proto::{DataLocation, DataType};
+use super::source::Source;
+use crate::ir::array::Array;
+use crate::ir::op::Constant;
+use crate::ir::tensor::{DType, MAX_ELEMENTS, MAX_RANK};
+
+/// The element type with a number of the schema.
+pub(super) fn dtype(number: i32) -> Lowered<DType> {
+    let Ok(kind) = DataType::try_from(number) else {
+        return Err(Refused::new(format!("element type {number} is not known")));
+    };
+    Ok(match kind {
+        DataType::Float => DType::F32,
+        DataType::Float16 => DType::F16,
+        DataType::Bfloat16 => DType::Bf16,
+        DataType::Double => DType::F64,
+        DataType::Int8 => DType::I8,
+        DataType::Int16 => DType::I16,
+        DataType::Int32 => DType::I32,
+        DataType::Int64 => DType::I64,
+        DataType::Uint8 => DType::U8,
+        DataType::Uint16 => DType::U16,
+        DataType::Uint32 => DType::U32,
+        DataType::Uint64 => DType::U64,
+        DataType::Bool => DType::Bool,
+        other => {
+            return Err(Refused::new(format!("element type {} is not supported", other.as_str_name())));
+        }
+    })
+}
+
+/// A tensor of the file.
+#[derive(Debug)]
+pub(super) enum Tensor {
+    /// One that the graph can hold.
+    Constant(Constant),
+    /// One whose element type the graph cannot hold.
+    Foreign(String),
+}
+
+/// Reads a tensor; its bytes stay in the mapped file where they are stored as such.
+///
+/// # Errors
+/// When the tensor is malformed.
+pub(super) fn read(tensor: &TensorProto, source: &Source) -> Lowered<Tensor> {
+    let number = tensor.data_type.unwrap_or(0);
+    if number == DataType::Undefined as i32 {
+        return Err(Refused::new("it has no element type"));
+    }
+    if tensor.segment.is_some() {
+        return Err(Refused::new("segmented tensors are not supported"));
+    }
+    let shape = shape(tensor)?;
+    let external = tensor.data_location == Some(DataLocation::External as i32);
+    let dtype = match dtype(number) {
+        Ok(dtype) => dtype,
+        Err(reason) => {
+            if number == DataType::String as i32 && (tensor.raw_data.is_some() || external) {
+                return Err(Refused::new("strings cannot be stored as raw data"));
+            }
+            return Ok(Tensor::Foreign(reason.0));
+        }
+    };
+    let bytes = if external {
+        let n = shape.iter().product::<usize>().saturating_mul(dtype.bytes());
+        source.external(&tensor.external_data, n)?
+    } else if let Some(raw) = &tensor.raw_data {
+        raw.clone()
+    } else {
+        typed(tensor, dtype)?
+    };
+    Ok(Tensor::Constant(Constant::new(dtype, shape, bytes)?))
+}
+
+/// The elements of a tensor stored in the model file itself, such as an attribute.
+pub(super) fn inline(tensor: &TensorProto) -> Lowered<Array> {
+    match read(tensor, &Source::none())? {
+        Tensor::Constant(constant) => Ok(constant.to_array()?),
+        Tensor::Foreign(reason) => Err(Refused::new(reason)),
+    }
+}
+
+fn shape(tensor: &TensorProto) -> Lowered<Vec<usize>> {
+    if tensor.dims.len() > MAX_RANK {
+        return Err(Refused::new(format!("its rank {} exceeds {MAX_RANK}", tensor.dims.len())));
+    }
+    let mut elements = 1i64;
+    let mut shape = Vec::with_capacity(tensor.dims.len());
+    for d in &tensor.dims {
+        elements = elements.saturating_mul((*d).max(1));
+        shape.push(usize::try_from(*d).map_err(|_| Refused::new(format!("its size {d} is negative")))?);
+    }
+    if elements > MAX_ELEMENTS {
+        return Err(Refused::new(format!("it has more than {MAX_ELEMENTS} elements")));
+    }
+    Ok(shape)
+}
+
+/// Little-endian bytes of the typed data fields.
+fn typed(tensor: &TensorProto, dtype: DType) -> Lowered<Bytes> {
+    let bytes: Vec<u8> = match dtype {
+        DType::F32 => tensor.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DType::F64 => tensor.double_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DType::I64 => tensor.int64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DType::U64 => tensor.uint64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DType::U32 => tensor.uint64_data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
+        DType::I32 => tensor.int32_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        // The bits of narrow types, floats included, are stored one element per int32.
+        DType::I16 | DType::U16 | DType::F16 | DType::Bf16 => {
+            tensor.int32_data.iter().flat_map(|v| (*v as u16).to_le_bytes()).collect()
+        }
+        DType::I8 | DType::U8 => tensor.int32_data.iter().map(|v| *v as u8).collect(),
+        DType::Bool => tensor.int32_data.iter().map(|v| u8::from(*v != 0)).collect(),
+    };
+    Ok(bytes.into())
+}

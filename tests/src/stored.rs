@@ -1,0 +1,107 @@
+//! Models stored with inputs and expected outputs: the ONNX project's test folders, and folders of arrays.
+//!
+//! A folder is one case: `model.onnx` beside `test_data_set_0/{input,output}_N.pb`, or beside `meta.json` and
+//! the `.npy` files it names.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use driftc::import::onnx::schema::{ModelProto, TensorProto};
+use driftc::import::onnx::tensor;
+use driftc::ir::array::Array;
+use driftc::ir::tensor::DType;
+use prost::Message;
+
+/// A model with what it is fed and what it must give.
+#[derive(Debug)]
+pub struct Case {
+    /// The model file.
+    pub model: PathBuf,
+    /// Arrays by input name.
+    pub inputs: BTreeMap<String, Array>,
+    /// Arrays by output name, in order.
+    pub outputs: Vec<(String, Array)>,
+}
+
+/// Reads the case in a folder.
+///
+/// # Errors
+/// When a file is missing or cannot be represented.
+pub fn read(folder: &Path) -> Result<Case, String> {
+    let model = folder.join("model.onnx");
+    let meta = folder.join("meta.json");
+    if meta.exists() { arrays(folder, model, &meta) } else { protobuf(folder, model) }
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn arrays(folder: &Path, model: PathBuf, meta: &Path) -> Result<Case, String> {
+    let meta: serde_json::Value = serde_json::from_slice(&bytes(meta)?).map_err(|e| e.to_string())?;
+    let list = |key: &str| -> Result<Vec<(String, Array)>, String> {
+        let entries = meta[key].as_array().cloned().unwrap_or_default();
+        entries
+            .iter()
+            .map(|e| {
+                let name = e["name"].as_str().unwrap_or_default().to_string();
+                let file = folder.join(e["file"].as_str().unwrap_or_default());
+                Ok((name, npy(&file)?))
+            })
+            .collect()
+    };
+    Ok(Case { model, inputs: list("inputs")?.into_iter().collect(), outputs: list("outputs")? })
+}
+
+fn protobuf(folder: &Path, model: PathBuf) -> Result<Case, String> {
+    let proto = ModelProto::decode(bytes(&model)?.as_slice()).map_err(|e| e.to_string())?;
+    let graph = proto.graph.unwrap_or_default();
+    let constants: Vec<&str> = graph.initializer.iter().map(|t| t.name()).collect();
+    let given = graph.input.iter().map(|i| i.name()).filter(|n| !constants.contains(n));
+    let data = folder.join("test_data_set_0");
+    let load = |names: Vec<String>, kind: &str| -> Result<Vec<(String, Array)>, String> {
+        let mut list = Vec::new();
+        for (i, name) in names.into_iter().enumerate() {
+            let raw = bytes(&data.join(format!("{kind}_{i}.pb")))?;
+            // The file's own name wins: some folders list inputs in another order.
+            let own = TensorProto::decode(raw.as_slice()).map_err(|e| e.to_string())?;
+            let array = tensor(raw.into()).map_err(|e| e.to_string())?;
+            list.push((if own.name().is_empty() { name } else { own.name().to_string() }, array));
+        }
+        Ok(list)
+    };
+    let inputs = load(given.map(str::to_string).collect(), "input")?;
+    let outputs = load(graph.output.iter().map(|o| o.name().to_string()).collect(), "output")?;
+    Ok(Case { model, inputs: inputs.into_iter().collect(), outputs })
+}
+
+/// Reads a `.npy` file.
+///
+/// # Errors
+/// When it is not one, or of an element type without counterpart.
+pub fn npy(path: &Path) -> Result<Array, String> {
+    let raw = bytes(path)?;
+    let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let file = npyz::NpyFile::new(raw.as_slice()).map_err(|e| fail(&e))?;
+    let shape: Vec<usize> = file.shape().iter().map(|d| *d as usize).collect();
+    let name = file.dtype().descr();
+    let dtype = match name.trim_matches(['\'', '"', '<', '|']) {
+        "f4" => DType::F32,
+        "f2" => DType::F16,
+        "f8" => DType::F64,
+        "i1" => DType::I8,
+        "i2" => DType::I16,
+        "i4" => DType::I32,
+        "i8" => DType::I64,
+        "u1" => DType::U8,
+        "u2" => DType::U16,
+        "u4" => DType::U32,
+        "u8" => DType::U64,
+        "b1" => DType::Bool,
+        other => return Err(fail(&format!("element type {other}"))),
+    };
+    let n = shape.iter().product::<usize>() * dtype.bytes();
+    let start = raw.len().checked_sub(n).ok_or_else(|| fail(&"too short"))?;
+    Array::from_bytes(dtype, &shape, &raw[start..]).map_err(|e| fail(&e))
+}
