@@ -111,7 +111,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let size = hidden / heads;
     for layer in 0..config.num_hidden_layers {
         let at = |part: &str| format!("{prefix}encoder.layer.{layer}.{part}");
-        let mut project = |g: &mut Builder<'_>, part: &str| {
+        let project = |g: &mut Builder<'_>, part: &str| {
             let y = linear(g, &weights, &at(&format!("attention.self.{part}")), x, hidden, hidden)?;
             split_heads(g, y, heads, size)
         };
