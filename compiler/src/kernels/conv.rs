@@ -163,7 +163,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let packs = |c: &Candidate| {
         constant(problem, 1)
             .and_then(|w| {
-                pack_filters(w, problem.operands[1].dtype.on_device(), c.knob("SLICES") as usize, false).ok()
+                let device = problem.operands[1].dtype.on_device();
+                pack_filters(w, device, op.group, c.knob("SLICES") as usize, false).ok()
             })
             .is_some_and(|p| fits(problem, &p))
     };
@@ -204,7 +205,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let at = four_channels(rank, "b", slice, ["0u", "y", "x"]);
     shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
-    read_packed(&mut shader, "weight", pack_filters(filters, device, slices as usize, false)?);
+    read_packed(&mut shader, "weight", pack_filters(filters, device, op.group, slices as usize, false)?);
     let at = four_channels(rank, "b", "s", ["0u", "y", "x"]);
     shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
     let [across, down, deep] = blocks(problem, &shape, [x, y, slices]);

@@ -13,9 +13,11 @@ pub mod specialize;
 mod conv;
 mod conv_1x1;
 mod conv_direct;
+mod conv_transpose;
 mod depthwise;
 mod map;
 mod matmul;
+mod pool;
 mod window;
 
 #[cfg(test)]
@@ -60,8 +62,16 @@ pub struct Kernel {
 }
 
 /// Every kernel. Among equal costs the earlier one wins.
-pub const KERNELS: &[Kernel] =
-    &[matmul::KERNEL, conv::KERNEL, conv_1x1::KERNEL, depthwise::KERNEL, conv_direct::KERNEL, map::KERNEL];
+pub const KERNELS: &[Kernel] = &[
+    matmul::KERNEL,
+    conv::KERNEL,
+    conv_1x1::KERNEL,
+    depthwise::KERNEL,
+    conv_transpose::KERNEL,
+    conv_direct::KERNEL,
+    pool::KERNEL,
+    map::KERNEL,
+];
 
 /// A roofline estimate in nanoseconds: the slower of arithmetic and traffic, over what the device reaches of its
 /// peaks, plus one launch.

@@ -127,27 +127,38 @@ pub(super) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<Step>) 
     out
 }
 
-/// Filters `[O, I, taps]` (or `[I, O, taps]` when `swapped`) in blocks of `slices` slices of four outputs: per block,
-/// per tap, per slice of four inputs, per slice of the block, per input a vector of four outputs.
+/// Filters `[group * O, I, taps]` (or `[group * I, O, taps]` when `swapped`) in blocks of `slices` slices of four
+/// outputs: per block, per tap, per slice of four inputs, per slice of the block, per input a vector of four outputs.
+/// The block size must divide the outputs of a group when there are several groups.
 pub(super) fn pack_filters(
     filters: &Constant,
     device: DeviceType,
+    group: usize,
     slices: usize,
     swapped: bool,
 ) -> Result<Packed, OpError> {
     let [a, b, taps @ ..] = filters.shape.as_slice() else {
         return Err(OpError::new("filters have two axes of channels"));
     };
-    const O: usize = 0;
-    const I: usize = 1;
-    const TAP: usize = 2;
-    let group = |axis, size| AxisGroup { axis, size };
+    const G: usize = 0;
+    const O: usize = 1;
+    const I: usize = 2;
+    const TAP: usize = 3;
+    let part = |axis, size| AxisGroup { axis, size };
     Ok(Packed {
         source: filters.clone(),
         arrangement: Arrangement::Groups {
-            shape: vec![*a, *b, taps.iter().product()],
-            permutation: if swapped { vec![1, 0, 2] } else { vec![0, 1, 2] },
-            groups: vec![group(O, 0), group(TAP, 0), group(I, 0), group(O, slices), group(I, 4), group(O, 4)],
+            shape: vec![group, a / group.max(1), *b, taps.iter().product()],
+            permutation: if swapped { vec![0, 2, 1, 3] } else { vec![0, 1, 2, 3] },
+            groups: vec![
+                part(G, 0),
+                part(O, 0),
+                part(TAP, 0),
+                part(I, 0),
+                part(O, slices),
+                part(I, 4),
+                part(O, 4),
+            ],
         },
         device,
     })

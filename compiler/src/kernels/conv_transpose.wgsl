@@ -1,0 +1,120 @@
+// Transposed convolution over one or two spatial axes: each invocation gathers BLOCK_X output pixels of SLICES slices
+// of four output channels. The pixels are a stride apart, so that the same taps hit all of them; invocations that
+// follow each other share their phase between strides as long as possible.
+// Picked for constant filters, without groups or with groups of whole slices.
+//
+// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image.
+
+const GROUP_X = 8u;
+const GROUP_Y = 8u;
+const BLOCK_X = 2u;
+const SLICES = 2u;
+
+const KERNEL_X = 3u;
+const KERNEL_Y = 3u;
+const STRIDE_X = 2i;
+const STRIDE_Y = 2i;
+const DILATION_X = 1i;
+const DILATION_Y = 1i;
+const PAD_X = 1i;
+const PAD_Y = 1i;
+/// Slices of four input and output channels per group.
+const IN_SLICES = 2u;
+const OUT_SLICES = 2u;
+const GROUPS = 1u;
+/// Whether the image is the fastest index of the grid rather than the slowest.
+const BATCH_INNER = true;
+
+@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> filters: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
+
+fn batches() -> u32 { return 1u; }
+fn in_w() -> u32 { return 4u; }
+fn in_h() -> u32 { return 4u; }
+fn out_w() -> u32 { return 8u; }
+fn out_h() -> u32 { return 8u; }
+
+/// Channels `4s..4s+4` of a pixel.
+fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 4u + y) * 4u + x) + b]; }
+/// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
+/// channel four output channels.
+fn weight(i: u32) -> vec4<f32> { return filters[i]; }
+/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
+
+@compute @workgroup_size(GROUP_X, GROUP_Y)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
+    var block_x = group.x * GROUP_X + local.x;
+    let y = group.y * GROUP_Y + local.y;
+    var block_s = group.z;
+    var b = 0u;
+    if (BATCH_INNER) {
+        b = block_x % batches();
+        block_x = block_x / batches();
+    } else {
+        b = block_s % batches();
+        block_s = block_s / batches();
+    }
+    let reach = BLOCK_X * u32(STRIDE_X);
+    let per_phase = (out_w() + reach - 1u) / reach;
+    let first_x = block_x % per_phase * reach + block_x / per_phase;
+    if (block_x >= per_phase * u32(STRIDE_X) || first_x >= out_w() || y >= out_h()) { return; }
+    let first_slice = block_s * SLICES;
+    let first_in = first_slice / OUT_SLICES * IN_SLICES;
+
+    var acc: array<vec4<f32>, BLOCK_X * SLICES>;
+    // unroll
+    for (var i = 0u; i < BLOCK_X * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        let from_y = i32(y) + PAD_Y - i32(ky) * DILATION_Y;
+        let line = u32(from_y / STRIDE_Y);
+        if (from_y < 0 || from_y % STRIDE_Y != 0 || line >= in_h()) { continue; }
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            let from_x = i32(first_x) + PAD_X - i32(kx) * DILATION_X;
+            if (from_x % STRIDE_X != 0) { continue; }
+            let left = from_x / STRIDE_X;
+            var x: array<u32, BLOCK_X>;
+            var inside: array<bool, BLOCK_X>;
+            // unroll
+            for (var p = 0u; p < BLOCK_X; p++) {
+                x[p] = u32(left + i32(p));
+                inside[p] = x[p] < in_w();
+                x[p] = select(0u, x[p], inside[p]);
+            }
+            var at = ((block_s * KERNEL_Y + ky) * KERNEL_X + kx) * (IN_SLICES * SLICES * 4u);
+            for (var s = 0u; s < IN_SLICES; s++) {
+                var v: array<vec4<f32>, BLOCK_X>;
+                // unroll
+                for (var p = 0u; p < BLOCK_X; p++) {
+                    v[p] = select(vec4<f32>(0.0), src(b, line, x[p], first_in + s), inside[p]);
+                }
+                // unroll
+                for (var o = 0u; o < SLICES; o++) {
+                    let w0 = weight(at + o * 4u);
+                    let w1 = weight(at + o * 4u + 1u);
+                    let w2 = weight(at + o * 4u + 2u);
+                    let w3 = weight(at + o * 4u + 3u);
+                    // unroll
+                    for (var p = 0u; p < BLOCK_X; p++) {
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].x), w0, acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].y), w1, acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].z), w2, acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w3, acc[p * SLICES + o]);
+                    }
+                }
+                at += SLICES * 4u;
+            }
+        }
+    }
+    // unroll
+    for (var p = 0u; p < BLOCK_X; p++) {
+        let x = first_x + p * u32(STRIDE_X);
+        if (x < out_w()) {
+            // unroll
+            for (var o = 0u; o < SLICES; o++) {
+                if (first_slice + o < OUT_SLICES * GROUPS) { store(b, y, x, first_slice + o, acc[p * SLICES + o]); }
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `pool.wgsl`: maxima, their indices, averages and norms over windows.
+
+use super::problem::Problem;
+use super::shader::{Class, Grid, Launch, Shader};
+use super::window::{AXES, Windows, four_channels, spatial};
+use super::{Candidate, Kernel, roofline};
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{Op, Pool};
+use crate::ir::ops::pool::PoolKind;
+use crate::ir::tensor::DType;
+
+pub(super) const KERNEL: Kernel =
+    Kernel { name: "pool", wgsl: include_str!("pool.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,9,7]}
+%1 = pool %0 {"kind":"max","kernel":[3,2],"strides":[2,2],"dilations":[1,2],"pads_begin":[1,0],"pads_end":[1,1],"ceil":true}
+%2 = neg %1
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,7,9,7]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = pool %1 {"kind":{"average":{"count_include_pad":true}},"kernel":[3,3],"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"ceil":true} : f32[2, 7, 5, 4]@slices4
+%3 = neg %2 : f32[2, 7, 5, 4]
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,3,10]}
+%1 = pool %0 {"kind":{"average":{"count_include_pad":false}},"kernel":[4],"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[1],"ceil":false}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,5,4,5,6]}
+%1 = pool %0 {"kind":{"lp":{"p":3}},"kernel":[2,2,2],"strides":[1,2,1],"dilations":[1,1,1],"pads_begin":[0,0,0],"pads_end":[0,0,0],"ceil":false}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,5,6,5]}
+%1 = pool %0 {"kind":{"max-index":{"column_major":false}},"kernel":[2,3],"strides":[2,1],"dilations":[1,1],"pads_begin":[0,1],"pads_end":[0,1],"ceil":false}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,4,3,5,6]}
+%1 = pool %0 {"kind":{"max-index":{"column_major":true}},"kernel":[2,2,2],"strides":[1,1,2],"dilations":[1,1,1],"pads_begin":[0,0,0],"pads_end":[0,0,0],"ceil":false}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"i8","shape":[1,3,5,5]}
+%1 = pool %0 {"kind":"max","kernel":[2,2],"strides":[1,1],"dilations":[1,1],"pads_begin":[1,0],"pads_end":[0,1],"ceil":false}
+output "y" %1
+"#,
+];
+
+fn windows(op: &Pool) -> Windows {
+    Windows::new(&op.kernel, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end)
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::Pool(op) = problem.op else { return Vec::new() };
+    let windows = windows(op);
+    let limit = [&windows.kernel, &windows.stride, &windows.dilation, &windows.begin, &windows.end];
+    let small = limit.iter().all(|l| l.iter().all(|v| *v < 1 << 24));
+    if !(3..=5).contains(&problem.result.rank()) || !small {
+        return Vec::new();
+    }
+    let elements = problem.max(&problem.result.elements()) as f64;
+    let flops = elements * windows.taps() as f64;
+    let cost = roofline(problem, flops, problem.traffic() as f64, 0.2);
+    vec![Candidate {
+        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        cost,
+        reason: format!("{} taps for {elements} elements, four channels at a time", windows.taps()),
+    }]
+}
+
+/// The hooks `start`, `combine` and `finish`.
+fn reduction(kind: PoolKind, class: Class, dtype: DType) -> [String; 3] {
+    let zero = class.zero(4);
+    let (start, combine, finish) = match kind {
+        PoolKind::Max | PoolKind::MaxIndex { .. } => {
+            let least = match class {
+                Class::Float => "bitcast<vec4<f32>>(vec4<u32>(0xff800000u))".to_string(),
+                Class::Int => {
+                    let bits = u32::try_from(dtype.bytes() * 8).unwrap_or(32).min(32);
+                    format!("vec4<i32>({}i)", i64::from(i32::MIN) >> (32 - bits))
+                }
+                _ => zero,
+            };
+            let result = if matches!(kind, PoolKind::Max) { "acc" } else { "best" };
+            (least, "max(acc, v)".to_string(), result.to_string())
+        }
+        PoolKind::Average { .. } => (zero, "acc + v".to_string(), "acc / taps".to_string()),
+        PoolKind::Lp { p: 1 } => (zero, "acc + abs(v)".to_string(), "acc".to_string()),
+        PoolKind::Lp { p: 2 } => (zero, "acc + v * v".to_string(), "sqrt(acc)".to_string()),
+        PoolKind::Lp { p } => (
+            zero,
+            format!("acc + pow(abs(v), value({p}.0))"),
+            format!("pow(acc, value({:?}))", 1.0 / p as f32),
+        ),
+    };
+    [
+        format!("fn start() -> value {{ return {start}; }}\n"),
+        format!("fn combine(acc: value, v: value) -> value {{ return {combine}; }}\n"),
+        format!("fn finish(acc: value, best: vec4<i32>, taps: f32) -> output {{ return {finish}; }}\n"),
+    ]
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Pool(op) = problem.op else { return Err(OpError::new("not a pool")) };
+    let windows = windows(op);
+    let mut shader = Shader::new(problem);
+    let threads = candidate.knob("THREADS");
+    shader.knob("THREADS", threads);
+    windows.declare(&mut shader, &[0, 1, 2]);
+    for (name, end) in AXES.iter().zip(windows.end) {
+        shader.constant(&format!("END_{name}"), format_args!("{end}i"));
+    }
+    let padding = matches!(op.kind, PoolKind::Average { count_include_pad: true });
+    shader.constant("COUNT_PADDING", padding);
+    shader.constant("TRACK", matches!(op.kind, PoolKind::MaxIndex { .. }));
+    shader.constant("BATCH_INNER", problem.result.is_slices4());
+    let source_type = problem.operands[0].dtype;
+    let class = Class::of(source_type);
+    shader.alias("value", &class.wgsl(4));
+    shader.alias("output", &Class::of(problem.computed).wgsl(4));
+    let [start, combine, finish] = reduction(op.kind, class, source_type);
+    shader.replace("start", start);
+    shader.replace("combine", combine);
+    shader.replace("finish", finish);
+    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
+    shader.size("batches", &result[0]);
+    let slices = result[1].ceil_div(4);
+    shader.size("slices", &slices);
+    for (names, sizes) in
+        [(["in_d", "in_h", "in_w"], spatial(&source)), (["out_d", "out_h", "out_w"], spatial(&result))]
+    {
+        for (name, size) in names.into_iter().zip(&sizes) {
+            shader.size(name, size);
+        }
+    }
+    if let PoolKind::MaxIndex { column_major } = op.kind {
+        let [d, h, w] = spatial(&source).map(|s| shader.dim(&s));
+        let channels = shader.dim(&source[1]);
+        let place = if column_major {
+            format!("(x * {h} + y) * {d} + z")
+        } else {
+            format!("(z * {h} + y) * {w} + x")
+        };
+        shader.replace(
+            "flat",
+            format!(
+                "fn flat(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec2<u32> {{\n    let plane = {d} * {h} * {w};\n    return vec2<u32>((b * {channels} + s * 4u) * plane + {place}, plane);\n}}\n"
+            ),
+        );
+    }
+    let at = four_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
+    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let mut units = result.clone();
+    units[1] = slices;
+    let grid = Grid::linear(&product(&units), threads, problem.bounds);
+    let flops = product(&result).mul(&Dim::from(windows.taps()));
+    Ok(vec![shader.finish("pool", KERNEL.wgsl, grid, flops)?])
+}
