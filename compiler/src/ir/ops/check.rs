@@ -170,3 +170,15 @@ pub(crate) fn evaluate(
         Data::Int(values) => Array::int(result.dtype, out, values),
     })
 }
+
+/// Infers the result's shape under the symbols' values, then runs the reference: what tests of operators need.
+#[cfg(test)]
+pub(crate) fn run(op: &dyn Operation, inputs: &[&Array], symbols: &Bindings) -> Result<Array, OpError> {
+    let descs: Vec<TensorDesc> = inputs.iter().map(|x| TensorDesc::of(x.dtype, &x.shape)).collect();
+    let result = op.infer(&descs.iter().collect::<Vec<_>>())?;
+    let sizes: Result<Vec<i64>, OpError> = result.shape.iter().map(|d| bound(d, symbols)).collect();
+    let out: Vec<usize> = sizes?.into_iter().map(|d| usize::try_from(d).unwrap_or(0)).collect();
+    let value = op.eval(inputs, &out, symbols)?;
+    assert_eq!((value.dtype, &value.shape), (result.dtype, &out));
+    Ok(value)
+}

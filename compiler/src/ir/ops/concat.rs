@@ -69,3 +69,36 @@ impl Operation for Concat {
         Ok(Array::int(first.dtype, out, go(&parts?, outer)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Concat;
+    use crate::ir::array::Array;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn joins_runs() {
+        let a = Array::int(DType::I32, &[2, 1], vec![1, 2]);
+        let b = Array::int(DType::I32, &[2, 2], vec![3, 4, 5, 6]);
+        let empty = Array::int(DType::I32, &[2, 0], vec![]);
+        let y = run(&Concat { axis: 1 }, &[&a, &empty, &b], &Bindings::new()).unwrap();
+        assert_eq!((y.shape.as_slice(), y.ints().unwrap()), (&[2, 3][..], &[1, 3, 4, 2, 5, 6][..]));
+    }
+
+    #[test]
+    fn sizes_add_up() {
+        let n = Dim::symbol("n");
+        let tensor = |dims: Vec<Dim>| TensorDesc::new(DType::F32, dims);
+        let a = tensor(vec![n.clone(), n.clone()]);
+        let b = tensor(vec![3usize.into(), 4usize.into()]);
+        assert_eq!(Concat { axis: 0 }.infer(&[&a, &b]).unwrap().to_string(), "f32[n+3, 4]");
+        assert!(Concat { axis: 0 }.infer(&[&b, &tensor(vec![3usize.into(), 5usize.into()])]).is_err());
+        assert!(Concat { axis: 0 }.infer(&[&b, &tensor(vec![3usize.into()])]).is_err());
+        assert!(Concat { axis: 0 }.infer(&[&b, &TensorDesc::of(DType::I32, &[3, 4])]).is_err());
+        assert!(Concat { axis: 2 }.infer(&[&b]).is_err());
+        assert!(Concat { axis: 0 }.infer(&[]).is_err());
+    }
+}

@@ -40,3 +40,31 @@ impl Operation for Expand {
         movement::expand(x, out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Expand;
+    use crate::ir::array::Array;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn repeats() {
+        let x = Array::i64s(&[1, 2]);
+        let op = Expand { shape: vec![Dim::symbol("n"), 2usize.into()] };
+        let y = run(&op, &[&x], &Bindings::from([("n".into(), 2)])).unwrap();
+        assert_eq!(y.ints().unwrap(), [1, 2, 1, 2]);
+        assert!(run(&op, &[&x], &Bindings::from([("n".into(), 0)])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn refuses_to_shrink() {
+        let x = TensorDesc::of(DType::F32, &[2, 3]);
+        for shape in [vec![3i64], vec![1, 3], vec![2, 6]] {
+            let shape = shape.into_iter().map(Dim::known).collect();
+            assert!(Expand { shape }.infer(&[&x]).is_err());
+        }
+    }
+}

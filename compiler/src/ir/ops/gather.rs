@@ -47,3 +47,33 @@ impl Operation for Gather {
         movement::copy_chunks(x, out, &starts, inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Gather;
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn picks_slices() {
+        let x = Array::int(DType::I32, &[2, 3], (0..6).collect());
+        let at = Array::int(DType::I64, &[1, 2], vec![2, -3]);
+        let y = run(&Gather { axis: 1 }, &[&x, &at], &Bindings::new()).unwrap();
+        assert_eq!((y.shape.as_slice(), y.ints().unwrap()), (&[2, 1, 2][..], &[2, 0, 5, 3][..]));
+        let row =
+            run(&Gather { axis: 0 }, &[&x, &Array::int(DType::I32, &[], vec![1])], &Bindings::new()).unwrap();
+        assert_eq!((row.shape.as_slice(), row.ints().unwrap()), (&[3][..], &[3, 4, 5][..]));
+        assert!(run(&Gather { axis: 0 }, &[&x, &Array::i64s(&[2])], &Bindings::new()).is_err());
+    }
+
+    #[test]
+    fn refuses() {
+        let x = TensorDesc::of(DType::F32, &[2]);
+        assert!(Gather { axis: 1 }.infer(&[&x, &TensorDesc::of(DType::I64, &[])]).is_err());
+        assert!(Gather { axis: 0 }.infer(&[&x, &x]).is_err());
+        assert!(Gather { axis: 0 }.infer(&[&x]).is_err());
+    }
+}

@@ -62,3 +62,33 @@ pub(super) fn offsets(shape: &[usize], indices: &Array, axis: usize) -> Result<V
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::GatherElements;
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn picks_elements() {
+        let x = Array::int(DType::I32, &[3, 3], (1..10).collect());
+        let at = Array::int(DType::I64, &[2, 3], vec![1, 2, 0, 2, 0, -3]);
+        let y = run(&GatherElements { axis: 0 }, &[&x, &at], &Bindings::new()).unwrap();
+        assert_eq!(y.ints().unwrap(), [4, 8, 3, 7, 2, 3]);
+        let at = Array::int(DType::I64, &[1, 1], vec![3]);
+        assert!(run(&GatherElements { axis: 0 }, &[&x, &at], &Bindings::new()).is_err());
+    }
+
+    #[test]
+    fn refuses() {
+        let x = TensorDesc::of(DType::F32, &[2, 2]);
+        let at = |shape: &[usize]| TensorDesc::of(DType::I64, shape);
+        assert!(GatherElements { axis: 0 }.infer(&[&x, &at(&[5, 1])]).is_ok());
+        assert!(GatherElements { axis: 0 }.infer(&[&x, &at(&[1, 3])]).is_err());
+        assert!(GatherElements { axis: 0 }.infer(&[&x, &at(&[2])]).is_err());
+        assert!(GatherElements { axis: 2 }.infer(&[&x, &at(&[2, 2])]).is_err());
+    }
+}

@@ -80,3 +80,45 @@ pub(super) fn starts(shape: &[usize], indices: &Array, batch_dims: usize) -> Res
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::GatherNd;
+    use crate::ir::array::Array;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn picks_by_tuple() {
+        let x = Array::int(DType::I32, &[2, 2, 2], (0..8).collect());
+        let at = Array::int(DType::I64, &[2, 2], vec![0, 1, 1, -2]);
+        let y = run(&GatherNd { batch_dims: 0 }, &[&x, &at], &Bindings::new()).unwrap();
+        assert_eq!((y.shape.as_slice(), y.ints().unwrap()), (&[2, 2][..], &[2, 3, 4, 5][..]));
+        let at = Array::int(DType::I64, &[2, 1], vec![1, 0]);
+        let y = run(&GatherNd { batch_dims: 1 }, &[&x, &at], &Bindings::new()).unwrap();
+        assert_eq!((y.shape.as_slice(), y.ints().unwrap()), (&[2, 2][..], &[2, 3, 4, 5][..]));
+        let at = Array::int(DType::I64, &[2, 3, 1], vec![1, 0, 1, 0, 0, 0]);
+        let y = run(&GatherNd { batch_dims: 1 }, &[&x, &at], &Bindings::new()).unwrap();
+        assert_eq!(y.ints().unwrap(), [2, 3, 0, 1, 2, 3, 4, 5, 4, 5, 4, 5]);
+        let at = Array::int(DType::I64, &[1, 3], vec![0, 0, 2]);
+        assert!(run(&GatherNd { batch_dims: 0 }, &[&x, &at], &Bindings::new()).is_err());
+        let none = Array::int(DType::I64, &[0, 1], vec![]);
+        assert!(run(&GatherNd { batch_dims: 0 }, &[&x, &none], &Bindings::new()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn refuses() {
+        let x = TensorDesc::of(DType::F32, &[2, 3]);
+        let at = |dims: Vec<Dim>| TensorDesc::new(DType::I64, dims);
+        let op = |batch_dims| GatherNd { batch_dims };
+        assert!(op(0).infer(&[&x, &at(vec![])]).is_err());
+        assert!(op(0).infer(&[&x, &at(vec![3usize.into()])]).is_err());
+        assert!(op(0).infer(&[&x, &at(vec![0usize.into()])]).is_err());
+        assert!(op(0).infer(&[&x, &at(vec![Dim::symbol("n")])]).is_err());
+        assert!(op(1).infer(&[&x, &at(vec![1usize.into()])]).is_err());
+        assert!(op(1).infer(&[&x, &at(vec![3usize.into(), 1usize.into()])]).is_err());
+        assert!(op(usize::MAX).infer(&[&x, &at(vec![1usize.into()])]).is_err());
+    }
+}

@@ -34,3 +34,19 @@ impl Operation for Input {
         Err(OpError::new(format!("the value of input `{}` comes from the caller", self.name)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Input;
+    use crate::ir::dim::Dim;
+    use crate::ir::op::Operation;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn has_its_declared_type() {
+        let input =
+            Input { name: "x".into(), dtype: DType::U8, shape: vec![Dim::symbol("n"), 2usize.into()] };
+        assert_eq!(input.infer(&[]).unwrap().to_string(), "u8[n, 2]");
+        assert!(input.infer(&[&TensorDesc::of(DType::F32, &[])]).is_err());
+    }
+}

@@ -93,3 +93,52 @@ pub fn source(mode: PadMode, at: i64, size: usize) -> Option<usize> {
     };
     usize::try_from(inside).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Pad, PadMode};
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    fn pad(mode: PadMode, before: usize, after: usize) -> Pad {
+        Pad { mode, before: vec![before], after: vec![after], value: 9.0 }
+    }
+
+    #[test]
+    fn every_mode() {
+        let x = Array::i64s(&[1, 2, 3]);
+        for (mode, expected) in [
+            (PadMode::Constant, [9, 9, 9, 9, 9, 1, 2, 3, 9]),
+            (PadMode::Reflect, [2, 1, 2, 3, 2, 1, 2, 3, 2]),
+            (PadMode::Edge, [1, 1, 1, 1, 1, 1, 2, 3, 3]),
+            (PadMode::Wrap, [2, 3, 1, 2, 3, 1, 2, 3, 1]),
+        ] {
+            let y = run(&pad(mode, 5, 1), &[&x], &Bindings::new()).unwrap();
+            assert_eq!(y.ints().unwrap(), expected, "{mode:?}");
+        }
+        let one = run(&pad(PadMode::Reflect, 1, 1), &[&Array::i64s(&[7])], &Bindings::new()).unwrap();
+        assert_eq!(one.ints().unwrap(), [7, 7, 7]);
+    }
+
+    #[test]
+    fn several_axes() {
+        let op =
+            Pad { mode: PadMode::Constant, before: vec![1, 0], after: vec![0, 1], value: f64::NEG_INFINITY };
+        let y = run(&op, &[&Array::f32(&[1, 1], vec![2.0])], &Bindings::new()).unwrap();
+        let low = f32::NEG_INFINITY;
+        assert_eq!((y.shape.as_slice(), y.floats().unwrap()), (&[2, 2][..], &[low, low, 2.0, low][..]));
+    }
+
+    #[test]
+    fn refuses() {
+        let empty = TensorDesc::of(DType::F32, &[0]);
+        assert!(pad(PadMode::Edge, 1, 0).infer(&[&empty]).is_err());
+        assert!(pad(PadMode::Constant, 1, 0).infer(&[&empty]).is_ok());
+        assert!(pad(PadMode::Constant, 1, 0).infer(&[&TensorDesc::of(DType::F32, &[1, 1])]).is_err());
+        let huge = pad(PadMode::Constant, usize::MAX, usize::MAX).infer(&[&empty]).unwrap();
+        assert!(huge.check(&Default::default()).is_err());
+    }
+}

@@ -46,3 +46,25 @@ impl Operation for Range {
         Ok(Array::int(self.dtype, out, (0..count(out)).map(at).collect()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Range;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::DType;
+
+    #[test]
+    fn counts() {
+        let n = Dim::symbol("n");
+        let mut op = Range { dtype: DType::I32, start: n.clone(), step: -2, length: n.floor_div(2) };
+        let y = run(&op, &[], &Bindings::from([("n".into(), 7)])).unwrap();
+        assert_eq!(y.ints().unwrap(), [7, 5, 3]);
+        assert!(run(&op, &[], &Bindings::new()).is_err());
+        op.step = 0;
+        assert!(op.infer(&[]).is_err());
+        op = Range { dtype: DType::Bool, step: 1, ..op };
+        assert!(op.infer(&[]).is_err());
+    }
+}

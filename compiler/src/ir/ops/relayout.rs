@@ -36,3 +36,18 @@ impl Operation for Relayout {
         Ok((*x).clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Relayout;
+    use crate::ir::op::Operation;
+    use crate::ir::tensor::{DType, Layout, TensorDesc};
+
+    #[test]
+    fn needs_channels() {
+        let op = Relayout { layout: Layout::Slices4 };
+        let image = TensorDesc::of(DType::F32, &[1, 5, 2, 2]);
+        assert_eq!(op.infer(&[&image]).unwrap().to_string(), "f32[1, 5, 2, 2]@slices4");
+        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[1, 5])]).is_err());
+    }
+}

@@ -40,3 +40,36 @@ impl Operation for Reshape {
         Ok(Array { shape: out.to_vec(), ..(*x).clone() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Reshape;
+    use crate::ir::array::Array;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn keeps_the_elements() {
+        let x = Array::i64s(&[1, 2, 3, 4, 5, 6]);
+        let n = Dim::symbol("n");
+        let op = Reshape { shape: vec![n.clone(), 3usize.into()] };
+        let y = run(&op, &[&x], &Bindings::from([("n".into(), 2)])).unwrap();
+        assert_eq!((y.shape.as_slice(), y.ints().unwrap()), (&[2, 3][..], x.ints().unwrap()));
+        assert!(run(&op, &[&x], &Bindings::from([("n".into(), 3)])).is_err());
+        assert!(run(&op, &[&x], &Bindings::new()).is_err());
+    }
+
+    #[test]
+    fn counts_must_agree() {
+        let n = Dim::symbol("n");
+        let x = TensorDesc::new(DType::F32, vec![n.clone(), 6usize.into()]);
+        let to = |shape: Vec<Dim>| Reshape { shape }.infer(&[&x]);
+        assert_eq!(to(vec![n.scale(2), 3usize.into()]).unwrap().to_string(), "f32[2*n, 3]");
+        assert!(to(vec![n.scale(6).plus(1)]).is_err());
+        // The symbol may be 2, for all that is known here.
+        assert!(to(vec![12usize.into()]).is_ok());
+        assert!(to(vec![n.clone(); 100]).is_err());
+    }
+}

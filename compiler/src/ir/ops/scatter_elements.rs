@@ -99,3 +99,45 @@ pub(super) fn scatter(
     }
     Ok(result)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ScatterElements;
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::{Combine, Operation};
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn updates_in_order() {
+        let x = Array::f32(&[1, 4], vec![1.0, 2.0, 3.0, 4.0]);
+        let at = Array::int(DType::I64, &[1, 3], vec![1, -1, 1]);
+        let updates = Array::f32(&[1, 3], vec![5.0, 0.5, 6.0]);
+        for (combine, expected) in [
+            (Combine::Replace, [1.0, 6.0, 3.0, 0.5]),
+            (Combine::Add, [1.0, 13.0, 3.0, 4.5]),
+            (Combine::Mul, [1.0, 60.0, 3.0, 2.0]),
+            (Combine::Max, [1.0, 6.0, 3.0, 4.0]),
+            (Combine::Min, [1.0, 2.0, 3.0, 0.5]),
+        ] {
+            let y = run(&ScatterElements { axis: 1, combine }, &[&x, &at, &updates], &Bindings::new());
+            assert_eq!(y.unwrap().floats().unwrap(), expected, "{combine:?}");
+        }
+        let bad = Array::int(DType::I64, &[1, 3], vec![1, 4, 1]);
+        let op = ScatterElements { axis: 1, combine: Combine::Replace };
+        assert!(run(&op, &[&x, &bad, &updates], &Bindings::new()).is_err());
+    }
+
+    #[test]
+    fn refuses() {
+        let x = TensorDesc::of(DType::F32, &[2]);
+        let at = TensorDesc::of(DType::I64, &[1]);
+        let op = |combine| ScatterElements { axis: 0, combine };
+        assert!(op(Combine::Add).infer(&[&x, &at, &TensorDesc::of(DType::F32, &[2])]).is_err());
+        assert!(op(Combine::Add).infer(&[&x, &at, &TensorDesc::of(DType::I64, &[1])]).is_err());
+        let flags = TensorDesc::of(DType::Bool, &[1]);
+        assert!(op(Combine::Add).infer(&[&flags, &at, &flags]).is_err());
+        assert!(op(Combine::Replace).infer(&[&flags, &at, &flags]).is_ok());
+    }
+}

@@ -42,3 +42,47 @@ impl Operation for ScatterNd {
         scatter(self.combine, x, &starts, count(&x.shape[tuple..]), updates)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ScatterNd;
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::{Combine, Operation};
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn updates_slices() {
+        let x = Array::int(DType::I8, &[2, 2], vec![1, 2, 3, 100]);
+        let at = Array::int(DType::I64, &[2, 1], vec![1, -1]);
+        let updates = Array::int(DType::I8, &[2, 2], vec![5, 20, 7, 20]);
+        let with = |combine| {
+            run(&ScatterNd { combine }, &[&x, &at, &updates], &Bindings::new())
+                .unwrap()
+                .ints()
+                .unwrap()
+                .to_vec()
+        };
+        assert_eq!(with(Combine::Replace), [1, 2, 7, 20]);
+        assert_eq!(with(Combine::Add), [1, 2, 15, -116]);
+        let one = Array::int(DType::I64, &[2], vec![0, 1]);
+        let y = run(
+            &ScatterNd { combine: Combine::Replace },
+            &[&x, &one, &Array::int(DType::I8, &[], vec![9])],
+            &Bindings::new(),
+        );
+        assert_eq!(y.unwrap().ints().unwrap(), [1, 9, 3, 100]);
+    }
+
+    #[test]
+    fn refuses() {
+        let x = TensorDesc::of(DType::F32, &[2, 2]);
+        let op = ScatterNd { combine: Combine::Replace };
+        let at = TensorDesc::of(DType::I64, &[1, 1]);
+        assert!(op.infer(&[&x, &at, &TensorDesc::of(DType::F32, &[1, 2])]).is_ok());
+        assert!(op.infer(&[&x, &at, &TensorDesc::of(DType::F32, &[1])]).is_err());
+        assert!(op.infer(&[&x, &x, &x]).is_err());
+        assert!(op.infer(&[&x, &TensorDesc::of(DType::I64, &[1, 3]), &x]).is_err());
+    }
+}

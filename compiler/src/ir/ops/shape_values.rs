@@ -44,3 +44,27 @@ impl Operation for ShapeValues {
         Ok(Array::int(self.dtype, out, values?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ShapeValues;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::DType;
+
+    #[test]
+    fn sizes_become_elements() {
+        let n = Dim::symbol("n");
+        let mut op =
+            ShapeValues { dtype: DType::I64, shape: vec![2], values: vec![n.plus(1), 3usize.into()] };
+        let y = run(&op, &[], &Bindings::from([("n".into(), 4)])).unwrap();
+        assert_eq!(y.ints().unwrap(), [5, 3]);
+        assert!(run(&op, &[], &Bindings::new()).is_err());
+        op.shape = vec![3];
+        assert!(op.infer(&[]).is_err());
+        op.shape = vec![usize::MAX, usize::MAX];
+        assert!(op.infer(&[]).is_err());
+        assert!(ShapeValues { dtype: DType::F32, shape: vec![], values: vec![n] }.infer(&[]).is_err());
+    }
+}

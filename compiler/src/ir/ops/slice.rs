@@ -83,3 +83,52 @@ impl Operation for Slice {
         movement::strided(x, out, &steps, base)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Slice;
+    use crate::ir::array::Array;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    fn slice(start: impl Into<Dim>, step: i64, size: impl Into<Dim>) -> Slice {
+        Slice { starts: vec![start.into()], steps: vec![step], sizes: vec![size.into()] }
+    }
+
+    #[test]
+    fn steps_either_way() {
+        let x = Array::i64s(&[0, 1, 2, 3, 4]);
+        let ints =
+            |op: &Slice| run(op, &[&x], &Bindings::from([("n".into(), 5)])).unwrap().ints().unwrap().to_vec();
+        assert_eq!(ints(&slice(1i64, 2, 2i64)), [1, 3]);
+        assert_eq!(ints(&slice(4i64, -2, 3i64)), [4, 2, 0]);
+        assert_eq!(ints(&slice(5i64, 1, 0i64)), [0i64; 0]);
+        let n = Dim::symbol("n");
+        assert_eq!(ints(&slice(n.plus(-2), 1, 2i64)), [3, 4]);
+        let two =
+            Slice { starts: vec![1i64.into(); 2], steps: vec![-1, 1], sizes: vec![2i64.into(), 1i64.into()] };
+        let x = Array::int(DType::I32, &[2, 2], vec![0, 1, 2, 3]);
+        assert_eq!(run(&two, &[&x], &Bindings::new()).unwrap().ints().unwrap(), [3, 1]);
+    }
+
+    #[test]
+    fn refuses_elements_outside() {
+        let x = TensorDesc::of(DType::F32, &[5]);
+        let bad = [slice(0i64, 0, 1i64), slice(3i64, 1, 3i64), slice(1i64, -1, 3i64), slice(5i64, 1, 1i64)];
+        for op in bad.iter().chain(&[
+            slice(-1i64, 1, 1i64),
+            slice(0i64, i64::MAX, 3i64),
+            slice(0i64, i64::MIN, 2i64),
+        ]) {
+            assert!(op.infer(&[&x]).is_err(), "{op:?}");
+        }
+        assert!(slice(0i64, 1, 1i64).infer(&[&TensorDesc::of(DType::F32, &[5, 5])]).is_err());
+        let n = Dim::symbol("n");
+        let x = TensorDesc::new(DType::F32, vec![n.clone()]);
+        assert!(slice(0i64, 1, n.plus(1)).infer(&[&x]).is_err());
+        assert!(slice(n.clone(), 1, 1i64).infer(&[&x]).is_err());
+        assert!(slice(n.plus(-1), -1, n).infer(&[&x]).is_ok());
+    }
+}

@@ -41,3 +41,30 @@ impl Operation for Transpose {
         movement::strided(x, out, &steps, 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Transpose;
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn permutes() {
+        let x = Array::int(DType::I32, &[2, 3, 1], (0..6).collect());
+        let y = run(&Transpose { perm: vec![1, 2, 0] }, &[&x], &Bindings::new()).unwrap();
+        assert_eq!((y.shape.as_slice(), y.ints().unwrap()), (&[3, 1, 2][..], &[0, 3, 1, 4, 2, 5][..]));
+        let scalar = Array::f32(&[], vec![4.0]);
+        assert_eq!(run(&Transpose { perm: vec![] }, &[&scalar], &Bindings::new()).unwrap(), scalar);
+    }
+
+    #[test]
+    fn refuses_what_is_no_permutation() {
+        let x = TensorDesc::of(DType::F32, &[2, 3]);
+        for perm in [vec![0], vec![0, 0], vec![0, 2], vec![0, usize::MAX], vec![0, 1, 2]] {
+            assert!(Transpose { perm }.infer(&[&x]).is_err());
+        }
+    }
+}
