@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::check;
+use super::{check, lanes};
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
@@ -32,7 +32,67 @@ impl Operation for CumSum {
         Fusion::Opaque
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let x = inputs[0];
+            let n = x.shape[self.axis];
+            Ok(match &x.data {
+                Data::Float(v) => Data::Float(lanes::map(v, &x.shape, self.axis, n, |lane, sums| {
+                    self.run(lane, sums, 0.0f64, |a, b| a + f64::from(b), |a| a as f32);
+                })),
+                Data::Int(v) => Data::Int(lanes::map(v, &x.shape, self.axis, n, |lane, sums| {
+                    self.run(lane, sums, 0, i64::wrapping_add, |a| a);
+                })),
+            })
+        })
+    }
+}
+
+impl CumSum {
+    /// The running sums of one lane.
+    fn run<T: Copy, S: Copy>(
+        &self,
+        lane: &[T],
+        sums: &mut [T],
+        zero: S,
+        add: impl Fn(S, T) -> S,
+        store: impl Fn(S) -> T,
+    ) {
+        let mut sum = zero;
+        for i in 0..lane.len() {
+            let i = if self.reverse { lane.len() - 1 - i } else { i };
+            let next = add(sum, lane[i]);
+            sums[i] = store(if self.exclusive { sum } else { next });
+            sum = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CumSum;
+    use crate::ir::array::{Array, Data};
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::Operation;
+    use crate::ir::tensor::DType;
+
+    fn eval(axis: usize, exclusive: bool, reverse: bool, x: &Array) -> Array {
+        CumSum { axis, exclusive, reverse }.eval(&[x], &x.shape, &Bindings::new()).unwrap()
+    }
+
+    #[test]
+    fn every_direction() {
+        let x = Array::f32(&[3], vec![1.0, 2.0, 3.0]);
+        assert_eq!(eval(0, false, false, &x).floats().unwrap(), [1.0, 3.0, 6.0]);
+        assert_eq!(eval(0, true, false, &x).floats().unwrap(), [0.0, 1.0, 3.0]);
+        assert_eq!(eval(0, false, true, &x).floats().unwrap(), [6.0, 5.0, 3.0]);
+        assert_eq!(eval(0, true, true, &x).floats().unwrap(), [5.0, 3.0, 0.0]);
+    }
+
+    #[test]
+    fn integers_wrap_along_an_outer_axis() {
+        let x = Array::int(DType::U8, &[2, 2], vec![200, 1, 100, 2]);
+        assert_eq!(eval(0, false, false, &x).data, Data::Int(vec![200, 1, 44, 3]));
+        assert!(eval(1, false, false, &Array::f32(&[2, 0], vec![])).is_empty());
     }
 }

@@ -1,11 +1,14 @@
 //! Windows over the spatial axes of `x [N, C, spatial..]`.
 
+use std::cmp::Ordering;
+
+use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
 use serde::{Deserialize, Serialize};
 
-use super::check;
 use super::window::{Attributes, Window, windows};
+use super::{check, lanes};
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data, count, strides, unravel};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::{DType, TensorDesc};
@@ -94,7 +97,243 @@ impl Operation for Pool {
         Fusion::Reduce
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let x = inputs[0];
+            let sizes = &x.shape[2..];
+            let windows = self.windows(sizes.len())?;
+            let walk = Walk { windows: &windows, planes: out[0] * out[1], sizes, output: &out[2..] };
+            let int_order = |a, b| lanes::int_order(x.dtype, a, b);
+            Ok(match (self.kind, &x.data) {
+                (PoolKind::Max, Data::Float(v)) => Data::Float(walk.map(v, |part| {
+                    part.best(lanes::float_order).map_or(f32::NEG_INFINITY, |at| part.plane[at])
+                })),
+                (PoolKind::Max, Data::Int(v)) => {
+                    let least = lanes::int_range(x.dtype).0;
+                    Data::Int(walk.map(v, |part| part.best(int_order).map_or(least, |at| part.plane[at])))
+                }
+                (PoolKind::MaxIndex { column_major }, Data::Float(v)) => {
+                    Data::Int(walk.map(v, |part| part.index(lanes::float_order, column_major, sizes)))
+                }
+                (PoolKind::MaxIndex { column_major }, Data::Int(v)) => {
+                    Data::Int(walk.map(v, |part| part.index(int_order, column_major, sizes)))
+                }
+                (PoolKind::Average { count_include_pad }, _) => Data::Float(walk.map(x.floats()?, |part| {
+                    let n = if count_include_pad { part.padded } else { part.taps.len() };
+                    (part.sum(|v| v) / n as f64) as f32
+                })),
+                (PoolKind::Lp { p }, _) => {
+                    let p = f64::from(p);
+                    Data::Float(
+                        walk.map(x.floats()?, |part| part.sum(|v| v.abs().powf(p)).powf(p.recip()) as f32),
+                    )
+                }
+            })
+        })
+    }
+}
+
+/// The windows of a pool over the planes of a tensor.
+struct Walk<'a> {
+    windows: &'a [Window],
+    planes: usize,
+    sizes: &'a [usize],
+    output: &'a [usize],
+}
+
+/// One window on one plane.
+struct Part<'a, T> {
+    /// Position of the plane's first element in the tensor.
+    start: usize,
+    plane: &'a [T],
+    /// Offsets in the plane of the taps that fall on it, row-major.
+    taps: &'a [usize],
+    /// Number of taps that fall on the plane or its padding.
+    padded: usize,
+}
+
+impl Walk<'_> {
+    /// What `f` makes of each window.
+    fn map<T: Sync, U: Copy + Default + Send>(
+        &self,
+        x: &[T],
+        f: impl Fn(&Part<'_, T>) -> U + Sync,
+    ) -> Vec<U> {
+        let (plane, length) = (count(self.sizes), count(self.output));
+        let mut y = vec![U::default(); self.planes * length];
+        y.par_chunks_mut(length).enumerate().for_each(|(i, y)| {
+            let mut at = vec![0; self.output.len()];
+            let mut taps = Vec::new();
+            for (j, y) in y.iter_mut().enumerate() {
+                unravel(j, self.output, &mut at);
+                let padded = self.taps(&at, &mut taps);
+                let start = i * plane;
+                *y = f(&Part { start, plane: &x[start..start + plane], taps: &taps, padded });
+            }
+        });
+        y
+    }
+
+    /// Stores the taps of a window; returns how many fall on the plane or its padding.
+    fn taps(&self, at: &[usize], taps: &mut Vec<usize>) -> usize {
+        let (mut first, mut padded) = (0, 1usize);
+        let (mut lengths, mut steps) = (Vec::new(), Vec::new());
+        let axes = self.windows.iter().zip(at).zip(self.sizes.iter().zip(strides(self.sizes)));
+        for ((window, at), (size, stride)) in axes {
+            let range = window.taps(*at, *size);
+            if !range.is_empty() {
+                first += window.position(*at, range.start) as usize * stride;
+            }
+            steps.push((window.dilation as usize).saturating_mul(stride));
+            lengths.push(range.len());
+            padded = padded.saturating_mul(window.padded_taps(*at, *size));
+        }
+        taps.clear();
+        taps.extend(lanes::offsets(&lengths, &steps).map(|o| first + o));
+        padded
+    }
+}
+
+impl<T: Copy> Part<'_, T> {
+    /// The offset of the first greatest element; `None` when the whole window lies in the padding.
+    fn best(&self, order: impl Fn(T, T) -> Ordering) -> Option<usize> {
+        self.taps
+            .iter()
+            .copied()
+            .reduce(|best, at| if order(self.plane[at], self.plane[best]).is_gt() { at } else { best })
+    }
+
+    /// The flat index in the tensor of the first greatest element; -1 when there is none.
+    fn index(&self, order: impl Fn(T, T) -> Ordering, column_major: bool, sizes: &[usize]) -> i64 {
+        let Some(mut offset) = self.best(order) else { return -1 };
+        if column_major {
+            let mut at = vec![0; sizes.len()];
+            unravel(offset, sizes, &mut at);
+            offset = at.iter().zip(sizes).rev().fold(0, |index, (at, size)| index * size + at);
+        }
+        (self.start + offset) as i64
+    }
+}
+
+impl Part<'_, f32> {
+    fn sum(&self, f: impl Fn(f64) -> f64) -> f64 {
+        self.taps.iter().map(|at| f(f64::from(self.plane[*at]))).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pool, PoolKind};
+    use crate::ir::array::{Array, Data};
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    fn pool(kind: PoolKind, kernel: &[usize], stride: usize, pad: usize) -> Pool {
+        Pool {
+            kind,
+            kernel: kernel.to_vec(),
+            strides: vec![stride; kernel.len()],
+            dilations: vec![1; kernel.len()],
+            pads_begin: vec![pad; kernel.len()],
+            pads_end: vec![pad; kernel.len()],
+            ceil: false,
+        }
+    }
+
+    fn eval(op: &Pool, x: &Array) -> Array {
+        let out = op.infer(&[&TensorDesc::of(x.dtype, &x.shape)]).unwrap().known_shape().unwrap();
+        op.eval(&[x], &out, &Bindings::new()).unwrap()
+    }
+
+    fn counted(shape: &[usize]) -> Array {
+        Array::f32(shape, (1..=shape.iter().product::<usize>()).map(|v| v as f32).collect())
+    }
+
+    #[test]
+    fn maximum_and_its_index() {
+        let x = counted(&[1, 2, 2, 3]);
+        assert_eq!(eval(&pool(PoolKind::Max, &[2, 2], 1, 0), &x).floats().unwrap(), [5.0, 6.0, 11.0, 12.0]);
+        let rows = pool(PoolKind::MaxIndex { column_major: false }, &[2, 2], 1, 0);
+        assert_eq!(eval(&rows, &x).data, Data::Int(vec![4, 5, 10, 11]));
+        let columns = pool(PoolKind::MaxIndex { column_major: true }, &[2, 2], 1, 0);
+        assert_eq!(eval(&columns, &x).data, Data::Int(vec![3, 5, 9, 11]));
+        let bytes = Array::int(DType::I8, &[1, 1, 3], vec![-7, -9, -8]);
+        assert_eq!(eval(&pool(PoolKind::Max, &[2], 1, 1), &bytes).data, Data::Int(vec![-7, -7, -8, -8]));
+    }
+
+    #[test]
+    fn padding_in_averages() {
+        let x = Array::f32(&[1, 1, 3], vec![2.0, 4.0, 6.0]);
+        let with = pool(PoolKind::Average { count_include_pad: true }, &[2], 1, 1);
+        assert_eq!(eval(&with, &x).floats().unwrap(), [1.0, 3.0, 5.0, 3.0]);
+        let without = pool(PoolKind::Average { count_include_pad: false }, &[2], 1, 1);
+        assert_eq!(eval(&without, &x).floats().unwrap(), [2.0, 3.0, 5.0, 6.0]);
+    }
+
+    /// What lies beyond the padded input, because extents round up, never counts.
+    #[test]
+    fn averages_with_ceil() {
+        let x = Array::f32(&[1, 1, 4], vec![1.0, 2.0, 3.0, 4.0]);
+        let mut op = pool(PoolKind::Average { count_include_pad: true }, &[3], 2, 0);
+        op.ceil = true;
+        assert_eq!(eval(&op, &x).floats().unwrap(), [2.0, 3.5]);
+        op.pads_begin = vec![1];
+        op.pads_end = vec![1];
+        // Windows start at -1, 1 and 3; the last one holds 4, one padding and one position beyond it.
+        assert_eq!(eval(&op, &x).floats().unwrap(), [1.0, 3.0, 2.0]);
+    }
+
+    #[test]
+    fn lp_and_dilation() {
+        let x = Array::f32(&[1, 1, 4], vec![3.0, 0.0, -4.0, 1.0]);
+        let mut op = pool(PoolKind::Lp { p: 2 }, &[2], 1, 0);
+        op.dilations = vec![2];
+        assert_eq!(eval(&op, &x).floats().unwrap(), [5.0, 1.0]);
+    }
+
+    #[test]
+    fn windows_in_the_padding() {
+        let x = Array::f32(&[1, 1, 1], vec![3.0]);
+        let op = pool(PoolKind::MaxIndex { column_major: false }, &[1], 1, 1);
+        assert_eq!(eval(&op, &x).data, Data::Int(vec![-1, 0, -1]));
+        let op = pool(PoolKind::Max, &[1], 1, 1);
+        assert_eq!(eval(&op, &x).floats().unwrap(), [f32::NEG_INFINITY, 3.0, f32::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn hostile_numbers() {
+        let empty = Array::f32(&[1, 1, 0], vec![]);
+        assert_eq!(eval(&pool(PoolKind::Max, &[1], 1, 1), &empty).floats().unwrap(), [f32::NEG_INFINITY; 2]);
+        let huge = i32::MAX as usize;
+        let mut op = pool(PoolKind::Average { count_include_pad: true }, &[huge], huge, huge);
+        let x = Array::f32(&[1, 1, 1], vec![3.0]);
+        assert_eq!(eval(&op, &x).floats().unwrap(), [0.0, 3.0 / huge as f32]);
+        op.dilations = vec![usize::MAX];
+        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[1, 1, 1])]).is_err());
+    }
+
+    #[test]
+    fn three_axes() {
+        let x = counted(&[1, 1, 2, 2, 2]);
+        let op = pool(PoolKind::Average { count_include_pad: false }, &[2, 2, 2], 1, 0);
+        assert_eq!(eval(&op, &x).floats().unwrap(), [4.5]);
+    }
+
+    #[test]
+    fn shapes_and_refusals() {
+        let x =
+            TensorDesc::new(DType::F32, vec![Dim::known(1), Dim::known(4), Dim::symbol("n"), Dim::known(7)]);
+        let mut op = pool(PoolKind::Max, &[3, 3], 2, 1);
+        assert_eq!(op.infer(&[&x]).unwrap().to_string(), "f32[1, 4, (n-1)//2+1, 4]");
+        op.ceil = true;
+        assert_eq!(op.infer(&[&x]).unwrap().to_string(), "f32[1, 4, (n)//2+1, 4]");
+        assert!(pool(PoolKind::Max, &[3], 1, 0).infer(&[&x]).is_err());
+        assert!(pool(PoolKind::Max, &[3, 8], 1, 0).infer(&[&x]).is_err());
+        assert!(pool(PoolKind::Max, &[3, 3], 0, 0).infer(&[&x]).is_err());
+        assert!(pool(PoolKind::Lp { p: 0 }, &[3, 3], 1, 0).infer(&[&x]).is_err());
+        let ints = TensorDesc::of(DType::I32, &[1, 1, 4]);
+        assert!(pool(PoolKind::Average { count_include_pad: true }, &[2], 1, 0).infer(&[&ints]).is_err());
+        assert!(pool(PoolKind::Max, &[], 1, 0).infer(&[&TensorDesc::of(DType::F32, &[1, 1])]).is_err());
     }
 }

@@ -1,10 +1,12 @@
 //! The k largest or smallest elements along an axis in order, or their indices (i64); ties keep the lower index first.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
-use super::check;
+use super::{check, lanes};
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::{DType, TensorDesc};
@@ -39,7 +41,91 @@ impl Operation for TopK {
         Fusion::Opaque
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let x = inputs[0];
+            Ok(match &x.data {
+                Data::Float(v) if self.indices => {
+                    Data::Int(self.select(&x.shape, v, lanes::float_order, |i, _| i as i64))
+                }
+                Data::Float(v) => Data::Float(self.select(&x.shape, v, lanes::float_order, |_, v| v)),
+                Data::Int(v) => {
+                    let order = |a, b| lanes::int_order(x.dtype, a, b);
+                    Data::Int(self.select(&x.shape, v, order, |i, v| if self.indices { i as i64 } else { v }))
+                }
+            })
+        })
+    }
+}
+
+impl TopK {
+    /// What `take` makes of index and value of the chosen elements of each lane.
+    fn select<T: Copy + Send + Sync, U: Copy + Default + Send>(
+        &self,
+        shape: &[usize],
+        x: &[T],
+        order: impl Fn(T, T) -> Ordering + Sync,
+        take: impl Fn(usize, T) -> U + Sync,
+    ) -> Vec<U> {
+        lanes::map(x, shape, self.axis, self.k, |lane, chosen| {
+            let rank = |a: &usize, b: &usize| {
+                let order = order(lane[*a], lane[*b]);
+                (if self.largest { order.reverse() } else { order }).then(a.cmp(b))
+            };
+            let mut indices: Vec<usize> = (0..lane.len()).collect();
+            if self.k < lane.len() {
+                indices.select_nth_unstable_by(self.k, rank);
+                indices.truncate(self.k);
+            }
+            indices.sort_unstable_by(rank);
+            for (chosen, i) in chosen.iter_mut().zip(indices) {
+                *chosen = take(i, lane[i]);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TopK;
+    use crate::ir::array::{Array, Data};
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    fn eval(axis: usize, k: usize, largest: bool, x: &Array) -> (Array, Vec<i64>) {
+        let mut out = x.shape.clone();
+        out[axis] = k;
+        let run = |indices| TopK { axis, k, largest, indices }.eval(&[x], &out, &Bindings::new()).unwrap();
+        (run(false), run(true).ints().unwrap().to_vec())
+    }
+
+    #[test]
+    fn ties_keep_the_lower_index() {
+        let x = Array::f32(&[2, 4], vec![1.0, 3.0, 3.0, 2.0, 0.0, -1.0, 0.0, -1.0]);
+        let (values, indices) = eval(1, 3, true, &x);
+        assert_eq!(values.floats().unwrap(), [3.0, 3.0, 2.0, 0.0, 0.0, -1.0]);
+        assert_eq!(indices, [1, 2, 3, 0, 2, 1]);
+        let (values, indices) = eval(1, 2, false, &x);
+        assert_eq!(values.floats().unwrap(), [1.0, 2.0, -1.0, -1.0]);
+        assert_eq!(indices, [0, 3, 1, 3]);
+    }
+
+    #[test]
+    fn along_an_outer_axis() {
+        let x = Array::int(DType::I32, &[3, 2], vec![1, 6, 2, 5, 3, 4]);
+        let (values, indices) = eval(0, 2, true, &x);
+        assert_eq!(values.data, Data::Int(vec![3, 6, 2, 5]));
+        assert_eq!(indices, [2, 0, 1, 1]);
+        assert!(eval(0, 0, true, &x).0.is_empty());
+    }
+
+    #[test]
+    fn refuses() {
+        let op = TopK { axis: 0, k: 5, largest: true, indices: false };
+        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[4])]).is_err());
+        let symbolic = TensorDesc::new(DType::F32, vec![Dim::symbol("n")]);
+        assert_eq!(op.infer(&[&symbolic]).unwrap().to_string(), "f32[5]");
+        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[])]).is_err());
     }
 }

@@ -100,6 +100,13 @@ impl Window {
         first.min(last) as usize..last as usize
     }
 
+    /// Number of taps of window `at` that fall on an input of `size` elements or its padding.
+    pub(crate) fn padded_taps(&self, at: usize, size: usize) -> usize {
+        let end = i64::try_from(size).unwrap_or(i64::MAX).saturating_add(self.end);
+        let room = end.saturating_sub(self.start(at)).saturating_add(self.dilation - 1);
+        usize::try_from((room / self.dilation).min(self.kernel)).unwrap_or(0)
+    }
+
     /// The input position of the first tap of window `at`; negative in the padding.
     pub(crate) fn start(&self, at: usize) -> i64 {
         i64::try_from(at).unwrap_or(i64::MAX).saturating_mul(self.stride).saturating_sub(self.begin)
