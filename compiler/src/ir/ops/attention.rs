@@ -1,12 +1,15 @@
 //! Scaled dot-product attention: `softmax(q k^T * scale + mask) v`.
 //!
-//! Operands: `q [B, H, S, D]`, `k [B, Hk, T, D]`, `v [B, Hk, T, E]` with H a multiple of Hk, and an optional additive float mask that broadcasts to `[B, H, S, T]`. Result `[B, H, S, E]`. Scores and sums are f32.
+//! Operands: `q [B, H, S, D]`, `k [B, Hk, T, D]`, `v [B, Hk, T, E]` with H a multiple of Hk, and an optional additive float mask that broadcasts to `[B, H, S, T]`. Result `[B, H, S, E]`. Query head h reads key head `h / (H / Hk)`. A query that no key is visible to gives zeros. Scores and sums are f32.
 
+use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
 use serde::{Deserialize, Serialize};
 
-use super::check;
+use super::product::{Matrix, Size, products};
+use super::softmax::softmax;
+use super::{check, lanes};
 use crate::error::OpError;
-use crate::ir::array::Array;
+use crate::ir::array::{Array, Data, count};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
@@ -51,7 +54,185 @@ impl Operation for Attention {
         Fusion::Anchor
     }
 
-    fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new("no reference yet"))
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
+            let [heads, s, d] = [q.shape[1], q.shape[2], q.shape[3]];
+            let [key_heads, t, e] = [k.shape[1], k.shape[2], v.shape[3]];
+            let (q, k, v) = (q.floats()?, k.floats()?, v.floats()?);
+            let mask = inputs.get(3).map(|m| Mask::new(m, &[out[0], heads, s, t])).transpose()?;
+            // Which key head the i-th query head of the batch reads.
+            let key_head = |i: usize| i / heads * key_heads + i % heads / (heads / key_heads);
+            let mut y = vec![0.0; count(out)];
+            let step = (SCORES / s.saturating_mul(t).max(1)).max(1);
+            for (first, y) in (0..).step_by(step).zip(y.chunks_mut(step * s * e)) {
+                let mut scores = vec![0.0; y.len() / e * t];
+                products(
+                    &mut scores,
+                    Size { m: s, n: t, k: d },
+                    |i| Matrix { values: &q[(first + i) * s * d..], row: d, column: 1 },
+                    |i, depth, columns, tile| {
+                        let k = &k[key_head(first + i) * t * d..];
+                        for (l, row) in depth.zip(tile.chunks_exact_mut(columns.len())) {
+                            for (j, value) in columns.clone().zip(row) {
+                                *value = k[j * d + l];
+                            }
+                        }
+                    },
+                );
+                if t > 0 {
+                    scores.par_chunks_mut(t).enumerate().for_each(|(row, scores)| {
+                        self.probabilities(first * s + row, s, mask.as_ref(), scores);
+                    });
+                }
+                products(
+                    y,
+                    Size { m: s, n: e, k: t },
+                    |i| Matrix { values: &scores[i * s * t..], row: t, column: 1 },
+                    |i, depth, columns, tile| {
+                        let v = &v[key_head(first + i) * t * e..];
+                        for (l, row) in depth.zip(tile.chunks_exact_mut(columns.len())) {
+                            row.copy_from_slice(&v[l * e..][columns.clone()]);
+                        }
+                    },
+                );
+            }
+            Ok(Data::Float(y))
+        })
+    }
+}
+
+/// Scores held at a time.
+const SCORES: usize = 1 << 24;
+
+impl Attention {
+    /// Makes the probabilities of one query of its products with the keys.
+    fn probabilities(&self, row: usize, queries: usize, mask: Option<&Mask<'_>>, scores: &mut [f32]) {
+        let keys = scores.len();
+        for score in scores.iter_mut() {
+            *score *= self.scale;
+        }
+        if let Some(mask) = mask {
+            for (score, bias) in scores.iter_mut().zip(mask.row(row)) {
+                *score += bias;
+            }
+        }
+        if self.causal {
+            let visible = (row % queries + 1 + keys).saturating_sub(queries).min(keys);
+            scores[visible..].fill(f32::NEG_INFINITY);
+        }
+        if scores.iter().all(|score| *score == f32::NEG_INFINITY) {
+            return scores.fill(0.0);
+        }
+        let products = scores.to_vec();
+        softmax(&products, false, scores);
+    }
+}
+
+/// A mask broadcast to one row of biases per query.
+struct Mask<'a> {
+    values: &'a [f32],
+    rows: Vec<usize>,
+    step: usize,
+    keys: usize,
+}
+
+impl<'a> Mask<'a> {
+    fn new(mask: &'a Array, shape: &[usize; 4]) -> Result<Self, OpError> {
+        let steps = lanes::broadcast_strides(&mask.shape, shape);
+        Ok(Self {
+            values: mask.floats()?,
+            rows: lanes::offsets(&shape[..3], &steps[..3]).collect(),
+            step: steps[3],
+            keys: shape[3],
+        })
+    }
+
+    fn row(&self, row: usize) -> impl Iterator<Item = f32> {
+        (0..self.keys).map(move |j| self.values[self.rows[row] + j * self.step])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Attention;
+    use crate::ir::array::{Array, count};
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::op::Operation;
+    use crate::ir::ops::constant::random;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    /// The definition, one query at a time.
+    fn naive(op: &Attention, q: &Array, k: &Array, v: &Array, mask: impl Fn([usize; 4]) -> f32) -> Vec<f32> {
+        let [batch, heads, s, d] = q.shape[..] else { panic!("rank") };
+        let [_, key_heads, t, e] = [v.shape[0], v.shape[1], v.shape[2], v.shape[3]];
+        let (q, k, v) = (q.floats().unwrap(), k.floats().unwrap(), v.floats().unwrap());
+        let mut y = vec![0.0; batch * heads * s * e];
+        for (row, y) in y.chunks_mut(e).enumerate() {
+            let (b, h, i) = (row / s / heads, row / s % heads, row % s);
+            let keys = (b * key_heads + h / (heads / key_heads)) * t;
+            let weight = |j: usize| {
+                let dot: f32 = (0..d).map(|c| q[row * d + c] * k[(keys + j) * d + c]).sum();
+                let hidden = op.causal && j + s > i + t;
+                if hidden { 0.0 } else { (dot * op.scale + mask([b, h, i, j])).exp() }
+            };
+            let sum: f32 = (0..t).map(weight).sum();
+            for (c, y) in y.iter_mut().enumerate() {
+                *y = (0..t).map(|j| weight(j) * v[(keys + j) * e + c]).sum::<f32>() / sum;
+            }
+        }
+        y
+    }
+
+    #[test]
+    fn agrees_with_the_definition() {
+        for (causal, s, t) in [(false, 5, 7), (true, 5, 7), (true, 1, 4), (true, 6, 6)] {
+            let op = Attention { scale: 0.7, causal };
+            let q = random(DType::F32, &[2, 4, s, 3], 1);
+            let k = random(DType::F32, &[2, 2, t, 3], 2);
+            let v = random(DType::F32, &[2, 2, t, 5], 3);
+            let mask = random(DType::F32, &[4, 1, t], 4);
+            let m = mask.floats().unwrap();
+            let y = op.eval(&[&q, &k, &v, &mask], &[2, 4, s, 5], &Bindings::new()).unwrap();
+            let expected = naive(&op, &q, &k, &v, |[_, h, _, j]| m[h * t + j]);
+            assert_eq!(y.len(), count(&[2, 4, s, 5]));
+            for (y, e) in y.floats().unwrap().iter().zip(&expected) {
+                assert!((y - e).abs() < 1e-5, "{y} is not {e}");
+            }
+        }
+    }
+
+    #[test]
+    fn queries_that_see_nothing() {
+        let op = Attention { scale: 1.0, causal: true };
+        let q = Array::f32(&[1, 1, 2, 1], vec![1.0, 1.0]);
+        let k = Array::f32(&[1, 1, 1, 1], vec![1.0]);
+        let y = op.eval(&[&q, &k, &k], &[1, 1, 2, 1], &Bindings::new()).unwrap();
+        assert_eq!(y.floats().unwrap(), [0.0, 1.0]);
+        let none = Array::f32(&[1, 1, 0, 1], vec![]);
+        let y = op.eval(&[&q, &none, &none], &[1, 1, 2, 1], &Bindings::new()).unwrap();
+        assert_eq!(y.floats().unwrap(), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn shapes_and_refusals() {
+        let op = Attention { scale: 1.0, causal: false };
+        let past = Dim::symbol("past").add(&Dim::symbol("seq"));
+        let of = |heads: i64, length: &Dim, size: i64| {
+            let dims = vec![Dim::known(1), Dim::known(heads), length.clone(), Dim::known(size)];
+            TensorDesc::new(DType::F16, dims)
+        };
+        let (q, k, v) = (of(8, &Dim::symbol("seq"), 64), of(2, &past, 64), of(2, &past, 32));
+        assert_eq!(op.infer(&[&q, &k, &v]).unwrap().to_string(), "f16[1, 8, seq, 32]");
+        let mask = TensorDesc::new(DType::F32, vec![Dim::symbol("seq"), past.clone()]);
+        assert!(op.infer(&[&q, &k, &v, &mask]).is_ok());
+        let wrong = TensorDesc::of(DType::F32, &[2, 8, 1, 1]);
+        assert!(op.infer(&[&q, &k, &v, &wrong]).is_err());
+        assert!(op.infer(&[&q, &k, &v, &TensorDesc::of(DType::Bool, &[1])]).is_err());
+        assert!(op.infer(&[&of(7, &past, 64), &k, &v]).is_err());
+        assert!(op.infer(&[&q, &of(0, &past, 64), &of(0, &past, 64)]).is_err());
+        assert!(op.infer(&[&q, &of(2, &past, 60), &v]).is_err());
+        assert!(op.infer(&[&q, &k, &of(2, &past.plus(1), 32)]).is_err());
+        assert!(op.infer(&[&q, &k]).is_err());
     }
 }

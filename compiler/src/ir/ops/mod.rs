@@ -26,6 +26,7 @@ pub mod reduce;
 pub mod relayout;
 pub mod reshape;
 pub mod resize;
+pub mod sampling;
 pub mod scatter_elements;
 pub mod scatter_nd;
 pub mod shape_values;
