@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::verify::verify;
+use crate::ir::verify::verify;
 use crate::target::TargetProfile;
 
 /// Every pass, in the order in which they run; a pass that appears twice finds new work the second time.
@@ -193,10 +194,11 @@ pub fn run_pipeline(
 /// # Errors
 /// When the pass fails or leaves a broken graph; the error names the pass.
 pub fn run_pass(graph: &mut Graph, pass: &Pass, context: &Context<'_>, timings: bool) -> Result<PassReport> {
-    let blame = |e: Error| Error::internal(format!("pass `{}`", pass.name), e.to_string());
+    let stage = format!("pass `{}`", pass.name);
     let start = timings.then(Instant::now);
-    let changes = (pass.run)(graph, context).map_err(blame)?;
+    let changes = (pass.run)(graph, context).map_err(|e| Error::internal(stage.as_str(), e.to_string()))?;
     let swept = graph.sweep();
+    verify(graph, &stage)?;
     verify(graph, &format!("pass `{}`", pass.name))?;
     Ok(PassReport { pass: pass.name, changes, swept, nodes: graph.len(), time: start.map(|s| s.elapsed()) })
 }
