@@ -52,7 +52,7 @@ pub enum DimSpec {
 }
 
 /// How a model is imported.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Symbolic sizes by name.
     pub dims: BTreeMap<String, DimSpec>,
@@ -60,11 +60,18 @@ pub struct Options {
     pub default_range: (i64, i64),
     /// Concrete shapes of inputs by name; they bind the symbols that the inputs declare.
     pub input_shapes: BTreeMap<String, Vec<i64>>,
+    /// Values of inputs that are known at compile time, by name; such an input becomes a constant.
+    pub constants: BTreeMap<String, Array>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { dims: BTreeMap::new(), default_range: (1, 64), input_shapes: BTreeMap::new() }
+        Self {
+            dims: BTreeMap::new(),
+            default_range: (1, 64),
+            input_shapes: BTreeMap::new(),
+            constants: BTreeMap::new(),
+        }
     }
 }
 

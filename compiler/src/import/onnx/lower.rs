@@ -199,6 +199,16 @@ impl<'m> Lowerer<'m> {
         options: &Options,
         notes: &mut Vec<String>,
     ) -> Result<()> {
+        for (name, array) in &options.constants {
+            let Some(info) = graph.input.iter().find(|i| i.name() == name) else {
+                return Err(self.error(
+                    &format!("input `{name}`"),
+                    "a value is given for it, but the model has no such input",
+                ));
+            };
+            let node = self.graph.add_constant(Constant::from_array(array), name)?;
+            scope.values.insert(info.name(), Value::Node(node));
+        }
         let mut declared: Vec<Declared> = Vec::new();
         let mut names = BTreeSet::new();
         for info in &graph.input {
