@@ -18,6 +18,8 @@ use prost::Message;
 pub struct Case {
     /// The model file.
     pub model: PathBuf,
+    /// Names of the inputs in the model's order.
+    pub order: Vec<String>,
     /// Arrays by input name.
     pub inputs: BTreeMap<String, Array>,
     /// Arrays by output name, in order.
@@ -51,7 +53,9 @@ fn arrays(folder: &Path, model: PathBuf, meta: &Path) -> Result<Case, String> {
             })
             .collect()
     };
-    Ok(Case { model, inputs: list("inputs")?.into_iter().collect(), outputs: list("outputs")? })
+    let inputs = list("inputs")?;
+    let order = inputs.iter().map(|(n, _)| n.clone()).collect();
+    Ok(Case { model, order, inputs: inputs.into_iter().collect(), outputs: list("outputs")? })
 }
 
 fn protobuf(folder: &Path, model: PathBuf) -> Result<Case, String> {
@@ -73,7 +77,8 @@ fn protobuf(folder: &Path, model: PathBuf) -> Result<Case, String> {
     };
     let inputs = load(given.map(str::to_string).collect(), "input")?;
     let outputs = load(graph.output.iter().map(|o| o.name().to_string()).collect(), "output")?;
-    Ok(Case { model, inputs: inputs.into_iter().collect(), outputs })
+    let order = inputs.iter().map(|(n, _)| n.clone()).collect();
+    Ok(Case { model, order, inputs: inputs.into_iter().collect(), outputs })
 }
 
 /// Reads a `.npy` file.

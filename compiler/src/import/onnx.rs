@@ -6,21 +6,26 @@
 //! Every node that cannot be lowered is reported, all of them at once.
 
 mod activation;
+mod attention;
 mod attributes;
 mod conv;
+mod einsum;
 mod elementwise;
 mod gather;
 mod generate;
 mod inputs;
 mod ints;
+mod loss;
 mod lower;
 mod lowering;
 mod matmul;
+mod microsoft;
 mod norm;
 mod order;
 mod pool;
 mod reduce;
 mod registry;
+mod resize;
 #[rustfmt::skip]
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod schema;

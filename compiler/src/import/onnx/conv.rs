@@ -116,7 +116,13 @@ fn group(call: &Call<'_>) -> Lowered<usize> {
 }
 
 fn conv(call: &mut Call<'_>) -> Lowered<NodeId> {
-    let (x, weights) = (call.node(0)?, call.node(1)?);
+    let x = call.node(0)?;
+    conv_of(call, x)
+}
+
+/// The convolution that the node describes, of another value than its first operand.
+pub(super) fn conv_of(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
+    let weights = call.node(1)?;
     let (kernel, extents) = kernel(call, x, weights)?;
     let window = window(call, &extents, &kernel)?;
     let op = Conv {

@@ -377,10 +377,8 @@ impl<'m> Lowerer<'m> {
         scope: &Scope<'m, '_>,
     ) -> Lowered {
         let domain = domain(node);
-        let opset = match scope.opsets.get(domain) {
-            Some(opset) => *opset,
-            None => return Err(Refused::new(format!("the model imports no operator set `{domain}`"))),
-        };
+        // onnxruntime's optimizer adds operators of its own domain without importing it.
+        let opset = scope.opsets.get(domain).copied().unwrap_or(1);
         let entry = registry::find(domain, node.op_type(), opset)?;
         let wanted: Vec<bool> = node.output.iter().map(|o| !o.is_empty()).collect();
         let mut call = Call {

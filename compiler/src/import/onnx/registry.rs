@@ -9,12 +9,17 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::conv::OPS,
     super::pool::OPS,
     super::norm::OPS,
+    super::attention::OPS,
     super::reduce::OPS,
     super::softmax::OPS,
     super::shape::OPS,
     super::slice::OPS,
     super::gather::OPS,
     super::generate::OPS,
+    super::resize::OPS,
+    super::einsum::OPS,
+    super::loss::OPS,
+    super::microsoft::OPS,
 ];
 
 /// Every entry, family by family.

@@ -1,0 +1,230 @@
+//! Einsum: transposes and sums towards a batched matrix product, one operand at a time.
+//!
+//! Each label is an axis. Operands are combined from the left; a label that neither the result nor a later
+//! operand needs is contracted. For a pair of operands the labels fall into four classes: in both and kept
+//! (batch), in both and contracted (inner), in one of them only (rows, columns). That is
+//! `[batch.., rows, inner] x [batch.., inner, columns]`, reshaped back.
+
+use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use crate::ir::dim::{Dim, product};
+use crate::ir::element::BinaryFn;
+use crate::ir::graph::NodeId;
+use crate::ir::op::{GatherNd, Range};
+use crate::ir::ops::reduce::ReduceKind;
+use crate::ir::tensor::DType;
+
+pub(super) const OPS: &[OpEntry] = &[op("Einsum", 12, einsum)];
+
+/// An axis: a letter, or a position within the ellipsis counted from its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Label {
+    Ellipsis(usize),
+    Letter(char),
+}
+
+/// A value with a label for each axis.
+#[derive(Debug, Clone)]
+struct Term {
+    node: NodeId,
+    labels: Vec<Label>,
+}
+
+fn einsum(call: &mut Call<'_>) -> Lowered {
+    let equation: String =
+        call.attributes.text("equation", "")?.chars().filter(|c| !c.is_whitespace()).collect();
+    let (left, right) = match equation.split_once("->") {
+        Some((left, right)) => (left, Some(right)),
+        None => (equation.as_str(), None),
+    };
+    let operands = call.nodes()?;
+    let specs: Vec<&str> = left.split(',').collect();
+    if specs.len() != operands.len() {
+        return Err(Refused::new(format!(
+            "the equation `{equation}` names {} operands, not {}",
+            specs.len(),
+            operands.len()
+        )));
+    }
+    let mut terms = Vec::with_capacity(operands.len());
+    for (spec, node) in specs.iter().zip(operands) {
+        let labels = parse(spec, Some(call.rank(node)))?;
+        terms.push(Term { node, labels });
+    }
+    let result = match right {
+        Some(spec) => explicit(spec, &terms)?,
+        None => implicit(&terms),
+    };
+    for term in &mut terms {
+        *term = diagonal(call, term.clone())?;
+    }
+    let mut rest = terms.into_iter();
+    let mut all = rest.next().ok_or_else(|| Refused::new("it has no operand"))?;
+    let later: Vec<Term> = rest.collect();
+    for (i, term) in later.iter().enumerate() {
+        let needed = |l: &Label| result.contains(l) || later[i + 1..].iter().any(|t| t.labels.contains(l));
+        all = contract(call, all, term.clone(), needed)?;
+    }
+    let all = sum_out(call, all, |l| result.contains(l))?;
+    Ok(ordered(call, &all, &result)?.into())
+}
+
+/// Labels of one operand; an ellipsis stands for as many axes as the letters leave of the rank.
+fn parse(spec: &str, rank: Option<usize>) -> Lowered<Vec<Label>> {
+    let wrong = |reason: &str| Refused::new(format!("the subscripts `{spec}` {reason}"));
+    let letters =
+        |text: &str| -> Lowered<Vec<Label>> {
+            text.chars()
+                .map(|c| {
+                    if c.is_ascii_alphabetic() { Ok(Label::Letter(c)) } else { Err(wrong("are not letters")) }
+                })
+                .collect()
+        };
+    let labels = match spec.split_once("...") {
+        None => letters(spec)?,
+        Some((before, after)) => {
+            let (before, after) = (letters(before)?, letters(after)?);
+            let given = before.len() + after.len();
+            let extra = match rank {
+                Some(rank) => {
+                    rank.checked_sub(given).ok_or_else(|| wrong("name more axes than there are"))?
+                }
+                None => 0,
+            };
+            let ellipsis = (0..extra).rev().map(Label::Ellipsis);
+            before.into_iter().chain(ellipsis).chain(after).collect()
+        }
+    };
+    match rank {
+        Some(rank) if labels.len() != rank => Err(wrong(&format!("do not fit rank {rank}"))),
+        _ => Ok(labels),
+    }
+}
+
+/// The labels of the widest ellipsis, outermost first.
+fn widest(terms: &[Term]) -> Vec<Label> {
+    let count = |t: &Term| t.labels.iter().filter(|l| matches!(l, Label::Ellipsis(_))).count();
+    let n = terms.iter().map(count).max().unwrap_or(0);
+    (0..n).rev().map(Label::Ellipsis).collect()
+}
+
+fn explicit(spec: &str, terms: &[Term]) -> Lowered<Vec<Label>> {
+    let mut labels = Vec::new();
+    let (before, after) = match spec.split_once("...") {
+        Some((before, after)) => (parse(before, None)?, Some(parse(after, None)?)),
+        None => (parse(spec, None)?, None),
+    };
+    labels.extend(before);
+    if let Some(after) = after {
+        labels.extend(widest(terms));
+        labels.extend(after);
+    }
+    for (i, label) in labels.iter().enumerate() {
+        if labels[..i].contains(label) || !terms.iter().any(|t| t.labels.contains(label)) {
+            return Err(Refused::new(format!("the result `{spec}` repeats or invents a subscript")));
+        }
+    }
+    Ok(labels)
+}
+
+/// Without `->` the result has the ellipsis, then the letters that occur once, sorted.
+fn implicit(terms: &[Term]) -> Vec<Label> {
+    let mut result = widest(terms);
+    let all: Vec<Label> = terms.iter().flat_map(|t| t.labels.iter().copied()).collect();
+    let mut once: Vec<Label> = all
+        .iter()
+        .filter(|l| matches!(l, Label::Letter(_)) && all.iter().filter(|o| o == l).count() == 1)
+        .copied()
+        .collect();
+    once.sort_unstable();
+    result.extend(once);
+    result
+}
+
+/// Replaces two axes with one label by their diagonal, until no label repeats.
+fn diagonal(call: &mut Call<'_>, mut term: Term) -> Lowered<Term> {
+    while let Some((i, j)) = repeated(&term.labels) {
+        let shape = call.shape(term.node);
+        if shape[i] != shape[j] {
+            return Err(Refused::new("a repeated subscript names axes of different sizes"));
+        }
+        // With the two axes in front, the index pairs (0, 0), (1, 1), .. pick the diagonal.
+        let mut perm = vec![i, j];
+        perm.extend((0..shape.len()).filter(|k| *k != i && *k != j));
+        let front = call.b.transpose(term.node, perm.clone())?;
+        let n = shape[i].clone();
+        let line =
+            call.add(Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: n.clone() }, &[])?;
+        let line = call.b.reshape(line, vec![n.clone(), Dim::known(1)])?;
+        let pairs = call.b.expand(line, vec![n, Dim::known(2)])?;
+        let node = call.add(GatherNd { batch_dims: 0 }, &[front, pairs])?;
+        let labels = perm.iter().skip(1).map(|k| term.labels[*k]).collect();
+        term = Term { node, labels };
+    }
+    Ok(term)
+}
+
+fn repeated(labels: &[Label]) -> Option<(usize, usize)> {
+    (0..labels.len()).find_map(|j| labels[..j].iter().position(|l| *l == labels[j]).map(|i| (i, j)))
+}
+
+/// Sums over the axes whose labels are not needed.
+fn sum_out(call: &mut Call<'_>, term: Term, needed: impl Fn(&Label) -> bool) -> Lowered<Term> {
+    let axes: Vec<usize> = (0..term.labels.len()).filter(|i| !needed(&term.labels[*i])).collect();
+    if axes.is_empty() {
+        return Ok(term);
+    }
+    let labels = term.labels.into_iter().filter(|l| needed(l)).collect();
+    Ok(Term { node: call.b.reduce(ReduceKind::Sum, term.node, axes, false)?, labels })
+}
+
+/// The value with its axes in the order of `labels`; missing ones have size 1.
+fn ordered(call: &mut Call<'_>, term: &Term, labels: &[Label]) -> Lowered<NodeId> {
+    let perm: Vec<usize> = labels.iter().filter_map(|l| term.labels.iter().position(|t| t == l)).collect();
+    let x = call.b.transpose(term.node, perm)?;
+    let mut sizes = call.shape(x).into_iter();
+    let shape = labels
+        .iter()
+        .map(|l| if term.labels.contains(l) { sizes.next().unwrap_or_default() } else { Dim::known(1) })
+        .collect();
+    Ok(call.b.reshape(x, shape)?)
+}
+
+/// Combines two operands; labels that are not needed any more are summed over.
+fn contract(call: &mut Call<'_>, a: Term, b: Term, needed: impl Fn(&Label) -> bool) -> Lowered<Term> {
+    let a = sum_out(call, a, |l| needed(l) || b.labels.contains(l))?;
+    let b = sum_out(call, b, |l| needed(l) || a.labels.contains(l))?;
+    let size = |call: &Call<'_>, t: &Term, l: &Label| {
+        t.labels.iter().position(|x| x == l).map_or(Dim::known(1), |i| call.shape(t.node)[i].clone())
+    };
+    let shared: Vec<Label> = a.labels.iter().filter(|l| b.labels.contains(l)).copied().collect();
+    let (batch, inner): (Vec<Label>, Vec<Label>) = shared.iter().partition(|l| needed(l));
+    let rows: Vec<Label> = a.labels.iter().filter(|l| !shared.contains(l)).copied().collect();
+    let columns: Vec<Label> = b.labels.iter().filter(|l| !shared.contains(l)).copied().collect();
+    let broadcasts = shared.iter().any(|l| {
+        let (x, y) = (size(call, &a, l), size(call, &b, l));
+        x != y && (x.is(1) || y.is(1))
+    });
+    if inner.is_empty() || broadcasts {
+        // An elementwise product over all labels, then a sum over the contracted ones.
+        let labels: Vec<Label> = [batch, rows, columns, inner].concat();
+        let x = ordered(call, &a, &labels)?;
+        let y = ordered(call, &b, &labels)?;
+        let node = call.b.binary(BinaryFn::Mul, x, y)?;
+        return sum_out(call, Term { node, labels }, needed);
+    }
+    let sizes = |call: &Call<'_>, t: &Term, list: &[Label]| -> Vec<Dim> {
+        list.iter().map(|l| size(call, t, l)).collect()
+    };
+    let batch_sizes = sizes(call, &a, &batch);
+    let row_sizes = sizes(call, &a, &rows);
+    let column_sizes = sizes(call, &b, &columns);
+    let inner_sizes = sizes(call, &a, &inner);
+    let x = ordered(call, &a, &[batch.as_slice(), &rows, &inner].concat())?;
+    let y = ordered(call, &b, &[batch.as_slice(), &inner, &columns].concat())?;
+    let matrix = |parts: [Dim; 2]| batch_sizes.iter().cloned().chain(parts).collect::<Vec<_>>();
+    let x = call.b.reshape(x, matrix([product(&row_sizes), product(&inner_sizes)]))?;
+    let y = call.b.reshape(y, matrix([product(&inner_sizes), product(&column_sizes)]))?;
+    let node = call.b.matmul(x, y)?;
+    let node = call.b.reshape(node, [batch_sizes, row_sizes, column_sizes].concat())?;
+    Ok(Term { node, labels: [batch, rows, columns].concat() })
+}
