@@ -76,7 +76,7 @@ struct Text<'a> {
     dtype: DType,
     shape: Cow<'a, [usize]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    values: Option<Vec<serde_json::Number>>,
+    values: Option<Vec<serde_json::Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,9 +93,9 @@ impl Serialize for Constant {
             random: None,
         };
         if self.elements() <= PRINTED_ELEMENTS
-            && let Some(values) = self.to_array().ok().and_then(|a| numbers(&a))
+            && let Ok(array) = self.to_array()
         {
-            text.values = Some(values);
+            text.values = Some(numbers(&array));
         } else {
             text.hash = Some(blake3::hash(&self.bytes).to_hex()[..16].to_string());
         }
@@ -103,14 +103,32 @@ impl Serialize for Constant {
     }
 }
 
-/// The elements as JSON numbers; `None` when one is not finite.
-fn numbers(array: &Array) -> Option<Vec<serde_json::Number>> {
+/// The elements as JSON numbers, or text where one is not finite.
+fn numbers(array: &Array) -> Vec<serde_json::Value> {
     match &array.data {
-        Data::Int(v) => Some(v.iter().map(|x| (*x).into()).collect()),
-        // The shortest text of the f32 itself, so that 0.1 prints as 0.1.
-        Data::Float(v) => {
-            v.iter().map(|x| serde_json::Number::from_f64(x.to_string().parse().ok()?)).collect()
-        }
+        Data::Int(v) => v.iter().map(|x| (*x).into()).collect(),
+        Data::Float(v) => v.iter().map(|x| number(*x)).collect(),
+    }
+}
+
+fn number(value: f32) -> serde_json::Value {
+    // The shortest text of the f32 itself, so that 0.1 prints as 0.1.
+    let finite = value.to_string().parse().ok().and_then(serde_json::Number::from_f64);
+    match finite {
+        Some(number) => number.into(),
+        None if value.is_nan() => "nan".into(),
+        None => if value > 0.0 { "inf" } else { "-inf" }.into(),
+    }
+}
+
+/// What [`number`] wrote.
+fn parse_number(value: &serde_json::Value) -> Option<f32> {
+    match value.as_str() {
+        Some("inf") => Some(f32::INFINITY),
+        Some("-inf") => Some(f32::NEG_INFINITY),
+        Some("nan") => Some(f32::NAN),
+        Some(_) => None,
+        None => value.as_f64().map(|v| v as f32),
     }
 }
 
@@ -124,12 +142,15 @@ impl<'de> Deserialize<'de> for Constant {
         }
         let array = match (text.values, text.random) {
             (Some(values), _) if values.len() == n => {
+                let wrong = |v: &serde_json::Value| {
+                    de::Error::custom(format!("`{v}` is no {} element", text.dtype.name()))
+                };
                 if text.dtype.is_float() {
-                    let values = values.iter().map(|v| v.as_f64().unwrap_or(f64::NAN) as f32).collect();
-                    Array::float(text.dtype, &shape, values)
+                    let values = values.iter().map(|v| parse_number(v).ok_or_else(|| wrong(v)));
+                    Array::float(text.dtype, &shape, values.collect::<Result<_, _>>()?)
                 } else {
-                    let values = values.iter().map(|v| v.as_i64().unwrap_or(0)).collect();
-                    Array::int(text.dtype, &shape, values)
+                    let values = values.iter().map(|v| v.as_i64().ok_or_else(|| wrong(v)));
+                    Array::int(text.dtype, &shape, values.collect::<Result<_, _>>()?)
                 }
             }
             (None, Some(seed)) => random(text.dtype, &shape, seed),
