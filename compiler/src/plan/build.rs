@@ -169,6 +169,10 @@ impl<'g> Planner<'g> {
         result: &Value,
     ) -> Result<()> {
         let graph = self.graph;
+        // Nothing is computed for a tensor without elements.
+        if result.shape.iter().any(|d| d.is(0)) {
+            return Ok(());
+        }
         let name = id.map_or(String::new(), |id| graph.node(id).name.clone());
         let fail =
             |reason: String| Error::Node { node: name.clone(), operator: op.name().to_string(), reason };
