@@ -79,9 +79,24 @@ pub struct Report {
 pub fn compile(model: &Model, targets: &[TargetProfile], options: &Options, path: &Path) -> Result<Report> {
     let lowered =
         targets.iter().map(|t| lower(&model.graph, t, options)).collect::<Result<Vec<Lowered>>>()?;
+    let summary = write(model, targets, &lowered, options, path)?;
+    Ok(Report { lowered, summary })
+}
+
+/// Emits the shaders and writes the bundle of a model that was lowered for every target.
+///
+/// # Errors
+/// A shader that is not valid, a limit of a target that is exceeded, or a file that cannot be written.
+pub fn write(
+    model: &Model,
+    targets: &[TargetProfile],
+    lowered: &[Lowered],
+    options: &Options,
+    path: &Path,
+) -> Result<Summary> {
     let planned: Vec<Planned<'_>> = targets
         .iter()
-        .zip(&lowered)
+        .zip(lowered)
         .map(|(target, l)| Planned { target, functions: vec![("main".to_string(), l.plan.clone())] })
         .collect();
     let provenance = Provenance {
@@ -92,6 +107,5 @@ pub fn compile(model: &Model, targets: &[TargetProfile], options: &Options, path
         notes: Vec::new(),
     };
     let emit = spirv::Options { optimize: options.optimize };
-    let summary = bundle::write(path, provenance, &planned, &model.attachments, emit)?;
-    Ok(Report { lowered, summary })
+    bundle::write(path, provenance, &planned, &model.attachments, emit)
 }

@@ -9,6 +9,7 @@ mod builtin;
 mod check;
 mod error;
 mod load;
+mod probe;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use builtin::{BUILTIN, names};
 pub use error::TargetError;
+pub use probe::from_device;
 
 /// A device, or a family of devices, that a bundle can be compiled for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

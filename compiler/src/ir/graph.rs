@@ -115,6 +115,11 @@ impl Graph {
         self.outputs.push(Output { name: name.to_string(), node });
     }
 
+    /// Forgets all results, so that others can be named.
+    pub fn clear_outputs(&mut self) {
+        self.outputs.clear();
+    }
+
     /// The node.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.graph[id.0]

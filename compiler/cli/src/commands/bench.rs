@@ -1,0 +1,296 @@
+//! `driftc bench`: how long loading, a run and every dispatch take on the present device.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use drift_runtime::format::{Function, element_count};
+use drift_runtime::{Array, ArrayRef, Session};
+use serde::Serialize;
+
+use crate::arrays::{dtype, made_up, to_runtime};
+use crate::failure::{Failure, Result};
+use crate::model::{DimArg, parse_dim};
+use crate::output::{Out, bytes, milliseconds, nanoseconds, three_digits, time};
+use crate::progress::Progress;
+use crate::session::{DeviceArgs, load};
+
+/// Without `--repeat`, runs are repeated for about this long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// The bundle
+    #[arg(value_name = "OUT.drift")]
+    bundle: PathBuf,
+    /// The function to run
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    function: String,
+    /// Value of a symbolic size (default: the largest)
+    #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim)]
+    dims: Vec<DimArg>,
+    /// Runs to measure (default: as many as fit into about two seconds)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: Option<u32>,
+    /// Dispatches to list (default: all with --json, else 30)
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Use the variant for this target (default: the one that fits best)
+    #[arg(short, long, value_name = "TARGET")]
+    target: Option<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    device: String,
+    driver: String,
+    target: String,
+    function: String,
+    symbols: Vec<(String, i64)>,
+    load: Load,
+    /// Inputs converted and uploaded, outputs downloaded and converted.
+    with_copies: Times,
+    /// Dispatches alone, from submission to completion.
+    without_copies: Times,
+    /// The sum over the dispatches, by the device's clock; none where it has none.
+    device_ms: Option<f64>,
+    dispatches: Vec<DispatchReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct Load {
+    total_ms: f64,
+    open_ms: f64,
+    device_ms: f64,
+    prepare_ms: f64,
+    pipelines: u32,
+    allocations: u32,
+    allocated_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Times {
+    runs: usize,
+    min_ms: f64,
+    median_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct DispatchReport {
+    index: usize,
+    kernel: String,
+    node: String,
+    ns: f64,
+    /// Of all dispatches.
+    share: f64,
+    flops: i64,
+    bytes: i64,
+    gflop_s: f64,
+    gb_s: f64,
+}
+
+pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
+    let start = Instant::now();
+    let mut session = load(&args.bundle, &args.device, args.target.as_deref())?;
+    let total = start.elapsed();
+    let progress = Progress::start("measuring");
+    let function = session.function(&args.function)?.clone();
+    let symbols = symbols(&function, &args.dims)?;
+    let inputs = inputs(&function, &symbols)?;
+    let inputs: Vec<(&str, ArrayRef<'_>)> = inputs.iter().map(|(n, a)| (n.as_str(), a.as_ref())).collect();
+    for (symbol, value) in function.symbols.iter().zip(&symbols) {
+        session.set_symbol(&function.name, &symbol.name, *value)?;
+    }
+    session.run(&function.name, &inputs)?;
+    let stats = session.stats();
+    let with_copies = measure(args.repeat, || Ok(session.run(&function.name, &inputs).map(|_| ())?))?;
+    let without_copies = measure(args.repeat, || Ok(session.replay_on_device(&function.name)?))?;
+    let dispatches = match timed(&mut session, &function, args.repeat) {
+        Ok(times) => Some(times),
+        Err(drift_runtime::Error::NoTimestamps) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let device_ns: Option<f64> = dispatches.as_ref().map(|d| d.iter().sum());
+    drop(progress);
+    let report = Report {
+        device: session.device().name.clone(),
+        driver: format!("{} {}", session.device().driver_name, session.device().driver_info),
+        target: session.variant().target.clone(),
+        function: function.name.clone(),
+        symbols: function.symbols.iter().map(|s| s.name.clone()).zip(symbols.iter().copied()).collect(),
+        load: Load {
+            total_ms: milliseconds(total),
+            open_ms: milliseconds(stats.open_time),
+            device_ms: milliseconds(stats.device_time),
+            prepare_ms: milliseconds(stats.prepare_time),
+            pipelines: stats.pipelines,
+            allocations: stats.allocations,
+            allocated_bytes: stats.allocated_bytes,
+        },
+        with_copies,
+        without_copies,
+        device_ms: device_ns.map(|ns| ns / 1e6),
+        dispatches: describe(&session, &function, &symbols, &dispatches.unwrap_or_default()),
+    };
+    match args.json {
+        true => out.json(&report),
+        false => print(&report, args.top.unwrap_or(30), out),
+    }
+}
+
+/// The values of the function's symbols.
+fn symbols(function: &Function, dims: &[DimArg]) -> Result<Vec<i64>> {
+    if let Some(unknown) = dims.iter().find(|d| function.symbols.iter().all(|s| s.name != d.name)) {
+        let names: Vec<&str> = function.symbols.iter().map(|s| s.name.as_str()).collect();
+        let list = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return Err(Failure::usage(format!("`{}` has no symbolic size `{}`", function.name, unknown.name))
+            .help(format!("its symbolic sizes: {list}")));
+    }
+    let value = |symbol: &drift_runtime::format::Symbol| {
+        let Some(dim) = dims.iter().find(|d| d.name == symbol.name) else { return Ok(symbol.max) };
+        match dim.low == dim.high && (symbol.min..=symbol.max).contains(&dim.low) {
+            true => Ok(dim.low),
+            false => Err(Failure::usage(format!("--dim {} must be one size", dim.name))
+                .help(format!("the bundle was compiled for {}..{}", symbol.min, symbol.max))),
+        }
+    };
+    function.symbols.iter().map(value).collect()
+}
+
+fn inputs(function: &Function, symbols: &[i64]) -> Result<Vec<(String, Array)>> {
+    let mut inputs = Vec::with_capacity(function.inputs.len());
+    for (i, port) in function.inputs.iter().enumerate() {
+        let wrong = || Failure::input(format!("the shape of input `{}` cannot be computed", port.name));
+        let shape = port.shape_at(symbols).map_err(|e| wrong().because(e.to_string()))?;
+        let within = element_count(&shape).is_some_and(|n| n <= 1 << 32);
+        let sizes: Result<Vec<usize>, _> = shape.into_iter().map(usize::try_from).collect();
+        let sizes = sizes.ok().filter(|_| within).ok_or_else(wrong)?;
+        inputs.push((port.name.clone(), to_runtime(&made_up(dtype(port.host_type), &sizes, i as u64))));
+    }
+    Ok(inputs)
+}
+
+fn measure(repeat: Option<u32>, mut run: impl FnMut() -> Result<()>) -> Result<Times> {
+    let begin = Instant::now();
+    let mut times: Vec<Duration> = Vec::new();
+    let more = |times: &[Duration]| match repeat {
+        Some(n) => times.len() < n as usize,
+        None => times.len() < 3 || (times.len() < 1000 && begin.elapsed() < PATIENCE),
+    };
+    while more(&times) {
+        let start = Instant::now();
+        run()?;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    Ok(Times {
+        runs: times.len(),
+        min_ms: times.first().copied().map_or(0.0, milliseconds),
+        median_ms: times.get(times.len() / 2).copied().map_or(0.0, milliseconds),
+    })
+}
+
+/// The least time of each dispatch over several runs, in nanoseconds.
+fn timed(
+    session: &mut Session,
+    function: &Function,
+    repeat: Option<u32>,
+) -> Result<Vec<f64>, drift_runtime::Error> {
+    let begin = Instant::now();
+    let mut least = vec![f64::INFINITY; function.dispatches.len()];
+    for round in 0..repeat.unwrap_or(20).min(100) {
+        if round >= 2 && repeat.is_none() && begin.elapsed() > PATIENCE {
+            break;
+        }
+        for time in session.replay_timed(&function.name)? {
+            if let Some(least) = least.get_mut(time.dispatch) {
+                *least = least.min(time.end - time.start);
+            }
+        }
+    }
+    Ok(least)
+}
+
+/// The dispatches, the slowest first.
+fn describe(session: &Session, function: &Function, symbols: &[i64], times: &[f64]) -> Vec<DispatchReport> {
+    let total: f64 = times.iter().sum();
+    let mut rows: Vec<DispatchReport> = function
+        .dispatches
+        .iter()
+        .zip(times)
+        .enumerate()
+        .map(|(index, (dispatch, ns))| {
+            let pipeline = session.variant().pipelines.get(dispatch.pipeline as usize);
+            let (flops, moved) =
+                (dispatch.flops.eval(symbols).unwrap_or(0), dispatch.bytes.eval(symbols).unwrap_or(0));
+            DispatchReport {
+                index,
+                kernel: pipeline.map_or_else(String::new, |p| p.name.clone()),
+                node: dispatch.label.clone(),
+                ns: *ns,
+                share: if total > 0.0 { ns / total } else { 0.0 },
+                flops,
+                bytes: moved,
+                gflop_s: if *ns > 0.0 { flops as f64 / ns } else { 0.0 },
+                gb_s: if *ns > 0.0 { moved as f64 / ns } else { 0.0 },
+            }
+        })
+        .collect();
+    rows.sort_by(|a, b| b.ns.total_cmp(&a.ns));
+    rows
+}
+
+fn print(report: &Report, top: usize, out: &mut Out) -> Result<()> {
+    let ms = |ms: f64| time(Duration::from_secs_f64(ms.max(0.0) / 1e3));
+    let symbols: Vec<String> = report.symbols.iter().map(|(n, v)| format!(" {n}={v}")).collect();
+    writeln!(
+        out,
+        "{} ({}), variant {}{}",
+        report.device,
+        report.driver.trim(),
+        report.target,
+        symbols.concat()
+    )?;
+    let l = &report.load;
+    writeln!(
+        out,
+        "load            {} = open {} + device {} + weights and pipelines {}",
+        ms(l.total_ms),
+        ms(l.open_ms),
+        ms(l.device_ms),
+        ms(l.prepare_ms)
+    )?;
+    let (n, size) = (l.allocations, bytes(l.allocated_bytes));
+    writeln!(out, "                {} pipelines, {n} allocations of {size}", l.pipelines)?;
+    for (what, t) in [("run with copies ", &report.with_copies), ("run             ", &report.without_copies)]
+    {
+        writeln!(out, "{what}minimum {}, median {} of {} runs", ms(t.min_ms), ms(t.median_ms), t.runs)?;
+    }
+    let Some(device_ms) = report.device_ms else {
+        return Ok(writeln!(out, "dispatches      not timed: the device has no timestamps")?);
+    };
+    writeln!(out, "dispatches      {} in {}\n", report.dispatches.len(), ms(device_ms))?;
+    let head = ["time", "share", "GFLOP/s", "GB/s", "kernel", "node"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for d in report.dispatches.iter().take(top) {
+        rows.push(vec![
+            nanoseconds(d.ns),
+            format!("{:.1} %", d.share * 100.0),
+            three_digits(d.gflop_s),
+            three_digits(d.gb_s),
+            d.kernel.clone(),
+            d.node.clone(),
+        ]);
+    }
+    out.table(&[true, true, true, true, false, false], &rows)?;
+    match report.dispatches.len().saturating_sub(top) {
+        0 => Ok(()),
+        more => Ok(writeln!(out, "and {more} more; --top shows more of them")?),
+    }
+}

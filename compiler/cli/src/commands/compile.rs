@@ -1,0 +1,246 @@
+//! `driftc compile`: a model in, a bundle out.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use drift_runtime::codec::Summary;
+use driftc::compile::{Lowered, lower, write};
+use driftc::target::TargetProfile;
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+use crate::model::{ModelArgs, show_notes};
+use crate::output::{Out, bytes, file_name, make_folder, milliseconds, time, write_file};
+use crate::progress::Progress;
+
+#[derive(Debug, Args)]
+pub(crate) struct CompileArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// A target: a profile's name (`driftc targets list`) or the path of its TOML file; several make one bundle
+    #[arg(short, long = "target", value_name = "TARGET", required = true)]
+    targets: Vec<String>,
+    /// The bundle to write
+    #[arg(short, long, value_name = "OUT.drift")]
+    output: PathBuf,
+    /// Run spirv-opt over every shader
+    #[arg(long)]
+    optimize: bool,
+    /// Write the WGSL of every kernel there
+    #[arg(long, value_name = "DIR")]
+    emit_dir: Option<PathBuf>,
+    /// Threads to use; the result is the same for any number (default: one per processor)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    bundle: PathBuf,
+    precision: &'static str,
+    notes: Vec<String>,
+    bytes: Sections,
+    targets: Vec<Target>,
+    times_ms: Times,
+}
+
+#[derive(Debug, Serialize)]
+struct Sections {
+    file: u64,
+    chunks: u64,
+    artifacts: u64,
+    manifest: u64,
+    padding: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Target {
+    target: String,
+    nodes_before: usize,
+    nodes_after: usize,
+    dispatches: usize,
+    pipelines: usize,
+    weight_bytes: u64,
+    memory: Memory,
+    passes: Vec<Pass>,
+    passes_ms: f64,
+    plan_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Memory {
+    peak: u64,
+    lower_bound: u64,
+    naive: u64,
+    strategy: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Pass {
+    pass: &'static str,
+    changes: usize,
+    swept: usize,
+    nodes: usize,
+    ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Times {
+    import: f64,
+    lower: f64,
+    write: f64,
+    total: f64,
+}
+
+pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
+    let start = Instant::now();
+    if let Some(n) = args.threads {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(n.into()).build_global();
+        pool.map_err(|e| Failure::input(format!("{n} threads cannot be started: {e}")))?;
+    }
+    let targets = load_targets(&args.targets)?;
+    let options = args.model.options(args.optimize);
+    let progress = Progress::start("importing");
+    let (model, notes) = args.model.load()?;
+    show_notes(&notes);
+    let imported = Instant::now();
+    let mut lowered = Vec::with_capacity(targets.len());
+    let mut reports = Vec::with_capacity(targets.len());
+    for target in &targets {
+        progress.stage(&format!("planning for {}", target.name));
+        let start = Instant::now();
+        let one = lower(&model.graph, target, &options)?;
+        reports.push(describe(&target.name, model.graph.len(), &one, start.elapsed()));
+        lowered.push(one);
+    }
+    let planned = Instant::now();
+    progress.stage("writing shaders and weights");
+    let summary = write(&model, &targets, &lowered, &options, &args.output)?;
+    if let Some(folder) = &args.emit_dir {
+        emit(folder, &targets, &lowered)?;
+    }
+    drop(progress);
+    let report = Report {
+        model: model.name,
+        bundle: args.output.clone(),
+        precision: args.model.precision.name(),
+        notes,
+        bytes: sections(&summary),
+        targets: reports,
+        times_ms: Times {
+            import: milliseconds(imported - start),
+            lower: milliseconds(planned - imported),
+            write: milliseconds(planned.elapsed()),
+            total: milliseconds(start.elapsed()),
+        },
+    };
+    if args.json { out.json(&report) } else { print(&report, out) }
+}
+
+/// The profiles of `-t`, each once.
+pub(crate) fn load_targets(names: &[String]) -> Result<Vec<TargetProfile>> {
+    let mut targets: Vec<TargetProfile> = Vec::with_capacity(names.len());
+    for name in names {
+        let target = TargetProfile::load(name)?;
+        if targets.iter().any(|t| t.name == target.name) {
+            return Err(Failure::usage(format!("target `{}` is given twice", target.name)));
+        }
+        targets.push(target);
+    }
+    Ok(targets)
+}
+
+/// The distinct shaders of a plan in order of first use, with their kernels' names.
+pub(crate) fn shaders(lowered: &Lowered) -> Vec<(&'static str, &str)> {
+    let mut seen = BTreeSet::new();
+    let launches = lowered.plan.steps.iter().map(|step| &step.launch);
+    launches.filter(|l| seen.insert(l.wgsl.as_str())).map(|l| (l.kernel, l.wgsl.as_str())).collect()
+}
+
+fn describe(target: &str, nodes_before: usize, lowered: &Lowered, total: Duration) -> Target {
+    let in_passes: Duration = lowered.passes.iter().filter_map(|p| p.time).sum();
+    let memory = &lowered.plan.memory;
+    Target {
+        target: target.to_owned(),
+        nodes_before,
+        nodes_after: lowered.graph.len(),
+        dispatches: lowered.plan.steps.len(),
+        pipelines: shaders(lowered).len(),
+        weight_bytes: lowered.plan.weights.iter().map(driftc::kernels::pack::Packed::bytes).sum(),
+        memory: Memory {
+            peak: memory.peak,
+            lower_bound: memory.lower_bound,
+            naive: memory.naive,
+            strategy: memory.strategy,
+        },
+        passes: lowered
+            .passes
+            .iter()
+            .map(|p| Pass {
+                pass: p.pass,
+                changes: p.changes.count,
+                swept: p.swept,
+                nodes: p.nodes,
+                ms: p.time.map_or(0.0, milliseconds),
+            })
+            .collect(),
+        passes_ms: milliseconds(in_passes),
+        plan_ms: milliseconds(total.saturating_sub(in_passes)),
+    }
+}
+
+fn sections(summary: &Summary) -> Sections {
+    Sections {
+        file: summary.file_size,
+        chunks: summary.chunk_bytes,
+        artifacts: summary.artifact_bytes,
+        manifest: summary.manifest_bytes,
+        padding: summary.padding_bytes,
+    }
+}
+
+fn emit(folder: &Path, targets: &[TargetProfile], lowered: &[Lowered]) -> Result<()> {
+    for (target, lowered) in targets.iter().zip(lowered) {
+        let folder = if targets.len() > 1 { folder.join(file_name(&target.name)) } else { folder.to_owned() };
+        make_folder(&folder)?;
+        for (index, (kernel, wgsl)) in shaders(lowered).into_iter().enumerate() {
+            let path = folder.join(format!("{index:03}_{kernel}.wgsl"));
+            write_file(&path, |file| file.write_all(wgsl.as_bytes()))?;
+        }
+    }
+    Ok(())
+}
+
+fn print(report: &Report, out: &mut Out) -> Result<()> {
+    writeln!(out, "{} -> {} ({})", report.model, report.bundle.display(), bytes(report.bytes.file))?;
+    for t in &report.targets {
+        writeln!(out, "target {} at {}", t.target, report.precision)?;
+        writeln!(out, "  nodes       {} -> {}", t.nodes_before, t.nodes_after)?;
+        writeln!(out, "  dispatches  {} through {} pipelines", t.dispatches, t.pipelines)?;
+        writeln!(out, "  weights     {}", bytes(t.weight_bytes))?;
+        let m = &t.memory;
+        let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
+        writeln!(out, "  memory      {peak} peak, lower bound {bound}, unshared {naive}")?;
+    }
+    let ms = |ms: f64| time(Duration::from_secs_f64(ms / 1e3));
+    let passes: f64 = report.targets.iter().map(|t| t.passes_ms).sum();
+    let plan: f64 = report.targets.iter().map(|t| t.plan_ms).sum();
+    let times = &report.times_ms;
+    writeln!(
+        out,
+        "times  import {}, passes {}, plan {}, shaders and weights {}; {} in all",
+        ms(times.import),
+        ms(passes),
+        ms(plan),
+        ms(times.write),
+        ms(times.total)
+    )?;
+    Ok(())
+}

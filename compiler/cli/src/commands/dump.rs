@@ -1,0 +1,102 @@
+//! `driftc dump`: a model as text at a stage of compiling.
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+use driftc::compile::{Lowered, lower};
+use driftc::plan::{Home, Plan};
+use driftc::target::TargetProfile;
+
+use super::compile::shaders;
+use crate::failure::Result;
+use crate::model::{ModelArgs, show_notes};
+use crate::output::{Out, bytes};
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// What to print
+    #[arg(long, value_enum)]
+    stage: Stage,
+    /// The target to compile for: a profile's name or the path of its TOML file
+    #[arg(short, long, value_name = "TARGET", default_value = "vulkan-baseline")]
+    target: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Stage {
+    /// The graph as the importer made it
+    Import,
+    /// The graph after the passes
+    Passes,
+    /// Dispatches, bindings and memory
+    Plan,
+    /// Every shader, specialised
+    Wgsl,
+}
+
+pub(crate) fn run(args: &DumpArgs, out: &mut Out) -> Result<()> {
+    let target = TargetProfile::load(&args.target)?;
+    let (model, notes) = args.model.load()?;
+    show_notes(&notes);
+    if args.stage == Stage::Import {
+        return Ok(write!(out, "{}", driftc::ir::text::print(&model.graph))?);
+    }
+    let lowered = lower(&model.graph, &target, &args.model.options(false))?;
+    match args.stage {
+        Stage::Import | Stage::Passes => Ok(write!(out, "{}", driftc::ir::text::print(&lowered.graph))?),
+        Stage::Plan => plan(&lowered.plan, out),
+        Stage::Wgsl => wgsl(&lowered, out),
+    }
+}
+
+fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
+    for (name, (low, high)) in &plan.bounds {
+        writeln!(out, "symbol {name} {low}..{high}")?;
+    }
+    for (kind, ports) in [("input", &plan.inputs), ("output", &plan.outputs)] {
+        for (i, port) in ports.iter().enumerate() {
+            writeln!(out, "{kind} {i} \"{}\" {}{}", port.name, port.dtype.name(), list(&port.shape))?;
+        }
+    }
+    for (i, step) in plan.steps.iter().enumerate() {
+        if step.barrier {
+            writeln!(out, "barrier")?;
+        }
+        let homes = step.homes.iter().zip(&step.launch.bindings).map(|(home, binding)| {
+            let place = match *home {
+                Home::Arena(t) => {
+                    let (size, offset) = (plan.tensors.get(t), plan.memory.offsets.get(t));
+                    format!("arena+{} ({} B)", offset.copied().unwrap_or(0), size.copied().unwrap_or(0))
+                }
+                Home::Input(i) => format!("input {i}"),
+                Home::Output(i) => format!("output {i}"),
+                Home::Weight(i) => format!("weight {i}"),
+                Home::Params => "params".to_owned(),
+            };
+            if binding.writable { format!("-> {place}") } else { place }
+        });
+        let launch = &step.launch;
+        let homes = homes.collect::<Vec<_>>().join(", ");
+        writeln!(out, "{i}: {} grid {} \"{}\": {homes}", launch.kernel, list(&launch.grid), step.label)?;
+    }
+    let m = &plan.memory;
+    let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
+    writeln!(out, "memory {peak} peak, lower bound {bound}, unshared {naive}, {}", m.strategy)?;
+    Ok(())
+}
+
+fn list(dims: &[driftc::ir::dim::Dim]) -> String {
+    let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+fn wgsl(lowered: &Lowered, out: &mut Out) -> Result<()> {
+    for (i, (kernel, wgsl)) in shaders(lowered).into_iter().enumerate() {
+        let uses = lowered.plan.steps.iter().filter(|s| s.launch.wgsl == wgsl);
+        let labels: Vec<&str> = uses.map(|s| s.label.as_str()).collect();
+        writeln!(out, "// ---- {i:03} {kernel}, for {}\n{wgsl}", labels.join(", "))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,369 @@
+//! `driftc inspect`: what is in a bundle.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use drift_runtime::Bundle;
+use drift_runtime::codec::{Header, read_header};
+use drift_runtime::format::{
+    DeviceHints, Expr, ExprOp, Function, Limits, Manifest, MemoryReport, Port, Provenance, SlotKind, Symbol,
+    Variant,
+};
+use serde::Serialize;
+
+use crate::failure::Result;
+use crate::output::{Out, bytes};
+
+/// How many of the largest weights are listed.
+const TOP: usize = 8;
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The bundle
+    #[arg(value_name = "OUT.drift")]
+    bundle: PathBuf,
+    /// List every dispatch
+    #[arg(long)]
+    dispatches: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    bundle: String,
+    format: String,
+    hash: String,
+    provenance: &'a Provenance,
+    bytes: Sections,
+    attachments: Vec<Attachment>,
+    variants: Vec<VariantReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Sections {
+    file: u64,
+    header: u64,
+    chunks: u64,
+    artifacts: u64,
+    manifest: u64,
+    padding: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Attachment {
+    name: String,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct VariantReport<'a> {
+    target: &'a str,
+    profile_hash: String,
+    requirements: RequirementsReport<'a>,
+    pipelines: usize,
+    weight_bytes: u64,
+    device_memory: u64,
+    functions: Vec<FunctionReport<'a>>,
+    largest_weights: Vec<Weight>,
+}
+
+#[derive(Debug, Serialize)]
+struct RequirementsReport<'a> {
+    api_version: String,
+    features: Vec<&'static str>,
+    limits: &'a Limits,
+    subgroup_sizes: &'a [u32],
+    matrix_shapes: Vec<String>,
+    hints: &'a DeviceHints,
+}
+
+#[derive(Debug, Serialize)]
+struct FunctionReport<'a> {
+    name: &'a str,
+    symbols: &'a [Symbol],
+    inputs: Vec<PortReport<'a>>,
+    outputs: Vec<PortReport<'a>>,
+    dispatches: usize,
+    barriers: usize,
+    memory: &'a MemoryReport,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dispatch_list: Vec<DispatchReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct PortReport<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    host_type: &'static str,
+    device_type: &'static str,
+    shape: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct DispatchReport<'a> {
+    index: usize,
+    kernel: &'a str,
+    node: &'a str,
+    grid: Vec<String>,
+    barrier_before: bool,
+    flops: String,
+    bytes: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Weight {
+    /// The node that first reads it.
+    node: String,
+    bytes: u64,
+}
+
+pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<()> {
+    let bundle = Bundle::open(&args.bundle)?;
+    bundle.verify()?;
+    let header = read_header(bundle.bytes())?;
+    let manifest = bundle.manifest();
+    let report = Report {
+        bundle: args.bundle.display().to_string(),
+        format: format!("{}.{}", header.major, header.minor),
+        hash: bundle.hash().to_string(),
+        provenance: &manifest.provenance,
+        bytes: sections(&header, manifest),
+        attachments: attachments(manifest),
+        variants: manifest.variants.iter().map(|v| variant(v, manifest, args.dispatches)).collect(),
+    };
+    if args.json { out.json(&report) } else { print(&report, out) }
+}
+
+fn sections(header: &Header, manifest: &Manifest) -> Sections {
+    const HEADER: u64 = 128;
+    let chunks: u64 = manifest.chunks.iter().map(|c| c.size).sum();
+    let artifacts: u64 = manifest.artifacts.iter().map(|a| a.size).sum();
+    let used = HEADER + chunks + artifacts + header.manifest_size;
+    Sections {
+        file: header.file_size,
+        header: HEADER,
+        chunks,
+        artifacts,
+        manifest: header.manifest_size,
+        padding: header.file_size.saturating_sub(used),
+    }
+}
+
+fn attachments(manifest: &Manifest) -> Vec<Attachment> {
+    let size = |index: u32| manifest.artifacts.get(index as usize).map_or(0, |a| a.size);
+    let one =
+        |a: &drift_runtime::format::Attachment| Attachment { name: a.name.clone(), bytes: size(a.artifact) };
+    manifest.attachments.iter().map(one).collect()
+}
+
+fn variant<'a>(variant: &'a Variant, manifest: &'a Manifest, list: bool) -> VariantReport<'a> {
+    let needs = &variant.requirements;
+    VariantReport {
+        target: &variant.target,
+        profile_hash: variant.profile_hash.to_string(),
+        requirements: RequirementsReport {
+            api_version: needs.api_version.to_string(),
+            features: needs.features.iter().map(drift_runtime::format::Feature::name).collect(),
+            limits: &needs.limits,
+            subgroup_sizes: &needs.subgroup_sizes,
+            matrix_shapes: needs.matrix_shapes.iter().map(ToString::to_string).collect(),
+            hints: &needs.hints,
+        },
+        pipelines: variant.pipelines.len(),
+        weight_bytes: variant.weights.iter().map(|w| w.size).sum(),
+        device_memory: variant.device_memory(),
+        functions: variant.functions.iter().map(|f| function(f, variant, list)).collect(),
+        largest_weights: largest_weights(variant, manifest),
+    }
+}
+
+fn function<'a>(function: &'a Function, variant: &'a Variant, list: bool) -> FunctionReport<'a> {
+    let symbols = &function.symbols;
+    let port = |p: &'a Port| PortReport {
+        name: &p.name,
+        host_type: p.host_type.name(),
+        device_type: p.device_type.name(),
+        shape: p.shape.iter().map(|e| expression(e, symbols)).collect(),
+    };
+    let listed = if list { function.dispatches.as_slice() } else { &[] };
+    FunctionReport {
+        name: &function.name,
+        symbols,
+        inputs: function.inputs.iter().map(port).collect(),
+        outputs: function.outputs.iter().map(port).collect(),
+        dispatches: function.dispatches.len(),
+        barriers: function.dispatches.iter().filter(|d| d.barrier_before).count(),
+        memory: &function.memory,
+        dispatch_list: listed
+            .iter()
+            .enumerate()
+            .map(|(index, d)| DispatchReport {
+                index,
+                kernel: variant.pipelines.get(d.pipeline as usize).map_or("", |p| p.name.as_str()),
+                node: &d.label,
+                grid: d.grid.iter().map(|e| expression(e, symbols)).collect(),
+                barrier_before: d.barrier_before,
+                flops: expression(&d.flops, symbols),
+                bytes: expression(&d.bytes, symbols),
+            })
+            .collect(),
+    }
+}
+
+/// The largest chunks, each with the node that reads it first.
+fn largest_weights(variant: &Variant, manifest: &Manifest) -> Vec<Weight> {
+    let mut readers: BTreeMap<(u32, u64), &str> = BTreeMap::new();
+    for function in &variant.functions {
+        for dispatch in &function.dispatches {
+            for binding in &dispatch.bindings {
+                let slot = function.slots.get(binding.slot as usize).map(|s| s.kind);
+                if let Some(SlotKind::Weights(slot)) = slot {
+                    readers.entry((slot, binding.offset)).or_insert(&dispatch.label);
+                }
+            }
+        }
+    }
+    let mut weights: Vec<Weight> = variant
+        .placements
+        .iter()
+        .map(|p| Weight {
+            node: readers.get(&(p.slot, p.offset)).map_or_else(|| "?".to_owned(), ToString::to_string),
+            bytes: manifest.chunks.get(p.chunk as usize).map_or(0, |c| c.size),
+        })
+        .collect();
+    weights.sort_by_key(|w| std::cmp::Reverse(w.bytes));
+    weights.truncate(TOP);
+    weights
+}
+
+/// A size as people write it, with the names of symbols.
+fn expression(expr: &Expr, symbols: &[Symbol]) -> String {
+    let mut stack: Vec<(String, bool)> = Vec::new();
+    for op in &expr.0 {
+        let value = match *op {
+            ExprOp::Const(value) => (value.to_string(), true),
+            ExprOp::Symbol(i) => {
+                let name = usize::try_from(i).ok().and_then(|i| symbols.get(i)).map(|s| s.name.clone());
+                (name.unwrap_or_else(|| "?".to_owned()), true)
+            }
+            op => {
+                let (right, left) = (operand(stack.pop()), operand(stack.pop()));
+                match op {
+                    ExprOp::Add => (format!("{left} + {right}"), false),
+                    ExprOp::Sub => (format!("{left} - {right}"), false),
+                    ExprOp::Mul => (format!("{left} * {right}"), false),
+                    ExprOp::FloorDiv => (format!("{left} / {right}"), false),
+                    ExprOp::CeilDiv => (format!("ceil({left} / {right})"), true),
+                    ExprOp::Mod => (format!("{left} mod {right}"), false),
+                    ExprOp::Min => (format!("min({left}, {right})"), true),
+                    ExprOp::Max | ExprOp::Const(_) | ExprOp::Symbol(_) => {
+                        (format!("max({left}, {right})"), true)
+                    }
+                }
+            }
+        };
+        stack.push(value);
+    }
+    stack.pop().map_or_else(|| "?".to_owned(), |(text, _)| text)
+}
+
+/// A part of an expression, in parentheses where it needs them.
+fn operand(part: Option<(String, bool)>) -> String {
+    match part {
+        Some((text, true)) => text,
+        Some((text, false)) => format!("({text})"),
+        None => "?".to_owned(),
+    }
+}
+
+fn print(report: &Report<'_>, out: &mut Out) -> Result<()> {
+    let p = report.provenance;
+    writeln!(out, "{}: bundle format {}", report.bundle, report.format)?;
+    writeln!(out, "hash        {}", report.hash)?;
+    writeln!(out, "model       {} ({})", p.model_name, p.model_hash)?;
+    writeln!(out, "compiler    driftc {} {}", p.compiler_version, p.flags.join(" "))?;
+    let b = &report.bytes;
+    writeln!(
+        out,
+        "bytes       {} = header {} + chunks {} + artifacts {} + manifest {} + padding {}",
+        b.file, b.header, b.chunks, b.artifacts, b.manifest, b.padding
+    )?;
+    for a in &report.attachments {
+        writeln!(out, "attached    {} ({})", a.name, bytes(a.bytes))?;
+    }
+    for v in &report.variants {
+        print_variant(v, out)?;
+    }
+    Ok(())
+}
+
+fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
+    writeln!(out, "\nvariant {}", v.target)?;
+    let r = &v.requirements;
+    writeln!(out, "  requires    Vulkan {}", r.api_version)?;
+    if !r.features.is_empty() {
+        writeln!(out, "              features {}", r.features.join(", "))?;
+    }
+    let l = r.limits;
+    writeln!(
+        out,
+        "              {} device memory, bindings of {}, workgroups of {} with {}, grid {:?}",
+        bytes(l.device_memory),
+        bytes(l.max_storage_buffer_range),
+        l.max_workgroup_invocations,
+        bytes(l.max_workgroup_memory.into()),
+        l.max_grid
+    )?;
+    if !r.hints.device_names.is_empty() {
+        writeln!(out, "  made for    {}", r.hints.device_names.join(", "))?;
+    }
+    writeln!(out, "  pipelines   {}", v.pipelines)?;
+    writeln!(out, "  weights     {}", bytes(v.weight_bytes))?;
+    for f in &v.functions {
+        writeln!(out, "  function {}", f.name)?;
+        for s in f.symbols {
+            writeln!(out, "    symbol    {} in {}..={}", s.name, s.min, s.max)?;
+        }
+        for (kind, ports) in [("input ", &f.inputs), ("output", &f.outputs)] {
+            for (i, port) in ports.iter().enumerate() {
+                let shape = port.shape.join(", ");
+                writeln!(out, "    {kind} {i}  {}: {}[{shape}]", port.name, port.host_type)?;
+            }
+        }
+        writeln!(out, "    dispatches {}, barriers {}", f.dispatches, f.barriers)?;
+        let m = f.memory;
+        let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
+        let strategy = &m.strategy;
+        writeln!(out, "    memory    {peak} peak, lower bound {bound}, naive {naive}, strategy {strategy}")?;
+        for d in &f.dispatch_list {
+            let barrier = if d.barrier_before { "|" } else { " " };
+            let (grid, index) = (d.grid.join(" x "), d.index);
+            writeln!(out, "    {barrier}{index:>4}  {:<14} {grid:<16} {}", d.kernel, d.node)?;
+        }
+    }
+    writeln!(out, "  largest weights")?;
+    for w in &v.largest_weights {
+        writeln!(out, "    {:>9}  {}", bytes(w.bytes), w.node)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expression;
+    use drift_runtime::format::{Expr, ExprOp, Symbol};
+
+    #[test]
+    fn sizes_read_like_sizes() {
+        let symbols = [Symbol { name: "seq".into(), min: 1, max: 9 }];
+        let sum = Expr::symbol(0).then(ExprOp::Add, Expr::constant(3));
+        let half = sum.then(ExprOp::CeilDiv, Expr::constant(2)).then(ExprOp::Mul, Expr::symbol(0));
+        assert_eq!(expression(&half, &symbols), "ceil((seq + 3) / 2) * seq");
+        assert_eq!(expression(&Expr::constant(4), &symbols), "4");
+        assert_eq!(expression(&Expr(vec![ExprOp::Add]), &symbols), "? + ?");
+    }
+}

@@ -1,0 +1,66 @@
+//! The commands, one file each; [`Command`] is the table.
+
+mod bench;
+mod check;
+mod compile;
+mod completions;
+mod dump;
+mod explain;
+mod inspect;
+mod man;
+mod ops;
+mod run;
+mod targets;
+pub(crate) mod verify;
+
+use clap::Subcommand;
+
+use crate::failure::Result;
+use crate::output::Out;
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Compile a model into a bundle for one or more targets
+    Compile(compile::CompileArgs),
+    /// Run a bundle on the present device, arrays in and out as .npy files
+    Run(run::RunArgs),
+    /// Compile, run, compare with the CPU reference, and name the first tensor that diverges
+    Verify(verify::VerifyArgs),
+    /// Show what is in a bundle
+    Inspect(inspect::InspectArgs),
+    /// Show which kernels were considered for each node, at which cost, the pick and why
+    Explain(explain::ExplainArgs),
+    /// Does this machine meet a bundle's requirements: which variant fits, or every reason why none does
+    Check(check::CheckArgs),
+    /// Measure loading, inference and every dispatch of a bundle
+    Bench(bench::BenchArgs),
+    /// Print a model at a stage of compiling
+    Dump(dump::DumpArgs),
+    /// List, show or write target profiles
+    Targets(targets::TargetsArgs),
+    /// List the ONNX operators that can be compiled
+    Ops(ops::OpsArgs),
+    /// Print a completion script for a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write one page for each command
+    Man(man::ManArgs),
+}
+
+/// Does it.
+pub(crate) fn run(command: Command, out: &mut Out) -> Result<()> {
+    match command {
+        Command::Compile(args) => compile::run(&args, out),
+        Command::Run(args) => run::run(&args, out),
+        Command::Verify(args) => verify::run(&args, out),
+        Command::Inspect(args) => inspect::run(&args, out),
+        Command::Explain(args) => explain::run(&args, out),
+        Command::Check(args) => check::run(&args, out),
+        Command::Bench(args) => bench::run(&args, out),
+        Command::Dump(args) => dump::run(&args, out),
+        Command::Targets(args) => targets::run(&args, out),
+        Command::Ops(args) => ops::run(&args, out),
+        Command::Completions(args) => completions::run(&args, out),
+        Command::Man(args) => man::run(&args, out),
+    }
+}

@@ -1,0 +1,106 @@
+//! `driftc targets`: the profiles there are, one of them in full, or one made from the present device.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use drift_runtime::device::{DeviceInfo, devices, probe};
+use driftc::target::TargetProfile;
+use serde::Serialize;
+
+use crate::failure::Result;
+use crate::output::{Out, write_file};
+use crate::session::DeviceArgs;
+
+#[derive(Debug, Args)]
+pub(crate) struct TargetsArgs {
+    #[command(subcommand)]
+    command: Option<TargetsCommand>,
+    /// Print one JSON document
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum TargetsCommand {
+    /// List the built-in profiles
+    List,
+    /// Print a profile in full: a name or the path of a TOML file
+    Show {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Write a profile of the present device, from what its driver tells
+    Probe(ProbeArgs),
+}
+
+#[derive(Debug, Args)]
+struct ProbeArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Name of the profile (default: made from the device's name)
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Write it there instead of printing it
+    #[arg(short, long, value_name = "FILE.toml")]
+    output: Option<PathBuf>,
+    /// List the devices of this machine instead
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    name: &'static str,
+    summary: String,
+}
+
+pub(crate) fn run(args: &TargetsArgs, out: &mut Out) -> Result<()> {
+    match args.command.as_ref().unwrap_or(&TargetsCommand::List) {
+        TargetsCommand::List => list(args.json, out),
+        TargetsCommand::Show { name } => show(name, args.json, out),
+        TargetsCommand::Probe(probe) if probe.list => list_devices(args.json, out),
+        TargetsCommand::Probe(probe) => write_probe(probe, args.json, out),
+    }
+}
+
+fn list(json: bool, out: &mut Out) -> Result<()> {
+    let mut rows = Vec::new();
+    for name in driftc::target::names() {
+        rows.push(Row { name, summary: TargetProfile::load(name)?.summary });
+    }
+    if json {
+        return out.json(&rows);
+    }
+    let table: Vec<Vec<String>> = rows.into_iter().map(|r| vec![r.name.to_owned(), r.summary]).collect();
+    out.table(&[false, false], &table)
+}
+
+fn show(name: &str, json: bool, out: &mut Out) -> Result<()> {
+    let profile = TargetProfile::load(name)?;
+    if json { out.json(&profile) } else { Ok(out.write_all(profile.to_toml()?.as_bytes())?) }
+}
+
+fn list_devices(json: bool, out: &mut Out) -> Result<()> {
+    let devices: Vec<DeviceInfo> = devices()?;
+    if json {
+        return out.json(&devices);
+    }
+    for (i, d) in devices.iter().enumerate() {
+        let driver = format!("{} {}", d.driver_name, d.driver_info);
+        writeln!(out, "{i}  {} ({:?}, Vulkan {}, {})", d.name, d.kind, d.api_version, driver.trim())?;
+    }
+    Ok(())
+}
+
+fn write_probe(args: &ProbeArgs, json: bool, out: &mut Out) -> Result<()> {
+    let device = probe(args.device.device.as_deref())?;
+    let text = driftc::target::from_device(&device, args.name.as_deref())?;
+    if json {
+        return out.json(&TargetProfile::from_toml(&text, "the present device")?);
+    }
+    match &args.output {
+        Some(path) => write_file(path, |file| file.write_all(text.as_bytes())),
+        None => Ok(out.write_all(text.as_bytes())?),
+    }
+}

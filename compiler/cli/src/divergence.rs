@@ -1,0 +1,134 @@
+//! Where a compiled model goes wrong: the pass that changes the result, or the first tensor that the device computes
+//! differently from the reference.
+
+use driftc::bundle::{self, Planned};
+use driftc::compile::Lowered;
+use driftc::emit::spirv;
+use driftc::ir::array::Array;
+use driftc::ir::eval::{eval, trace};
+use driftc::ir::graph::{Graph, NodeId};
+use driftc::ir::op::Op;
+use driftc::passes::{Context, PIPELINE, run_pass};
+use driftc::plan::{self, Plan};
+use serde::Serialize;
+
+use crate::commands::verify::{Case, run_bundle};
+use crate::compare::{Comparison, compare};
+use crate::failure::{Failure, Result};
+
+/// Most tensors that one debug bundle returns.
+const MAX_TENSORS: usize = 64;
+/// Most elements that one debug bundle returns, about 256 MiB on either side.
+const MAX_ELEMENTS: usize = 64 << 20;
+
+/// A pass after which the reference gives another result.
+#[derive(Debug, Serialize)]
+pub(crate) struct BadPass {
+    pub(crate) pass: &'static str,
+    pub(crate) output: String,
+    pub(crate) comparison: Comparison,
+}
+
+/// A tensor that the device computes differently from the reference.
+#[derive(Debug, Serialize)]
+pub(crate) struct Suspect {
+    pub(crate) node: String,
+    /// Operator, operands and result.
+    pub(crate) what: String,
+    pub(crate) kernel: String,
+    pub(crate) comparison: Comparison,
+}
+
+/// Runs the passes one by one and evaluates the graph after each.
+pub(crate) fn first_bad_pass(
+    graph: &Graph,
+    reference: &[(String, Array)],
+    case: &Case<'_>,
+) -> Result<Option<BadPass>> {
+    let mut graph = graph.clone();
+    graph.sweep();
+    let context = Context { target: case.target, precision: case.options.precision };
+    for pass in PIPELINE {
+        run_pass(&mut graph, pass, &context, false)?;
+        let after = eval(&graph, case.inputs)?;
+        for ((name, got), (_, want)) in after.iter().zip(reference) {
+            let comparison = compare(got, want, case.tolerance);
+            if !comparison.equal() {
+                return Ok(Some(BadPass { pass: pass.name, output: name.clone(), comparison }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Compares every tensor of a lowered graph, in topological order, and stops at the first that differs.
+///
+/// Every node's value becomes an output of a bundle made for the purpose, many at a time.
+pub(crate) fn first_bad_tensor(lowered: &Lowered, case: &Case<'_>) -> Result<Option<Suspect>> {
+    let mut batch = Batch { lowered, case, values: Vec::new(), found: Ok(None) };
+    trace(&lowered.graph, case.inputs, &mut |id, value| batch.add(id, value))?;
+    batch.run();
+    batch.found
+}
+
+/// Values of the reference that wait to be compared.
+struct Batch<'a> {
+    lowered: &'a Lowered,
+    case: &'a Case<'a>,
+    values: Vec<(NodeId, Array)>,
+    found: Result<Option<Suspect>>,
+}
+
+impl Batch<'_> {
+    fn add(&mut self, id: NodeId, value: &Array) {
+        if !matches!(self.found, Ok(None))
+            || matches!(self.lowered.graph.op(id), Op::Input(_) | Op::Constant(_))
+            || value.is_empty()
+        {
+            return;
+        }
+        self.values.push((id, value.clone()));
+        let elements: usize = self.values.iter().map(|(_, v)| v.len()).sum();
+        if self.values.len() >= MAX_TENSORS || elements >= MAX_ELEMENTS {
+            self.run();
+        }
+    }
+
+    fn run(&mut self) {
+        let values = std::mem::take(&mut self.values);
+        if matches!(self.found, Ok(None)) && !values.is_empty() {
+            self.found = compare_all(self.lowered, self.case, &values);
+        }
+    }
+}
+
+fn compare_all(lowered: &Lowered, case: &Case<'_>, values: &[(NodeId, Array)]) -> Result<Option<Suspect>> {
+    let mut graph = lowered.graph.clone();
+    graph.clear_outputs();
+    for (i, (id, _)) in values.iter().enumerate() {
+        graph.add_output(&format!("tensor {i}"), *id);
+    }
+    graph.sweep();
+    let plan = plan::build(&graph, case.target, &case.options.plan)?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("debug.drift");
+    let planned = [Planned { target: case.target, functions: vec![("main".to_owned(), plan.clone())] }];
+    let emit = spirv::Options { optimize: case.options.optimize };
+    bundle::write(&path, Default::default(), &planned, &[], emit)?;
+    let (_, outputs) = run_bundle(&path, case)
+        .map_err(|e: Failure| e.context("the bundle that returns every tensor does not run"))?;
+    for ((id, want), got) in values.iter().zip(&outputs) {
+        let comparison = compare(got, want, case.tolerance);
+        if !comparison.equal() {
+            return Ok(Some(suspect(&graph, &plan, *id, comparison)));
+        }
+    }
+    Ok(None)
+}
+
+fn suspect(graph: &Graph, plan: &Plan, id: NodeId, comparison: Comparison) -> Suspect {
+    let decision = plan.decisions.iter().find(|d| d.node == id);
+    let kernel = decision.and_then(|d| d.choices.first()).map_or("none, it is a view", |c| c.kernel.name);
+    let what = decision.map_or_else(|| graph.node(id).op.name().to_owned(), |d| d.what.clone());
+    Suspect { node: graph.node(id).name.clone(), what, kernel: kernel.to_owned(), comparison }
+}
