@@ -62,14 +62,19 @@ fn cast(x: &str, from: Class, to: DType, lanes: u32) -> String {
                 Class::Uint => x.to_string(),
                 _ => format!("{signed}({x})"),
             };
-            let bits = u32::try_from(to.bytes() * 8).unwrap_or(32);
-            if bits >= 32 {
-                return format!("{ty}({wide})");
-            }
-            let shift = splat("u32", &format!("{}u", 32 - bits), lanes);
-            format!("(({ty}({wide}) << {shift}) >> {shift})")
+            narrow(&format!("{ty}({wide})"), to, lanes)
         }
     }
+}
+
+/// An integer of 32 bits wrapped to its type's width; anything else as it is.
+pub fn narrow(x: &str, dtype: DType, lanes: u32) -> String {
+    let bits = u32::try_from(dtype.bytes() * 8).unwrap_or(32);
+    if !dtype.is_integer() || bits >= 32 {
+        return x.to_string();
+    }
+    let shift = splat("u32", &format!("{}u", 32 - bits), lanes);
+    format!("(({x} << {shift}) >> {shift})")
 }
 
 /// Rounds to f16 precision without needing f16 arithmetic on the device.

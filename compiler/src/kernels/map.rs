@@ -145,8 +145,8 @@ pub(super) fn decompose(
             text += &format!("    let c{axis} = {rest};\n");
         } else {
             let size = shader.dim(&sizes[*axis]);
-            text += &format!("    let c{axis} = {rest} % {size};\n    let u{k} = {rest} / {size};\n");
-            rest = format!("u{k}");
+            text += &format!("    let c{axis} = {rest} % {size};\n    let r{axis} = {rest} / {size};\n");
+            rest = format!("r{axis}");
         }
     }
     (text, axes)

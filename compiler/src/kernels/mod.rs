@@ -10,6 +10,9 @@ pub mod problem;
 pub mod shader;
 pub mod specialize;
 
+mod rows;
+mod shares;
+
 mod conv;
 mod conv_1x1;
 mod conv_direct;
@@ -17,7 +20,10 @@ mod conv_transpose;
 mod depthwise;
 mod map;
 mod matmul;
+mod normalize;
 mod pool;
+mod reduce;
+mod softmax;
 mod window;
 
 #[cfg(test)]
@@ -71,6 +77,9 @@ pub const KERNELS: &[Kernel] = &[
     conv_direct::KERNEL,
     pool::KERNEL,
     map::KERNEL,
+    normalize::KERNEL,
+    reduce::KERNEL,
+    softmax::KERNEL,
 ];
 
 /// A roofline estimate in nanoseconds: the slower of arithmetic and traffic, over what the device reaches of its

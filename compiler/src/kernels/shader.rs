@@ -150,6 +150,8 @@ pub struct Shader<'p> {
     replacements: BTreeMap<String, String>,
     extra: String,
     bindings: Vec<Binding>,
+    /// Element type of each binding.
+    elements: Vec<String>,
     packed: Vec<Packed>,
     scratch: Vec<Dim>,
     f16: bool,
@@ -190,6 +192,7 @@ impl<'p> Shader<'p> {
             replacements: BTreeMap::new(),
             extra: String::new(),
             bindings: Vec::new(),
+            elements: Vec::new(),
             packed: Vec::new(),
             scratch: Vec::new(),
             f16: false,
@@ -236,7 +239,15 @@ impl<'p> Shader<'p> {
 
     /// Adds a binding and returns the name of its buffer.
     pub fn bind(&mut self, bound: Bound, element: &str, writable: bool) -> String {
+        // A buffer read twice as the same type needs one binding.
+        let known = self.bindings.iter().zip(&self.elements).position(|(binding, known)| {
+            binding.bound == bound && known == element && !writable && !binding.writable
+        });
+        if let Some(index) = known {
+            return format!("buffer_{index}");
+        }
         let index = self.bindings.len();
+        self.elements.push(element.to_string());
         self.bindings.push(Binding { bound, writable });
         let mode = if writable { "read_write" } else { "read" };
         let name = format!("buffer_{index}");
@@ -290,6 +301,27 @@ impl<'p> Shader<'p> {
         format!("fn {name}({params}) -> {ty} {{\n{prelude}{before}    return {value};\n}}\n")
     }
 
+    /// Replaces hook `name` by a function that reads operand `index` at coordinates of the result, broadcasting.
+    ///
+    /// # Errors
+    /// When the operand does not broadcast to the result (a defect of the graph).
+    pub fn read_broadcast(
+        &mut self,
+        name: &str,
+        params: &str,
+        prelude: &str,
+        index: usize,
+        at: &Coordinates,
+    ) -> Result<(), OpError> {
+        let lanes = if at.lanes.is_some() { 4 } else { 1 };
+        let mut statements = String::new();
+        let (value, class) = self.read_here(index, at, lanes, false, &mut statements)?;
+        let ty = class.wgsl(lanes);
+        let text = format!("fn {name}({params}) -> {ty} {{\n{prelude}{statements}    return {value};\n}}\n");
+        self.replacements.insert(name.to_string(), text);
+        Ok(())
+    }
+
     /// Replaces hook `name` by a function that applies the node's chain to `v`, the last of the hook's parameters,
     /// and stores it at the given coordinates of the result.
     ///
@@ -320,9 +352,11 @@ impl<'p> Shader<'p> {
         whole_groups: bool,
     ) -> Result<String, OpError> {
         let lanes = if at.lanes.is_some() { 4 } else { 1 };
-        let class = Class::of(self.problem.computed);
+        let computed = self.problem.computed;
+        let class = Class::of(computed);
+        let start = (chain::narrow("v", computed, lanes), class);
         let (statements, value, last) =
-            self.chain_text(self.problem.chain, Some(("v".into(), class)), at, lanes, whole_groups)?;
+            self.chain_text(self.problem.chain, Some(start), at, lanes, whole_groups)?;
         let store = self.store_text(&value, last, at, whole_groups);
         let comma = if params.is_empty() { "" } else { ", " };
         Ok(format!("fn {name}({params}{comma}v: {}) {{\n{prelude}{statements}{store}}}\n", class.wgsl(lanes)))

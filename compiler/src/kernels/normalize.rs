@@ -1,0 +1,180 @@
+//! `normalize.wgsl`: layer, root-mean-square, group and instance normalisation.
+//!
+//! Both operators normalise rows by their moments. A row of layer normalisation runs along the trailing axes; one of
+//! group normalisation along the channels of a group and all spatial axes, with the channel axis cut in two.
+
+use super::access::Coordinates;
+use super::problem::{Placement, Problem};
+use super::rows::{Lanes, Rows, merge};
+use super::shader::{Class, Launch, Shader};
+use super::shares::Shares;
+use super::{Candidate, Kernel};
+use crate::error::OpError;
+use crate::ir::dim::Dim;
+use crate::ir::op::{GroupNorm, LayerNorm, Op};
+
+pub(super) const KERNEL: Kernel =
+    Kernel { name: "normalize", wgsl: include_str!("normalize.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,7,2054]}
+%1 = input {"name":"scale","dtype":"f32","shape":[2054]}
+%2 = input {"name":"bias","dtype":"f32","shape":[2054]}
+%3 = layer-norm %0 %1 %2 {"axis":2,"epsilon":0.00001,"rms":false}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[5,3,4,36]}
+%1 = input {"name":"scale","dtype":"f32","shape":[4,1]}
+%2 = layer-norm %0 %1 {"axis":2,"epsilon":0.001,"rms":true}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[61,5]}
+%1 = input {"name":"scale","dtype":"f32","shape":[1]}
+%2 = input {"name":"bias","dtype":"f32","shape":[61,1]}
+%3 = layer-norm %0 %1 %2 {"axis":1,"epsilon":0.001,"rms":false}
+%4 = gelu %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,12,9,7]}
+%1 = input {"name":"scale","dtype":"f32","shape":[12]}
+%2 = input {"name":"bias","dtype":"f32","shape":[12]}
+%3 = group-norm %0 %1 %2 {"groups":3,"epsilon":0.00001}
+%4 = relu %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,8]}
+%1 = input {"name":"scale","dtype":"f32","shape":[6]}
+%2 = input {"name":"bias","dtype":"f32","shape":[6]}
+%3 = group-norm %0 %1 %2 {"groups":6,"epsilon":0.001}
+output "y" %3
+"#,
+];
+
+/// Registers for the elements of a row that an invocation keeps.
+const KEEP: u32 = 4;
+
+/// How the operand is walked.
+struct Walk<'a> {
+    /// The problem, with as few axes as it can have.
+    problem: Problem<'a>,
+    rows: Rows,
+    centred: bool,
+    epsilon: f32,
+    /// For groups: the channel axis, which `rows` sees as two axes, and the channels of a group.
+    groups: Option<(usize, Dim)>,
+}
+
+fn walk<'a>(problem: &Problem<'a>) -> Option<Walk<'a>> {
+    match problem.op {
+        Op::LayerNorm(op) => Some(layer_walk(op, problem)),
+        Op::GroupNorm(op) => group_walk(op, problem),
+        _ => None,
+    }
+}
+
+fn layer_walk<'a>(op: &LayerNorm, problem: &Problem<'a>) -> Walk<'a> {
+    let x = &problem.operands[0];
+    let first = op.axis;
+    let (problem, rows) = match merge(problem, &x.shape, |a| usize::from(a >= first)) {
+        Some((merged, groups)) => {
+            let along: Vec<usize> = (0..groups.len()).filter(|g| groups[*g][0] >= first).collect();
+            let rows = Rows::new(&merged.operands[0], &along);
+            (merged, rows)
+        }
+        None => {
+            let along: Vec<usize> = (first..x.rank()).collect();
+            (problem.clone(), Rows::new(x, &along))
+        }
+    };
+    Walk { problem, rows, centred: !op.rms, epsilon: op.epsilon, groups: None }
+}
+
+fn group_walk<'a>(op: &GroupNorm, problem: &Problem<'a>) -> Option<Walk<'a>> {
+    let groups = i64::try_from(op.groups).ok()?;
+    let mut problem = problem.clone();
+    // Scale and bias lie along the channels.
+    let rest = problem.result.rank() - 2;
+    for operand in problem.operands.iter_mut().take(problem.own).skip(1) {
+        let Placement::Strided { strides, .. } = &mut operand.placement else { return None };
+        operand.shape.extend(vec![Dim::known(1); rest]);
+        strides.extend(vec![Dim::known(0); rest]);
+    }
+    let shape = problem.result.shape.clone();
+    let mut channel = 1;
+    if !shape[1].is(1)
+        && let Some((merged, axes)) = merge(&problem, &shape, |a| a.min(2))
+    {
+        channel = axes.iter().position(|a| a.contains(&1))?;
+        problem = merged;
+    }
+    let x = &problem.operands[0];
+    let per_group = x.shape[channel].floor_div(groups);
+    let rows = Rows::grouped(x, channel, groups);
+    Some(Walk { problem, rows, centred: true, epsilon: op.epsilon, groups: Some((channel, per_group)) })
+}
+
+impl Walk<'_> {
+    /// Statements and coordinates of an element in the axes of the problem.
+    fn at(&self, shader: &mut Shader<'_>) -> (String, Coordinates) {
+        let (prelude, mut at) = self.rows.at(shader);
+        let Some((channel, per_group)) = &self.groups else { return (prelude, at) };
+        let inner = at.axes.remove(channel + 1);
+        let group = &mut at.axes[*channel];
+        let lane_inside = at.lanes == Some(channel + 1);
+        if inner != "0u" {
+            let size = shader.dim(&if lane_inside { per_group.ceil_div(4) } else { per_group.clone() });
+            *group = if group == "0u" { inner } else { format!("({group} * {size} + {inner})") };
+        }
+        at.lanes = at.lanes.map(|l| if l > *channel { l - 1 } else { l });
+        (prelude, at)
+    }
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Some(walk) = walk(problem) else { return Vec::new() };
+    let shares = Shares::all(&walk.problem, &walk.rows, memory(&walk.rows));
+    shares.iter().map(|s| s.candidate(&walk.problem, &walk.rows, 2.0, KEEP)).collect()
+}
+
+/// Bytes of workgroup memory per invocation: three numbers, or a number and two vectors, aligned.
+fn memory(rows: &Rows) -> u32 {
+    if rows.lanes == Lanes::One { 12 } else { 48 }
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let walk = walk(problem).ok_or_else(|| OpError::new("not a normalisation"))?;
+    let rows = &walk.rows;
+    let mut shader = Shader::new(&walk.problem);
+    let shares = Shares::of(candidate);
+    shares.knobs(&mut shader, &walk.problem, rows, KEEP);
+    shader.constant("CENTRED", walk.centred);
+    shader.constant("EPSILON", format_args!("f32({:?})", walk.epsilon));
+    shader.alias("V", &Class::Float.wgsl(rows.lanes.count()));
+    shader.workgroup_memory(shares.threads() * memory(rows));
+    let (prelude, at) = walk.at(&mut shader);
+    let params = "row: u32, i: u32";
+    shader.read("load", params, &prelude, 0, &at);
+    shader.read_broadcast("scale", params, &prelude, 1, &at)?;
+    if walk.problem.own > 2 {
+        shader.read_broadcast("bias", params, &prelude, 2, &at)?;
+    }
+    shader.write("store", params, &prelude, &at)?;
+    if matches!(rows.lanes, Lanes::Along(_)) {
+        shader.replace("across", ACROSS.into());
+    }
+    let flops = walk.problem.result.elements().scale(8);
+    let grid = shares.grid(&walk.problem, &rows.rows());
+    Ok(vec![shader.finish("normalize", KERNEL.wgsl, grid, flops)?])
+}
+
+/// Every lane has seen as many elements, so their means count alike.
+const ACROSS: &str = "fn across(m: Moments) -> Moments {
+    let mean = V(dot(m.mean, V(0.25)));
+    let gap = m.mean - mean;
+    return Moments(m.count * 4.0, mean, V(dot(m.spread, V(1.0)) + dot(gap, gap) * m.count));
+}";
