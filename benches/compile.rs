@@ -32,7 +32,9 @@ fn benches(c: &mut Criterion) {
     let path = std::env::temp_dir().join(format!("drift-bench-{}.drift", std::process::id()));
     let model = Model { graph, ..Model::default() };
     c.bench_function("compile 32 convolutions", |b| {
-        b.iter(|| compile(black_box(&model), std::slice::from_ref(&target), &options, &path).map(|r| r.summary));
+        b.iter(|| {
+            compile(black_box(&model), std::slice::from_ref(&target), &options, &path).map(|r| r.summary)
+        });
     });
     let _ = std::fs::remove_file(&path);
 }

@@ -32,7 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for kernel in KERNELS {
                 let mut options = Options::default();
                 options.plan.prefer_kernel = Some(kernel.name.to_string());
-                let used = lower(&graph, &target, &options)?.plan.steps.iter().any(|s| s.launch.kernel == kernel.name);
+                let used = lower(&graph, &target, &options)?
+                    .plan
+                    .steps
+                    .iter()
+                    .any(|s| s.launch.kernel == kernel.name);
                 if !used {
                     continue;
                 }

@@ -1,8 +1,8 @@
 //! WGSL to SPIR-V for Vulkan: naga's writer, the repairs its output needs, validation and, on request, optimisation.
 //!
 //! Kernels guard their own tails, so every run-time check that naga could add is off. naga decorates every array
-//! with a stride, which Vulkan forbids outside buffers (VUID-StandaloneSpirv-None-10684); the decoration is removed
-//! from types that no buffer uses.
+//! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers
+//! (VUID-StandaloneSpirv-None-10684); the decorations are removed from types that no buffer uses.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,13 @@ pub struct Options {
 }
 
 const OP_DECORATE: u16 = 71;
+const OP_MEMBER_DECORATE: u16 = 72;
 const OP_TYPE_ARRAY: u16 = 28;
 const OP_TYPE_RUNTIME_ARRAY: u16 = 29;
 const OP_TYPE_STRUCT: u16 = 30;
 const OP_TYPE_POINTER: u16 = 32;
 const DECORATION_ARRAY_STRIDE: u32 = 6;
+const DECORATION_OFFSET: u32 = 35;
 /// Uniform, PushConstant, StorageBuffer, PhysicalStorageBuffer.
 const BUFFER_CLASSES: [u32; 4] = [2, 9, 12, 5349];
 const HEADER_WORDS: usize = 5;
@@ -56,7 +58,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     let pipeline =
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
     let words = spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())?;
-    let words = strip_array_strides(&words)?;
+    let words = strip_explicit_layout(&words)?;
     check(words, options)
 }
 
@@ -102,8 +104,8 @@ fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
     Ok(out)
 }
 
-/// Removes `ArrayStride` from array types that no buffer uses.
-fn strip_array_strides(words: &[u32]) -> Result<Vec<u32>, String> {
+/// Removes `ArrayStride` and `Offset` from types that no buffer uses.
+fn strip_explicit_layout(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     // Types are declared before they are used, so walking backwards sees every user of a type before its parts.
@@ -124,8 +126,12 @@ fn strip_array_strides(words: &[u32]) -> Result<Vec<u32>, String> {
     }
     let mut out = words[..HEADER_WORDS].to_vec();
     for i in instructions {
-        let stride = matches!(i, [_, id, DECORATION_ARRAY_STRIDE, ..] if opcode(i) == OP_DECORATE && !in_buffer.contains(id));
-        if !stride {
+        let layout = match (opcode(i), i) {
+            (OP_DECORATE, [_, id, DECORATION_ARRAY_STRIDE, ..])
+            | (OP_MEMBER_DECORATE, [_, id, _, DECORATION_OFFSET, ..]) => !in_buffer.contains(id),
+            _ => false,
+        };
+        if !layout {
             out.extend_from_slice(i);
         }
     }

@@ -128,7 +128,8 @@ pub(super) fn iterate(
     (product(&sizes), prelude, at)
 }
 
-/// Statements that split the flat index `from` into one coordinate per axis, the first of `order` fastest.
+/// Statements that split the flat index `from`, a variable, into one coordinate per axis, the first of `order`
+/// fastest; axes that are not in it are 0.
 pub(super) fn decompose(
     shader: &mut Shader<'_>,
     sizes: &[Dim],
@@ -140,14 +141,15 @@ pub(super) fn decompose(
     let used: Vec<usize> = order.iter().copied().filter(|i| !sizes[*i].is(1)).collect();
     let mut rest = from.to_string();
     for (k, axis) in used.iter().enumerate() {
-        axes[*axis] = format!("c{axis}");
+        let name = format!("{from}_{axis}");
         if k + 1 == used.len() {
-            text += &format!("    let c{axis} = {rest};\n");
+            text += &format!("    let {name} = {rest};\n");
         } else {
             let size = shader.dim(&sizes[*axis]);
-            text += &format!("    let c{axis} = {rest} % {size};\n    let r{axis} = {rest} / {size};\n");
-            rest = format!("r{axis}");
+            text += &format!("    let {name} = {rest} % {size};\n    let {name}_rest = {rest} / {size};\n");
+            rest = format!("{name}_rest");
         }
+        axes[*axis] = name;
     }
     (text, axes)
 }

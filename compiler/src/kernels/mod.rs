@@ -10,20 +10,30 @@ pub mod problem;
 pub mod shader;
 pub mod specialize;
 
+mod order;
 mod rows;
 mod shares;
 
+mod arg_reduce;
 mod conv;
 mod conv_1x1;
 mod conv_direct;
 mod conv_transpose;
+mod cum_sum;
 mod depthwise;
+mod fill;
+mod gather;
 mod map;
 mod matmul;
+mod matmul_direct;
+mod matvec;
 mod normalize;
 mod pool;
 mod reduce;
+mod scatter;
 mod softmax;
+mod top_k;
+mod top_k_rank;
 mod window;
 
 #[cfg(test)]
@@ -77,9 +87,18 @@ pub const KERNELS: &[Kernel] = &[
     conv_direct::KERNEL,
     pool::KERNEL,
     map::KERNEL,
+    matvec::KERNEL,
+    matmul_direct::KERNEL,
     normalize::KERNEL,
     reduce::KERNEL,
     softmax::KERNEL,
+    arg_reduce::KERNEL,
+    cum_sum::KERNEL,
+    top_k::KERNEL,
+    top_k_rank::KERNEL,
+    gather::KERNEL,
+    scatter::KERNEL,
+    fill::KERNEL,
 ];
 
 /// A roofline estimate in nanoseconds: the slower of arithmetic and traffic, over what the device reaches of its

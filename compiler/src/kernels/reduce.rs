@@ -2,7 +2,7 @@
 
 use super::access::Coordinates;
 use super::problem::Problem;
-use super::rows::{Lanes, Rows, keep_axes, merge};
+use super::rows::{Lanes, Reduced, reduced};
 use super::shader::{Class, Launch, Shader};
 use super::shares::Shares;
 use super::{Candidate, Kernel};
@@ -69,31 +69,9 @@ output "d" %4
 /// Loads in flight per invocation.
 const KEEP: u32 = 4;
 
-/// How the operand is walked.
-struct Walk<'a> {
-    problem: Problem<'a>,
-    rows: Rows,
-    /// Whether the result of `problem` has an axis of size 1 for each reduced one.
-    kept: bool,
-}
-
-fn walk<'a>(op: &Reduce, problem: &Problem<'a>) -> Walk<'a> {
-    let x = &problem.operands[0];
-    let reduced = if op.keepdims { &[][..] } else { &op.axes };
-    let class = |a| usize::from(op.axes.contains(&a));
-    match keep_axes(problem, reduced).and_then(|kept| merge(&kept, &x.shape, class)) {
-        Some((merged, groups)) => {
-            let along: Vec<usize> = (0..groups.len()).filter(|g| class(groups[*g][0]) == 1).collect();
-            let rows = Rows::new(&merged.operands[0], &along);
-            Walk { problem: merged, rows, kept: true }
-        }
-        None => Walk { problem: problem.clone(), rows: Rows::new(x, &op.axes), kept: op.keepdims },
-    }
-}
-
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Reduce(op) = problem.op else { return Vec::new() };
-    let Walk { problem, rows, .. } = walk(op, problem);
+    let Reduced { problem, rows, .. } = reduced(problem, &op.axes, op.keepdims);
     let machine = &problem.target.machine;
     let room = i64::from(machine.compute_units) * i64::from(machine.invocations_per_unit);
     let (count, length) = (problem.max(&rows.rows()), problem.max(&rows.length()));
@@ -120,7 +98,7 @@ fn bytes(kind: ReduceKind, lanes: Lanes) -> u32 {
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Reduce(op) = problem.op else { return Err(OpError::new("not a reduction")) };
-    let walk = walk(op, problem);
+    let walk = reduced(problem, &op.axes, op.keepdims);
     let (problem, rows) = (&walk.problem, &walk.rows);
     let shares = Shares::of(candidate);
     let split = candidate.knob("SPLIT").max(1);
@@ -160,7 +138,10 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     second.size("length", &Dim::known(i64::from(split)));
     kind(&mut second, op, &walk, true);
     let buffer = second.bind(scratch, "A", false);
-    second.replace("load", format!("fn load(row: u32, i: u32) -> V {{ return {buffer}[row * {split}u + i]; }}"));
+    second.replace(
+        "load",
+        format!("fn load(row: u32, i: u32) -> V {{ return {buffer}[row * {split}u + i]; }}"),
+    );
     second.alias("V", "A");
     second.replace("lift", "fn lift(x: V) -> A { return x; }".into());
     result(&mut second, &walk)?;
@@ -173,13 +154,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
 }
 
 /// The hook that applies the chain to a row's result and stores it.
-fn result(shader: &mut Shader<'_>, walk: &Walk<'_>) -> Result<(), OpError> {
+fn result(shader: &mut Shader<'_>, walk: &Reduced<'_>) -> Result<(), OpError> {
     let (prelude, at): (String, Coordinates) = walk.rows.result(shader, walk.kept);
     shader.write("store", "row: u32", &prelude, &at)
 }
 
 /// The types and functions of the kind of reduction; `whole` joins the lanes of a row.
-fn kind(shader: &mut Shader<'_>, op: &Reduce, walk: &Walk<'_>, whole: bool) {
+fn kind(shader: &mut Shader<'_>, op: &Reduce, walk: &Reduced<'_>, whole: bool) {
     let dtype = shader.problem.operands[0].dtype;
     let class = Class::of(dtype);
     let lanes = walk.rows.lanes.count();
@@ -193,7 +174,9 @@ fn kind(shader: &mut Shader<'_>, op: &Reduce, walk: &Walk<'_>, whole: bool) {
     shader.alias("R", &class.wgsl(if along { 1 } else { lanes }));
     let (fields, first) = match op.kind {
         ReduceKind::LogSumExp => {
-            (format!("struct A {{ top: {a}, sum: {a} }}"), format!("A({a}({first}), {a}(0.0))"))
+            // The maximum and, in its second part, the sum of exponentials.
+            let pair = if lanes == 1 { "vec2<f32>" } else { "mat2x4<f32>" };
+            (format!("alias A = {pair};"), format!("A({a}({first}), {a}(0.0))"))
         }
         _ => (format!("alias A = {a};"), format!("A({first})")),
     };
@@ -211,12 +194,10 @@ fn kind(shader: &mut Shader<'_>, op: &Reduce, walk: &Walk<'_>, whole: bool) {
         done = format!("({done}).x");
         if whole {
             let text = match op.kind {
-                ReduceKind::LogSumExp => {
-                    "let top = max(max(a.top.x, a.top.y), max(a.top.z, a.top.w));
-    let sum = a.sum * exp(a.top - top);
+                ReduceKind::LogSumExp => "let top = max(max(a[0].x, a[0].y), max(a[0].z, a[0].w));
+    let sum = a[1] * exp(a[0] - top);
     return A(vec4<f32>(top), vec4<f32>(sum.x + sum.y + sum.z + sum.w));"
-                        .to_string()
-                }
+                    .to_string(),
                 _ => format!("let b = join(join(A(a.x), A(a.y)), join(A(a.z), A(a.w)));\n    return b;"),
             };
             shader.replace("across", format!("fn across(a: A) -> A {{\n    {text}\n}}"));
@@ -226,7 +207,7 @@ fn kind(shader: &mut Shader<'_>, op: &Reduce, walk: &Walk<'_>, whole: bool) {
 }
 
 /// Elements that make up one result.
-fn reduced_elements(walk: &Walk<'_>) -> Dim {
+fn reduced_elements(walk: &Reduced<'_>) -> Dim {
     let length = walk.rows.length();
     if matches!(walk.rows.lanes, Lanes::Along(_)) { length.scale(4) } else { product([&length]) }
 }
@@ -260,8 +241,8 @@ fn functions(kind: ReduceKind, dtype: DType, count: &str) -> Functions {
         K::L2 | K::SumSquare => ("@(x) * @(x)", "return a + b;"),
         K::LogSumExp => (
             "A(@(x), @(1.0))",
-            "let top = max(a.top, b.top);
-    return A(top, a.sum * exp(a.top - top) + b.sum * exp(b.top - top));",
+            "let top = max(a[0], b[0]);
+    return A(top, a[1] * exp(a[0] - top) + b[1] * exp(b[0] - top));",
         ),
     };
     let finish = match kind {
@@ -270,7 +251,7 @@ fn functions(kind: ReduceKind, dtype: DType, count: &str) -> Functions {
         K::Mean => format!("a / @({count})"),
         K::L2 => "sqrt(a)".into(),
         K::LogSum => "log(a)".into(),
-        K::LogSumExp => "a.top + log(a.sum)".into(),
+        K::LogSumExp => "a[0] + log(a[1])".into(),
         _ => "a".into(),
     };
     Functions { accumulate: class, first: start(kind, class, dtype), lift, join, finish }

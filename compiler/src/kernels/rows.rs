@@ -57,10 +57,12 @@ impl Rows {
         let lanes = match &tensor.placement {
             Placement::Slices4 if !along.contains(&1) => Lanes::Across(1),
             Placement::Slices4 if wide(1) => Lanes::Along(1),
-            Placement::Strided { strides, .. }
-                if tensor.rank() > 0 && strides[last].is(1) && wide(last) =>
-            {
-                if along.contains(&last) { Lanes::Along(last) } else { Lanes::Across(last) }
+            Placement::Strided { strides, .. } if tensor.rank() > 0 && strides[last].is(1) && wide(last) => {
+                if along.contains(&last) {
+                    Lanes::Along(last)
+                } else {
+                    Lanes::Across(last)
+                }
             }
             _ => Lanes::One,
         };
@@ -138,9 +140,8 @@ impl Rows {
 
     /// Whether neighbouring positions of a row are neighbours in memory.
     pub(super) fn contiguous(&self) -> bool {
-        let fastest = [true, false].map(|along| {
-            self.order(along).into_iter().find(|axis| !self.shape[*axis].is(1))
-        });
+        let fastest =
+            [true, false].map(|along| self.order(along).into_iter().find(|axis| !self.shape[*axis].is(1)));
         match fastest {
             [Some(along), Some(across)] if self.channels.is_empty() => along > across,
             // In slices of four the spatial axes are next to each other.
@@ -150,8 +151,14 @@ impl Rows {
     }
 
     /// Statements and coordinates for `row`; axes along it are 0.
-    pub(super) fn row(&self, shader: &mut Shader<'_>) -> (String, Vec<String>) {
+    fn row(&self, shader: &mut Shader<'_>) -> (String, Vec<String>) {
         decompose(shader, &self.units(), &self.order(false), "row")
+    }
+
+    /// Statements and coordinates of the variable `unit`, when no axis is along a row and every unit is one.
+    pub(super) fn unit(&self, shader: &mut Shader<'_>) -> (String, Coordinates) {
+        let (text, axes) = decompose(shader, &self.units(), &self.order(false), "unit");
+        (text, Coordinates { axes, lanes: self.lanes.axis(), pixel: None, unit: None })
     }
 
     /// Statements and coordinates of the element at `row` and `i`.
@@ -182,9 +189,47 @@ impl Rows {
     }
 }
 
+/// A problem whose result has one element for each row of operand 0.
+pub(super) struct Reduced<'a> {
+    /// The problem, with as few axes as it can have.
+    pub(super) problem: Problem<'a>,
+    /// The rows of its operand 0.
+    pub(super) rows: Rows,
+    /// Whether its result has an axis of size 1 for each axis along the rows.
+    pub(super) kept: bool,
+}
+
+/// Operand 0 as rows along `axes`, which the result has with size 1 or, without `keepdims`, not at all.
+pub(super) fn reduced<'a>(problem: &Problem<'a>, axes: &[usize], keepdims: bool) -> Reduced<'a> {
+    let x = &problem.operands[0];
+    let class = |a| usize::from(axes.contains(&a));
+    let lost = if keepdims { &[] } else { axes };
+    match keep_axes(problem, lost).and_then(|kept| merge(&kept, &x.shape, class)) {
+        Some((problem, groups)) => {
+            let along: Vec<usize> = (0..groups.len()).filter(|g| class(groups[*g][0]) == 1).collect();
+            let rows = Rows::new(&problem.operands[0], &along);
+            Reduced { problem, rows, kept: true }
+        }
+        None => Reduced { problem: problem.clone(), rows: Rows::new(x, axes), kept: keepdims },
+    }
+}
+
+/// The problem with as few axes as possible and its rows along one axis, for an operator that keeps the others.
+pub(super) fn along_axis<'a>(problem: &Problem<'a>, axis: usize) -> (Problem<'a>, Rows) {
+    let x = &problem.operands[0];
+    match merge(problem, &x.shape, |a| usize::from(a > axis) + 2 * usize::from(a == axis)) {
+        Some((merged, groups)) => {
+            let along: Vec<usize> = (0..groups.len()).filter(|g| groups[*g].contains(&axis)).collect();
+            let rows = Rows::new(&merged.operands[0], &along);
+            (merged, rows)
+        }
+        None => (problem.clone(), Rows::new(x, &[axis])),
+    }
+}
+
 /// Gives the result and the chain's operands an axis of size 1 wherever `reduced` names an axis that the result has
 /// lost, so that every tensor has the rank of operand 0. `None` when a tensor is not strided.
-pub(super) fn keep_axes<'a>(problem: &Problem<'a>, reduced: &[usize]) -> Option<Problem<'a>> {
+fn keep_axes<'a>(problem: &Problem<'a>, reduced: &[usize]) -> Option<Problem<'a>> {
     let mut out = problem.clone();
     let rank = problem.result.rank();
     let own = problem.own;
@@ -214,16 +259,18 @@ pub(super) fn merge<'a>(
         let Placement::Strided { strides: own, .. } = &operand.placement else { return None };
         let skip = rank.checked_sub(operand.rank())?;
         let mut full = vec![Dim::known(0); skip];
-        full.extend(own.iter().zip(&operand.shape).enumerate().map(|(i, (s, d))| {
-            if d.is(1) && !shape[skip + i].is(1) { Dim::known(0) } else { s.clone() }
-        }));
+        full.extend(
+            own.iter()
+                .zip(&operand.shape)
+                .enumerate()
+                .map(|(i, (s, d))| if d.is(1) && !shape[skip + i].is(1) { Dim::known(0) } else { s.clone() }),
+        );
         strides.push(full);
     }
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for axis in (0..rank).filter(|i| !shape[*i].is(1)) {
         let merges = groups.last().and_then(|g| g.last()).is_some_and(|before| {
-            class(*before) == class(axis)
-                && strides.iter().all(|s| s[*before] == s[axis].mul(&shape[axis]))
+            class(*before) == class(axis) && strides.iter().all(|s| s[*before] == s[axis].mul(&shape[axis]))
         });
         match groups.last_mut() {
             Some(group) if merges => group.push(axis),
@@ -238,7 +285,8 @@ pub(super) fn merge<'a>(
         let skip = rank - operand.rank();
         // An operand that a whole group is broadcast to has size 1 there.
         let size = |group: &Vec<usize>| {
-            let sizes = group.iter().map(|a| a.checked_sub(skip).map_or(Dim::known(1), |a| operand.shape[a].clone()));
+            let sizes =
+                group.iter().map(|a| a.checked_sub(skip).map_or(Dim::known(1), |a| operand.shape[a].clone()));
             product(&sizes.collect::<Vec<Dim>>())
         };
         let sizes: Vec<Dim> = groups.iter().map(size).collect();

@@ -499,14 +499,18 @@ impl<'p> Shader<'p> {
                 format!("    {buffer}[{index}] = {stored};\n")
             }
             Access::Scalar { index, lane: Some(lane) } => {
-                format!("    {buffer}[{index}][{lane}] = {stored};\n")
+                let padding = self.padding(tensor, at, &format!("{buffer}[{index}]"));
+                format!("    {buffer}[{index}][{lane}] = {stored};\n{padding}")
             }
             Access::Scattered { indices, lane, guard } => {
                 let mut text = format!("    let w = {stored};\n");
                 for (j, index) in indices.iter().enumerate() {
                     let component = ["x", "y", "z", "w"][j];
+                    let padding = lane.as_ref().map_or(String::new(), |_| {
+                        format!("\n{}", self.padding(tensor, at, &format!("{buffer}[{index}]")))
+                    });
                     let lane = lane.as_ref().map_or(String::new(), |l| format!("[{l}]"));
-                    let store = format!("{buffer}[{index}]{lane} = w.{component};");
+                    let store = format!("{buffer}[{index}]{lane} = w.{component};{padding}");
                     text += &match &guard {
                         Some((first, limit)) if j > 0 => {
                             format!("    if ({first} + {j}u < {limit}) {{ {store} }}\n")
@@ -517,6 +521,22 @@ impl<'p> Shader<'p> {
                 text
             }
         }
+    }
+
+    /// Statements by which whoever stores the last channel alone also zeroes the lanes after it in its `vector`.
+    fn padding(&mut self, tensor: &Operand<'_>, at: &Coordinates, vector: &str) -> String {
+        if tensor.shape[1].is_multiple_of(4) {
+            return String::new();
+        }
+        let channel = &at.axes[1];
+        let channels = self.words.dim(&tensor.shape[1]);
+        let scalar = tensor.dtype.on_device().wgsl();
+        let lanes = (1..4).map(|lane| {
+            format!(
+                "    if (({channel}) + 1u == {channels} && ({channel}) % 4u < {lane}u) {{ {vector}[{lane}] = {scalar}(0); }}\n"
+            )
+        });
+        lanes.collect()
     }
 
     /// Specialises the kernel's text.

@@ -1,9 +1,9 @@
 //! `softmax.wgsl`: softmax and log-softmax along any axis.
 
 use super::problem::Problem;
-use super::rows::{Lanes, Rows, merge};
-use super::shares::Shares;
+use super::rows::{Lanes, Rows, along_axis};
 use super::shader::{Class, Launch, Shader};
+use super::shares::Shares;
 use super::{Candidate, Kernel};
 use crate::error::OpError;
 use crate::ir::op::Op;
@@ -40,21 +40,15 @@ const KEEP: u32 = 4;
 
 fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, Rows)> {
     let Op::Softmax(op) = problem.op else { return None };
-    let x = problem.operands.first()?;
-    let axis = op.axis;
-    Some(match merge(problem, &x.shape, |a| usize::from(a > axis) + 2 * usize::from(a == axis)) {
-        Some((merged, groups)) => {
-            let along: Vec<usize> = (0..groups.len()).filter(|g| groups[*g].contains(&axis)).collect();
-            let rows = Rows::new(&merged.operands[0], &along);
-            (merged, rows)
-        }
-        None => (problem.clone(), Rows::new(x, &[axis])),
-    })
+    Some(along_axis(problem, op.axis))
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((merged, rows)) = rows(problem) else { return Vec::new() };
-    Shares::all(&merged, &rows, 8 * rows.lanes.count()).iter().map(|s| s.candidate(&merged, &rows, 2.0, KEEP)).collect()
+    Shares::all(&merged, &rows, 8 * rows.lanes.count())
+        .iter()
+        .map(|s| s.candidate(&merged, &rows, 2.0, KEEP))
+        .collect()
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {

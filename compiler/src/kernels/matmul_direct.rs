@@ -1,0 +1,78 @@
+//! `matmul_direct.wgsl`: matrix products of any element type, one invocation per element.
+
+use super::access::Coordinates;
+use super::matmul::sizes;
+use super::problem::Problem;
+use super::rows::Rows;
+use super::shader::{Class, Grid, Launch, Shader};
+use super::{Candidate, Kernel, roofline};
+use crate::error::OpError;
+use crate::ir::op::Op;
+
+pub(super) const KERNEL: Kernel = Kernel {
+    name: "matmul_direct",
+    wgsl: include_str!("matmul_direct.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+};
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"a","dtype":"i32","shape":[2,5,7]}
+%1 = input {"name":"b","dtype":"i32","shape":[9,7]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
+output "c" %2
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[11,5]}
+%1 = input {"name":"b","dtype":"f32","shape":[3,11,6]}
+%2 = matmul %0 %1 {"trans_a":true,"trans_b":false}
+%3 = relu %2
+output "c" %3
+"#,
+];
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::MatMul(op) = problem.op else { return Vec::new() };
+    let Some(sizes) = sizes(op, problem) else { return Vec::new() };
+    let elements = problem.max(&problem.result.elements()) as f64;
+    let depth = problem.max(&sizes.k) as f64;
+    vec![Candidate {
+        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        cost: roofline(problem, elements * depth * 2.0, elements * depth * 8.0, 0.05),
+        reason: "one invocation per element, nothing shared".into(),
+    }]
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
+    let sizes = sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
+    let rows = Rows::new(&problem.result, &[]).scalar();
+    let mut shader = Shader::new(problem);
+    let threads = candidate.knob("THREADS");
+    shader.knob("THREADS", threads);
+    shader.alias("E", Class::of(problem.computed).scalar());
+    shader.size("units", &rows.rows());
+    shader.size("depth", &sizes.k);
+    let (prelude, at) = rows.unit(&mut shader);
+    let rank = at.axes.len();
+    let (row, column) = (&at.axes[rank - 2], &at.axes[rank - 1]);
+    // The batch axes of an operand are the last of the result's; where its size is 1 nothing is added.
+    let batch = |operand: usize| {
+        let own = problem.operands[operand].rank() - 2;
+        at.axes[rank - 2 - own..rank - 2].iter().cloned()
+    };
+    let order = |transposed: bool, first: &str, second: &str| {
+        let pair = if transposed { [second, first] } else { [first, second] };
+        pair.map(str::to_string)
+    };
+    let a: Vec<String> = batch(0).chain(order(op.trans_a, row, "k")).collect();
+    let b: Vec<String> = batch(1).chain(order(op.trans_b, "k", column)).collect();
+    shader.read("load_a", "unit: u32, k: u32", &prelude, 0, &Coordinates::element(a));
+    shader.read("load_b", "unit: u32, k: u32", &prelude, 1, &Coordinates::element(b));
+    shader.write("store", "unit: u32", &prelude, &at)?;
+    let flops = problem.result.elements().mul(&sizes.k).scale(2);
+    let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
+    Ok(vec![shader.finish("matmul_direct", KERNEL.wgsl, grid, flops)?])
+}

@@ -1,0 +1,31 @@
+// Matrix product with one invocation per element and no vectors or tiles, for what the faster kernels leave: integers,
+// and operands in unusual places. Picked when nothing else computes the product.
+//
+// Replaced: the element type, the sizes and the hooks.
+
+const THREADS = 64u;
+const_assert THREADS >= 1u && THREADS <= 1024u;
+
+alias E = f32;
+
+@group(0) @binding(0) var<storage, read> a_buffer: array<f32>;
+@group(0) @binding(1) var<storage, read> b_buffer: array<f32>;
+@group(0) @binding(2) var<storage, read_write> result: array<f32>;
+
+/// Number of elements of the result, and the depth of the product.
+fn units() -> u32 { return 64u; }
+fn depth() -> u32 { return 8u; }
+/// The element of a at the unit's row and depth k.
+fn load_a(unit: u32, k: u32) -> E { return a_buffer[unit / 8u * 8u + k]; }
+/// The element of b at depth k and the unit's column.
+fn load_b(unit: u32, k: u32) -> E { return b_buffer[k * 8u + unit % 8u]; }
+fn store(unit: u32, v: E) { result[unit] = v; }
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let unit = id.x + id.y * (groups.x * THREADS);
+    if (unit >= units()) { return; }
+    var sum = E();
+    for (var k = 0u; k < depth(); k++) { sum += load_a(unit, k) * load_b(unit, k); }
+    store(unit, sum);
+}
