@@ -1,7 +1,8 @@
 //! Imports stored models, evaluates them on the host and compares with the stored outputs.
 //!
-//! `import-check [--symbolic] FOLDER...` prints one line per folder. With `--symbolic` the declared symbols stay
-//! symbols, bounded by 1..=256, and are bound only when the graph is evaluated.
+//! `import-check [--symbolic | --load] FOLDER...` prints one line per folder. With `--symbolic` the declared symbols
+//! stay symbols, within the default bounds, and are bound only when the graph is evaluated. With `--load` the model
+//! is only imported.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,16 +14,20 @@ use driftc::import::onnx::{self, Options};
 use driftc::ir::eval::eval;
 
 fn main() -> ExitCode {
-    let mut symbolic = false;
+    let mut mode = Mode::Concrete;
     let mut counts = [0usize; 4];
     for argument in std::env::args().skip(1) {
-        if argument == "--symbolic" {
-            symbolic = true;
+        match argument.as_str() {
+            "--symbolic" => mode = Mode::Symbolic,
+            "--load" => mode = Mode::Load,
+            _ => {}
+        }
+        if argument.starts_with("--") {
             continue;
         }
         let folder = Path::new(&argument);
         let name = folder.file_name().map_or(argument.clone(), |n| n.to_string_lossy().into_owned());
-        let (kind, line) = match check(folder, symbolic) {
+        let (kind, line) = match check(folder, mode) {
             Ok(nodes) => (0, format!("pass {name} ({nodes} nodes)")),
             Err((kind, reason)) => {
                 (kind, format!("{} {name}: {}", ["pass", "FAIL", "refused", "skip"][kind], reason))
@@ -35,18 +40,32 @@ fn main() -> ExitCode {
     if counts[1] == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Concrete,
+    Symbolic,
+    Load,
+}
+
 /// The number of nodes, or what went wrong: 1 a wrong result, 2 a refusal, 3 a case that cannot be read.
-fn check(folder: &Path, symbolic: bool) -> Result<usize, (usize, String)> {
+fn check(folder: &Path, mode: Mode) -> Result<usize, (usize, String)> {
+    if mode == Mode::Load {
+        let model = onnx::load(&folder.join("model.onnx"), &Options::default());
+        return model.map(|m| m.graph.len()).map_err(|e| match e {
+            Error::Unsupported { .. } => (2, e.to_string()),
+            other => (1, other.to_string()),
+        });
+    }
     let case = stored::read(folder).map_err(|e| (3, e))?;
-    let mut options = Options { default_range: (1, 256), ..Options::default() };
-    if !symbolic {
+    let mut options = Options::default();
+    if mode == Mode::Concrete {
         let sizes = |s: &[usize]| s.iter().map(|d| *d as i64).collect();
         options.input_shapes = case.inputs.iter().map(|(n, a)| (n.clone(), sizes(&a.shape))).collect();
     }
     let mut attempt = onnx::load(&case.model, &options);
     // Axes, shapes and the like are operands in ONNX; what the model cannot be compiled without becomes constant.
     for first in [1, 0] {
-        if matches!(attempt, Err(Error::Unsupported { .. })) && !symbolic {
+        if matches!(attempt, Err(Error::Unsupported { .. })) && mode == Mode::Concrete {
             let small = case.order.iter().skip(first).filter_map(|n| case.inputs.get_key_value(n));
             options.constants = small
                 .filter(|(_, a)| a.shape.len() <= 1 && a.len() <= 64)
@@ -69,8 +88,8 @@ fn check(folder: &Path, symbolic: bool) -> Result<usize, (usize, String)> {
         return Err((1, format!("{} outputs instead of {}", results.len(), case.outputs.len())));
     }
     for ((_, got), (name, want)) in results.iter().zip(&case.outputs) {
-        let tolerance =
-            if want.dtype.bytes() == 2 && want.dtype.is_float() { Tolerance::F16 } else { Tolerance::F32 };
+        let half = folder.to_string_lossy().contains("fp16") || want.dtype.bytes() == 2;
+        let tolerance = if half { Tolerance::F16 } else { Tolerance::F32 };
         compare(name, got, want, tolerance).map_err(|e| (1, e))?;
     }
     Ok(model.graph.len())

@@ -92,6 +92,17 @@ impl<'m> Attributes<'m> {
             .map_err(|_| Refused::new(format!("attribute `{name}` is not UTF-8")))
     }
 
+    pub(super) fn texts_opt(&self, name: &str) -> Lowered<Option<Vec<&'m str>>> {
+        let Some(attribute) = self.find(name, AttributeType::Strings)? else { return Ok(None) };
+        attribute
+            .strings
+            .iter()
+            .map(|s| std::str::from_utf8(s))
+            .collect::<Result<Vec<_>, _>>()
+            .map(Some)
+            .map_err(|_| Refused::new(format!("attribute `{name}` is not UTF-8")))
+    }
+
     pub(super) fn tensor_opt(&self, name: &str) -> Lowered<Option<&'m TensorProto>> {
         Ok(self.find(name, AttributeType::Tensor)?.and_then(|a| a.t.as_ref()))
     }

@@ -116,13 +116,12 @@ fn group(call: &Call<'_>) -> Lowered<usize> {
 }
 
 fn conv(call: &mut Call<'_>) -> Lowered<NodeId> {
-    let x = call.node(0)?;
-    conv_of(call, x)
+    let (x, weights) = (call.node(0)?, call.node(1)?);
+    conv_of(call, x, weights)
 }
 
-/// The convolution that the node describes, of another value than its first operand.
-pub(super) fn conv_of(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
-    let weights = call.node(1)?;
+/// The convolution that the node describes, of values made from its first two operands.
+pub(super) fn conv_of(call: &mut Call<'_>, x: NodeId, weights: NodeId) -> Lowered<NodeId> {
     let (kernel, extents) = kernel(call, x, weights)?;
     let window = window(call, &extents, &kernel)?;
     let op = Conv {

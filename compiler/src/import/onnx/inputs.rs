@@ -192,6 +192,6 @@ fn solve(dim: &Dim, value: i64, bindings: &mut Bindings) {
     let Some(symbol) = symbols.pop_first().filter(|_| symbols.is_empty()) else { return };
     let rest = dim.sub(&Dim::symbol(&symbol));
     if let Some(rest) = rest.as_known() {
-        bindings.insert(symbol, value - rest);
+        bindings.insert(symbol, value.saturating_sub(rest));
     }
 }

@@ -135,11 +135,12 @@ fn skip_group_norm(call: &mut Call<'_>) -> Lowered {
     Ok(vec![result, sum].into())
 }
 
-/// A convolution over `[N, spatial.., C]`, the weights as usual.
+/// A convolution over `[N, spatial.., C]` with weights `[O, kernel.., I]`.
 fn nhwc_conv(call: &mut Call<'_>) -> Lowered {
-    let x = call.node(0)?;
+    let (x, weights) = (call.node(0)?, call.node(1)?);
     let x = moved(call, x, true)?;
-    let result = super::conv::conv_of(call, x)?;
+    let weights = moved(call, weights, true)?;
+    let result = super::conv::conv_of(call, x, weights)?;
     Ok(moved(call, result, false)?.into())
 }
 
@@ -216,7 +217,7 @@ fn attention(call: &mut Call<'_>) -> Lowered {
     for (part, size) in parts.iter_mut().zip(sizes) {
         let slice = call.b.slice(packed, 2, Dim::known(start), Dim::known(size))?;
         *part = split_heads(call, slice, Some(heads))?;
-        start += size;
+        start = start.saturating_add(size);
     }
     let [q, k, v] = parts;
     let (dtype, keys) = (call.dtype(q), call.shape(k)[2].clone());

@@ -18,8 +18,10 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::generate::OPS,
     super::resize::OPS,
     super::einsum::OPS,
+    super::recurrent::OPS,
     super::loss::OPS,
     super::microsoft::OPS,
+    super::grouped_query::OPS,
 ];
 
 /// Every entry, family by family.
