@@ -183,6 +183,7 @@ pub(crate) fn contains(text: &str, part: &str) -> bool {
     text.to_lowercase().contains(&part.to_lowercase())
 }
 
+#[cfg(feature = "vulkan")]
 impl DeviceKind {
     /// The lower the better, where no device is asked for.
     pub(crate) fn rank(self) -> u32 {

@@ -63,7 +63,7 @@ pub enum DimSpec {
 pub struct Options {
     /// Symbolic sizes by name.
     pub dims: BTreeMap<String, DimSpec>,
-    /// Bounds of symbolic sizes that `dims` does not name.
+    /// Bounds of symbolic sizes that `dims` does not name; the upper one is lower for batches.
     pub default_range: (i64, i64),
     /// Concrete shapes of inputs by name; they bind the symbols that the inputs declare.
     pub input_shapes: BTreeMap<String, Vec<i64>>,

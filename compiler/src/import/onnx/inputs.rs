@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 use crate::ir::dim::{Bindings, Bounds, Dim};
 use crate::ir::tensor::DType;
 
+/// The largest batch unless the user asks for more: memory grows with it, and devices bind 128 MiB at a time.
+const MAX_BATCH: i64 = 8;
+
 /// An input as declared.
 #[derive(Debug)]
 pub(super) struct Declared {
@@ -122,12 +125,16 @@ pub(super) fn resolve(inputs: &mut [Declared], options: &Options, notes: &mut Ve
             *dim = dim.substitute(&bindings);
         }
     }
+    let batched = batch_symbols(&symbols, inputs);
     let mut bounds = Bounds::new();
     for symbol in symbols.into_iter().filter(|s| !bindings.contains_key(s)) {
         let range = match options.dims.get(&symbol) {
             Some(DimSpec::Range(low, high)) => (*low, *high),
             _ => {
-                let (low, high) = options.default_range;
+                let (low, mut high) = options.default_range;
+                if batched.contains(&symbol) {
+                    high = high.min(MAX_BATCH).max(low);
+                }
                 notes.push(format!(
                     "symbol `{symbol}` has no bound: {low}..={high} assumed; pass --dim {symbol}=LOW..HIGH"
                 ));
@@ -137,6 +144,17 @@ pub(super) fn resolve(inputs: &mut [Declared], options: &Options, notes: &mut Ve
         bounds.insert(symbol, range);
     }
     Ok(bounds)
+}
+
+/// The symbols that count items of a batch: first axes only, called so or of images.
+fn batch_symbols(symbols: &BTreeSet<String>, inputs: &[Declared]) -> BTreeSet<String> {
+    let is_batch = |symbol: &&String| {
+        let dim = Dim::symbol(symbol);
+        let uses = || inputs.iter().filter_map(|i| i.shape.as_deref()).filter(|s| s.contains(&dim));
+        let first = uses().all(|s| s.iter().position(|d| *d == dim) == Some(0));
+        first && (symbol.to_lowercase().contains("batch") || uses().any(|s| s.len() >= 4))
+    };
+    symbols.iter().filter(is_batch).cloned().collect()
 }
 
 /// Binds symbols to the sizes of concrete input shapes.
