@@ -1,21 +1,27 @@
 //! The smallest program that runs a bundle: `embed MODEL.drift` runs `main` on zeros of the smallest shapes.
-use drift_runtime::{Array, Options, Session};
+use drift_runtime::{Array, Error, Options, Session};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args_os().nth(1).ok_or("usage: embed MODEL.drift")?;
+fn run(path: &std::ffi::OsStr) -> Result<(), Error> {
     let mut session = Session::load(path.as_ref(), &Options::default())?;
-    let function = session.function("main")?.clone();
-    let smallest: Vec<i64> = function.symbols.iter().map(|symbol| symbol.min).collect();
-    let mut inputs = Vec::new();
-    for port in &function.inputs {
-        let shape: Result<Vec<usize>, _> =
-            port.shape_at(&smallest)?.into_iter().map(usize::try_from).collect();
-        inputs.push((port.name.as_str(), Array::zeros(port.host_type, &shape?).ok_or("too large")?));
-    }
-    let inputs: Vec<_> = inputs.iter().map(|(name, array)| (*name, array.as_ref())).collect();
+    let zeros = |port: &drift_runtime::format::Port| session.smallest_input("main", &port.name);
+    let arrays = session.inputs("main")?.iter().map(zeros).collect::<Result<Vec<Array>, Error>>()?;
+    let names: Vec<String> = session.inputs("main")?.iter().map(|port| port.name.clone()).collect();
+    let inputs: Vec<_> =
+        names.iter().zip(&arrays).map(|(name, array)| (name.as_str(), array.as_ref())).collect();
     let outputs = session.run("main", &inputs)?;
-    for (port, array) in function.outputs.iter().zip(&outputs) {
-        println!("{}: {:?} {:?}", port.name, array.shape, array.to_f64().iter().take(5).collect::<Vec<_>>());
+    for (port, array) in session.outputs("main")?.iter().zip(outputs) {
+        // In thousandths, since printing floats would be a large part of this program.
+        let first: Vec<i64> = array.to_f64().iter().take(5).map(|value| (value * 1e3) as i64).collect();
+        println!("{}: shape {:?}, first values in thousandths {first:?}", port.name, array.shape);
     }
     Ok(())
+}
+
+fn main() -> std::process::ExitCode {
+    match std::env::args_os().nth(1).map(|path| run(&path)) {
+        Some(Ok(())) => return std::process::ExitCode::SUCCESS,
+        Some(Err(error)) => eprintln!("embed: {error}"),
+        None => eprintln!("usage: embed MODEL.drift"),
+    }
+    std::process::ExitCode::FAILURE
 }

@@ -1,5 +1,6 @@
 //! Arrays as callers hold them: an element type, a shape, and little-endian row-major bytes.
 
+use crate::convert::element_to_f64;
 use crate::format::HostType;
 
 /// An array that is borrowed, as given to [`crate::Session::run`].
@@ -42,23 +43,7 @@ impl Array {
 
     /// The elements as f64, whatever their type; what a 64-bit float cannot hold is rounded.
     pub fn to_f64(&self) -> Vec<f64> {
-        fn each<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-            bytes.as_chunks::<N>().0.iter().map(|chunk| read(*chunk)).collect()
-        }
-        let bytes = &self.bytes;
-        match self.dtype {
-            HostType::F32 => each(bytes, |b| f32::from_le_bytes(b).into()),
-            HostType::F16 => each(bytes, |b| half::f16::from_le_bytes(b).into()),
-            HostType::Bf16 => each(bytes, |b| half::bf16::from_le_bytes(b).into()),
-            HostType::F64 => each(bytes, f64::from_le_bytes),
-            HostType::I8 => each(bytes, |b| i8::from_le_bytes(b).into()),
-            HostType::I16 => each(bytes, |b| i16::from_le_bytes(b).into()),
-            HostType::I32 => each(bytes, |b| i32::from_le_bytes(b).into()),
-            HostType::I64 => each(bytes, |b| i64::from_le_bytes(b) as f64),
-            HostType::U8 | HostType::Bool => each(bytes, |b| u8::from_le_bytes(b).into()),
-            HostType::U16 => each(bytes, |b| u16::from_le_bytes(b).into()),
-            HostType::U32 => each(bytes, |b| u32::from_le_bytes(b).into()),
-            HostType::U64 => each(bytes, |b| u64::from_le_bytes(b) as f64),
-        }
+        let size = usize::try_from(self.dtype.size()).unwrap_or(1);
+        self.bytes.chunks_exact(size).map(|element| element_to_f64(self.dtype, element)).collect()
     }
 }

@@ -4,6 +4,7 @@
 //! multiples of 16, and the manifest at the end; all gaps are zero. Every byte is covered: the header by its own
 //! hash, chunks, artifacts and manifest by hashes, gaps by having to be zero, the end by the length in the header.
 
+mod decode;
 mod read;
 mod write;
 
@@ -25,7 +26,7 @@ pub(crate) const HEADER_SIZE: usize = 128;
 const HASHED_HEADER: usize = 96;
 pub(crate) const CHUNK_ALIGNMENT: u64 = 256;
 pub(crate) const ARTIFACT_ALIGNMENT: u64 = 16;
-/// The largest manifest, encoded. It bounds what hostile lengths can make the decoder allocate.
+/// The largest manifest, encoded. It bounds what hostile files can make the decoder allocate.
 pub(crate) const MANIFEST_LIMIT: usize = 64 << 20;
 
 /// The fixed part at the start of a bundle.
@@ -57,12 +58,8 @@ impl Header {
     }
 }
 
-fn bincode_config() -> impl bincode::config::Config {
-    bincode::config::standard().with_limit::<MANIFEST_LIMIT>()
-}
-
 fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
-    let bytes = bincode::serde::encode_to_vec(manifest, bincode_config())
+    let bytes = bincode::serde::encode_to_vec(manifest, bincode::config::standard())
         .map_err(|error| Error::invalid("manifest", format!("it cannot be encoded: {error}")))?;
     match bytes.len() > MANIFEST_LIMIT {
         true => Err(Error::invalid("manifest", format!("it is larger than {MANIFEST_LIMIT} bytes"))),
@@ -71,10 +68,12 @@ fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
 }
 
 fn decode(bytes: &[u8], at: u64) -> Result<Manifest> {
-    let (manifest, consumed) = bincode::serde::decode_from_slice(bytes, bincode_config())
-        .map_err(|error| Error::corrupt("manifest", at, format!("it cannot be decoded: {error}")))?;
-    match consumed == bytes.len() {
-        true => Ok(manifest),
-        false => Err(Error::corrupt("manifest", at + consumed as u64, "there are bytes after its end")),
+    let mut reader = decode::Reader { rest: bytes };
+    let manifest = decode::manifest(&mut reader);
+    let at = at + (bytes.len() - reader.rest.len()) as u64;
+    match manifest {
+        Ok(manifest) if reader.rest.is_empty() => Ok(manifest),
+        Ok(_) => Err(Error::corrupt("manifest", at, "there are bytes after its end")),
+        Err(fault) => Err(Error::corrupt("manifest", at, fault.reason())),
     }
 }

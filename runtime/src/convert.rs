@@ -3,6 +3,9 @@
 //! Towards the device, integers are checked: what 32 bits cannot hold is an error, never another number. Floats
 //! are rounded. Towards the caller, integers are cut to the caller's width, which is the arithmetic that narrow
 //! types have; a bool is what is not zero.
+//!
+//! Pairs of types that real models use have loops of their own. The others go through one slower loop, since 60
+//! loops would be a tenth of a program that embeds the runtime.
 
 use crate::format::{DeviceType, HostType};
 use half::{bf16, f16};
@@ -11,7 +14,23 @@ use half::{bf16, f16};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
     pub(crate) index: usize,
-    pub(crate) value: i128,
+    pub(crate) value: Integer,
+}
+
+/// A 64-bit integer of either kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Integer {
+    Signed(i64),
+    Unsigned(u64),
+}
+
+impl std::fmt::Display for Integer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Integer::Signed(value) => value.fmt(f),
+            Integer::Unsigned(value) => value.fmt(f),
+        }
+    }
 }
 
 /// Writes an array into a device buffer, front to back and each byte once, as write-combined memory likes it.
@@ -27,22 +46,14 @@ pub(crate) fn to_device(
         | (HostType::F16, DeviceType::F16)
         | (HostType::I32, DeviceType::I32)
         | (HostType::U32, DeviceType::U32) => copy(from, to),
-        (HostType::F32, _) => floats(from, device, to, f32::from_le_bytes),
-        (HostType::F16, _) => floats(from, device, to, |b| f16::from_le_bytes(b).to_f32()),
-        (HostType::Bf16, _) => floats(from, device, to, |b| bf16::from_le_bytes(b).to_f32()),
-        (HostType::F64, DeviceType::F16) => {
-            map(from, to, |b| f16::from_f64(f64::from_le_bytes(b)).to_le_bytes())
+        (HostType::F32, DeviceType::F16) => {
+            map(from, to, |b| f16::from_f32(f32::from_le_bytes(b)).to_le_bytes())
         }
-        (HostType::F64, _) => floats(from, device, to, |b| f64::from_le_bytes(b) as f32),
-        (HostType::I8, _) => return integers(from, device, to, |b| i8::from_le_bytes(b).into()),
-        (HostType::I16, _) => return integers(from, device, to, |b| i16::from_le_bytes(b).into()),
-        (HostType::I32, _) => return integers(from, device, to, |b| i32::from_le_bytes(b).into()),
-        (HostType::I64, _) => return integers(from, device, to, |b| i64::from_le_bytes(b).into()),
-        (HostType::U8, _) => return integers(from, device, to, |b| u8::from_le_bytes(b).into()),
-        (HostType::U16, _) => return integers(from, device, to, |b| u16::from_le_bytes(b).into()),
-        (HostType::U32, _) => return integers(from, device, to, |b| u32::from_le_bytes(b).into()),
-        (HostType::U64, _) => return integers(from, device, to, |b| u64::from_le_bytes(b).into()),
-        (HostType::Bool, _) => map(from, to, |[byte]: [u8; 1]| u32::from(byte != 0).to_le_bytes()),
+        (HostType::F16, DeviceType::F32) => map(from, to, |b| f16::from_le_bytes(b).to_f32().to_le_bytes()),
+        (HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64, _) => {
+            floats(from, float_kind(host), to, device_float(device));
+        }
+        _ => return integers(host, from, device, to),
     }
     Ok(())
 }
@@ -56,21 +67,23 @@ pub(crate) fn from_device(device: DeviceType, from: &[u8], host: HostType, to: &
             let length = to.len().min(from.len());
             copy(from.get(..length).unwrap_or_default(), to);
         }
-        (DeviceType::F32, HostType::F64) => map(from, to, |b| f64::from(f32::from_le_bytes(b)).to_le_bytes()),
-        (DeviceType::F32, HostType::F16) => {
-            map(from, to, |b| f16::from_f32(f32::from_le_bytes(b)).to_le_bytes())
-        }
-        (DeviceType::F32, _) => map(from, to, |b| bf16::from_f32(f32::from_le_bytes(b)).to_le_bytes()),
         (DeviceType::F16, HostType::F32) => map(from, to, |b| f16::from_le_bytes(b).to_f32().to_le_bytes()),
-        (DeviceType::F16, HostType::F64) => map(from, to, |b| f16::from_le_bytes(b).to_f64().to_le_bytes()),
-        (DeviceType::F16, _) => {
-            map(from, to, |b| bf16::from_f32(f16::from_le_bytes(b).to_f32()).to_le_bytes())
+        (_, HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64) => {
+            floats(from, device_float(device), to, float_kind(host));
         }
         (_, HostType::Bool) => map(from, to, |b| [u8::from(u32::from_le_bytes(b) != 0)]),
-        (_, HostType::I8 | HostType::U8) => map(from, to, |[low, _, _, _]: [u8; 4]| [low]),
-        (_, HostType::I16 | HostType::U16) => map(from, to, |[low, high, _, _]: [u8; 4]| [low, high]),
-        (DeviceType::I32, _) => map(from, to, |b| i64::from(i32::from_le_bytes(b)).to_le_bytes()),
-        (DeviceType::U32, _) => map(from, to, |b| u64::from(u32::from_le_bytes(b)).to_le_bytes()),
+        _ => {
+            let size = usize::try_from(host.size()).unwrap_or(4);
+            let (words, _) = from.as_chunks::<4>();
+            for (word, element) in words.iter().zip(to.chunks_exact_mut(size)) {
+                let word = u32::from_le_bytes(*word);
+                let wide = match device {
+                    DeviceType::I32 => i64::from(word.cast_signed()),
+                    _ => i64::from(word),
+                };
+                element.iter_mut().zip(wide.to_le_bytes()).for_each(|(byte, value)| *byte = value);
+            }
+        }
     }
 }
 
@@ -98,35 +111,119 @@ fn map<const N: usize, const M: usize>(from: &[u8], to: &mut [u8], convert: impl
     pad(to.get_mut(length..).unwrap_or_default(), length);
 }
 
-fn floats<const N: usize>(from: &[u8], device: DeviceType, to: &mut [u8], read: impl Fn([u8; N]) -> f32) {
-    match device {
-        DeviceType::F16 => map(from, to, |bytes| f16::from_f32(read(bytes)).to_le_bytes()),
-        _ => map(from, to, |bytes| read(bytes).to_le_bytes()),
+/// The float types, apart from integers.
+#[derive(Clone, Copy)]
+enum Float {
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+fn float_kind(host: HostType) -> Float {
+    match host {
+        HostType::F16 => Float::F16,
+        HostType::Bf16 => Float::Bf16,
+        HostType::F64 => Float::F64,
+        _ => Float::F32,
     }
 }
 
-fn integers<const N: usize>(
-    from: &[u8],
-    device: DeviceType,
-    to: &mut [u8],
-    read: impl Fn([u8; N]) -> i128,
-) -> Result<(), Misfit> {
-    let (from, _) = from.as_chunks::<N>();
-    let (to, _) = to.as_chunks_mut::<4>();
-    for (index, (from, to)) in from.iter().zip(to).enumerate() {
-        let value = read(*from);
-        *to = match device {
-            DeviceType::U32 => u32::try_from(value).map(u32::to_le_bytes),
-            _ => i32::try_from(value).map(i32::to_le_bytes),
+fn device_float(device: DeviceType) -> Float {
+    match device {
+        DeviceType::F16 => Float::F16,
+        _ => Float::F32,
+    }
+}
+
+impl Float {
+    fn size(self) -> usize {
+        match self {
+            Float::F16 | Float::Bf16 => 2,
+            Float::F32 => 4,
+            Float::F64 => 8,
         }
-        .map_err(|_| Misfit { index, value })?;
+    }
+
+    fn read(self, bytes: &[u8]) -> f64 {
+        let bits = widen(bytes);
+        match self {
+            Float::F16 => f16::from_bits(bits as u16).to_f64(),
+            Float::Bf16 => bf16::from_bits(bits as u16).to_f64(),
+            Float::F32 => f32::from_bits(bits as u32).into(),
+            Float::F64 => f64::from_bits(bits),
+        }
+    }
+
+    fn bits(self, value: f64) -> u64 {
+        match self {
+            Float::F16 => f16::from_f64(value).to_bits().into(),
+            Float::Bf16 => bf16::from_f64(value).to_bits().into(),
+            Float::F32 => (value as f32).to_bits().into(),
+            Float::F64 => value.to_bits(),
+        }
+    }
+}
+
+fn floats(from: &[u8], from_kind: Float, to: &mut [u8], to_kind: Float) {
+    let pairs = from.chunks_exact(from_kind.size()).zip(to.chunks_exact_mut(to_kind.size()));
+    let mut length = 0;
+    for (from, to) in pairs {
+        let bits = to_kind.bits(from_kind.read(from));
+        to.iter_mut().zip(bits.to_le_bytes()).for_each(|(byte, value)| *byte = value);
+        length += to_kind.size();
+    }
+    pad(to.get_mut(length..).unwrap_or_default(), length);
+}
+
+fn integers(host: HostType, from: &[u8], device: DeviceType, to: &mut [u8]) -> Result<(), Misfit> {
+    let size = usize::try_from(host.size()).unwrap_or(4);
+    let (words, _) = to.as_chunks_mut::<4>();
+    for (index, (bytes, word)) in from.chunks_exact(size).zip(words).enumerate() {
+        let value = integer(host, bytes);
+        let bits = match (device, value) {
+            (DeviceType::U32, Integer::Signed(value)) => u32::try_from(value).ok(),
+            (DeviceType::U32, Integer::Unsigned(value)) => u32::try_from(value).ok(),
+            (_, Integer::Signed(value)) => i32::try_from(value).ok().map(i32::cast_unsigned),
+            (_, Integer::Unsigned(value)) => i32::try_from(value).ok().map(i32::cast_unsigned),
+        };
+        *word = bits.ok_or(Misfit { index, value })?.to_le_bytes();
     }
     Ok(())
 }
 
+/// One element of a caller's array, as a float.
+pub(crate) fn element_to_f64(host: HostType, bytes: &[u8]) -> f64 {
+    match host {
+        HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64 => float_kind(host).read(bytes),
+        _ => match integer(host, bytes) {
+            Integer::Signed(value) => value as f64,
+            Integer::Unsigned(value) => value as f64,
+        },
+    }
+}
+
+/// One element of a caller's array of integers or bools.
+fn integer(host: HostType, bytes: &[u8]) -> Integer {
+    let wide = widen(bytes);
+    match host {
+        HostType::Bool => Integer::Unsigned(u64::from(wide != 0)),
+        HostType::I8 | HostType::I16 | HostType::I32 | HostType::I64 => {
+            let unused = (8 - bytes.len().clamp(1, 8)) * 8;
+            Integer::Signed((wide << unused).cast_signed() >> unused)
+        }
+        _ => Integer::Unsigned(wide),
+    }
+}
+
+/// Up to eight little-endian bytes as a number.
+fn widen(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Misfit, from_device, to_device};
+    use super::{Integer, Misfit, from_device, to_device};
     use crate::format::{DeviceType, HostType};
     use half::{bf16, f16};
 
@@ -136,11 +233,11 @@ mod tests {
         let mut device = [0u8; 12];
         assert_eq!(
             to_device(HostType::I64, &bytes, DeviceType::I32, &mut device),
-            Err(Misfit { index: 2, value: 1 << 31 })
+            Err(Misfit { index: 2, value: Integer::Signed(1 << 31) })
         );
         assert_eq!(
             to_device(HostType::I64, &bytes, DeviceType::U32, &mut device),
-            Err(Misfit { index: 1, value: -1 })
+            Err(Misfit { index: 1, value: Integer::Signed(-1) })
         );
     }
 
@@ -171,6 +268,31 @@ mod tests {
         let mut narrow = [0u8; 6];
         from_device(DeviceType::F16, &device, HostType::Bf16, &mut narrow);
         assert_eq!(narrow.as_slice(), [1.0, -2.5, 65504.0].map(|v| bf16::from_f32(v).to_le_bytes()).concat());
+    }
+
+    #[test]
+    fn the_general_loops_agree_with_the_plain_casts() {
+        let values = [0.0f64, 1.0, -2.5, 1e-3, 65504.0, 1e-300];
+        let bytes = values.map(f64::to_le_bytes).concat();
+        let mut single = [0u8; 24];
+        to_device(HostType::F64, &bytes, DeviceType::F32, &mut single).unwrap();
+        assert_eq!(single, values.map(|v| (v as f32).to_le_bytes()).concat().as_slice());
+        let mut double = [0u8; 48];
+        from_device(DeviceType::F32, &single, HostType::F64, &mut double);
+        assert_eq!(double, values.map(|v| f64::from(v as f32).to_le_bytes()).concat().as_slice());
+        let mut brain = [0u8; 12];
+        from_device(DeviceType::F32, &single, HostType::Bf16, &mut brain);
+        assert_eq!(brain, values.map(|v| bf16::from_f32(v as f32).to_le_bytes()).concat().as_slice());
+
+        let mut word = [0u8; 4];
+        to_device(HostType::U64, &u64::MAX.to_le_bytes(), DeviceType::U32, &mut word).unwrap_err();
+        to_device(HostType::U16, &u16::MAX.to_le_bytes(), DeviceType::I32, &mut word).unwrap();
+        assert_eq!(u32::from_le_bytes(word), 0xffff);
+        to_device(HostType::I16, &(-2i16).to_le_bytes(), DeviceType::I32, &mut word).unwrap();
+        assert_eq!(i32::from_le_bytes(word), -2);
+        let mut wide = [0u8; 8];
+        from_device(DeviceType::U32, &u32::MAX.to_le_bytes(), HostType::I64, &mut wide);
+        assert_eq!(i64::from_le_bytes(wide), 0xffff_ffff);
     }
 
     #[test]

@@ -116,15 +116,13 @@ pub fn unmet(variant: &Variant, device: &DeviceInfo) -> Vec<String> {
         let (size, sizes) = (device.subgroup_size, &needs.subgroup_sizes);
         reasons.push(format!("the subgroup size is {size}, one of {sizes:?} is needed"));
     }
-    let mut asked: Vec<u32> =
-        variant.pipelines.iter().filter_map(|pipeline| pipeline.required_subgroup_size).collect();
-    asked.sort_unstable();
-    asked.dedup();
-    for size in asked {
-        let (min, max) = (device.min_subgroup_size, device.max_subgroup_size);
-        if size < min || size > max {
-            reasons.push(format!("subgroups of {size} are needed, the device has {min}..={max}"));
-        }
+    let (min, max) = (device.min_subgroup_size, device.max_subgroup_size);
+    let asked = variant.pipelines.iter().filter_map(|pipeline| pipeline.required_subgroup_size);
+    // Sizes are powers of two, so a bit for each is enough to name each once.
+    let asked =
+        asked.filter(|size| *size < min || *size > max).fold(0u64, |sizes, size| sizes | u64::from(size));
+    for size in (0..u64::BITS).map(|bit| 1u64 << bit).filter(|size| asked & size != 0) {
+        reasons.push(format!("subgroups of {size} are needed, the device has {min}..={max}"));
     }
     for shape in needs.matrix_shapes.iter().filter(|shape| !device.matrix_shapes.contains(shape)) {
         reasons.push(format!("matrix shape {shape} is missing"));
@@ -142,32 +140,11 @@ fn hint_score(variant: &Variant, device: &DeviceInfo) -> u32 {
 }
 
 fn limit_reasons(needs: &Limits, has: &Limits, reasons: &mut Vec<String>) {
-    let mut check = |name: &str, needs: u64, has: u64| {
-        if needs > has {
+    for ((name, needs), (_, has)) in needs.named().iter().zip(has.named()) {
+        if *needs > has {
             reasons.push(format!("{name} is {has}, {needs} is needed"));
         }
-    };
-    check("max_storage_buffer_range", needs.max_storage_buffer_range, has.max_storage_buffer_range);
-    check("max_uniform_buffer_range", needs.max_uniform_buffer_range, has.max_uniform_buffer_range);
-    check("max_buffer_size", needs.max_buffer_size, has.max_buffer_size);
-    check(
-        "max_workgroup_invocations",
-        needs.max_workgroup_invocations.into(),
-        has.max_workgroup_invocations.into(),
-    );
-    for ((axis, needs), has) in
-        ["x", "y", "z"].iter().zip(needs.max_workgroup_size).zip(has.max_workgroup_size)
-    {
-        check(&format!("max_workgroup_size.{axis}"), needs.into(), has.into());
     }
-    check("max_workgroup_memory", needs.max_workgroup_memory.into(), has.max_workgroup_memory.into());
-    for ((axis, needs), has) in ["x", "y", "z"].iter().zip(needs.max_grid).zip(has.max_grid) {
-        check(&format!("max_grid.{axis}"), needs.into(), has.into());
-    }
-    check("max_storage_buffers", needs.max_storage_buffers.into(), has.max_storage_buffers.into());
-    check("max_uniform_buffers", needs.max_uniform_buffers.into(), has.max_uniform_buffers.into());
-    check("max_push_constants", needs.max_push_constants.into(), has.max_push_constants.into());
-    check("device_memory", needs.device_memory, has.device_memory);
     // Alignments are the other way round: the device must not ask for more than the bundle keeps.
     for (name, keeps, asks) in [
         ("storage_alignment", needs.storage_alignment, has.storage_alignment),
@@ -179,8 +156,10 @@ fn limit_reasons(needs: &Limits, has: &Limits, reasons: &mut Vec<String>) {
     }
 }
 
+/// Whether a name contains a part, in whatever case.
 pub(crate) fn contains(text: &str, part: &str) -> bool {
-    text.to_lowercase().contains(&part.to_lowercase())
+    let mut windows = text.as_bytes().windows(part.len().max(1));
+    part.is_empty() || windows.any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }
 
 #[cfg(feature = "vulkan")]

@@ -17,8 +17,10 @@ mod bundle;
 #[cfg(feature = "vulkan")]
 mod convert;
 mod error;
+mod order;
 #[cfg(feature = "vulkan")]
 mod session;
+mod threads;
 
 #[cfg(feature = "vulkan")]
 pub use array::{Array, ArrayRef};

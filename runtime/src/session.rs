@@ -14,6 +14,7 @@ use crate::device::vulkan::{Context, Replayer, Source};
 use crate::device::{DeviceInfo, choose_variant, unmet};
 use crate::error::{Error, Result, Unmet};
 use crate::format::{Function, Port, Variant};
+use crate::threads;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -133,6 +134,17 @@ impl Session {
         self.function(function).map(|function| function.outputs.as_slice())
     }
 
+    /// Zeros of the smallest shape that an input takes.
+    pub fn smallest_input(&self, function: &str, name: &str) -> Result<Array> {
+        let (_, described) = self.index(function)?;
+        let known = described.inputs.iter().map(|port| port.name.as_str());
+        let port = described.inputs.get(position(described, "input", known, name)?);
+        let smallest: Vec<i64> = described.symbols.iter().map(|symbol| symbol.min).collect();
+        let shape = port.map_or(Ok(Vec::new()), |port| symbols::array_shape(port, &smallest))?;
+        let array = port.and_then(|port| Array::zeros(port.host_type, &shape));
+        array.ok_or_else(|| Error::TooLarge { place: format!("size of `{name}`"), value: i64::MAX })
+    }
+
     /// Runs a function on arrays and returns its outputs, in the order of [`Session::outputs`].
     pub fn run(&mut self, function: &str, inputs: &[(&str, ArrayRef<'_>)]) -> Result<Vec<Array>> {
         self.check_names(function, inputs)?;
@@ -217,16 +229,14 @@ impl Session {
 
     fn start(bundle: Bundle, options: &Options, start: Instant) -> Result<Session> {
         let open_time = start.elapsed();
-        let (verified, opened) = std::thread::scope(|scope| {
-            let verify = || if options.trust_file { Ok(()) } else { bundle.verify() };
-            let thread = std::thread::Builder::new().spawn_scoped(scope, verify).ok();
-            let opened = open_device(&bundle, options);
-            let failed = || Err(Error::corrupt("file", 0, "it could not be read to the end"));
-            (thread.map_or_else(verify, |thread| thread.join().unwrap_or_else(|_| failed())), opened)
-        });
+        let (verified, opened) = threads::both(
+            || if options.trust_file { Ok(()) } else { bundle.verify() },
+            || open_device(&bundle, options),
+        );
+        let failed = || Error::corrupt("file", 0, "it could not be read to the end");
         // A damaged file is the better explanation of whatever else went wrong.
-        verified?;
-        let (variant, context) = opened?;
+        verified.ok_or_else(failed)??;
+        let (variant, context) = opened.ok_or_else(failed)??;
         let device_time = start.elapsed() - open_time;
         let chosen = bundle.manifest().variants.get(variant).ok_or(Error::NotABundle)?;
         let replayer = Replayer::load(

@@ -5,8 +5,8 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::format::{Hash, Manifest, validate};
+use crate::{order, threads};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A range of the file with the hash it must have.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,26 +93,14 @@ pub fn section(file: &[u8], offset: u64, size: u64) -> Result<&[u8]> {
 
 /// Compares the hash of each extent, on several threads; reports the first in file order that differs.
 pub fn verify(file: &[u8], extents: &[Extent]) -> Result<()> {
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(16);
-    let next = AtomicUsize::new(0);
     let bad: Mutex<Option<usize>> = Mutex::new(None);
-    let work = || {
-        while let Some((index, extent)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| extents.get(i).map(|e| (i, e)))
-        {
-            let same =
-                section(file, extent.offset, extent.size).is_ok_and(|bytes| Hash::of(bytes) == extent.hash);
-            if !same && let Ok(mut bad) = bad.lock() {
-                *bad = Some(bad.map_or(index, |other| other.min(index)));
-            }
+    threads::each(extents.len(), &|index| {
+        let Some(extent) = extents.get(index) else { return };
+        let same =
+            section(file, extent.offset, extent.size).is_ok_and(|bytes| Hash::of(bytes) == extent.hash);
+        if !same && let Ok(mut bad) = bad.lock() {
+            *bad = Some(bad.map_or(index, |other| other.min(index)));
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(extents.len()) {
-            // Where no thread can be had, the others do the work.
-            drop(std::thread::Builder::new().spawn_scoped(scope, work));
-        }
-        work();
     });
     match bad.into_inner().ok().flatten().and_then(|index| extents.get(index)) {
         Some(extent) => Err(Error::corrupt(&extent.section, extent.offset, "its hash does not match")),
@@ -141,8 +129,8 @@ impl Manifest {
 
 /// Sections follow each other without overlap, from the header to the manifest; gaps are short and zero.
 fn check_layout(file: &[u8], header: &Header, manifest: &Manifest) -> Result<()> {
-    let mut extents = manifest.extents();
-    extents.sort_by_key(|extent| extent.offset);
+    let extents = manifest.extents();
+    let sorted = order::by_key(extents.iter().map(|extent| (extent.offset, extent.size)));
     let last = Extent {
         section: "manifest".to_owned(),
         offset: header.manifest_offset,
@@ -150,7 +138,7 @@ fn check_layout(file: &[u8], header: &Header, manifest: &Manifest) -> Result<()>
         hash: header.manifest_hash,
     };
     let mut end = HEADER_SIZE as u64;
-    for extent in extents.iter().chain([&last]) {
+    for extent in sorted.iter().filter_map(|index| extents.get(*index)).chain([&last]) {
         let gap = extent.offset.checked_sub(end);
         let Some(gap) = gap.filter(|gap| *gap < CHUNK_ALIGNMENT) else {
             let reason = format!("it does not follow the section before it, which ends at {end}");

@@ -11,6 +11,8 @@ mod capabilities;
 mod context;
 mod features;
 #[allow(unsafe_code)]
+mod functions;
+#[allow(unsafe_code)]
 mod instance;
 #[allow(unsafe_code)]
 mod memory;
@@ -53,6 +55,19 @@ fn failed(call: &'static str) -> impl Fn(vk::Result) -> Error {
         vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => {
             Error::OutOfMemory { what: call.to_owned(), size: 0 }
         }
-        code => Error::Vulkan { call, code: format!("{code:?}") },
+        code => Error::Vulkan { call, code: code_text(code) },
     }
+}
+
+/// The names of the codes that drivers return for more than one reason; others are given by number.
+fn code_text(code: vk::Result) -> String {
+    let name = match code {
+        vk::Result::ERROR_INITIALIZATION_FAILED => "initialization failed",
+        vk::Result::ERROR_EXTENSION_NOT_PRESENT => "an extension is not present",
+        vk::Result::ERROR_FEATURE_NOT_PRESENT => "a feature is not present",
+        vk::Result::ERROR_TOO_MANY_OBJECTS => "too many objects",
+        vk::Result::ERROR_UNKNOWN => "unknown error",
+        code => return format!("VkResult {}", code.as_raw()),
+    };
+    name.to_owned()
 }

@@ -271,6 +271,31 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// All limits of which a device may have more than a variant needs: all but alignments.
+    pub fn named(&self) -> [(&'static str, u64); 15] {
+        let [size_x, size_y, size_z] = self.max_workgroup_size.map(u64::from);
+        let [grid_x, grid_y, grid_z] = self.max_grid.map(u64::from);
+        [
+            ("max_storage_buffer_range", self.max_storage_buffer_range),
+            ("max_uniform_buffer_range", self.max_uniform_buffer_range),
+            ("max_buffer_size", self.max_buffer_size),
+            ("max_workgroup_invocations", self.max_workgroup_invocations.into()),
+            ("max_workgroup_size.x", size_x),
+            ("max_workgroup_size.y", size_y),
+            ("max_workgroup_size.z", size_z),
+            ("max_workgroup_memory", self.max_workgroup_memory.into()),
+            ("max_grid.x", grid_x),
+            ("max_grid.y", grid_y),
+            ("max_grid.z", grid_z),
+            ("max_storage_buffers", self.max_storage_buffers.into()),
+            ("max_uniform_buffers", self.max_uniform_buffers.into()),
+            ("max_push_constants", self.max_push_constants.into()),
+            ("device_memory", self.device_memory),
+        ]
+    }
+}
+
 impl MatrixType {
     pub fn name(self) -> &'static str {
         match self {

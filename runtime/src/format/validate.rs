@@ -15,7 +15,7 @@ use super::{
     ArtifactKind, Binding, BindingKind, Dispatch, Expr, ExprError, Feature, Function, Limits, Manifest,
     Pipeline, Port, Requirements, Slot, SlotKind, Variant,
 };
-use crate::Error;
+use crate::{Error, order};
 
 /// The most elements of any list of variants, functions, pipelines or slots.
 const MAX_COUNT: usize = 1 << 20;
@@ -178,8 +178,11 @@ fn check_placements(manifest: &Manifest, variant: &Variant) -> Check {
         inside(placement.offset, chunk.size, slot.size).at(place)?;
         ranges.push((placement.slot, placement.offset, placement.offset.saturating_add(chunk.size)));
     }
-    ranges.sort_unstable();
-    match ranges.windows(2).any(|pair| matches!(pair, [a, b] if a.0 == b.0 && b.1 < a.2)) {
+    let sorted: Vec<_> = order::by_key(ranges.iter().map(|(slot, start, _)| (u64::from(*slot), *start)))
+        .into_iter()
+        .filter_map(|index| ranges.get(index))
+        .collect();
+    match sorted.windows(2).any(|pair| matches!(pair, [a, b] if a.0 == b.0 && b.1 < a.2)) {
         true => fault("two placements overlap"),
         false => Ok(()),
     }
@@ -325,9 +328,10 @@ fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind
 
 /// Parameter words may be shared by dispatches, but then they must be the same words.
 fn check_params(function: &Function) -> Check {
-    let mut owners: Vec<&Dispatch> =
+    let owners: Vec<&Dispatch> =
         function.dispatches.iter().filter(|dispatch| !dispatch.params.is_empty()).collect();
-    owners.sort_by_key(|dispatch| (dispatch.params_offset, params_size(dispatch)));
+    let sorted = order::by_key(owners.iter().map(|dispatch| (dispatch.params_offset, params_size(dispatch))));
+    let owners: Vec<_> = sorted.into_iter().filter_map(|index| owners.get(index)).collect();
     for pair in owners.windows(2) {
         let [first, second] = pair else { continue };
         let apart = first.params_offset.saturating_add(params_size(first)) <= second.params_offset;
@@ -341,28 +345,9 @@ fn check_params(function: &Function) -> Check {
 
 /// Whether what is needed is within what is declared.
 fn check_limits(needed: &Limits, declared: &Limits) -> Check {
-    let all = [
-        ("max_storage_buffer_range", needed.max_storage_buffer_range, declared.max_storage_buffer_range),
-        ("max_uniform_buffer_range", needed.max_uniform_buffer_range, declared.max_uniform_buffer_range),
-        ("max_buffer_size", needed.max_buffer_size, declared.max_buffer_size),
-        (
-            "max_workgroup_invocations",
-            needed.max_workgroup_invocations.into(),
-            declared.max_workgroup_invocations.into(),
-        ),
-        ("max_workgroup_size[0]", needed.max_workgroup_size[0].into(), declared.max_workgroup_size[0].into()),
-        ("max_workgroup_size[1]", needed.max_workgroup_size[1].into(), declared.max_workgroup_size[1].into()),
-        ("max_workgroup_size[2]", needed.max_workgroup_size[2].into(), declared.max_workgroup_size[2].into()),
-        ("max_workgroup_memory", needed.max_workgroup_memory.into(), declared.max_workgroup_memory.into()),
-        ("max_grid[0]", needed.max_grid[0].into(), declared.max_grid[0].into()),
-        ("max_grid[1]", needed.max_grid[1].into(), declared.max_grid[1].into()),
-        ("max_grid[2]", needed.max_grid[2].into(), declared.max_grid[2].into()),
-        ("max_storage_buffers", needed.max_storage_buffers.into(), declared.max_storage_buffers.into()),
-        ("max_uniform_buffers", needed.max_uniform_buffers.into(), declared.max_uniform_buffers.into()),
-        ("device_memory", needed.device_memory, declared.device_memory),
-    ];
-    match all.iter().find(|(_, needed, declared)| needed > declared) {
-        Some((name, needed, declared)) => {
+    let used = needed.named();
+    match used.iter().zip(declared.named()).find(|((_, needed), (_, declared))| needed > declared) {
+        Some(((name, needed), (_, declared))) => {
             fault(format!("{name} is declared as {declared}, but {needed} is used"))
         }
         None => Ok(()),
@@ -399,12 +384,11 @@ fn inside(offset: u64, size: u64, total: u64) -> Check {
     }
 }
 
-fn unique(mut names: Vec<&str>, what: &str) -> Check {
-    names.sort_unstable();
-    match names.windows(2).find(|pair| matches!(pair, [a, b] if a == b)) {
-        Some(pair) => {
-            fault(format!("two have the name `{}`", pair.first().unwrap_or(&""))).at(|| what.to_owned())
-        }
+fn unique(names: Vec<&str>, what: &str) -> Check {
+    let sorted = order::by_text(&names);
+    let sorted: Vec<_> = sorted.into_iter().filter_map(|index| names.get(index)).collect();
+    match sorted.windows(2).find(|pair| matches!(pair, [a, b] if a == b)).and_then(|pair| pair.first()) {
+        Some(name) => fault(format!("two have the name `{name}`")).at(|| what.to_owned()),
         None => Ok(()),
     }
 }

@@ -3,6 +3,7 @@
 use super::capabilities::{available, compute_family};
 use super::failed;
 use super::features::{Available, Chain};
+use super::functions::Device;
 use super::instance::{Instance, choose};
 use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ pub(crate) struct Candidate {
 
 /// A device opened for one variant. All that is made from it holds it by `Arc`.
 pub(crate) struct Context {
-    pub(super) device: ash::Device,
+    pub(super) device: Device,
     pub(super) queue: vk::Queue,
     pub(super) family: u32,
     pub(super) timestamp_bits: u32,
@@ -75,7 +76,7 @@ fn create(
     available: &Available,
     wanted: Features,
     family: u32,
-) -> Result<ash::Device> {
+) -> Result<Device> {
     let mut extensions = available.needed_extensions(wanted);
     // A device that is layered over another API insists on this one being enabled.
     if available.has(khr::portability_subset::NAME) {
@@ -91,7 +92,7 @@ fn create(
         .enabled_extension_names(&extensions)
         .push_next(&mut features);
     // SAFETY: `create` and all it points to live until the call returns; the features were checked to be there.
-    unsafe { instance.raw.create_device(physical, &create, None) }.map_err(failed("vkCreateDevice"))
+    unsafe { Device::create(&instance.raw, physical, &create) }
 }
 
 impl Context {
@@ -113,8 +114,8 @@ impl Context {
     pub(super) fn wait(&self, fence: vk::Fence) -> Result<()> {
         // SAFETY: the fence belongs to this device and is not being submitted elsewhere.
         unsafe {
-            self.device.wait_for_fences(&[fence], true, u64::MAX).map_err(failed("vkWaitForFences"))?;
-            self.device.reset_fences(&[fence]).map_err(failed("vkResetFences"))
+            self.device.wait_for_fence(fence).map_err(failed("vkWaitForFences"))?;
+            self.device.reset_fence(fence).map_err(failed("vkResetFences"))
         }
     }
 }
@@ -124,7 +125,7 @@ impl Drop for Context {
         // SAFETY: everything made from the device holds the context by `Arc`, so nothing is left.
         unsafe {
             let _ = self.device.device_wait_idle();
-            self.device.destroy_device(None);
+            self.device.destroy_device();
         }
     }
 }

@@ -4,6 +4,7 @@ use super::capabilities::device_info;
 use super::failed;
 use crate::device::{DeviceInfo, contains};
 use crate::error::{Error, Result};
+use crate::order;
 use ash::vk;
 use std::sync::Arc;
 
@@ -85,8 +86,8 @@ pub(super) fn ranked(instance: &Instance) -> Result<Vec<(vk::PhysicalDevice, Dev
             ranked.push((device, device_info(instance, device)?));
         }
     }
-    ranked.sort_by_key(|(_, info)| info.kind.rank());
-    Ok(ranked)
+    let order = order::by_key(ranked.iter().map(|(_, info)| (u64::from(info.kind.rank()), 0)));
+    Ok(order.into_iter().filter_map(|index| ranked.get(index).cloned()).collect())
 }
 
 /// The wanted device, by index or part of its name; else that of `DRIFT_DEVICE`; else the first.

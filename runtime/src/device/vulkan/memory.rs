@@ -53,8 +53,7 @@ impl Buffer {
     ) -> Result<Buffer> {
         let create = vk::BufferCreateInfo::default().size(size).usage(usage);
         // SAFETY: the device is live, here and below.
-        let raw =
-            unsafe { context.device.create_buffer(&create, None) }.map_err(out_of_memory(what, size))?;
+        let raw = unsafe { context.device.create_buffer(&create) }.map_err(out_of_memory(what, size))?;
         let mut buffer = Buffer {
             context: context.clone(),
             raw,
@@ -65,14 +64,12 @@ impl Buffer {
         };
         let flags = buffer.allocate(place, what)?;
         // SAFETY: the buffer is new, and the memory was allocated by its requirements.
-        unsafe { context.device.bind_buffer_memory(raw, buffer.memory, 0) }
+        unsafe { context.device.bind_buffer_memory(raw, buffer.memory) }
             .map_err(failed("vkBindBufferMemory"))?;
         if place != Place::Device && flags.contains(Flags::HOST_VISIBLE) {
             // SAFETY: the memory can be mapped and is not mapped yet; it stays mapped until it is freed.
-            let pointer = unsafe {
-                context.device.map_memory(buffer.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty())
-            };
-            buffer.mapped = NonNull::new(pointer.map_err(failed("vkMapMemory"))?.cast());
+            let pointer = unsafe { context.device.map_memory(buffer.memory) };
+            buffer.mapped = NonNull::new(pointer.map_err(failed("vkMapMemory"))?);
             buffer.coherent = flags.contains(Flags::HOST_COHERENT);
         }
         Ok(buffer)
@@ -100,7 +97,7 @@ impl Buffer {
         }
         let range = [vk::MappedMemoryRange::default().memory(self.memory).size(vk::WHOLE_SIZE)];
         // SAFETY: the memory is mapped.
-        unsafe { self.context.device.invalidate_mapped_memory_ranges(&range) }
+        unsafe { self.context.device.invalidate_memory(&range) }
             .map_err(failed("vkInvalidateMappedMemoryRanges"))
     }
 
@@ -113,7 +110,7 @@ impl Buffer {
             let allocate =
                 vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
             // SAFETY: the type is one of the device's and allowed for the buffer.
-            match unsafe { context.device.allocate_memory(&allocate, None) } {
+            match unsafe { context.device.allocate_memory(&allocate) } {
                 Ok(memory) => {
                     self.memory = memory;
                     context.n_allocations.fetch_add(1, Ordering::Relaxed);
@@ -132,8 +129,8 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: whoever drops a buffer has waited for the submissions that use it. Freeing unmaps.
         unsafe {
-            self.context.device.destroy_buffer(self.raw, None);
-            self.context.device.free_memory(self.memory, None);
+            self.context.device.destroy_buffer(self.raw);
+            self.context.device.free_memory(self.memory);
         }
     }
 }

@@ -10,12 +10,12 @@ use super::{failed, spirv};
 use crate::codec::section;
 use crate::error::{Error, Result};
 use crate::format::{BindingKind, Feature, Manifest, Pipeline, Variant};
+use crate::threads;
 use ash::vk;
-use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 /// All pipelines of a variant and their layouts.
 pub(super) struct Pipelines {
@@ -59,59 +59,42 @@ impl Pipelines {
     ) -> Result<Pipelines> {
         // From here on, what was created is destroyed on every way out.
         let mut made = Pipelines { context: context.clone(), layouts: Vec::new(), pipelines: Vec::new() };
-        let mut known: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        let mut known: Vec<Vec<vk::DescriptorType>> = Vec::new();
         let mut jobs = Vec::with_capacity(variant.pipelines.len());
         for pipeline in &variant.pipelines {
-            let key: Vec<u8> =
-                pipeline.bindings.iter().map(|kind| u8::from(*kind == BindingKind::Uniform)).collect();
-            let layout = match known.get(&key) {
-                Some(layout) => *layout,
+            let types: Vec<_> = pipeline.bindings.iter().map(|kind| descriptor_type(*kind)).collect();
+            // There are few: bindings differ in nothing but their number and in which of them are uniform.
+            let layout = match known.iter().position(|known| *known == types) {
+                Some(layout) => layout,
                 None => {
-                    made.add_layout(&pipeline.bindings)?;
-                    known.insert(key, made.layouts.len() - 1);
-                    made.layouts.len() - 1
+                    made.add_layout(&types)?;
+                    known.push(types);
+                    known.len() - 1
                 }
             };
             let pipeline_layout = made.layouts.get(layout).map(|layout| layout.pipeline).unwrap_or_default();
             jobs.push(job(manifest, variant, pipeline, file, (layout, pipeline_layout))?);
         }
         let cache = cache::Cache::open(context, cache_path, cache_key)?;
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut done = Vec::new();
-            while let Some((index, job)) = {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                jobs.get(index).map(|job| (index, job))
-            } {
-                done.push((index, compile(context, job, cache.raw)));
+        let results: Vec<Mutex<Result<vk::Pipeline>>> =
+            jobs.iter().map(|_| Mutex::new(unfinished())).collect();
+        threads::each(jobs.len(), &|index| {
+            if let Some((job, result)) = jobs.get(index).zip(results.get(index)) {
+                let pipeline = compile(context, job, cache.raw);
+                if let Ok(mut result) = result.lock() {
+                    *result = pipeline;
+                }
             }
-            done
-        };
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(jobs.len());
-        let mut results = std::thread::scope(|scope| {
-            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
-            let others: Vec<_> = (1..threads).filter_map(spawn).collect();
-            let mut results = work();
-            for other in others {
-                // A thread that panicked leaves gaps, which are found below.
-                results.extend(other.join().unwrap_or_default());
-            }
-            results
         });
-        results.sort_by_key(|(index, _)| *index);
-        let n_results = results.len();
         let mut error = None;
-        for ((_, result), job) in results.into_iter().zip(&jobs) {
-            match result {
+        for (result, job) in results.into_iter().zip(&jobs) {
+            match result.into_inner().unwrap_or_else(|_| unfinished()) {
                 Ok(raw) => made.pipelines.push(Compiled { raw, layout: job.layout }),
                 Err(failure) => error = error.or(Some(failure)),
             }
         }
         match error {
             Some(error) => Err(error),
-            None if n_results != jobs.len() => {
-                Err(failed("vkCreateComputePipelines")(vk::Result::ERROR_UNKNOWN))
-            }
             None => {
                 cache.save();
                 Ok(made)
@@ -124,31 +107,31 @@ impl Pipelines {
         Some((compiled, *self.layouts.get(compiled.layout)?))
     }
 
-    fn add_layout(&mut self, kinds: &[BindingKind]) -> Result<()> {
+    fn add_layout(&mut self, types: &[vk::DescriptorType]) -> Result<()> {
         let device = &self.context.device;
-        let binding = |(index, kind): (u32, &BindingKind)| {
+        let binding = |(index, kind): (u32, &vk::DescriptorType)| {
             vk::DescriptorSetLayoutBinding::default()
                 .binding(index)
-                .descriptor_type(descriptor_type(*kind))
+                .descriptor_type(*kind)
                 .descriptor_count(1)
                 .stage_flags(vk::ShaderStageFlags::COMPUTE)
         };
-        let bindings: Vec<_> = (0u32..).zip(kinds).map(binding).collect();
+        let bindings: Vec<_> = (0u32..).zip(types).map(binding).collect();
         let create = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
         // SAFETY: the device is live and `create` outlives the call, here and below.
-        let set = unsafe { device.create_descriptor_set_layout(&create, None) }
+        let set = unsafe { device.create_descriptor_set_layout(&create) }
             .map_err(failed("vkCreateDescriptorSetLayout"))?;
         let sets = [set];
         let create = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets);
         // SAFETY: as above.
-        match unsafe { device.create_pipeline_layout(&create, None) } {
+        match unsafe { device.create_pipeline_layout(&create) } {
             Ok(pipeline) => {
                 self.layouts.push(Layout { set, pipeline });
                 Ok(())
             }
             Err(code) => {
                 // SAFETY: the layout was just created and nothing uses it.
-                unsafe { device.destroy_descriptor_set_layout(set, None) };
+                unsafe { device.destroy_descriptor_set_layout(set) };
                 Err(failed("vkCreatePipelineLayout")(code))
             }
         }
@@ -161,11 +144,11 @@ impl Drop for Pipelines {
         // SAFETY: whoever drops pipelines has waited for the submissions that use them.
         unsafe {
             for pipeline in &self.pipelines {
-                device.destroy_pipeline(pipeline.raw, None);
+                device.destroy_pipeline(pipeline.raw);
             }
             for layout in &self.layouts {
-                device.destroy_pipeline_layout(layout.pipeline, None);
-                device.destroy_descriptor_set_layout(layout.set, None);
+                device.destroy_pipeline_layout(layout.pipeline);
+                device.destroy_descriptor_set_layout(layout.set);
             }
         }
     }
@@ -198,6 +181,11 @@ fn job<'a>(
     Ok(Job { pipeline, entry, words, layout, pipeline_layout, full_subgroups })
 }
 
+/// What stands for a pipeline before it is made.
+fn unfinished() -> Result<vk::Pipeline> {
+    Err(failed("vkCreateComputePipelines")(vk::Result::ERROR_UNKNOWN))
+}
+
 fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result<vk::Pipeline> {
     let named = |call: &'static str| {
         move |code: vk::Result| match failed(call)(code) {
@@ -209,8 +197,8 @@ fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result
     };
     let create = vk::ShaderModuleCreateInfo::default().code(&job.words);
     // SAFETY: the words are whole SPIR-V instructions whose hash is the compiler's.
-    let module = unsafe { context.device.create_shader_module(&create, None) }
-        .map_err(named("vkCreateShaderModule"))?;
+    let module =
+        unsafe { context.device.create_shader_module(&create) }.map_err(named("vkCreateShaderModule"))?;
     let mut stage = vk::PipelineShaderStageCreateInfo::default()
         .stage(vk::ShaderStageFlags::COMPUTE)
         .module(module)
@@ -223,13 +211,12 @@ fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result
         size = size.required_subgroup_size(required);
         stage = stage.push_next(&mut size);
     }
-    let create = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(job.pipeline_layout)];
+    let create = vk::ComputePipelineCreateInfo::default().stage(stage).layout(job.pipeline_layout);
     // SAFETY: all that `create` points to outlives the call; pipeline caches may be shared by threads.
-    let pipelines = unsafe { context.device.create_compute_pipelines(cache, &create, None) };
+    let pipeline = unsafe { context.device.create_compute_pipeline(cache, &create) };
     // SAFETY: a module may go once its pipelines are made.
-    unsafe { context.device.destroy_shader_module(module, None) };
-    let pipelines = pipelines.map_err(|(_, code)| named("vkCreateComputePipelines")(code))?;
+    unsafe { context.device.destroy_shader_module(module) };
+    let pipeline = pipeline.map_err(named("vkCreateComputePipelines"))?;
     context.n_pipelines.fetch_add(1, Ordering::Relaxed);
-    let missing = || named("vkCreateComputePipelines")(vk::Result::ERROR_UNKNOWN);
-    pipelines.first().copied().ok_or_else(missing)
+    Ok(pipeline)
 }

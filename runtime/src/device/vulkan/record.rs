@@ -6,8 +6,8 @@ use super::memory::Buffer;
 use super::pipelines::{Pipelines, descriptor_type};
 use crate::error::{Error, Result};
 use crate::format::{BindingKind, Dispatch, Expr, Function, Variant};
+use crate::order;
 use ash::vk;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A command pool with a fence to wait on.
@@ -22,22 +22,19 @@ impl Commands {
         let flags = vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER;
         let create = vk::CommandPoolCreateInfo::default().queue_family_index(context.family).flags(flags);
         // SAFETY: the device is live, here and below.
-        let pool = unsafe { context.device.create_command_pool(&create, None) }
-            .map_err(failed("vkCreateCommandPool"))?;
+        let pool =
+            unsafe { context.device.create_command_pool(&create) }.map_err(failed("vkCreateCommandPool"))?;
         let mut commands = Commands { context: context.clone(), pool, fence: vk::Fence::null() };
         // SAFETY: as above.
-        let fence = unsafe { context.device.create_fence(&vk::FenceCreateInfo::default(), None) };
+        let fence = unsafe { context.device.create_fence(&vk::FenceCreateInfo::default()) };
         commands.fence = fence.map_err(failed("vkCreateFence"))?;
         Ok(commands)
     }
 
     pub(super) fn allocate(&self) -> Result<vk::CommandBuffer> {
-        let allocate =
-            vk::CommandBufferAllocateInfo::default().command_pool(self.pool).command_buffer_count(1);
         // SAFETY: the pool is live and used by one thread.
-        let buffers = unsafe { self.context.device.allocate_command_buffers(&allocate) };
-        let buffers = buffers.map_err(failed("vkAllocateCommandBuffers"))?;
-        buffers.first().copied().ok_or_else(|| failed("vkAllocateCommandBuffers")(vk::Result::ERROR_UNKNOWN))
+        unsafe { self.context.device.allocate_command_buffer(self.pool) }
+            .map_err(failed("vkAllocateCommandBuffers"))
     }
 
     /// Records anew what `fill` writes. The buffer must not be pending.
@@ -62,7 +59,7 @@ impl Commands {
         self.record(command, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, fill)?;
         let done = self.context.submit(&[command], self.fence);
         // SAFETY: the buffer is of this pool; after a lost device nothing is pending either.
-        unsafe { self.context.device.free_command_buffers(self.pool, &[command]) };
+        unsafe { self.context.device.free_command_buffer(self.pool, command) };
         done
     }
 }
@@ -71,8 +68,8 @@ impl Drop for Commands {
     fn drop(&mut self) {
         // SAFETY: whoever drops commands has waited for them; destroying the pool frees its buffers.
         unsafe {
-            self.context.device.destroy_command_pool(self.pool, None);
-            self.context.device.destroy_fence(self.fence, None);
+            self.context.device.destroy_command_pool(self.pool);
+            self.context.device.destroy_fence(self.fence);
         }
     }
 }
@@ -130,20 +127,13 @@ pub(super) mod barrier {
 
 pub(super) fn barrier(context: &Context, command: vk::CommandBuffer, dependency: Dependency) {
     let Dependency { from, to } = dependency;
-    let memory = [vk::MemoryBarrier::default().src_access_mask(from.1).dst_access_mask(to.1)];
+    let memory = vk::MemoryBarrier::default().src_access_mask(from.1).dst_access_mask(to.1);
     // SAFETY: the command buffer is being recorded.
-    unsafe {
-        context.device.cmd_pipeline_barrier(
-            command,
-            from.0,
-            to.0,
-            vk::DependencyFlags::empty(),
-            &memory,
-            &[],
-            &[],
-        );
-    }
+    unsafe { context.device.cmd_memory_barrier(command, from.0, to.0, &memory) };
 }
+
+/// What a descriptor set is made for: a dispatch, the kinds of its bindings, and their layout.
+type Need<'a> = (&'a Dispatch, &'a [BindingKind], vk::DescriptorSetLayout);
 
 /// The descriptor sets of a function: one per distinct combination of layout and bindings.
 pub(super) struct Sets {
@@ -164,10 +154,8 @@ impl Sets {
     ) -> Result<Sets> {
         let mut sets =
             Sets { context: context.clone(), pool: vk::DescriptorPool::null(), by_dispatch: Vec::new() };
-        let mut known: BTreeMap<(usize, Vec<(u32, u64, u64)>), usize> = BTreeMap::new();
-        let mut unique: Vec<(&Dispatch, &[BindingKind], vk::DescriptorSetLayout)> = Vec::new();
-        let mut indices = Vec::with_capacity(function.dispatches.len());
-        let (mut n_storage, mut n_uniform) = (0u32, 0u32);
+        let mut keys = Vec::with_capacity(function.dispatches.len());
+        let mut needs = Vec::with_capacity(function.dispatches.len());
         for dispatch in &function.dispatches {
             let pipeline =
                 usize::try_from(dispatch.pipeline).ok().and_then(|index| variant.pipelines.get(index));
@@ -177,19 +165,32 @@ impl Sets {
                     "a dispatch names a pipeline that does not exist",
                 ));
             };
-            let bindings =
-                dispatch.bindings.iter().map(|binding| (binding.slot, binding.offset, binding.size));
-            let index = *known.entry((compiled.layout, bindings.collect())).or_insert_with(|| {
-                unique.push((dispatch, &pipeline.bindings, layout.set));
-                for kind in &pipeline.bindings {
-                    match kind {
-                        BindingKind::Uniform => n_uniform += 1,
-                        _ => n_storage += 1,
-                    }
-                }
-                unique.len() - 1
-            });
-            indices.push(index);
+            let mut key = (compiled.layout as u64).to_le_bytes().to_vec();
+            for binding in &dispatch.bindings {
+                key.extend(binding.slot.to_le_bytes());
+                key.extend(binding.offset.to_le_bytes());
+                key.extend(binding.size.to_le_bytes());
+            }
+            keys.push(order::fingerprint(&key));
+            needs.push((dispatch, &*pipeline.bindings, layout.set));
+        }
+        // Equal keys lie side by side in the sorted order; the first of each gets a set, the others share it.
+        let mut unique: Vec<Need<'_>> = Vec::new();
+        let mut indices = vec![0; needs.len()];
+        let (mut n_storage, mut n_uniform) = (0u32, 0u32);
+        let mut last = None;
+        for index in order::by_key(keys.iter().copied()) {
+            let (Some(key), Some(need)) = (keys.get(index), needs.get(index)) else { continue };
+            if last != Some(key) {
+                last = Some(key);
+                let uniform = need.1.iter().filter(|kind| **kind == BindingKind::Uniform).count();
+                n_uniform += u32::try_from(uniform).unwrap_or(0);
+                n_storage += u32::try_from(need.1.len() - uniform).unwrap_or(0);
+                unique.push(*need);
+            }
+            if let Some(slot) = indices.get_mut(index) {
+                *slot = unique.len() - 1;
+            }
         }
         if unique.is_empty() {
             return Ok(sets);
@@ -212,7 +213,7 @@ impl Sets {
         let n_sets = u32::try_from(n_sets).unwrap_or(u32::MAX);
         let create = vk::DescriptorPoolCreateInfo::default().max_sets(n_sets).pool_sizes(&sizes);
         // SAFETY: the device is live and `create` outlives the call.
-        let pool = unsafe { self.context.device.create_descriptor_pool(&create, None) };
+        let pool = unsafe { self.context.device.create_descriptor_pool(&create) };
         self.pool = pool.map_err(failed("vkCreateDescriptorPool"))?;
         Ok(())
     }
@@ -225,13 +226,9 @@ impl Sets {
         slots: &[vk::Buffer],
     ) -> Result<vk::DescriptorSet> {
         let device = &self.context.device;
-        let layouts = [layout];
-        let allocate =
-            vk::DescriptorSetAllocateInfo::default().descriptor_pool(self.pool).set_layouts(&layouts);
         // SAFETY: the pool has room for as many sets as are allocated.
-        let set = unsafe { device.allocate_descriptor_sets(&allocate) }
-            .map_err(failed("vkAllocateDescriptorSets"))?;
-        let set = set.first().copied().unwrap_or_default();
+        let set = unsafe { device.allocate_descriptor_set(self.pool, layout) };
+        let set = set.map_err(failed("vkAllocateDescriptorSets"))?;
         let mut buffers = Vec::with_capacity(dispatch.bindings.len());
         for binding in &dispatch.bindings {
             let buffer = usize::try_from(binding.slot).ok().and_then(|index| slots.get(index)).copied();
@@ -251,7 +248,7 @@ impl Sets {
         };
         let writes: Vec<_> = (0u32..).zip(kinds).zip(&buffers).map(write).collect();
         // SAFETY: the set is new; `buffers` outlives the call; ranges were checked to lie in their slots.
-        unsafe { device.update_descriptor_sets(&writes, &[]) };
+        unsafe { device.update_descriptor_sets(&writes) };
         Ok(set)
     }
 }
@@ -259,7 +256,7 @@ impl Sets {
 impl Drop for Sets {
     fn drop(&mut self) {
         // SAFETY: whoever drops sets has waited for the submissions that use them; destroying the pool frees them.
-        unsafe { self.context.device.destroy_descriptor_pool(self.pool, None) };
+        unsafe { self.context.device.destroy_descriptor_pool(self.pool) };
     }
 }
 
@@ -288,7 +285,6 @@ pub(super) fn record_function(
     mut after_each: impl FnMut(usize),
 ) {
     let device = &context.device;
-    let compute = vk::PipelineBindPoint::COMPUTE;
     let mut bound_pipeline = vk::Pipeline::null();
     let mut bound_set = (vk::DescriptorSet::null(), usize::MAX);
     let mut n_indirect = 0;
@@ -303,15 +299,15 @@ pub(super) fn record_function(
         // against the device's limits, and indirect grids are before they are written.
         unsafe {
             if bound_pipeline != compiled.raw {
-                device.cmd_bind_pipeline(command, compute, compiled.raw);
+                device.cmd_bind_pipeline(command, compiled.raw);
                 bound_pipeline = compiled.raw;
             }
             if bound_set != (*set, compiled.layout) {
-                device.cmd_bind_descriptor_sets(command, compute, layout.pipeline, 0, &[*set], &[]);
+                device.cmd_bind_descriptor_set(command, layout.pipeline, *set);
                 bound_set = (*set, compiled.layout);
             }
             match (grid, indirect.buffer) {
-                (Some([x, y, z]), _) if x > 0 && y > 0 && z > 0 => device.cmd_dispatch(command, x, y, z),
+                (Some(grid), _) if !grid.contains(&0) => device.cmd_dispatch(command, grid),
                 (Some(_), _) | (None, None) => {}
                 (None, Some(buffer)) => {
                     device.cmd_dispatch_indirect(command, buffer.raw, indirect.offset + 12 * n_indirect);

@@ -10,6 +10,7 @@ use super::timing::Timed;
 use super::upload;
 use crate::error::{Error, Result};
 use crate::format::{Function, Manifest, Slot, SlotKind, Variant};
+use crate::threads;
 use ash::vk;
 use std::path::Path;
 use std::sync::Arc;
@@ -66,19 +67,12 @@ impl Replayer {
     /// Allocates, uploads, creates pipelines (beside the upload) and records.
     pub(crate) fn load(context: &Arc<Context>, source: &Source<'_>) -> Result<Replayer> {
         let Source { manifest, variant, file, cache_path, cache_key } = *source;
-        let (pipelines, memory) = std::thread::scope(|scope| {
-            let create = || Pipelines::create(context, manifest, variant, file, cache_path, cache_key);
-            match std::thread::Builder::new().spawn_scoped(scope, create) {
-                Ok(thread) => {
-                    let memory = shared_memory(context, manifest, variant, file);
-                    let failed = || {
-                        Err(Error::Vulkan { call: "pipeline creation", code: "a thread failed".to_owned() })
-                    };
-                    (thread.join().unwrap_or_else(|_| failed()), memory)
-                }
-                Err(_) => (create(), shared_memory(context, manifest, variant, file)),
-            }
-        });
+        let (pipelines, memory) = threads::both(
+            || Pipelines::create(context, manifest, variant, file, cache_path, cache_key),
+            || shared_memory(context, manifest, variant, file),
+        );
+        let failed = || Error::Vulkan { call: "loading", code: "a thread failed".to_owned() };
+        let (pipelines, memory) = (pipelines.ok_or_else(failed)?, memory.ok_or_else(failed)?);
         let (pipelines, (weights, states, arenas)) = (pipelines?, memory?);
         let commands = Commands::new(context)?;
         let mut functions = Vec::with_capacity(variant.functions.len());
@@ -199,9 +193,9 @@ impl Transfer {
                 for (port, offset, size) in &wanted {
                     let Some(PortMemory { device, host: Some(host) }) = ports.get(*port) else { continue };
                     let (from, to) = if up { (host, device) } else { (device, host) };
-                    let copy = [vk::BufferCopy { src_offset: *offset, dst_offset: *offset, size: *size }];
+                    let copy = vk::BufferCopy { src_offset: *offset, dst_offset: *offset, size: *size };
                     // SAFETY: both buffers have the slot's size, in which the port was checked to lie.
-                    unsafe { context.device.cmd_copy_buffer(command, from.raw, to.raw, &copy) };
+                    unsafe { context.device.cmd_copy_buffer(command, from.raw, to.raw, copy) };
                 }
                 if !up {
                     barrier(context, command, barrier::TRANSFER_TO_HOST);

@@ -35,22 +35,21 @@ impl Timed {
         let create =
             vk::QueryPoolCreateInfo::default().query_type(vk::QueryType::TIMESTAMP).query_count(count);
         // SAFETY: the device is live.
-        let queries = unsafe { context.device.create_query_pool(&create, None) }
-            .map_err(failed("vkCreateQueryPool"))?;
+        let queries =
+            unsafe { context.device.create_query_pool(&create) }.map_err(failed("vkCreateQueryPool"))?;
         let mut timed =
             Timed { context: context.clone(), queries, n_queries, command: vk::CommandBuffer::null() };
         timed.command = commands.allocate()?;
-        let bottom = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
         commands.record(timed.command, vk::CommandBufferUsageFlags::empty(), |command| {
             // SAFETY: the command buffer is being recorded; the queries exist.
             unsafe {
-                context.device.cmd_reset_query_pool(command, queries, 0, count);
-                context.device.cmd_write_timestamp(command, bottom, queries, 0);
+                context.device.cmd_reset_query_pool(command, queries, count);
+                context.device.cmd_write_timestamp(command, queries, 0);
             }
             record_function(context, command, function, pipelines, sets, indirect, |index| {
                 let query = u32::try_from(index + 1).unwrap_or(0);
                 // SAFETY: as above; each query is written once.
-                unsafe { context.device.cmd_write_timestamp(command, bottom, queries, query) };
+                unsafe { context.device.cmd_write_timestamp(command, queries, query) };
             });
         })?;
         Ok(timed)
@@ -60,9 +59,8 @@ impl Timed {
     pub(super) fn run(&self, commands: &Commands) -> Result<Vec<f64>> {
         self.context.submit(&[self.command], commands.fence)?;
         let mut ticks = vec![0u64; self.n_queries];
-        let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
         // SAFETY: the run has written every query.
-        unsafe { self.context.device.get_query_pool_results(self.queries, 0, &mut ticks, flags) }
+        unsafe { self.context.device.get_query_pool_results(self.queries, &mut ticks) }
             .map_err(failed("vkGetQueryPoolResults"))?;
         // Counters of fewer than 64 bits wrap around.
         let mask = u64::MAX >> (64 - self.context.timestamp_bits.clamp(1, 64));
@@ -76,6 +74,6 @@ impl Timed {
 impl Drop for Timed {
     fn drop(&mut self) {
         // SAFETY: every run was waited for.
-        unsafe { self.context.device.destroy_query_pool(self.queries, None) };
+        unsafe { self.context.device.destroy_query_pool(self.queries) };
     }
 }

@@ -9,8 +9,8 @@ use super::record::{Commands, barrier};
 use crate::codec::section;
 use crate::error::{Error, Result};
 use crate::format::{Manifest, Variant};
+use crate::{order, threads};
 use ash::vk;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The staging window: this many parts of this many bytes.
@@ -48,9 +48,9 @@ pub(super) fn fill_weights(
 
 /// All placements and the gaps between them, in the order of slots and offsets.
 fn pieces<'a>(manifest: &Manifest, variant: &Variant, file: &'a [u8]) -> Result<Vec<Piece<'a>>> {
-    let mut placements: Vec<_> = variant.placements.iter().collect();
-    placements.sort_by_key(|placement| (placement.slot, placement.offset));
-    let mut placements = placements.into_iter().peekable();
+    let keys = variant.placements.iter().map(|placement| (u64::from(placement.slot), placement.offset));
+    let sorted = order::by_key(keys);
+    let mut placements = sorted.into_iter().filter_map(|index| variant.placements.get(index)).peekable();
     let mut pieces = Vec::new();
     for (slot, weights) in variant.weights.iter().enumerate() {
         let mut end = 0;
@@ -93,24 +93,12 @@ fn write_directly(pieces: &[Piece<'_>], weights: &mut [Buffer]) {
             }
         }
     }
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let Ok(mut job) = job.lock() else { continue };
-            match job.1 {
-                Some(source) if source.len() == job.0.len() => job.0.copy_from_slice(source),
-                _ => job.0.fill(0),
-            }
+    threads::each(jobs.len(), &|index| {
+        let Some(Ok(mut job)) = jobs.get(index).map(Mutex::lock) else { return };
+        match job.1 {
+            Some(source) if source.len() == job.0.len() => job.0.copy_from_slice(source),
+            _ => job.0.fill(0),
         }
-    };
-    let threads =
-        std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8).min(jobs.len());
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // Where no thread can be had, the others do the work.
-            drop(std::thread::Builder::new().spawn_scoped(scope, work));
-        }
-        work();
     });
 }
 
@@ -127,7 +115,7 @@ fn zero_gaps(
             let start = piece.offset / 4 * 4;
             let end = (piece.offset + piece.length).next_multiple_of(4).min(buffer.size);
             // SAFETY: the range lies in the buffer, whose size is a multiple of 4; the command is being recorded.
-            unsafe { context.device.cmd_fill_buffer(command, buffer.raw, start, end - start, 0) };
+            unsafe { context.device.cmd_zero_buffer(command, buffer.raw, start, end - start) };
         }
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })
@@ -140,7 +128,7 @@ pub(super) fn zero_states(context: &Arc<Context>, commands: &Commands, states: &
     commands.run_once(|command| {
         for state in states {
             // SAFETY: the whole of a live buffer; the command is being recorded.
-            unsafe { context.device.cmd_fill_buffer(command, state.raw, 0, vk::WHOLE_SIZE, 0) };
+            unsafe { context.device.cmd_zero_buffer(command, state.raw, 0, vk::WHOLE_SIZE) };
         }
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })
@@ -225,7 +213,7 @@ fn send(
         for (slot, copy) in copies.drain(..) {
             let Some(buffer) = weights.get(slot) else { continue };
             // SAFETY: both ranges lie in their buffers; the command is being recorded.
-            unsafe { context.device.cmd_copy_buffer(command, window.raw, buffer.raw, &[copy]) };
+            unsafe { context.device.cmd_copy_buffer(command, window.raw, buffer.raw, copy) };
         }
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })?;

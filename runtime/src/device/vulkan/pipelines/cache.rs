@@ -32,7 +32,7 @@ impl Cache {
         let create = |data: &[u8]| {
             let create = vk::PipelineCacheCreateInfo::default().initial_data(data);
             // SAFETY: the device is live; data of another driver has been ruled out by the key.
-            unsafe { context.device.create_pipeline_cache(&create, None) }
+            unsafe { context.device.create_pipeline_cache(&create) }
         };
         let (raw, read) = match data.map(|data| (create(data), data)) {
             Some((Ok(raw), data)) => (raw, Some(*blake3::hash(data).as_bytes())),
@@ -64,7 +64,7 @@ impl Cache {
 impl Drop for Cache {
     fn drop(&mut self) {
         // SAFETY: pipelines do not need the cache once they are made.
-        unsafe { self.context.device.destroy_pipeline_cache(self.raw, None) };
+        unsafe { self.context.device.destroy_pipeline_cache(self.raw) };
     }
 }
 
