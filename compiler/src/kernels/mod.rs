@@ -15,6 +15,7 @@ mod rows;
 mod shares;
 
 mod arg_reduce;
+mod attention;
 mod conv;
 mod conv_1x1;
 mod conv_direct;
@@ -92,6 +93,7 @@ pub const KERNELS: &[Kernel] = &[
     normalize::KERNEL,
     reduce::KERNEL,
     softmax::KERNEL,
+    attention::KERNEL,
     arg_reduce::KERNEL,
     cum_sum::KERNEL,
     top_k::KERNEL,
