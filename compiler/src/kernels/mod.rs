@@ -13,9 +13,12 @@ pub mod specialize;
 mod order;
 mod rows;
 mod shares;
+mod walk;
+mod window;
 
 mod arg_reduce;
 mod attention;
+mod concat;
 mod conv;
 mod conv_1x1;
 mod conv_direct;
@@ -29,13 +32,14 @@ mod matmul;
 mod matmul_direct;
 mod matvec;
 mod normalize;
+mod pad;
 mod pool;
 mod reduce;
+mod resize;
 mod scatter;
 mod softmax;
 mod top_k;
 mod top_k_rank;
-mod window;
 
 #[cfg(test)]
 mod tests;
@@ -87,6 +91,9 @@ pub const KERNELS: &[Kernel] = &[
     conv_transpose::KERNEL,
     conv_direct::KERNEL,
     pool::KERNEL,
+    resize::KERNEL,
+    pad::KERNEL,
+    concat::KERNEL,
     map::KERNEL,
     matvec::KERNEL,
     matmul_direct::KERNEL,

@@ -85,7 +85,7 @@ fn reduction(kind: PoolKind, class: Class, dtype: DType) -> [String; 3] {
                 Class::Float => "bitcast<vec4<f32>>(vec4<u32>(0xff800000u))".to_string(),
                 Class::Int => {
                     let bits = u32::try_from(dtype.bytes() * 8).unwrap_or(32).min(32);
-                    format!("vec4<i32>({}i)", i64::from(i32::MIN) >> (32 - bits))
+                    format!("vec4<i32>({})", i64::from(i32::MIN) >> (32 - bits))
                 }
                 _ => zero,
             };

@@ -18,6 +18,15 @@ fn dims(shape: &str) -> Vec<Dim> {
 /// Emits every shader for an operator; operands are shapes, constants where they start with `=`.
 /// Returns the names of the kernels that compute it.
 fn emit_all(op: &str, attributes: serde_json::Value, operands: &[&str]) -> Vec<&'static str> {
+    emit_types(op, attributes, operands, &[DType::F32, DType::F16])
+}
+
+fn emit_types(
+    op: &str,
+    attributes: serde_json::Value,
+    operands: &[&str],
+    types: &[DType],
+) -> Vec<&'static str> {
     let op = Op::from_text(op, attributes).unwrap().unwrap();
     let target = TargetProfile::load("lavapipe").unwrap();
     let mut bounds = Bounds::new();
@@ -25,7 +34,7 @@ fn emit_all(op: &str, attributes: serde_json::Value, operands: &[&str]) -> Vec<&
         bounds.insert(symbol.into(), (1, 64));
     }
     let mut found = Vec::new();
-    for dtype in [DType::F32, DType::F16] {
+    for &dtype in types {
         for (layout, result_layout) in [
             (Layout::RowMajor, Layout::RowMajor),
             (Layout::Slices4, Layout::Slices4),
@@ -87,7 +96,7 @@ fn emit_all(op: &str, attributes: serde_json::Value, operands: &[&str]) -> Vec<&
             for kernel in KERNELS {
                 let candidates = (kernel.candidates)(&problem);
                 // 16 bits change the hooks only, so that one candidate shows as much as all.
-                let shown = if dtype == DType::F32 { candidates.len() } else { 1 };
+                let shown = if dtype == DType::F16 { 1 } else { candidates.len() };
                 for candidate in candidates.into_iter().take(shown) {
                     assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
                     for launch in (kernel.launches)(&problem, &candidate).unwrap() {
@@ -159,7 +168,70 @@ fn pools() {
             a["kernel"] = vec![3; axes].into();
             a["kind"] = kind.clone();
             a["ceil"] = true.into();
-            assert_eq!(emit_all("pool", a, &[shape]), ["pool"]);
+            assert_eq!(emit_all("pool", a.clone(), &[shape]), ["pool"]);
+            if kind.to_string().contains("max") {
+                assert_eq!(emit_types("pool", a, &[shape], &INTEGERS), ["pool"]);
+            }
+        }
+    }
+}
+
+const INTEGERS: [DType; 3] = [DType::I8, DType::I64, DType::U8];
+
+#[test]
+fn moves() {
+    for mode in ["constant", "reflect", "edge", "wrap"] {
+        for (shape, before, after) in
+            [("2,3,5,4", [0, 1, 2, 0], [1, 0, 3, 4]), ("n,8,h,4", [0, 0, 2, 0], [0, 0, 0, 0])]
+        {
+            let a = serde_json::json!({"mode": mode, "before": before, "after": after, "value": -1.5});
+            assert_eq!(emit_all("pad", a.clone(), &[shape]), ["pad"]);
+            assert_eq!(emit_types("pad", a, &[shape], &INTEGERS), ["pad"]);
+        }
+    }
+    for (axis, operands) in [
+        (1, ["2,4,3,5", "2,7,3,5", "2,2,3,5"]),
+        (1, ["2,4,3,8", "2,8,3,8", "2,3,3,8"]),
+        (2, ["n,4,h,5", "n,4,w,5", "n,4,3,5"]),
+        (3, ["n,6,h,8", "n,6,h,4", "n,6,h,3"]),
+    ] {
+        let a = serde_json::json!({"axis": axis});
+        assert_eq!(emit_all("concat", a.clone(), &operands), ["concat"]);
+        assert_eq!(emit_types("concat", a, &operands, &[DType::I32, DType::Bool]), ["concat"]);
+    }
+}
+
+#[test]
+fn resizes() {
+    let filters = [
+        serde_json::json!({"nearest": "floor"}),
+        serde_json::json!({"nearest": "round-prefer-ceil"}),
+        serde_json::json!("linear"),
+        serde_json::json!({"cubic": {"a": -0.75}}),
+    ];
+    let coordinates = [
+        "half-pixel",
+        "half-pixel-symmetric",
+        "pytorch-half-pixel",
+        "align-corners",
+        "asymmetric",
+        "tf-half-pixel-for-nn",
+    ];
+    for filter in &filters {
+        for (i, coordinates) in coordinates.iter().chain(&["tf-crop-and-resize"]).enumerate() {
+            let mut a = serde_json::json!({
+                "filter": filter, "coordinates": coordinates, "extrapolation": 2.0, "roi": [],
+                "antialias": i % 2 == 0 && filter["nearest"].is_null(), "exclude_outside": i % 3 == 0,
+                "scales": [1.0, 1.0, 2.0, 0.5], "sizes": [2, 6, "2*h", "w"],
+            });
+            if *coordinates == "tf-crop-and-resize" {
+                a["roi"] = serde_json::json!([0.0, 0.0, -0.1, 0.2, 1.0, 1.0, 0.8, 1.1]);
+            }
+            assert_eq!(emit_all("resize", a.clone(), &["2,6,h,2*w"]), ["resize"]);
+            a["scales"] = serde_json::json!([1.0, 1.5, 1.0, 1.25]);
+            a["sizes"] = serde_json::json!([2, 9, 5, 5]);
+            assert_eq!(emit_all("resize", a.clone(), &["2,6,5,4"]), ["resize"]);
+            assert_eq!(emit_types("resize", a, &["2,6,5,4"], &INTEGERS), ["resize"]);
         }
     }
 }

@@ -189,6 +189,9 @@ impl<'g> Planner<'g> {
         let mut choices = candidates(&problem, self.options.prefer_kernel.as_deref());
         if choices.is_empty() {
             choices = candidates(&problem, None);
+        } else if self.options.prefer_kernel.is_some() {
+            let last = choices.len() - 1;
+            choices[..=self.options.prefer_candidate.min(last)].rotate_right(1);
         }
         let pick = choices.first().ok_or_else(|| {
             let types: Vec<String> = operands.iter().map(describe).collect();

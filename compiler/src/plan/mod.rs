@@ -98,4 +98,6 @@ pub struct Plan {
 pub struct Options {
     /// Considers only the kernel of this name where it has a candidate; for tests and benches.
     pub prefer_kernel: Option<String>,
+    /// Which of that kernel's candidates is picked, cheapest first; the last one where there are fewer.
+    pub prefer_candidate: usize,
 }

@@ -128,8 +128,9 @@ impl Operation for Resize {
         Fusion::Injective
     }
 
-    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::evaluate(self, inputs, out, || {
+    fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
+        let bound = Self { sizes: check::substitute(&self.sizes, symbols), ..self.clone() };
+        check::evaluate(&bound, inputs, out, || {
             let x = inputs[0];
             match (&x.data, self.filter) {
                 (Data::Float(v), _) => {
