@@ -5,6 +5,7 @@
 mod bert;
 pub mod blocks;
 pub mod folder;
+pub mod resnet50;
 
 pub use folder::{Dims, load};
 

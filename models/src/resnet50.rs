@@ -1,0 +1,232 @@
+//! ResNet-50 at its true width with random weights, as an ONNX file: a model of real size that needs no download.
+//!
+//! 25.6 million parameters, 4.1 billion multiply-adds at 224 x 224, batch normalisations still to be folded. Weights
+//! are drawn so that activations keep their size through the network, and the same file comes out every time.
+
+use std::path::Path;
+
+use driftc::error::{Error, Result};
+use driftc::import::onnx::schema::tensor_proto::DataType;
+use driftc::import::onnx::schema::tensor_shape_proto::{Dimension, dimension};
+use driftc::import::onnx::schema::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
+    TypeProto, ValueInfoProto, attribute_proto::AttributeType, type_proto,
+};
+use prost::Message;
+
+/// Blocks and inner channels of the four stages.
+const STAGES: [(usize, usize); 4] = [(3, 64), (4, 128), (6, 256), (3, 512)];
+/// Outer channels over inner ones.
+const EXPANSION: usize = 4;
+const CLASSES: usize = 1000;
+const IMAGE: usize = 224;
+
+/// Writes the model: input `image [1, 3, 224, 224]`, output `logits [1, 1000]`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_onnx(path: &Path) -> Result<()> {
+    let bytes = model().encode_to_vec();
+    std::fs::write(path, bytes).map_err(|e| Error::Io { path: path.to_path_buf(), reason: e.to_string() })
+}
+
+fn model() -> ModelProto {
+    let mut net = Net { graph: GraphProto::default(), state: 1 };
+    let mut x = net.conv("conv1", "image", [64, 3, 7, 7], 2, 1.0);
+    x = net.relu(&x);
+    x = net.node(
+        "pool1",
+        "MaxPool",
+        &[&x],
+        vec![ints("kernel_shape", &[3, 3]), ints("strides", &[2, 2]), ints("pads", &[1, 1, 1, 1])],
+    );
+    let mut channels = 64;
+    for (stage, (blocks, inner)) in STAGES.into_iter().enumerate() {
+        for block in 0..blocks {
+            let name = format!("layer{}.{block}", stage + 1);
+            let stride = if block == 0 && stage > 0 { 2 } else { 1 };
+            x = net.bottleneck(&name, &x, [channels, inner], stride);
+            channels = inner * EXPANSION;
+        }
+    }
+    x = net.node("avgpool", "GlobalAveragePool", &[&x], Vec::new());
+    x = net.node("flatten", "Flatten", &[&x], vec![int("axis", 1)]);
+    net.weight("fc.weight", &[CLASSES, channels], (1.0 / channels as f32).sqrt());
+    net.constant("fc.bias", CLASSES, 0.0);
+    let fc = vec![int("transB", 1)];
+    let inputs = [x, "fc.weight".into(), "fc.bias".into()];
+    net.graph.node.push(NodeProto {
+        name: Some("fc".into()),
+        op_type: Some("Gemm".into()),
+        input: inputs.to_vec(),
+        output: vec!["logits".into()],
+        attribute: fc,
+        ..NodeProto::default()
+    });
+    net.graph.name = Some("resnet50".into());
+    net.graph.input = vec![value("image", &[1, 3, IMAGE, IMAGE])];
+    net.graph.output = vec![value("logits", &[1, CLASSES])];
+    ModelProto {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(17) }],
+        producer_name: Some("driftc".into()),
+        graph: Some(net.graph),
+        ..ModelProto::default()
+    }
+}
+
+/// A network as it grows.
+struct Net {
+    graph: GraphProto,
+    state: u64,
+}
+
+impl Net {
+    /// 1x1, 3x3 and 1x1 convolutions beside a shortcut.
+    fn bottleneck(&mut self, name: &str, x: &str, [channels, inner]: [usize; 2], stride: i64) -> String {
+        let outer = inner * EXPANSION;
+        let y = self.conv(&format!("{name}.conv1"), x, [inner, channels, 1, 1], 1, 1.0);
+        let y = self.relu(&y);
+        let y = self.conv(&format!("{name}.conv2"), &y, [inner, inner, 3, 3], stride, 1.0);
+        let y = self.relu(&y);
+        // A small branch beside the shortcut keeps the sum of sixteen of them in range.
+        let y = self.conv(&format!("{name}.conv3"), &y, [outer, inner, 1, 1], 1, 0.25);
+        let shortcut = match channels == outer {
+            true => x.to_owned(),
+            false => self.conv(&format!("{name}.downsample"), x, [outer, channels, 1, 1], stride, 1.0),
+        };
+        let sum = self.node(&format!("{name}.add"), "Add", &[&y, &shortcut], Vec::new());
+        self.relu(&sum)
+    }
+
+    /// A convolution without bias and its batch normalisation.
+    fn conv(&mut self, name: &str, x: &str, shape: [usize; 4], stride: i64, scale: f32) -> String {
+        let [outputs, inputs, k, _] = shape;
+        let weight = format!("{name}.weight");
+        self.weight(&weight, &shape, (2.0 / (inputs * k * k) as f32).sqrt());
+        let pad = i64::try_from(k / 2).unwrap_or(0);
+        let y = self.node(
+            name,
+            "Conv",
+            &[x, &weight],
+            vec![
+                ints("kernel_shape", &[k as i64, k as i64]),
+                ints("strides", &[stride, stride]),
+                ints("pads", &[pad, pad, pad, pad]),
+            ],
+        );
+        let parts = [("scale", scale), ("bias", 0.0), ("mean", 0.0), ("var", 1.0)];
+        let norm = parts.map(|(part, value)| {
+            let tensor = format!("{name}.bn.{part}");
+            self.constant(&tensor, outputs, value);
+            tensor
+        });
+        self.node(
+            &format!("{name}.bn"),
+            "BatchNormalization",
+            &[&y, &norm[0], &norm[1], &norm[2], &norm[3]],
+            vec![],
+        )
+    }
+
+    fn relu(&mut self, x: &str) -> String {
+        self.node(&format!("{x}.relu"), "Relu", &[x], Vec::new())
+    }
+
+    /// Adds a node and returns the name of its result.
+    fn node(&mut self, name: &str, op: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> String {
+        let output = format!("{name}.out");
+        self.graph.node.push(NodeProto {
+            name: Some(name.to_owned()),
+            op_type: Some(op.to_owned()),
+            input: inputs.iter().map(|i| (*i).to_owned()).collect(),
+            output: vec![output.clone()],
+            attribute,
+            ..NodeProto::default()
+        });
+        output
+    }
+
+    /// Random numbers of mean 0 and the given deviation.
+    fn weight(&mut self, name: &str, shape: &[usize], deviation: f32) {
+        let n: usize = shape.iter().product();
+        // The sum of two uniform numbers within -1..1 has a variance of 2/3.
+        let factor = deviation * 1.5f32.sqrt();
+        let mut bytes = Vec::with_capacity(n * 4);
+        for _ in 0..n {
+            // xorshift64*
+            self.state ^= self.state >> 12;
+            self.state ^= self.state << 25;
+            self.state ^= self.state >> 27;
+            let bits = self.state.wrapping_mul(0x2545_f491_4f6c_dd1d);
+            let (a, b) = ((bits >> 40) as f32, ((bits >> 8) & 0xff_ffff) as f32);
+            let sum = (a + b) / (1 << 23) as f32 - 2.0;
+            bytes.extend_from_slice(&(sum * factor).to_le_bytes());
+        }
+        self.tensor(name, shape, bytes);
+    }
+
+    fn constant(&mut self, name: &str, n: usize, value: f32) {
+        self.tensor(name, &[n], value.to_le_bytes().repeat(n));
+    }
+
+    fn tensor(&mut self, name: &str, shape: &[usize], bytes: Vec<u8>) {
+        self.graph.initializer.push(TensorProto {
+            name: Some(name.to_owned()),
+            dims: shape.iter().map(|d| *d as i64).collect(),
+            data_type: Some(DataType::Float.into()),
+            raw_data: Some(bytes.into()),
+            ..TensorProto::default()
+        });
+    }
+}
+
+fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        r#type: Some(AttributeType::Ints.into()),
+        ints: values.to_vec(),
+        ..AttributeProto::default()
+    }
+}
+
+fn int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        r#type: Some(AttributeType::Int.into()),
+        i: Some(value),
+        ..AttributeProto::default()
+    }
+}
+
+fn value(name: &str, shape: &[usize]) -> ValueInfoProto {
+    let dim =
+        |d: &usize| Dimension { value: Some(dimension::Value::DimValue(*d as i64)), ..Dimension::default() };
+    let tensor = type_proto::Tensor {
+        elem_type: Some(DataType::Float.into()),
+        shape: Some(TensorShapeProto { dim: shape.iter().map(dim).collect() }),
+    };
+    ValueInfoProto {
+        name: Some(name.to_owned()),
+        r#type: Some(TypeProto {
+            value: Some(type_proto::Value::TensorType(tensor)),
+            ..TypeProto::default()
+        }),
+        ..ValueInfoProto::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::model;
+
+    #[test]
+    fn it_has_the_parameters_of_a_resnet_50() {
+        let graph = model().graph.unwrap();
+        let learned =
+            graph.initializer.iter().filter(|t| !t.name().ends_with(".mean") && !t.name().ends_with(".var"));
+        let parameters: i64 = learned.map(|t| t.dims.iter().product::<i64>()).sum();
+        assert_eq!(parameters, 25_557_032);
+        assert_eq!(graph.node.iter().filter(|n| n.op_type() == "Conv").count(), 53);
+    }
+}
