@@ -2,4 +2,5 @@
 
 pub mod compare;
 pub mod device;
+pub mod random_graph;
 pub mod stored;

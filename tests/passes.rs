@@ -1,0 +1,250 @@
+//! Passes, tested twice: Markdown cases say what each does, and random graphs show that none changes what a
+//! graph computes.
+//!
+//! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs them all. A heading `## ...` opens a
+//! case, the first `drift` block is its input, and the `drift after` block what the pass must print, exactly.
+//! Words after `drift` set the context: `target=NAME` (a profile) and `precision=f16`. With DRIFT_BLESS=1 the
+//! second blocks are rewritten instead.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use drift_tests::compare::{Tolerance, compare};
+use drift_tests::random_graph;
+use driftc::ir::array::Array;
+use driftc::ir::eval::eval;
+use driftc::ir::graph::{Graph, Replacement};
+use driftc::ir::op::{Op, Softmax};
+use driftc::ir::text::{parse, print};
+use driftc::passes::{Changes, Context, Options, PIPELINE, Pass, Precision, run_pass, run_pipeline};
+use driftc::target::TargetProfile;
+
+/// The profile of cases and random graphs that name none.
+const TARGET: &str = "vulkan-baseline";
+
+#[test]
+fn markdown_cases() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("passes");
+    let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    let bless = std::env::var_os("DRIFT_BLESS").is_some();
+    let mut failures = String::new();
+    for path in files.iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
+        let pass = path.file_stem().unwrap().to_string_lossy();
+        let text = fs::read_to_string(path).unwrap();
+        let blessed = rewrite(&text, |case| match apply(&pass, case) {
+            Ok(after) => {
+                if after != case.after && !bless {
+                    let (pass, title, want) = (&pass, &case.title, &case.after);
+                    writeln!(failures, "{pass}: {title}\n--- expected\n{want}--- got\n{after}").unwrap();
+                }
+                after
+            }
+            Err(reason) => {
+                writeln!(failures, "{pass}: {}: {reason}", case.title).unwrap();
+                case.after.clone()
+            }
+        });
+        if bless && blessed != text {
+            fs::write(path, blessed).unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "{failures}\nDRIFT_BLESS=1 accepts what was printed");
+}
+
+/// One case of a Markdown file.
+#[derive(Debug, Default)]
+struct Case {
+    title: String,
+    /// Words after `drift` that open the input block.
+    context: String,
+    input: String,
+    after: String,
+}
+
+/// The text with every `drift after` block replaced by what `after` makes of its case.
+fn rewrite(text: &str, mut after: impl FnMut(&Case) -> String) -> String {
+    let mut out = String::new();
+    let mut case = Case::default();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        writeln!(out, "{line}").unwrap();
+        if let Some(title) = line.strip_prefix("## ") {
+            case = Case { title: title.to_string(), ..Case::default() };
+        }
+        let Some(words) = line.strip_prefix("```drift") else { continue };
+        let block: String = lines.by_ref().take_while(|l| *l != "```").map(|l| format!("{l}\n")).collect();
+        if words.trim() == "after" {
+            case.after = block;
+            out.push_str(&after(&case));
+        } else {
+            out.push_str(&block);
+            (case.context, case.input) = (words.to_string(), block);
+        }
+        out.push_str("```\n");
+    }
+    out
+}
+
+fn apply(pass: &str, case: &Case) -> Result<String, String> {
+    let (mut target, mut precision) = (TARGET, Precision::F32);
+    for word in case.context.split_whitespace() {
+        match word.split_once('=') {
+            Some(("target", name)) => target = name,
+            Some(("precision", name)) => precision = name.parse().map_err(|e| format!("{e}"))?,
+            _ => return Err(format!("`{word}` is neither target=NAME nor precision=NAME")),
+        }
+    }
+    let target = TargetProfile::load(target).map_err(|e| e.to_string())?;
+    let context = Context { target: &target, precision };
+    let mut graph = parse(&case.input).map_err(|e| e.to_string())?;
+    if pass == "pipeline" {
+        run_pipeline(&mut graph, &context, Options::default()).map_err(|e| e.to_string())?;
+    } else {
+        let pass = PIPELINE.iter().find(|p| p.name == pass).ok_or("the file's name is no pass")?;
+        run_pass(&mut graph, pass, &context, false).map_err(|e| e.to_string())?;
+    }
+    Ok(print(&graph))
+}
+
+/// A random graph with inputs and the results that no pass may change.
+struct Sample {
+    seed: u64,
+    graph: Graph,
+    inputs: BTreeMap<String, Array>,
+    results: Vec<(String, Array)>,
+}
+
+/// Samples of `count` seeds; DRIFT_SEEDS=20 tries twenty times as many.
+fn samples(first: u64, count: u64) -> impl Iterator<Item = Sample> {
+    let times = std::env::var("DRIFT_SEEDS").ok().and_then(|t| t.parse().ok()).unwrap_or(1u64);
+    (first..first + count * times).map(|seed| {
+        let graph = random_graph::graph(seed);
+        let inputs = random_graph::inputs(&graph, seed);
+        let results = eval(&graph, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        Sample { seed, graph, inputs, results }
+    })
+}
+
+impl Sample {
+    /// Fails when the changed graph gives other results.
+    fn check(&self, changed: &Graph, what: &str, tolerance: Tolerance) {
+        let place = || format!("seed {}: {what}", self.seed);
+        let show = || format!("--- before\n{}--- after\n{}", print(&self.graph), print(changed));
+        let results = eval(changed, &self.inputs).unwrap_or_else(|e| panic!("{}: {e}\n{}", place(), show()));
+        assert_eq!(results.len(), self.results.len(), "{}", place());
+        for ((name, got), (expected_name, want)) in results.iter().zip(&self.results) {
+            assert_eq!(name, expected_name, "{}", place());
+            if let Err(why) = compare(name, got, want, tolerance) {
+                panic!("{}: {why}\n{}", place(), show());
+            }
+        }
+    }
+
+    /// Runs a pass and, when it changed the graph, compares; says whether it did.
+    fn run(&self, graph: &mut Graph, pass: &Pass, context: &Context<'_>, tolerance: Tolerance) -> bool {
+        let before = print(graph);
+        run_pass(graph, pass, context, false).unwrap_or_else(|e| panic!("seed {}: {e}\n{before}", self.seed));
+        let changed = print(graph) != before;
+        if changed {
+            self.check(graph, pass.name, tolerance);
+        }
+        changed
+    }
+}
+
+/// Tighter than for kernels: a pass may reorder rounding, nothing else.
+const REORDERED: Tolerance = Tolerance { relative: 1e-4, absolute: 2e-5 };
+
+#[test]
+fn each_pass_alone_keeps_the_results() {
+    let target = TargetProfile::load(TARGET).unwrap();
+    let context = Context { target: &target, precision: Precision::F32 };
+    for sample in samples(0, 300) {
+        for (i, pass) in PIPELINE.iter().enumerate() {
+            if PIPELINE[..i].iter().all(|p| p.name != pass.name) {
+                sample.run(&mut sample.graph.clone(), pass, &context, REORDERED);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_pipeline_keeps_the_results_after_every_pass() {
+    let target = TargetProfile::load(TARGET).unwrap();
+    let context = Context { target: &target, precision: Precision::F32 };
+    let mut changed: BTreeMap<&str, usize> = BTreeMap::new();
+    for sample in samples(300, 400) {
+        let mut graph = sample.graph.clone();
+        for pass in PIPELINE {
+            let times = changed.entry(pass.name).or_default();
+            *times += usize::from(sample.run(&mut graph, pass, &context, REORDERED));
+        }
+        let mut whole = sample.graph.clone();
+        run_pipeline(&mut whole, &context, Options::default()).unwrap();
+        assert_eq!(print(&whole), print(&graph), "seed {}", sample.seed);
+    }
+    // Storing floats as they are changes nothing.
+    let idle: Vec<&str> = changed.iter().filter(|(_, n)| **n == 0).map(|(name, _)| *name).collect();
+    assert_eq!(idle, ["lower-precision"], "passes without work in any graph: {changed:?}");
+}
+
+#[test]
+#[should_panic(expected = "times the tolerance")]
+fn a_wrong_pass_is_caught() {
+    fn run(graph: &mut Graph, _: &Context<'_>) -> driftc::Result<Changes> {
+        for id in graph.ids() {
+            if let Op::Softmax(softmax) = graph.op(id) {
+                let op = Op::Softmax(Softmax { log: !softmax.log, ..softmax.clone() });
+                let (operands, node) = (graph.operands(id), graph.node(id));
+                let (own, chain) = (node.own, node.chain.clone());
+                graph.set_op(id, Replacement { op, operands, own, chain })?;
+            }
+        }
+        Ok(Changes::default())
+    }
+    let target = TargetProfile::load(TARGET).unwrap();
+    let context = Context { target: &target, precision: Precision::F32 };
+    for sample in samples(0, 100) {
+        sample.run(&mut sample.graph.clone(), &Pass { name: "wrong", run }, &context, REORDERED);
+    }
+}
+
+#[test]
+fn half_precision_stays_close() {
+    let target = TargetProfile::load(TARGET).unwrap();
+    for precision in [Precision::F16, Precision::Mixed] {
+        let context = Context { target: &target, precision };
+        for sample in samples(700, 200) {
+            let mut graph = sample.graph.clone();
+            run_pipeline(&mut graph, &context, Options::default()).unwrap();
+            let half = Tolerance { relative: 5e-2, absolute: 5e-2 };
+            sample.check(&graph, &format!("the pipeline with precision {precision}"), half);
+        }
+    }
+}
+
+#[test]
+fn text_of_every_stage_reads_back() {
+    let target = TargetProfile::load(TARGET).unwrap();
+    let context = Context { target: &target, precision: Precision::F16 };
+    let mut read = 0;
+    for sample in samples(900, 200) {
+        let mut graph = sample.graph.clone();
+        for stage in 0..2 {
+            let text = print(&graph);
+            // A large constant prints as a hash, which no parser can invert.
+            if !text.contains("\"hash\"") {
+                let back = parse(&text).unwrap_or_else(|e| panic!("seed {}: {e}\n{text}", sample.seed));
+                assert_eq!(print(&back), text, "seed {}", sample.seed);
+                read += 1;
+            }
+            if stage == 0 {
+                run_pipeline(&mut graph, &context, Options::default()).unwrap();
+            }
+        }
+    }
+    assert!(read > 150, "only {read} texts without hashes");
+}

@@ -1,0 +1,411 @@
+//! Steps that add one operator, or few.
+
+use driftc::Result;
+use driftc::ir::array::{Array, count};
+use driftc::ir::dim::Dim;
+use driftc::ir::element::{BinaryFn, UnaryFn};
+use driftc::ir::graph::NodeId;
+use driftc::ir::op::{
+    Concat, Conv, CumSum, Gather, GroupNorm, LayerNorm, MatMul, Pad, Pool, Range, Slice, Softmax,
+};
+use driftc::ir::ops::pad::PadMode;
+use driftc::ir::ops::pool::PoolKind;
+use driftc::ir::ops::reduce::ReduceKind;
+use driftc::ir::tensor::DType;
+
+use super::{Growth, Rng};
+
+/// A step on `x`: its result, or nothing when it does not apply.
+type Step = fn(&mut Growth<'_>, NodeId) -> Result<Option<NodeId>>;
+
+const STEPS: &[Step] = &[
+    unary,
+    unary,
+    unary,
+    binary,
+    binary,
+    with_constant,
+    with_constant,
+    matmul,
+    conv,
+    conv,
+    pool,
+    reduce,
+    softmax,
+    norm,
+    transpose,
+    reshape,
+    slice,
+    concat,
+    pad,
+    expand,
+    gather,
+    select,
+    cum_sum,
+    positions,
+];
+
+/// A random step; nothing when it does not apply to `x`.
+pub(super) fn step(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    g.rng.pick(STEPS)(g, x)
+}
+
+/// An element function that keeps values near one.
+pub(super) fn smooth(rng: &mut Rng) -> UnaryFn {
+    rng.pick(&[
+        UnaryFn::Relu,
+        UnaryFn::LeakyRelu { alpha: 0.1 },
+        UnaryFn::Sigmoid,
+        UnaryFn::Tanh,
+        UnaryFn::Gelu,
+        UnaryFn::GeluTanh,
+        UnaryFn::HardSwish,
+        UnaryFn::HardSigmoid { alpha: 0.2, beta: 0.5 },
+        UnaryFn::Swish { alpha: 1.0 },
+        UnaryFn::Mish,
+        UnaryFn::Softplus,
+        UnaryFn::Softsign,
+        UnaryFn::Erf,
+        UnaryFn::Sin,
+        UnaryFn::Elu { alpha: 1.0 },
+        UnaryFn::Clip { low: -0.5, high: 2.0 },
+        UnaryFn::Clip { low: 0.0, high: f32::INFINITY },
+        UnaryFn::Abs,
+        UnaryFn::Neg,
+        UnaryFn::Affine { scale: 0.5, shift: -0.25 },
+    ])
+}
+
+fn unary(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let f = smooth(&mut g.rng);
+    g.builder.unary(f, x).map(Some)
+}
+
+/// With another value whose sizes are the same, or 1, wherever both have them.
+fn binary(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let y = g.rng.pick(&g.values.clone());
+    let (a, b) = (g.shape(x), g.shape(y));
+    if !a.iter().rev().zip(b.iter().rev()).all(|(a, b)| a == b || a.is(1) || b.is(1)) {
+        return Ok(None);
+    }
+    use BinaryFn::{Add, Div, Max, Min, Mul, Sub};
+    let f = g.rng.pick(&[Add, Add, Sub, Mul, Min, Max, Div]);
+    if f == Div {
+        let y = g.builder.unary(UnaryFn::Sigmoid, y)?;
+        let y = g.builder.unary(UnaryFn::Affine { scale: 1.0, shift: 0.5 }, y)?;
+        return g.builder.binary(f, x, y).map(Some);
+    }
+    let (x, y) = if f == Mul { (tame(g, x)?, y) } else { (x, y) };
+    g.builder.binary(f, x, y).map(Some)
+}
+
+/// The value squeezed into -1..1, so that products do not grow.
+fn tame(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
+    g.builder.unary(UnaryFn::Tanh, x)
+}
+
+/// With a scalar, a vector over the last axis or over channels, or a constant of the whole shape.
+fn with_constant(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let shape = g.shape(x);
+    let known = |d: &Dim| d.as_known().map_or(1, |n| n as usize);
+    let mut sizes: Vec<usize> = match g.rng.below(4) {
+        0 => vec![],
+        1 => shape.last().map(known).into_iter().collect(),
+        2 if shape.len() >= 3 => {
+            let mut sizes = vec![1; shape.len() - 1];
+            sizes[0] = known(&shape[1]);
+            sizes
+        }
+        _ => shape.iter().map(known).collect(),
+    };
+    if g.rng.once_in(4) {
+        sizes = vec![1; sizes.len()];
+    }
+    let (f, low, high) = g.rng.pick(&[
+        (BinaryFn::Add, -1.0, 1.0),
+        (BinaryFn::Sub, -1.0, 1.0),
+        (BinaryFn::Mul, -1.2, 1.2),
+        (BinaryFn::Div, 0.8, 2.0),
+        (BinaryFn::Max, -1.0, 0.5),
+        (BinaryFn::Min, -0.5, 1.0),
+    ]);
+    let n = count(&sizes);
+    let values = match g.rng.below(6) {
+        0 => vec![0.5; n],
+        // What does nothing must go, where it may.
+        1 if matches!(f, BinaryFn::Add | BinaryFn::Sub) => vec![0.0; n],
+        1 if matches!(f, BinaryFn::Mul | BinaryFn::Div) => vec![1.0; n],
+        _ => (0..n).map(|_| g.rng.float(low, high)).collect(),
+    };
+    let c = g.builder.constant(&Array::f32(&sizes, values))?;
+    let swap = g.rng.once_in(3) && f != BinaryFn::Div;
+    let (a, b) = if swap { (c, x) } else { (x, c) };
+    g.builder.binary(f, a, b).map(Some)
+}
+
+/// With a constant matrix and perhaps a bias, or with itself transposed.
+fn matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let shape = g.shape(x);
+    if shape.len() < 2 {
+        return Ok(None);
+    }
+    if g.rng.once_in(4) {
+        let x = tame(g, x)?;
+        let y = g.builder.add(MatMul { trans_a: false, trans_b: true }, &[x, x])?;
+        return g.builder.unary(UnaryFn::Affine { scale: 0.25, shift: 0.0 }, y).map(Some);
+    }
+    let Some(width) = g.width(x) else { return Ok(None) };
+    let columns = g.rng.pick(&[1, 3, 4, 6, 8]);
+    let trans_b = g.rng.once_in(3);
+    let sizes = if trans_b { [columns, width] } else { [width, columns] };
+    let w = g.constant(&sizes, 1.5 / (width as f32).sqrt())?;
+    let mut y = g.builder.add(MatMul { trans_a: false, trans_b }, &[x, w])?;
+    if g.rng.once_in(2) {
+        let bias = g.constant(&[columns], 0.5)?;
+        y = g.builder.binary(BinaryFn::Add, y, bias)?;
+    }
+    Ok(Some(y))
+}
+
+/// The channels of an image of rank 4.
+pub(super) fn channels(g: &Growth<'_>, x: NodeId) -> Option<usize> {
+    match g.shape(x).as_slice() {
+        [_, c, _, _] => c.as_known()?.try_into().ok(),
+        _ => None,
+    }
+}
+
+/// Whether a window of the given extent fits both spatial axes whatever the symbols are.
+fn window_fits(g: &Growth<'_>, x: NodeId, extent: usize) -> bool {
+    let bounds = &g.builder.graph.bounds;
+    g.shape(x).iter().skip(2).all(|d| d.range(bounds).0 >= extent as i64)
+}
+
+/// A convolution, grouped or not, with or without bias, padding (its own or an operator's) and a batch norm.
+pub(super) fn conv(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let Some(c) = channels(g, x) else { return Ok(None) };
+    let mut x = x;
+    let kernel = g.rng.pick(&[1, 2, 3, 3]);
+    let dilation = if kernel == 2 { g.rng.pick(&[1, 2]) } else { 1 };
+    if !window_fits(g, x, dilation * (kernel - 1) + 1) {
+        return Ok(None);
+    }
+    let group = if g.rng.once_in(3) { c } else { 1 };
+    let out = if group == 1 { g.rng.pick(&[1, 3, 4, 6]) } else { c * g.rng.pick(&[1, 2]) };
+    if kernel > 1 && g.rng.once_in(4) {
+        let op =
+            Pad { mode: PadMode::Constant, before: vec![0, 0, 1, 0], after: vec![0, 0, 1, 2], value: 0.0 };
+        x = g.builder.add(op, &[x])?;
+    }
+    let fan = (c / group * kernel * kernel) as f32;
+    let w = g.constant(&[out, c / group, kernel, kernel], 1.5 / fan.sqrt())?;
+    let mut operands = vec![x, w];
+    if g.rng.once_in(2) {
+        operands.push(g.constant(&[out], 0.5)?);
+    }
+    let pad = g.rng.below(2);
+    let conv = Conv {
+        strides: vec![g.rng.pick(&[1, 1, 2]), 1],
+        dilations: vec![dilation; 2],
+        pads_begin: vec![pad, 0],
+        pads_end: vec![pad, g.rng.below(2)],
+        group,
+    };
+    let mut y = g.builder.add(conv, &operands)?;
+    if g.rng.once_in(2) {
+        let (scale, shift) = (g.constant(&[out, 1, 1], 1.5)?, g.constant(&[1, out, 1, 1], 0.5)?);
+        y = g.builder.binary(BinaryFn::Mul, y, scale)?;
+        y = g.builder.binary(BinaryFn::Add, y, shift)?;
+    }
+    if g.rng.once_in(2) {
+        let f = smooth(&mut g.rng);
+        y = g.builder.unary(f, y)?;
+    }
+    Ok(Some(y))
+}
+
+fn pool(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let kernel = g.rng.pick(&[2, 3]);
+    if channels(g, x).is_none() || !window_fits(g, x, kernel) {
+        return Ok(None);
+    }
+    let kind = g.rng.pick(&[
+        PoolKind::Max,
+        PoolKind::Average { count_include_pad: false },
+        PoolKind::Average { count_include_pad: true },
+    ]);
+    let pad = g.rng.below(2);
+    let op = Pool {
+        kind,
+        kernel: vec![kernel; 2],
+        strides: vec![g.rng.pick(&[1, 2]); 2],
+        dilations: vec![1; 2],
+        pads_begin: vec![pad; 2],
+        pads_end: vec![pad; 2],
+        ceil: g.rng.once_in(3),
+    };
+    g.builder.add(op, &[x]).map(Some)
+}
+
+fn reduce(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let rank = g.shape(x).len();
+    let axes: Vec<usize> = (0..rank).filter(|_| g.rng.once_in(2)).collect();
+    let kind =
+        g.rng.pick(&[ReduceKind::Mean, ReduceKind::Mean, ReduceKind::Max, ReduceKind::Min, ReduceKind::L2]);
+    let keepdims = g.rng.once_in(2);
+    g.builder.reduce(kind, x, axes, keepdims).map(Some)
+}
+
+fn softmax(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let rank = g.shape(x).len();
+    if rank == 0 {
+        return Ok(None);
+    }
+    let op = Softmax { axis: g.rng.below(rank), log: g.rng.once_in(4) };
+    g.builder.add(op, &[x]).map(Some)
+}
+
+/// A layer norm over the last axis, or a group norm of an image.
+fn norm(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let rank = g.shape(x).len();
+    if let Some(c) = channels(g, x)
+        && g.rng.once_in(2)
+    {
+        let (scale, bias) = (g.constant(&[c], 1.5)?, g.constant(&[c], 0.5)?);
+        let groups = if c.is_multiple_of(2) { 2 } else { c };
+        return g.builder.add(GroupNorm { groups, epsilon: 0.01 }, &[x, scale, bias]).map(Some);
+    }
+    let (Some(width), true) = (g.width(x), rank > 0) else { return Ok(None) };
+    let mut operands = vec![x, g.constant(&[width], 1.5)?];
+    let rms = g.rng.once_in(3);
+    if !rms {
+        operands.push(g.constant(&[width], 0.5)?);
+    }
+    g.builder.add(LayerNorm { axis: rank - 1, epsilon: 0.01, rms }, &operands).map(Some)
+}
+
+fn transpose(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let mut perm: Vec<usize> = (0..g.shape(x).len()).collect();
+    for i in (1..perm.len()).rev() {
+        perm.swap(i, g.rng.below(i + 1));
+    }
+    g.builder.transpose(x, perm).map(Some)
+}
+
+/// Axes merged, an axis split, or an axis of size 1 inserted or removed.
+fn reshape(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let mut shape = g.shape(x);
+    let at = g.rng.below(shape.len() + 1);
+    match g.rng.below(4) {
+        0 => shape.insert(at, Dim::known(1)),
+        1 if at < shape.len() && shape[at].is(1) => drop(shape.remove(at)),
+        2 if at + 1 < shape.len() => {
+            let next = shape.remove(at + 1);
+            shape[at] = shape[at].mul(&next);
+        }
+        _ if at < shape.len() => {
+            let factor = g.rng.pick(&[2, 3]);
+            let Some(rest) = shape[at].div_exact(&Dim::known(factor)) else { return Ok(None) };
+            shape.splice(at..=at, [Dim::known(factor), rest]);
+        }
+        _ => return Ok(None),
+    }
+    g.builder.reshape(x, shape).map(Some)
+}
+
+/// A part of one known axis, forwards or backwards.
+fn slice(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let shape = g.shape(x);
+    if shape.is_empty() {
+        return Ok(None);
+    }
+    let axis = g.rng.below(shape.len());
+    let Some(n) = shape[axis].as_known() else { return Ok(None) };
+    let start = g.rng.below(n as usize) as i64;
+    let step = g.rng.pick(&[1i64, 1, 2, -1]);
+    let most = if step > 0 { (n - 1 - start) / step + 1 } else { start + 1 };
+    let size = 1 + g.rng.below(most as usize) as i64;
+    let mut op =
+        Slice { starts: vec![Dim::known(0); shape.len()], steps: vec![1; shape.len()], sizes: shape };
+    (op.starts[axis], op.steps[axis], op.sizes[axis]) = (Dim::known(start), step, Dim::known(size));
+    g.builder.add(op, &[x]).map(Some)
+}
+
+/// With another value that differs at most along one axis, perhaps itself.
+fn concat(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let y = if g.rng.once_in(3) { x } else { g.rng.pick(&g.values.clone()) };
+    let (a, b) = (g.shape(x), g.shape(y));
+    if a.is_empty() || a.len() != b.len() {
+        return Ok(None);
+    }
+    let axis = g.rng.below(a.len());
+    if (0..a.len()).any(|i| i != axis && a[i] != b[i]) {
+        return Ok(None);
+    }
+    g.builder.add(Concat { axis }, &[x, y]).map(Some)
+}
+
+fn pad(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let rank = g.shape(x).len();
+    let mode =
+        g.rng.pick(&[PadMode::Constant, PadMode::Constant, PadMode::Reflect, PadMode::Edge, PadMode::Wrap]);
+    let mut amounts = || (0..rank).map(|_| g.rng.below(3) / 2).collect::<Vec<usize>>();
+    let op = Pad { mode, before: amounts(), after: amounts(), value: 0.5 };
+    g.builder.add(op, &[x]).map(Some)
+}
+
+/// Axes of size 1 repeated, and a new leading one.
+fn expand(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let mut shape = g.shape(x);
+    for d in shape.iter_mut().filter(|d| d.is(1)) {
+        *d = Dim::from(g.rng.pick(&[1usize, 3]));
+    }
+    if g.rng.once_in(2) {
+        shape.insert(0, Dim::known(2));
+    }
+    g.builder.expand(x, shape).map(Some)
+}
+
+fn gather(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let shape = g.shape(x);
+    if shape.is_empty() {
+        return Ok(None);
+    }
+    let axis = g.rng.below(shape.len());
+    let Some(n) = shape[axis].as_known() else { return Ok(None) };
+    let sizes = g.rng.pick(&[vec![], vec![1], vec![3], vec![2, 2]]);
+    let draw = |_| g.rng.below(2 * n as usize) as i64 - n;
+    let values = (0..count(&sizes)).map(draw).collect();
+    let indices = g.builder.constant(&Array::int(DType::I64, &sizes, values))?;
+    g.builder.add(Gather { axis }, &[x, indices]).map(Some)
+}
+
+/// `x > c ? x : f(x)`; rare, since rounding may tip the comparison.
+fn select(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let threshold = g.rng.float(-0.5, 0.5);
+    let c = g.builder.scalar(DType::F32, threshold)?;
+    let condition = g.builder.binary(BinaryFn::Greater, x, c)?;
+    let f = smooth(&mut g.rng);
+    let other = g.builder.unary(f, x)?;
+    g.builder.select(condition, x, other).map(Some)
+}
+
+fn cum_sum(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let rank = g.shape(x).len();
+    if rank == 0 {
+        return Ok(None);
+    }
+    let x = tame(g, x)?;
+    let op = CumSum { axis: g.rng.below(rank), exclusive: g.rng.once_in(2), reverse: g.rng.once_in(2) };
+    g.builder.add(op, &[x]).map(Some)
+}
+
+/// Adds `0, 0.125, 0.25, ...` along the last axis, whose size may be a symbol.
+fn positions(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let Some(length) = g.shape(x).pop() else { return Ok(None) };
+    let op = Range { dtype: DType::I64, start: Dim::known(0), step: 1, length };
+    let range = g.builder.add(op, &[])?;
+    let range = g.builder.cast(range, DType::F32)?;
+    let range = g.builder.unary(UnaryFn::Affine { scale: 0.125, shift: 0.0 }, range)?;
+    g.builder.binary(BinaryFn::Add, x, range).map(Some)
+}
