@@ -2,8 +2,8 @@
 //! graph computes.
 //!
 //! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs them all. A heading `## ...` opens a
-//! case, the first `drift` block is its input, and the `drift after` block what the pass must print, exactly.
-//! Words after `drift` set the context: `target=NAME` (a profile) and `precision=f16`. With DRIFT_BLESS=1 the
+//! case, the first `drift` block is its input, and the `drift after` block what the pass must print, exactly;
+//! both must also compute the same. Words after `drift` set the context: `target=NAME` (a profile) and `precision=f16`. With DRIFT_BLESS=1 the
 //! second blocks are rewritten instead.
 
 use std::collections::BTreeMap;
@@ -24,6 +24,12 @@ use driftc::target::TargetProfile;
 /// The profile of cases and random graphs that name none.
 const TARGET: &str = "vulkan-baseline";
 
+/// Tighter than for kernels: a pass may reorder rounding, nothing else.
+const REORDERED: Tolerance = Tolerance { relative: 1e-4, absolute: 2e-5 };
+
+/// For values stored in f16: several roundings, which a norm may magnify.
+const HALF: Tolerance = Tolerance { relative: 5e-2, absolute: 5e-2 };
+
 #[test]
 fn markdown_cases() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("passes");
@@ -31,6 +37,9 @@ fn markdown_cases() {
     files.sort();
     let bless = std::env::var_os("DRIFT_BLESS").is_some();
     let mut failures = String::new();
+    for pass in PIPELINE.iter().filter(|p| !folder.join(format!("{}.md", p.name)).exists()) {
+        writeln!(failures, "{}: no file of cases in tests/passes", pass.name).unwrap();
+    }
     for path in files.iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
         let pass = path.file_stem().unwrap().to_string_lossy();
         let text = fs::read_to_string(path).unwrap();
@@ -47,6 +56,11 @@ fn markdown_cases() {
                 case.after.clone()
             }
         });
+        if text.matches("\n```drift\n").count() + text.matches("\n```drift ").count()
+            != 2 * text.matches("\n```drift after\n").count()
+        {
+            writeln!(failures, "{pass}: a case has no `drift after` block, or one has no input").unwrap();
+        }
         if bless && blessed != text {
             fs::write(path, blessed).unwrap();
         }
@@ -100,13 +114,33 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
     let target = TargetProfile::load(target).map_err(|e| e.to_string())?;
     let context = Context { target: &target, precision };
     let mut graph = parse(&case.input).map_err(|e| e.to_string())?;
+    let before = graph.clone();
     if pass == "pipeline" {
         run_pipeline(&mut graph, &context, Options::default()).map_err(|e| e.to_string())?;
     } else {
         let pass = PIPELINE.iter().find(|p| p.name == pass).ok_or("the file's name is no pass")?;
         run_pass(&mut graph, pass, &context, false).map_err(|e| e.to_string())?;
     }
+    let inputs = random_graph::inputs(&before, 1);
+    let results = eval(&before, &inputs).map_err(|e| format!("the input cannot be evaluated: {e}"))?;
+    let half = precision != Precision::F32 || case.input.contains("f16");
+    let tolerance = if half { HALF } else { REORDERED };
+    check(&graph, &inputs, &results, tolerance)?;
     Ok(print(&graph))
+}
+
+/// Fails unless a changed graph gives the same results.
+fn check(
+    changed: &Graph,
+    inputs: &BTreeMap<String, Array>,
+    results: &[(String, Array)],
+    tolerance: Tolerance,
+) -> Result<(), String> {
+    let changed = eval(changed, inputs).map_err(|e| e.to_string())?;
+    if !changed.iter().map(|r| &r.0).eq(results.iter().map(|r| &r.0)) {
+        return Err("the results have other names".into());
+    }
+    changed.iter().zip(results).try_for_each(|((name, got), (_, want))| compare(name, got, want, tolerance))
 }
 
 /// A random graph with inputs and the results that no pass may change.
@@ -131,15 +165,9 @@ fn samples(first: u64, count: u64) -> impl Iterator<Item = Sample> {
 impl Sample {
     /// Fails when the changed graph gives other results.
     fn check(&self, changed: &Graph, what: &str, tolerance: Tolerance) {
-        let place = || format!("seed {}: {what}", self.seed);
-        let show = || format!("--- before\n{}--- after\n{}", print(&self.graph), print(changed));
-        let results = eval(changed, &self.inputs).unwrap_or_else(|e| panic!("{}: {e}\n{}", place(), show()));
-        assert_eq!(results.len(), self.results.len(), "{}", place());
-        for ((name, got), (expected_name, want)) in results.iter().zip(&self.results) {
-            assert_eq!(name, expected_name, "{}", place());
-            if let Err(why) = compare(name, got, want, tolerance) {
-                panic!("{}: {why}\n{}", place(), show());
-            }
+        if let Err(why) = check(changed, &self.inputs, &self.results, tolerance) {
+            let (before, after) = (print(&self.graph), print(changed));
+            panic!("seed {}: {what}: {why}\n--- before\n{before}--- after\n{after}", self.seed);
         }
     }
 
@@ -154,9 +182,6 @@ impl Sample {
         changed
     }
 }
-
-/// Tighter than for kernels: a pass may reorder rounding, nothing else.
-const REORDERED: Tolerance = Tolerance { relative: 1e-4, absolute: 2e-5 };
 
 #[test]
 fn each_pass_alone_keeps_the_results() {
@@ -220,8 +245,7 @@ fn half_precision_stays_close() {
         for sample in samples(700, 200) {
             let mut graph = sample.graph.clone();
             run_pipeline(&mut graph, &context, Options::default()).unwrap();
-            let half = Tolerance { relative: 5e-2, absolute: 5e-2 };
-            sample.check(&graph, &format!("the pipeline with precision {precision}"), half);
+            sample.check(&graph, &format!("the pipeline with precision {precision}"), HALF);
         }
     }
 }
