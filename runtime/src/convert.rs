@@ -47,7 +47,7 @@ pub(crate) fn to_device(
         | (HostType::I32, DeviceType::I32)
         | (HostType::U32, DeviceType::U32) => copy(from, to),
         (HostType::F32, DeviceType::F16) => {
-            map(from, to, |b| f16::from_f32(f32::from_le_bytes(b)).to_le_bytes())
+            map(from, to, |b| f16::from_f32(f32::from_le_bytes(b)).to_le_bytes());
         }
         (HostType::F16, DeviceType::F32) => map(from, to, |b| f16::from_le_bytes(b).to_f32().to_le_bytes()),
         (HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64, _) => {

@@ -30,6 +30,9 @@ pub struct Options {
     pub pipeline_cache: Option<PathBuf>,
     /// Do not compare weights and shaders with their hashes: for files whose integrity is known otherwise.
     pub trust_file: bool,
+    /// Copy everything through staging buffers, as on devices whose memory the host cannot reach. For tests and
+    /// for measuring what direct access is worth.
+    pub always_stage: bool,
 }
 
 /// What loading took and made.
@@ -328,7 +331,7 @@ fn open_device(bundle: &Bundle, options: &Options) -> Result<(usize, std::sync::
         let variants = vec![Unmet { target: variant.target.clone(), reasons }];
         return Err(Error::Unmet { device: candidate.info.name.clone(), variants });
     }
-    Ok((index, candidate.open(variant)?))
+    Ok((index, candidate.open(variant, options.always_stage)?))
 }
 
 fn find<'a>(variant: Option<&'a Variant>, name: &str) -> Result<(usize, &'a Function)> {

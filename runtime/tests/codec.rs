@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{edited_bundle, small_bundle, write_bundle};
+use common::{edited_bundle, encode, small_bundle, with_manifest, write_bundle};
 use drift_runtime::codec::read_manifest;
 use drift_runtime::format::{Expr, ExprOp, Hash, Manifest, SlotKind, Variant};
 use drift_runtime::{Bundle, Error};
@@ -13,27 +13,9 @@ fn read(bytes: Vec<u8>) -> Result<Bundle, Error> {
     Ok(bundle)
 }
 
-/// A file with another manifest: header and hashes are right, so that only the manifest can be refused.
-fn with_manifest(file: &[u8], manifest: &[u8]) -> Vec<u8> {
-    let offset = u64::from_le_bytes(file[24..32].try_into().unwrap());
-    let mut file = file[..usize::try_from(offset).unwrap()].to_vec();
-    file.extend(manifest);
-    let size = file.len() as u64;
-    file[16..24].copy_from_slice(&size.to_le_bytes());
-    file[32..40].copy_from_slice(&(manifest.len() as u64).to_le_bytes());
-    file[40..72].copy_from_slice(&Hash::of(manifest).0);
-    let hash = Hash::of(&file[..96]);
-    file[96..128].copy_from_slice(&hash.0);
-    file
-}
-
 fn manifest_bytes(file: &[u8]) -> &[u8] {
     let offset = u64::from_le_bytes(file[24..32].try_into().unwrap());
     &file[usize::try_from(offset).unwrap()..]
-}
-
-fn encode(manifest: &Manifest) -> Vec<u8> {
-    bincode::serde::encode_to_vec(manifest, bincode::config::standard()).unwrap()
 }
 
 #[test]
@@ -151,7 +133,8 @@ fn other_versions_and_other_files_are_named() {
 
 #[test]
 fn contradictions_are_refused_with_their_place() {
-    let edits: &[(&str, fn(&mut Manifest))] = &[
+    type Edit = (&'static str, fn(&mut Manifest));
+    let edits: &[Edit] = &[
         ("variants[0].pipelines[1]", |m| m.variants[0].pipelines[1].artifact = 99),
         ("variants[0].pipelines[0]", |m| m.variants[0].pipelines[0].artifact = 3),
         ("variants[0].pipelines[0]", |m| m.variants[0].pipelines[0].entry = "a\0b".to_owned()),
@@ -166,14 +149,14 @@ fn contradictions_are_refused_with_their_place() {
         }),
         ("variants[0].functions[0].slots[3]", |m| m.variants[0].functions[0].slots[3].size = 1024),
         ("variants[0].functions[0].slots[0]", |m| {
-            m.variants[0].functions[0].slots[0].kind = SlotKind::Input(7)
+            m.variants[0].functions[0].slots[0].kind = SlotKind::Input(7);
         }),
         ("variants[0].functions[0].slots[0]", |m| m.variants[0].functions[0].inputs[0].slot = 1),
         ("variants[0].functions[0].inputs[0]", |m| {
-            m.variants[0].functions[0].inputs[0].shape.push(Expr::constant(9))
+            m.variants[0].functions[0].inputs[0].shape.push(Expr::constant(9));
         }),
         ("variants[0].functions[0].inputs[0]", |m| {
-            m.variants[0].functions[0].inputs[0].shape.push(Expr::constant(-1))
+            m.variants[0].functions[0].inputs[0].shape.push(Expr::constant(-1));
         }),
         ("variants[0].functions[0].dispatches[0].bindings[0]", |m| {
             m.variants[0].functions[0].dispatches[0].bindings[0].offset = 4;
@@ -198,14 +181,14 @@ fn contradictions_are_refused_with_their_place() {
             m.variants[0].functions[1].dispatches[0].params[0] = Expr(vec![ExprOp::Add]);
         }),
         ("variants[0].functions[1].dispatches[0]", |m| {
-            m.variants[0].functions[1].dispatches[0].params_offset = 4
+            m.variants[0].functions[1].dispatches[0].params_offset = 4;
         }),
         ("variants[0].functions[1]", |m| m.variants[0].functions[1].symbols[0].min = 101),
         ("variants[0].functions[1].inputs[0]", |m| m.variants[0].functions[1].symbols[0].max = 101),
         ("variants[0].functions", |m| m.variants[0].functions[1].name = "main".to_owned()),
         ("variants[0].requirements", |m| m.variants[0].requirements.limits.storage_alignment = 3),
         ("variants[0].requirements.limits", |m| {
-            m.variants[0].requirements.limits.max_workgroup_invocations = 4
+            m.variants[0].requirements.limits.max_workgroup_invocations = 4;
         }),
         ("attachments[0]", |m| m.attachments[0].artifact = 0),
         ("chunks[0]", |m| m.chunks[0].offset += 4),

@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{WEIGHTS, edited_bundle, small_bundle, write_bundle};
+use common::{WEIGHTS, edited_bundle, small_bundle, with_variant, write_bundle, write_bundle_with};
 use drift_runtime::device::{choose_variant, probe, unmet};
-use drift_runtime::format::{Feature, Features, HostType, MatrixScope, MatrixShape, MatrixType};
+use drift_runtime::format::{
+    Feature, Features, HostType, MatrixScope, MatrixShape, MatrixType, WeightPlacement,
+};
 use drift_runtime::{Array, ArrayRef, Bundle, Error, Options, Session};
 
 fn load(bytes: Vec<u8>) -> Result<Session, Error> {
@@ -38,6 +40,112 @@ fn symbolic_function_creates_nothing_after_load() {
     let after = session.stats();
     assert_eq!((after.pipelines, after.allocations), (before.pipelines, before.allocations));
     assert_eq!(after.allocated_bytes, before.allocated_bytes);
+}
+
+/// Weights of several chunks, larger than the staging window, with odd sizes and gaps between them.
+fn large_weights() -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.drift");
+    let sizes = [5_000_003usize, 1, 13 << 20, 4 << 20, 77];
+    let mut chunks = Vec::new();
+    write_bundle_with(
+        &path,
+        &mut |writer| {
+            for (number, size) in sizes.iter().enumerate() {
+                let chunk = writer.chunk(|out| {
+                    let bytes: Vec<u8> = (0..*size).map(|at| large_byte(number, at)).collect();
+                    bytes.chunks(1 << 20).try_for_each(|part| out.write_all(part))
+                });
+                chunks.push(chunk?);
+            }
+            Ok(())
+        },
+        &|variants| {
+            let variant = &mut variants[0];
+            let mut end = variant.weights[0].size;
+            for (number, size) in sizes.iter().enumerate() {
+                let offset = end.next_multiple_of(4) + 8;
+                let chunk = u32::try_from(number + 1).unwrap();
+                variant.placements.push(WeightPlacement { chunk, slot: 0, offset });
+                end = offset + *size as u64;
+            }
+            variant.weights[0].size = end.next_multiple_of(256) + 256;
+            let main = &mut variant.functions[0];
+            main.slots[3].size = variant.weights[0].size;
+            variant.requirements.limits = variant.needed_limits();
+        },
+    )
+    .unwrap()
+}
+
+fn large_byte(number: usize, at: usize) -> u8 {
+    // Bits of small floats, so that sums are exact.
+    if at % 4 == 3 {
+        0x40
+    } else {
+        u8::try_from((at / 4 * 7 + number * 31) % 16 * 16 * usize::from(at % 4 == 2)).unwrap()
+    }
+}
+
+#[test]
+fn staged_and_direct_uploads_agree() {
+    let bytes = large_weights();
+    let bundle = Bundle::from_vec(bytes.clone()).unwrap();
+    let variant = &bundle.manifest().variants[0];
+    let mut expected = vec![0u8; usize::try_from(variant.weights[0].size).unwrap()];
+    for placement in &variant.placements {
+        let chunk = &bundle.manifest().chunks[placement.chunk as usize];
+        let (from, to) = (usize::try_from(chunk.offset).unwrap(), usize::try_from(placement.offset).unwrap());
+        let size = usize::try_from(chunk.size).unwrap();
+        expected[to..to + size].copy_from_slice(&bundle.bytes()[from..from + size]);
+    }
+    for always_stage in [false, true] {
+        // Each load reads the weights at other places: y = x + 2 * w, as both weights bindings move together.
+        for place in [
+            0u64,
+            256,
+            512,
+            4 << 20,
+            (5 << 20) + 256,
+            16 << 20,
+            (21 << 20) + 512,
+            expected.len() as u64 - 256,
+        ] {
+            let place = place / 256 * 256;
+            let moved = {
+                let mut variants = variant.clone();
+                for dispatch in &mut variants.functions[0].dispatches {
+                    for binding in dispatch.bindings.iter_mut().filter(|binding| binding.slot == 3) {
+                        binding.offset = place;
+                    }
+                }
+                variants
+            };
+            let options = Options { always_stage, ..Options::default() };
+            let mut session = Session::from_bundle(with_variant(&bytes, moved), &options).unwrap();
+            let y = session.run("main", &[("x", Array::from_f32(&[4], &[0.0; 4]).as_ref())]).unwrap();
+            let start = usize::try_from(place).unwrap();
+            let weights =
+                Array { dtype: HostType::F32, shape: vec![4], bytes: expected[start..start + 16].to_vec() };
+            let sums: Vec<f64> = weights.to_f64().iter().map(|weight| 3.0 * weight).collect();
+            assert_eq!(y[0].to_f64(), sums, "place {place}, staged {always_stage}");
+        }
+    }
+}
+
+#[test]
+fn staged_inputs_and_outputs() {
+    let options = Options { always_stage: true, ..Options::default() };
+    let mut session = Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options).unwrap();
+    let allocations = session.stats().allocations;
+    for n in [3usize, 100, 1, 100, 3] {
+        let values: Vec<i64> = (0..n).map(|i| i64::try_from(i).unwrap()).collect();
+        let outputs = session.run("scale", &[("ids", ids(&values).as_ref())]).unwrap();
+        assert_eq!(outputs[0].to_f64(), values.iter().map(|value| *value as f64 * 3.0).collect::<Vec<_>>());
+        session.replay("scale").unwrap();
+        assert_eq!(session.read_output("scale", "tripled").unwrap(), outputs[0]);
+    }
+    assert_eq!(session.stats().allocations, allocations);
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Expr {
             match *op {
                 ExprOp::Const(_) => depth += 1,
                 ExprOp::Symbol(index) if usize::try_from(index).is_ok_and(|index| index < n_symbols) => {
-                    depth += 1
+                    depth += 1;
                 }
                 ExprOp::Symbol(index) => return Err(ExprError::NoSuchSymbol(index)),
                 _ if depth < 2 => return Err(ExprError::Malformed),

@@ -92,7 +92,7 @@ fn check_manifest(manifest: &Manifest) -> Check {
         }
         names.push(attachment.name.as_str());
     }
-    unique(names, "attachments")?;
+    unique(names.into_iter(), "attachments")?;
     for (index, variant) in manifest.variants.iter().enumerate() {
         check_variant(manifest, variant).at(|| format!("variants[{index}]"))?;
     }
@@ -117,7 +117,7 @@ fn check_variant(manifest: &Manifest, variant: &Variant) -> Check {
         check_slot_size(size).at(|| "weights or states".to_owned())?;
     }
     check_placements(manifest, variant).at(|| "placements".to_owned())?;
-    unique(variant.functions.iter().map(|function| function.name.as_str()).collect(), "functions")?;
+    unique(variant.functions.iter().map(|function| function.name.as_str()), "functions")?;
     for (index, function) in variant.functions.iter().enumerate() {
         check_function(variant, function).at(|| format!("functions[{index}]"))?;
     }
@@ -200,9 +200,9 @@ fn check_function(variant: &Variant, function: &Function) -> Check {
             ));
         }
     }
-    unique(function.symbols.iter().map(|symbol| symbol.name.as_str()).collect(), "symbols")?;
-    unique(function.inputs.iter().map(|port| port.name.as_str()).collect(), "inputs")?;
-    unique(function.outputs.iter().map(|port| port.name.as_str()).collect(), "outputs")?;
+    unique(function.symbols.iter().map(|symbol| symbol.name.as_str()), "symbols")?;
+    unique(function.inputs.iter().map(|port| port.name.as_str()), "inputs")?;
+    unique(function.outputs.iter().map(|port| port.name.as_str()), "outputs")?;
     let mut n_params = 0;
     for (index, slot) in function.slots.iter().enumerate() {
         check_slot(variant, function, index, slot).at(|| format!("slots[{index}]"))?;
@@ -243,7 +243,7 @@ fn check_slot(variant: &Variant, function: &Function, own_index: usize, slot: &S
 }
 
 fn check_slot_size(size: u64) -> Check {
-    match size == 0 || size % 4 != 0 || size > i64::MAX as u64 {
+    match size == 0 || !size.is_multiple_of(4) || size > i64::MAX as u64 {
         true => fault(format!("size {size} is not a positive multiple of 4")),
         false => Ok(()),
     }
@@ -260,7 +260,7 @@ fn check_port(function: &Function, port: &Port, index: usize, kind: fn(u32) -> S
     if port.shape.len() > MAX_RANK {
         return fault(format!("more than {MAX_RANK} dimensions"));
     }
-    if port.offset % 4 != 0 {
+    if !port.offset.is_multiple_of(4) {
         return fault("its offset is not a multiple of 4");
     }
     check_exprs(&port.shape, function)?;
@@ -300,7 +300,7 @@ fn check_dispatch(variant: &Variant, function: &Function, dispatch: &Dispatch) -
     let Some(slot) = function.slots.iter().find(|slot| slot.kind == SlotKind::Params) else {
         return fault("it has parameters, but the function has no params slot");
     };
-    if dispatch.params_offset % 4 != 0 {
+    if !dispatch.params_offset.is_multiple_of(4) {
         return fault("params_offset is not a multiple of 4");
     }
     inside(dispatch.params_offset, params_size(dispatch), slot.size)
@@ -313,10 +313,10 @@ fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind
         BindingKind::StorageRead | BindingKind::StorageReadWrite => limits.storage_alignment,
         BindingKind::Uniform => limits.uniform_alignment,
     };
-    if binding.offset % u64::from(alignment) != 0 {
+    if !binding.offset.is_multiple_of(u64::from(alignment)) {
         return fault(format!("offset {} is not a multiple of {alignment}", binding.offset));
     }
-    if binding.size == 0 || binding.size % 4 != 0 {
+    if binding.size == 0 || !binding.size.is_multiple_of(4) {
         return fault(format!("size {} is not a positive multiple of 4", binding.size));
     }
     let constant = matches!(slot.kind, SlotKind::Weights(_) | SlotKind::Input(_) | SlotKind::Params);
@@ -384,7 +384,8 @@ fn inside(offset: u64, size: u64, total: u64) -> Check {
     }
 }
 
-fn unique(names: Vec<&str>, what: &str) -> Check {
+fn unique<'a>(names: impl Iterator<Item = &'a str>, what: &str) -> Check {
+    let names: Vec<&str> = names.collect();
     let sorted = order::by_text(&names);
     let sorted: Vec<_> = sorted.into_iter().filter_map(|index| names.get(index)).collect();
     match sorted.windows(2).find(|pair| matches!(pair, [a, b] if a == b)).and_then(|pair| pair.first()) {

@@ -2,10 +2,12 @@
 
 #![allow(dead_code)]
 
+use drift_runtime::Bundle;
 use drift_runtime::codec::BundleWriter;
 use drift_runtime::format::{
-    Binding, BindingKind, DeviceType, Dispatch, Expr, ExprOp, Feature, Features, Function, HostType,
-    Pipeline, Port, Provenance, Slot, SlotKind, StateSlot, Symbol, Variant, WeightPlacement, WeightSlot,
+    Binding, BindingKind, DeviceType, Dispatch, Expr, ExprOp, Feature, Features, Function, Hash, HostType,
+    Manifest, Pipeline, Port, Provenance, Slot, SlotKind, StateSlot, Symbol, Variant, WeightPlacement,
+    WeightSlot,
 };
 use std::path::Path;
 
@@ -17,6 +19,15 @@ pub(crate) type Edit<'a> = &'a dyn Fn(&mut Vec<Variant>);
 
 /// Writes the bundle and returns its bytes.
 pub(crate) fn write_bundle(path: &Path, edit: Edit<'_>) -> Result<Vec<u8>, drift_runtime::Error> {
+    write_bundle_with(path, &mut |_| Ok(()), edit)
+}
+
+/// The same, with more in the file: `add` comes behind the bundle's own chunks and artifacts.
+pub(crate) fn write_bundle_with(
+    path: &Path,
+    add_more: &mut dyn FnMut(&mut BundleWriter) -> Result<(), drift_runtime::Error>,
+    edit: Edit<'_>,
+) -> Result<Vec<u8>, drift_runtime::Error> {
     let mut writer = BundleWriter::create(path)?;
     let add = writer.spirv(&words(include_bytes!("../kernels/add_weights.spv")))?;
     let scale = writer.spirv(&words(include_bytes!("../kernels/scale.spv")))?;
@@ -29,6 +40,7 @@ pub(crate) fn write_bundle(path: &Path, edit: Edit<'_>) -> Result<Vec<u8>, drift
         out.write_all(first)?;
         out.write_all(second)
     })?;
+    add_more(&mut writer)?;
     let mut variants = vec![variant([add, scale, accumulate], chunk)];
     edit(&mut variants);
     let provenance = Provenance { compiler_version: "test".to_owned(), ..Provenance::default() };
@@ -46,6 +58,31 @@ pub(crate) fn small_bundle() -> Vec<u8> {
 pub(crate) fn edited_bundle(edit: Edit<'_>) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     write_bundle(&folder.path().join("edited.drift"), edit).unwrap()
+}
+
+/// A file with another manifest: header and hashes are right, so that only the manifest can be refused.
+pub(crate) fn with_manifest(file: &[u8], manifest: &[u8]) -> Vec<u8> {
+    let offset = u64::from_le_bytes(file[24..32].try_into().unwrap());
+    let mut file = file[..usize::try_from(offset).unwrap()].to_vec();
+    file.extend(manifest);
+    let size = file.len() as u64;
+    file[16..24].copy_from_slice(&size.to_le_bytes());
+    file[32..40].copy_from_slice(&(manifest.len() as u64).to_le_bytes());
+    file[40..72].copy_from_slice(&Hash::of(manifest).0);
+    let hash = Hash::of(&file[..96]);
+    file[96..128].copy_from_slice(&hash.0);
+    file
+}
+
+pub(crate) fn encode(manifest: &Manifest) -> Vec<u8> {
+    bincode::serde::encode_to_vec(manifest, bincode::config::standard()).unwrap()
+}
+
+/// The bundle with another variant in the place of its first.
+pub(crate) fn with_variant(file: &[u8], variant: Variant) -> Bundle {
+    let mut manifest = drift_runtime::codec::read_manifest(file).unwrap();
+    manifest.variants[0] = variant;
+    Bundle::from_vec(with_manifest(file, &encode(&manifest))).unwrap()
 }
 
 fn variant([add, scale, accumulate]: [u32; 3], chunk: u32) -> Variant {

@@ -27,6 +27,8 @@ pub(crate) struct Context {
     pub(super) timestamp_bits: u32,
     pub(super) memory: vk::PhysicalDeviceMemoryProperties,
     pub(crate) info: DeviceInfo,
+    /// Whether to do as if the host could not reach the device's memory.
+    pub(super) always_stage: bool,
     /// How many of each were created so far.
     pub(crate) n_pipelines: AtomicU32,
     pub(crate) n_allocations: AtomicU32,
@@ -43,7 +45,7 @@ impl Candidate {
     }
 
     /// Opens the device with exactly the features that the variant requires.
-    pub(crate) fn open(self, variant: &Variant) -> Result<Arc<Context>> {
+    pub(crate) fn open(self, variant: &Variant, always_stage: bool) -> Result<Arc<Context>> {
         let Candidate { instance, physical, info } = self;
         let available = available(&instance, physical)?;
         let wanted = variant.requirements.features;
@@ -62,6 +64,7 @@ impl Candidate {
             timestamp_bits,
             memory,
             info,
+            always_stage,
             n_pipelines: AtomicU32::new(0),
             n_allocations: AtomicU32::new(0),
             allocated: AtomicU64::new(0),

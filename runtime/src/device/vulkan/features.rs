@@ -123,7 +123,7 @@ impl Available {
     /// The extensions that must be enabled for features to be used.
     pub(super) fn needed_extensions(&self, wanted: Features) -> Vec<&'static CStr> {
         let parts = PARTS.iter().filter(|part| part.features.iter().any(|feature| wanted.contains(*feature)));
-        let parts = parts.filter(|part| !part.core.is_some_and(|core| self.version >= core));
+        let parts = parts.filter(|part| part.core.is_none_or(|core| self.version < core));
         let mut names: Vec<&CStr> = parts.map(|part| part.extension).collect();
         if wanted.contains(Feature::SubgroupRotate) {
             names.push(ROTATE_EXTENSION);

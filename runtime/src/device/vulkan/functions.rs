@@ -210,7 +210,7 @@ impl Device {
         let mut requirements = vk::MemoryRequirements::default();
         // SAFETY: as above.
         unsafe {
-            (self.functions.get_buffer_memory_requirements)(self.handle, buffer, &raw mut requirements)
+            (self.functions.get_buffer_memory_requirements)(self.handle, buffer, &raw mut requirements);
         };
         requirements
     }

@@ -140,13 +140,13 @@ impl Context {
     /// discrete ones whose whole memory is mapped), so that nothing need be staged.
     pub(super) fn direct_writes(&self) -> bool {
         let visible = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
-        self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
+        !self.always_stage && self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
     }
 
     /// Whether the host can read device memory through its caches; without those, reading crawls.
     pub(super) fn direct_reads(&self) -> bool {
         let visible = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE | Flags::HOST_CACHED | Flags::HOST_COHERENT;
-        self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
+        !self.always_stage && self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
     }
 
     fn largest_heap(&self, flags: Flags) -> u64 {

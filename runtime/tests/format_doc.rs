@@ -1,0 +1,214 @@
+//! A second reader of bundles, which knows nothing but what FORMAT.md says: it takes the structs from the tables
+//! of that page and decodes a bundle by them. So the page cannot fall behind the format without a test failing.
+
+mod common;
+
+use common::{encode, small_bundle};
+use drift_runtime::codec::read_manifest;
+use drift_runtime::format::{
+    Expr, ExprOp, FEATURES, Features, Manifest, MatrixScope, MatrixShape, MatrixType, SlotKind,
+};
+use std::collections::BTreeMap;
+
+const PAGE: &str = include_str!("../FORMAT.md");
+
+/// What a section of the page describes.
+#[derive(Debug)]
+enum Described {
+    Struct(Vec<(String, String)>),
+    /// From numbers to the type of the payload.
+    Choice(BTreeMap<u64, String>),
+}
+
+fn page() -> BTreeMap<String, Described> {
+    let mut sections = BTreeMap::new();
+    for section in PAGE.split("\n### ").skip(1) {
+        let (name, body) = section.split_once('\n').unwrap();
+        let rows: Vec<Vec<&str>> = body
+            .lines()
+            .skip_while(|line| !line.starts_with('|'))
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+            .collect();
+        let Some(head) = rows.first() else { continue };
+        let described = match head[..] {
+            ["field", "type", "meaning"] => Described::Struct(
+                rows[2..]
+                    .iter()
+                    .map(|row| (row[0].trim_matches('`').to_owned(), row[1].replace("\\<", "<")))
+                    .collect(),
+            ),
+            ["number", "payload", ..] => {
+                let each = |row: &Vec<&str>| {
+                    let payload = row[1].to_owned();
+                    row[0].split(", ").map(|n| (n.parse().unwrap(), payload.clone())).collect::<Vec<_>>()
+                };
+                Described::Choice(rows[2..].iter().flat_map(each).collect())
+            }
+            _ => continue,
+        };
+        sections.insert(name.to_owned(), described);
+    }
+    // What the section calls a list of these.
+    let operations = sections.remove("Expr").unwrap();
+    sections.insert("ExprOp".to_owned(), operations);
+    sections
+}
+
+struct Reader<'a> {
+    page: BTreeMap<String, Described>,
+    bytes: &'a [u8],
+    at: usize,
+    /// Every value read, as `path=value`.
+    log: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn byte(&mut self) -> u8 {
+        self.at += 1;
+        self.bytes[self.at - 1]
+    }
+
+    fn number(&mut self) -> u64 {
+        let length = match self.byte() {
+            0xfb => 2,
+            0xfc => 4,
+            0xfd => 8,
+            small => return small.into(),
+        };
+        (0..length).fold(0, |value, index| value | u64::from(self.byte()) << (8 * index))
+    }
+
+    fn read(&mut self, kind: &str, path: &str) {
+        if let Some(element) = kind.strip_prefix("list<").and_then(|rest| rest.strip_suffix('>')) {
+            for index in 0..self.number() {
+                self.read(element, &format!("{path}[{index}]"));
+            }
+        } else if let Some(inner) = kind.strip_prefix("option<").and_then(|rest| rest.strip_suffix('>')) {
+            if self.byte() == 1 {
+                self.read(inner, path);
+            }
+        } else if let Some((element, n)) = kind.strip_suffix(']').and_then(|rest| rest.split_once('[')) {
+            for index in 0..n.parse::<usize>().unwrap() {
+                self.read(element, &format!("{path}[{index}]"));
+            }
+        } else if kind == "(text, text)" {
+            self.read("text", path);
+            self.read("text", path);
+        } else {
+            self.read_plain(kind, path);
+        }
+    }
+
+    fn read_plain(&mut self, kind: &str, path: &str) {
+        let value = match kind {
+            "u16" | "u32" | "u64" | "enum" => self.number().to_string(),
+            "i64" => {
+                let value = self.number();
+                let half = i128::from(value / 2);
+                if value.is_multiple_of(2) { half.to_string() } else { (-half - 1).to_string() }
+            }
+            "bool" => self.byte().to_string(),
+            "hash" => (0..32).map(|_| format!("{:02x}", self.byte())).collect(),
+            "text" => {
+                let length = usize::try_from(self.number()).unwrap();
+                self.at += length;
+                String::from_utf8(self.bytes[self.at - length..self.at].to_vec()).unwrap()
+            }
+            "Expr" => return self.read("list<ExprOp>", path),
+            name => return self.read_described(name, path),
+        };
+        self.log.push(format!("{path}={value}"));
+    }
+
+    fn read_described(&mut self, name: &str, path: &str) {
+        match self.page.get(name).unwrap_or_else(|| panic!("the page does not describe `{name}`")) {
+            Described::Struct(fields) => {
+                for (field, kind) in fields.clone() {
+                    self.read(&kind, &format!("{path}.{field}"));
+                }
+            }
+            Described::Choice(payloads) => {
+                let payloads = payloads.clone();
+                let number = self.number();
+                let payload =
+                    payloads.get(&number).unwrap_or_else(|| panic!("{name} has no choice {number}"));
+                self.log.push(format!("{path}={number}"));
+                if !payload.is_empty() {
+                    self.read(payload, path);
+                }
+            }
+        }
+    }
+}
+
+fn read_by_the_page(bytes: &[u8]) -> Vec<String> {
+    let mut reader = Reader { page: page(), bytes, at: 0, log: Vec::new() };
+    reader.read("Manifest", "");
+    assert_eq!(reader.at, bytes.len(), "the page describes fewer bytes than there are");
+    reader.log
+}
+
+/// The bundle of the other tests, with something in every list.
+fn full_manifest() -> Manifest {
+    let mut manifest = read_manifest(&small_bundle()).unwrap();
+    manifest.provenance.flags = vec!["--precision=f16".to_owned()];
+    manifest.provenance.notes = vec![("key".to_owned(), "value".to_owned())];
+    let variant = &mut manifest.variants[0];
+    variant.pipelines[0].required_subgroup_size = Some(32);
+    variant.requirements.features = Features(u64::MAX);
+    variant.requirements.subgroup_sizes = vec![8, 1 << 20];
+    variant.requirements.hints.vendor_ids = vec![0x10de];
+    variant.requirements.hints.device_names = vec!["é".to_owned()];
+    variant.requirements.hints.drivers = vec!["x".repeat(300)];
+    variant.requirements.matrix_shapes = vec![MatrixShape {
+        m: 16,
+        n: 8,
+        k: 4,
+        a: MatrixType::I8,
+        b: MatrixType::U8,
+        c: MatrixType::I32,
+        result: MatrixType::U64,
+        scope: MatrixScope::QueueFamily,
+        saturating: true,
+    }];
+    let function = &mut variant.functions[1];
+    function.slots[0].kind = SlotKind::State(7);
+    use ExprOp::{Add, CeilDiv, Const, FloorDiv, Max, Min, Mod, Mul, Sub, Symbol};
+    function.dispatches[0].flops =
+        Expr(vec![Const(-70_000), Symbol(5), Add, Sub, Mul, FloorDiv, CeilDiv, Mod, Min, Max]);
+    manifest
+}
+
+#[test]
+fn the_page_describes_every_byte() {
+    let manifest = full_manifest();
+    let log = read_by_the_page(&encode(&manifest));
+    let dispatch = ".variants[0].functions[1].dispatches[0]";
+    for expected in [
+        ".provenance.compiler_version=test".to_owned(),
+        ".attachments[0].name=vocabulary.txt".to_owned(),
+        format!(".chunks[0].hash={}", manifest.chunks[0].hash),
+        ".variants[0].pipelines[0].required_subgroup_size=32".to_owned(),
+        format!(".variants[0].requirements.features={}", u64::MAX),
+        ".variants[0].requirements.subgroup_sizes[1]=1048576".to_owned(),
+        ".variants[0].requirements.matrix_shapes[0].result=11".to_owned(),
+        ".variants[0].requirements.matrix_shapes[0].scope=3".to_owned(),
+        ".variants[0].functions[1].symbols[0].max=100".to_owned(),
+        ".variants[0].functions[1].slots[0].kind=7".to_owned(),
+        ".variants[0].functions[1].inputs[0].host_type=7".to_owned(),
+        ".variants[0].functions[0].dispatches[1].barrier_before=1".to_owned(),
+        format!("{dispatch}.flops[0]=-70000"),
+        format!("{dispatch}.flops[9]=9"),
+        format!("{dispatch}.label=test"),
+    ] {
+        assert!(log.contains(&expected), "{expected} is not in {log:#?}");
+    }
+}
+
+#[test]
+fn the_page_lists_every_feature() {
+    for (feature, name) in FEATURES {
+        assert!(PAGE.contains(&format!("| {} | {name} |", *feature as u8)), "{name}");
+    }
+}
