@@ -16,7 +16,7 @@
 //! Three kinds of values lose their meaning in f16, so they stay f32 even then. Each is small:
 //!
 //! 1. what is computed from integers alone (positions, masks, frequencies): integers above 2048 are not f16;
-//! 2. arguments of sines, cosines and roundings, where an error of one part in 2048 is an error of the phase;
+//! 2. arguments of sines, cosines, roundings and comparisons, where a small error becomes a large one;
 //! 3. sums, squares that are about to be summed, and what is computed from them alone: a square passes 65504
 //!    from 256 on, and the root of a small variance is the divisor of everything.
 //!
@@ -185,7 +185,7 @@ fn needs_exact_argument(element: Element) -> bool {
     match element {
         Element::Unary(Sin | Cos | Tan | Floor | Ceil | Round) => true,
         Element::Cast(to) => !to.is_float() && to != DType::Bool,
-        Element::Binary(f) => matches!(f, BinaryFn::Mod | BinaryFn::Fmod),
+        Element::Binary(f) => f.is_comparison() || matches!(f, BinaryFn::Mod | BinaryFn::Fmod),
         _ => false,
     }
 }
@@ -231,14 +231,22 @@ fn shrink_huge_numbers(graph: &mut Graph, id: NodeId) -> Result<bool> {
 }
 
 fn shrink_element(element: &mut Element) -> bool {
-    let Element::Unary(UnaryFn::Affine { scale, shift }) = element else { return false };
-    let size = scale.abs().max(shift.abs());
-    if !size.is_finite() || size < HUGE {
-        return false;
+    match element {
+        // In proportion, so that `m * 1e9 - 1e9` stays 0 for 1.
+        Element::Unary(UnaryFn::Affine { scale, shift }) => {
+            let size = scale.abs().max(shift.abs());
+            if !size.is_finite() || size < HUGE {
+                return false;
+            }
+            (*scale, *shift) = (*scale / size * CLAMPED, *shift / size * CLAMPED);
+            true
+        }
+        Element::Unary(UnaryFn::Clip { low, .. }) if low.is_finite() && *low <= -HUGE => {
+            *low = -CLAMPED;
+            true
+        }
+        _ => false,
     }
-    // In proportion, so that `m * 1e9 - 1e9` stays 0 for 1.
-    (*scale, *shift) = (*scale / size * CLAMPED, *shift / size * CLAMPED);
-    true
 }
 
 fn shrink_constant(constant: &Constant) -> Option<Constant> {

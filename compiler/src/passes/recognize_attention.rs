@@ -15,19 +15,20 @@
 //!
 //! A guard `select(isnan(p), 0, p)` around the softmax makes a row zero whose keys are all masked. Attention gives
 //! no such promise, so the guard is dropped only when no row can be masked throughout: without a mask, with a
-//! constant mask that leaves a key to every row, or with a mask of finite numbers. Otherwise all stays as it is.
+//! constant mask that leaves a key to every row, or with a mask of finite numbers. Otherwise the mask is made
+//! finite, and the rows of the result whose largest mask element is minus infinity are set to zero.
 
 mod mask;
 mod operands;
 
 use super::matching::{
-    Rule, affine, elementwise, name, only_operand, plain, rewrite, single_use, splat, unary_of,
+    Rule, add_floats, affine, elementwise, name, only_operand, plain, rewrite, single_use, splat, unary_of,
 };
 use super::{Changes, Context};
 use crate::error::Result;
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId, Replacement};
-use crate::ir::op::{Attention, BinaryFn, Element, MatMul, Op, Reshape, UnaryFn};
+use crate::ir::op::{Attention, BinaryFn, Element, Elementwise, MatMul, Op, Reshape, UnaryFn};
 use mask::Mask;
 
 const RULES: &[(&str, Rule)] = &[("is an attention", attention)];
@@ -65,9 +66,11 @@ fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let v = if v_transposed { operands::swap_last_two(graph, v)? } else { v };
     let (k, v) = operands::without_repetition(graph, k, v);
     let Some(heads) = Heads::of(graph, q, k, v) else { return Ok(None) };
-    let mask = mask::combine(graph, &scores.masks, &name)?;
-    if guarded && !mask::leaves_a_key(graph, &scores.masks, mask) {
-        return Ok(None);
+    let mut mask = mask::combine(graph, &scores.masks, &name)?;
+    let mut row_has_key = None;
+    if let Some(open) = mask.filter(|m| guarded && !mask::leaves_a_key(graph, &scores.masks, *m)) {
+        row_has_key = Some(mask::row_has_key(graph, open, &name)?);
+        mask = Some(mask::finite(graph, open, &name)?);
     }
     let causal = mask.is_some_and(|m| mask::is_causal(graph, m));
     let op = Attention { scale: scores.scale, causal };
@@ -84,10 +87,15 @@ fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     if graph.infer(&what).is_err() {
         return Ok(None);
     }
-    let result = graph.add_fused(what, &name)?;
+    let mut result = graph.add_fused(what, &name)?;
     if heads == Heads::Flat {
         let shape = graph.tensor(id).shape.clone();
-        return graph.add(Reshape { shape }, &[result], &name).map(Some);
+        result = graph.add(Reshape { shape }, &[result], &name)?;
+    }
+    if let Some(condition) = row_has_key {
+        let zero = add_floats(graph, graph.tensor(id).dtype, &[], vec![0.0], &name)?;
+        let select = Elementwise { element: Element::Select };
+        result = graph.add(select, &[condition, result, zero], &name)?;
     }
     Ok(Some(result))
 }

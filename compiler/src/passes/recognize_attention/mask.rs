@@ -1,14 +1,17 @@
 //! Masks of attention scores: what is added, or put in place of scores.
 
 use super::super::fold_constants::fold;
-use super::super::matching::{add_binary, add_floats, affine, elementwise, floats, splat};
+use super::super::matching::{add_binary, add_floats, add_unary, affine, elementwise, floats, splat};
 use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId};
-use crate::ir::op::{BinaryFn, Element, Elementwise, Op};
+use crate::ir::op::{BinaryFn, Element, Elementwise, Op, Reduce, UnaryFn};
+use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
 
 /// From here on down, a number in place of a score excludes its key.
 const EXCLUDED: f32 = -1e9;
+/// A finite number that excludes a key whatever its score is.
+const FINITE: f32 = -1e30;
 
 /// One mask.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +40,7 @@ impl Mask {
 }
 
 /// Whether no row of scores can be masked throughout by infinities.
-pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: Option<NodeId>) -> bool {
+pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: NodeId) -> bool {
     let row_has_key = |id: NodeId| {
         floats(graph, id).map(|(shape, values)| {
             let row = shape.last().copied().unwrap_or(1).max(1);
@@ -45,7 +48,6 @@ pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: Option<NodeI
             !wrong && values.chunks(row).all(|r| r.iter().any(|v| v.is_finite()))
         })
     };
-    let Some(combined) = combined else { return true };
     if let Some(known) = row_has_key(combined) {
         return known;
     }
@@ -107,6 +109,19 @@ pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<O
         });
     }
     Ok(sum)
+}
+
+/// Whether each row of a mask leaves a key: a condition that broadcasts to the result of attention.
+pub(super) fn row_has_key(graph: &mut Graph, mask: NodeId, name: &str) -> Result<NodeId> {
+    let axes = graph.tensor(mask).rank().checked_sub(1).into_iter().collect();
+    let largest = graph.add(Reduce { kind: ReduceKind::Max, axes, keepdims: true }, &[mask], name)?;
+    let limit = add_floats(graph, DType::F32, &[], vec![FINITE], name)?;
+    add_binary(graph, BinaryFn::Greater, largest, limit, name)
+}
+
+/// The mask with a large finite number in place of minus infinity.
+pub(super) fn finite(graph: &mut Graph, mask: NodeId, name: &str) -> Result<NodeId> {
+    add_unary(graph, UnaryFn::Clip { low: FINITE, high: f32::INFINITY }, mask, name)
 }
 
 fn folded(graph: &mut Graph, id: NodeId, name: &str) -> Result<NodeId> {
