@@ -358,6 +358,23 @@ fn the_probe_tells_what_there_is() {
 }
 
 #[test]
+fn every_feature_of_the_device_can_be_required() {
+    let device = probe(None).unwrap();
+    let bytes = edited_bundle(&|variants| {
+        let requirements = &mut variants[0].requirements;
+        requirements.features = device.features;
+        requirements.api_version = device.api_version;
+        requirements.subgroup_sizes = vec![device.subgroup_size];
+        requirements.matrix_shapes = device.matrix_shapes.clone();
+        if device.features.contains(Feature::SubgroupSizeControl) {
+            variants[0].pipelines[1].required_subgroup_size = Some(device.max_subgroup_size);
+        }
+    });
+    let mut session = load(bytes).unwrap();
+    assert_eq!(session.run("scale", &[("ids", ids(&[7]).as_ref())]).unwrap()[0].to_f64(), [21.0]);
+}
+
+#[test]
 fn sessions_can_move_between_threads() {
     fn assert_send<T: Send>() {}
     assert_send::<Session>();
