@@ -66,7 +66,8 @@ pub(crate) fn strided(x: &Array, shape: &[usize], steps: &[i64], base: i64) -> R
             let mut at = start;
             for _ in 0..last {
                 out.push(*usize::try_from(at).ok().and_then(|i| from.get(i)).ok_or_else(outside)?);
-                at += step;
+                // Past the last element the sum is not used, and may be anything.
+                at = at.wrapping_add(step);
             }
             // The next outer coordinate, the last axis fastest.
             let mut axis = outer.len();
@@ -76,11 +77,11 @@ pub(crate) fn strided(x: &Array, shape: &[usize], steps: &[i64], base: i64) -> R
                 }
                 axis -= 1;
                 coords[axis] += 1;
-                start += steps[axis];
+                start = start.wrapping_add(steps[axis]);
                 if coords[axis] < outer[axis] {
                     break;
                 }
-                start -= steps[axis] * outer[axis] as i64;
+                start = start.wrapping_sub(steps[axis].wrapping_mul(outer[axis] as i64));
                 coords[axis] = 0;
             }
         }
@@ -181,6 +182,7 @@ mod tests {
         assert!(strided(&x, &[3], &[-2], 3).is_err());
         assert!(strided(&x, &[7], &[1], 0).is_err());
         assert!(strided(&x, &[2], &[i64::MAX], i64::MAX).is_err());
+        assert_eq!(strided(&x, &[1, 1], &[i64::MAX, i64::MIN], 5).unwrap().ints().unwrap(), [5]);
     }
 
     #[test]

@@ -172,6 +172,7 @@ fn check_symbols(graph: &Graph) -> Result<(), OpError> {
 mod tests {
     use super::verify;
     use crate::error::Error;
+    use crate::ir::dim::Bounds;
     use crate::ir::element::{Arg, BinaryFn, Element, Step};
     use crate::ir::graph::{Graph, Replacement};
     use crate::ir::tensor::{DType, Layout};
@@ -216,8 +217,8 @@ mod tests {
         refused(|g| g.set_layout(g.ids()[0], Layout::Slices4), "not row-major");
         refused(|g| g.add_output("y", g.ids()[0]), "two outputs");
         refused(|g| g.bounds.clear(), "`n` has no bounds");
-        refused(|g| drop(g.bounds.insert("n".into(), (3, 2))), "bounds 3..2");
-        refused(|g| drop(g.bounds.insert("a,b".into(), (1, 2))), "cannot carry");
+        refused(|g| g.bounds = Bounds::from([("n".into(), (3, 2))]), "bounds 3..2");
+        refused(|g| g.bounds = Bounds::from([("a,b".into(), (1, 2))]), "cannot carry");
         // Uses of the input become uses of its own user: a cycle.
         refused(|g| g.replace_uses(g.ids()[1], g.ids()[3]), "depend on themselves");
         // The shapes of users are stale.
