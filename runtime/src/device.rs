@@ -35,6 +35,8 @@ pub struct DeviceInfo {
     pub int_dot_accelerated: bool,
     pub matrix_shapes: Vec<MatrixShape>,
     pub memory_heaps: Vec<MemoryHeap>,
+    /// How many allocations there may be at once.
+    pub max_allocations: u32,
     /// Nanoseconds of one tick; 0 where there are no timestamps.
     pub timestamp_period: f32,
     pub images: ImageLimits,

@@ -75,6 +75,7 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
         int_dot_accelerated: dot.integer_dot_product4x8_bit_packed_signed_accelerated == vk::TRUE,
         matrix_shapes: Vec::new(),
         memory_heaps: heaps(instance, device),
+        max_allocations: properties.limits.max_memory_allocation_count,
         timestamp_period: timestamp_period(instance, device, &properties.limits),
         images: ImageLimits {
             max_2d: properties.limits.max_image_dimension2_d,
@@ -193,9 +194,8 @@ fn timestamp_period(
 }
 
 fn matrix_shapes(instance: &Instance, device: vk::PhysicalDevice) -> Result<Vec<MatrixShape>> {
-    let functions = khr::cooperative_matrix::Instance::new(&instance.entry, &instance.raw);
     // SAFETY: the device has the extension that the function belongs to.
-    let shapes = unsafe { functions.get_physical_device_cooperative_matrix_properties(device) }
+    let shapes = unsafe { instance.raw.get_cooperative_matrix_properties(device) }?
         .map_err(failed("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"))?;
     let shape = |shape: &vk::CooperativeMatrixPropertiesKHR<'_>| {
         Some(MatrixShape {

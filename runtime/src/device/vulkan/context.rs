@@ -95,7 +95,7 @@ fn create(
         .enabled_extension_names(&extensions)
         .push_next(&mut features);
     // SAFETY: `create` and all it points to live until the call returns; the features were checked to be there.
-    unsafe { Device::create(&instance.raw, physical, &create) }
+    unsafe { instance.raw.create_device(physical, &create) }
 }
 
 impl Context {

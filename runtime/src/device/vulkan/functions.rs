@@ -1,9 +1,11 @@
-//! The functions of a device, loaded by name.
+//! The functions of an instance (`instance`) and of a device, loaded by name.
 //!
 //! `ash` brings the types and signatures; its own table holds every function of every version, each with a
 //! message for the case that it is missing, which would be a tenth of a program that embeds the runtime. This
 //! one holds what the backend calls. Methods take what Vulkan takes, less the allocation callbacks; all are
 //! unsafe under the same conditions as the functions that they are named for.
+
+pub(super) mod instance;
 
 use crate::error::{Error, Result};
 use ash::prelude::VkResult;
@@ -19,27 +21,39 @@ pub(super) struct Device {
 }
 
 macro_rules! functions {
-    ($($field:ident: $signature:ident = $name:literal)*) => {
-        struct Functions {
+    ($table:ident: $($field:ident: $signature:ident = $name:literal)*) => {
+        struct $table {
             $($field: vk::$signature,)*
         }
 
-        impl Functions {
-            /// `find` gives a pointer for every name.
-            fn load(find: &mut dyn FnMut(&'static CStr) -> Function) -> Functions {
+        impl $table {
+            fn load(find: &dyn Fn(&'static CStr) -> Option<Function>) -> Result<$table> {
+                let mut missing = None;
+                let mut get = |name| {
+                    find(name).unwrap_or_else(|| {
+                        missing = Some(name);
+                        nothing
+                    })
+                };
                 // SAFETY: the function of this name has this signature.
-                unsafe {
-                    Functions { $($field: std::mem::transmute::<Function, vk::$signature>(find($name)),)* }
+                let table = unsafe {
+                    $table { $($field: std::mem::transmute::<Function, vk::$signature>(get($name)),)* }
+                };
+                match missing {
+                    None => Ok(table),
+                    Some(name) => Err(lacking(name)),
                 }
             }
         }
     };
 }
+use functions;
 
 /// A function before its signature is known.
 type Function = unsafe extern "system" fn();
 
 functions! {
+    Functions:
     destroy_device: PFN_vkDestroyDevice = c"vkDestroyDevice"
     get_device_queue: PFN_vkGetDeviceQueue = c"vkGetDeviceQueue"
     device_wait_idle: PFN_vkDeviceWaitIdle = c"vkDeviceWaitIdle"
@@ -141,30 +155,9 @@ destroyers! {
 }
 
 impl Device {
-    pub(super) unsafe fn create(
-        instance: &ash::Instance,
-        physical: vk::PhysicalDevice,
-        info: &vk::DeviceCreateInfo<'_>,
-    ) -> Result<Device> {
-        let core = instance.fp_v1_0();
-        // SAFETY: as above.
-        let handle = made(|device| unsafe { (core.create_device)(physical, info, null(), device) });
-        let handle = handle.map_err(super::failed("vkCreateDevice"))?;
-        let mut missing = None;
-        let functions = Functions::load(&mut |name| {
-            // SAFETY: the device was just created.
-            let function = unsafe { (core.get_device_proc_addr)(handle, name.as_ptr()) };
-            function.unwrap_or_else(|| {
-                missing = Some(name);
-                nothing
-            })
-        });
-        match missing {
-            None => Ok(Device { handle, functions }),
-            Some(name) => {
-                Err(Error::Vulkan { call: "vkGetDeviceProcAddr", code: format!("there is no {name:?}") })
-            }
-        }
+    /// `handle` is a new device, and `find` gives its functions.
+    unsafe fn load(handle: vk::Device, find: &dyn Fn(&'static CStr) -> Option<Function>) -> Result<Device> {
+        Ok(Device { handle, functions: Functions::load(find)? })
     }
 
     pub(super) unsafe fn destroy_device(&self) {
@@ -416,6 +409,11 @@ fn made<T>(call: impl FnOnce(*mut T) -> vk::Result) -> VkResult<T> {
     call(value.as_mut_ptr()).result()?;
     // SAFETY: a function that succeeds has written its result.
     Ok(unsafe { value.assume_init() })
+}
+
+#[inline(never)]
+fn lacking(name: &CStr) -> Error {
+    Error::Vulkan { call: "loading", code: format!("the driver lacks {name:?}") }
 }
 
 fn count<T>(list: &[T]) -> u32 {

@@ -2,6 +2,7 @@
 
 use super::capabilities::device_info;
 use super::failed;
+use super::functions::instance::RawInstance;
 use crate::device::{DeviceInfo, contains};
 use crate::error::{Error, Result};
 use crate::order;
@@ -13,9 +14,9 @@ const API_VERSION: u32 = vk::API_VERSION_1_3;
 
 /// A loaded loader and its instance; destroyed when the last user is gone.
 pub(crate) struct Instance {
-    pub(super) raw: ash::Instance,
+    pub(super) raw: RawInstance,
     /// Keeps the loader's library mapped.
-    pub(super) entry: ash::Entry,
+    _entry: ash::Entry,
 }
 
 impl Instance {
@@ -48,18 +49,20 @@ impl Instance {
             .enabled_extension_names(&names)
             .flags(flags);
         // SAFETY: `create` and all it points to live until the call returns.
-        let raw = unsafe { entry.create_instance(&create, None) }.map_err(|code| match code {
+        let handle = unsafe { RawInstance::create(&entry, &create) }.map_err(|code| match code {
             vk::Result::ERROR_INCOMPATIBLE_DRIVER => Error::NoDevice { wanted: None, found: Vec::new() },
             code => failed("vkCreateInstance")(code),
         })?;
-        Ok(Arc::new(Instance { raw, entry }))
+        // SAFETY: the instance is new, and the entry is kept beside it.
+        let raw = unsafe { RawInstance::load(&entry, handle) }?;
+        Ok(Arc::new(Instance { raw, _entry: entry }))
     }
 }
 
 impl Drop for Instance {
     fn drop(&mut self) {
         // SAFETY: everything made from the instance holds it by `Arc`, so nothing is left.
-        unsafe { self.raw.destroy_instance(None) };
+        unsafe { self.raw.destroy_instance() };
     }
 }
 

@@ -51,6 +51,10 @@ impl Buffer {
         place: Place,
         what: &str,
     ) -> Result<Buffer> {
+        // Drivers need not notice that there are too many.
+        if context.n_allocations.load(Ordering::Relaxed) >= context.info.max_allocations {
+            return Err(Error::OutOfMemory { what: format!("{what}, after too many allocations"), size });
+        }
         let create = vk::BufferCreateInfo::default().size(size).usage(usage);
         // SAFETY: the device is live, here and below.
         let raw = unsafe { context.device.create_buffer(&create) }.map_err(out_of_memory(what, size))?;

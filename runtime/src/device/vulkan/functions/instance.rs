@@ -1,0 +1,161 @@
+//! The functions of an instance.
+
+use super::{Device, Function, functions, lacking, made, nothing};
+use crate::error::Result;
+use ash::prelude::VkResult;
+use ash::vk;
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+
+/// An instance and its functions.
+pub(in super::super) struct RawInstance {
+    handle: vk::Instance,
+    functions: Functions,
+    find: vk::PFN_vkGetInstanceProcAddr,
+}
+
+functions! {
+    Functions:
+    destroy_instance: PFN_vkDestroyInstance = c"vkDestroyInstance"
+    enumerate_devices: PFN_vkEnumeratePhysicalDevices = c"vkEnumeratePhysicalDevices"
+    enumerate_extensions: PFN_vkEnumerateDeviceExtensionProperties = c"vkEnumerateDeviceExtensionProperties"
+    get_properties: PFN_vkGetPhysicalDeviceProperties = c"vkGetPhysicalDeviceProperties"
+    get_properties2: PFN_vkGetPhysicalDeviceProperties2 = c"vkGetPhysicalDeviceProperties2"
+    get_features2: PFN_vkGetPhysicalDeviceFeatures2 = c"vkGetPhysicalDeviceFeatures2"
+    get_memory: PFN_vkGetPhysicalDeviceMemoryProperties = c"vkGetPhysicalDeviceMemoryProperties"
+    get_families: PFN_vkGetPhysicalDeviceQueueFamilyProperties = c"vkGetPhysicalDeviceQueueFamilyProperties"
+    create_device: PFN_vkCreateDevice = c"vkCreateDevice"
+    get_device_proc_addr: PFN_vkGetDeviceProcAddr = c"vkGetDeviceProcAddr"
+}
+
+impl RawInstance {
+    pub(in super::super) unsafe fn create(
+        entry: &ash::Entry,
+        info: &vk::InstanceCreateInfo<'_>,
+    ) -> VkResult<vk::Instance> {
+        // SAFETY: the caller keeps Vulkan's conditions, here and below.
+        made(|instance| unsafe { (entry.fp_v1_0().create_instance)(info, null(), instance) })
+    }
+
+    /// `handle` is a new instance of `entry`'s loader, which must outlive this.
+    pub(in super::super) unsafe fn load(entry: &ash::Entry, handle: vk::Instance) -> Result<RawInstance> {
+        let find = entry.static_fn().get_instance_proc_addr;
+        // SAFETY: as above.
+        let functions = Functions::load(&|name| unsafe { find(handle, name.as_ptr()) })?;
+        Ok(RawInstance { handle, functions, find })
+    }
+
+    pub(in super::super) unsafe fn destroy_instance(&self) {
+        // SAFETY: as above.
+        unsafe { (self.functions.destroy_instance)(self.handle, null()) };
+    }
+
+    pub(in super::super) unsafe fn enumerate_physical_devices(&self) -> VkResult<Vec<vk::PhysicalDevice>> {
+        // SAFETY: as above.
+        listed(|count, list| unsafe { (self.functions.enumerate_devices)(self.handle, count, list) })
+    }
+
+    pub(in super::super) unsafe fn enumerate_device_extension_properties(
+        &self,
+        device: vk::PhysicalDevice,
+    ) -> VkResult<Vec<vk::ExtensionProperties>> {
+        // SAFETY: as above.
+        listed(|count, list| unsafe { (self.functions.enumerate_extensions)(device, null(), count, list) })
+    }
+
+    pub(in super::super) unsafe fn get_physical_device_properties(
+        &self,
+        device: vk::PhysicalDevice,
+    ) -> vk::PhysicalDeviceProperties {
+        let mut properties = vk::PhysicalDeviceProperties::default();
+        // SAFETY: as above.
+        unsafe { (self.functions.get_properties)(device, &raw mut properties) };
+        properties
+    }
+
+    pub(in super::super) unsafe fn get_physical_device_properties2(
+        &self,
+        device: vk::PhysicalDevice,
+        properties: &mut vk::PhysicalDeviceProperties2<'_>,
+    ) {
+        // SAFETY: as above.
+        unsafe { (self.functions.get_properties2)(device, properties) };
+    }
+
+    pub(in super::super) unsafe fn get_physical_device_features2(
+        &self,
+        device: vk::PhysicalDevice,
+        features: &mut vk::PhysicalDeviceFeatures2<'_>,
+    ) {
+        // SAFETY: as above.
+        unsafe { (self.functions.get_features2)(device, features) };
+    }
+
+    pub(in super::super) unsafe fn get_physical_device_memory_properties(
+        &self,
+        device: vk::PhysicalDevice,
+    ) -> vk::PhysicalDeviceMemoryProperties {
+        let mut memory = vk::PhysicalDeviceMemoryProperties::default();
+        // SAFETY: as above.
+        unsafe { (self.functions.get_memory)(device, &raw mut memory) };
+        memory
+    }
+
+    pub(in super::super) unsafe fn get_physical_device_queue_family_properties(
+        &self,
+        device: vk::PhysicalDevice,
+    ) -> Vec<vk::QueueFamilyProperties> {
+        let families = listed(|count, list| {
+            // SAFETY: as above.
+            unsafe { (self.functions.get_families)(device, count, list) };
+            vk::Result::SUCCESS
+        });
+        families.unwrap_or_default()
+    }
+
+    /// The device must have the extension that this function belongs to.
+    pub(in super::super) unsafe fn get_cooperative_matrix_properties(
+        &self,
+        device: vk::PhysicalDevice,
+    ) -> Result<VkResult<Vec<vk::CooperativeMatrixPropertiesKHR<'static>>>> {
+        let name = c"vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR";
+        // SAFETY: as above.
+        let function = unsafe { (self.find)(self.handle, name.as_ptr()) }.ok_or_else(|| lacking(name))?;
+        // SAFETY: the function of this name has this signature.
+        let function: vk::PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR =
+            unsafe { std::mem::transmute::<Function, _>(function) };
+        // SAFETY: as above.
+        Ok(listed(|count, list| unsafe { function(device, count, list) }))
+    }
+
+    pub(in super::super) unsafe fn create_device(
+        &self,
+        device: vk::PhysicalDevice,
+        info: &vk::DeviceCreateInfo<'_>,
+    ) -> Result<Device> {
+        let create = self.functions.create_device;
+        // SAFETY: as above.
+        let handle = made(|device_out| unsafe { create(device, info, null(), device_out) });
+        let handle = handle.map_err(super::super::failed("vkCreateDevice"))?;
+        // SAFETY: as above; the device is new.
+        unsafe { Device::load(handle, &|name| (self.functions.get_device_proc_addr)(handle, name.as_ptr())) }
+    }
+}
+
+/// A list that a function writes in two calls: first its length, then its elements.
+fn listed<T: Default + Clone>(call: impl Fn(*mut u32, *mut T) -> vk::Result) -> VkResult<Vec<T>> {
+    loop {
+        let mut count = 0;
+        call(&raw mut count, null_mut()).result()?;
+        let mut list = vec![T::default(); usize::try_from(count).unwrap_or(0)];
+        match call(&raw mut count, list.as_mut_ptr()) {
+            // It grew between the calls.
+            vk::Result::INCOMPLETE => {}
+            code => {
+                code.result()?;
+                list.truncate(usize::try_from(count).unwrap_or(0));
+                return Ok(list);
+            }
+        }
+    }
+}
