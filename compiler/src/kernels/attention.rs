@@ -121,10 +121,11 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                     && i64::from(threads) * 4 >= sizes.e
                     && memory(threads, block, each, sizes.d) <= limits.max_workgroup_memory;
                 // No more invocations than keys, unless the columns of a value need them.
+                // No more invocations than keys, unless the columns of a value need them.
+                let needed = (t as i64).max(sizes.e / 4);
                 let wasted = i64::from(block) >= 2 * rows
-                    || f64::from(threads) >= 2.0 * t.max(16.0)
-                        && i64::from(threads) >= 2 * sizes.e.div_euclid(4)
-                    || each > 1 && f64::from(threads * each) >= 2.0 * t;
+                    || threads > 32 && i64::from(threads) >= 2 * needed
+                    || each > 1 && i64::from(threads * each) >= 2 * needed;
                 if !fits || wasted {
                     continue;
                 }
