@@ -2,5 +2,6 @@
 
 pub mod compare;
 pub mod device;
+pub mod onnx;
 pub mod random_graph;
 pub mod stored;

@@ -50,12 +50,14 @@ use crate::ir::graph::Graph;
 use source::Source;
 
 /// What is said about a symbolic size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DimSpec {
     /// The size is this number.
     Fixed(i64),
     /// The size lies within these bounds, inclusive.
     Range(i64, i64),
+    /// The size always equals the symbolic size of this name; exporters give equal sizes different names.
+    Same(String),
 }
 
 /// How a model is imported.

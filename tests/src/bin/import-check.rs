@@ -1,20 +1,22 @@
 //! Imports stored models, evaluates them on the host and compares with the stored outputs.
 //!
 //! `import-check [--symbolic | --load] FOLDER...` prints one line per folder. With `--symbolic` the declared symbols
-//! stay symbols, within the default bounds, and are bound only when the graph is evaluated. With `--load` the model
-//! is only imported.
+//! stay symbols, within the default bounds, and are bound only when the graph is evaluated; `--same=A=B` makes one
+//! equal another. With `--load` the model is only imported.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::stored;
 use driftc::Error;
-use driftc::import::onnx::{self, Options};
+use driftc::import::onnx::{self, DimSpec, Options};
 use driftc::ir::eval::eval;
 
 fn main() -> ExitCode {
     let mut mode = Mode::Concrete;
+    let mut dims = BTreeMap::new();
     let mut counts = [0usize; 4];
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
@@ -22,12 +24,15 @@ fn main() -> ExitCode {
             "--load" => mode = Mode::Load,
             _ => {}
         }
+        if let Some((a, b)) = argument.strip_prefix("--same=").and_then(|a| a.split_once('=')) {
+            dims.insert(a.to_string(), DimSpec::Same(b.to_string()));
+        }
         if argument.starts_with("--") {
             continue;
         }
         let folder = Path::new(&argument);
         let name = folder.file_name().map_or(argument.clone(), |n| n.to_string_lossy().into_owned());
-        let (kind, line) = match check(folder, mode) {
+        let (kind, line) = match check(folder, mode, &dims) {
             Ok(nodes) => (0, format!("pass {name} ({nodes} nodes)")),
             Err((kind, reason)) => {
                 (kind, format!("{} {name}: {}", ["pass", "FAIL", "refused", "skip"][kind], reason))
@@ -48,7 +53,7 @@ enum Mode {
 }
 
 /// The number of nodes, or what went wrong: 1 a wrong result, 2 a refusal, 3 a case that cannot be read.
-fn check(folder: &Path, mode: Mode) -> Result<usize, (usize, String)> {
+fn check(folder: &Path, mode: Mode, dims: &BTreeMap<String, DimSpec>) -> Result<usize, (usize, String)> {
     if mode == Mode::Load {
         let model = onnx::load(&folder.join("model.onnx"), &Options::default());
         return model.map(|m| m.graph.len()).map_err(|e| match e {
@@ -57,7 +62,7 @@ fn check(folder: &Path, mode: Mode) -> Result<usize, (usize, String)> {
         });
     }
     let case = stored::read(folder).map_err(|e| (3, e))?;
-    let mut options = Options::default();
+    let mut options = Options { dims: dims.clone(), ..Options::default() };
     if mode == Mode::Concrete {
         let sizes = |s: &[usize]| s.iter().map(|d| *d as i64).collect();
         options.input_shapes = case.inputs.iter().map(|(n, a)| (n.clone(), sizes(&a.shape))).collect();

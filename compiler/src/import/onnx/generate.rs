@@ -15,7 +15,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("ConstantOfShape", 9, constant_of_shape),
     op("Range", 11, range),
     op("EyeLike", 9, eye_like),
-    op("Shape", 7, |c| unknown(c, |dims| Ints::vector(dims))),
+    op("Shape", 7, |c| unknown(c, Ints::vector)),
     op("Size", 7, |c| unknown(c, |dims| Ints::vector(vec![product(&dims)]))),
     op("NonZero", 9, non_zero),
 ];
@@ -77,8 +77,10 @@ fn range(call: &mut Call<'_>) -> Lowered {
     let scalar = |c: &Call<'_>, i: usize| c.ints(i).and_then(|v| v.values.first().cloned());
     if let (Some(start), Some(limit), Some(step)) = (scalar(call, 0), scalar(call, 1), scalar(call, 2)) {
         let dtype = call.ints(0).map_or(DType::I64, |v| v.dtype);
-        let step =
-            step.as_known().filter(|s| *s != 0).ok_or_else(|| Refused::new("the step is no constant"))?;
+        let step = step
+            .as_known()
+            .filter(|s| *s != 0)
+            .ok_or_else(|| Refused::new(format!("the step {step} is zero or symbolic")))?;
         let length = match (start.as_known(), limit.as_known()) {
             (Some(s), Some(l)) => range_length(s, l, step).map(Dim::known),
             _ if step > 0 => distance(call, &limit.sub(&start), step),

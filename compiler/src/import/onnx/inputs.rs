@@ -9,7 +9,7 @@ use super::schema::type_proto::Value as TypeValue;
 use super::schema::{ValueInfoProto, type_proto};
 use super::{DimSpec, tensors};
 use crate::error::{Error, Result};
-use crate::ir::dim::{Bindings, Bounds, Dim};
+use crate::ir::dim::{Atom, Bindings, Bounds, Dim};
 use crate::ir::tensor::DType;
 
 /// The largest batch unless the user asks for more: memory grows with it, and devices bind 128 MiB at a time.
@@ -91,8 +91,26 @@ fn symbol(name: &str) -> String {
 /// When an option names no input or symbol of the model, or contradicts it.
 pub(super) fn resolve(inputs: &mut [Declared], options: &Options, notes: &mut Vec<String>) -> Result<Bounds> {
     let mut bindings = Bindings::new();
+    let declared = symbols(inputs);
+    let known = |name: &String| {
+        if declared.contains(name) {
+            return Ok(());
+        }
+        let list = declared.iter().map(|s| format!("`{s}`")).collect::<Vec<_>>().join(", ");
+        Err(Error::request(
+            format!("the model has no symbolic size `{name}`"),
+            if list.is_empty() { "all its sizes are fixed".to_string() } else { format!("it has {list}") },
+        ))
+    };
     for (name, spec) in &options.dims {
+        known(name)?;
         match spec {
+            DimSpec::Same(other) => {
+                known(other)?;
+                for dim in inputs.iter_mut().flat_map(|i| i.shape.iter_mut().flatten()) {
+                    *dim = renamed(dim, name, other);
+                }
+            }
             DimSpec::Fixed(value) if *value < 0 => {
                 return Err(Error::request(format!("size `{name}` is {value}"), "sizes are not negative"));
             }
@@ -108,26 +126,16 @@ pub(super) fn resolve(inputs: &mut [Declared], options: &Options, notes: &mut Ve
             DimSpec::Range(..) => {}
         }
     }
-    let mut symbols = BTreeSet::new();
-    for dim in inputs.iter().flat_map(|i| i.shape.iter().flatten()) {
-        dim.symbols(&mut symbols);
-    }
-    if let Some(unknown) = options.dims.keys().find(|n| !symbols.contains(*n)) {
-        let known = symbols.iter().map(|s| format!("`{s}`")).collect::<Vec<_>>().join(", ");
-        return Err(Error::request(
-            format!("the model has no symbolic size `{unknown}`"),
-            if known.is_empty() { "all its sizes are fixed".to_string() } else { format!("it has {known}") },
-        ));
-    }
     bind(inputs, &options.input_shapes, &mut bindings)?;
     for input in inputs.iter_mut() {
         for dim in input.shape.iter_mut().flatten() {
             *dim = dim.substitute(&bindings);
         }
     }
+    let symbols = symbols(inputs);
     let batched = batch_symbols(&symbols, inputs);
     let mut bounds = Bounds::new();
-    for symbol in symbols.into_iter().filter(|s| !bindings.contains_key(s)) {
+    for symbol in symbols {
         let range = match options.dims.get(&symbol) {
             Some(DimSpec::Range(low, high)) => (*low, *high),
             _ => {
@@ -155,6 +163,32 @@ fn batch_symbols(symbols: &BTreeSet<String>, inputs: &[Declared]) -> BTreeSet<St
         first && (symbol.to_lowercase().contains("batch") || uses().any(|s| s.len() >= 4))
     };
     symbols.iter().filter(is_batch).cloned().collect()
+}
+
+/// The symbols of all sizes.
+fn symbols(inputs: &[Declared]) -> BTreeSet<String> {
+    let mut symbols = BTreeSet::new();
+    for dim in inputs.iter().flat_map(|i| i.shape.iter().flatten()) {
+        dim.symbols(&mut symbols);
+    }
+    symbols
+}
+
+/// The size with one symbol in place of another.
+fn renamed(dim: &Dim, from: &str, to: &str) -> Dim {
+    let mut sum = Dim::known(0);
+    for term in dim.terms() {
+        let mut product = Dim::known(term.coefficient);
+        for factor in &term.factors {
+            product = product.mul(&match factor {
+                Atom::Symbol(name) if &**name == from => Dim::symbol(to),
+                Atom::Symbol(name) => Dim::symbol(name),
+                Atom::FloorDiv(inner, divisor) => renamed(inner, from, to).floor_div(*divisor),
+            });
+        }
+        sum = sum.add(&product);
+    }
+    sum
 }
 
 /// Binds symbols to the sizes of concrete input shapes.

@@ -31,7 +31,7 @@ const OPSETS: std::ops::RangeInclusive<i64> = 7..=27;
 const IR_VERSION: i64 = 13;
 
 /// Most nodes after functions are expanded; a function that calls another twice doubles them at each level.
-const MAX_NODES: usize = 1 << 18;
+const MAX_NODES: usize = 1 << 17;
 
 /// Deepest nesting of functions.
 const MAX_DEPTH: usize = 64;

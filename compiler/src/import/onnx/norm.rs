@@ -41,14 +41,17 @@ fn batch_norm(call: &mut Call<'_>) -> Lowered {
     }
     let x = call.node(0)?;
     let (rank, dtype) = (call.rank(x), call.dtype(x));
+    if !dtype.is_float() {
+        return Err(Refused::new(format!("an operand of type {} cannot be normalised", dtype.name())));
+    }
     let statistics: Vec<Option<Array>> = (1..5).map(|i| call.array(i)).collect();
     let (scale, shift) = if let [Some(scale), Some(bias), Some(mean), Some(variance)] = statistics.as_slice()
     {
         let (scale, shift) = folded(scale, bias, mean, variance, epsilon)?;
-        let n = scale.len();
-        let scale = call.b.constant(&Array::f32(&[n], scale))?;
-        let shift = call.b.constant(&Array::f32(&[n], shift))?;
-        (call.b.cast(scale, dtype)?, call.b.cast(shift, dtype)?)
+        let mut shape = vec![1; rank.max(2)];
+        shape[1] = scale.len();
+        let scale = call.b.constant(&Array::float(dtype, &shape, scale))?;
+        (scale, call.b.constant(&Array::float(dtype, &shape, shift))?)
     } else {
         let mut operands = Vec::new();
         for i in 1..5 {
@@ -59,10 +62,9 @@ fn batch_norm(call: &mut Call<'_>) -> Lowered {
         let inverse = call.b.unary(UnaryFn::Rsqrt, variance)?;
         let scale = call.b.binary(BinaryFn::Mul, operands[0], inverse)?;
         let mean = call.b.binary(BinaryFn::Mul, operands[2], scale)?;
-        (scale, call.b.binary(BinaryFn::Sub, operands[1], mean)?)
+        let shift = call.b.binary(BinaryFn::Sub, operands[1], mean)?;
+        (per_channel(call, scale, rank)?, per_channel(call, shift, rank)?)
     };
-    let scale = per_channel(call, scale, rank)?;
-    let shift = per_channel(call, shift, rank)?;
     let product = call.b.binary(BinaryFn::Mul, x, scale)?;
     Ok(call.b.binary(BinaryFn::Add, product, shift)?.into())
 }

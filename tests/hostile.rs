@@ -1,0 +1,182 @@
+//! Models made to harm: each is refused with an error, quickly and in little memory, and nothing panics.
+
+use drift_tests::onnx::{bytes, floats, graph, input, int, integers, ints, model, node, subgraph, with};
+use driftc::import::onnx::schema::tensor_proto::DataType;
+use driftc::import::onnx::schema::{
+    FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+};
+use driftc::import::onnx::{Options, load, load_bytes};
+
+fn refused(model: &ModelProto, part: &str) {
+    let error = load_bytes(bytes(model), &Options::default()).expect_err("it is refused").to_string();
+    assert!(error.contains(part), "`{part}` is not in: {error}");
+}
+
+/// A model of one node over `x: f32[2, 8]` and constants.
+fn one(node: NodeProto, constants: Vec<TensorProto>) -> ModelProto {
+    let mut g = graph(vec![input("x", &["2", "8"])], vec![node], &["y"]);
+    g.initializer = constants;
+    model(17, g)
+}
+
+#[test]
+fn bytes_that_are_no_model() {
+    for (raw, part) in [
+        (&b""[..], "holds no graph"),
+        (&b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\x3f"[..], "not an ONNX model"),
+        (&[0x0b; 5000][..], "not an ONNX model"),
+    ] {
+        let error = load_bytes(raw.to_vec().into(), &Options::default()).expect_err("refused").to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn constants_that_lie_about_their_size() {
+    let add = || node("Add", &["x", "w"], &["y"]);
+    let with_dims = |dims: &[i64]| one(add(), vec![floats("w", dims, &[1.0; 16])]);
+    refused(&with_dims(&[-2, -8]), "is negative");
+    refused(&with_dims(&[1 << 32, 1 << 32]), "elements");
+    refused(&with_dims(&[2, 9]), "do not make");
+    refused(&with_dims(&[1; 5000]), "rank 5000");
+    let mut raw = floats("w", &[2, 8], &[]);
+    raw.raw_data = Some(vec![0; 65].into());
+    refused(&one(add(), vec![raw]), "65 bytes do not make 16 elements");
+    let mut none = floats("w", &[2, 8], &[1.0; 16]);
+    none.data_type = Some(DataType::Undefined as i32);
+    refused(&one(add(), vec![none]), "no element type");
+}
+
+#[test]
+fn results_too_large_to_exist() {
+    let bomb = |op: &str, values: &[i64]| {
+        let shape = integers("s", &[values.len() as i64], values);
+        one(node(op, &["x", "s"], &["y"]), vec![shape])
+    };
+    refused(&bomb("Expand", &[1 << 20, 1 << 20, 2, 8]), "more than");
+    refused(&bomb("Tile", &[1 << 40, 1 << 40]), "more than");
+    refused(&bomb("Pad", &[1 << 40, 0, 0, 0]), "more than");
+    refused(
+        &one(node("ConstantOfShape", &["s"], &["y"]), vec![integers("s", &[2], &[1 << 31, 1 << 31])]),
+        "more than",
+    );
+    let ends = vec![integers("a", &[], &[0]), integers("b", &[], &[1 << 60]), integers("c", &[], &[1])];
+    refused(&one(node("Range", &["a", "b", "c"], &["y"]), ends), "more than");
+    let ends = vec![integers("a", &[], &[0]), integers("b", &[], &[8]), integers("c", &[], &[0])];
+    refused(&one(node("Range", &["a", "b", "c"], &["y"]), ends), "step 0 is zero");
+}
+
+#[test]
+fn attributes_out_of_range() {
+    let weights = || vec![floats("w", &[4, 8, 1, 1], &[0.0; 32])];
+    let conv = |name: &str, values: &[i64]| {
+        let mut g = graph(
+            vec![input("x", &["1", "8", "4", "4"])],
+            vec![with(node("Conv", &["x", "w"], &["y"]), ints(name, values))],
+            &["y"],
+        );
+        g.initializer = weights();
+        model(17, g)
+    };
+    refused(&conv("strides", &[0, 1]), "holds a zero");
+    refused(&conv("strides", &[1, 1, 1]), "3 values where 2");
+    refused(&conv("pads", &[-20, 0, 0, 0]), "negative");
+    refused(&conv("kernel_shape", &[3, 3]), "differs from the weights'");
+    refused(&conv("dilations", &[i64::MAX, i64::MAX]), "Conv");
+    refused(&one(with(node("Softmax", &["x"], &["y"]), int("axis", i64::MIN)), vec![]), "axis");
+    refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![integers("s", &[2], &[-1, -1])]), "-1 twice");
+    refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![integers("s", &[2], &[0, 5])]), "reshape");
+    refused(&one(node("MatMul", &["x", ""], &["y"]), vec![]), "operand 1 is missing");
+}
+
+#[test]
+fn graphs_that_are_none() {
+    let nodes = vec![node("Neg", &["b"], &["a"]), node("Neg", &["a"], &["b"])];
+    refused(&model(17, graph(vec![], nodes, &["a"])), "depends on its own result");
+    let nodes = vec![node("Neg", &["x"], &["y"]), node("Abs", &["x"], &["y"])];
+    refused(&model(17, graph(vec![input("x", &["1"])], nodes, &["y"])), "already defined");
+    refused(&model(17, graph(vec![input("x", &["1"])], vec![], &["y"])), "no node computes it");
+    refused(&one(node("Neg", &["nothing"], &["y"]), vec![]), "`nothing` is not defined");
+    refused(&model(6, graph(vec![], vec![], &[])), "opset 6");
+    let mut twice = graph(vec![input("x", &["1"]), input("x", &["2"])], vec![], &["x"]);
+    refused(&model(17, twice.clone()), "declared twice");
+    twice.input.truncate(1);
+    let mut newer = model(17, twice);
+    newer.ir_version = Some(999);
+    refused(&newer, "999");
+}
+
+/// Functions that call themselves, or double at every level, and branches nested deeply.
+#[test]
+fn expansion_is_bounded() {
+    let call = |name: &str, from: &str, to: &str| NodeProto {
+        domain: Some("f".to_string()),
+        ..node(name, &[from], &[to])
+    };
+    let function = |name: &str, nodes: Vec<NodeProto>| FunctionProto {
+        name: Some(name.to_string()),
+        domain: Some("f".to_string()),
+        input: vec!["a".to_string()],
+        output: vec!["c".to_string()],
+        node: nodes,
+        opset_import: vec![OperatorSetIdProto { domain: None, version: Some(17) }],
+        ..FunctionProto::default()
+    };
+    let mut m = one(call("F", "x", "y"), vec![]);
+    m.functions = vec![function("F", vec![call("F", "a", "c")])];
+    refused(&m, "calls itself");
+
+    let mut m = one(call("F0", "x", "y"), vec![]);
+    for i in 0..40 {
+        let next = format!("F{}", i + 1);
+        m.functions.push(function(&format!("F{i}"), vec![call(&next, "a", "b"), call(&next, "b", "c")]));
+    }
+    m.functions.push(function("F40", vec![node("Neg", &["a"], &["c"])]));
+    refused(&m, "more than");
+
+    let mut inner = graph(vec![], vec![node("Neg", &["x"], &["r"])], &["r"]);
+    for _ in 0..200 {
+        let branch = with(node("If", &["c"], &["r"]), subgraph("then_branch", inner));
+        inner = graph(vec![], vec![branch], &["r"]);
+    }
+    let m =
+        one(with(node("If", &["c"], &["y"]), subgraph("then_branch", inner)), vec![integers("c", &[], &[1])]);
+    refused(&m, "recursion limit");
+}
+
+#[test]
+fn external_data_stays_in_the_folder() {
+    let outer = tempfile::tempdir().expect("a folder");
+    let folder = outer.path().join("model");
+    std::fs::create_dir_all(folder.join("sub")).expect("a folder");
+    std::fs::write(outer.path().join("secret"), [0; 64]).expect("a file");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("../secret", folder.join("link")).expect("a link");
+        std::os::unix::fs::symlink("/dev/zero", folder.join("zero")).expect("a link");
+    }
+    let absolute = outer.path().join("secret");
+    let absolute = absolute.to_string_lossy().into_owned();
+    for location in [
+        "../secret",
+        "sub/../../secret",
+        "..\\secret",
+        "",
+        "sub",
+        "link",
+        "zero",
+        "missing",
+        absolute.as_str(),
+    ] {
+        let mut w = floats("w", &[2, 8], &[]);
+        w.data_location = Some(1);
+        w.external_data = vec![StringStringEntryProto {
+            key: Some("location".to_string()),
+            value: Some(location.to_string()),
+        }];
+        let path = folder.join("model.onnx");
+        std::fs::write(&path, bytes(&one(node("Add", &["x", "w"], &["y"]), vec![w]))).expect("the model");
+        let error = load(&path, &Options::default()).expect_err("it is refused").to_string();
+        assert!(error.contains(&format!("`{location}` of its external data")), "{error}");
+    }
+}

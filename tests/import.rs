@@ -1,0 +1,313 @@
+//! What the ONNX importer makes of small models: shapes that vanish, symbols, scopes, versions of operators, and
+//! what it says about models it refuses.
+
+use std::collections::BTreeMap;
+
+use drift_tests::onnx::{
+    bytes, floats, graph, input, int, integers, ints, model, node, reference, subgraph, text, typed_input,
+    with,
+};
+use driftc::Error;
+use driftc::import::onnx::schema::tensor_proto::DataType;
+use driftc::import::onnx::schema::{
+    FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+};
+use driftc::import::onnx::{DimSpec, Imported, Options, load, load_bytes, supported};
+use driftc::ir::array::Array;
+use driftc::ir::eval::eval;
+use driftc::ir::text::print;
+
+fn imported(model: &ModelProto, options: &Options) -> Imported {
+    load_bytes(bytes(model), options).expect("the model imports")
+}
+
+/// The operators of the imported graph, in order.
+fn operators(model: &ModelProto) -> String {
+    let imported = imported(model, &Options::default());
+    let text = print(&imported.graph);
+    let lines = text.lines().filter_map(|l| l.split_once(" = ")).filter_map(|(_, r)| r.split(' ').next());
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+fn refusal(model: &ModelProto) -> String {
+    load_bytes(bytes(model), &Options::default()).expect_err("the model is refused").to_string()
+}
+
+fn run(model: &ModelProto, inputs: &[(&str, Array)]) -> Array {
+    let imported = imported(model, &Options::default());
+    let inputs = inputs.iter().map(|(n, a)| ((*n).to_string(), a.clone())).collect();
+    eval(&imported.graph, &inputs).expect("the graph evaluates").remove(0).1
+}
+
+/// `reshape(x, concat(shape(x)[0:1], [-1]))` and the like leave nothing but the reshape.
+#[test]
+fn computed_shapes_vanish() {
+    let mut g = graph(
+        vec![input("x", &["batch", "4", "seq"])],
+        vec![
+            node("Shape", &["x"], &["s"]),
+            node("Gather", &["s", "zero"], &["n"]),
+            node("Gather", &["s", "two"], &["t"]),
+            node("Mul", &["t", "four"], &["m"]),
+            node("Unsqueeze", &["n", "axes"], &["n1"]),
+            node("Unsqueeze", &["m", "axes"], &["m1"]),
+            with(node("Concat", &["n1", "m1"], &["target"]), int("axis", 0)),
+            node("Reshape", &["x", "target"], &["y"]),
+        ],
+        &["y"],
+    );
+    g.initializer = vec![
+        integers("zero", &[], &[0]),
+        integers("two", &[], &[2]),
+        integers("four", &[], &[4]),
+        integers("axes", &[1], &[0]),
+    ];
+    let m = model(17, g);
+    assert_eq!(operators(&m), "input reshape");
+    let imported = imported(&m, &Options::default());
+    assert!(print(&imported.graph).contains(": f32[batch, 4*seq]"), "{}", print(&imported.graph));
+    assert_eq!(imported.notes.len(), 2, "{:?}", imported.notes);
+    assert!(imported.notes[1].contains("pass --dim seq=LOW..HIGH"), "{:?}", imported.notes);
+}
+
+/// A shape that is a result is written when the graph runs.
+#[test]
+fn a_shape_as_a_result_is_materialised() {
+    let g = graph(vec![input("x", &["2", "seq"])], vec![node("Shape", &["x"], &["s"])], &["s"]);
+    let m = model(17, g);
+    assert_eq!(operators(&m), "input shape-values");
+    assert_eq!(run(&m, &[("x", Array::f32(&[2, 3], vec![0.0; 6]))]), Array::i64s(&[2, 3]));
+}
+
+#[test]
+fn symbols_take_sizes_from_options_and_shapes() {
+    let g = || {
+        graph(
+            vec![input("x", &["batch", "seq"]), input("m", &["batch", "past + seq"]), input("u", &["?"])],
+            vec![node("Neg", &["x"], &["y"]), node("Neg", &["m"], &["z"]), node("Neg", &["u"], &["w"])],
+            &["y", "z", "w"],
+        )
+    };
+    let m = model(17, g());
+    let mut options = Options::default();
+    options.dims.insert("batch".to_string(), DimSpec::Fixed(1));
+    options.dims.insert("seq".to_string(), DimSpec::Range(1, 512));
+    let graph = imported(&m, &options).graph;
+    let text = print(&graph);
+    assert!(text.contains("f32[1, past+seq]") && text.contains("f32[u_0]"), "{text}");
+    assert_eq!(graph.bounds["seq"], (1, 512));
+    assert!(!graph.bounds.contains_key("batch"));
+
+    let mut options = Options::default();
+    options.input_shapes.insert("x".to_string(), vec![2, 5]);
+    options.input_shapes.insert("m".to_string(), vec![2, 9]);
+    let text = print(&imported(&m, &options).graph);
+    assert!(text.contains("f32[2, 9]"), "{text}");
+
+    options.input_shapes.insert("m".to_string(), vec![3, 9]);
+    let error = load_bytes(bytes(&m), &options).expect_err("batches differ").to_string();
+    assert!(error.contains("is not batch"), "{error}");
+
+    let dims = BTreeMap::from([("sequence".to_string(), DimSpec::Fixed(1))]);
+    let error = load_bytes(bytes(&m), &Options { dims, ..Options::default() }).expect_err("no such symbol");
+    assert!(error.to_string().contains("it has `batch`, `past`, `seq`, `u_0`"), "{error}");
+}
+
+/// Exporters name equal sizes differently; the user may say that they are equal.
+#[test]
+fn a_symbol_can_equal_another() {
+    let mut g = graph(
+        vec![input("x", &["s0", "4"]), input("y", &["s1", "4"])],
+        vec![
+            with(node("Shape", &["x"], &["s"]), int("end", 1)),
+            with(node("Concat", &["s", "rest"], &["t"]), int("axis", 0)),
+            node("Reshape", &["y", "t"], &["z"]),
+        ],
+        &["z"],
+    );
+    g.initializer = vec![integers("rest", &[1], &[-1])];
+    let m = model(17, g);
+    assert!(refusal(&m).contains("4*s1 elements do not divide into s0"));
+    let dims = BTreeMap::from([("s1".to_string(), DimSpec::Same("s0".to_string()))]);
+    let graph = imported(&m, &Options { dims, ..Options::default() }).graph;
+    assert!(!graph.bounds.contains_key("s1"));
+}
+
+/// Undecidable ends of a slice are refused with what would decide them.
+#[test]
+fn slices_need_bounds_that_decide() {
+    let mut g = graph(vec![input("x", &["seq"])], vec![node("Slice", &["x", "a", "b"], &["y"])], &["y"]);
+    g.initializer = vec![integers("a", &[1], &[0]), integers("b", &[1], &[5])];
+    let m = model(17, g);
+    assert!(refusal(&m).contains("narrow their bounds with --dim"));
+    let dims = BTreeMap::from([("seq".to_string(), DimSpec::Range(5, 64))]);
+    let text = print(&imported(&m, &Options { dims, ..Options::default() }).graph);
+    assert!(text.contains("f32[5]"), "{text}");
+}
+
+#[test]
+fn softmax_flattens_until_opset_12() {
+    let m = |opset| {
+        let softmax = with(node("Softmax", &["x"], &["y"]), int("axis", 1));
+        model(opset, graph(vec![input("x", &["2", "2", "2"])], vec![softmax], &["y"]))
+    };
+    let x = Array::f32(&[2, 2, 2], vec![0.0; 8]);
+    assert_eq!(run(&m(12), &[("x", x.clone())]).data, Array::f32(&[8], vec![0.25; 8]).data);
+    assert_eq!(run(&m(13), &[("x", x)]).data, Array::f32(&[8], vec![0.5; 8]).data);
+}
+
+#[test]
+fn einsum_takes_ellipsis_diagonals_and_implicit_results() {
+    let m = |equation: &str, a: &[&str], b: &[&str]| {
+        let einsum = with(node("Einsum", &["a", "b"], &["y"]), text("equation", equation));
+        model(13, graph(vec![input("a", a), input("b", b)], vec![einsum], &["y"]))
+    };
+    let a = Array::f32(&[2, 2], vec![1.0, 2.0, 3.0, 4.0]);
+    let b = Array::f32(&[2, 2], vec![5.0, 6.0, 7.0, 8.0]);
+    let two = ["2", "2"];
+    let go = |equation: &str| run(&m(equation, &two, &two), &[("a", a.clone()), ("b", b.clone())]);
+    assert_eq!(go("ij,jk"), Array::f32(&[2, 2], vec![19.0, 22.0, 43.0, 50.0]));
+    assert_eq!(go("ii,jk->kj"), Array::f32(&[2, 2], vec![25.0, 35.0, 30.0, 40.0]));
+    assert_eq!(go("...i,...i->..."), Array::f32(&[2], vec![17.0, 53.0]));
+    assert_eq!(go("ij,ij->"), Array::f32(&[], vec![70.0]));
+}
+
+/// A branch of a known condition sees the names around it.
+#[test]
+fn a_decided_if_is_inlined() {
+    let then = graph(vec![], vec![node("Neg", &["x"], &["t"])], &["t"]);
+    let other = graph(vec![], vec![node("Frobnicate", &["x"], &["e"])], &["e"]);
+    let branch =
+        with(with(node("If", &["c"], &["y"]), subgraph("then_branch", then)), subgraph("else_branch", other));
+    let mut g = graph(
+        vec![input("x", &["seq"])],
+        vec![node("Size", &["x"], &["n"]), node("Greater", &["n", "zero"], &["c"]), branch],
+        &["y"],
+    );
+    g.initializer = vec![integers("zero", &[], &[0])];
+    assert_eq!(operators(&model(17, g)), "input neg");
+}
+
+#[test]
+fn local_functions_are_inlined_with_their_attributes() {
+    let body = with(node("LeakyRelu", &["a"], &["b"]), reference("alpha", "slope"));
+    let function = FunctionProto {
+        name: Some("Leaky".to_string()),
+        domain: Some("my".to_string()),
+        input: vec!["a".to_string()],
+        output: vec!["b".to_string()],
+        attribute: vec!["slope".to_string()],
+        node: vec![body],
+        opset_import: vec![OperatorSetIdProto { domain: None, version: Some(17) }],
+        ..FunctionProto::default()
+    };
+    let mut slope = int("slope", 0);
+    slope.r#type = Some(1);
+    slope.i = None;
+    slope.f = Some(0.5);
+    let call = NodeProto { domain: Some("my".to_string()), ..with(node("Leaky", &["x"], &["y"]), slope) };
+    let mut m = model(17, graph(vec![input("x", &["2"])], vec![call], &["y"]));
+    m.functions = vec![function];
+    let y = run(&m, &[("x", Array::f32(&[2], vec![-2.0, 2.0]))]);
+    assert_eq!(y, Array::f32(&[2], vec![-1.0, 2.0]));
+}
+
+/// Nodes after their users are legal in practice; cycles are not.
+#[test]
+fn nodes_are_sorted() {
+    let nodes = vec![node("Abs", &["t"], &["y"]), node("Neg", &["x"], &["t"])];
+    assert_eq!(operators(&model(17, graph(vec![input("x", &["2"])], nodes, &["y"]))), "input neg abs");
+}
+
+/// Statistics of batch normalisation become one scale and one shift.
+#[test]
+fn batch_normalisation_folds() {
+    let mut g = graph(
+        vec![input("x", &["1", "2", "2", "2"])],
+        vec![node("BatchNormalization", &["x", "s", "b", "m", "v"], &["y"])],
+        &["y"],
+    );
+    g.initializer = vec![
+        floats("s", &[2], &[1.0, 2.0]),
+        floats("b", &[2], &[0.0, 1.0]),
+        floats("m", &[2], &[0.0, 3.0]),
+        floats("v", &[2], &[1.0, 4.0]),
+    ];
+    let m = model(17, g);
+    assert_eq!(operators(&m), "input constant constant mul add");
+    let y = run(&m, &[("x", Array::f32(&[1, 2, 2, 2], vec![1.0; 8]))]).to_floats();
+    assert!((y[0] - 1.0).abs() < 1e-4 && (y[7] - (1.0 - 2.0)).abs() < 1e-4, "{y:?}");
+}
+
+#[test]
+fn external_data_is_borrowed_from_the_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let values: Vec<u8> = [0.5f32, -1.5].iter().flat_map(|v| v.to_le_bytes()).collect();
+    std::fs::write(folder.path().join("w.bin"), [vec![7u8; 3], values].concat()).expect("weights");
+    let mut w = floats("w", &[2], &[]);
+    let entry = |key: &str, value: &str| StringStringEntryProto {
+        key: Some(key.to_string()),
+        value: Some(value.to_string()),
+    };
+    w.data_location = Some(1);
+    w.external_data = vec![entry("location", "w.bin"), entry("offset", "3"), entry("length", "8")];
+    let mut g = graph(vec![input("x", &["2"])], vec![node("Add", &["x", "w"], &["y"])], &["y"]);
+    g.initializer = vec![w];
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, bytes(&model(17, g))).expect("the model");
+    let imported = load(&path, &Options::default()).expect("it imports");
+    let inputs = BTreeMap::from([("x".to_string(), Array::f32(&[2], vec![1.0, 1.0]))]);
+    let y = eval(&imported.graph, &inputs).expect("it evaluates").remove(0).1;
+    assert_eq!(y, Array::f32(&[2], vec![1.5, -0.5]));
+}
+
+/// Inputs that decide sizes can be given while importing.
+#[test]
+fn an_input_can_become_a_constant() {
+    let inputs = vec![input("x", &["2", "3"]), typed_input("shape", DataType::Int64, &["1"])];
+    let m = model(17, graph(inputs, vec![node("Reshape", &["x", "shape"], &["y"])], &["y"]));
+    assert!(refusal(&m).contains("the target shape is computed from data at run time"));
+    let mut options = Options::default();
+    options.constants.insert("shape".to_string(), Array::i64s(&[-1]));
+    let graph = imported(&m, &options).graph;
+    assert_eq!(graph.inputs().len(), 1);
+    assert!(print(&graph).contains("f32[6]"));
+}
+
+/// Every refused node is named, with what is known about it, and nothing that follows from it.
+#[test]
+fn refusals_are_collected() {
+    let m = model(
+        17,
+        graph(
+            vec![input("x", &["2", "seq"])],
+            vec![
+                node("Frobnicate", &["x"], &["a"]),
+                node("Neg", &["a"], &["b"]),
+                with(node("Relu", &["x"], &["c"]), int("speed", 3)),
+                with(node("Transpose", &["x"], &["d"]), ints("perm", &[0, 7])),
+            ],
+            &["b", "c", "d"],
+        ),
+    );
+    match load_bytes(bytes(&m), &Options::default()) {
+        Err(Error::Unsupported { nodes }) => {
+            let names: Vec<&str> = nodes.iter().map(|n| n.node.as_str()).collect();
+            assert_eq!(names, ["Frobnicate_a", "Relu_c", "Transpose_d"]);
+            assert_eq!((nodes[0].operator.as_str(), nodes[0].opset), ("Frobnicate", 17));
+            assert_eq!(nodes[0].types, "f32[2, seq]");
+            assert_eq!(nodes[1].reason, "attribute `speed` is not supported");
+            assert_eq!(nodes[2].reason, "axis 7 is outside a tensor of rank 2");
+        }
+        other => panic!("three nodes are unsupported, not {other:?}"),
+    }
+}
+
+#[test]
+fn the_list_of_operators_has_no_doubles() {
+    let list = supported();
+    let ranges: Vec<_> =
+        list.windows(2).filter(|w| w[0].domain == w[1].domain && w[0].name == w[1].name).collect();
+    assert!(ranges.is_empty(), "{ranges:?}");
+    assert!(list.len() > 150);
+}

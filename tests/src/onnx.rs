@@ -1,0 +1,129 @@
+//! Builds small ONNX models in code, for tests of the importer.
+
+use driftc::import::onnx::schema::attribute_proto::AttributeType;
+use driftc::import::onnx::schema::tensor_proto::DataType;
+use driftc::import::onnx::schema::tensor_shape_proto::{Dimension, dimension};
+use driftc::import::onnx::schema::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
+    TypeProto, ValueInfoProto, type_proto,
+};
+use prost::Message;
+
+/// A model of one graph.
+pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
+    ModelProto {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSetIdProto { domain: None, version: Some(opset) }],
+        graph: Some(graph),
+        ..ModelProto::default()
+    }
+}
+
+/// A graph of nodes; `inputs` as made by [`input`], outputs by name.
+pub fn graph(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
+    let output =
+        |name: &&str| ValueInfoProto { name: Some((*name).to_string()), ..ValueInfoProto::default() };
+    GraphProto {
+        input: inputs,
+        node: nodes,
+        output: outputs.iter().map(output).collect(),
+        ..GraphProto::default()
+    }
+}
+
+/// An f32 input; a size is a number, a symbol, or `?` for nothing.
+pub fn input(name: &str, shape: &[&str]) -> ValueInfoProto {
+    typed_input(name, DataType::Float, shape)
+}
+
+/// An input of any type.
+pub fn typed_input(name: &str, kind: DataType, shape: &[&str]) -> ValueInfoProto {
+    let dim = |text: &&str| Dimension {
+        value: match text.parse() {
+            Ok(value) => Some(dimension::Value::DimValue(value)),
+            Err(_) if *text == "?" => None,
+            Err(_) => Some(dimension::Value::DimParam((*text).to_string())),
+        },
+        ..Dimension::default()
+    };
+    let tensor = type_proto::Tensor {
+        elem_type: Some(kind as i32),
+        shape: Some(TensorShapeProto { dim: shape.iter().map(dim).collect() }),
+    };
+    let kind = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..TypeProto::default() };
+    ValueInfoProto { name: Some(name.to_string()), r#type: Some(kind), ..ValueInfoProto::default() }
+}
+
+/// A node named after its operator and first result.
+pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+    NodeProto {
+        name: Some(format!("{operator}_{}", outputs.first().unwrap_or(&""))),
+        op_type: Some(operator.to_string()),
+        input: inputs.iter().map(|s| (*s).to_string()).collect(),
+        output: outputs.iter().map(|s| (*s).to_string()).collect(),
+        ..NodeProto::default()
+    }
+}
+
+/// The node with one more attribute.
+#[must_use]
+pub fn with(mut node: NodeProto, attribute: AttributeProto) -> NodeProto {
+    node.attribute.push(attribute);
+    node
+}
+
+fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
+    AttributeProto { name: Some(name.to_string()), r#type: Some(kind as i32), ..AttributeProto::default() }
+}
+
+/// An integer attribute.
+pub fn int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto { i: Some(value), ..attribute(name, AttributeType::Int) }
+}
+
+/// A list of integers.
+pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto { ints: values.to_vec(), ..attribute(name, AttributeType::Ints) }
+}
+
+/// A text attribute.
+pub fn text(name: &str, value: &str) -> AttributeProto {
+    AttributeProto { s: Some(value.as_bytes().to_vec()), ..attribute(name, AttributeType::String) }
+}
+
+/// A graph among the attributes.
+pub fn subgraph(name: &str, value: GraphProto) -> AttributeProto {
+    AttributeProto { g: Some(value), ..attribute(name, AttributeType::Graph) }
+}
+
+/// An attribute that takes the value of the enclosing function's attribute.
+pub fn reference(name: &str, to: &str) -> AttributeProto {
+    AttributeProto { ref_attr_name: Some(to.to_string()), ..attribute(name, AttributeType::Float) }
+}
+
+/// A constant of i64.
+pub fn integers(name: &str, shape: &[i64], values: &[i64]) -> TensorProto {
+    TensorProto {
+        name: Some(name.to_string()),
+        data_type: Some(DataType::Int64 as i32),
+        dims: shape.to_vec(),
+        int64_data: values.to_vec(),
+        ..TensorProto::default()
+    }
+}
+
+/// A constant of f32.
+pub fn floats(name: &str, shape: &[i64], values: &[f32]) -> TensorProto {
+    TensorProto {
+        name: Some(name.to_string()),
+        data_type: Some(DataType::Float as i32),
+        dims: shape.to_vec(),
+        float_data: values.to_vec(),
+        ..TensorProto::default()
+    }
+}
+
+/// The model's bytes.
+pub fn bytes(model: &ModelProto) -> prost::bytes::Bytes {
+    model.encode_to_vec().into()
+}
