@@ -37,6 +37,18 @@ output "b" %2
 output "a" %4
 output "b" %5
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = arg-reduce %1 {"axis":1,"largest":true,"last":false,"keepdims":true}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = arg-reduce %1 {"axis":3,"largest":false,"last":false,"keepdims":false}
+output "y" %2
+"#,
 ];
 
 fn rows<'a>(op: &ArgReduce, problem: &Problem<'a>) -> Reduced<'a> {

@@ -30,6 +30,13 @@ symbol n 1..90
 output "y" %1
 output "z" %2
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,50]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = cum-sum %1 {"axis":3,"exclusive":false,"reverse":false} : f32[2, 6, 3, 50]@slices4
+%3 = neg %2 : f32[2, 6, 3, 50]
+output "y" %3
+"#,
 ];
 
 /// Neighbours along a row are not taken at once.

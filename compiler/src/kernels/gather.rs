@@ -51,6 +51,14 @@ symbol n 1..9
 %2 = gather-nd %0 %1 {"batch_dims":0}
 output "y" %2
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[5,6,3,4]}
+%1 = constant {"dtype":"i32","shape":[3],"values":[-2,0,1]}
+%2 = relayout %0 {"layout":"slices4"}
+%3 = gather %2 %1 {"axis":0} : f32[3, 6, 3, 4]@slices4
+%4 = neg %3 : f32[3, 6, 3, 4]
+output "y" %4
+"#,
 ];
 
 /// Where a gather reads: `I(j)` is part j of the index, `R(i)` coordinate i of the result.

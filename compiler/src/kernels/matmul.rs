@@ -77,7 +77,7 @@ pub(super) fn tiles(problem: &Problem<'_>, batch: i64, [m, n, k]: [i64; 3]) -> V
             // Whole tiles are computed; every tile reads a strip of each operand; few tiles leave units idle.
             let flops = tiles * (tile_m * tile_n) as f64 * 2.0 * k as f64;
             let reuse = 1.0 / (1.0 / f64::from(rows) + 1.0 / (4.0 * f64::from(cols)));
-            let busy = (tiles / f64::from(problem.target.machine.compute_units)).min(1.0).max(0.05);
+            let busy = (tiles / f64::from(problem.target.machine.compute_units)).clamp(0.05, 1.0);
             let efficiency = 0.6 * busy * reuse / (reuse + 1.0);
             let strips = tiles * (tile_m + tile_n) as f64 * k as f64 * 4.0;
             let cache = problem.target.machine.cache_bandwidth_gb_s.max(1e-3);

@@ -75,7 +75,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let batch = problem.max(&product(&sizes.batch));
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let rows = m.min(MOST_HELD).max(1);
+    let rows = m.clamp(1, MOST_HELD);
     let blocks = (m as f64 / rows as f64).ceil();
     let groups_n = (n as f64 / 4.0).ceil();
     let groups_k = ((k as f64 / 4.0).ceil() as i64).max(1);
@@ -86,7 +86,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let threads = lanes_k * lanes_n;
             let memory = threads * 16 * rows as u32;
             let fits = threads <= limits.max_workgroup_invocations && memory <= limits.max_workgroup_memory;
-            let wasted = threads < 32 || threads > 256 || i64::from(lanes_k) > 2 * groups_k;
+            let wasted = !(32..=256).contains(&threads) || i64::from(lanes_k) > 2 * groups_k;
             if !fits || wasted {
                 continue;
             }

@@ -53,6 +53,58 @@ output "y" %4
 %3 = group-norm %0 %1 %2 {"groups":6,"epsilon":0.001}
 output "y" %3
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,16,5,3]}
+%1 = input {"name":"scale","dtype":"f32","shape":[16]}
+%2 = input {"name":"bias","dtype":"f32","shape":[16]}
+%3 = relayout %0 {"layout":"slices4"}
+%4 = group-norm %3 %1 %2 {"groups":2,"epsilon":0.001} : f32[2, 16, 5, 3]@slices4
+%5 = neg %4 : f32[2, 16, 5, 3]
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,3]}
+%1 = input {"name":"scale","dtype":"f32","shape":[6]}
+%2 = input {"name":"bias","dtype":"f32","shape":[6]}
+%3 = relayout %0 {"layout":"slices4"}
+%4 = group-norm %3 %1 %2 {"groups":6,"epsilon":0.001} : f32[2, 6, 5, 3]@slices4
+%5 = neg %4 : f32[2, 6, 5, 3]
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,7]}
+%1 = input {"name":"scale","dtype":"f32","shape":[6]}
+%2 = input {"name":"bias","dtype":"f32","shape":[6]}
+%3 = relayout %0 {"layout":"slices4"}
+%4 = group-norm %3 %1 %2 {"groups":2,"epsilon":0.001} : f32[2, 6, 7]@slices4
+%5 = neg %4 : f32[2, 6, 7]
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,8,3,5]}
+%1 = input {"name":"scale","dtype":"f32","shape":[8,1,1]}
+%2 = input {"name":"bias","dtype":"f32","shape":[3,5]}
+%3 = relayout %0 {"layout":"slices4"}
+%4 = layer-norm %3 %1 %2 {"axis":1,"epsilon":0.001,"rms":false} : f32[2, 8, 3, 5]@slices4
+%5 = neg %4 : f32[2, 8, 3, 5]
+output "y" %5
+"#,
+    r#"
+symbol n 1..300
+%0 = input {"name":"x","dtype":"f32","shape":["n",64]}
+%1 = input {"name":"scale","dtype":"f32","shape":[64]}
+%2 = input {"name":"z","dtype":"f32","shape":["n",64]}
+%3 = layer-norm %0 %1 {"axis":1,"epsilon":0.00001,"rms":true}
+%4 = add %3 %2
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,32,17]}
+%1 = input {"name":"scale","dtype":"f32","shape":[32]}
+%2 = input {"name":"bias","dtype":"f32","shape":[32]}
+%3 = group-norm %0 %1 %2 {"groups":1,"epsilon":0.001}
+output "y" %3
+"#,
 ];
 
 /// Registers for the elements of a row that an invocation keeps.

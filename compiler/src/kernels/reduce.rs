@@ -64,6 +64,41 @@ output "b" %2
 output "c" %3
 output "d" %4
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,9,7]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = reduce %1 {"kind":"mean","axes":[2,3],"keepdims":true} : f32[2, 6, 1, 1]@slices4
+%3 = neg %2 : f32[2, 6, 1, 1]
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,8,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = reduce %1 {"kind":"log-sum-exp","axes":[1],"keepdims":false}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = reduce %1 {"kind":"max","axes":[0,3],"keepdims":false}
+output "y" %2
+"#,
+    r#"
+symbol n 1..500
+%0 = input {"name":"x","dtype":"bool","shape":[3,"n",2]}
+%1 = reduce %0 {"kind":"max","axes":[1],"keepdims":false}
+%2 = reduce %0 {"kind":"min","axes":[1,2],"keepdims":false}
+%3 = not %2
+output "a" %1
+output "b" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"i8","shape":[5,44]}
+%1 = reduce %0 {"kind":"sum","axes":[1],"keepdims":false}
+%2 = reduce %0 {"kind":"l1","axes":[0],"keepdims":false}
+output "a" %1
+output "b" %2
+"#,
 ];
 
 /// Loads in flight per invocation.
@@ -194,11 +229,12 @@ fn kind(shader: &mut Shader<'_>, op: &Reduce, walk: &Reduced<'_>, whole: bool) {
         done = format!("({done}).x");
         if whole {
             let text = match op.kind {
-                ReduceKind::LogSumExp => "let top = max(max(a[0].x, a[0].y), max(a[0].z, a[0].w));
+                ReduceKind::LogSumExp => {
+                    "let top = max(max(a[0].x, a[0].y), max(a[0].z, a[0].w));
     let sum = a[1] * exp(a[0] - top);
     return A(vec4<f32>(top), vec4<f32>(sum.x + sum.y + sum.z + sum.w));"
-                    .to_string(),
-                _ => format!("let b = join(join(A(a.x), A(a.y)), join(A(a.z), A(a.w)));\n    return b;"),
+                }
+                _ => "return join(join(A(a.x), A(a.y)), join(A(a.z), A(a.w)));",
             };
             shader.replace("across", format!("fn across(a: A) -> A {{\n    {text}\n}}"));
         }

@@ -45,6 +45,18 @@ symbol n 1..7
 %3 = scatter-nd %0 %1 %2 {"combine":"min"}
 output "y" %3
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,6,2,5]}
+%1 = constant {"dtype":"i64","shape":[2,1],"values":[2,0]}
+%2 = input {"name":"u","dtype":"f32","shape":[2,6,2,5]}
+%3 = constant {"dtype":"i64","shape":[2,2],"values":[2,-1,0,4]}
+%4 = input {"name":"w","dtype":"f32","shape":[2,2,5]}
+%5 = relayout %0 {"layout":"slices4"}
+%6 = scatter-nd %5 %1 %2 {"combine":"add"} : f32[3, 6, 2, 5]@slices4
+%7 = scatter-nd %6 %3 %4 {"combine":"replace"} : f32[3, 6, 2, 5]@slices4
+%8 = neg %7 : f32[3, 6, 2, 5]
+output "y" %8
+"#,
 ];
 
 /// What an entry is: the walk over the result, the axes of the entry number, and how many index parts there are.
@@ -112,9 +124,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let mut tests = Vec::new();
     match (tuple, problem.op) {
         (Some(tuple), _) => {
-            for axis in 0..tuple {
-                let size = shader.dim(&shape[axis]);
-                tests.push(format!("wrap(pick(unit, entry, {axis}u), {size}) == {}", at.axes[axis]));
+            for (part, (size, place)) in shape.iter().zip(&at.axes).take(tuple).enumerate() {
+                let size = shader.dim(size);
+                tests.push(format!("wrap(pick(unit, entry, {part}u), {size}) == {place}"));
             }
             places = entry.clone();
             places.push("part".into());

@@ -33,6 +33,34 @@ output "y" %2
 %1 = softmax %0 {"axis":1,"log":true}
 output "y" %1
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,8,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = softmax %1 {"axis":1,"log":false} : f32[2, 8, 3, 5]@slices4
+%3 = neg %2 : f32[2, 8, 3, 5]
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = softmax %1 {"axis":1,"log":true} : f32[2, 6, 3, 5]@slices4
+%3 = neg %2 : f32[2, 6, 3, 5]
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = softmax %1 {"axis":2,"log":false} : f32[2, 6, 3, 5]@slices4
+%3 = neg %2 : f32[2, 6, 3, 5]
+output "y" %3
+"#,
+    r#"
+symbol n 1..2100
+symbol b 1..3
+%0 = input {"name":"x","dtype":"f32","shape":["b","n"]}
+%1 = softmax %0 {"axis":1,"log":false}
+output "y" %1
+"#,
 ];
 
 /// Registers for the elements of a row that an invocation keeps.

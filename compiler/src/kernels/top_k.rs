@@ -34,6 +34,12 @@ symbol n 5..3000
 %1 = top-k %0 {"axis":0,"k":5,"largest":true,"indices":true}
 output "indices" %1
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = top-k %1 {"axis":1,"k":4,"largest":true,"indices":false}
+output "y" %2
+"#,
 ];
 
 /// Elements that an invocation looks at between two checks.
