@@ -1,0 +1,423 @@
+//! The command line from outside: exit codes, messages, and that nothing panics, whatever it is given.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
+
+use driftc::import::onnx::schema::tensor_shape_proto::{Dimension, dimension};
+use driftc::import::onnx::schema::{
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto, ValueInfoProto,
+    type_proto,
+};
+use prost::Message;
+
+/// A folder with `add.onnx` (y = a + b, `y:0` = -a, of shape `[n, 3]`), its bundle and some arrays.
+static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("add.onnx"), model(&[("Add", &["a", "b"], "y"), ("Neg", &["a"], "y:0")])).unwrap();
+    npy(&path("a.npy"), "<f4", "(2, 3)", &floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    npy(&path("b.npy"), "<f4", "(2, 3)", &floats(&[10.0; 6]));
+    npy(&path("y.npy"), "<f4", "(2, 3)", &floats(&[11.0, 12.0, 13.0, 14.0, 15.0, 16.0]));
+    npy(&path("wrong.npy"), "<f4", "(2, 3)", &floats(&[11.0, 12.0, 13.5, 14.0, 15.0, 16.0]));
+    npy(&path("ints.npy"), "<i4", "(2, 3)", &[0; 24]);
+    npy(&path("narrow.npy"), "<f4", "(2, 2)", &[0; 16]);
+    npy(&path("long.npy"), "<f4", "(9, 3)", &[0; 108]);
+    // Fortran order, big-endian: the same array as a.npy.
+    let big: Vec<u8> = [1f32, 4.0, 2.0, 5.0, 3.0, 6.0].iter().flat_map(|v| v.to_be_bytes()).collect();
+    let header = "{'descr': '>f4', 'fortran_order': True, 'shape': (2, 3), }";
+    std::fs::write(path("big.npy"), npy_bytes(header, &big)).unwrap();
+    let add = path("add.onnx");
+    let add = add.to_str().unwrap();
+    let bundle = path("add.drift");
+    let compiled =
+        driftc(&["compile", add, "-t", &target(), "-o", bundle.to_str().unwrap(), "--dim", "n=1..8"]);
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    folder
+});
+
+#[test]
+fn a_model_runs_by_name_and_by_position() {
+    let out = tempfile::tempdir().unwrap();
+    let dir = out.path().to_str().unwrap();
+    let bundle = file("add.drift");
+    let done = driftc(&[
+        "run",
+        &bundle,
+        "--input",
+        &given("a", "a"),
+        "--input",
+        &given("b", "b"),
+        "--output-dir",
+        dir,
+    ]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("y: f32[2, 3]"), "{}", text(&done.stdout));
+    assert_eq!(read(&out.path().join("y.npy")), read(Path::new(&file("y.npy"))));
+    assert_eq!(read(&out.path().join("y_0.npy")), [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
+    let trace = out.path().join("trace.json");
+    let (trace, first, second) = (trace.to_str().unwrap(), given("1", "b"), given("0", "big"));
+    let args = ["run", &bundle, "--input", &first, "--input", &second, "--output-dir", dir, "--positional"];
+    let done = driftc(&[&args[..], &["--repeat", "2", "--trace", trace, "--json"]].concat());
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert_eq!(read(&out.path().join("output_0.npy")), read(Path::new(&file("y.npy"))));
+    let report = json(&done);
+    assert_eq!(report["outputs"][1]["name"], "y:0");
+    assert_eq!(report["repeated"]["n"], 2);
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
+    assert_eq!(trace["traceEvents"][0]["ph"], "X");
+}
+
+#[test]
+fn a_wrong_request_has_exit_code_2() {
+    let (add, bundle, y) = (file("add.onnx"), file("add.drift"), file("y.npy"));
+    let (a, b) = (given("a", "a"), given("b", "b"));
+    for (args, says) in [
+        (
+            vec!["compile", &add, "-t", "no-such-target", "-o", "x.drift"],
+            "no target is called `no-such-target`",
+        ),
+        (vec!["compile", &add, "-o", "x.drift"], "--target"),
+        (vec!["compile", &add, "-t", "lavapipe", "-t", "lavapipe", "-o", "x.drift"], "given twice"),
+        (vec!["compile", &add, "-t", "lavapipe", "-o", "x.drift", "--dim", "n=3..1"], "holds nothing"),
+        (vec!["compile", &add, "-t", "lavapipe", "-o", "x.drift", "--precision", "f8"], "f16"),
+        (vec!["run", &bundle, "--input", &a, "--output-dir", "x"], "input `b` is missing"),
+        (
+            vec![
+                "run",
+                &bundle,
+                "--input",
+                &a,
+                "--input",
+                &b,
+                "--input",
+                &given("c", "a"),
+                "--output-dir",
+                "x",
+            ],
+            "no input `c`",
+        ),
+        (
+            vec!["run", &bundle, "--input", &a, "--input", &given("0", "a"), "--output-dir", "x"],
+            "given twice",
+        ),
+        (vec!["run", &bundle, "--input", "a", "--output-dir", "x"], "NAME=FILE.npy"),
+        (
+            vec!["run", &bundle, "--input", &a, "--input", &b, "--output-dir", "x", "--function", "decode"],
+            "no function `decode`",
+        ),
+        (vec!["explain", &add, "-t", "lavapipe", "--node", "nope"], "no node is called `nope`"),
+        (vec!["verify", &add, "-t", "lavapipe", "--expect", &format!("z={y}")], "no output `z`"),
+        (vec!["frobnicate"], "frobnicate"),
+        (vec![], "Usage"),
+    ] {
+        refused(&args, 2, says);
+    }
+}
+
+#[test]
+fn an_input_at_fault_has_exit_code_1() {
+    let (bundle, a, b) = (file("add.drift"), given("a", "a"), given("b", "b"));
+    let run = |input: &str| {
+        ["run", &bundle, "--input", input, "--input", &b, "--output-dir", "x"].map(str::to_owned)
+    };
+    let garbage = file("garbage.npy");
+    std::fs::write(&garbage, b"\x93NUMPY\x01\x00\xff\xff((((").unwrap();
+    for (args, says) in [
+        (run(&given("a", "ints")), "`a` takes f32, but the array given is i32"),
+        (run(&given("a", "narrow")), "`a` takes shape [n in 1..=8, 3]"),
+        (run(&given("a", "long")), "compiled for 1..=8"),
+        (run("a=missing.npy"), "missing.npy"),
+        (run(&format!("a={garbage}")), "not a usable .npy file"),
+        (run(&format!("a={}", file("add.onnx"))), "not a usable .npy file"),
+        (
+            ["run", "missing.drift", "--input", &a, "--input", &b, "--output-dir", "x"].map(str::to_owned),
+            "missing.drift",
+        ),
+        (
+            ["run", &file("add.onnx"), "--input", &a, "--input", &b, "--output-dir", "x"].map(str::to_owned),
+            "not a drift bundle",
+        ),
+    ] {
+        refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), 1, says);
+    }
+    for (args, says) in [
+        (vec!["compile", "missing.onnx", "-t", "lavapipe", "-o", "x.drift"], "missing.onnx"),
+        (vec!["compile", &bundle, "-t", "lavapipe", "-o", "x.drift"], "add.drift"),
+        (vec!["compile", FOLDER.path().to_str().unwrap(), "-t", "lavapipe", "-o", "x.drift"], "config.json"),
+        (vec!["compile", &file("add.onnx"), "-t", "missing.toml", "-o", "x.drift"], "missing.toml"),
+        (
+            vec!["compile", &file("add.onnx"), "-t", "lavapipe", "-o", "/no/such/folder/x.drift"],
+            "/no/such/folder",
+        ),
+        (
+            vec!["compile", &file("add.onnx"), "-t", "lavapipe", "-o", "x.drift", "--dim", "m=3"],
+            "no symbolic size `m`",
+        ),
+    ] {
+        refused(&args, 1, says);
+    }
+}
+
+#[test]
+fn unsupported_nodes_are_named_all_at_once() {
+    let path = FOLDER.path().join("unsupported.onnx");
+    std::fs::write(&path, model(&[("MadeUp", &["a"], "y"), ("AlsoMadeUp", &["b"], "z")])).unwrap();
+    let output = driftc(&["compile", path.to_str().unwrap(), "-t", "lavapipe", "-o", "x.drift"]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    for part in ["MadeUp", "AlsoMadeUp", "`node 0`", "`node 1`", "opset 17", "driftc ops"] {
+        assert!(errors.contains(part), "{part} in\n{errors}");
+    }
+}
+
+#[test]
+fn a_damaged_bundle_is_refused() {
+    let whole = std::fs::read(file("add.drift")).unwrap();
+    let path = FOLDER.path().join("damaged.drift");
+    let args = |command: &str| {
+        let bundle = path.to_str().unwrap().to_owned();
+        let mut args = vec![command.to_owned(), bundle];
+        if command == "run" {
+            args.extend(
+                ["--input", &given("a", "a"), "--input", &given("b", "b"), "--output-dir", "x"]
+                    .map(str::to_owned),
+            );
+        }
+        args
+    };
+    let refuse = |command: &str| {
+        let args = args(command);
+        refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), 1, "bundle");
+    };
+    for length in [0, 1, 100, 128, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        refuse("run");
+        refuse("inspect");
+    }
+    for step in 0..24 {
+        let mut bytes = whole.clone();
+        let at = step * (whole.len() - 1) / 23;
+        bytes[at] ^= 0x10;
+        std::fs::write(&path, &bytes).unwrap();
+        refuse(if step % 2 == 0 { "run" } else { "inspect" });
+    }
+}
+
+#[test]
+fn verify_agrees_and_finds_a_wrong_expectation() {
+    let (add, a, b) = (file("add.onnx"), given("a", "a"), given("b", "b"));
+    let verify = |expected: &str| {
+        let expected = given("y", expected);
+        let args =
+            ["verify", &add, "-t", &target(), "--input", &a, "--input", &b, "--expect", &expected, "--json"];
+        driftc(&args)
+    };
+    let right = verify("y");
+    assert_eq!(right.status.code(), Some(0), "{}", text(&right.stderr));
+    assert_eq!(json(&right)["equal"], true);
+    let wrong = verify("wrong");
+    assert_eq!(wrong.status.code(), Some(1), "{}", text(&wrong.stderr));
+    let report = json(&wrong);
+    assert_eq!(report["outputs"][0]["reference"]["wrong"], 0);
+    assert_eq!(report["outputs"][0]["expected"]["worst"]["at"], serde_json::json!([0, 2]));
+    let made_up = driftc(&["verify", &add, "-t", &target()]);
+    assert_eq!(made_up.status.code(), Some(0), "{}", text(&made_up.stderr));
+    assert!(text(&made_up.stdout).contains("verified"));
+}
+
+#[test]
+fn the_same_model_gives_the_same_bytes() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/selfie_seg_like/model.onnx");
+    let bundles = ["1", "2", "2"].map(|threads| {
+        let bundle = FOLDER.path().join("same.drift");
+        let (model, path) = (model.to_str().unwrap(), bundle.to_str().unwrap());
+        let args =
+            ["compile", model, "-t", "lavapipe", "-t", "vulkan-baseline", "-o", path, "--threads", threads];
+        let done = driftc(&args);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        std::fs::read(bundle).unwrap()
+    });
+    assert!(bundles[0] == bundles[1] && bundles[1] == bundles[2]);
+}
+
+#[test]
+fn commands_that_only_look_succeed() {
+    let (add, bundle) = (file("add.onnx"), file("add.drift"));
+    let emitted = FOLDER.path().join("emitted");
+    let optimized = file("optimized.drift");
+    for (args, says) in [
+        (vec!["inspect", &bundle], "lower bound"),
+        (vec!["inspect", &bundle, "--dispatches"], "map"),
+        (vec!["explain", &add, "-t", "lavapipe"], "->"),
+        (vec!["explain", &add, "-t", "lavapipe", "--node", "node 0"], "node 0"),
+        (vec!["check", &bundle], "fits"),
+        (vec!["bench", &bundle, "--repeat", "2", "--dim", "n=3"], "GFLOP/s"),
+        (vec!["dump", &add, "--stage", "import"], "input"),
+        (vec!["dump", &add, "--stage", "passes"], "output"),
+        (vec!["dump", &add, "--stage", "plan"], "memory"),
+        (vec!["dump", &add, "--stage", "wgsl"], "@compute"),
+        (vec!["targets", "list"], "vulkan-baseline"),
+        (vec!["targets"], "vulkan-baseline"),
+        (vec!["targets", "show", "nvidia-hopper"], "max_workgroup_memory"),
+        (vec!["targets", "probe"], "source"),
+        (vec!["targets", "probe", "--list"], "Vulkan"),
+        (vec!["ops"], "GroupNormalization"),
+        (vec!["completions", "bash"], "driftc"),
+        (vec!["man"], ".TH"),
+        (vec!["help", "compile"], "--precision"),
+        (
+            vec![
+                "compile",
+                &add,
+                "-t",
+                "lavapipe",
+                "-o",
+                &optimized,
+                "--optimize",
+                "--emit-dir",
+                emitted.to_str().unwrap(),
+            ],
+            "dispatches",
+        ),
+    ] {
+        let done = driftc(&args);
+        assert_eq!(done.status.code(), Some(0), "{args:?}\n{}", text(&done.stderr));
+        assert!(text(&done.stdout).contains(says), "{args:?}\n{}", text(&done.stdout));
+    }
+    assert!(std::fs::read_dir(emitted).unwrap().count() > 0);
+    for args in [
+        vec!["inspect", &bundle, "--json"],
+        vec!["explain", &add, "-t", "lavapipe", "--json"],
+        vec!["check", &bundle, "--json"],
+        vec!["bench", &bundle, "--repeat", "1", "--json"],
+        vec!["targets", "list", "--json"],
+        vec!["targets", "show", "lavapipe", "--json"],
+        vec!["ops", "--json"],
+    ] {
+        let done = driftc(&args);
+        assert_eq!(done.status.code(), Some(0), "{args:?}\n{}", text(&done.stderr));
+        json(&done);
+    }
+}
+
+#[test]
+fn a_probed_profile_compiles_for_this_device() {
+    let profile = FOLDER.path().join("here.toml");
+    let (profile, bundle) = (profile.to_str().unwrap(), file("here.drift"));
+    for args in [
+        vec!["targets", "probe", "-o", profile],
+        vec!["compile", &file("add.onnx"), "-t", profile, "-o", &bundle],
+        vec!["check", &bundle],
+    ] {
+        let done = driftc(&args);
+        assert_eq!(done.status.code(), Some(0), "{args:?}\n{}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn nobody_reads_the_output() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_driftc"))
+        .args(["ops", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[track_caller]
+fn refused(args: &[&str], code: i32, says: &str) {
+    let output = driftc(args);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{errors}");
+    assert!(errors.contains(says), "{args:?}: `{says}` in\n{errors}");
+    assert!(!errors.contains("panicked"), "{errors}");
+    assert!(!Path::new("x.drift").exists() && !Path::new("x").exists(), "{args:?} left something behind");
+}
+
+fn driftc(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_driftc")).args(args).output().unwrap()
+}
+
+fn target() -> String {
+    std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned())
+}
+
+fn file(name: &str) -> String {
+    FOLDER.path().join(name).to_str().unwrap().to_owned()
+}
+
+/// An argument that gives an array of the folder.
+fn given(name: &str, array: &str) -> String {
+    format!("{name}={}", file(&format!("{array}.npy")))
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}\n{}", text(&output.stdout)))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn read(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", PathBuf::from(path).display()));
+    npyz::NpyFile::new(&bytes[..]).unwrap().into_vec().unwrap()
+}
+
+fn npy(path: &Path, descr: &str, shape: &str, data: &[u8]) {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    std::fs::write(path, npy_bytes(&header, data)).unwrap();
+}
+
+fn npy_bytes(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+/// A model of `[n, 3]` floats: one output for each node.
+fn model(nodes: &[(&str, &[&str], &str)]) -> Vec<u8> {
+    let dim = |value| Dimension { value: Some(value), ..Dimension::default() };
+    let shape = vec![dim(dimension::Value::DimParam("n".into())), dim(dimension::Value::DimValue(3))];
+    let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(TensorShapeProto { dim: shape }) };
+    let value = |name: &str| ValueInfoProto {
+        name: Some(name.to_owned()),
+        r#type: Some(TypeProto {
+            value: Some(type_proto::Value::TensorType(tensor.clone())),
+            ..TypeProto::default()
+        }),
+        ..ValueInfoProto::default()
+    };
+    let node = |(i, (op, inputs, output)): (usize, &(&str, &[&str], &str))| NodeProto {
+        name: Some(format!("node {i}")),
+        op_type: Some((*op).to_owned()),
+        input: inputs.iter().map(|i| (*i).to_owned()).collect(),
+        output: vec![(*output).to_owned()],
+        ..NodeProto::default()
+    };
+    let graph = GraphProto {
+        name: Some("test".into()),
+        node: nodes.iter().enumerate().map(node).collect(),
+        input: vec![value("a"), value("b")],
+        output: nodes.iter().map(|(_, _, output)| value(output)).collect(),
+        ..GraphProto::default()
+    };
+    let model = ModelProto {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSetIdProto { domain: None, version: Some(17) }],
+        graph: Some(graph),
+        ..ModelProto::default()
+    };
+    model.encode_to_vec()
+}

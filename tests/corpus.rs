@@ -1,0 +1,113 @@
+//! The models of `tests/corpus` through the command line: compiled, run on the device, compared with stored outputs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Relative to the element, and to the largest element.
+struct Tolerance {
+    precision: &'static str,
+    relative: f64,
+    absolute: f64,
+}
+
+const PRECISIONS: [Tolerance; 2] = [
+    Tolerance { precision: "f32", relative: 1e-3, absolute: 1e-4 },
+    Tolerance { precision: "f16", relative: 2e-2, absolute: 1e-2 },
+];
+
+#[test]
+fn distilbert_cls() {
+    check("distilbert_cls");
+}
+
+#[test]
+fn gpt2() {
+    check("gpt2");
+}
+
+#[test]
+fn mobilenet_v1() {
+    check("mobilenet_v1");
+}
+
+#[test]
+fn selfie_seg_like() {
+    check("selfie_seg_like");
+}
+
+#[test]
+fn whisper_encoder() {
+    check("whisper_encoder");
+}
+
+#[test]
+fn every_folder_is_tested() {
+    let this = std::fs::read_to_string(root().join("tests/corpus.rs")).unwrap();
+    for entry in std::fs::read_dir(root().join("tests/corpus")).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let tested = this.contains(&format!("check(\"{name}\")"));
+        assert!(tested || !entry.path().is_dir(), "{name} has no test");
+    }
+}
+
+fn check(name: &str) {
+    let folder = root().join("tests/corpus").join(name);
+    let target = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned());
+    for tolerance in PRECISIONS {
+        let out = tempfile::tempdir().unwrap();
+        let bundle = out.path().join("model.drift");
+        let mut compile = driftc();
+        compile.arg("compile").arg(folder.join("model.onnx")).arg("-o").arg(&bundle);
+        succeed(compile.args(["-t", &target, "--precision", tolerance.precision]));
+        let mut run = driftc();
+        run.arg("run").arg(&bundle).arg("--positional").arg("--output-dir").arg(out.path());
+        for i in 0.. {
+            let file = folder.join(format!("input_{i}.npy"));
+            if !file.exists() {
+                break;
+            }
+            run.arg("--input").arg(format!("{i}={}", file.display()));
+        }
+        succeed(&mut run);
+        compare(&folder, out.path(), &tolerance);
+    }
+}
+
+fn compare(expected: &Path, got: &Path, tolerance: &Tolerance) {
+    let mut n = 0;
+    while let Some((shape, want)) = floats(&expected.join(format!("output_{n}.npy"))) {
+        let (got_shape, got) = floats(&got.join(format!("output_{n}.npy"))).unwrap();
+        assert_eq!(got_shape, shape, "output {n} at {}", tolerance.precision);
+        let largest = want.iter().fold(0f64, |m, v| m.max(v.abs()));
+        for (i, (a, b)) in got.iter().zip(&want).enumerate() {
+            let limit = tolerance.relative * b.abs() + tolerance.absolute * largest;
+            let close = (a - b).abs() <= limit;
+            assert!(close, "output {n} at {}, element {i}: {a} instead of {b}", tolerance.precision);
+        }
+        n += 1;
+    }
+    assert!(n > 0, "{} has no outputs", expected.display());
+}
+
+fn floats(file: &Path) -> Option<(Vec<u64>, Vec<f64>)> {
+    let bytes = std::fs::read(file).ok()?;
+    let array = npyz::NpyFile::new(&bytes[..]).unwrap();
+    let shape = array.shape().to_vec();
+    let values = array.into_vec::<f32>().unwrap();
+    Some((shape, values.into_iter().map(f64::from).collect()))
+}
+
+fn driftc() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_driftc"))
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{errors}");
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
