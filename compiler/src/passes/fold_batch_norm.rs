@@ -66,9 +66,12 @@ fn per_channel(graph: &Graph, id: NodeId, axis_from_end: usize, channels: usize)
     if let Some(value) = splat(graph, id) {
         return Some(vec![value as f32; channels]);
     }
-    let (shape, values) = floats(graph, id)?;
+    let shape = &graph.constant(id)?.shape;
     let along = shape.len().checked_sub(axis_from_end).and_then(|i| shape.get(i)).copied()?;
-    (along == channels && count(&shape) == channels).then_some(values)
+    if along != channels || count(shape) != channels {
+        return None;
+    }
+    floats(graph, id).map(|(_, values)| values)
 }
 
 /// `scale * conv(x) + shift` as another convolution, or `scale * (x w)` as another product.

@@ -27,6 +27,7 @@ const RULES: &[(&str, Rule)] = &[
     ("two slices are one", views::slice_of_slice),
     ("two expansions are one", views::expand_of_expand),
     ("the user broadcasts by itself", views::expand_before_broadcast),
+    ("the expansion moves behind it", views::expand_behind_elementwise),
     ("does nothing", arithmetic::neutral),
     ("two casts are one", arithmetic::cast_of_cast),
     ("a select whose condition is known", arithmetic::known_select),

@@ -1,7 +1,7 @@
 //! Masks of attention scores: what is added, or put in place of scores.
 
 use super::super::fold_constants::fold;
-use super::super::matching::{add_binary, add_floats, add_unary, affine, elementwise, floats, splat};
+use super::super::matching::{add_binary, add_floats, add_unary, affine, elementwise, floats, plain, splat};
 use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, Element, Elementwise, Op, Reduce, UnaryFn};
@@ -55,7 +55,7 @@ pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: NodeId) -> b
     let mut constants = 0;
     masks.iter().all(|mask| match *mask {
         Mask::Selected { out, .. } => out.is_finite(),
-        Mask::Added(id) => match row_has_key(id) {
+        Mask::Added(id) => match row_has_key(unexpanded(graph, id)) {
             Some(known) => {
                 constants += 1;
                 known && constants == 1
@@ -90,7 +90,7 @@ pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<O
     let mut sum: Option<NodeId> = None;
     for mask in masks {
         let added = match *mask {
-            Mask::Added(id) => id,
+            Mask::Added(id) => unexpanded(graph, id),
             Mask::Selected { condition, keeps, out } => {
                 let zero = add_floats(graph, DType::F32, &[], vec![0.0], name)?;
                 let out = add_floats(graph, DType::F32, &[], vec![out], name)?;
@@ -109,6 +109,14 @@ pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<O
         });
     }
     Ok(sum)
+}
+
+/// What an expansion repeats: attention broadcasts its mask by itself.
+fn unexpanded(graph: &Graph, id: NodeId) -> NodeId {
+    match plain(graph, id) {
+        Some((Op::Expand(_), operands)) => operands.first().copied().unwrap_or(id),
+        _ => id,
+    }
 }
 
 /// Whether each row of a mask leaves a key: a condition that broadcasts to the result of attention.

@@ -1,9 +1,9 @@
 //! Views that do nothing, and views of views.
 
-use super::super::matching::{name, only_operand, plain};
+use super::super::matching::{name, only_operand, plain, splat};
 use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId, Replacement};
-use crate::ir::op::{Expand, Op, Slice, Transpose};
+use crate::ir::op::{Constant, Expand, Op, Slice, Transpose};
 use crate::ir::ops::reduce::ReduceKind;
 
 /// `x` for a view of `x` that is `x` itself.
@@ -101,6 +101,48 @@ pub(super) fn expand_before_broadcast(graph: &mut Graph, id: NodeId) -> Result<O
         }
     }
     Ok(None)
+}
+
+/// An elementwise node computes before an expansion rather than behind it; a constant of equal elements counts
+/// as an expanded scalar.
+pub(super) fn expand_behind_elementwise(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    let Some((op @ Op::Elementwise(_), operands)) = plain(graph, id) else { return Ok(None) };
+    let op = op.clone();
+    if operands.iter().all(|o| graph.constant(*o).is_some()) {
+        return Ok(None);
+    }
+    let mut narrow = Vec::with_capacity(operands.len());
+    for operand in &operands {
+        narrow.push(unexpanded(graph, *operand)?);
+    }
+    if narrow == operands {
+        return Ok(None);
+    }
+    let shape = graph.tensor(id).shape.clone();
+    let what = Replacement { op, own: narrow.len(), operands: narrow, chain: Vec::new() };
+    if graph.infer(&what).is_err() {
+        return Ok(None);
+    }
+    let name = name(graph, id);
+    let computed = graph.add_fused(what, &name)?;
+    if graph.tensor(computed).shape == shape {
+        return Ok(Some(computed));
+    }
+    graph.add(Expand { shape }, &[computed], &name).map(Some)
+}
+
+/// What was expanded to the given value, or the value itself.
+fn unexpanded(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
+    if let Some((Op::Expand(_), inner)) = plain(graph, id) {
+        return Ok(inner.first().copied().unwrap_or(id));
+    }
+    let Some(constant) = graph.constant(id).filter(|c| c.elements() > 1) else { return Ok(id) };
+    if splat(graph, id).is_none() {
+        return Ok(id);
+    }
+    let dtype = constant.dtype;
+    let bytes = constant.bytes.slice(..dtype.bytes());
+    graph.add_constant(Constant { dtype, shape: Vec::new(), bytes }, &name(graph, id))
 }
 
 /// Whether the last two axes of an expanded operand are those of what was expanded.
