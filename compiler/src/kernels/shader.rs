@@ -562,9 +562,9 @@ impl<'p> Shader<'p> {
                 ELEMENTARY.to_string()
             } else {
                 ELEMENTARY
-                    .replace("alias V = vec4<f32>;", "alias V = f32;")
-                    .replace("alias U = vec4<u32>;", "alias U = u32;")
-                    .replace("alias B = vec4<bool>;", "alias B = bool;")
+                    .replace("alias Elem = vec4<f32>;", "alias Elem = f32;")
+                    .replace("alias ElemBits = vec4<u32>;", "alias ElemBits = u32;")
+                    .replace("alias ElemBool = vec4<bool>;", "alias ElemBool = bool;")
             };
         }
         let wgsl = super::specialize::specialize(source, &self.replacements, &self.extra)

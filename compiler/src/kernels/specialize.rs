@@ -38,6 +38,10 @@ pub fn specialize(
     }
     let joined: Vec<String> = declarations.into_iter().map(|d| d.text).collect();
     let mut declarations = self::declarations(&format!("{}\n{extra}", joined.join("\n")))?;
+    let mut known = BTreeSet::new();
+    if let Some(twice) = declarations.iter().find(|d| !d.name.is_empty() && !known.insert(&d.name)) {
+        return Err(format!("`{}` is declared twice", twice.name));
+    }
     let constants: BTreeMap<String, String> = declarations
         .iter()
         .filter_map(|d| Some((d.name.clone(), d.text.strip_prefix("const ")?.split_once('=')?.1.to_string())))
@@ -364,5 +368,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     fn unknown_names_are_errors() {
         let with = BTreeMap::from([("nothing".to_string(), String::new())]);
         assert!(specialize(KERNEL, &with, "").is_err());
+        assert!(specialize(KERNEL, &BTreeMap::new(), "alias elem = u32;").is_err());
     }
 }

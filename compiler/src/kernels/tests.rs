@@ -15,7 +15,8 @@ fn dims(shape: &str) -> Vec<Dim> {
     shape.split(',').map(|d| Dim::parse(d.trim()).unwrap()).collect()
 }
 
-/// Emits every shader for an operator; operands are shapes, constants where they start with `=`.
+/// Emits every shader for an operator; operands are shapes, constants where they start with `=`, indices where they
+/// start with `#`.
 /// Returns the names of the kernels that compute it.
 fn emit_all(op: &str, attributes: serde_json::Value, operands: &[&str]) -> Vec<&'static str> {
     emit_types(op, attributes, operands, &[DType::F32, DType::F16])
@@ -41,7 +42,8 @@ fn emit_types(
             (Layout::RowMajor, Layout::Slices4),
             (Layout::Slices4, Layout::RowMajor),
         ] {
-            let shapes: Vec<Vec<Dim>> = operands.iter().map(|s| dims(s.trim_start_matches('='))).collect();
+            let shapes: Vec<Vec<Dim>> =
+                operands.iter().map(|s| dims(s.trim_start_matches(['=', '#']))).collect();
             let constants: Vec<Option<Constant>> = operands
                 .iter()
                 .zip(&shapes)
@@ -51,7 +53,13 @@ fn emit_types(
                     text.starts_with('=').then(|| Constant::from_array(&random(dtype, &shape.unwrap(), 1)))
                 })
                 .collect();
-            let descs: Vec<TensorDesc> = shapes.iter().map(|s| TensorDesc::new(dtype, s.clone())).collect();
+            let descs: Vec<TensorDesc> = operands
+                .iter()
+                .zip(&shapes)
+                .map(|(text, s)| {
+                    TensorDesc::new(if text.starts_with('#') { DType::I64 } else { dtype }, s.clone())
+                })
+                .collect();
             let computed = op.operation().infer(&descs.iter().collect::<Vec<_>>()).unwrap();
             let sliced = |shape: &[Dim], layout| {
                 let layout = if (3..=5).contains(&shape.len()) { layout } else { Layout::RowMajor };
@@ -61,7 +69,7 @@ fn emit_types(
                 .iter()
                 .zip(&constants)
                 .map(|(d, c)| Operand {
-                    dtype,
+                    dtype: d.dtype,
                     shape: d.shape.clone(),
                     placement: sliced(&d.shape, if c.is_some() { Layout::RowMajor } else { layout }),
                     constant: c.as_ref(),
@@ -234,4 +242,93 @@ fn resizes() {
             assert_eq!(emit_types("resize", a, &["2,6,5,4"], &INTEGERS), ["resize"]);
         }
     }
+}
+
+#[test]
+fn rows() {
+    let shapes = ["2,6,5,8", "3,1,1,7", "n,8,h,4", "2,h,w,5"];
+    let kinds = ["sum", "mean", "max", "min", "prod", "l1", "l2", "log-sum", "log-sum-exp", "sum-square"];
+    for shape in shapes {
+        for axis in 0..4 {
+            let a = serde_json::json!({"axis": axis, "log": axis == 1});
+            assert_eq!(emit_all("softmax", a, &[shape]), ["softmax"]);
+            let a = serde_json::json!({"axis": axis, "exclusive": axis == 1, "reverse": axis == 2});
+            assert_eq!(emit_types("cum-sum", a, &[shape], &[DType::F16, DType::I8]), ["cum_sum"]);
+            let a = serde_json::json!({"axis": axis, "largest": axis == 1, "last": axis == 2, "keepdims": axis == 3});
+            assert_eq!(emit_types("arg-reduce", a, &[shape], &[DType::F16, DType::U8]), ["arg_reduce"]);
+        }
+        for kind in kinds {
+            for (axes, keepdims) in [(&[1][..], true), (&[2, 3], true), (&[0, 3], false), (&[], false)] {
+                let a = serde_json::json!({"kind": kind, "axes": axes, "keepdims": keepdims});
+                assert_eq!(
+                    emit_types("reduce", a, &[shape], &[DType::F16, DType::I16, DType::U64]),
+                    ["reduce"]
+                );
+            }
+        }
+        for (axis, rms) in [(1, false), (2, true), (3, false)] {
+            let a = serde_json::json!({"axis": axis, "epsilon": 1e-5, "rms": rms});
+            assert_eq!(emit_all("layer-norm", a, &[shape, "1", "1,1,1"]), ["normalize"]);
+        }
+    }
+    for (groups, shape, channels) in [(2, "n,16,h,5", "16"), (6, "2,6,8", "6"), (3, "2,6,h,w", "6")] {
+        let a = serde_json::json!({"groups": groups, "epsilon": 1e-5});
+        assert_eq!(emit_all("group-norm", a, &[shape, channels, channels]), ["normalize"]);
+    }
+    for (axis, k) in [(3, 3), (1, 6), (0, 1)] {
+        let a = serde_json::json!({"axis": axis, "k": k, "largest": k == 3, "indices": k == 6});
+        let found = emit_types("top-k", a, &["3,6,h,5"], &[DType::F16, DType::I64]);
+        assert_eq!(found, ["top_k", "top_k_rank"]);
+    }
+}
+
+#[test]
+fn products() {
+    for (trans_a, trans_b, operands) in [
+        (false, false, ["2,3,4,10", "3,10,6"]),
+        (false, true, ["n,1,37", "41,37"]),
+        (true, false, ["2,1,8,3", "h,8,8"]),
+        (true, true, ["16,2", "w,16"]),
+    ] {
+        let a = serde_json::json!({"trans_a": trans_a, "trans_b": trans_b});
+        let found = emit_all("matmul", a.clone(), &operands);
+        for kernel in ["matmul", "matvec", "matmul_direct"] {
+            assert!(found.contains(&kernel), "{found:?}");
+        }
+        assert!(emit_types("matmul", a, &operands, &INTEGERS).contains(&"matmul_direct"));
+    }
+    for (causal, operands) in [
+        (true, &["1,4,h,24", "1,2,w,24", "1,2,w,10"][..]),
+        (false, &["n,2,5,64", "n,2,h,64", "n,2,h,64", "n,1,1,h"]),
+        (true, &["2,3,1,7", "2,3,9,7", "2,3,9,256", "9"]),
+    ] {
+        let a = serde_json::json!({"scale": 0.125, "causal": causal});
+        assert_eq!(emit_all("attention", a, operands), ["attention"]);
+    }
+}
+
+#[test]
+fn picks() {
+    let types = [DType::F16, DType::I64, DType::Bool];
+    let axis = |axis: usize| serde_json::json!({"axis": axis});
+    assert_eq!(emit_types("gather", axis(1), &["n,6,h,8", "#2,3"], &types), ["gather"]);
+    assert_eq!(emit_types("gather", axis(3), &["2,6,3,4", "#1"], &types), ["gather"]);
+    assert_eq!(emit_types("gather-elements", axis(2), &["2,6,h,4", "#2,5,9,4"], &types), ["gather"]);
+    for (batch, operands) in [(0, ["3,6,h,4", "#2,3,2"]), (1, ["n,6,5,4", "#n,7,1"])] {
+        let a = serde_json::json!({"batch_dims": batch});
+        assert_eq!(emit_types("gather-nd", a, &operands, &types), ["gather"]);
+    }
+    for combine in ["replace", "add", "mul", "max", "min"] {
+        let types = if combine == "replace" { &types[..] } else { &types[..2] };
+        let a = serde_json::json!({"axis": 2, "combine": combine});
+        let operands = ["2,6,h,4", "#1,6,3,4", "1,6,3,4"];
+        assert_eq!(emit_types("scatter-elements", a, &operands, types), ["scatter"]);
+        let a = serde_json::json!({"combine": combine});
+        assert_eq!(emit_types("scatter-nd", a.clone(), &["n,6,h,4", "#3,1", "3,6,h,4"], types), ["scatter"]);
+        assert_eq!(emit_types("scatter-nd", a, &["2,6,5", "#3,2,3", "3,2"], types), ["scatter"]);
+    }
+    let a = serde_json::json!({"dtype": "i64", "start": "n-3", "step": -2, "length": "n"});
+    assert_eq!(emit_types("range", a, &[], &[DType::I64]), ["fill"]);
+    let a = serde_json::json!({"dtype": "i32", "shape": [2], "values": ["n*h", -1]});
+    assert_eq!(emit_types("shape-values", a, &[], &[DType::I32]), ["fill"]);
 }
