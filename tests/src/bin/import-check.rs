@@ -2,7 +2,8 @@
 //!
 //! `import-check [--symbolic | --load] FOLDER...` prints one line per folder. With `--symbolic` the declared symbols
 //! stay symbols, within the default bounds, and are bound only when the graph is evaluated; `--same=A=B` makes one
-//! equal another. With `--load` the model is only imported.
+//! equal another. With `--load` the model is only imported, and with `--mutate=N` also N times with some of its bytes
+//! changed, which must not panic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +12,12 @@ use std::process::ExitCode;
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::stored;
 use driftc::Error;
+use driftc::import::onnx::schema::tensor_shape_proto::dimension;
+use driftc::import::onnx::schema::{ModelProto, type_proto};
 use driftc::import::onnx::{self, DimSpec, Options};
+use driftc::ir::array::Data;
 use driftc::ir::eval::eval;
+use prost::Message;
 
 fn main() -> ExitCode {
     let mut mode = Mode::Concrete;
@@ -26,6 +31,9 @@ fn main() -> ExitCode {
         }
         if let Some((a, b)) = argument.strip_prefix("--same=").and_then(|a| a.split_once('=')) {
             dims.insert(a.to_string(), DimSpec::Same(b.to_string()));
+        }
+        if let Some(n) = argument.strip_prefix("--mutate=").and_then(|n| n.parse().ok()) {
+            mode = Mode::Mutate(n);
         }
         if argument.starts_with("--") {
             continue;
@@ -50,10 +58,99 @@ enum Mode {
     Concrete,
     Symbolic,
     Load,
+    Mutate(u64),
+}
+
+const EXTREMES: [i64; 12] = [0, 1, -1, 2, 3, 7, 64, 1 << 20, 1 << 31, i64::MAX, i64::MIN, -2];
+
+/// Replaces one number of the model by an extreme one.
+fn disturb(model: &mut ModelProto, random: &mut dyn FnMut(usize) -> usize) {
+    let value = EXTREMES[random(EXTREMES.len())];
+    let Some(graph) = &mut model.graph else { return };
+    let mut places: Vec<&mut i64> = Vec::new();
+    for node in &mut graph.node {
+        for attribute in &mut node.attribute {
+            places.extend(attribute.ints.iter_mut().chain(attribute.i.as_mut()));
+            places.extend(attribute.t.iter_mut().flat_map(|t| t.int64_data.iter_mut().chain(&mut t.dims)));
+        }
+    }
+    for tensor in &mut graph.initializer {
+        places.extend(tensor.int64_data.iter_mut().chain(&mut tensor.dims));
+    }
+    for info in &mut graph.input {
+        let tensor = info.r#type.as_mut().and_then(|t| t.value.as_mut());
+        if let Some(type_proto::Value::TensorType(tensor)) = tensor {
+            let dims = tensor.shape.iter_mut().flat_map(|s| &mut s.dim);
+            places.extend(dims.filter_map(|d| match &mut d.value {
+                Some(dimension::Value::DimValue(v)) => Some(v),
+                _ => None,
+            }));
+        }
+    }
+    let n = places.len();
+    if n > 0 {
+        *places.swap_remove(random(n)) = value;
+    }
+}
+
+/// Imports the model with a few bytes changed, each time others; fails when the importer panics.
+fn mutate(folder: &Path, n: u64) -> Result<usize, (usize, String)> {
+    let original = std::fs::read(folder.join("model.onnx")).map_err(|e| (3, e.to_string()))?;
+    let mut small = stored::read(folder).map(|c| c.inputs).unwrap_or_default();
+    small.retain(|_, a| a.shape.len() <= 1 && a.len() <= 64);
+    for seed in 1..=n {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % (below.max(1) as u64)).unwrap_or(0)
+        };
+        let mut bytes = original.clone();
+        if seed % 2 == 0
+            && let Ok(mut model) = ModelProto::decode(original.as_slice())
+        {
+            disturb(&mut model, &mut random);
+            bytes = model.encode_to_vec();
+        }
+        for _ in 0..if seed % 2 == 0 { 0 } else { 1 + random(4) } {
+            let at = random(bytes.len());
+            match random(4) {
+                0 => bytes[at] ^= 1 << random(8),
+                1 => bytes[at] = [0, 1, 2, 127, 128, 255][random(6)],
+                2 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, [0, 1, 8, 16, 127, 255][random(6)]),
+            }
+        }
+        let mut options = Options::default();
+        if seed % 3 == 0 {
+            options.constants = small.clone();
+            for array in options.constants.values_mut() {
+                if let Data::Int(values) = &mut array.data
+                    && !values.is_empty()
+                {
+                    let at = random(values.len());
+                    values[at] = EXTREMES[random(EXTREMES.len())];
+                }
+            }
+        }
+        let import = || onnx::load_bytes(bytes.clone().into(), &options).map(|m| m.graph.len());
+        let start = std::time::Instant::now();
+        if std::panic::catch_unwind(import).is_err() {
+            return Err((1, format!("seed {seed} panics")));
+        }
+        if start.elapsed().as_secs() > 5 {
+            return Err((1, format!("seed {seed} takes {:?}", start.elapsed())));
+        }
+    }
+    Ok(0)
 }
 
 /// The number of nodes, or what went wrong: 1 a wrong result, 2 a refusal, 3 a case that cannot be read.
 fn check(folder: &Path, mode: Mode, dims: &BTreeMap<String, DimSpec>) -> Result<usize, (usize, String)> {
+    if let Mode::Mutate(n) = mode {
+        return mutate(folder, n);
+    }
     if mode == Mode::Load {
         let model = onnx::load(&folder.join("model.onnx"), &Options::default());
         return model.map(|m| m.graph.len()).map_err(|e| match e {
