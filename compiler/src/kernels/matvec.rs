@@ -85,12 +85,15 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         for lanes_n in [1u32, 2, 4, 8, 16, 32] {
             let threads = lanes_k * lanes_n;
             let memory = threads * 16 * rows as u32;
-            let fits = threads <= limits.max_workgroup_invocations && memory <= limits.max_workgroup_memory;
+            let tiles = (groups_n / f64::from(lanes_n)).ceil();
+            let fits = threads <= limits.max_workgroup_invocations
+                && memory <= limits.max_workgroup_memory
+                && tiles <= f64::from(limits.max_workgroup_count[0]);
             let wasted = !(32..=256).contains(&threads) || i64::from(lanes_k) > 2 * groups_k;
             if !fits || wasted {
                 continue;
             }
-            let groups = (groups_n / f64::from(lanes_n)).ceil() * blocks * batch as f64;
+            let groups = tiles * blocks * batch as f64;
             let all = groups * f64::from(threads);
             let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
             // A cache line is used in whole when neighbours read it together.
