@@ -22,7 +22,7 @@ use crate::target::TargetProfile;
 /// Weight chunks start at multiples of this in their slot; every device's binding alignment divides it.
 const WEIGHT_ALIGNMENT: u64 = 256;
 /// Constants are packed in parallel, about this many bytes at a time, which bounds peak memory.
-const WINDOW: u64 = 64 << 20;
+const WINDOW: u64 = 16 << 20;
 
 /// A plan for one target.
 #[derive(Debug)]

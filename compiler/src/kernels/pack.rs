@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use crate::error::OpError;
 use crate::ir::array::{Data, strides};
 use crate::ir::op::Constant;
-use crate::ir::tensor::DeviceType;
+use crate::ir::tensor::{DType, DeviceType};
 
 /// Part of an axis: `size` consecutive positions, with 0 for however many groups cover the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +78,9 @@ impl Packed {
 /// # Errors
 /// When the constant's bytes do not fit its shape.
 pub fn pack(packed: &Packed) -> Result<Vec<u8>, OpError> {
+    if let Some(bytes) = as_it_is(packed) {
+        return Ok(bytes);
+    }
     let array = packed.source.to_array()?;
     let size = usize::try_from(packed.bytes()).map_err(|e| OpError::new(e.to_string()))?;
     let mut out = vec![0u8; size];
@@ -99,6 +102,25 @@ pub fn pack(packed: &Packed) -> Result<Vec<u8>, OpError> {
         }
     });
     Ok(out)
+}
+
+/// The bytes of a constant that is stored as the model stores it.
+fn as_it_is(packed: &Packed) -> Option<Vec<u8>> {
+    let source = &packed.source;
+    let same = matches!(
+        (source.dtype, packed.device),
+        (DType::F32, DeviceType::F32)
+            | (DType::F16, DeviceType::F16)
+            | (DType::I32, DeviceType::I32)
+            | (DType::U32, DeviceType::U32)
+    );
+    let whole = source.elements().checked_mul(source.dtype.bytes()) == Some(source.bytes.len());
+    if packed.arrangement != Arrangement::Dense || !same || !whole {
+        return None;
+    }
+    let mut bytes = source.bytes.to_vec();
+    bytes.resize(usize::try_from(packed.bytes()).ok()?, 0);
+    Some(bytes)
 }
 
 fn encode(data: &Data, at: usize, device: DeviceType, slot: &mut [u8]) {
