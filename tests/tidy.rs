@@ -88,7 +88,7 @@ fn only_emit_knows_naga_and_only_import_knows_protobuf() {
 
 #[test]
 fn the_runtime_has_no_kernel() {
-    report(&sources("runtime", &["wgsl", "glsl", "comp", "spv"]), |_| {
+    report(&sources("runtime/src", &["wgsl", "glsl", "comp", "spv"]), |_| {
         Some("kernels come out of a bundle, not out of the runtime".to_owned())
     });
 }

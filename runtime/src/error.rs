@@ -105,7 +105,7 @@ fn no_device(wanted: Option<&str>, found: &[String]) -> String {
     match wanted {
         Some(wanted) => format!("no Vulkan device matches `{wanted}`; there are: {}", list(found)),
         None => "no Vulkan device: the loader is there, but no driver reports a device; \
-                 install one (mesa-vulkan-drivers has a software device) or point VK_DRIVER_FILES at it"
+                 install the device's Vulkan driver or point VK_DRIVER_FILES at its ICD file"
             .to_owned(),
     }
 }
