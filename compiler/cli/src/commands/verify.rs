@@ -146,9 +146,9 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
         first_bad_tensor: suspect,
     };
     if args.json {
-        out.json(&report)?
+        out.json(&report)?;
     } else {
-        print(&report, out)?
+        print(&report, out)?;
     }
     if report.equal { Ok(()) } else { Err(Failure::told()) }
 }
