@@ -2,18 +2,16 @@
 # test     setup, then every test            demo    setup, then something to look at
 # check    format, lints, tidiness, licences bless   rewrite the expected parts of tests
 # bench    measurements                      size    bytes of the smallest program with the runtime in it
-# fuzz     random input for FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ENV := . $(TARGET_DIR)/setup/env &&
 SIZE_BUDGET := 600000
-FUZZ_SECONDS ?= 60
 DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo check bless bench size fuzz
+.PHONY: help setup test demo check bless bench size
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -44,6 +42,3 @@ size:
 	$(CARGO) build --profile size -p drift-runtime --example embed
 	@tests/size.sh $(TARGET_DIR)/size/examples/embed $(SIZE_BUDGET)
 
-fuzz:
-	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || { echo "fuzz: needs a nightly compiler and cargo-fuzz (rustup toolchain install nightly; cargo install cargo-fuzz)" >&2; exit 1; }
-	cd tests/fuzz && for target in $$($(CARGO) +nightly fuzz list); do $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); done
