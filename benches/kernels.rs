@@ -1,18 +1,13 @@
 //! Times every kernel that can compute each case of the kernels' own case lists, on the present device, and marks
 //! the one the compiler picks: `cargo bench -p drift-benches --bench kernels [-- FILTER]`.
 //!
-//! Figures are medians of device timestamps over one case's dispatches; compare them within one run only.
+//! Figures are sums of the medians of device timestamps of one case's dispatches; compare them within one run only.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-
-use drift_runtime::{Array, Session};
+use drift_benches::dispatch_medians;
 use driftc::compile::{Model, Options, compile, lower};
 use driftc::ir::text;
 use driftc::kernels::KERNELS;
 use driftc::target::TargetProfile;
-
-const RUNS: usize = 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
@@ -43,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let model = Model { graph: graph.clone(), ..Model::default() };
                 let path = folder.join("case.drift");
                 compile(&model, std::slice::from_ref(&target), &options, &path)?;
-                let time = median(&path)?;
+                let time: f64 = dispatch_medians(&path)?.iter().sum();
                 let mark = if picked.contains(&kernel.name) { " <- picked" } else { "" };
                 println!("{:<16} {i:>4}  {:<16} {time:>12.1}{mark}", owner.name, kernel.name);
             }
@@ -51,26 +46,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     std::fs::remove_dir_all(&folder)?;
     Ok(())
-}
-
-/// The median time of all dispatches together, in microseconds, at the upper bounds of the symbols.
-fn median(path: &Path) -> Result<f64, Box<dyn std::error::Error>> {
-    let mut session = Session::load(path, &drift_runtime::Options::default())?;
-    let function = session.function("main")?.clone();
-    let symbols: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
-    let mut inputs: BTreeMap<&str, Array> = BTreeMap::new();
-    for port in &function.inputs {
-        let shape = port.shape_at(&symbols)?;
-        let shape: Vec<usize> = shape.into_iter().map(usize::try_from).collect::<Result<_, _>>()?;
-        inputs.insert(&port.name, Array::zeros(port.host_type, &shape).ok_or("an input that does not fit")?);
-    }
-    let arrays: Vec<_> = inputs.iter().map(|(name, array)| (*name, array.as_ref())).collect();
-    session.run("main", &arrays)?;
-    let mut times = Vec::with_capacity(RUNS);
-    for _ in 0..RUNS {
-        let dispatches = session.replay_timed("main")?;
-        times.push(dispatches.iter().map(|d| d.end - d.start).sum::<f64>());
-    }
-    times.sort_by(f64::total_cmp);
-    Ok(times[RUNS / 2] / 1e3)
 }

@@ -3,7 +3,7 @@
 use super::access::Coordinates;
 use super::map::decompose;
 use super::problem::{Placement, Problem};
-use super::shader::{Bound, Class, Grid, Launch, Shader};
+use super::shader::{Class, Grid, Launch, Shader};
 use super::{Candidate, Kernel, roofline};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -109,7 +109,7 @@ fn lane_axis(problem: &Problem<'_>, part: &Part) -> Option<usize> {
 }
 
 fn copy(problem: &Problem<'_>, threads: u32, part: &Part) -> Result<Launch, OpError> {
-    let Part { axis, index, first, last } = part;
+    let Part { axis, index, first, .. } = part;
     let (axis, index) = (*axis, *index);
     let mut shader = Shader::new(problem);
     shader.knob("THREADS", threads);
@@ -120,45 +120,25 @@ fn copy(problem: &Problem<'_>, threads: u32, part: &Part) -> Result<Launch, OpEr
     if let Some(lane) = lanes {
         sizes[lane] = sizes[lane].ceil_div(4);
     }
-    // Channels past the last one fill up the last slice.
     let sliced = result.is_slices4();
-    let filler = sliced && lanes.is_none() && *last;
-    if filler {
-        sizes[1] = result.shape[1].ceil_div(4).scale(4).sub(first);
-    }
     let order: Vec<usize> = if sliced {
         [0].into_iter().chain((2..rank).rev()).chain([1]).collect()
     } else {
         (0..rank).rev().collect()
     };
     let (prelude, axes) = decompose(&mut shader, &sizes, &order, "unit");
-    let mut from = axes.clone();
-    if filler {
-        let last = shader.dim(&problem.operands[index].shape[1].plus(-1));
-        from[1] = format!("min({}, {last})", from[1]);
-    }
-    let at = Coordinates { axes: from, lanes, pixel: None, unit: None };
+    let at = Coordinates { axes: axes.clone(), lanes, pixel: None, unit: None };
     let class = Class::of(problem.computed);
     shader.alias("value", &class.wgsl(if lanes.is_some() { 4 } else { 1 }));
     shader.read("load", "unit: u32", &prelude, index, &at);
 
     let shift = if lanes == Some(axis) { first.floor_div(4) } else { first.clone() };
-    let mut to = axes.clone();
+    let mut to = axes;
     if !shift.is(0) {
         let shift = shader.dim(&shift);
         to[axis] = format!("({} + {shift})", to[axis]);
     }
     let at = Coordinates { axes: to, lanes, pixel: None, unit: None };
-    let mut prelude = prelude;
-    if filler && !result.shape[1].is_multiple_of(4) {
-        let channels = shader.dim(&result.shape[1]);
-        let zero = match Class::of(result.dtype) {
-            Class::Bool => "false".to_string(),
-            class => class.zero(1),
-        };
-        let store = shader.store_to(&result, Bound::Result, &zero, Class::of(result.dtype), &at, false);
-        prelude += &format!("    if ({} >= {channels}) {{\n{store}    return;\n    }}\n", at.axes[1]);
-    }
     shader.write("store", "unit: u32", &prelude, &at)?;
     let units = product(&sizes);
     shader.size("units", &units);

@@ -43,6 +43,15 @@ output "y" %3
 %2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
 output "y" %2
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,67,4,3]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[6,67,3,3],"random":7}
+%3 = constant {"dtype":"f32","shape":[6],"random":8}
+%4 = conv %1 %2 %3 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1} : f32[1, 6, 4, 3]@slices4
+%5 = neg %4 : f32[1, 6, 4, 3]
+output "y" %5
+"#,
 ];
 
 /// Pixels along x and y and output slices per invocation.
@@ -103,86 +112,101 @@ fn blocks(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Di
     if batch_inner(problem) { [width.mul(batch), height, slices] } else { [width, height, slices.mul(batch)] }
 }
 
+/// Invocations that share the input channels of a block.
+const SPLITS: &[u32] = &[1, 4, 8, 16];
+
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
-    let Some(shape) = shape(op, problem) else { return Vec::new() };
-    let machine = &problem.target.machine;
-    let limits = &problem.target.limits;
+    let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
+    let device = problem.operands[1].dtype.on_device();
     let mut out = Vec::new();
     for &block in BLOCKS {
-        let [x, y, slices] = block;
+        let slices = block[2] as usize;
         // A block of slices must lie in one group, and must not be mostly padding.
-        let divides = shape.groups == 1 || shape.outputs.is_multiple_of(slices as usize);
-        if !divides || slices as usize >= 2 * shape.outputs {
-            continue;
+        let divides = shape.groups == 1 || shape.outputs.is_multiple_of(slices);
+        let packed = pack_filters(filters, device, op.group, slices, false);
+        if divides && slices < 2 * shape.outputs && packed.is_ok_and(|p| fits(problem, &p)) {
+            out.extend(SPLITS.iter().filter_map(|split| candidate(problem, &shape, block, *split)));
         }
-        let [across, down, deep] = blocks(problem, &shape, block).map(|d| problem.max(&d));
-        let [gx, gy] = group_shape(
-            problem.target.prefer.workgroup_invocations,
-            limits.max_workgroup_invocations,
-            across,
-            down,
-        );
-        let groups = [across / i64::from(gx) + 1, down / i64::from(gy) + 1, deep];
-        if groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most)) {
-            continue;
-        }
-        let lanes = f64::from(gx * gy)
-            * (across as f64 / f64::from(gx)).ceil()
-            * (down as f64 / f64::from(gy)).ceil()
-            * deep as f64;
-        let pixels = f64::from(x * y);
-        let slices = f64::from(slices);
-        let steps = (shape.windows.taps() * shape.inputs) as f64;
-        let flops = lanes * pixels * slices * steps * 32.0;
-        // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels
-        // are not neighbours) and four per slice, which a whole workgroup shares.
-        let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + 2.0 * slices;
-        let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
-        let vectors = pixels * slices + pixels + 6.0;
-        let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
-        let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-        let busy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);
-        let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy);
-        out.push(Candidate {
-            knobs: vec![
-                ("GROUP_X", gx),
-                ("GROUP_Y", gy),
-                ("BLOCK_X", x),
-                ("BLOCK_Y", y),
-                ("SLICES", block[2]),
-            ],
-            cost,
-            reason: format!(
-                "{x}x{y} pixels and {slices} slices each for {lanes} invocations of {gx}x{gy}; {:.0} % of the device busy, {:.0} % of the time computing",
-                busy * 100.0,
-                reuse * 100.0
-            ),
-        });
     }
-    let packs = |c: &Candidate| {
-        constant(problem, 1)
-            .and_then(|w| {
-                let device = problem.operands[1].dtype.on_device();
-                pack_filters(w, device, op.group, c.knob("SLICES") as usize, false).ok()
-            })
-            .is_some_and(|p| fits(problem, &p))
-    };
-    out.retain(packs);
     out
+}
+
+/// One candidate; `None` where it exceeds a limit or splits what is busy enough.
+fn candidate(problem: &Problem<'_>, shape: &Shape, block: [u32; 3], split: u32) -> Option<Candidate> {
+    let machine = &problem.target.machine;
+    let limits = &problem.target.limits;
+    let [across, down, deep] = blocks(problem, shape, block).map(|d| problem.max(&d));
+    let wanted = problem.target.prefer.workgroup_invocations;
+    let [gx, gy] = group_shape(
+        if split == 1 { wanted } else { (wanted * 2 / split).max(8) },
+        limits.max_workgroup_invocations / split,
+        across,
+        down,
+    );
+    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
+    let groups = [cover(across, gx), cover(down, gy), deep];
+    let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most));
+    if too_many || gx * gy * split > limits.max_workgroup_invocations || split > limits.max_workgroup_size[2]
+    {
+        return None;
+    }
+    let [x, y, slices] = block.map(f64::from);
+    let pixels = x * y;
+    let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
+    let needed = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    // Sums of several vectors hide latency like more invocations do.
+    let abreast = lanes * (pixels * slices).min(4.0);
+    let parts = f64::from(split);
+    if split > 1 && (abreast * parts > needed * 2.0 || shape.inputs < 2 * split as usize) {
+        return None;
+    }
+    let busy = (abreast * parts / needed).clamp(0.001, 1.0);
+    let steps = (shape.windows.taps() * shape.inputs) as f64;
+    let flops = lanes * pixels * slices * (steps * 32.0 + if split > 1 { 32.0 * parts } else { 0.0 });
+    // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels are
+    // not neighbours) and four per slice, of which a workgroup shares some.
+    let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + 3.0 * slices;
+    let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
+    let vectors = pixels * slices + pixels + 6.0;
+    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
+    let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy);
+    Some(Candidate {
+        knobs: vec![
+            ("GROUP_X", gx),
+            ("GROUP_Y", gy),
+            ("BLOCK_X", block[0]),
+            ("BLOCK_Y", block[1]),
+            ("SLICES", block[2]),
+            ("SPLIT", split),
+        ],
+        cost,
+        reason: format!(
+            "{x}x{y} pixels and {slices} slices each for {} invocations of {gx}x{gy}x{split}; {:.0} % of the device busy, {:.0} % of the time computing",
+            lanes * parts,
+            busy * 100.0,
+            reuse * crowded * 100.0
+        ),
+    })
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
     let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let [gx, gy, x, y, slices] =
-        ["GROUP_X", "GROUP_Y", "BLOCK_X", "BLOCK_Y", "SLICES"].map(|n| candidate.knob(n));
+    let [gx, gy, x, y, slices, split] =
+        ["GROUP_X", "GROUP_Y", "BLOCK_X", "BLOCK_Y", "SLICES", "SPLIT"].map(|n| candidate.knob(n));
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);
+    }
+    if split == 1 {
+        let alone = "fn combine(v: vec4<f32>, block: u32, part: u32) -> vec4<f32> { return v; }";
+        shader.replace("combine", alone.to_string());
+    } else {
+        shader.workgroup_memory(gx * gy * split * 16);
     }
     shape.windows.declare(&mut shader, &[1, 2]);
     let padded = shape.windows.begin != [0; 3] || shape.windows.end != [0; 3];
@@ -211,7 +235,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let [across, down, deep] = blocks(problem, &shape, [x, y, slices]);
     let grid = Grid {
         groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],
-        workgroup: [gx, gy, 1],
+        workgroup: [gx, gy, split],
     };
     let taps = Dim::from(shape.windows.taps() * filters.shape[1]);
     let flops = product(&result).mul(&taps).scale(2);

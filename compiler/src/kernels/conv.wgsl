@@ -1,5 +1,6 @@
 // Convolution over one or two spatial axes: each invocation computes BLOCK_Y x BLOCK_X pixels of SLICES slices of four
-// output channels, reading four input channels at a time and every filter once per block.
+// output channels, reading four input channels at a time and every filter once per block. With SPLIT above one as many
+// invocations share the input channels of a block, which keeps the device busy where the image is small.
 // Picked for constant filters, without groups or with groups of whole slices.
 //
 // Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image; slices
@@ -10,6 +11,7 @@ const GROUP_Y = 8u;
 const BLOCK_X = 2u;
 const BLOCK_Y = 1u;
 const SLICES = 2u;
+const SPLIT = 4u;
 const PIXELS = BLOCK_X * BLOCK_Y;
 
 const KERNEL_X = 3u;
@@ -47,11 +49,24 @@ fn weight(i: u32) -> vec4<f32> { return filters[i]; }
 /// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
 
-@compute @workgroup_size(GROUP_X, GROUP_Y)
+var<workgroup> partial: array<vec4<f32>, GROUP_X * GROUP_Y * SPLIT>;
+
+/// The sum of what the invocations of a block found, for the first of them. Without SPLIT it is `v`.
+fn combine(v: vec4<f32>, block: u32, part: u32) -> vec4<f32> {
+    workgroupBarrier();
+    partial[part * (GROUP_X * GROUP_Y) + block] = v;
+    workgroupBarrier();
+    var sum = v;
+    for (var i = 1u; i < select(1u, SPLIT, part == 0u); i++) { sum += partial[i * (GROUP_X * GROUP_Y) + block]; }
+    return sum;
+}
+
+@compute @workgroup_size(GROUP_X, GROUP_Y, SPLIT)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
     var block_x = group.x * GROUP_X + local.x;
     let block_y = group.y * GROUP_Y + local.y;
     var block_s = group.z;
+    let part = local.z % SPLIT;
     var b = 0u;
     if (BATCH_INNER) {
         b = block_x % batches();
@@ -62,7 +77,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
     let first_x = block_x * BLOCK_X;
     let first_y = block_y * BLOCK_Y;
-    if (first_x >= out_w() || first_y >= out_h()) { return; }
+    // Invocations outside have no taps to visit; they must not leave before `combine`.
+    let taps_y = select(0u, KERNEL_Y, first_x < out_w() && first_y < out_h());
     let first_slice = block_s * SLICES;
     let first_in = first_slice / OUT_SLICES * IN_SLICES;
 
@@ -77,8 +93,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     var acc: array<vec4<f32>, PIXELS * SLICES>;
     // unroll
     for (var i = 0u; i < PIXELS * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
-    var at = block_s * (KERNEL_X * KERNEL_Y * IN_SLICES * SLICES * 4u);
-    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+    for (var ky = 0u; ky < taps_y; ky++) {
         for (var kx = 0u; kx < KERNEL_X; kx++) {
             var x: array<u32, PIXELS>;
             var y: array<u32, PIXELS>;
@@ -91,7 +106,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
                 x[p] = select(0u, x[p], inside[p]);
                 y[p] = select(0u, y[p], inside[p]);
             }
-            for (var s = 0u; s < IN_SLICES; s++) {
+            let tap = (block_s * KERNEL_Y + ky) * KERNEL_X + kx;
+            for (var s = part; s < IN_SLICES; s += SPLIT) {
+                let at = (tap * IN_SLICES + s) * (SLICES * 4u);
                 var v: array<vec4<f32>, PIXELS>;
                 // unroll
                 for (var p = 0u; p < PIXELS; p++) {
@@ -111,7 +128,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
                         acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w3, acc[p * SLICES + o]);
                     }
                 }
-                at += SLICES * 4u;
             }
         }
     }
@@ -119,11 +135,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     for (var p = 0u; p < PIXELS; p++) {
         let x = first_x + p % BLOCK_X;
         let y = first_y + p / BLOCK_X;
-        if (x < out_w() && y < out_h()) {
-            // unroll
-            for (var o = 0u; o < SLICES; o++) {
-                if (first_slice + o < OUT_SLICES * GROUPS) { store(b, y, x, first_slice + o, acc[p * SLICES + o]); }
-            }
+        let inside = part == 0u && x < out_w() && y < out_h();
+        // unroll
+        for (var o = 0u; o < SLICES; o++) {
+            let sum = combine(acc[p * SLICES + o], local.y * GROUP_X + local.x, part);
+            if (inside && first_slice + o < OUT_SLICES * GROUPS) { store(b, y, x, first_slice + o, sum); }
         }
     }
 }

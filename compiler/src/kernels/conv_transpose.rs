@@ -112,7 +112,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let (pixels, slices) = (f64::from(x), f64::from(slices));
         let steps = (shape.windows.taps() * shape.inputs) as f64 / hit;
         let flops = lanes * pixels * slices * steps * 32.0;
-        let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + 2.0 * slices;
+        let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + 3.0 * slices;
         let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
         let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let busy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);

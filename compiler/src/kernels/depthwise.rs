@@ -98,7 +98,6 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let limits = &problem.target.limits;
     let machine = &problem.target.machine;
-    let element = problem.operands[0].dtype.on_device().bytes() as f64;
     let mut out = Vec::new();
     for &block in BLOCKS {
         let span = span(&windows, block);
@@ -121,13 +120,16 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         }
         let lanes = (across * down * deep) as f64;
         let taps = windows.taps() as f64;
-        let flops = lanes * f64::from(block) * taps * 8.0;
-        // Lines under a window are read again by the invocations around, from the nearest cache.
-        let reads = lanes * (windows.kernel[1] * span) as f64 * 4.0 * element;
+        let work = f64::from(block) * taps;
+        // Against each multiply-add of vectors: a read per pixel of the lines (four where channels are not
+        // neighbours) and one per tap.
+        let apart = if problem.operands[0].is_slices4() { 1.0 } else { 4.0 };
+        let reads = (windows.kernel[1] * span) as f64 * apart + taps;
+        let flops = lanes * work * 8.0;
         let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-        let busy = (lanes * f64::from(block) / wanted).clamp(0.05, 1.0);
-        let traffic = problem.traffic() as f64 + reads / 16.0;
-        let cost = roofline(problem, flops, traffic, 0.3 * busy);
+        let busy = (lanes * f64::from(block) / wanted).clamp(0.02, 1.0);
+        let efficiency = 0.6 * busy * work / (work + reads);
+        let cost = roofline(problem, flops, problem.traffic() as f64, efficiency);
         out.push(Candidate {
             knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", block)],
             cost,

@@ -186,7 +186,8 @@ pub(super) fn constant<'a>(problem: &Problem<'a>, index: usize) -> Option<&'a Co
 /// A workgroup of two axes for a grid: of the shapes of about `wanted` invocations, the one that computes the fewest
 /// invocations past the grid's end.
 pub(super) fn group_shape(wanted: u32, most: u32, width: i64, height: i64) -> [u32; 2] {
-    const SHAPES: [[u32; 2]; 8] = [[8, 1], [8, 8], [16, 4], [8, 4], [16, 8], [32, 2], [32, 4], [64, 1]];
+    const SHAPES: [[u32; 2]; 12] =
+        [[8, 8], [8, 4], [16, 4], [16, 8], [32, 2], [32, 4], [64, 1], [4, 8], [4, 4], [8, 2], [4, 2], [8, 1]];
     let cost = |[x, y]: [u32; 2]| {
         let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by) * i64::from(by);
         let lanes = cover(width, x).saturating_mul(cover(height, y));
