@@ -232,7 +232,8 @@ fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let built = path.join("CACHEDIR.TAG").exists() || name == "node_modules";
+        let built =
+            path == root().join("target") || path.join("CACHEDIR.TAG").exists() || name == "node_modules";
         let skipped = built || name.starts_with('.');
         match path.is_dir() {
             true if !skipped => collect(&path, out),
