@@ -1,22 +1,24 @@
 //! Parts that architectures share.
 
-use driftc::error::Result;
-use driftc::import::safetensors::Weights;
+use driftc::error::{Error, Result};
 use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
 use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
-use driftc::ir::op::{Gather, LayerNorm, MatMul};
+use driftc::ir::op::{Attention, Conv, Gather, GroupNorm, LayerNorm, MatMul, Resize};
+use driftc::ir::ops::resize::{Coordinates, Filter};
 use driftc::ir::tensor::DType;
 
-/// A weight as an f32 constant, whatever the checkpoint holds.
+use crate::weights::Tensors;
+
+/// A weight in the type in which the architecture computes, whatever the checkpoint holds.
 ///
 /// # Errors
 /// When the checkpoint has no such tensor of that shape.
-pub fn weight(g: &mut Builder<'_>, weights: &Weights, name: &str, shape: &[usize]) -> Result<NodeId> {
-    let constant = weights.shaped(name, shape)?;
+pub fn weight(g: &mut Builder<'_>, weights: &dyn Tensors, name: &str, shape: &[usize]) -> Result<NodeId> {
+    let constant = weights.tensor(name, shape)?;
     let id = g.add(constant, &[])?;
-    g.cast(id, DType::F32)
+    g.cast(id, weights.element())
 }
 
 /// `x [.., inputs] * weight [outputs, inputs]^T + bias [outputs]`, with tensors `name.weight` and `name.bias`.
@@ -25,7 +27,24 @@ pub fn weight(g: &mut Builder<'_>, weights: &Weights, name: &str, shape: &[usize
 /// When the checkpoint does not fit.
 pub fn linear(
     g: &mut Builder<'_>,
-    weights: &Weights,
+    weights: &dyn Tensors,
+    name: &str,
+    x: NodeId,
+    inputs: usize,
+    outputs: usize,
+) -> Result<NodeId> {
+    let y = product(g, weights, name, x, inputs, outputs)?;
+    let b = weight(g, weights, &format!("{name}.bias"), &[outputs])?;
+    g.binary(BinaryFn::Add, y, b)
+}
+
+/// `x [.., inputs] * weight [outputs, inputs]^T` with the tensor `name.weight`.
+///
+/// # Errors
+/// When the checkpoint does not fit.
+pub fn product(
+    g: &mut Builder<'_>,
+    weights: &dyn Tensors,
     name: &str,
     x: NodeId,
     inputs: usize,
@@ -33,9 +52,163 @@ pub fn linear(
 ) -> Result<NodeId> {
     g.name = name.to_string();
     let w = weight(g, weights, &format!("{name}.weight"), &[outputs, inputs])?;
-    let y = g.add(MatMul { trans_a: false, trans_b: true }, &[x, w])?;
+    g.add(MatMul { trans_a: false, trans_b: true }, &[x, w])
+}
+
+/// The window of a square convolution.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// Taps along each axis.
+    pub kernel: usize,
+    /// Step between results.
+    pub stride: usize,
+    /// Step between taps.
+    pub dilation: usize,
+    /// Channels of a depthwise convolution; 1 for a full one.
+    pub group: usize,
+    /// Zeros before and after each axis.
+    pub pads: [usize; 2],
+}
+
+impl Window {
+    /// A window of stride 1 that keeps the image's size.
+    pub fn of(kernel: usize) -> Self {
+        Self { kernel, stride: 1, dilation: 1, group: 1, pads: [kernel / 2; 2] }
+    }
+
+    /// A window padded so that an image of `size` gives `ceil(size / stride)` results; an odd zero comes last.
+    pub fn same(size: usize, kernel: usize, stride: usize, dilation: usize) -> Self {
+        let reach = (size.div_ceil(stride) - 1) * stride + dilation * (kernel - 1) + 1;
+        let zeros = reach.saturating_sub(size);
+        Self { kernel, stride, dilation, group: 1, pads: [zeros / 2, zeros - zeros / 2] }
+    }
+
+    /// The window on every channel by itself.
+    pub fn depthwise(self, channels: usize) -> Self {
+        Self { group: channels, ..self }
+    }
+}
+
+/// The known size of an axis.
+///
+/// # Errors
+/// When the size is a symbol or there is no such axis.
+pub fn size(g: &Builder<'_>, x: NodeId, axis: usize) -> Result<usize> {
+    let known = g.tensor(x).shape.get(axis).and_then(|d| usize::try_from(d.as_known()?).ok());
+    known.ok_or_else(|| Error::internal("architecture", format!("{} has no known axis {axis}", g.tensor(x))))
+}
+
+/// A convolution of `x [N, C, H, W]` with tensors `name.weight` and `name.bias`.
+///
+/// # Errors
+/// When the checkpoint does not fit.
+pub fn conv(
+    g: &mut Builder<'_>,
+    weights: &dyn Tensors,
+    name: &str,
+    x: NodeId,
+    outputs: usize,
+    window: Window,
+) -> Result<NodeId> {
+    g.name = name.to_string();
+    let Window { kernel, stride, dilation, group, pads } = window;
+    let inputs = size(g, x, 1)? / group;
+    let w = weight(g, weights, &format!("{name}.weight"), &[outputs, inputs, kernel, kernel])?;
     let b = weight(g, weights, &format!("{name}.bias"), &[outputs])?;
-    g.binary(BinaryFn::Add, y, b)
+    let op = Conv {
+        strides: vec![stride; 2],
+        dilations: vec![dilation; 2],
+        pads_begin: vec![pads[0]; 2],
+        pads_end: vec![pads[1]; 2],
+        group,
+    };
+    g.add(op, &[x, w, b])
+}
+
+/// Group normalisation with tensors `name.weight` and `name.bias`.
+///
+/// # Errors
+/// When the checkpoint does not fit.
+pub fn group_norm(
+    g: &mut Builder<'_>,
+    weights: &dyn Tensors,
+    name: &str,
+    x: NodeId,
+    groups: usize,
+    epsilon: f32,
+) -> Result<NodeId> {
+    g.name = name.to_string();
+    let channels = size(g, x, 1)?;
+    let scale = weight(g, weights, &format!("{name}.weight"), &[channels])?;
+    let bias = weight(g, weights, &format!("{name}.bias"), &[channels])?;
+    g.add(GroupNorm { groups, epsilon }, &[x, scale, bias])
+}
+
+/// `x * sigmoid(x)`.
+///
+/// # Errors
+/// When `x` is no float.
+pub fn silu(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
+    g.unary(UnaryFn::Swish { alpha: 1.0 }, x)
+}
+
+/// Attention of `q [batch, seq, heads * size]` over `k` and `v` of the same form, as a tensor of the same form.
+///
+/// # Errors
+/// When the sizes do not fit.
+pub fn attention(g: &mut Builder<'_>, [q, k, v]: [NodeId; 3], heads: usize, causal: bool) -> Result<NodeId> {
+    let head = size(g, q, 2)? / heads;
+    let q = split_heads(g, q, heads, head)?;
+    let k = split_heads(g, k, heads, head)?;
+    let v = split_heads(g, v, heads, head)?;
+    let y = g.add(Attention { scale: 1.0 / (head as f32).sqrt(), causal }, &[q, k, v])?;
+    merge_heads(g, y)
+}
+
+/// `[batch, channels, height, width] -> [batch, height * width, channels]`.
+///
+/// # Errors
+/// When the sizes do not fit.
+pub fn pixels_to_rows(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
+    let y = g.transpose(x, vec![0, 2, 3, 1])?;
+    let shape = g.tensor(y).shape.clone();
+    g.reshape(y, vec![shape[0].clone(), shape[1].mul(&shape[2]), shape[3].clone()])
+}
+
+/// `[batch, height * width, channels] -> [batch, channels, height, width]` for an image like `like`.
+///
+/// # Errors
+/// When the sizes do not fit.
+pub fn rows_to_pixels(g: &mut Builder<'_>, x: NodeId, like: NodeId) -> Result<NodeId> {
+    let shape = g.tensor(like).shape.clone();
+    let split = vec![shape[0].clone(), shape[2].clone(), shape[3].clone(), g.tensor(x).shape[2].clone()];
+    let y = g.reshape(x, split)?;
+    g.transpose(y, vec![0, 3, 1, 2])
+}
+
+/// An image resampled to a size; corners stay corners in a linear one.
+///
+/// # Errors
+/// When `x` is no image.
+pub fn resize(g: &mut Builder<'_>, x: NodeId, to: [usize; 2], filter: Filter) -> Result<NodeId> {
+    let shape = g.tensor(x).shape.clone();
+    let from = [size(g, x, 2)?, size(g, x, 3)?];
+    let coordinates = match filter {
+        Filter::Nearest(_) => Coordinates::Asymmetric,
+        _ => Coordinates::AlignCorners,
+    };
+    let scale = |i: usize| to[i] as f32 / from[i] as f32;
+    let op = Resize {
+        filter,
+        coordinates,
+        scales: vec![1.0, 1.0, scale(0), scale(1)],
+        sizes: vec![shape[0].clone(), shape[1].clone(), Dim::from(to[0]), Dim::from(to[1])],
+        roi: Vec::new(),
+        extrapolation: 0.0,
+        antialias: false,
+        exclude_outside: false,
+    };
+    g.add(op, &[x])
 }
 
 /// Layer normalisation over the last axis with tensors `name.weight` and `name.bias`.
@@ -44,7 +217,7 @@ pub fn linear(
 /// When the checkpoint does not fit.
 pub fn layer_norm(
     g: &mut Builder<'_>,
-    weights: &Weights,
+    weights: &dyn Tensors,
     name: &str,
     x: NodeId,
     size: usize,
@@ -63,7 +236,7 @@ pub fn layer_norm(
 /// When the checkpoint does not fit.
 pub fn embedding(
     g: &mut Builder<'_>,
-    weights: &Weights,
+    weights: &dyn Tensors,
     name: &str,
     indices: NodeId,
     rows: usize,

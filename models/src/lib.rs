@@ -1,11 +1,16 @@
 //! Model architectures, one file each: they turn a configuration and a checkpoint into a graph.
 //!
-//! `config.json + *.safetensors -> load -> driftc::compile::Model`
+//! `config.json + *.safetensors -> load -> driftc::compile::Model`; architectures of [`builtin`] need no files.
 
 mod bert;
 pub mod blocks;
+pub mod builtin;
 pub mod folder;
+pub mod mobilenet;
+pub mod random;
 pub mod resnet50;
+pub mod stable_diffusion;
+pub mod weights;
 
 pub use folder::{Dims, load};
 

@@ -1,0 +1,68 @@
+//! Compiles a built-in architecture with random weights into a bundle:
+//! `cargo run -p drift-benches --bin build-model -- sd14-unet -t nvidia-hopper --precision f16 -o unet.drift`
+//!
+//! In f16 the model itself is f16: its inputs, outputs and weights, as an export in half precision is. Weights go
+//! through a file beside the bundle, which is removed at the end, so memory does not grow with them.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Parser;
+use drift_models::builtin;
+use driftc::compile::{Options, compile};
+use driftc::ir::tensor::DType;
+use driftc::passes::Precision;
+use driftc::target::TargetProfile;
+
+/// Compiles a built-in architecture with random weights into a bundle.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The architecture, such as sd14-unet
+    name: String,
+    /// A target: a profile's name or the path of its TOML file; several make one bundle
+    #[arg(short, long = "target", value_name = "TARGET", required = true)]
+    targets: Vec<String>,
+    /// How floats are stored: f32, f16 or mixed
+    #[arg(long, default_value = "f32")]
+    precision: Precision,
+    /// The bundle to write
+    #[arg(short, long, value_name = "OUT.drift")]
+    output: PathBuf,
+    /// Keep the weights in this folder, as model.safetensors
+    #[arg(long, value_name = "DIR")]
+    weights: Option<PathBuf>,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args = Args::parse();
+    let architecture = builtin::find(&args.name)?;
+    let targets = args.targets.iter().map(|t| TargetProfile::load(t)).collect::<Result<Vec<_>, _>>()?;
+    let element = if args.precision == Precision::F16 { DType::F16 } else { DType::F32 };
+    let folder = args.weights.clone().unwrap_or_else(|| args.output.with_extension("weights"));
+    std::fs::create_dir_all(&folder)?;
+    let start = Instant::now();
+    let model = architecture.random(element, &folder)?;
+    println!("{} nodes, weights drawn in {:.1} s", model.graph.len(), start.elapsed().as_secs_f32());
+    let start = Instant::now();
+    let options = Options { precision: args.precision, ..Options::default() };
+    let report = compile(&model, &targets, &options, &args.output);
+    if args.weights.is_none() {
+        drop(model);
+        std::fs::remove_dir_all(&folder)?;
+    }
+    let report = report?;
+    for (target, lowered) in targets.iter().zip(&report.lowered) {
+        let memory = &lowered.plan.memory;
+        println!(
+            "{}: {} dispatches, intermediate memory {:.2} MB (at least {:.2}, unshared {:.2})",
+            target.name,
+            lowered.plan.steps.len(),
+            memory.peak as f64 / 1e6,
+            memory.lower_bound as f64 / 1e6,
+            memory.naive as f64 / 1e6,
+        );
+    }
+    let seconds = start.elapsed().as_secs_f32();
+    println!("{}: {:.1} MB in {seconds:.1} s", args.output.display(), report.summary.file_size as f64 / 1e6);
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Architectures that need no files: built at their true size, for planning without weights or with random ones.
+
+use std::path::Path;
+
+use driftc::compile::Model;
+use driftc::error::{Error, Result};
+use driftc::import::safetensors::Weights;
+use driftc::ir::builder::Builder;
+use driftc::ir::graph::Graph;
+use driftc::ir::tensor::DType;
+
+use crate::weights::{Shapes, Stored, Tensors};
+use crate::{mobilenet, random, stable_diffusion};
+
+/// An architecture by name.
+#[derive(Debug)]
+pub struct Builtin {
+    /// Its name.
+    pub name: &'static str,
+    build: fn(&mut Builder<'_>, &dyn Tensors) -> Result<()>,
+}
+
+/// Every architecture.
+pub const BUILTIN: &[Builtin] = &[
+    Builtin { name: "mobilenet-v1", build: mobilenet::v1 },
+    Builtin { name: "mobilenet-v2", build: mobilenet::v2 },
+    Builtin { name: "deeplab-v3", build: mobilenet::deeplab },
+    Builtin { name: "sd14-text-encoder", build: stable_diffusion::text::build },
+    Builtin { name: "sd14-unet", build: stable_diffusion::unet::build },
+    Builtin { name: "sd14-vae-decoder", build: stable_diffusion::vae::build },
+];
+
+/// The architecture of a name.
+///
+/// # Errors
+/// When there is none.
+pub fn find(name: &str) -> Result<&'static Builtin> {
+    BUILTIN.iter().find(|b| b.name == name).ok_or_else(|| {
+        let names: Vec<&str> = BUILTIN.iter().map(|b| b.name).collect();
+        Error::request(
+            format!("there is no architecture `{name}`"),
+            format!("there are {}", names.join(", ")),
+        )
+    })
+}
+
+impl Builtin {
+    /// The graph over weights that have a shape and no content, which costs no memory; and what it asked for.
+    ///
+    /// # Errors
+    /// When the graph cannot be built, which would be a mistake in the architecture.
+    pub fn shapes(&self, element: DType) -> Result<(Graph, Shapes)> {
+        let shapes = Shapes::new(element);
+        let graph = self.graph(&shapes)?;
+        Ok((graph, shapes))
+    }
+
+    /// The model with random weights, which are written to `model.safetensors` in a folder and read from there.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn random(&self, element: DType, folder: &Path) -> Result<Model> {
+        let (_, shapes) = self.shapes(element)?;
+        random::write(folder, &shapes.asked(), element)?;
+        let stored = Stored { weights: Weights::open(folder)?, element };
+        let graph = self.graph(&stored)?;
+        Ok(Model { graph, name: self.name.into(), hash: stored.weights.hash(), attachments: Vec::new() })
+    }
+
+    fn graph(&self, weights: &dyn Tensors) -> Result<Graph> {
+        let mut graph = Graph::default();
+        (self.build)(&mut Builder::new(&mut graph, self.name), weights)?;
+        Ok(graph)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driftc::ir::tensor::DType;
+
+    use super::find;
+
+    #[test]
+    fn architectures_have_their_published_number_of_parameters() {
+        let published = [
+            // Norms folded: a bias per channel where training has a scale and a shift.
+            ("mobilenet-v1", 4_222_057),
+            ("mobilenet-v2", 3_489_097),
+            ("sd14-text-encoder", 123_060_480),
+            ("sd14-unet", 859_520_964),
+            ("sd14-vae-decoder", 49_490_199),
+        ];
+        for (name, parameters) in published {
+            let (_, shapes) = find(name).unwrap().shapes(DType::F16).unwrap();
+            assert_eq!(shapes.parameters(), parameters, "{name}");
+        }
+    }
+}

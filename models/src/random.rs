@@ -1,0 +1,115 @@
+//! A checkpoint of random weights, written to disk as it is drawn, so that a model of any size takes little memory.
+//!
+//! Filters of more than one tap get a variance of 2 / inputs, as rectifiers want; products and projections one of
+//! 1 / inputs; scales of norms are one and biases small. Activations then keep their size through a network, within
+//! the range of f16. The same name and shape give the same numbers every time.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use driftc::error::{Error, Result};
+use driftc::ir::tensor::DType;
+use half::f16;
+use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
+use serde::Serialize;
+
+/// Elements drawn before they are written.
+const WINDOW: usize = 1 << 22;
+/// Elements that one thread draws at a time.
+const SHARE: usize = 1 << 14;
+/// Deviation of biases.
+const BIAS: f32 = 0.02;
+/// Deviation of embedding tables.
+const TABLE: f32 = 0.5;
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    dtype: &'a str,
+    shape: &'a [usize],
+    data_offsets: [usize; 2],
+}
+
+/// Writes `model.safetensors` with the tensors into a folder, in f16 or f32.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(folder: &Path, tensors: &[(String, Vec<usize>)], element: DType) -> Result<()> {
+    let path = folder.join("model.safetensors");
+    let fail = |e: std::io::Error| Error::Io { path: path.clone(), reason: e.to_string() };
+    let (dtype, width) = if element == DType::F16 { ("F16", 2) } else { ("F32", 4) };
+    let mut header: BTreeMap<&str, Entry<'_>> = BTreeMap::new();
+    let mut end = 0;
+    for (name, shape) in tensors {
+        let start = end;
+        end += shape.iter().product::<usize>() * width;
+        header.insert(name, Entry { dtype, shape, data_offsets: [start, end] });
+    }
+    let mut text = serde_json::to_string(&header).map_err(|e| Error::internal("random", e.to_string()))?;
+    while !text.len().is_multiple_of(8) {
+        text.push(' ');
+    }
+    let mut out = BufWriter::new(File::create(&path).map_err(fail)?);
+    out.write_all(&(text.len() as u64).to_le_bytes()).map_err(fail)?;
+    out.write_all(text.as_bytes()).map_err(fail)?;
+    let mut bytes = Vec::new();
+    for (name, shape) in tensors {
+        let draw = Draw::of(name, shape);
+        let elements: usize = shape.iter().product();
+        for first in (0..elements).step_by(WINDOW) {
+            bytes.resize(WINDOW.min(elements - first) * width, 0);
+            bytes.par_chunks_mut(SHARE * width).enumerate().for_each(|(share, bytes)| {
+                draw.fill((first + share * SHARE) as u64, width, bytes);
+            });
+            out.write_all(&bytes).map_err(fail)?;
+        }
+    }
+    out.into_inner().map_err(|e| fail(e.into_error()))?.sync_data().map_err(fail)
+}
+
+/// How the elements of one tensor are drawn.
+struct Draw {
+    seed: u64,
+    mean: f32,
+    deviation: f32,
+}
+
+impl Draw {
+    fn of(name: &str, shape: &[usize]) -> Self {
+        // FNV-1a.
+        let seed = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+        let inputs: usize = shape.iter().skip(1).product::<usize>().max(1);
+        let scale = name.ends_with(".weight");
+        let (mean, deviation) = match shape.len() {
+            0 | 1 if scale => (1.0, BIAS),
+            0 | 1 => (0.0, BIAS),
+            2 if name.contains("embedding") => (0.0, TABLE),
+            // A shortcut carries its input on, where a filter is followed by a rectifier.
+            4.. if !name.contains("shortcut") => (0.0, (2.0 / inputs as f32).sqrt()),
+            _ => (0.0, (1.0 / inputs as f32).sqrt()),
+        };
+        Self { seed, mean, deviation }
+    }
+
+    /// Fills bytes with the elements from number `first` on.
+    fn fill(&self, first: u64, width: usize, bytes: &mut [u8]) {
+        // The sum of two uniform numbers within -1..1 has a variance of 2/3.
+        let factor = self.deviation * 1.5f32.sqrt() / (1u32 << 23) as f32;
+        for (at, slot) in (first..).zip(bytes.chunks_exact_mut(width)) {
+            // splitmix64 of seed and position.
+            let mut z = self.seed.wrapping_add(at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^= z >> 31;
+            let sum = (z >> 40) as i64 + ((z >> 8) & 0xff_ffff) as i64 - (1 << 24);
+            let value = self.mean + sum as f32 * factor;
+            match width {
+                2 => slot.copy_from_slice(&f16::from_f32(value).to_le_bytes()),
+                _ => slot.copy_from_slice(&value.to_le_bytes()),
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The three networks of Stable Diffusion 1.4 at their true size: text encoder, UNet and VAE decoder.
+//!
+//! Names of weights are those of the published checkpoint's folders `text_encoder`, `unet` and `vae`.
+
+pub mod text;
+pub mod unet;
+pub mod vae;
+
+use driftc::error::Result;
+use driftc::ir::builder::Builder;
+use driftc::ir::dim::Dim;
+use driftc::ir::graph::NodeId;
+use driftc::ir::op::BinaryFn;
+use driftc::ir::ops::resize::{Filter, NearestRound};
+
+use crate::blocks::{Window, conv, group_norm, linear, resize, silu, size};
+use crate::weights::Tensors;
+
+/// Groups of every group normalisation.
+const GROUPS: usize = 32;
+/// Rows of the text that the UNet is conditioned on, and their width.
+const TOKENS: usize = 77;
+const TEXT: usize = 768;
+/// Side and channels of the latent image.
+const LATENT: usize = 64;
+const LATENT_CHANNELS: usize = 4;
+
+/// Two normalised convolutions beside a shortcut; the embedded time is added in between where there is one.
+fn resnet(
+    g: &mut Builder<'_>,
+    w: &dyn Tensors,
+    name: &str,
+    x: NodeId,
+    outputs: usize,
+    time: Option<NodeId>,
+    epsilon: f32,
+) -> Result<NodeId> {
+    let inputs = size(g, x, 1)?;
+    let y = group_norm(g, w, &format!("{name}.norm1"), x, GROUPS, epsilon)?;
+    let y = silu(g, y)?;
+    let mut y = conv(g, w, &format!("{name}.conv1"), y, outputs, Window::of(3))?;
+    if let Some(time) = time {
+        let width = size(g, time, 1)?;
+        let t = silu(g, time)?;
+        let t = linear(g, w, &format!("{name}.time_emb_proj"), t, width, outputs)?;
+        let one = Dim::known(1);
+        let t = g.reshape(t, vec![one.clone(), outputs.into(), one.clone(), one])?;
+        y = g.binary(BinaryFn::Add, y, t)?;
+    }
+    let y = group_norm(g, w, &format!("{name}.norm2"), y, GROUPS, epsilon)?;
+    let y = silu(g, y)?;
+    let y = conv(g, w, &format!("{name}.conv2"), y, outputs, Window::of(3))?;
+    let x = match inputs == outputs {
+        true => x,
+        false => conv(g, w, &format!("{name}.conv_shortcut"), x, outputs, Window::of(1))?,
+    };
+    g.binary(BinaryFn::Add, x, y)
+}
+
+/// An image of twice the size, through a convolution.
+fn upsample(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Result<NodeId> {
+    g.name = name.to_string();
+    let (channels, height, width) = (size(g, x, 1)?, size(g, x, 2)?, size(g, x, 3)?);
+    let y = resize(g, x, [2 * height, 2 * width], Filter::Nearest(NearestRound::Floor))?;
+    conv(g, w, &format!("{name}.conv"), y, channels, Window::of(3))
+}

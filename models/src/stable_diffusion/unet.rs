@@ -1,0 +1,146 @@
+//! The UNet: 860 million parameters, 64 x 64 x 4 latents, 77 x 768 conditioning, batch 1.
+//!
+//! Inputs `sample [1, 4, 64, 64]`, `timestep [1]` (f32) and `encoder_hidden_states [1, 77, 768]`; output `out_sample`.
+
+use driftc::error::Result;
+use driftc::ir::array::Array;
+use driftc::ir::builder::Builder;
+use driftc::ir::dim::Dim;
+use driftc::ir::graph::NodeId;
+use driftc::ir::op::{BinaryFn, Concat, UnaryFn};
+use driftc::ir::tensor::DType;
+
+use super::{GROUPS, LATENT, LATENT_CHANNELS, TEXT, TOKENS, resnet, upsample};
+use crate::blocks::{
+    Window, attention, conv, group_norm, layer_norm, linear, pixels_to_rows, product, rows_to_pixels, silu,
+    size,
+};
+use crate::weights::Tensors;
+
+/// Channels of the four resolutions, finest first.
+const CHANNELS: [usize; 4] = [320, 640, 1280, 1280];
+/// Blocks of each resolution on the way down; one more on the way up.
+const BLOCKS: usize = 2;
+const HEADS: usize = 8;
+/// Sines and cosines that the time step becomes, and the width it is widened to.
+const WAVES: usize = 320;
+const TIME: usize = 1280;
+const EPSILON: f32 = 1e-5;
+
+/// Builds the graph.
+///
+/// # Errors
+/// When the weights do not fit.
+pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
+    let element = w.element();
+    let latent = Dim::from(LATENT);
+    let sample =
+        g.input("sample", element, vec![Dim::known(1), LATENT_CHANNELS.into(), latent.clone(), latent])?;
+    let step = g.input("timestep", DType::F32, vec![Dim::known(1)])?;
+    let text = g.input("encoder_hidden_states", element, vec![Dim::known(1), TOKENS.into(), TEXT.into()])?;
+    let time = embed_time(g, w, step)?;
+
+    let mut x = conv(g, w, "conv_in", sample, CHANNELS[0], Window::of(3))?;
+    let mut skips = vec![x];
+    for (level, channels) in CHANNELS.into_iter().enumerate() {
+        let name = format!("down_blocks.{level}");
+        let last = level + 1 == CHANNELS.len();
+        for block in 0..BLOCKS {
+            x = resnet(g, w, &format!("{name}.resnets.{block}"), x, channels, Some(time), EPSILON)?;
+            if !last {
+                x = transformer(g, w, &format!("{name}.attentions.{block}"), x, text)?;
+            }
+            skips.push(x);
+        }
+        if !last {
+            let window = Window { stride: 2, ..Window::of(3) };
+            x = conv(g, w, &format!("{name}.downsamplers.0.conv"), x, channels, window)?;
+            skips.push(x);
+        }
+    }
+    let channels = size(g, x, 1)?;
+    x = resnet(g, w, "mid_block.resnets.0", x, channels, Some(time), EPSILON)?;
+    x = transformer(g, w, "mid_block.attentions.0", x, text)?;
+    x = resnet(g, w, "mid_block.resnets.1", x, channels, Some(time), EPSILON)?;
+    for (level, channels) in CHANNELS.into_iter().rev().enumerate() {
+        let name = format!("up_blocks.{level}");
+        for block in 0..=BLOCKS {
+            if let Some(skip) = skips.pop() {
+                x = g.add(Concat { axis: 1 }, &[x, skip])?;
+            }
+            x = resnet(g, w, &format!("{name}.resnets.{block}"), x, channels, Some(time), EPSILON)?;
+            if level > 0 {
+                x = transformer(g, w, &format!("{name}.attentions.{block}"), x, text)?;
+            }
+        }
+        if level + 1 < CHANNELS.len() {
+            x = upsample(g, w, &format!("{name}.upsamplers.0"), x)?;
+        }
+    }
+    x = group_norm(g, w, "conv_norm_out", x, GROUPS, EPSILON)?;
+    x = silu(g, x)?;
+    x = conv(g, w, "conv_out", x, LATENT_CHANNELS, Window::of(3))?;
+    g.graph.add_output("out_sample", x);
+    Ok(())
+}
+
+/// The time step as `[1, 1280]`: cosines and sines of falling frequencies through two products. The waves are f32,
+/// because the step goes up to 1000.
+fn embed_time(g: &mut Builder<'_>, w: &dyn Tensors, step: NodeId) -> Result<NodeId> {
+    g.name = "time_proj".into();
+    let half = WAVES / 2;
+    let frequency = |i: usize| (-(10_000f32.ln()) * i as f32 / half as f32).exp();
+    let frequencies = g.constant(&Array::f32(&[half], (0..half).map(frequency).collect()))?;
+    let step = g.reshape(step, vec![Dim::known(1), Dim::known(1)])?;
+    let angles = g.binary(BinaryFn::Mul, step, frequencies)?;
+    let cosines = g.unary(UnaryFn::Cos, angles)?;
+    let sines = g.unary(UnaryFn::Sin, angles)?;
+    let waves = g.add(Concat { axis: 1 }, &[cosines, sines])?;
+    let waves = g.cast(waves, w.element())?;
+    let y = linear(g, w, "time_embedding.linear_1", waves, WAVES, TIME)?;
+    let y = silu(g, y)?;
+    linear(g, w, "time_embedding.linear_2", y, TIME, TIME)
+}
+
+/// A transformer block over the pixels of an image, conditioned on the text, beside a shortcut.
+fn transformer(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, text: NodeId) -> Result<NodeId> {
+    let channels = size(g, x, 1)?;
+    let y = group_norm(g, w, &format!("{name}.norm"), x, GROUPS, 1e-6)?;
+    let image = conv(g, w, &format!("{name}.proj_in"), y, channels, Window::of(1))?;
+    let mut y = pixels_to_rows(g, image)?;
+    let at = |part: &str| format!("{name}.transformer_blocks.0.{part}");
+    for (part, norm, source) in [("attn1", "norm1", None), ("attn2", "norm2", Some(text))] {
+        let z = layer_norm(g, w, &at(norm), y, channels, EPSILON)?;
+        let z = attend(g, w, &at(part), z, source.unwrap_or(z))?;
+        y = g.binary(BinaryFn::Add, z, y)?;
+    }
+    let z = layer_norm(g, w, &at("norm3"), y, channels, EPSILON)?;
+    let z = feed_forward(g, w, &at("ff.net"), z)?;
+    y = g.binary(BinaryFn::Add, z, y)?;
+    let y = rows_to_pixels(g, y, x)?;
+    let y = conv(g, w, &format!("{name}.proj_out"), y, channels, Window::of(1))?;
+    g.binary(BinaryFn::Add, y, x)
+}
+
+/// Attention of the rows of `x` over the rows of `source`.
+fn attend(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, source: NodeId) -> Result<NodeId> {
+    let (channels, width) = (size(g, x, 2)?, size(g, source, 2)?);
+    let q = product(g, w, &format!("{name}.to_q"), x, channels, channels)?;
+    let k = product(g, w, &format!("{name}.to_k"), source, width, channels)?;
+    let v = product(g, w, &format!("{name}.to_v"), source, width, channels)?;
+    g.name = name.to_string();
+    let y = attention(g, [q, k, v], HEADS, false)?;
+    linear(g, w, &format!("{name}.to_out.0"), y, channels, channels)
+}
+
+/// Two products with a gated GELU in between.
+fn feed_forward(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Result<NodeId> {
+    let channels = size(g, x, 2)?;
+    let inner = 4 * channels;
+    let y = linear(g, w, &format!("{name}.0.proj"), x, channels, 2 * inner)?;
+    let value = g.slice(y, 2, Dim::known(0), Dim::from(inner))?;
+    let gate = g.slice(y, 2, Dim::from(inner), Dim::from(inner))?;
+    let gate = g.unary(UnaryFn::Gelu, gate)?;
+    let y = g.binary(BinaryFn::Mul, value, gate)?;
+    linear(g, w, &format!("{name}.2"), y, inner, channels)
+}
