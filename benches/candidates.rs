@@ -4,9 +4,15 @@
 use std::path::Path;
 
 use drift_benches::dispatch_medians;
-use driftc::compile::{Model, Options, compile, lower};
+use drift_runtime::format::Provenance;
+use driftc::bundle::{self, Planned};
+use driftc::compile::{Options, lower};
+use driftc::emit::spirv;
 use driftc::ir::text;
+use driftc::kernels::problem::Problem;
+use driftc::plan::build_visiting;
 use driftc::plan::select::Choice;
+use driftc::plan::trial::{self, Trial};
 use driftc::target::{LayoutKind, TargetProfile};
 
 /// Name, operator with attributes, shape of the input, and shapes of the constant operands.
@@ -131,25 +137,30 @@ fn run(layer: &Layer, target: &TargetProfile, path: &Path) -> Result<(), Box<dyn
     graph += &format!("%{id} = {operator} {operands} {attributes}\n%{} = {after}\n", id + 1);
     graph += &format!("output \"y\" %{}\n", id + 1);
     let graph = text::parse(&graph)?;
-    let model = Model { graph: graph.clone(), ..Model::default() };
-    let choices = |options: &Options| -> Result<Vec<Choice>, Box<dyn std::error::Error>> {
-        let decisions = lower(&graph, target, options)?.plan.decisions;
-        let own = decisions.into_iter().find(|d| d.what.starts_with(operator));
-        Ok(own.map(|d| d.choices).unwrap_or_default())
+    let options = Options::default();
+    let lowered = lower(&graph, target, &options)?.graph;
+    let mut trials: Vec<Trial> = Vec::new();
+    let mut chosen: Vec<Choice> = Vec::new();
+    let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
+        if problem.op.name() != operator || !chosen.is_empty() {
+            return;
+        }
+        for choice in choices {
+            if let Ok(trial) = Trial::new(problem, choice) {
+                trials.push(trial);
+                chosen.push(choice.clone());
+            }
+        }
     };
-    for choice in choices(&Options::default())? {
-        let mut options = Options::default();
-        options.plan.prefer_kernel = Some(choice.kernel.name.to_string());
-        let own = choices(&options)?;
-        options.plan.prefer_candidate = own.iter().position(|c| c.candidate == choice.candidate).unwrap_or(0);
-        compile(&model, std::slice::from_ref(target), &options, path)?;
-        let steps = lower(&graph, target, &options)?.plan.steps;
-        let time: f64 = dispatch_medians(path)?
-            .iter()
-            .zip(&steps)
-            .filter(|(_, s)| s.launch.kernel == choice.kernel.name)
-            .map(|(t, _)| t)
-            .sum();
+    build_visiting(&lowered, target, &options.plan, &mut visit)?;
+    let plan = trial::plan(&trials, &lowered.bounds, target)?;
+    let labels: Vec<String> = plan.steps.iter().map(|s| s.label.clone()).collect();
+    let planned = [Planned { target, functions: vec![("main".to_string(), plan)] }];
+    bundle::write(path, Provenance::default(), &planned, &[], spirv::Options::default())?;
+    let times = dispatch_medians(path)?;
+    for (i, choice) in chosen.iter().enumerate() {
+        let own = times.iter().zip(&labels).filter(|(_, label)| **label == i.to_string());
+        let time: f64 = own.map(|(time, _)| time).sum();
         let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();
         println!(
             "  {:<14} estimated {:>10.1} µs  measured {time:>10.1} µs  {}",

@@ -242,6 +242,67 @@ fn the_same_model_gives_the_same_bytes() {
 }
 
 #[test]
+fn measured_times_steer_compiling() {
+    let (add, here) = (file("add.onnx"), target());
+    let (db, tuned, plain) = (file("db.txt"), file("tuned.drift"), file("plain.drift"));
+    let tune = ["tune", &add, "-t", &here, "-o", &db, "--dim", "n=1..8"];
+    let first = driftc(&[&tune[..], &["--json"]].concat());
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    let report = json(&first);
+    assert_eq!((report["problems"].as_u64(), report["known"].as_u64()), (Some(2), Some(0)));
+    let measured = report["measured"].as_u64().unwrap();
+    assert!(measured >= 2);
+    // A second run has nothing left to do and changes nothing.
+    let before = std::fs::read_to_string(&db).unwrap();
+    let again = json(&driftc(&[&tune[..], &["--json"]].concat()));
+    assert_eq!((again["measured"].as_u64(), again["known"].as_u64()), (Some(0), Some(measured)));
+    assert_eq!(std::fs::read_to_string(&db).unwrap(), before);
+    // The last way of the first problem shall be the fastest by far, whatever was measured.
+    let lines: Vec<&str> = before.lines().collect();
+    let at = lines.iter().position(|l| l.starts_with("problem")).unwrap() + 1;
+    let ways = lines[at..].iter().take_while(|l| l.starts_with("  ")).count();
+    let way = lines[at + ways - 1].trim().split_once(' ').unwrap().1;
+    let mut edited: Vec<String> = lines.iter().map(|l| (*l).to_owned()).collect();
+    edited[at + ways - 1] = format!("  1 {way}");
+    std::fs::write(&db, edited.join("\n")).unwrap();
+    let explain = ["explain", &add, "-t", &here, "--dim", "n=1..8", "--tuning", &db, "--json"];
+    let explained = json(&driftc(&explain));
+    let picks: Vec<&serde_json::Value> =
+        explained["nodes"].as_array().unwrap().iter().map(|n| &n["candidates"][0]).collect();
+    assert!(picks.iter().all(|p| p["reason"].as_str().unwrap().starts_with("measured")), "{explained}");
+    assert!(picks.iter().any(|p| p["measured_ns"] == 1.0), "{explained}");
+    let compile = |out: &str, more: &[&str]| {
+        let args = ["compile", &add, "-t", &here, "--dim", "n=1..8", "-o", out];
+        let done = driftc(&[&args[..], more].concat());
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        std::fs::read(out).unwrap()
+    };
+    let bytes = compile(&tuned, &["--tuning", &db]);
+    assert!(bytes == compile(&tuned, &["--tuning", &db]), "a database makes no noise");
+    assert!(bytes != compile(&plain, &[]));
+    let notes = &json(&driftc(&["inspect", &tuned, "--json"]))["provenance"]["notes"][0];
+    assert_eq!((notes[0].as_str(), notes[1].as_str().map(str::len)), (Some("tuning"), Some(64)));
+    let (a, b) = (given("a", "a"), given("b", "b"));
+    let verify = ["verify", &add, "-t", &here, "--tuning", &db, "--input", &a, "--input", &b];
+    assert_eq!(driftc(&verify).status.code(), Some(0));
+    // Times of another kernel source are stale: the estimates stand.
+    let stale: Vec<String> = edited.iter().map(|l| l.replace('/', "/0")).collect();
+    std::fs::write(&db, stale.join("\n")).unwrap();
+    let explained = json(&driftc(&explain));
+    assert!(explained["nodes"][0]["candidates"][0]["measured_ns"].is_null(), "{explained}");
+    // Times of another device are not mixed with those of this one.
+    let other: Vec<&str> =
+        lines.iter().map(|l| if l.starts_with("device") { "device another" } else { *l }).collect();
+    std::fs::write(&db, other[..at].join("\n")).unwrap();
+    refused(&tune, 2, "on another");
+    std::fs::write(&db, "rubbish").unwrap();
+    refused(&tune, 1, "not a tuning database");
+    refused(&explain, 1, "line 1");
+    refused(&["tune", &add, "-t", &here, "-o", &file("no.txt"), "--nodes", "nope"], 2, "no node's name");
+    refused(&["compile", &add, "-t", &here, "-o", "x.drift", "--tuning", "missing.txt"], 1, "missing.txt");
+}
+
+#[test]
 fn commands_that_only_look_succeed() {
     let (add, bundle) = (file("add.onnx"), file("add.drift"));
     let emitted = FOLDER.path().join("emitted");

@@ -104,7 +104,7 @@ pub fn write(
         flags: options.flags.clone(),
         model_name: model.name.clone(),
         model_hash: Hash(model.hash),
-        notes: Vec::new(),
+        notes: options.plan.tuning.iter().map(|t| ("tuning".to_string(), t.hash())).collect(),
     };
     let emit = spirv::Options { optimize: options.optimize };
     bundle::write(path, provenance, &planned, &model.attachments, emit)

@@ -9,11 +9,13 @@ mod commands;
 mod compare;
 mod divergence;
 mod failure;
+mod measure;
 mod model;
 mod npy;
 mod output;
 mod progress;
 mod session;
+mod tuning;
 
 use std::process::ExitCode;
 

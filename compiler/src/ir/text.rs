@@ -21,7 +21,7 @@ mod parse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::element::{Arg, Element};
+use super::element::{Arg, Element, Step};
 use super::graph::{Graph, NodeId};
 use super::op::Op;
 
@@ -49,10 +49,7 @@ pub fn print(graph: &Graph) -> String {
 pub fn print_node(graph: &Graph, id: NodeId, numbers: &BTreeMap<NodeId, usize>) -> String {
     let node = graph.node(id);
     let number = |id: &NodeId| numbers.get(id).copied().unwrap_or_default();
-    let (name, attributes) = match &node.op {
-        Op::Elementwise(e) => element_text(&e.element),
-        op => (op.name().to_string(), op.attributes_text()),
-    };
+    let (name, attributes) = op_text(&node.op);
     let mut line = format!("%{} = {name}", number(&id));
     for (i, operand) in graph.operands(id).iter().enumerate() {
         let bar = if i == node.own { " |" } else { "" };
@@ -61,7 +58,26 @@ pub fn print_node(graph: &Graph, id: NodeId, numbers: &BTreeMap<NodeId, usize>) 
     if attributes != "{}" {
         push(&mut line, format_args!(" {attributes}"));
     }
-    for (i, step) in node.chain.iter().enumerate() {
+    line.push_str(&chain_text(&node.chain));
+    push(&mut line, format_args!(" : {}", node.tensor));
+    if !node.name.is_empty() {
+        push(&mut line, format_args!(" {}", quoted(&node.name)));
+    }
+    line
+}
+
+/// An operator's or element function's name, and its attributes, `{}` when it has none.
+pub fn op_text(op: &Op) -> (String, String) {
+    match op {
+        Op::Elementwise(e) => element_text(&e.element),
+        op => (op.name().to_string(), op.attributes_text()),
+    }
+}
+
+/// A fused chain with a space before it; empty when there is none.
+pub fn chain_text(chain: &[Step]) -> String {
+    let mut line = String::new();
+    for (i, step) in chain.iter().enumerate() {
         let (name, attributes) = element_text(&step.element);
         push(&mut line, format_args!("{} ({name}", if i == 0 { " then" } else { "" }));
         for arg in &step.args {
@@ -74,10 +90,6 @@ pub fn print_node(graph: &Graph, id: NodeId, numbers: &BTreeMap<NodeId, usize>) 
             push(&mut line, format_args!(" {attributes}"));
         }
         line.push(')');
-    }
-    push(&mut line, format_args!(" : {}", node.tensor));
-    if !node.name.is_empty() {
-        push(&mut line, format_args!(" {}", quoted(&node.name)));
     }
     line
 }

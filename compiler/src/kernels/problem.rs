@@ -149,6 +149,15 @@ impl Problem<'_> {
         dim.range(self.bounds).1
     }
 
+    /// Bytes read and written, each operand once.
+    pub fn traffic_dim(&self) -> Dim {
+        self.operands
+            .iter()
+            .chain([&self.result])
+            .map(|o| storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()))
+            .fold(Dim::known(0), |a, b| a.add(&b))
+    }
+
     /// Bytes read and written at the upper bounds, each operand once.
     pub fn traffic(&self) -> i64 {
         self.operands

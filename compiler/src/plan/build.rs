@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::barriers::{Region, barriers};
 use super::memory::{self, Record};
-use super::select::candidates;
+use super::select::{Choice, candidates};
 use super::views::{is_view, view};
 use super::{Decision, Home, Options, Plan, Port, Step};
 use crate::error::{Error, Result};
@@ -50,7 +50,11 @@ struct Planner<'g> {
     known_weights: BTreeMap<(usize, usize, Packing), usize>,
     steps: Vec<Step>,
     decisions: Vec<Decision>,
+    visit: &'g mut Visit<'g>,
 }
+
+/// Is told each problem with the name of its node (empty for a copy) and its candidates, the pick first.
+pub type Visit<'a> = dyn FnMut(&str, &Problem<'_>, &[Choice]) + 'a;
 
 type Packing = (crate::kernels::pack::Arrangement, crate::ir::tensor::DeviceType, DType);
 
@@ -59,6 +63,19 @@ type Packing = (crate::kernels::pack::Arrangement, crate::ir::tensor::DeviceType
 /// # Errors
 /// A node that no kernel computes, or a tensor that exceeds a limit of the target.
 pub fn build(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Plan> {
+    build_visiting(graph, target, options, &mut |_, _, _| {})
+}
+
+/// As [`build`], with a look at every problem on the way.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_visiting<'g>(
+    graph: &'g Graph,
+    target: &'g TargetProfile,
+    options: &'g Options,
+    visit: &'g mut Visit<'g>,
+) -> Result<Plan> {
     let mut planner = Planner {
         graph,
         target,
@@ -71,6 +88,7 @@ pub fn build(graph: &Graph, target: &TargetProfile, options: &Options) -> Result
         known_weights: BTreeMap::new(),
         steps: Vec::new(),
         decisions: Vec::new(),
+        visit,
     };
     for (i, id) in graph.inputs().iter().enumerate() {
         let value = planner.fresh(Source::Input(i), graph.tensor(*id));
@@ -186,9 +204,10 @@ impl<'g> Planner<'g> {
             bounds: &graph.bounds,
             target: self.target,
         };
-        let mut choices = candidates(&problem, self.options.prefer_kernel.as_deref());
+        let tuning = self.options.tuning.as_deref();
+        let mut choices = candidates(&problem, self.options.prefer_kernel.as_deref(), tuning);
         if choices.is_empty() {
-            choices = candidates(&problem, None);
+            choices = candidates(&problem, None, tuning);
         } else if self.options.prefer_kernel.is_some() {
             let last = choices.len() - 1;
             choices[..=self.options.prefer_candidate.min(last)].rotate_right(1);
@@ -197,13 +216,9 @@ impl<'g> Planner<'g> {
             let types: Vec<String> = operands.iter().map(describe).collect();
             fail(format!("no kernel computes it on {} for {}", self.target.name, types.join(", ")))
         })?;
+        (self.visit)(&name, &problem, &choices);
         let launches = (pick.kernel.launches)(&problem, &pick.candidate).map_err(|e| fail(e.0))?;
-        let bytes = problem
-            .operands
-            .iter()
-            .chain([&problem.result])
-            .map(|o| storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()))
-            .fold(Dim::known(0), |a, b| a.add(&b));
+        let bytes = problem.traffic_dim();
         let mut scratch = Vec::new();
         for launch in launches {
             for size in &launch.scratch {
@@ -244,7 +259,7 @@ impl<'g> Planner<'g> {
         Ok(())
     }
 
-    fn decision(&self, id: NodeId, choices: Vec<super::select::Choice>) -> Decision {
+    fn decision(&self, id: NodeId, choices: Vec<Choice>) -> Decision {
         let node = self.graph.node(id);
         let operands: Vec<String> =
             self.graph.operands(id).iter().map(|o| self.graph.tensor(*o).to_string()).collect();

@@ -6,7 +6,11 @@ pub mod barriers;
 mod build;
 pub mod memory;
 pub mod select;
+pub mod trial;
+pub mod tuning;
 pub mod views;
+
+use std::sync::Arc;
 
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::graph::NodeId;
@@ -15,8 +19,9 @@ use crate::kernels::pack::Packed;
 use crate::kernels::shader::Launch;
 use memory::MemoryPlan;
 use select::Choice;
+use tuning::Database;
 
-pub use build::build;
+pub use build::{Visit, build, build_visiting};
 
 /// What a binding of a step refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,4 +105,6 @@ pub struct Options {
     pub prefer_kernel: Option<String>,
     /// Which of that kernel's candidates is picked, cheapest first; the last one where there are fewer.
     pub prefer_candidate: usize,
+    /// Measured times, which override the estimates of those problems that they cover.
+    pub tuning: Option<Arc<Database>>,
 }

@@ -15,6 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, time, write_file};
 use crate::progress::Progress;
+use crate::tuning::{TuningArgs, measured_nodes};
 
 #[derive(Debug, Args)]
 pub(crate) struct CompileArgs {
@@ -26,6 +27,8 @@ pub(crate) struct CompileArgs {
     /// The bundle to write
     #[arg(short, long, value_name = "OUT.drift")]
     output: PathBuf,
+    #[command(flatten)]
+    tuning: TuningArgs,
     /// Run spirv-opt over every shader
     #[arg(long)]
     optimize: bool,
@@ -67,6 +70,8 @@ struct Target {
     nodes_after: usize,
     dispatches: usize,
     pipelines: usize,
+    /// Nodes whose kernel a tuning database picked.
+    measured_nodes: usize,
     weight_bytes: u64,
     memory: Memory,
     passes: Vec<Pass>,
@@ -106,7 +111,8 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         pool.map_err(|e| Failure::input(format!("{n} threads cannot be started: {e}")))?;
     }
     let targets = load_targets(&args.targets)?;
-    let options = args.model.options(args.optimize);
+    let mut options = args.model.options(args.optimize);
+    args.tuning.apply(&mut options, &targets)?;
     let progress = Progress::start("importing");
     let (model, notes) = args.model.load()?;
     show_notes(&notes);
@@ -173,6 +179,7 @@ fn describe(target: &str, nodes_before: usize, lowered: &Lowered, total: Duratio
         nodes_after: lowered.graph.len(),
         dispatches: lowered.plan.steps.len(),
         pipelines: shaders(lowered).len(),
+        measured_nodes: measured_nodes(lowered).0,
         weight_bytes: lowered.plan.weights.iter().map(driftc::kernels::pack::Packed::bytes).sum(),
         memory: Memory {
             peak: memory.peak,
@@ -224,6 +231,9 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         writeln!(out, "target {} at {}", t.target, report.precision)?;
         writeln!(out, "  nodes       {} -> {}", t.nodes_before, t.nodes_after)?;
         writeln!(out, "  dispatches  {} through {} pipelines", t.dispatches, t.pipelines)?;
+        if t.measured_nodes > 0 {
+            writeln!(out, "  measured    kernels of {} nodes picked by measured times", t.measured_nodes)?;
+        }
         writeln!(out, "  weights     {}", bytes(t.weight_bytes))?;
         let m = &t.memory;
         let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::failure::{Failure, Result};
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, nanoseconds};
+use crate::tuning::TuningArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -18,6 +19,8 @@ pub(crate) struct ExplainArgs {
     /// The target: a profile's name or the path of its TOML file
     #[arg(short, long, value_name = "TARGET")]
     target: String,
+    #[command(flatten)]
+    tuning: TuningArgs,
     /// Only the node of this name in the model
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
@@ -45,7 +48,9 @@ struct Node {
 #[derive(Debug, Serialize)]
 struct Candidate {
     kernel: &'static str,
+    /// Measured where a tuning database knows it, else estimated.
     cost_ns: f64,
+    measured_ns: Option<f64>,
     knobs: Vec<(&'static str, u32)>,
     reason: String,
 }
@@ -61,7 +66,9 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
     let target = TargetProfile::load(&args.target)?;
     let (model, notes) = args.model.load()?;
     show_notes(&notes);
-    let lowered = lower(&model.graph, &target, &args.model.options(false))?;
+    let mut options = args.model.options(false);
+    args.tuning.apply(&mut options, std::slice::from_ref(&target))?;
+    let lowered = lower(&model.graph, &target, &options)?;
     let report = report(&target.name, &lowered, args.node.as_deref());
     if let Some(name) = &args.node
         && report.nodes.is_empty()
@@ -80,7 +87,8 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
         for (i, c) in node.candidates.iter().enumerate() {
             let knobs: Vec<String> = c.knobs.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let mark = if i == 0 { "->" } else { "  " };
-            let (cost, knobs) = (nanoseconds(c.cost_ns), knobs.join(" "));
+            let cost = if c.cost_ns == f64::MAX { "failed".to_owned() } else { nanoseconds(c.cost_ns) };
+            let knobs = knobs.join(" ");
             writeln!(out, "  {mark} {:<12} {cost:>8}  {knobs}\n     {}", c.kernel, c.reason)?;
         }
         for note in report.passes.iter().filter(|n| args.node.is_some() && n.node == node.node) {
@@ -108,6 +116,7 @@ fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
             .map(|c| Candidate {
                 kernel: c.kernel.name,
                 cost_ns: c.candidate.cost,
+                measured_ns: c.measured,
                 knobs: c.candidate.knobs.clone(),
                 reason: c.candidate.reason.clone(),
             })

@@ -286,6 +286,9 @@ fn print(report: &Report<'_>, out: &mut Out) -> Result<()> {
     writeln!(out, "hash        {}", report.hash)?;
     writeln!(out, "model       {} ({})", p.model_name, p.model_hash)?;
     writeln!(out, "compiler    driftc {} {}", p.compiler_version, p.flags.join(" "))?;
+    for (key, value) in &p.notes {
+        writeln!(out, "{key:<11} {value}")?;
+    }
     let b = &report.bytes;
     writeln!(
         out,

@@ -11,6 +11,7 @@ mod man;
 mod ops;
 mod run;
 mod targets;
+mod tune;
 pub(crate) mod verify;
 
 use clap::Subcommand;
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Check(check::CheckArgs),
     /// Measure loading, inference and every dispatch of a bundle
     Bench(bench::BenchArgs),
+    /// Measure candidates of a model's nodes on the present device, into a database for `compile --tuning`
+    Tune(tune::TuneArgs),
     /// Print a model at a stage of compiling
     Dump(dump::DumpArgs),
     /// List, show or write target profiles
@@ -57,6 +60,7 @@ pub(crate) fn run(command: Command, out: &mut Out) -> Result<()> {
         Command::Explain(args) => explain::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
+        Command::Tune(args) => tune::run(&args, out),
         Command::Dump(args) => dump::run(&args, out),
         Command::Targets(args) => targets::run(&args, out),
         Command::Ops(args) => ops::run(&args, out),

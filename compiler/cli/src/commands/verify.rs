@@ -22,6 +22,7 @@ use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, note};
 use crate::progress::Progress;
 use crate::session::{DeviceArgs, load};
+use crate::tuning::TuningArgs;
 
 /// The size of a symbolic dimension that neither an input nor `--dim` fixes, where its bounds allow it.
 const SIZE: i64 = 7;
@@ -33,6 +34,8 @@ pub(crate) struct VerifyArgs {
     /// The target: a profile's name or the path of its TOML file
     #[arg(short, long, value_name = "TARGET")]
     target: String,
+    #[command(flatten)]
+    tuning: TuningArgs,
     /// An input by its name, or by its position counted from 0 (default: random floats, ones elsewhere)
     #[arg(short, long = "input", value_name = "NAME=FILE.npy", value_parser = named_file)]
     inputs: Vec<NamedFile>,
@@ -101,7 +104,8 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
     }
     let names: Vec<String> = model.graph.outputs().iter().map(|o| o.name.clone()).collect();
     let expected = read_named(&args.expected, &names, "output")?;
-    let options = args.model.options(args.optimize);
+    let mut options = args.model.options(args.optimize);
+    args.tuning.apply(&mut options, std::slice::from_ref(&target))?;
     let case = Case {
         target: &target,
         options: &options,

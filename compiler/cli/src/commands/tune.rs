@@ -1,0 +1,375 @@
+//! `driftc tune`: measures the candidates of a model's problems on the present device, into a database.
+//!
+//! Problems that occur several times are measured once. Many candidates go into one bundle, so that a device is opened
+//! and pipelines are created for all of them together; after each bundle the database is written, so that an
+//! interrupted run continues where it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use drift_runtime::format::{Function, Provenance};
+use drift_runtime::{Array, ArrayRef, Session};
+use driftc::bundle::{self, Planned};
+use driftc::compile::{Options, lower};
+use driftc::emit::spirv;
+use driftc::ir::dim::Bounds;
+use driftc::kernels::problem::Problem;
+use driftc::plan::build_visiting;
+use driftc::plan::select::Choice;
+use driftc::plan::trial::{self, Trial};
+use driftc::plan::tuning::{self, Database, Outcome};
+use driftc::target::TargetProfile;
+use serde::Serialize;
+
+use crate::arrays::{dtype, made_up, to_runtime};
+use crate::failure::{Failure, Result};
+use crate::measure::{dispatch_runs, median};
+use crate::model::{ModelArgs, show_notes};
+use crate::output::{Out, file_name, nanoseconds, write_file};
+use crate::progress::Progress;
+use crate::session::DeviceArgs;
+
+/// Candidates in one bundle, and about how many bytes they may bind.
+const BATCH: usize = 48;
+const BATCH_BYTES: u64 = 1 << 30;
+/// Candidates that are estimated to be this much slower than the cheapest are not worth a measurement.
+const HOPELESS: f64 = 64.0;
+/// A pick that is slower than the fastest candidate by less than this is as good.
+const WORTH_TELLING: f64 = 1.05;
+
+#[derive(Debug, Args)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The profile of the present device: a name or the path of its TOML file
+    #[arg(short, long, value_name = "TARGET")]
+    target: String,
+    /// The database; what it already knows is kept and not measured again
+    #[arg(short, long, value_name = "DB")]
+    output: PathBuf,
+    /// Only nodes whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    nodes: Option<String>,
+    /// Candidates of each problem to measure, the cheapest by estimate
+    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..))]
+    candidates: u16,
+    /// Start no further measurement after so many seconds; the most expensive problems come first
+    #[arg(long, value_name = "SECONDS")]
+    budget: Option<u64>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    target: String,
+    device: Option<String>,
+    database: PathBuf,
+    problems: usize,
+    /// Candidates measured now, known before, that failed, and left for another run.
+    measured: usize,
+    known: usize,
+    failed: usize,
+    left: usize,
+    /// Where a measurement disagrees with the estimates, the worst first.
+    changed: Vec<Changed>,
+}
+
+/// A problem whose cheapest candidate by estimate is not the fastest one.
+#[derive(Debug, Serialize)]
+struct Changed {
+    problem: String,
+    estimated: String,
+    estimated_ns: f64,
+    fastest: String,
+    fastest_ns: f64,
+}
+
+/// A distinct problem of the model.
+#[derive(Debug, Default)]
+struct Task {
+    /// Estimated time of all its occurrences.
+    weight: f64,
+    /// The way that the estimates prefer.
+    pick: String,
+    trials: Vec<Trial>,
+    known: usize,
+}
+
+pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
+    let start = Instant::now();
+    let target = TargetProfile::load(&args.target)?;
+    let mut database = match args.output.exists() {
+        true => Database::load(&args.output)?,
+        false => Database::default(),
+    };
+    let progress = Progress::start("planning");
+    let (model, notes) = args.model.load()?;
+    show_notes(&notes);
+    let options = args.model.options(false);
+    let lowered = lower(&model.graph, &target, &options)?;
+    let tasks = tasks(args, &lowered.graph, &target, &options, &database)?;
+    drop(progress);
+    let mut report = Report {
+        target: target.name.clone(),
+        device: None,
+        database: args.output.clone(),
+        problems: tasks.len(),
+        measured: 0,
+        known: tasks.values().map(|t| t.known).sum(),
+        failed: 0,
+        left: 0,
+        changed: Vec::new(),
+    };
+    let mut order: Vec<&Task> = tasks.values().collect();
+    order.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+    let trials: Vec<&Trial> = order.iter().flat_map(|t| &t.trials).collect();
+    let progress = Progress::steps("measuring", trials.len());
+    let bench = Bench {
+        target: &target,
+        bounds: &lowered.graph.bounds,
+        device: &args.device,
+        folder: tempfile::tempdir()?,
+    };
+    let mut rest = trials.as_slice();
+    while !rest.is_empty() {
+        if args.budget.is_some_and(|s| start.elapsed() >= Duration::from_secs(s)) {
+            report.left = rest.len();
+            break;
+        }
+        let (now, later) = rest.split_at(batch(rest));
+        rest = later;
+        let (device, outcomes) = bench.measure(now)?;
+        same_device(&database, &target.name, &device, &args.output)?;
+        database.set_device(&target.name, &device);
+        report.device = Some(device);
+        for (trial, outcome) in now.iter().zip(outcomes) {
+            database.insert(&target.name, &trial.problem, &trial.way, outcome);
+            report.measured += 1;
+            report.failed += usize::from(outcome == Outcome::Failed);
+            progress.step();
+        }
+        save(&args.output, &database)?;
+    }
+    drop(progress);
+    if trials.is_empty() && !args.output.exists() {
+        save(&args.output, &database)?;
+    }
+    report.changed = changed(&tasks, &database, &target.name);
+    if args.json { out.json(&report) } else { print(&report, start.elapsed(), out) }
+}
+
+fn save(path: &Path, database: &Database) -> Result<()> {
+    write_file(path, |file| file.write_all(database.text().as_bytes()))
+}
+
+/// Times of two devices do not belong under one target.
+fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> Result<()> {
+    match database.device(target) {
+        Some(known) if known != device => {
+            Err(Failure::usage(format!("{} has times of {target} on {known}", path.display()))
+                .because(format!("this is {device}"))
+                .help("write to another file with -o"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The distinct problems with the candidates that the database does not know.
+fn tasks(
+    args: &TuneArgs,
+    graph: &driftc::ir::graph::Graph,
+    target: &TargetProfile,
+    options: &Options,
+    database: &Database,
+) -> Result<BTreeMap<String, Task>> {
+    let mut tasks: BTreeMap<String, Task> = BTreeMap::new();
+    let mut failure: Option<Failure> = None;
+    let mut visit = |name: &str, problem: &Problem<'_>, choices: &[Choice]| {
+        let Some(cheapest) = choices.first() else { return };
+        if args.nodes.as_ref().is_some_and(|part| !name.contains(part.as_str())) {
+            return;
+        }
+        let key = tuning::key(problem);
+        let cost = cheapest.candidate.cost;
+        if let Some(task) = tasks.get_mut(&key) {
+            task.weight += cost;
+            return;
+        }
+        let mut task = Task { weight: cost, pick: tuning::way(cheapest), ..Task::default() };
+        let measured = database.measured(&target.name, || key.clone());
+        let hopeful = choices.iter().filter(|c| c.candidate.cost <= cost * HOPELESS);
+        // Candidates that differ in nothing but their reason are one.
+        let mut seen = BTreeSet::new();
+        for choice in hopeful.filter(|c| seen.insert(tuning::way(c))).take(args.candidates.into()) {
+            if measured.is_some_and(|m| m.get(&tuning::way(choice)).is_some()) {
+                task.known += 1;
+                continue;
+            }
+            match Trial::new(problem, choice) {
+                Ok(trial) => task.trials.push(trial),
+                Err(e) => failure = Some(Failure::input(format!("at node `{name}`: {}", e.0))),
+            }
+        }
+        tasks.insert(key, task);
+    };
+    build_visiting(graph, target, &options.plan, &mut visit)?;
+    match failure {
+        Some(failure) => Err(failure),
+        None if tasks.is_empty() && args.nodes.is_some() => {
+            Err(Failure::usage("no node's name contains what --nodes asks for")
+                .help("`driftc explain` lists the nodes"))
+        }
+        None => Ok(tasks),
+    }
+}
+
+/// How many of these trials go into the next bundle, at least one.
+fn batch(trials: &[&Trial]) -> usize {
+    let mut bytes = 0u64;
+    let fits = trials.iter().take(BATCH).take_while(|trial| {
+        bytes = bytes.saturating_add(trial.bytes());
+        bytes <= BATCH_BYTES
+    });
+    fits.count().max(1)
+}
+
+/// What all measurements share.
+struct Bench<'a> {
+    target: &'a TargetProfile,
+    bounds: &'a Bounds,
+    device: &'a DeviceArgs,
+    folder: tempfile::TempDir,
+}
+
+impl Bench<'_> {
+    /// Measures trials in one bundle; where that fails, in two, until those at fault are alone.
+    fn measure(&self, trials: &[&Trial]) -> Result<(String, Vec<Outcome>)> {
+        let path = self.folder.path().join(format!("{}.drift", file_name(&self.target.name)));
+        let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
+        let plan = trial::plan(&owned, self.bounds, self.target)?;
+        let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), plan)] }];
+        bundle::write(&path, Provenance::default(), &planned, &[], spirv::Options::default())?;
+        match self.replay(&path, trials.len()) {
+            Ok(measured) => Ok(measured),
+            Err(error) if !at_fault(&error) => Err(error.into()),
+            Err(_) if trials.len() > 1 => {
+                let (left, right) = trials.split_at(trials.len() / 2);
+                let (device, mut outcomes) = self.measure(left)?;
+                outcomes.extend(self.measure(right)?.1);
+                Ok((device, outcomes))
+            }
+            // The device's name is that of whatever still works.
+            Err(_) => Ok((self.device_name()?, vec![Outcome::Failed])),
+        }
+    }
+
+    fn device_name(&self) -> Result<String> {
+        let device = drift_runtime::device::probe(self.device.device.as_deref())?;
+        Ok(described(&device))
+    }
+
+    fn replay(&self, path: &Path, n: usize) -> Result<(String, Vec<Outcome>), drift_runtime::Error> {
+        let options = drift_runtime::Options {
+            device: self.device.device.clone(),
+            ..drift_runtime::Options::default()
+        };
+        let mut session = Session::load(path, &options)?;
+        let function = session.function("main")?.clone();
+        let inputs = inputs(&function);
+        let inputs: Vec<(&str, ArrayRef<'_>)> =
+            inputs.iter().map(|(n, a)| (n.as_str(), a.as_ref())).collect();
+        for symbol in &function.symbols {
+            session.set_symbol("main", &symbol.name, symbol.max)?;
+        }
+        session.run("main", &inputs)?;
+        let runs = dispatch_runs(&mut session, "main", Duration::from_millis(15 * n as u64))?;
+        let outcomes = (0..n).map(|i| {
+            let own = |times: &Vec<f64>| {
+                let dispatches = function.dispatches.iter().zip(times);
+                dispatches.filter(|(d, _)| d.label.parse() == Ok(i)).map(|(_, t)| t).sum()
+            };
+            Outcome::Took(median(runs.iter().map(own).collect()))
+        });
+        Ok((described(session.device()), outcomes.collect()))
+    }
+}
+
+fn described(device: &drift_runtime::device::DeviceInfo) -> String {
+    format!("{}, {} {}", device.name, device.driver_name, device.driver_info).trim().to_owned()
+}
+
+/// Whether another bundle may do better: the driver refused a shader or lost the device, or memory ran out.
+fn at_fault(error: &drift_runtime::Error) -> bool {
+    use drift_runtime::Error as E;
+    matches!(error, E::DeviceLost { .. } | E::OutOfMemory { .. } | E::Vulkan { .. })
+}
+
+/// Random floats, and zeros elsewhere, which are a valid index into anything.
+fn inputs(function: &Function) -> Vec<(String, Array)> {
+    let symbols: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
+    let one = |(i, port): (usize, &drift_runtime::format::Port)| {
+        let shape = port.shape_at(&symbols).ok()?;
+        let shape: Vec<usize> = shape.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
+        let dtype = dtype(port.host_type);
+        let array = match dtype.is_float() {
+            true => to_runtime(&made_up(dtype, &shape, i as u64)),
+            false => Array::zeros(port.host_type, &shape)?,
+        };
+        Some((port.name.clone(), array))
+    };
+    function.inputs.iter().enumerate().filter_map(one).collect()
+}
+
+fn changed(tasks: &BTreeMap<String, Task>, database: &Database, target: &str) -> Vec<Changed> {
+    let mut changed: Vec<Changed> = Vec::new();
+    for (key, task) in tasks {
+        let Some(measured) = database.measured(target, || key.clone()) else { continue };
+        let Some(Outcome::Took(estimated_ns)) = measured.get(&task.pick) else { continue };
+        let took = measured.iter().filter_map(|(way, outcome)| match outcome {
+            Outcome::Took(ns) => Some((way, ns)),
+            Outcome::Failed => None,
+        });
+        let Some((fastest, fastest_ns)) = took.min_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+        if fastest_ns < estimated_ns {
+            let (problem, estimated) = (key.clone(), task.pick.clone());
+            let fastest = fastest.to_owned();
+            changed.push(Changed { problem, estimated, estimated_ns, fastest, fastest_ns });
+        }
+    }
+    changed.sort_by(|a, b| (b.estimated_ns / b.fastest_ns).total_cmp(&(a.estimated_ns / a.fastest_ns)));
+    changed
+}
+
+fn print(report: &Report, time: Duration, out: &mut Out) -> Result<()> {
+    let Report { target, problems, measured, known, failed, left, .. } = report;
+    if let Some(device) = &report.device {
+        writeln!(out, "{target} on {device}")?;
+    }
+    let took = crate::output::time(time);
+    writeln!(out, "{problems} problems: {measured} candidates measured in {took}, {known} known before")?;
+    if *failed > 0 {
+        writeln!(out, "{failed} failed: the driver refused them or lost the device")?;
+    }
+    if *left > 0 {
+        writeln!(out, "{left} left; the same command continues")?;
+    }
+    let worth = |c: &&Changed| c.estimated_ns >= c.fastest_ns * WORTH_TELLING;
+    match report.changed.iter().filter(worth).count() {
+        0 => writeln!(out, "the estimates pick a candidate within 5 % of the fastest, for every problem")?,
+        n => writeln!(out, "for {n} problems the estimates pick a slower candidate:")?,
+    }
+    for c in report.changed.iter().filter(worth) {
+        let ratio = c.estimated_ns / c.fastest_ns;
+        writeln!(out, "{ratio:.2} x  {}", c.problem)?;
+        writeln!(out, "    {:>8}  {}  by estimate", nanoseconds(c.estimated_ns), c.estimated)?;
+        writeln!(out, "    {:>8}  {}  by measurement", nanoseconds(c.fastest_ns), c.fastest)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Candidates apart from their model, many in one plan, so that one bundle measures them all.
+//!
+//! Operands that are no constants become inputs of the plan, results and scratch buffers share the arena. Each
+//! dispatch waits for the one before, so that its time is its own.
+
+use std::collections::BTreeMap;
+
+use super::memory::{self, Record};
+use super::select::Choice;
+use super::tuning;
+use super::{Home, Plan, Port, Step};
+use crate::error::{Error, OpError, Result};
+use crate::ir::dim::{Bounds, Dim};
+use crate::ir::op::Constant;
+use crate::ir::tensor::DType;
+use crate::kernels::pack::Packed;
+use crate::kernels::problem::{Operand, Placement, Problem, storage_elements};
+use crate::kernels::shader::{Bound, Launch};
+use crate::target::TargetProfile;
+
+/// Vectors of four may be read at the end of any tensor.
+const ROUND: u64 = 16;
+
+/// One candidate of one problem.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    /// The problem, as a tuning database names it.
+    pub problem: String,
+    /// The candidate, as a tuning database names it.
+    pub way: String,
+    launches: Vec<Launch>,
+    operands: Vec<Source>,
+    result: u64,
+    traffic: Dim,
+}
+
+/// Where an operand comes from.
+#[derive(Debug, Clone)]
+enum Source {
+    Constant(Constant),
+    /// An input of so many elements.
+    Input(DType, u64),
+}
+
+impl Trial {
+    /// A candidate by itself.
+    ///
+    /// # Errors
+    /// When the kernel cannot be specialised.
+    pub fn new(problem: &Problem<'_>, choice: &Choice) -> Result<Self, OpError> {
+        let source = |o: &Operand<'_>| match o.constant {
+            Some(constant) => Source::Constant(constant.clone()),
+            None => Source::Input(o.dtype, extent(o, problem.bounds)),
+        };
+        let width = problem.result.dtype.on_device().bytes().unsigned_abs();
+        Ok(Self {
+            problem: tuning::key(problem),
+            way: tuning::way(choice),
+            launches: (choice.kernel.launches)(problem, &choice.candidate)?,
+            operands: problem.operands.iter().map(source).collect(),
+            result: extent(&problem.result, problem.bounds).saturating_mul(width),
+            traffic: problem.traffic_dim(),
+        })
+    }
+
+    /// Dispatches it takes.
+    pub fn dispatches(&self) -> usize {
+        self.launches.len()
+    }
+
+    /// Bytes of memory it takes, about.
+    pub fn bytes(&self) -> u64 {
+        let operand = |source: &Source| match source {
+            Source::Constant(constant) => constant.bytes.len() as u64,
+            Source::Input(dtype, elements) => elements.saturating_mul(dtype.bytes() as u64),
+        };
+        self.operands.iter().map(operand).fold(self.result, u64::saturating_add)
+    }
+}
+
+/// Elements from the start of the storage to the last one that the tensor uses, at the upper bounds.
+fn extent(operand: &Operand<'_>, bounds: &Bounds) -> u64 {
+    let end = match &operand.placement {
+        Placement::Strided { strides, offset } => {
+            let far = |(stride, size): (&Dim, &Dim)| {
+                let (stride, size) = (stride.range(bounds).1, size.range(bounds).1);
+                stride.max(0).saturating_mul((size - 1).max(0))
+            };
+            let last = strides.iter().zip(&operand.shape).map(far).fold(0, i64::saturating_add);
+            last.saturating_add(offset.range(bounds).1).saturating_add(1)
+        }
+        placement => storage_elements(&operand.shape, placement).range(bounds).1,
+    };
+    u64::try_from(end).unwrap_or(0).max(1).next_multiple_of(4)
+}
+
+/// A plan that runs trials one after the other; each step is labelled with its trial's index.
+///
+/// # Errors
+/// When a trial exceeds a limit of the target.
+pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result<Plan> {
+    let mut made = Plan {
+        bounds: bounds.clone(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        tensors: Vec::new(),
+        weights: Vec::new(),
+        steps: Vec::new(),
+        memory: memory::plan(&[]),
+        decisions: Vec::new(),
+    };
+    let mut inputs = BTreeMap::new();
+    let mut records = Vec::new();
+    for (i, trial) in trials.iter().enumerate() {
+        add(trial, i, &mut made, &mut inputs, &mut records, target)?;
+    }
+    made.memory = memory::plan(&records);
+    Ok(made)
+}
+
+/// Inputs by operand, element type and size, so that two operands of one problem never share one.
+type Inputs = BTreeMap<(usize, &'static str, u64), usize>;
+
+fn add(
+    trial: &Trial,
+    index: usize,
+    plan: &mut Plan,
+    inputs: &mut Inputs,
+    records: &mut Vec<Record>,
+    target: &TargetProfile,
+) -> Result<()> {
+    let alignment = u64::from(target.limits.storage_buffer_alignment).max(ROUND);
+    let (first, last) = (plan.steps.len(), plan.steps.len() + trial.launches.len().saturating_sub(1));
+    let mut tensor = |plan: &mut Plan, bytes: u64| {
+        let bytes = bytes.max(1).next_multiple_of(ROUND);
+        if bytes > target.limits.max_storage_buffer_range {
+            let reason = format!("a tensor of {bytes} bytes exceeds what {} can bind", target.name);
+            return Err(Error::request(reason, "lower the upper bounds of the symbols with --dim"));
+        }
+        plan.tensors.push(bytes);
+        records.push(Record { size: bytes.next_multiple_of(alignment), first, last });
+        Ok(plan.tensors.len() - 1)
+    };
+    let result = tensor(plan, trial.result)?;
+    let mut scratch = Vec::new();
+    for launch in &trial.launches {
+        for size in &launch.scratch {
+            let bytes = u64::try_from(size.range(&plan.bounds).1).unwrap_or(0);
+            scratch.push(tensor(plan, bytes)?);
+        }
+        let mut homes = Vec::with_capacity(launch.bindings.len());
+        for binding in &launch.bindings {
+            let missing = || Error::internal("trial", "a launch binds what its problem lacks");
+            homes.push(match binding.bound {
+                Bound::Operand(k) => match trial.operands.get(k).ok_or_else(missing)? {
+                    Source::Constant(constant) => weight(plan, Packed::dense(constant)),
+                    Source::Input(dtype, elements) => {
+                        let ports = &mut plan.inputs;
+                        let made = inputs.entry((k, dtype.name(), *elements)).or_insert_with(|| {
+                            let elements = i64::try_from(*elements).unwrap_or(i64::MAX);
+                            let name = format!("{}", ports.len());
+                            ports.push(Port { name, dtype: *dtype, shape: vec![Dim::known(elements)] });
+                            ports.len() - 1
+                        });
+                        Home::Input(*made)
+                    }
+                },
+                Bound::Packed(k) => weight(plan, launch.packed.get(k).ok_or_else(missing)?.clone()),
+                Bound::Result => Home::Arena(result),
+                Bound::Scratch(k) => Home::Arena(*scratch.get(k).ok_or_else(missing)?),
+                Bound::Params => Home::Params,
+            });
+        }
+        plan.steps.push(Step {
+            launch: launch.clone(),
+            homes,
+            barrier: true,
+            label: index.to_string(),
+            bytes: trial.traffic.clone(),
+        });
+    }
+    Ok(())
+}
+
+fn weight(plan: &mut Plan, packed: Packed) -> Home {
+    plan.weights.push(packed);
+    Home::Weight(plan.weights.len() - 1)
+}
