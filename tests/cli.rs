@@ -303,6 +303,38 @@ fn measured_times_steer_compiling() {
 }
 
 #[test]
+fn a_bundle_becomes_one_page() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/selfie_seg_like/model.onnx");
+    let (model, bundle) = (model.to_str().unwrap(), file("page.drift"));
+    let done = driftc(&["compile", model, "-t", "lavapipe", "-t", "vulkan-baseline", "-o", &bundle]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let pages = ["page1.html", "page2.html"].map(|name| {
+        let path = file(name);
+        let done = driftc(&["inspect", &bundle, "--html", &path]);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        std::fs::read_to_string(path).unwrap()
+    });
+    assert!(pages[0] == pages[1]);
+    let page = &pages[0];
+    for reference in ["http", "src=", "href=", "@import", "url("] {
+        assert!(!page.contains(reference), "the page loads something: {reference}");
+    }
+    assert_eq!(page.matches("<svg").count(), 4, "two drawings for each of two variants");
+    let report = json(&driftc(&["inspect", &bundle, "--json"]));
+    for (i, variant) in report["variants"].as_array().unwrap().iter().enumerate() {
+        let part = page.split("<h2>Variant").nth(i + 1).unwrap();
+        let function = &variant["functions"][0];
+        let rows = part.matches("<tr><td class=n>").count() as u64;
+        assert_eq!(Some(rows), function["dispatches"].as_u64());
+        // What was worked out from bindings adds up to what the planner said.
+        let tensors = part.matches("<rect class=t").count();
+        assert!(part.contains(&format!("{} intermediate tensors", tensors / 2)) && tensors > 0);
+    }
+    refused(&["inspect", &bundle, "--html", "/no/such/folder/page.html"], 1, "/no/such/folder");
+    refused(&["inspect", &bundle, "--html", &file("page1.html"), "--json"], 2, "--json");
+}
+
+#[test]
 fn commands_that_only_look_succeed() {
     let (add, bundle) = (file("add.onnx"), file("add.drift"));
     let emitted = FOLDER.path().join("emitted");

@@ -1,5 +1,8 @@
 //! `driftc inspect`: what is in a bundle.
 
+mod html;
+pub(crate) mod lifetimes;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,7 +17,7 @@ use drift_runtime::format::{
 use serde::Serialize;
 
 use crate::failure::Result;
-use crate::output::{Out, bytes};
+use crate::output::{Out, bytes, write_file};
 
 /// How many of the largest weights are listed.
 const TOP: usize = 8;
@@ -27,6 +30,9 @@ pub(crate) struct InspectArgs {
     /// List every dispatch
     #[arg(long)]
     dispatches: bool,
+    /// Write one page for a browser: sections, memory over time, dispatches
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    html: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -135,6 +141,10 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<()> {
         attachments: attachments(manifest),
         variants: manifest.variants.iter().map(|v| variant(v, manifest, args.dispatches)).collect(),
     };
+    if let Some(path) = &args.html {
+        let page = html::page(&report, &manifest.variants);
+        return write_file(path, |file| file.write_all(page.as_bytes()));
+    }
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
@@ -241,7 +251,7 @@ fn largest_weights(variant: &Variant, manifest: &Manifest) -> Vec<Weight> {
 }
 
 /// A size as people write it, with the names of symbols.
-fn expression(expr: &Expr, symbols: &[Symbol]) -> String {
+pub(crate) fn expression(expr: &Expr, symbols: &[Symbol]) -> String {
     let mut stack: Vec<(String, bool)> = Vec::new();
     for op in &expr.0 {
         let value = match *op {

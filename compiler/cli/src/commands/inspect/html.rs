@@ -1,0 +1,267 @@
+//! A bundle as one page for a browser, with nothing loaded from elsewhere: its sections, the memory plan over time
+//! with and without sharing, and the dispatches. The same bundle gives the same page.
+
+use std::fmt::Write;
+
+use drift_runtime::format::{Function, Symbol, Variant};
+
+use super::lifetimes::{Lifetime, lifetimes};
+use super::{Report, expression};
+use crate::output::{bytes, three_digits};
+
+/// Width and greatest height of a drawing, in pixels.
+const WIDTH: f64 = 620.0;
+const HEIGHT: f64 = 420.0;
+/// Room left of a drawing for the sizes.
+const MARGIN: f64 = 70.0;
+
+const STYLE: &str = "\
+body{font:14px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1400px;padding:0 1em;color:#222;background:#fff}\
+h1{font-size:1.5em}h2{margin-top:2em;border-top:1px solid #ccc;padding-top:1em}\
+table{border-collapse:collapse}td,th{padding:.15em .7em;text-align:left;vertical-align:top}\
+th{border-bottom:1px solid #999;position:sticky;top:0;background:#fff}\
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tbody tr:nth-child(even){background:#f4f4f4}\
+.plans{display:flex;flex-wrap:wrap;gap:2em}figure{margin:0}figcaption{margin-bottom:.4em}\
+.bar{display:inline-block;height:.8em;background:#4878a8}code{font-size:.95em}\
+svg{background:#fafafa;border:1px solid #ddd}svg text{font:11px system-ui,sans-serif;fill:#555}\
+rect.t:hover{stroke:#000;stroke-width:1.5}";
+
+/// The page.
+pub(super) fn page(report: &Report<'_>, variants: &[Variant]) -> String {
+    let mut page = Page(String::new());
+    let name = &report.provenance.model_name;
+    page.put(format_args!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <title>{0}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
+        escape(name)
+    ));
+    page.facts(report);
+    page.sections(report);
+    for variant in variants {
+        page.put(format_args!("<h2>Variant {}</h2>\n", escape(&variant.target)));
+        let weights: u64 = variant.weights.iter().map(|w| w.size).sum();
+        page.put(format_args!(
+            "<p>{} pipelines, {} of weights, {} of device memory.</p>\n",
+            variant.pipelines.len(),
+            bytes(weights),
+            bytes(variant.device_memory())
+        ));
+        for function in &variant.functions {
+            page.function(variant, function);
+        }
+    }
+    page.put(format_args!("</body>\n</html>\n"));
+    page.0
+}
+
+struct Page(String);
+
+impl Page {
+    /// Formatting into a string cannot fail.
+    fn put(&mut self, what: std::fmt::Arguments<'_>) {
+        self.0.write_fmt(what).unwrap_or_default();
+    }
+
+    fn facts(&mut self, report: &Report<'_>) {
+        let p = report.provenance;
+        self.put(format_args!("<table>\n"));
+        let mut rows = vec![
+            ("bundle format".to_owned(), report.format.clone()),
+            ("hash".to_owned(), report.hash.clone()),
+            ("model hash".to_owned(), p.model_hash.to_string()),
+            ("compiler".to_owned(), format!("driftc {} {}", p.compiler_version, p.flags.join(" "))),
+        ];
+        rows.extend(p.notes.iter().cloned());
+        for (key, value) in rows {
+            self.put(format_args!(
+                "<tr><td>{}</td><td><code>{}</code></td></tr>\n",
+                escape(&key),
+                escape(value.trim())
+            ));
+        }
+        self.put(format_args!("</table>\n"));
+    }
+
+    fn sections(&mut self, report: &Report<'_>) {
+        let b = &report.bytes;
+        self.put(format_args!(
+            "<h2>Sections</h2>\n<table>\n<thead><tr><th>section</th><th class=n>bytes</th>\
+             <th class=n>share</th><th></th></tr></thead>\n<tbody>\n"
+        ));
+        let rows = [
+            ("header", b.header),
+            ("weights", b.chunks),
+            ("shaders and attachments", b.artifacts),
+            ("manifest", b.manifest),
+            ("padding", b.padding),
+            ("file", b.file),
+        ];
+        for (name, size) in rows {
+            let share = size as f64 / b.file.max(1) as f64;
+            self.put(format_args!(
+                "<tr><td>{name}</td><td class=n>{size}</td><td class=n>{:.1} %</td>\
+                 <td><span class=bar style=\"width:{:.0}px\"></span></td></tr>\n",
+                share * 100.0,
+                share * 300.0
+            ));
+        }
+        self.put(format_args!("</tbody>\n</table>\n"));
+        for a in &report.attachments {
+            self.put(format_args!("<p>Attached: {} ({})</p>\n", escape(&a.name), bytes(a.bytes)));
+        }
+    }
+
+    fn function(&mut self, variant: &Variant, function: &Function) {
+        let (m, n) = (&function.memory, function.dispatches.len());
+        self.put(format_args!("<h3>Function {}</h3>\n", escape(&function.name)));
+        for s in &function.symbols {
+            self.put(format_args!("<p>{} is within {}..={}.</p>\n", escape(&s.name), s.min, s.max));
+        }
+        let tensors = lifetimes(variant, function);
+        let apart: Vec<u64> = tensors
+            .iter()
+            .scan(0u64, |end, t| {
+                let offset = *end;
+                *end = end.saturating_add(t.size);
+                Some(offset)
+            })
+            .collect();
+        let shared: Vec<u64> = tensors.iter().map(|t| t.offset).collect();
+        let naive = apart.iter().zip(&tensors).map(|(o, t)| o.saturating_add(t.size)).max().unwrap_or(0);
+        let peak = m.peak.max(tensors.iter().map(|t| t.offset.saturating_add(t.size)).max().unwrap_or(0));
+        let saved = 100.0 * (1.0 - m.peak as f64 / m.naive.max(1) as f64);
+        self.put(format_args!(
+            "<p>{} intermediate tensors take {} without sharing and {} as planned ({}, {saved:.0} % less); \
+             no plan can need less than {}.</p>\n<div class=plans>\n",
+            tensors.len(),
+            bytes(m.naive),
+            bytes(m.peak),
+            escape(&m.strategy),
+            bytes(m.lower_bound)
+        ));
+        // One scale for both drawings, so that heights compare.
+        let drawing = Drawing { tensors: &tensors, n, scale: naive.max(peak).max(1), function };
+        self.put(format_args!("{}", drawing.svg("Nothing shared", &apart, naive, None)));
+        self.put(format_args!("{}", drawing.svg("As planned", &shared, peak, Some(m.lower_bound))));
+        self.put(format_args!("</div>\n"));
+        self.dispatches(variant, function);
+    }
+
+    fn dispatches(&mut self, variant: &Variant, function: &Function) {
+        let most: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
+        let at = |e: &drift_runtime::format::Expr| e.eval(&most).unwrap_or(0);
+        let bound = if most.is_empty() { "" } else { ", at the largest sizes" };
+        self.put(format_args!(
+            "<h4>{} dispatches{bound}</h4>\n<table>\n<thead><tr><th class=n>no.</th><th>kernel</th>\
+             <th>node</th><th>grid</th><th class=n>bytes</th><th class=n>flops</th>\
+             <th class=n>flops per byte</th><th>waits</th></tr></thead>\n<tbody>\n",
+            function.dispatches.len()
+        ));
+        for (index, d) in function.dispatches.iter().enumerate() {
+            let kernel = variant.pipelines.get(d.pipeline as usize).map_or("", |p| p.name.as_str());
+            let (moved, flops) = (at(&d.bytes), at(&d.flops));
+            let intensity = if moved > 0 { three_digits(flops as f64 / moved as f64) } else { String::new() };
+            self.put(format_args!(
+                "<tr><td class=n>{index}</td><td>{}</td><td>{}</td><td>{}</td><td class=n>{moved}</td>\
+                 <td class=n>{flops}</td><td class=n>{intensity}</td><td>{}</td></tr>\n",
+                escape(kernel),
+                escape(&d.label),
+                escape(&grid(&d.grid, &function.symbols)),
+                if d.barrier_before { "yes" } else { "" }
+            ));
+        }
+        self.put(format_args!("</tbody>\n</table>\n"));
+    }
+}
+
+fn grid(grid: &[drift_runtime::format::Expr; 3], symbols: &[Symbol]) -> String {
+    let sides: Vec<String> = grid.iter().map(|e| expression(e, symbols)).collect();
+    sides.join(" x ")
+}
+
+/// The tensors of a function as rectangles: dispatches to the right, bytes upwards.
+struct Drawing<'a> {
+    tensors: &'a [Lifetime],
+    n: usize,
+    /// Bytes that the full height stands for.
+    scale: u64,
+    function: &'a Function,
+}
+
+impl Drawing<'_> {
+    fn svg(&self, title: &str, offsets: &[u64], peak: u64, bound: Option<u64>) -> String {
+        let mut text = Page(String::new());
+        let y = |at: u64| HEIGHT - at as f64 / self.scale as f64 * HEIGHT;
+        let x = |at: usize| MARGIN + at as f64 / self.n.max(1) as f64 * WIDTH;
+        let (width, height) = (MARGIN + WIDTH + 10.0, HEIGHT + 40.0);
+        text.put(format_args!(
+            "<figure><figcaption>{title}: {}</figcaption>\n<svg width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 -12 {width} {height}\" role=\"img\" aria-label=\"{title}\">\n",
+            bytes(peak)
+        ));
+        for (i, (tensor, offset)) in self.tensors.iter().zip(offsets).enumerate() {
+            let node = self.function.dispatches.get(tensor.first).map_or("", |d| d.label.as_str());
+            let top = y(offset.saturating_add(tensor.size));
+            text.put(format_args!(
+                "<rect class=t x=\"{:.2}\" y=\"{top:.2}\" width=\"{:.2}\" height=\"{:.2}\" \
+                 fill=\"hsl({},55%,62%)\"><title>{} ({}, at {offset}, dispatches {} to {})</title></rect>\n",
+                x(tensor.first),
+                x(tensor.last + 1) - x(tensor.first),
+                y(*offset) - top,
+                // Steps of the golden angle keep neighbours apart.
+                i * 137 % 360,
+                escape(node),
+                bytes(tensor.size),
+                tensor.first,
+                tensor.last
+            ));
+        }
+        let (left, right, below) = (MARGIN - 6.0, MARGIN + WIDTH, HEIGHT + 18.0);
+        let lines = [(Some(peak), "#222", ""), (bound, "#b03020", " stroke-dasharray=\"4 3\"")];
+        for (at, colour, dash) in lines {
+            let Some(at) = at else { continue };
+            let side = y(at);
+            text.put(format_args!(
+                "<line x1=\"{MARGIN}\" x2=\"{:.2}\" y1=\"{side:.2}\" y2=\"{side:.2}\" stroke=\"{colour}\"{dash}/>\n",
+                MARGIN + WIDTH
+            ));
+        }
+        text.put(format_args!(
+            "<text x=\"{left:.0}\" y=\"{:.2}\" text-anchor=\"end\">{}</text>\n\
+             <text x=\"{left:.0}\" y=\"{HEIGHT}\" text-anchor=\"end\">0</text>\n\
+             <text x=\"{MARGIN}\" y=\"{below:.0}\">dispatch 0</text>\n\
+             <text x=\"{right:.0}\" y=\"{below:.0}\" text-anchor=\"end\">{}</text>\n</svg></figure>\n",
+            y(peak) + 4.0,
+            bytes(peak),
+            self.n.saturating_sub(1)
+        ));
+        text.0
+    }
+}
+
+/// Text as HTML, also within quotes.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escape;
+
+    #[test]
+    fn names_of_a_model_are_no_markup() {
+        assert_eq!(escape("<a href=\"x\">&'\n"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39; ");
+    }
+}
