@@ -303,6 +303,44 @@ fn measured_times_steer_compiling() {
 }
 
 #[test]
+fn two_bundles_are_compared() {
+    let (add, bundle, other) = (file("add.onnx"), file("add.drift"), file("other.drift"));
+    let same = driftc(&["diff", &bundle, &bundle]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));
+    assert!(text(&same.stdout).starts_with("identical"));
+    assert_eq!(json(&driftc(&["diff", &bundle, &bundle, "--json"]))["identical"], true);
+    let args = ["compile", &add, "-o", &other, "--dim", "n=1..64", "--precision", "f16"];
+    let done = driftc(&[&args[..], &["-t", &target(), "-t", "vulkan-baseline"]].concat());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let changed = driftc(&["diff", &bundle, &other]);
+    assert_eq!(changed.status.code(), Some(0), "{}", text(&changed.stderr));
+    let says = text(&changed.stdout);
+    for part in ["only b has variants for vulkan-baseline", "symbol n: 1..=8 -> 1..=64", "manifest: "] {
+        assert!(says.contains(part), "{part} in\n{says}");
+    }
+    let report = json(&driftc(&["diff", &bundle, &other, "--json"]));
+    assert_eq!(report["identical"], false);
+    let flags = report["provenance"].as_array().unwrap().iter().find(|c| c["what"] == "flags").unwrap();
+    assert!(flags["b"].as_str().unwrap().contains("f16"), "{flags}");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/selfie_seg_like/model.onnx");
+    let (wide, narrow) = (file("wide.drift"), file("narrow.drift"));
+    for (out, precision) in [(&wide, "f32"), (&narrow, "f16")] {
+        let args = ["compile", model.to_str().unwrap(), "-t", "lavapipe", "--precision", precision];
+        assert!(driftc(&[&args[..], &["-o", out]].concat()).status.success());
+    }
+    let report = json(&driftc(&["diff", &wide, &narrow, "--json"]));
+    let variant = &report["variants"][0];
+    let dispatches = variant["functions"][0]["dispatches"].as_array().unwrap();
+    assert!(dispatches.iter().any(|d| d["kind"] == "changed"), "{report}");
+    assert!(variant["weights"]["added_bytes"].as_u64() < variant["weights"]["removed_bytes"].as_u64());
+    let features = variant["requirements"].as_array().unwrap().iter().find(|c| c["what"] == "features");
+    assert!(features.unwrap()["b"].as_str().unwrap().contains("f16"), "{variant}");
+    refused(&["diff", &bundle, "missing.drift"], 1, "missing.drift");
+    refused(&["diff", &add, &bundle], 1, "add.onnx");
+    refused(&["diff", &bundle], 2, "B.drift");
+}
+
+#[test]
 fn a_bundle_becomes_one_page() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/selfie_seg_like/model.onnx");
     let (model, bundle) = (model.to_str().unwrap(), file("page.drift"));

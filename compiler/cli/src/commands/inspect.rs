@@ -50,7 +50,7 @@ struct Report<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Sections {
+pub(crate) struct Sections {
     file: u64,
     header: u64,
     chunks: u64,
@@ -148,7 +148,7 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
-fn sections(header: &Header, manifest: &Manifest) -> Sections {
+pub(crate) fn sections(header: &Header, manifest: &Manifest) -> Sections {
     const HEADER: u64 = 128;
     let chunks: u64 = manifest.chunks.iter().map(|c| c.size).sum();
     let artifacts: u64 = manifest.artifacts.iter().map(|a| a.size).sum();

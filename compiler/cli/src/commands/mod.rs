@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod compile;
 mod completions;
+mod diff;
 mod dump;
 mod explain;
 mod inspect;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Check(check::CheckArgs),
     /// Measure loading, inference and every dispatch of a bundle
     Bench(bench::BenchArgs),
+    /// What changed between two bundles
+    Diff(diff::DiffArgs),
     /// Measure candidates of a model's nodes on the present device, into a database for `compile --tuning`
     Tune(tune::TuneArgs),
     /// Print a model at a stage of compiling
@@ -60,6 +63,7 @@ pub(crate) fn run(command: Command, out: &mut Out) -> Result<()> {
         Command::Explain(args) => explain::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
+        Command::Diff(args) => diff::run(&args, out),
         Command::Tune(args) => tune::run(&args, out),
         Command::Dump(args) => dump::run(&args, out),
         Command::Targets(args) => targets::run(&args, out),
