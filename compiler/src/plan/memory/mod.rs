@@ -1,9 +1,30 @@
 //! Where intermediate tensors live in the arena.
 //!
 //! A tensor is live from the dispatch that writes it to the last one that reads it; tensors that are never live
-//! together may share bytes.
+//! together may share bytes. A strategy either gives every tensor an offset in one arena, or assigns tensors to
+//! shared objects, which then lie one after the other. The compiler runs several and takes the smallest result.
+//! Names and ideas of the classic ones: Lee et al., "On-device neural net inference with mobile GPUs", and Pisarchyk
+//! and Lee, "Efficient memory management for deep neural net inference".
 
-pub mod greedy_by_size;
+pub mod bounds;
+mod conflicts;
+mod equality;
+mod fit;
+mod greedy_by_area;
+mod greedy_by_breadth;
+mod greedy_by_conflict;
+mod greedy_by_duration;
+mod greedy_by_size;
+mod greedy_by_size_objects;
+mod greedy_in_order;
+mod local_search;
+mod min_cost_flow;
+mod naive;
+mod objects;
+#[cfg(test)]
+mod tests;
+
+use conflicts::Conflicts;
 
 /// One intermediate tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +44,52 @@ impl Record {
     }
 }
 
+/// A way of placing tensors.
+#[derive(Debug)]
+pub struct Strategy {
+    /// Name in reports.
+    pub name: &'static str,
+    place: Place,
+    /// The most tensors for which its work stays small beside the rest of compiling.
+    most: usize,
+}
+
+/// What a strategy computes.
+#[derive(Debug)]
+enum Place {
+    /// The offset of each record.
+    Offsets(fn(&[Record], &Conflicts) -> Vec<u64>),
+    /// The shared object of each record, counted from 0.
+    Objects(fn(&[Record], &Conflicts) -> Vec<usize>),
+}
+
+/// Every strategy; among equal results the earlier one is taken.
+pub const STRATEGIES: &[Strategy] = &[
+    Strategy { name: "greedy-by-size", place: Place::Offsets(greedy_by_size::offsets), most: usize::MAX },
+    Strategy { name: "greedy-by-area", place: Place::Offsets(greedy_by_area::offsets), most: usize::MAX },
+    Strategy {
+        name: "greedy-by-conflict",
+        place: Place::Offsets(greedy_by_conflict::offsets),
+        most: usize::MAX,
+    },
+    Strategy {
+        name: "greedy-by-duration",
+        place: Place::Offsets(greedy_by_duration::offsets),
+        most: usize::MAX,
+    },
+    Strategy { name: "local-search", place: Place::Offsets(local_search::offsets), most: usize::MAX },
+    Strategy {
+        name: "greedy-by-size-objects",
+        place: Place::Objects(greedy_by_size_objects::objects),
+        most: 2000,
+    },
+    Strategy { name: "greedy-by-breadth", place: Place::Objects(greedy_by_breadth::objects), most: 2000 },
+    Strategy { name: "greedy-in-order", place: Place::Objects(greedy_in_order::objects), most: usize::MAX },
+    Strategy { name: "min-cost-flow", place: Place::Objects(min_cost_flow::objects), most: 200 },
+    Strategy { name: "equality", place: Place::Objects(equality::objects), most: usize::MAX },
+    Strategy { name: "naive", place: Place::Objects(naive::objects), most: usize::MAX },
+];
+
 /// A placement of every tensor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
@@ -38,64 +105,47 @@ pub struct MemoryPlan {
     pub strategy: &'static str,
 }
 
-/// Places every tensor.
+impl MemoryPlan {
+    /// How far the peak lies above the lower bound, as a fraction of it.
+    pub fn gap(&self) -> f64 {
+        self.peak.saturating_sub(self.lower_bound) as f64 / self.lower_bound.max(1) as f64
+    }
+}
+
+/// Places every tensor by the strategy that needs the fewest bytes. It stops at one that meets the lower bound.
 pub fn plan(records: &[Record]) -> MemoryPlan {
-    let offsets = greedy_by_size::offsets(records);
-    let peak = offsets.iter().zip(records).map(|(o, r)| o + r.size).max().unwrap_or(0);
-    MemoryPlan {
-        offsets,
-        peak,
-        lower_bound: lower_bound(records),
-        naive: records.iter().map(|r| r.size).sum(),
-        strategy: greedy_by_size::NAME,
+    let conflicts = Conflicts::of(records);
+    let mut best: Option<MemoryPlan> = None;
+    for strategy in STRATEGIES.iter().filter(|s| records.len() <= s.most) {
+        let plan = strategy.run(records, &conflicts);
+        if best.as_ref().is_none_or(|b| plan.peak < b.peak) {
+            best = Some(plan);
+        }
+        if best.as_ref().is_some_and(|b| b.peak == b.lower_bound) {
+            break;
+        }
     }
+    best.unwrap_or_default()
 }
 
-/// The largest sum of sizes live at one dispatch.
-fn lower_bound(records: &[Record]) -> u64 {
-    let end = records.iter().map(|r| r.last + 1).max().unwrap_or(0);
-    let mut change = vec![0i128; end + 1];
-    for r in records {
-        change[r.first] += i128::from(r.size);
-        change[r.last + 1] -= i128::from(r.size);
-    }
-    let mut live = 0i128;
-    let mut most = 0i128;
-    for c in change {
-        live += c;
-        most = most.max(live);
-    }
-    u64::try_from(most).unwrap_or(u64::MAX)
+/// Places every tensor by the strategy of a name; `None` when there is none.
+pub fn plan_by(name: &str, records: &[Record]) -> Option<MemoryPlan> {
+    let strategy = STRATEGIES.iter().find(|s| s.name == name)?;
+    Some(strategy.run(records, &Conflicts::of(records)))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{Record, plan};
-
-    #[test]
-    fn nothing_live_together_overlaps() {
-        // A pseudo-random set of live ranges.
-        let mut seed = 7u64;
-        let mut draw = |n: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % n
+impl Strategy {
+    fn run(&self, records: &[Record], conflicts: &Conflicts) -> MemoryPlan {
+        let offsets = match self.place {
+            Place::Offsets(place) => place(records, conflicts),
+            Place::Objects(place) => objects::offsets(records, &place(records, conflicts)),
         };
-        for _ in 0..50 {
-            let records: Vec<Record> = (0..40)
-                .map(|_| {
-                    let first = draw(30) as usize;
-                    Record { size: 16 * (1 + draw(9)), first, last: first + draw(6) as usize }
-                })
-                .collect();
-            let plan = plan(&records);
-            assert!(plan.peak >= plan.lower_bound && plan.peak <= plan.naive);
-            for (i, a) in records.iter().enumerate() {
-                for (j, b) in records.iter().enumerate().skip(i + 1) {
-                    let apart = plan.offsets[i] + a.size <= plan.offsets[j]
-                        || plan.offsets[j] + b.size <= plan.offsets[i];
-                    assert!(apart || !a.overlaps(b), "{i} and {j}");
-                }
-            }
+        MemoryPlan {
+            peak: fit::peak(records, &offsets),
+            offsets,
+            lower_bound: bounds::offsets(records),
+            naive: records.iter().map(|r| r.size).sum(),
+            strategy: self.name,
         }
     }
 }

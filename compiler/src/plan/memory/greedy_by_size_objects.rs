@@ -1,0 +1,55 @@
+//! Greedy by size, for shared objects, with TFLite GPU's priorities: tensors that exceed a higher positional maximum
+//! first; among them the one that lies closest in time to the users of an object it may take; then the larger one.
+//! So an object is busy without long pauses, and the k-th object stays close to the k-th positional maximum.
+
+use std::cmp::Reverse;
+
+use super::Record;
+use super::bounds::positional_maxima;
+use super::conflicts::Conflicts;
+use super::objects::Objects;
+
+/// The shared object of each record.
+pub(super) fn objects(records: &[Record], _conflicts: &Conflicts) -> Vec<usize> {
+    let maxima = positional_maxima(records);
+    // Maxima descend: the position of a record is the number of maxima that are larger than it.
+    let position = |r: &Record| maxima.partition_point(|m| *m > r.size);
+    let mut objects = Objects::default();
+    let mut waiting: Vec<Waiting> = records
+        .iter()
+        .enumerate()
+        .map(|(index, r)| Waiting { index, position: position(r), nearest: None })
+        .collect();
+    let mut out = vec![0; records.len()];
+    loop {
+        let next = (0..waiting.len()).min_by_key(|w| {
+            let Waiting { index, position, nearest } = &waiting[*w];
+            let distance = nearest.map_or(usize::MAX, |(distance, _)| distance);
+            (*position, distance, Reverse(records[*index].size), *index)
+        });
+        let Some(next) = next else { return out };
+        let taken = waiting.swap_remove(next);
+        let object = objects.assign(taken.nearest.map(|(_, o)| o), &records[taken.index]);
+        out[taken.index] = object;
+        // Only the object that changed can have become nearer, or busy.
+        for w in &mut waiting {
+            let record = &records[w.index];
+            let fits = |o: usize| objects.size(o) >= record.size && objects.is_free(o, record);
+            if fits(object) {
+                let offer = (objects.distance(object, record), object);
+                w.nearest = Some(w.nearest.map_or(offer, |n| n.min(offer)));
+            } else if w.nearest.is_some_and(|(_, o)| o == object) {
+                let free = (0..objects.len()).filter(|o| fits(*o));
+                w.nearest = free.map(|o| (objects.distance(o, record), o)).min();
+            }
+        }
+    }
+}
+
+/// A record without an object.
+struct Waiting {
+    index: usize,
+    position: usize,
+    /// The nearest object that it may take, with the distance.
+    nearest: Option<(usize, usize)>,
+}

@@ -1,0 +1,104 @@
+//! Min-cost flow, for shared objects: every tensor either gets a new object, which costs its size, or follows another
+//! tensor in that one's object, which costs what the object must grow beyond the other's size.
+//!
+//! Every tensor has one predecessor and at most one successor, so the flow is an assignment, found by successive
+//! shortest paths with potentials: one path per tensor over the possible predecessors. Growth is counted against the
+//! predecessor alone, though an earlier one may have been larger, which is the approximation of this strategy.
+
+use super::Record;
+use super::conflicts::Conflicts;
+use super::objects::by_first;
+
+/// Costs that no path takes.
+const NEVER: i128 = i128::MAX / 4;
+
+/// The shared object of each record.
+pub(super) fn objects(records: &[Record], _conflicts: &Conflicts) -> Vec<usize> {
+    let n = records.len();
+    // Column j < n is "after record j", column n + i "a new object for record i".
+    let cost = |row: usize, column: usize| -> i128 {
+        if column >= n {
+            return if column == n + row { i128::from(records[row].size) } else { NEVER };
+        }
+        match records[column].last < records[row].first {
+            true => i128::from(records[row].size.saturating_sub(records[column].size)),
+            false => NEVER,
+        }
+    };
+    let predecessor = assign(n, 2 * n, cost);
+    let mut objects = 0;
+    let mut out = vec![0; n];
+    // A predecessor begins earlier, so it has its object already.
+    for i in by_first(records) {
+        out[i] = match predecessor[i].filter(|p| *p < n) {
+            Some(before) => out[before],
+            None => {
+                objects += 1;
+                objects - 1
+            }
+        };
+    }
+    out
+}
+
+/// The column of each row in an assignment of least cost.
+fn assign(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> i128) -> Vec<Option<usize>> {
+    let mut of_row = vec![0i128; rows];
+    let mut of_column = vec![0i128; columns];
+    let mut taken: Vec<Option<usize>> = vec![None; columns];
+    for start in 0..rows {
+        // Dijkstra over columns from row `start`, with costs reduced by the potentials.
+        let mut distance = vec![NEVER; columns];
+        let mut before: Vec<Option<usize>> = vec![None; columns];
+        let mut done = vec![false; columns];
+        let mut row = start;
+        let mut last: Option<usize> = None;
+        let mut reached = 0i128;
+        let end = loop {
+            for c in (0..columns).filter(|c| !done[*c]) {
+                let price = cost(row, c);
+                if price >= NEVER {
+                    continue;
+                }
+                let through = reached + price - of_row[row] - of_column[c];
+                if through < distance[c] {
+                    distance[c] = through;
+                    before[c] = last;
+                }
+            }
+            let next =
+                (0..columns).filter(|c| !done[*c] && distance[*c] < NEVER).min_by_key(|c| distance[*c]);
+            let Some(next) = next else { break None };
+            reached = distance[next];
+            done[next] = true;
+            last = Some(next);
+            match taken[next] {
+                Some(owner) => row = owner,
+                None => break Some(next),
+            }
+        };
+        let Some(end) = end else { continue };
+        of_row[start] += reached;
+        for c in (0..columns).filter(|c| done[*c] && *c != end) {
+            let slack = reached - distance[c];
+            of_column[c] -= slack;
+            if let Some(owner) = taken[c] {
+                of_row[owner] += slack;
+            }
+        }
+        // Along the path every column goes to the row that reached it.
+        let mut column = end;
+        while let Some(previous) = before[column] {
+            taken[column] = taken[previous];
+            column = previous;
+        }
+        taken[column] = Some(start);
+    }
+    let mut out = vec![None; rows];
+    for (column, owner) in taken.into_iter().enumerate() {
+        if let Some(owner) = owner {
+            out[owner] = Some(column);
+        }
+    }
+    out
+}
