@@ -303,6 +303,25 @@ fn measured_times_steer_compiling() {
 }
 
 #[test]
+fn dispatches_are_held_against_their_floors() {
+    let (bundle, trace) = (file("add.drift"), file("bench.json"));
+    let done = driftc(&["bench", &bundle, "--repeat", "2", "--json", "--trace", &trace]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let report = json(&done);
+    assert_eq!(report["profile"].as_str(), Some(target().as_str()));
+    let dispatches = report["dispatches"].as_array().unwrap();
+    assert!(dispatches.iter().all(|d| d["floor_ns"].as_f64().unwrap() > 0.0), "{report}");
+    assert!(dispatches.iter().all(|d| d["bound"] == "memory"), "{report}");
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(trace).unwrap()).unwrap();
+    assert_eq!(trace["traceEvents"].as_array().unwrap().len(), dispatches.len());
+    let done = driftc(&["bench", &bundle, "--repeat", "1", "--profile", "vulkan-baseline"]);
+    assert!(text(&done.stdout).contains("by the numbers of vulkan-baseline"), "{}", text(&done.stdout));
+    refused(&["bench", &bundle, "--repeat", "1", "--profile", "nothing"], 2, "no target is called");
+    refused(&["bench", &bundle, "--repeat", "1", "--trace", "/no/such/folder/t.json"], 1, "/no/such/folder");
+    refused(&["bench", &bundle, "--dim", "m=1"], 2, "no symbolic size `m`");
+}
+
+#[test]
 fn two_bundles_are_compared() {
     let (add, bundle, other) = (file("add.onnx"), file("add.drift"), file("other.drift"));
     let same = driftc(&["diff", &bundle, &bundle]);

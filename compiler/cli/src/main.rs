@@ -14,7 +14,9 @@ mod model;
 mod npy;
 mod output;
 mod progress;
+mod roofline;
 mod session;
+mod trace;
 mod tuning;
 
 use std::process::ExitCode;

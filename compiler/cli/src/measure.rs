@@ -10,22 +10,28 @@ const WARM_UP: Duration = Duration::from_millis(100);
 const MIN_RUNS: usize = 5;
 const MAX_RUNS: usize = 100;
 
-/// The time of each dispatch in nanoseconds, one list for each run of the function's last inputs.
+/// The time of each dispatch in nanoseconds, one list for each run of the function's last inputs: so many runs, or as
+/// many as the patience allows.
 pub(crate) fn dispatch_runs(
     session: &mut Session,
     function: &str,
+    repeat: Option<usize>,
     patience: Duration,
 ) -> Result<Vec<Vec<f64>>, drift_runtime::Error> {
     let begin = Instant::now();
     loop {
         session.replay_timed(function)?;
-        if begin.elapsed() >= WARM_UP {
+        if repeat.is_some() || begin.elapsed() >= WARM_UP {
             break;
         }
     }
     let begin = Instant::now();
     let mut runs: Vec<Vec<f64>> = Vec::new();
-    while runs.len() < MIN_RUNS || (runs.len() < MAX_RUNS && begin.elapsed() < patience) {
+    let more = |n: usize| match repeat {
+        Some(repeat) => n < repeat.clamp(1, MAX_RUNS),
+        None => n < MIN_RUNS || (n < MAX_RUNS && begin.elapsed() < patience),
+    };
+    while more(runs.len()) {
         let times = session.replay_timed(function)?;
         runs.push(times.iter().map(|t| t.end - t.start).collect());
     }

@@ -7,14 +7,18 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use drift_runtime::format::{Function, element_count};
 use drift_runtime::{Array, ArrayRef, Session};
+use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::arrays::{dtype, made_up, to_runtime};
 use crate::failure::{Failure, Result};
+use crate::measure::{dispatch_runs, median};
 use crate::model::{DimArg, parse_dim};
 use crate::output::{Out, bytes, milliseconds, nanoseconds, three_digits, time};
 use crate::progress::Progress;
+use crate::roofline::{floor, profile_of, uses_matrices};
 use crate::session::{DeviceArgs, load};
+use crate::trace::write_trace;
 
 /// Without `--repeat`, runs are repeated for about this long.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -41,6 +45,12 @@ pub(crate) struct BenchArgs {
     target: Option<String>,
     #[command(flatten)]
     device: DeviceArgs,
+    /// The profile whose bandwidth and peaks give the floors (default: the one the bundle was compiled for)
+    #[arg(long, value_name = "TARGET")]
+    profile: Option<String>,
+    /// Write when each dispatch of one run ran, for chrome://tracing or ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -60,6 +70,10 @@ struct Report {
     without_copies: Times,
     /// The sum over the dispatches, by the device's clock; none where it has none.
     device_ms: Option<f64>,
+    /// The profile that floors are computed from.
+    profile: Option<String>,
+    /// The sum of the dispatches' floors.
+    floor_ms: Option<f64>,
     dispatches: Vec<DispatchReport>,
 }
 
@@ -93,6 +107,10 @@ struct DispatchReport {
     bytes: i64,
     gflop_s: f64,
     gb_s: f64,
+    /// The least time by the profile's numbers, what bounds it, and how many times as long it took.
+    floor_ns: Option<f64>,
+    bound: Option<&'static str>,
+    ratio: Option<f64>,
 }
 
 pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
@@ -117,7 +135,15 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
         Err(error) => return Err(error.into()),
     };
     let device_ns: Option<f64> = dispatches.as_ref().map(|d| d.iter().sum());
+    if let Some(path) = &args.trace {
+        let times = session.replay_timed(&function.name)?;
+        write_trace(path, &session, &function.name, &times)?;
+    }
     drop(progress);
+    let profile = profile_of(&session, args.profile.as_deref())?;
+    let dispatches =
+        describe(&session, &function, &symbols, &dispatches.unwrap_or_default(), profile.as_ref());
+    let floor_ns: f64 = dispatches.iter().filter_map(|d| d.floor_ns).sum();
     let report = Report {
         device: session.device().name.clone(),
         driver: format!("{} {}", session.device().driver_name, session.device().driver_info),
@@ -136,7 +162,9 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
         with_copies,
         without_copies,
         device_ms: device_ns.map(|ns| ns / 1e6),
-        dispatches: describe(&session, &function, &symbols, &dispatches.unwrap_or_default()),
+        floor_ms: profile.as_ref().map(|_| floor_ns / 1e6),
+        profile: profile.map(|p| p.name),
+        dispatches,
     };
     match args.json {
         true => out.json(&report),
@@ -196,29 +224,26 @@ fn measure(repeat: Option<u32>, mut run: impl FnMut() -> Result<()>) -> Result<T
     })
 }
 
-/// The least time of each dispatch over several runs, in nanoseconds.
+/// The median time of each dispatch over several runs, in nanoseconds.
 fn timed(
     session: &mut Session,
     function: &Function,
     repeat: Option<u32>,
 ) -> Result<Vec<f64>, drift_runtime::Error> {
-    let begin = Instant::now();
-    let mut least = vec![f64::INFINITY; function.dispatches.len()];
-    for round in 0..repeat.unwrap_or(20).min(100) {
-        if round >= 2 && repeat.is_none() && begin.elapsed() > PATIENCE {
-            break;
-        }
-        for time in session.replay_timed(&function.name)? {
-            if let Some(least) = least.get_mut(time.dispatch) {
-                *least = least.min(time.end - time.start);
-            }
-        }
-    }
-    Ok(least)
+    let repeat = repeat.map(|n| n as usize);
+    let runs = dispatch_runs(session, &function.name, repeat, PATIENCE)?;
+    let of = |i: usize| runs.iter().filter_map(|run| run.get(i).copied()).collect();
+    Ok((0..function.dispatches.len()).map(|i| median(of(i))).collect())
 }
 
 /// The dispatches, the slowest first.
-fn describe(session: &Session, function: &Function, symbols: &[i64], times: &[f64]) -> Vec<DispatchReport> {
+fn describe(
+    session: &Session,
+    function: &Function,
+    symbols: &[i64],
+    times: &[f64],
+    profile: Option<&TargetProfile>,
+) -> Vec<DispatchReport> {
     let total: f64 = times.iter().sum();
     let mut rows: Vec<DispatchReport> = function
         .dispatches
@@ -229,7 +254,12 @@ fn describe(session: &Session, function: &Function, symbols: &[i64], times: &[f6
             let pipeline = session.variant().pipelines.get(dispatch.pipeline as usize);
             let (flops, moved) =
                 (dispatch.flops.eval(symbols).unwrap_or(0), dispatch.bytes.eval(symbols).unwrap_or(0));
+            let matrix = uses_matrices(session.bundle(), session.variant(), dispatch);
+            let floor = profile.map(|p| floor(p, matrix, flops, moved));
             DispatchReport {
+                floor_ns: floor.map(|f| f.ns),
+                bound: floor.map(|f| f.bound),
+                ratio: floor.filter(|f| f.ns > 0.0).map(|f| ns / f.ns),
                 index,
                 kernel: pipeline.map_or_else(String::new, |p| p.name.clone()),
                 node: dispatch.label.clone(),
@@ -275,20 +305,28 @@ fn print(report: &Report, top: usize, out: &mut Out) -> Result<()> {
     let Some(device_ms) = report.device_ms else {
         return Ok(writeln!(out, "dispatches      not timed: the device has no timestamps")?);
     };
-    writeln!(out, "dispatches      {} in {}\n", report.dispatches.len(), ms(device_ms))?;
-    let head = ["time", "share", "GFLOP/s", "GB/s", "kernel", "node"];
+    write!(out, "dispatches      {} in {}", report.dispatches.len(), ms(device_ms))?;
+    if let (Some(profile), Some(floor)) = (&report.profile, report.floor_ms) {
+        let ratio = three_digits(device_ms / floor.max(1e-9));
+        write!(out, ", {ratio} x the floor of {} by the numbers of {profile}", ms(floor))?;
+    }
+    writeln!(out, "\n")?;
+    let head = ["time", "share", "floor", "ratio", "bound by", "GFLOP/s", "GB/s", "kernel", "node"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for d in report.dispatches.iter().take(top) {
         rows.push(vec![
             nanoseconds(d.ns),
             format!("{:.1} %", d.share * 100.0),
+            d.floor_ns.map_or_else(String::new, nanoseconds),
+            d.ratio.map_or_else(String::new, three_digits),
+            d.bound.unwrap_or_default().to_owned(),
             three_digits(d.gflop_s),
             three_digits(d.gb_s),
             d.kernel.clone(),
             d.node.clone(),
         ]);
     }
-    out.table(&[true, true, true, true, false, false], &rows)?;
+    out.table(&[true, true, true, true, false, true, true, false, false], &rows)?;
     match report.dispatches.len().saturating_sub(top) {
         0 => Ok(()),
         more => Ok(writeln!(out, "and {more} more; --top shows more of them")?),

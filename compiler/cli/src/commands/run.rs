@@ -1,21 +1,21 @@
 //! `driftc run`: arrays in, arrays out.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use drift_runtime::format::Port;
-use drift_runtime::{Array, ArrayRef, DispatchTime, Session};
+use drift_runtime::{Array, ArrayRef, Session};
 use serde::Serialize;
-use serde_json::json;
 
 use crate::arrays::{NamedFile, known, named_file, read_named};
 use crate::failure::{Failure, Result};
 use crate::npy;
-use crate::output::{Out, file_name, make_folder, milliseconds, time, write_file};
+use crate::output::{Out, file_name, make_folder, milliseconds, time};
 use crate::progress::Progress;
 use crate::session::{DeviceArgs, load};
+use crate::trace::write_trace;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -159,31 +159,6 @@ fn write_outputs(args: &RunArgs, ports: &[Port], outputs: &[Array]) -> Result<Ve
         file,
     };
     Ok(ports.iter().zip(outputs).zip(files).map(one).collect())
-}
-
-/// Dispatches in Chrome's trace format: microseconds, one row.
-fn write_trace(path: &Path, session: &Session, function: &str, times: &[DispatchTime]) -> Result<()> {
-    let described = session.function(function)?;
-    let variant = session.variant();
-    let events = times.iter().filter_map(|t| {
-        let dispatch = described.dispatches.get(t.dispatch)?;
-        let kernel = variant.pipelines.get(dispatch.pipeline as usize).map_or("", |p| p.name.as_str());
-        Some(json!({
-            "name": dispatch.label, "cat": kernel, "ph": "X", "pid": 1, "tid": 1,
-            "ts": t.start / 1e3, "dur": (t.end - t.start) / 1e3,
-            "args": { "kernel": kernel, "dispatch": t.dispatch },
-        }))
-    });
-    let device = &session.device().name;
-    let document = json!({
-        "traceEvents": events.collect::<Vec<_>>(),
-        "displayTimeUnit": "ns",
-        "otherData": { "device": device, "function": function, "target": variant.target },
-    });
-    write_file(path, |file| {
-        serde_json::to_writer(&mut *file, &document)?;
-        writeln!(file)
-    })
 }
 
 fn print(report: &Report, out: &mut Out) -> Result<()> {

@@ -289,7 +289,7 @@ impl Bench<'_> {
             session.set_symbol("main", &symbol.name, symbol.max)?;
         }
         session.run("main", &inputs)?;
-        let runs = dispatch_runs(&mut session, "main", Duration::from_millis(15 * n as u64))?;
+        let runs = dispatch_runs(&mut session, "main", None, Duration::from_millis(15 * n as u64))?;
         let outcomes = (0..n).map(|i| {
             let own = |times: &Vec<f64>| {
                 let dispatches = function.dispatches.iter().zip(times);
