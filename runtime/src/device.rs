@@ -9,7 +9,9 @@ pub(crate) mod vulkan;
 pub use vulkan::{devices, probe};
 
 use crate::error::{Error, Result, Unmet};
-use crate::format::{ApiVersion, Feature, Features, Limits, Manifest, MatrixShape, Variant};
+use crate::format::{
+    ApiVersion, BindingKind, Feature, Features, ImageKind, Limits, Manifest, MatrixShape, Variant,
+};
 use serde::Serialize;
 
 /// Everything a driver tells about a device.
@@ -75,6 +77,8 @@ pub struct ImageLimits {
     pub max_texel_buffer_elements: u32,
     pub max_sampled_images: u32,
     pub max_storage_images: u32,
+    /// Offsets of texel buffers are multiples of this.
+    pub texel_alignment: u32,
 }
 
 /// The index of the variant that fits best, or every reason why none does.
@@ -114,6 +118,7 @@ pub fn unmet(variant: &Variant, device: &DeviceInfo) -> Vec<String> {
         reasons.push(format!("feature number {bit} is unknown to this runtime, which may be too old"));
     }
     limit_reasons(&needs.limits, &device.limits, &mut reasons);
+    image_reasons(variant, &device.images, &mut reasons);
     if !needs.subgroup_sizes.is_empty() && !needs.subgroup_sizes.contains(&device.subgroup_size) {
         let (size, sizes) = (device.subgroup_size, &needs.subgroup_sizes);
         reasons.push(format!("the subgroup size is {size}, one of {sizes:?} is needed"));
@@ -141,11 +146,20 @@ fn hint_score(variant: &Variant, device: &DeviceInfo) -> u32 {
     u32::from(name) * 4 + u32::from(vendor) * 2 + u32::from(driver)
 }
 
+/// Adds the reason where more is needed than there is, once.
+#[inline(never)]
+fn at_most(name: &str, has: u64, needs: u64, reasons: &mut Vec<String>) {
+    if needs > has {
+        let reason = format!("{name} is {has}, {needs} is needed");
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+}
+
 fn limit_reasons(needs: &Limits, has: &Limits, reasons: &mut Vec<String>) {
     for ((name, needs), (_, has)) in needs.named().iter().zip(has.named()) {
-        if *needs > has {
-            reasons.push(format!("{name} is {has}, {needs} is needed"));
-        }
+        at_most(name, has, *needs, reasons);
     }
     // Alignments are the other way round: the device must not ask for more than the bundle keeps.
     for (name, keeps, asks) in [
@@ -154,6 +168,41 @@ fn limit_reasons(needs: &Limits, has: &Limits, reasons: &mut Vec<String>) {
     ] {
         if asks > keeps {
             reasons.push(format!("{name} is {asks}, the bundle keeps {keeps}"));
+        }
+    }
+}
+
+/// Compares the images and texel buffers of a variant with what the device takes.
+fn image_reasons(variant: &Variant, has: &ImageLimits, reasons: &mut Vec<String>) {
+    let mut most = |name: &str, has: u32, needs: u64| at_most(name, has.into(), needs, reasons);
+    for image in variant.images().0 {
+        let [x, y, z] = image.extent.map(u64::from);
+        match image.texture.kind {
+            ImageKind::D3 => most("max_3d", has.max_3d, x.max(y).max(z)),
+            _ => {
+                most("max_2d", has.max_2d, x.max(y));
+                most("max_array_layers", has.max_array_layers, z);
+            }
+        }
+    }
+    for pipeline in &variant.pipelines {
+        let count = |wanted: fn(&BindingKind) -> bool| {
+            pipeline.bindings.iter().filter(|kind| wanted(kind)).count() as u64
+        };
+        let sampled = count(|kind| matches!(kind, BindingKind::Texels(_) | BindingKind::ImageRead(_)));
+        most("max_sampled_images", has.max_sampled_images, sampled);
+        let storage = count(|kind| matches!(kind, BindingKind::ImageWrite(_)));
+        most("max_storage_images", has.max_storage_images, storage);
+    }
+    for dispatch in variant.functions.iter().flat_map(|function| &function.dispatches) {
+        let pipeline = usize::try_from(dispatch.pipeline).ok().and_then(|index| variant.pipelines.get(index));
+        let kinds = pipeline.map_or(&[][..], |pipeline| &pipeline.bindings);
+        for (binding, kind) in dispatch.bindings.iter().zip(kinds) {
+            let BindingKind::Texels(element) = kind else { continue };
+            let texels = binding.size / (4 * element.size());
+            most("max_texel_buffer_elements", has.max_texel_buffer_elements, texels);
+            // What the offset is off by must be nothing.
+            most("texel_alignment", 0, binding.offset % u64::from(has.texel_alignment.max(1)));
         }
     }
 }

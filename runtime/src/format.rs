@@ -6,12 +6,14 @@
 //! The field order of every struct and the variant order of every enum are part of the format.
 
 mod expr;
+mod image;
 mod needs;
 mod requirements;
 mod types;
 mod validate;
 
 pub use expr::{Expr, ExprError, ExprOp};
+pub use image::{Image, ImageKind, Texture};
 pub use requirements::{
     ApiVersion, DeviceHints, FEATURES, Feature, Features, Limits, MatrixScope, MatrixShape, MatrixType,
     Requirements,
@@ -120,6 +122,11 @@ pub enum BindingKind {
     StorageRead,
     StorageReadWrite,
     Uniform,
+    /// A range of a buffer, read as texels of four elements of this type.
+    Texels(DeviceType),
+    /// An image that is read without a sampler.
+    ImageRead(Texture),
+    ImageWrite(Texture),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -180,7 +187,7 @@ pub struct Port {
     pub offset: u64,
 }
 
-/// A buffer that dispatches of a function can bind.
+/// A buffer or an image that dispatches of a function can bind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slot {
     pub kind: SlotKind,
@@ -201,6 +208,8 @@ pub enum SlotKind {
     Params,
     /// Index into [`Variant::states`].
     State(u32),
+    /// A texture; [`Variant::images`] says which slots share one.
+    Image(Image),
 }
 
 /// What the memory planner achieved, in bytes; for reports only.
@@ -236,7 +245,7 @@ pub struct Dispatch {
     pub bytes: Expr,
 }
 
-/// A range of a slot, as a descriptor sees it.
+/// A range of a slot, as a descriptor sees it; all of it where it is an image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Binding {
     /// Index into [`Function::slots`].

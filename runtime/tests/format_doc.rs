@@ -6,7 +6,8 @@ mod common;
 use common::{encode, small_bundle};
 use drift_runtime::codec::read_manifest;
 use drift_runtime::format::{
-    Expr, ExprOp, FEATURES, Features, Manifest, MatrixScope, MatrixShape, MatrixType, SlotKind,
+    BindingKind, DeviceType, Expr, ExprOp, FEATURES, Features, Image, ImageKind, Manifest, MatrixScope,
+    MatrixShape, MatrixType, SlotKind, Texture,
 };
 use std::collections::BTreeMap;
 
@@ -174,6 +175,13 @@ fn full_manifest() -> Manifest {
     }];
     let function = &mut variant.functions[1];
     function.slots[0].kind = SlotKind::State(7);
+    let texture = Texture { kind: ImageKind::D3, element: DeviceType::F16 };
+    function.slots[1].kind = SlotKind::Image(Image { texture, extent: [3, 1 << 20, 5], chunk: Some(9) });
+    variant.pipelines[2].bindings = vec![
+        BindingKind::Texels(DeviceType::U32),
+        BindingKind::ImageRead(texture),
+        BindingKind::ImageWrite(Texture { kind: ImageKind::D2Array, ..texture }),
+    ];
     use ExprOp::{Add, CeilDiv, Const, FloorDiv, Max, Min, Mod, Mul, Sub, Symbol};
     function.dispatches[0].flops =
         Expr(vec![Const(-70_000), Symbol(5), Add, Sub, Mul, FloorDiv, CeilDiv, Mod, Min, Max]);
@@ -196,6 +204,12 @@ fn the_page_describes_every_byte() {
         ".variants[0].requirements.matrix_shapes[0].scope=3".to_owned(),
         ".variants[0].functions[1].symbols[0].max=100".to_owned(),
         ".variants[0].functions[1].slots[0].kind=7".to_owned(),
+        ".variants[0].functions[1].slots[1].kind=6".to_owned(),
+        ".variants[0].functions[1].slots[1].kind.texture.kind=2".to_owned(),
+        ".variants[0].functions[1].slots[1].kind.extent[1]=1048576".to_owned(),
+        ".variants[0].functions[1].slots[1].kind.chunk=9".to_owned(),
+        ".variants[0].pipelines[2].bindings[0]=3".to_owned(),
+        ".variants[0].pipelines[2].bindings[2].element=1".to_owned(),
         ".variants[0].functions[1].inputs[0].host_type=7".to_owned(),
         ".variants[0].functions[0].dispatches[1].barrier_before=1".to_owned(),
         format!("{dispatch}.flops[0]=-70000"),

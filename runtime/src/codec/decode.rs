@@ -7,9 +7,9 @@
 
 use crate::format::{
     ApiVersion, Artifact, ArtifactKind, Attachment, Binding, BindingKind, Chunk, DeviceHints, DeviceType,
-    Dispatch, Expr, ExprOp, Features, Function, Hash, HostType, Limits, Manifest, MatrixScope, MatrixShape,
-    MatrixType, MemoryReport, Pipeline, Port, Provenance, Requirements, Slot, SlotKind, StateSlot, Symbol,
-    Variant, WeightPlacement, WeightSlot,
+    Dispatch, Expr, ExprOp, Features, Function, Hash, HostType, Image, ImageKind, Limits, Manifest,
+    MatrixScope, MatrixShape, MatrixType, MemoryReport, Pipeline, Port, Provenance, Requirements, Slot,
+    SlotKind, StateSlot, Symbol, Texture, Variant, WeightPlacement, WeightSlot,
 };
 
 /// What is wrong with the bytes.
@@ -235,6 +235,8 @@ fields! {
     MemoryReport { peak, lower_bound, naive, strategy }
     Dispatch { pipeline, bindings, grid, params, params_offset, barrier_before, label, flops, bytes }
     Binding { slot, offset, size }
+    Image { texture, extent, chunk }
+    Texture { kind, element }
     Requirements { api_version, features, limits, subgroup_sizes, matrix_shapes, hints }
     ApiVersion { major, minor }
     Limits {
@@ -250,8 +252,14 @@ wrapped! { Expr Features }
 
 choices! {
     ArtifactKind { 0 Spirv, 1 Data }
-    BindingKind { 0 StorageRead, 1 StorageReadWrite, 2 Uniform }
-    SlotKind { 0 Weights(index), 1 Arena, 2 Input(index), 3 Output(index), 4 Params, 5 State(index) }
+    BindingKind {
+        0 StorageRead, 1 StorageReadWrite, 2 Uniform, 3 Texels(element), 4 ImageRead(texture),
+        5 ImageWrite(texture),
+    }
+    ImageKind { 0 D2, 1 D2Array, 2 D3 }
+    SlotKind {
+        0 Weights(index), 1 Arena, 2 Input(index), 3 Output(index), 4 Params, 5 State(index), 6 Image(image),
+    }
     HostType {
         0 F32, 1 F16, 2 Bf16, 3 F64, 4 I8, 5 I16, 6 I32, 7 I64, 8 U8, 9 U16, 10 U32, 11 U64, 12 Bool,
     }

@@ -1,7 +1,7 @@
 //! The Vulkan backend, through `ash`: one device, one compute queue, everything created at load.
 //!
 //! `instance` finds devices, `capabilities` and `features` say what they can do, `context` opens one, `memory`
-//! allocates buffers, `upload` fills the weights, `pipelines` creates pipelines on threads, `record` writes the
+//! allocates buffers, `images` makes textures, `upload` fills the weights, `pipelines` creates pipelines on threads, `record` writes the
 //! command buffers, and `replay` submits them. Vulkan 1.1 is enough; what a bundle requires beyond is enabled
 //! exactly. This folder and the mapping of the bundle are the only places with unsafe code.
 
@@ -12,6 +12,8 @@ mod context;
 mod features;
 #[allow(unsafe_code)]
 mod functions;
+#[allow(unsafe_code)]
+mod images;
 #[allow(unsafe_code)]
 mod instance;
 #[allow(unsafe_code)]
@@ -50,7 +52,13 @@ pub fn probe(wanted: Option<&str>) -> Result<DeviceInfo> {
 
 /// Names the call that a result came from.
 fn failed(call: &'static str) -> impl Fn(vk::Result) -> Error {
-    move |code| match code {
+    move |code| failure(call, code)
+}
+
+/// Apart from the closure, of which there is one for each call.
+#[inline(never)]
+fn failure(call: &'static str, code: vk::Result) -> Error {
+    match code {
         vk::Result::ERROR_DEVICE_LOST => Error::DeviceLost { during: call },
         vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => {
             Error::OutOfMemory { what: call.to_owned(), size: 0 }

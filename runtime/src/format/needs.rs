@@ -25,8 +25,9 @@ impl Variant {
             }
             raise(&mut limits.max_workgroup_memory, pipeline.workgroup_memory);
             let n_uniform = pipeline.bindings.iter().filter(|kind| **kind == BindingKind::Uniform).count();
+            let n_storage = pipeline.bindings.iter().filter(|kind| kind.is_storage()).count();
             raise(&mut limits.max_uniform_buffers, count(n_uniform));
-            raise(&mut limits.max_storage_buffers, count(pipeline.bindings.len() - n_uniform));
+            raise(&mut limits.max_storage_buffers, count(n_storage));
         }
         let sizes = self.weights.iter().map(|slot| slot.size).chain(self.states.iter().map(|slot| slot.size));
         sizes.for_each(|size| raise(&mut limits.max_buffer_size, size));
@@ -38,7 +39,9 @@ impl Variant {
 
     fn raise_for_function(&self, limits: &mut Limits, function: &Function) {
         for slot in &function.slots {
-            raise(&mut limits.max_buffer_size, slot.size);
+            if !matches!(slot.kind, SlotKind::Image(_)) {
+                raise(&mut limits.max_buffer_size, slot.size);
+            }
         }
         let corners = corners(function);
         for dispatch in &function.dispatches {
@@ -55,13 +58,17 @@ impl Variant {
             for (binding, kind) in dispatch.bindings.iter().zip(kinds) {
                 match kind {
                     BindingKind::Uniform => raise(&mut limits.max_uniform_buffer_range, binding.size),
-                    _ => raise(&mut limits.max_storage_buffer_range, binding.size),
+                    kind if kind.is_storage() => {
+                        raise(&mut limits.max_storage_buffer_range, binding.size);
+                    }
+                    // Images and texels have limits of their own, which the device is compared with directly.
+                    _ => {}
                 }
             }
         }
     }
 
-    /// Bytes of all buffers that loading this variant allocates, without staging.
+    /// Bytes of all buffers and images that loading this variant allocates, without staging.
     pub fn device_memory(&self) -> u64 {
         let weights = self.weights.iter().map(|slot| slot.size);
         let states = self.states.iter().map(|slot| slot.size);
@@ -70,7 +77,8 @@ impl Variant {
                 matches!(slot.kind, SlotKind::Input(_) | SlotKind::Output(_) | SlotKind::Params)
             });
         let own = own.map(|slot| slot.size);
-        weights.chain(states).chain(self.arena_sizes()).chain(own).fold(0, u64::saturating_add)
+        let images = self.images().0.into_iter().map(|image| image.size().unwrap_or(u64::MAX));
+        weights.chain(states).chain(self.arena_sizes()).chain(own).chain(images).fold(0, u64::saturating_add)
     }
 
     /// The sizes of the arena buffers: the n-th arena slots of all functions share one.
@@ -86,6 +94,13 @@ impl Variant {
             }
         }
         sizes
+    }
+}
+
+impl BindingKind {
+    /// Whether it is a storage buffer.
+    fn is_storage(self) -> bool {
+        matches!(self, BindingKind::StorageRead | BindingKind::StorageReadWrite)
     }
 }
 

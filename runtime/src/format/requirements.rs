@@ -69,6 +69,8 @@ pub enum Feature {
     Maintenance4 = 29,
     ScalarBlockLayout = 30,
     WorkgroupMemoryExplicitLayout = 31,
+    /// Reads outside of an image give zero.
+    RobustImageAccess = 32,
 }
 
 /// Every feature with its name, in the order of bits.
@@ -105,6 +107,7 @@ pub const FEATURES: &[(Feature, &str)] = &[
     (Feature::Maintenance4, "maintenance4"),
     (Feature::ScalarBlockLayout, "scalar_block_layout"),
     (Feature::WorkgroupMemoryExplicitLayout, "workgroup_memory_explicit_layout"),
+    (Feature::RobustImageAccess, "robust_image_access"),
 ];
 
 /// Limits of a device, or what a variant needs of each. A default value asks for nothing.

@@ -21,6 +21,8 @@ use crate::{Error, order};
 const MAX_COUNT: usize = 1 << 20;
 /// The most bindings of a pipeline.
 const MAX_BINDINGS: usize = 64;
+/// The most image slots of all functions: no driver takes more allocations.
+const MAX_IMAGES: usize = 4096;
 /// The most dimensions of a port.
 const MAX_RANK: usize = 16;
 
@@ -118,8 +120,12 @@ fn check_variant(manifest: &Manifest, variant: &Variant) -> Check {
     }
     check_placements(manifest, variant).at(|| "placements".to_owned())?;
     unique(variant.functions.iter().map(|function| function.name.as_str()), "functions")?;
+    let slots = variant.functions.iter().flat_map(|function| &function.slots);
+    if slots.filter(|slot| matches!(slot.kind, SlotKind::Image(_))).count() > MAX_IMAGES {
+        return fault(format!("more than {MAX_IMAGES} images"));
+    }
     for (index, function) in variant.functions.iter().enumerate() {
-        check_function(variant, function).at(|| format!("functions[{index}]"))?;
+        check_function(manifest, variant, function).at(|| format!("functions[{index}]"))?;
     }
     check_limits(&variant.needed_limits(), &variant.requirements.limits)
         .at(|| "requirements.limits".to_owned())
@@ -188,7 +194,7 @@ fn check_placements(manifest: &Manifest, variant: &Variant) -> Check {
     }
 }
 
-fn check_function(variant: &Variant, function: &Function) -> Check {
+fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -> Check {
     if function.slots.len() > MAX_COUNT || function.symbols.len() > MAX_COUNT {
         return fault("a list is too long");
     }
@@ -205,7 +211,7 @@ fn check_function(variant: &Variant, function: &Function) -> Check {
     unique(function.outputs.iter().map(|port| port.name.as_str()), "outputs")?;
     let mut n_params = 0;
     for (index, slot) in function.slots.iter().enumerate() {
-        check_slot(variant, function, index, slot).at(|| format!("slots[{index}]"))?;
+        check_slot(manifest, variant, function, index, slot).at(|| format!("slots[{index}]"))?;
         n_params += usize::from(slot.kind == SlotKind::Params);
     }
     if n_params > 1 {
@@ -223,7 +229,13 @@ fn check_function(variant: &Variant, function: &Function) -> Check {
     check_params(function)
 }
 
-fn check_slot(variant: &Variant, function: &Function, own_index: usize, slot: &Slot) -> Check {
+fn check_slot(
+    manifest: &Manifest,
+    variant: &Variant,
+    function: &Function,
+    own_index: usize,
+    slot: &Slot,
+) -> Check {
     check_slot_size(slot.size)?;
     let same_size = |size: u64| match size == slot.size {
         true => Ok(()),
@@ -238,6 +250,13 @@ fn check_slot(variant: &Variant, function: &Function, own_index: usize, slot: &S
         SlotKind::State(index) => same_size(get(&variant.states, index, "state")?.size),
         SlotKind::Input(index) => same_slot(get(&function.inputs, index, "input")?.slot),
         SlotKind::Output(index) => same_slot(get(&function.outputs, index, "output")?.slot),
+        SlotKind::Image(image) => {
+            same_size(image.size().unwrap_or(0))?;
+            match image.chunk {
+                Some(chunk) => same_size(get(&manifest.chunks, chunk, "chunk")?.size),
+                None => Ok(()),
+            }
+        }
         SlotKind::Arena | SlotKind::Params => Ok(()),
     }
 }
@@ -310,17 +329,32 @@ fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind
     let slot = get(&function.slots, binding.slot, "slot")?;
     let limits = &variant.requirements.limits;
     let alignment = match kind {
-        BindingKind::StorageRead | BindingKind::StorageReadWrite => limits.storage_alignment,
         BindingKind::Uniform => limits.uniform_alignment,
+        _ => limits.storage_alignment,
     };
+    let bound = match kind {
+        BindingKind::ImageRead(texture) | BindingKind::ImageWrite(texture) => Some(texture),
+        _ => None,
+    };
+    let held = match slot.kind {
+        SlotKind::Image(image) => Some(image),
+        _ => None,
+    };
+    if bound != held.map(|image| image.texture) || held.is_some() && binding.size != slot.size {
+        return fault("a buffer and an image, images of two kinds, or a part of an image");
+    }
     if !binding.offset.is_multiple_of(u64::from(alignment)) {
         return fault(format!("offset {} is not a multiple of {alignment}", binding.offset));
     }
     if binding.size == 0 || !binding.size.is_multiple_of(4) {
         return fault(format!("size {} is not a positive multiple of 4", binding.size));
     }
-    let constant = matches!(slot.kind, SlotKind::Weights(_) | SlotKind::Input(_) | SlotKind::Params);
-    if constant && kind == BindingKind::StorageReadWrite {
+    let constant = match slot.kind {
+        SlotKind::Weights(_) | SlotKind::Input(_) | SlotKind::Params => true,
+        SlotKind::Image(image) => image.chunk.is_some(),
+        _ => false,
+    };
+    if constant && matches!(kind, BindingKind::StorageReadWrite | BindingKind::ImageWrite(_)) {
         return fault("it writes to weights, an input or the parameters");
     }
     inside(binding.offset, binding.size, slot.size)

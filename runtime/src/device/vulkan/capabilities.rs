@@ -84,6 +84,8 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
             max_texel_buffer_elements: properties.limits.max_texel_buffer_elements,
             max_sampled_images: properties.limits.max_per_stage_descriptor_sampled_images,
             max_storage_images: properties.limits.max_per_stage_descriptor_storage_images,
+            texel_alignment: u32::try_from(properties.limits.min_texel_buffer_offset_alignment)
+                .unwrap_or(u32::MAX),
         },
         device_uuid: ids.device_uuid,
         driver_uuid: ids.driver_uuid,

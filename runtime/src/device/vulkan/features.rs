@@ -20,7 +20,7 @@ const fn part(features: &'static [Feature], extension: &'static CStr, core: Opti
     Part { features, extension, core }
 }
 
-const N_PARTS: usize = 14;
+const N_PARTS: usize = 15;
 
 /// In the order of [`Chain::parts`].
 const PARTS: [Part; N_PARTS] = [
@@ -64,6 +64,7 @@ const PARTS: [Part; N_PARTS] = [
         Some(vk::API_VERSION_1_3),
     ),
     part(&[Feature::Maintenance4], khr::maintenance4::NAME, Some(vk::API_VERSION_1_3)),
+    part(&[Feature::RobustImageAccess], ext::image_robustness::NAME, Some(vk::API_VERSION_1_3)),
     part(&[Feature::WorkgroupMemoryExplicitLayout], khr::workgroup_memory_explicit_layout::NAME, None),
     part(&[Feature::CooperativeMatrix], khr::cooperative_matrix::NAME, None),
 ];
@@ -105,6 +106,7 @@ pub(super) struct Chain {
     int_dot: vk::PhysicalDeviceShaderIntegerDotProductFeatures<'static>,
     zero_workgroup: vk::PhysicalDeviceZeroInitializeWorkgroupMemoryFeatures<'static>,
     maintenance4: vk::PhysicalDeviceMaintenance4Features<'static>,
+    image_robustness: vk::PhysicalDeviceImageRobustnessFeatures<'static>,
     workgroup_layout: vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR<'static>,
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
     rotate: vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
@@ -192,6 +194,7 @@ impl Chain {
                 &mut self.int_dot,
                 &mut self.zero_workgroup,
                 &mut self.maintenance4,
+                &mut self.image_robustness,
                 &mut self.workgroup_layout,
                 &mut self.matrix,
             ],
@@ -236,6 +239,7 @@ impl Chain {
                 &mut self.zero_workgroup.shader_zero_initialize_workgroup_memory
             }
             Feature::Maintenance4 => &mut self.maintenance4.maintenance4,
+            Feature::RobustImageAccess => &mut self.image_robustness.robust_image_access,
             Feature::ScalarBlockLayout => &mut self.scalar_layout.scalar_block_layout,
             Feature::WorkgroupMemoryExplicitLayout => {
                 &mut self.workgroup_layout.workgroup_memory_explicit_layout

@@ -22,27 +22,20 @@ pub(super) struct Device {
 
 macro_rules! functions {
     ($table:ident: $($field:ident: $signature:ident = $name:literal)*) => {
+        #[repr(C)]
         struct $table {
             $($field: vk::$signature,)*
         }
 
         impl $table {
             fn load(find: &dyn Fn(&'static CStr) -> Option<Function>) -> Result<$table> {
-                let mut missing = None;
-                let mut get = |name| {
-                    find(name).unwrap_or_else(|| {
-                        missing = Some(name);
-                        nothing
-                    })
-                };
-                // SAFETY: the function of this name has this signature.
-                let table = unsafe {
-                    $table { $($field: std::mem::transmute::<Function, vk::$signature>(get($name)),)* }
-                };
-                match missing {
-                    None => Ok(table),
-                    Some(name) => Err(lacking(name)),
-                }
+                const N: usize = [$($name),*].len();
+                let mut found: [Function; N] = [nothing; N];
+                // One text, since a pointer to each name would take more room than the name.
+                fill(concat!($($name, "\0"),*), find, &mut found)?;
+                // SAFETY: the table is as many pointers, in the same order, and each function of these names has
+                // the signature of its field.
+                Ok(unsafe { std::mem::transmute::<[Function; N], $table>(found) })
             }
         }
     };
@@ -54,55 +47,64 @@ type Function = unsafe extern "system" fn();
 
 functions! {
     Functions:
-    destroy_device: PFN_vkDestroyDevice = c"vkDestroyDevice"
-    get_device_queue: PFN_vkGetDeviceQueue = c"vkGetDeviceQueue"
-    device_wait_idle: PFN_vkDeviceWaitIdle = c"vkDeviceWaitIdle"
-    queue_submit: PFN_vkQueueSubmit = c"vkQueueSubmit"
-    allocate_memory: PFN_vkAllocateMemory = c"vkAllocateMemory"
-    free_memory: PFN_vkFreeMemory = c"vkFreeMemory"
-    map_memory: PFN_vkMapMemory = c"vkMapMemory"
-    invalidate_memory: PFN_vkInvalidateMappedMemoryRanges = c"vkInvalidateMappedMemoryRanges"
-    create_buffer: PFN_vkCreateBuffer = c"vkCreateBuffer"
-    destroy_buffer: PFN_vkDestroyBuffer = c"vkDestroyBuffer"
-    get_buffer_memory_requirements: PFN_vkGetBufferMemoryRequirements = c"vkGetBufferMemoryRequirements"
-    bind_buffer_memory: PFN_vkBindBufferMemory = c"vkBindBufferMemory"
-    create_fence: PFN_vkCreateFence = c"vkCreateFence"
-    destroy_fence: PFN_vkDestroyFence = c"vkDestroyFence"
-    wait_for_fences: PFN_vkWaitForFences = c"vkWaitForFences"
-    reset_fences: PFN_vkResetFences = c"vkResetFences"
-    create_query_pool: PFN_vkCreateQueryPool = c"vkCreateQueryPool"
-    destroy_query_pool: PFN_vkDestroyQueryPool = c"vkDestroyQueryPool"
-    get_query_pool_results: PFN_vkGetQueryPoolResults = c"vkGetQueryPoolResults"
-    create_shader_module: PFN_vkCreateShaderModule = c"vkCreateShaderModule"
-    destroy_shader_module: PFN_vkDestroyShaderModule = c"vkDestroyShaderModule"
-    create_pipeline_cache: PFN_vkCreatePipelineCache = c"vkCreatePipelineCache"
-    destroy_pipeline_cache: PFN_vkDestroyPipelineCache = c"vkDestroyPipelineCache"
-    get_pipeline_cache_data: PFN_vkGetPipelineCacheData = c"vkGetPipelineCacheData"
-    create_compute_pipelines: PFN_vkCreateComputePipelines = c"vkCreateComputePipelines"
-    destroy_pipeline: PFN_vkDestroyPipeline = c"vkDestroyPipeline"
-    create_pipeline_layout: PFN_vkCreatePipelineLayout = c"vkCreatePipelineLayout"
-    destroy_pipeline_layout: PFN_vkDestroyPipelineLayout = c"vkDestroyPipelineLayout"
-    create_descriptor_set_layout: PFN_vkCreateDescriptorSetLayout = c"vkCreateDescriptorSetLayout"
-    destroy_descriptor_set_layout: PFN_vkDestroyDescriptorSetLayout = c"vkDestroyDescriptorSetLayout"
-    create_descriptor_pool: PFN_vkCreateDescriptorPool = c"vkCreateDescriptorPool"
-    destroy_descriptor_pool: PFN_vkDestroyDescriptorPool = c"vkDestroyDescriptorPool"
-    allocate_descriptor_sets: PFN_vkAllocateDescriptorSets = c"vkAllocateDescriptorSets"
-    update_descriptor_sets: PFN_vkUpdateDescriptorSets = c"vkUpdateDescriptorSets"
-    create_command_pool: PFN_vkCreateCommandPool = c"vkCreateCommandPool"
-    destroy_command_pool: PFN_vkDestroyCommandPool = c"vkDestroyCommandPool"
-    allocate_command_buffers: PFN_vkAllocateCommandBuffers = c"vkAllocateCommandBuffers"
-    free_command_buffers: PFN_vkFreeCommandBuffers = c"vkFreeCommandBuffers"
-    begin_command_buffer: PFN_vkBeginCommandBuffer = c"vkBeginCommandBuffer"
-    end_command_buffer: PFN_vkEndCommandBuffer = c"vkEndCommandBuffer"
-    cmd_bind_pipeline: PFN_vkCmdBindPipeline = c"vkCmdBindPipeline"
-    cmd_bind_descriptor_sets: PFN_vkCmdBindDescriptorSets = c"vkCmdBindDescriptorSets"
-    cmd_dispatch: PFN_vkCmdDispatch = c"vkCmdDispatch"
-    cmd_dispatch_indirect: PFN_vkCmdDispatchIndirect = c"vkCmdDispatchIndirect"
-    cmd_copy_buffer: PFN_vkCmdCopyBuffer = c"vkCmdCopyBuffer"
-    cmd_fill_buffer: PFN_vkCmdFillBuffer = c"vkCmdFillBuffer"
-    cmd_pipeline_barrier: PFN_vkCmdPipelineBarrier = c"vkCmdPipelineBarrier"
-    cmd_reset_query_pool: PFN_vkCmdResetQueryPool = c"vkCmdResetQueryPool"
-    cmd_write_timestamp: PFN_vkCmdWriteTimestamp = c"vkCmdWriteTimestamp"
+    destroy_device: PFN_vkDestroyDevice = "vkDestroyDevice"
+    get_device_queue: PFN_vkGetDeviceQueue = "vkGetDeviceQueue"
+    device_wait_idle: PFN_vkDeviceWaitIdle = "vkDeviceWaitIdle"
+    queue_submit: PFN_vkQueueSubmit = "vkQueueSubmit"
+    allocate_memory: PFN_vkAllocateMemory = "vkAllocateMemory"
+    free_memory: PFN_vkFreeMemory = "vkFreeMemory"
+    map_memory: PFN_vkMapMemory = "vkMapMemory"
+    invalidate_memory: PFN_vkInvalidateMappedMemoryRanges = "vkInvalidateMappedMemoryRanges"
+    create_buffer: PFN_vkCreateBuffer = "vkCreateBuffer"
+    destroy_buffer: PFN_vkDestroyBuffer = "vkDestroyBuffer"
+    get_buffer_memory_requirements: PFN_vkGetBufferMemoryRequirements = "vkGetBufferMemoryRequirements"
+    bind_buffer_memory: PFN_vkBindBufferMemory = "vkBindBufferMemory"
+    create_image: PFN_vkCreateImage = "vkCreateImage"
+    destroy_image: PFN_vkDestroyImage = "vkDestroyImage"
+    get_image_memory_requirements: PFN_vkGetImageMemoryRequirements = "vkGetImageMemoryRequirements"
+    bind_image_memory: PFN_vkBindImageMemory = "vkBindImageMemory"
+    create_image_view: PFN_vkCreateImageView = "vkCreateImageView"
+    destroy_image_view: PFN_vkDestroyImageView = "vkDestroyImageView"
+    create_buffer_view: PFN_vkCreateBufferView = "vkCreateBufferView"
+    destroy_buffer_view: PFN_vkDestroyBufferView = "vkDestroyBufferView"
+    cmd_copy_buffer_to_image: PFN_vkCmdCopyBufferToImage = "vkCmdCopyBufferToImage"
+    create_fence: PFN_vkCreateFence = "vkCreateFence"
+    destroy_fence: PFN_vkDestroyFence = "vkDestroyFence"
+    wait_for_fences: PFN_vkWaitForFences = "vkWaitForFences"
+    reset_fences: PFN_vkResetFences = "vkResetFences"
+    create_query_pool: PFN_vkCreateQueryPool = "vkCreateQueryPool"
+    destroy_query_pool: PFN_vkDestroyQueryPool = "vkDestroyQueryPool"
+    get_query_pool_results: PFN_vkGetQueryPoolResults = "vkGetQueryPoolResults"
+    create_shader_module: PFN_vkCreateShaderModule = "vkCreateShaderModule"
+    destroy_shader_module: PFN_vkDestroyShaderModule = "vkDestroyShaderModule"
+    create_pipeline_cache: PFN_vkCreatePipelineCache = "vkCreatePipelineCache"
+    destroy_pipeline_cache: PFN_vkDestroyPipelineCache = "vkDestroyPipelineCache"
+    get_pipeline_cache_data: PFN_vkGetPipelineCacheData = "vkGetPipelineCacheData"
+    create_compute_pipelines: PFN_vkCreateComputePipelines = "vkCreateComputePipelines"
+    destroy_pipeline: PFN_vkDestroyPipeline = "vkDestroyPipeline"
+    create_pipeline_layout: PFN_vkCreatePipelineLayout = "vkCreatePipelineLayout"
+    destroy_pipeline_layout: PFN_vkDestroyPipelineLayout = "vkDestroyPipelineLayout"
+    create_descriptor_set_layout: PFN_vkCreateDescriptorSetLayout = "vkCreateDescriptorSetLayout"
+    destroy_descriptor_set_layout: PFN_vkDestroyDescriptorSetLayout = "vkDestroyDescriptorSetLayout"
+    create_descriptor_pool: PFN_vkCreateDescriptorPool = "vkCreateDescriptorPool"
+    destroy_descriptor_pool: PFN_vkDestroyDescriptorPool = "vkDestroyDescriptorPool"
+    allocate_descriptor_sets: PFN_vkAllocateDescriptorSets = "vkAllocateDescriptorSets"
+    update_descriptor_sets: PFN_vkUpdateDescriptorSets = "vkUpdateDescriptorSets"
+    create_command_pool: PFN_vkCreateCommandPool = "vkCreateCommandPool"
+    destroy_command_pool: PFN_vkDestroyCommandPool = "vkDestroyCommandPool"
+    allocate_command_buffers: PFN_vkAllocateCommandBuffers = "vkAllocateCommandBuffers"
+    free_command_buffers: PFN_vkFreeCommandBuffers = "vkFreeCommandBuffers"
+    begin_command_buffer: PFN_vkBeginCommandBuffer = "vkBeginCommandBuffer"
+    end_command_buffer: PFN_vkEndCommandBuffer = "vkEndCommandBuffer"
+    cmd_bind_pipeline: PFN_vkCmdBindPipeline = "vkCmdBindPipeline"
+    cmd_bind_descriptor_sets: PFN_vkCmdBindDescriptorSets = "vkCmdBindDescriptorSets"
+    cmd_dispatch: PFN_vkCmdDispatch = "vkCmdDispatch"
+    cmd_dispatch_indirect: PFN_vkCmdDispatchIndirect = "vkCmdDispatchIndirect"
+    cmd_copy_buffer: PFN_vkCmdCopyBuffer = "vkCmdCopyBuffer"
+    cmd_fill_buffer: PFN_vkCmdFillBuffer = "vkCmdFillBuffer"
+    cmd_pipeline_barrier: PFN_vkCmdPipelineBarrier = "vkCmdPipelineBarrier"
+    cmd_reset_query_pool: PFN_vkCmdResetQueryPool = "vkCmdResetQueryPool"
+    cmd_write_timestamp: PFN_vkCmdWriteTimestamp = "vkCmdWriteTimestamp"
 }
 
 macro_rules! creators {
@@ -130,6 +132,9 @@ macro_rules! destroyers {
 creators! {
     allocate_memory: MemoryAllocateInfo => DeviceMemory
     create_buffer: BufferCreateInfo => Buffer
+    create_image: ImageCreateInfo => Image
+    create_image_view: ImageViewCreateInfo => ImageView
+    create_buffer_view: BufferViewCreateInfo => BufferView
     create_fence: FenceCreateInfo => Fence
     create_query_pool: QueryPoolCreateInfo => QueryPool
     create_shader_module: ShaderModuleCreateInfo => ShaderModule
@@ -143,6 +148,9 @@ creators! {
 destroyers! {
     free_memory: DeviceMemory
     destroy_buffer: Buffer
+    destroy_image: Image
+    destroy_image_view: ImageView
+    destroy_buffer_view: BufferView
     destroy_fence: Fence
     destroy_query_pool: QueryPool
     destroy_shader_module: ShaderModule
@@ -215,6 +223,24 @@ impl Device {
     ) -> VkResult<()> {
         // SAFETY: as above.
         unsafe { (self.functions.bind_buffer_memory)(self.handle, buffer, memory, 0) }.result()
+    }
+
+    pub(super) unsafe fn get_image_memory_requirements(&self, image: vk::Image) -> vk::MemoryRequirements {
+        let mut requirements = vk::MemoryRequirements::default();
+        // SAFETY: as above.
+        unsafe {
+            (self.functions.get_image_memory_requirements)(self.handle, image, &raw mut requirements);
+        };
+        requirements
+    }
+
+    pub(super) unsafe fn bind_image_memory(
+        &self,
+        image: vk::Image,
+        memory: vk::DeviceMemory,
+    ) -> VkResult<()> {
+        // SAFETY: as above.
+        unsafe { (self.functions.bind_image_memory)(self.handle, image, memory, 0) }.result()
     }
 
     pub(super) unsafe fn wait_for_fence(&self, fence: vk::Fence) -> VkResult<()> {
@@ -377,6 +403,34 @@ impl Device {
         unsafe { place(buffer, from, to, flags, 1, barrier, 0, null(), 0, null()) };
     }
 
+    /// Brings images from nothing into the layout they keep, before copies and shaders.
+    pub(super) unsafe fn cmd_image_barriers(
+        &self,
+        buffer: vk::CommandBuffer,
+        barriers: &[vk::ImageMemoryBarrier<'_>],
+    ) {
+        let (flags, place) = (vk::DependencyFlags::empty(), self.functions.cmd_pipeline_barrier);
+        let from = vk::PipelineStageFlags::TOP_OF_PIPE;
+        let to = vk::PipelineStageFlags::TRANSFER | vk::PipelineStageFlags::COMPUTE_SHADER;
+        // SAFETY: as above.
+        unsafe {
+            place(buffer, from, to, flags, 0, null(), 0, null(), count(barriers), barriers.as_ptr());
+        };
+    }
+
+    /// The image is in the layout GENERAL.
+    pub(super) unsafe fn cmd_copy_buffer_to_image(
+        &self,
+        buffer: vk::CommandBuffer,
+        from: vk::Buffer,
+        to: vk::Image,
+        copy: vk::BufferImageCopy,
+    ) {
+        let layout = vk::ImageLayout::GENERAL;
+        // SAFETY: as above.
+        unsafe { (self.functions.cmd_copy_buffer_to_image)(buffer, from, to, layout, 1, &raw const copy) };
+    }
+
     pub(super) unsafe fn cmd_reset_query_pool(
         &self,
         buffer: vk::CommandBuffer,
@@ -400,7 +454,22 @@ impl Device {
     }
 }
 
-/// Stands for a function that is missing, while the others are looked for; it is never called.
+/// Finds functions by names that each end in a zero.
+fn fill(
+    names: &'static str,
+    find: &dyn Fn(&'static CStr) -> Option<Function>,
+    found: &mut [Function],
+) -> Result<()> {
+    let mut rest = names.as_bytes();
+    for slot in found {
+        let name = CStr::from_bytes_until_nul(rest).unwrap_or_default();
+        *slot = find(name).ok_or_else(|| lacking(name))?;
+        rest = rest.get(name.count_bytes() + 1..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Stands for a function that has not been looked for yet; it is never called.
 extern "system" fn nothing() {}
 
 /// What a function wrote behind the pointer it was given, if it succeeded.

@@ -44,6 +44,8 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
+    // Inlined into every place that makes a buffer, this would be a hundredth of a program that embeds the runtime.
+    #[inline(never)]
     pub(super) fn new(
         context: &Arc<Context>,
         size: u64,
@@ -51,10 +53,6 @@ impl Buffer {
         place: Place,
         what: &str,
     ) -> Result<Buffer> {
-        // Drivers need not notice that there are too many.
-        if context.n_allocations.load(Ordering::Relaxed) >= context.info.max_allocations {
-            return Err(Error::OutOfMemory { what: format!("{what}, after too many allocations"), size });
-        }
         let create = vk::BufferCreateInfo::default().size(size).usage(usage);
         // SAFETY: the device is live, here and below.
         let raw = unsafe { context.device.create_buffer(&create) }.map_err(out_of_memory(what, size))?;
@@ -66,7 +64,10 @@ impl Buffer {
             mapped: None,
             coherent: true,
         };
-        let flags = buffer.allocate(place, what)?;
+        // SAFETY: the buffer belongs to the device.
+        let needs = unsafe { context.device.get_buffer_memory_requirements(raw) };
+        let (memory, flags) = context.allocate(&needs, place, what)?;
+        buffer.memory = memory;
         // SAFETY: the buffer is new, and the memory was allocated by its requirements.
         unsafe { context.device.bind_buffer_memory(raw, buffer.memory) }
             .map_err(failed("vkBindBufferMemory"))?;
@@ -104,29 +105,6 @@ impl Buffer {
         unsafe { self.context.device.invalidate_memory(&range) }
             .map_err(failed("vkInvalidateMappedMemoryRanges"))
     }
-
-    /// Tries the memory types that suit, best first; a full heap leads to the next.
-    fn allocate(&mut self, place: Place, what: &str) -> Result<Flags> {
-        let context = self.context.clone();
-        // SAFETY: the buffer belongs to the device.
-        let needs = unsafe { context.device.get_buffer_memory_requirements(self.raw) };
-        for (index, flags) in context.suitable_types(place, needs.memory_type_bits) {
-            let allocate =
-                vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
-            // SAFETY: the type is one of the device's and allowed for the buffer.
-            match unsafe { context.device.allocate_memory(&allocate) } {
-                Ok(memory) => {
-                    self.memory = memory;
-                    context.n_allocations.fetch_add(1, Ordering::Relaxed);
-                    context.allocated.fetch_add(needs.size, Ordering::Relaxed);
-                    return Ok(flags);
-                }
-                Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY) => {}
-                Err(code) => return Err(failed("vkAllocateMemory")(code)),
-            }
-        }
-        Err(Error::OutOfMemory { what: what.to_owned(), size: needs.size })
-    }
 }
 
 impl Drop for Buffer {
@@ -140,6 +118,34 @@ impl Drop for Buffer {
 }
 
 impl Context {
+    /// Tries the memory types that suit, best first; a full heap leads to the next.
+    #[inline(never)]
+    pub(super) fn allocate(
+        &self,
+        needs: &vk::MemoryRequirements,
+        place: Place,
+        what: &str,
+    ) -> Result<(vk::DeviceMemory, Flags)> {
+        // Drivers need not notice that there are too many.
+        if self.n_allocations.load(Ordering::Relaxed) < self.info.max_allocations {
+            for (index, flags) in self.suitable_types(place, needs.memory_type_bits) {
+                let allocate =
+                    vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
+                // SAFETY: the type is one of the device's and allowed for the object.
+                match unsafe { self.device.allocate_memory(&allocate) } {
+                    Ok(memory) => {
+                        self.n_allocations.fetch_add(1, Ordering::Relaxed);
+                        self.allocated.fetch_add(needs.size, Ordering::Relaxed);
+                        return Ok((memory, flags));
+                    }
+                    Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY) => {}
+                    Err(code) => return Err(failed("vkAllocateMemory")(code)),
+                }
+            }
+        }
+        Err(Error::OutOfMemory { what: what.to_owned(), size: needs.size })
+    }
+
     /// Whether the host can write all of the device's memory directly (integrated and software devices, and
     /// discrete ones whose whole memory is mapped), so that nothing need be staged.
     pub(super) fn direct_writes(&self) -> bool {
@@ -202,7 +208,7 @@ impl Context {
     }
 }
 
-fn out_of_memory(what: &str, size: u64) -> impl Fn(vk::Result) -> Error {
+pub(super) fn out_of_memory(what: &str, size: u64) -> impl Fn(vk::Result) -> Error {
     move |code| match code {
         vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY => {
             Error::OutOfMemory { what: what.to_owned(), size }

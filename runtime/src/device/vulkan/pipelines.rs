@@ -63,7 +63,7 @@ impl Pipelines {
         let mut jobs = Vec::with_capacity(variant.pipelines.len());
         for pipeline in &variant.pipelines {
             let types: Vec<_> = pipeline.bindings.iter().map(|kind| descriptor_type(*kind)).collect();
-            // There are few: bindings differ in nothing but their number and in which of them are uniform.
+            // There are few: most bindings are storage buffers.
             let layout = match known.iter().position(|known| *known == types) {
                 Some(layout) => layout,
                 None => {
@@ -158,6 +158,9 @@ pub(super) fn descriptor_type(kind: BindingKind) -> vk::DescriptorType {
     match kind {
         BindingKind::StorageRead | BindingKind::StorageReadWrite => vk::DescriptorType::STORAGE_BUFFER,
         BindingKind::Uniform => vk::DescriptorType::UNIFORM_BUFFER,
+        BindingKind::Texels(_) => vk::DescriptorType::UNIFORM_TEXEL_BUFFER,
+        BindingKind::ImageRead(_) => vk::DescriptorType::SAMPLED_IMAGE,
+        BindingKind::ImageWrite(_) => vk::DescriptorType::STORAGE_IMAGE,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::failed;
+use super::images::texel_format;
 use super::memory::Buffer;
 use super::pipelines::{Pipelines, descriptor_type};
 use crate::error::{Error, Result};
@@ -54,7 +55,8 @@ impl Commands {
     }
 
     /// Records, submits and waits.
-    pub(super) fn run_once(&self, fill: impl FnOnce(vk::CommandBuffer)) -> Result<()> {
+    #[inline(never)]
+    pub(super) fn run_once(&self, fill: &mut dyn FnMut(vk::CommandBuffer)) -> Result<()> {
         let command = self.allocate()?;
         self.record(command, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, fill)?;
         let done = self.context.submit(&[command], self.fence);
@@ -135,25 +137,38 @@ pub(super) fn barrier(context: &Context, command: vk::CommandBuffer, dependency:
 /// What a descriptor set is made for: a dispatch, the kinds of its bindings, and their layout.
 type Need<'a> = (&'a Dispatch, &'a [BindingKind], vk::DescriptorSetLayout);
 
+/// What a slot of a function is on the device.
+#[derive(Clone, Copy)]
+pub(super) enum Resource {
+    Buffer(vk::Buffer),
+    Image(vk::ImageView),
+}
+
 /// The descriptor sets of a function: one per distinct combination of layout and bindings.
 pub(super) struct Sets {
     context: Arc<Context>,
     pool: vk::DescriptorPool,
+    /// Ranges of buffers that are seen as texels.
+    views: Vec<vk::BufferView>,
     /// For each dispatch.
     pub(super) by_dispatch: Vec<vk::DescriptorSet>,
 }
 
 impl Sets {
-    /// `slots` are the buffers of the function's slots.
+    /// `slots` are the buffers and images of the function's slots.
     pub(super) fn new(
         context: &Arc<Context>,
         variant: &Variant,
         function: &Function,
         pipelines: &Pipelines,
-        slots: &[vk::Buffer],
+        slots: &[Resource],
     ) -> Result<Sets> {
-        let mut sets =
-            Sets { context: context.clone(), pool: vk::DescriptorPool::null(), by_dispatch: Vec::new() };
+        let mut sets = Sets {
+            context: context.clone(),
+            pool: vk::DescriptorPool::null(),
+            views: Vec::new(),
+            by_dispatch: Vec::new(),
+        };
         let mut keys = Vec::with_capacity(function.dispatches.len());
         let mut needs = Vec::with_capacity(function.dispatches.len());
         for dispatch in &function.dispatches {
@@ -166,7 +181,10 @@ impl Sets {
                 ));
             };
             let mut key = (compiled.layout as u64).to_le_bytes().to_vec();
-            for binding in &dispatch.bindings {
+            for (binding, kind) in dispatch.bindings.iter().zip(&pipeline.bindings) {
+                if let BindingKind::Texels(element) = kind {
+                    key.push(*element as u8);
+                }
                 key.extend(binding.slot.to_le_bytes());
                 key.extend(binding.offset.to_le_bytes());
                 key.extend(binding.size.to_le_bytes());
@@ -177,15 +195,13 @@ impl Sets {
         // Equal keys lie side by side in the sorted order; the first of each gets a set, the others share it.
         let mut unique: Vec<Need<'_>> = Vec::new();
         let mut indices = vec![0; needs.len()];
-        let (mut n_storage, mut n_uniform) = (0u32, 0u32);
+        let mut n_bindings = 0;
         let mut last = None;
         for index in order::by_key(keys.iter().copied()) {
             let (Some(key), Some(need)) = (keys.get(index), needs.get(index)) else { continue };
             if last != Some(key) {
                 last = Some(key);
-                let uniform = need.1.iter().filter(|kind| **kind == BindingKind::Uniform).count();
-                n_uniform += u32::try_from(uniform).unwrap_or(0);
-                n_storage += u32::try_from(need.1.len() - uniform).unwrap_or(0);
+                n_bindings += need.1.len();
                 unique.push(*need);
             }
             if let Some(slot) = indices.get_mut(index) {
@@ -195,7 +211,7 @@ impl Sets {
         if unique.is_empty() {
             return Ok(sets);
         }
-        sets.create_pool(unique.len(), n_storage, n_uniform)?;
+        sets.create_pool(unique.len(), n_bindings)?;
         let mut made = Vec::with_capacity(unique.len());
         for (dispatch, kinds, layout) in unique {
             made.push(sets.write(dispatch, kinds, layout, slots)?);
@@ -204,12 +220,10 @@ impl Sets {
         Ok(sets)
     }
 
-    fn create_pool(&mut self, n_sets: usize, n_storage: u32, n_uniform: u32) -> Result<()> {
-        let size = |ty, descriptor_count| vk::DescriptorPoolSize { ty, descriptor_count };
-        let sizes = [
-            size(vk::DescriptorType::STORAGE_BUFFER, n_storage.max(1)),
-            size(vk::DescriptorType::UNIFORM_BUFFER, n_uniform.max(1)),
-        ];
+    /// Has room for bindings that are all of one type, whichever it is: descriptors are small.
+    fn create_pool(&mut self, n_sets: usize, n_bindings: usize) -> Result<()> {
+        let descriptor_count = u32::try_from(n_bindings.max(1)).unwrap_or(u32::MAX);
+        let sizes = TYPES.map(|ty| vk::DescriptorPoolSize { ty, descriptor_count });
         let n_sets = u32::try_from(n_sets).unwrap_or(u32::MAX);
         let create = vk::DescriptorPoolCreateInfo::default().max_sets(n_sets).pool_sizes(&sizes);
         // SAFETY: the device is live and `create` outlives the call.
@@ -219,44 +233,90 @@ impl Sets {
     }
 
     fn write(
-        &self,
+        &mut self,
         dispatch: &Dispatch,
         kinds: &[BindingKind],
         layout: vk::DescriptorSetLayout,
-        slots: &[vk::Buffer],
+        slots: &[Resource],
     ) -> Result<vk::DescriptorSet> {
-        let device = &self.context.device;
+        let context = self.context.clone();
+        let device = &context.device;
         // SAFETY: the pool has room for as many sets as are allocated.
         let set = unsafe { device.allocate_descriptor_set(self.pool, layout) };
         let set = set.map_err(failed("vkAllocateDescriptorSets"))?;
-        let mut buffers = Vec::with_capacity(dispatch.bindings.len());
-        for binding in &dispatch.bindings {
-            let buffer = usize::try_from(binding.slot).ok().and_then(|index| slots.get(index)).copied();
-            let buffer =
-                buffer.ok_or_else(|| Error::invalid(&dispatch.label, "a binding's slot does not exist"))?;
-            buffers.push([vk::DescriptorBufferInfo { buffer, offset: binding.offset, range: binding.size }]);
-        }
-        let write = |((index, kind), buffer): ((u32, &BindingKind), &'_ [vk::DescriptorBufferInfo; 1])| {
-            vk::WriteDescriptorSet {
-                dst_set: set,
-                dst_binding: index,
-                descriptor_count: 1,
-                descriptor_type: descriptor_type(*kind),
-                p_buffer_info: buffer.as_ptr(),
-                ..Default::default()
+        let mut infos = Vec::with_capacity(dispatch.bindings.len());
+        for (binding, kind) in dispatch.bindings.iter().zip(kinds) {
+            let slot = usize::try_from(binding.slot).ok().and_then(|index| slots.get(index));
+            let slot =
+                slot.ok_or_else(|| Error::invalid(&dispatch.label, "a binding's slot does not exist"))?;
+            let mut info = Info::default();
+            match *slot {
+                Resource::Image(image_view) => {
+                    info.image = vk::DescriptorImageInfo {
+                        image_view,
+                        image_layout: vk::ImageLayout::GENERAL,
+                        ..info.image
+                    };
+                }
+                Resource::Buffer(buffer) => {
+                    let (offset, range) = (binding.offset, binding.size);
+                    info.buffer = vk::DescriptorBufferInfo { buffer, offset, range };
+                    if let BindingKind::Texels(element) = kind {
+                        let format = texel_format(*element);
+                        let create =
+                            vk::BufferViewCreateInfo { buffer, format, offset, range, ..Default::default() };
+                        // SAFETY: the buffer is live, and the range was checked to lie in it.
+                        info.view = unsafe { device.create_buffer_view(&create) }
+                            .map_err(failed("vkCreateBufferView"))?;
+                        self.views.push(info.view);
+                    }
+                }
             }
+            infos.push(info);
+        }
+        let write = |((index, kind), info): ((u32, &BindingKind), &Info)| vk::WriteDescriptorSet {
+            dst_set: set,
+            dst_binding: index,
+            descriptor_count: 1,
+            descriptor_type: descriptor_type(*kind),
+            p_buffer_info: &raw const info.buffer,
+            p_image_info: &raw const info.image,
+            p_texel_buffer_view: &raw const info.view,
+            ..Default::default()
         };
-        let writes: Vec<_> = (0u32..).zip(kinds).zip(&buffers).map(write).collect();
-        // SAFETY: the set is new; `buffers` outlives the call; ranges were checked to lie in their slots.
+        let writes: Vec<_> = (0u32..).zip(kinds).zip(&infos).map(write).collect();
+        // SAFETY: the set is new; `infos` outlives the call; ranges were checked to lie in their slots.
         unsafe { device.update_descriptor_sets(&writes) };
         Ok(set)
     }
 }
 
+/// What one binding is written with; its kind says which part counts.
+#[derive(Default)]
+struct Info {
+    buffer: vk::DescriptorBufferInfo,
+    image: vk::DescriptorImageInfo,
+    view: vk::BufferView,
+}
+
+/// The types of descriptors in use.
+const TYPES: [vk::DescriptorType; 5] = [
+    vk::DescriptorType::STORAGE_BUFFER,
+    vk::DescriptorType::UNIFORM_BUFFER,
+    vk::DescriptorType::UNIFORM_TEXEL_BUFFER,
+    vk::DescriptorType::SAMPLED_IMAGE,
+    vk::DescriptorType::STORAGE_IMAGE,
+];
+
 impl Drop for Sets {
     fn drop(&mut self) {
         // SAFETY: whoever drops sets has waited for the submissions that use them; destroying the pool frees them.
-        unsafe { self.context.device.destroy_descriptor_pool(self.pool) };
+        unsafe {
+            self.context.device.destroy_descriptor_pool(self.pool);
+            for view in &self.views {
+                self.context.device.destroy_buffer_view(*view);
+            }
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 //! Everything here is addressed by index. Names, types, shapes and symbols are the session's business.
 
 use super::context::Context;
+use super::images::{self, Image};
 use super::memory::{Buffer, Place};
 use super::pipelines::Pipelines;
-use super::record::{Commands, Indirect, Sets, barrier, constant_grid, record_function};
+use super::record::{Commands, Indirect, Resource, Sets, barrier, constant_grid, record_function};
 use super::timing::Timed;
 use super::upload;
 use crate::error::{Error, Result};
@@ -23,6 +24,7 @@ pub(crate) struct Replayer {
     _weights: Vec<Buffer>,
     states: Vec<Buffer>,
     _arenas: Vec<Buffer>,
+    _images: Vec<Image>,
     pub(crate) context: Arc<Context>,
 }
 
@@ -73,12 +75,15 @@ impl Replayer {
         );
         let failed = || Error::Vulkan { call: "loading", code: "a thread failed".to_owned() };
         let (pipelines, memory) = (pipelines.ok_or_else(failed)?, memory.ok_or_else(failed)?);
-        let (pipelines, (weights, states, arenas)) = (pipelines?, memory?);
+        let (pipelines, (weights, states, arenas, images)) = (pipelines?, memory?);
         let commands = Commands::new(context)?;
         let mut functions = Vec::with_capacity(variant.functions.len());
+        let (_, places) = variant.images();
+        let mut views = places.into_iter().map(|place| images.get(place).map(|image| image.view));
         for function in &variant.functions {
-            let shared = Shared { weights: &weights, states: &states, arenas: &arenas };
-            functions.push(load_function(context, variant, function, &pipelines, &commands, &shared)?);
+            let shared =
+                &mut Shared { weights: &weights, states: &states, arenas: &arenas, views: &mut views };
+            functions.push(load_function(context, variant, function, &pipelines, &commands, shared)?);
         }
         Ok(Replayer {
             functions,
@@ -87,6 +92,7 @@ impl Replayer {
             _weights: weights,
             states,
             _arenas: arenas,
+            _images: images,
             context: context.clone(),
         })
     }
@@ -207,11 +213,20 @@ impl Transfer {
     }
 }
 
-/// Buffers that functions share.
+/// The ways in which shaders may see a buffer.
+const BOUND: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_TEXEL_BUFFER.as_raw(),
+);
+
+/// Buffers and images that functions share.
 struct Shared<'a> {
     weights: &'a [Buffer],
     states: &'a [Buffer],
     arenas: &'a [Buffer],
+    /// Of the image slots that are still to come.
+    views: &'a mut dyn Iterator<Item = Option<vk::ImageView>>,
 }
 
 type Buffers = Vec<Buffer>;
@@ -221,10 +236,8 @@ fn shared_memory(
     manifest: &Manifest,
     variant: &Variant,
     file: &[u8],
-) -> Result<(Buffers, Buffers, Buffers)> {
-    let usage = vk::BufferUsageFlags::STORAGE_BUFFER
-        | vk::BufferUsageFlags::UNIFORM_BUFFER
-        | vk::BufferUsageFlags::TRANSFER_DST;
+) -> Result<(Buffers, Buffers, Buffers, Vec<Image>)> {
+    let usage = BOUND | vk::BufferUsageFlags::TRANSFER_DST;
     let place = if context.direct_writes() { Place::DeviceWritten } else { Place::Device };
     let make = |size: u64, place, what| Buffer::new(context, size, usage, place, what);
     let mut weights =
@@ -238,7 +251,7 @@ fn shared_memory(
     let arenas =
         arenas.into_iter().map(|size| make(size, Place::Device, "arena")).collect::<Result<Buffers>>()?;
     upload::fill_weights(context, manifest, variant, file, &mut weights, &states)?;
-    Ok((weights, states, arenas))
+    Ok((weights, states, arenas, images::create(context, manifest, variant, file)?))
 }
 
 fn load_function(
@@ -247,7 +260,7 @@ fn load_function(
     function: &Function,
     pipelines: &Pipelines,
     commands: &Commands,
-    shared: &Shared<'_>,
+    shared: &mut Shared<'_>,
 ) -> Result<Loaded> {
     let n_grids =
         function.dispatches.iter().filter(|dispatch| constant_grid(dispatch).is_none()).count() as u64;
@@ -278,6 +291,11 @@ fn load_function(
             usize::try_from(index).ok().and_then(|index| ports.get(index)).map(|port| port.device.raw)
         };
         let buffer = match slot.kind {
+            SlotKind::Image(_) => {
+                let view = shared.views.next().flatten();
+                slots.push(Resource::Image(view.unwrap_or_default()));
+                continue;
+            }
             SlotKind::Weights(index) => at(shared.weights, index),
             SlotKind::State(index) => at(shared.states, index),
             SlotKind::Arena => {
@@ -288,7 +306,8 @@ fn load_function(
             SlotKind::Output(index) => port(&outputs, index),
             SlotKind::Params => params.as_ref().map(|buffer| buffer.raw),
         };
-        slots.push(buffer.ok_or_else(|| Error::invalid(&function.name, "a slot refers to nothing"))?);
+        let buffer = buffer.ok_or_else(|| Error::invalid(&function.name, "a slot refers to nothing"))?;
+        slots.push(Resource::Buffer(buffer));
     }
     let sets = Sets::new(context, variant, function, pipelines, &slots)?;
     let main = commands.allocate()?;
@@ -313,10 +332,7 @@ fn load_function(
 /// A port's buffer, reachable for the host where reaching it directly is fast, else with a staging buffer.
 fn port_memory(context: &Arc<Context>, slot: Option<&Slot>, input: bool) -> Result<PortMemory> {
     let size = slot.map_or(0, |slot| slot.size);
-    let usage = vk::BufferUsageFlags::STORAGE_BUFFER
-        | vk::BufferUsageFlags::UNIFORM_BUFFER
-        | vk::BufferUsageFlags::TRANSFER_SRC
-        | vk::BufferUsageFlags::TRANSFER_DST;
+    let usage = BOUND | vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
     let (direct, place, staging, what) = match input {
         true => (context.direct_writes(), Place::DeviceWritten, Place::Upload, "an input"),
         false => (context.direct_reads(), Place::DeviceRead, Place::Download, "an output"),

@@ -108,7 +108,7 @@ fn zero_gaps(
     pieces: &[Piece<'_>],
     weights: &[Buffer],
 ) -> Result<()> {
-    commands.run_once(|command| {
+    commands.run_once(&mut |command| {
         for piece in pieces.iter().filter(|piece| piece.bytes.is_none()) {
             let Some(buffer) = weights.get(piece.slot) else { continue };
             // Fills are in whole words; what a gap shares a word with is written afterwards.
@@ -125,7 +125,7 @@ pub(super) fn zero_states(context: &Arc<Context>, commands: &Commands, states: &
     if states.is_empty() {
         return Ok(());
     }
-    commands.run_once(|command| {
+    commands.run_once(&mut |command| {
         for state in states {
             // SAFETY: the whole of a live buffer; the command is being recorded.
             unsafe { context.device.cmd_zero_buffer(command, state.raw, 0, vk::WHOLE_SIZE) };

@@ -1,6 +1,6 @@
 //! The functions of an instance.
 
-use super::{Device, Function, functions, lacking, made, nothing};
+use super::{Device, Function, fill, functions, lacking, made, nothing};
 use crate::error::Result;
 use ash::prelude::VkResult;
 use ash::vk;
@@ -16,16 +16,16 @@ pub(in super::super) struct RawInstance {
 
 functions! {
     Functions:
-    destroy_instance: PFN_vkDestroyInstance = c"vkDestroyInstance"
-    enumerate_devices: PFN_vkEnumeratePhysicalDevices = c"vkEnumeratePhysicalDevices"
-    enumerate_extensions: PFN_vkEnumerateDeviceExtensionProperties = c"vkEnumerateDeviceExtensionProperties"
-    get_properties: PFN_vkGetPhysicalDeviceProperties = c"vkGetPhysicalDeviceProperties"
-    get_properties2: PFN_vkGetPhysicalDeviceProperties2 = c"vkGetPhysicalDeviceProperties2"
-    get_features2: PFN_vkGetPhysicalDeviceFeatures2 = c"vkGetPhysicalDeviceFeatures2"
-    get_memory: PFN_vkGetPhysicalDeviceMemoryProperties = c"vkGetPhysicalDeviceMemoryProperties"
-    get_families: PFN_vkGetPhysicalDeviceQueueFamilyProperties = c"vkGetPhysicalDeviceQueueFamilyProperties"
-    create_device: PFN_vkCreateDevice = c"vkCreateDevice"
-    get_device_proc_addr: PFN_vkGetDeviceProcAddr = c"vkGetDeviceProcAddr"
+    destroy_instance: PFN_vkDestroyInstance = "vkDestroyInstance"
+    enumerate_devices: PFN_vkEnumeratePhysicalDevices = "vkEnumeratePhysicalDevices"
+    enumerate_extensions: PFN_vkEnumerateDeviceExtensionProperties = "vkEnumerateDeviceExtensionProperties"
+    get_properties: PFN_vkGetPhysicalDeviceProperties = "vkGetPhysicalDeviceProperties"
+    get_properties2: PFN_vkGetPhysicalDeviceProperties2 = "vkGetPhysicalDeviceProperties2"
+    get_features2: PFN_vkGetPhysicalDeviceFeatures2 = "vkGetPhysicalDeviceFeatures2"
+    get_memory: PFN_vkGetPhysicalDeviceMemoryProperties = "vkGetPhysicalDeviceMemoryProperties"
+    get_families: PFN_vkGetPhysicalDeviceQueueFamilyProperties = "vkGetPhysicalDeviceQueueFamilyProperties"
+    create_device: PFN_vkCreateDevice = "vkCreateDevice"
+    get_device_proc_addr: PFN_vkGetDeviceProcAddr = "vkGetDeviceProcAddr"
 }
 
 impl RawInstance {
