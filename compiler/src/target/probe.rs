@@ -112,6 +112,7 @@ fn limits(device: &DeviceInfo) -> Value {
         ("max_workgroup_memory", number(limits.max_workgroup_memory.into())),
         ("storage_buffer_alignment", number(limits.storage_alignment.into())),
         ("uniform_buffer_alignment", number(limits.uniform_alignment.into())),
+        ("texel_buffer_alignment", number(images.texel_alignment.max(4).into())),
         ("max_texel_buffer_elements", number(images.max_texel_buffer_elements.into())),
         ("max_texture_2d", number(images.max_2d.into())),
         ("max_texture_3d", number(images.max_3d.into())),
@@ -139,6 +140,7 @@ fn features(device: &DeviceInfo) -> Result<Value, toml::ser::Error> {
         ("cooperative_matrix", matrix.into()),
         ("memory_model", has(Feature::VulkanMemoryModel)),
         ("buffer_device_address", has(Feature::BufferDeviceAddress)),
+        ("robust_image_access", has(Feature::RobustImageAccess)),
     ]))
 }
 
