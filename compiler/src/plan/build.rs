@@ -409,6 +409,7 @@ impl<'g> Planner<'g> {
             tensors: self.tensors,
             weights: self.weights,
             steps: self.steps,
+            records,
             memory,
             decisions: self.decisions,
         })

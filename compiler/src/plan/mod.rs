@@ -17,7 +17,7 @@ use crate::ir::graph::NodeId;
 use crate::ir::tensor::DType;
 use crate::kernels::pack::Packed;
 use crate::kernels::shader::Launch;
-use memory::MemoryPlan;
+use memory::{MemoryPlan, Record};
 use select::Choice;
 use tuning::Database;
 
@@ -92,6 +92,8 @@ pub struct Plan {
     pub weights: Vec<Packed>,
     /// Dispatches in order.
     pub steps: Vec<Step>,
+    /// Size and live range of each piece of storage in the arena.
+    pub records: Vec<Record>,
     /// Where intermediate tensors lie.
     pub memory: MemoryPlan,
     /// Why each kernel was chosen.

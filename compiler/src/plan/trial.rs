@@ -106,6 +106,7 @@ pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result
         tensors: Vec::new(),
         weights: Vec::new(),
         steps: Vec::new(),
+        records: Vec::new(),
         memory: memory::plan(&[]),
         decisions: Vec::new(),
     };
@@ -115,6 +116,7 @@ pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result
         add(trial, i, &mut made, &mut inputs, &mut records, target)?;
     }
     made.memory = memory::plan(&records);
+    made.records = records;
     Ok(made)
 }
 

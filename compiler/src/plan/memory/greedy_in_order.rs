@@ -1,5 +1,5 @@
 //! Greedy in order (Algorithm 1 of TFLite GPU): in order of execution, a tensor takes the free object whose size is
-//! closest to its own, growing it if it must; a new one when that would waste more than the tensor itself.
+//! closest to its own, growing it if it must; a new one only when none is free.
 
 use super::Record;
 use super::conflicts::Conflicts;
@@ -11,10 +11,8 @@ pub(super) fn objects(records: &[Record], _conflicts: &Conflicts) -> Vec<usize> 
     let mut out = vec![0; records.len()];
     for i in by_first(records) {
         let record = &records[i];
-        let waste = |o: usize| objects.size(o).abs_diff(record.size);
-        let closest =
-            (0..objects.len()).filter(|o| objects.is_free(*o, record)).min_by_key(|o| (waste(*o), *o));
-        let found = closest.filter(|o| waste(*o) < record.size);
+        let free = (0..objects.len()).filter(|o| objects.is_free(*o, record));
+        let found = free.min_by_key(|o| (objects.size(*o).abs_diff(record.size), *o));
         out[i] = objects.assign(found, record);
     }
     out

@@ -1,0 +1,107 @@
+//! Intermediate memory of well-known networks at their true size, strategy by strategy, beside published figures:
+//! `cargo bench -p drift-benches --bench memory -- [TARGET]`. No weights are needed and nothing is timed.
+//!
+//! Counted is what a plan counts: every tensor that a dispatch writes for a later one, in f16, channels padded to
+//! slices of four where the layout says so, sizes rounded up to the target's alignment; neither inputs and outputs
+//! of the graph nor weights. The papers' megabytes are of 2^20 bytes (their naive figure for MobileNet v1 is ours to
+//! the last digit in that unit alone), so these are, too.
+
+use drift_models::builtin;
+use driftc::compile::{Options, lower};
+use driftc::ir::tensor::DType;
+use driftc::plan::memory::{Record, bounds, plan_by};
+use driftc::target::TargetProfile;
+
+/// Architecture, and naive, greedy and min-cost flow of TFLite GPU (Lee et al., table 3).
+const MOBILE: &[(&str, [f64; 3])] = &[
+    ("mobilenet-v1", [9.6, 2.3, 2.7]),
+    ("mobilenet-v2", [13.2, 4.0, 3.8]),
+    ("deeplab-v3", [24.3, 3.6, 4.2]),
+];
+/// Architecture, and naive and greedy by size of ML Drift (its paper on large generative models).
+const DIFFUSION: &[(&str, [f64; 2])] = &[
+    ("sd14-text-encoder", [62.0, 2.0]),
+    ("sd14-unet", [2075.0, 65.0]),
+    ("sd14-vae-decoder", [2274.0, 320.0]),
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let name =
+        std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_else(|| "nvidia-hopper".into());
+    let target = TargetProfile::load(&name)?;
+    println!("MiB in f16 for {name}; TFLite GPU's figures in brackets\n");
+    println!(
+        "| network | naive | greedy in order | min-cost flow | greedy by size | best of all | lower bound | gap |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for (name, [naive, greedy, flow]) in MOBILE {
+        let row = Row::of(name, &target)?;
+        println!(
+            "| {name} | {} ({naive}) | {} ({greedy}) | {} ({flow}) | {} | {} ({}) | {} | {:.1} % |",
+            mib(row.naive),
+            mib(row.by("greedy-in-order")?),
+            mib(row.by("min-cost-flow")?),
+            mib(row.by("greedy-by-size")?),
+            mib(row.peak),
+            row.strategy,
+            mib(row.bound),
+            row.gap * 100.0,
+        );
+    }
+    println!("\nMiB in f16 for {}; ML Drift's figures in brackets\n", target.name);
+    println!(
+        "| network | naive | greedy by size | best of all | lower bound | gap | shared objects: greedy by size | at least |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for (name, [naive, greedy]) in DIFFUSION {
+        let row = Row::of(name, &target)?;
+        println!(
+            "| {name} | {} ({naive}) | {} ({greedy}) | {} ({}) | {} | {:.1} % | {} | {} |",
+            mib(row.naive),
+            mib(row.by("greedy-by-size")?),
+            mib(row.peak),
+            row.strategy,
+            mib(row.bound),
+            row.gap * 100.0,
+            mib(row.by("greedy-by-size-objects")?),
+            mib(bounds::objects(&row.records)),
+        );
+    }
+    Ok(())
+}
+
+/// A network as it is planned.
+struct Row {
+    records: Vec<Record>,
+    naive: u64,
+    peak: u64,
+    bound: u64,
+    gap: f64,
+    strategy: &'static str,
+}
+
+impl Row {
+    fn of(name: &str, target: &TargetProfile) -> Result<Self, Box<dyn std::error::Error>> {
+        let (graph, _) = builtin::find(name)?.shapes(DType::F16)?;
+        let plan = lower(&graph, target, &Options::default())?.plan;
+        let memory = &plan.memory;
+        Ok(Self {
+            naive: memory.naive,
+            peak: memory.peak,
+            bound: memory.lower_bound,
+            gap: memory.gap(),
+            strategy: memory.strategy,
+            records: plan.records,
+        })
+    }
+
+    /// Bytes by one strategy.
+    fn by(&self, strategy: &str) -> Result<u64, String> {
+        let plan = plan_by(strategy, &self.records).ok_or_else(|| format!("no strategy {strategy}"))?;
+        Ok(plan.peak)
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,36 @@
+//! Intermediate memory of well-known networks at their true size, beside published figures; no weights are needed.
+//!
+//! `benches/memory.rs` prints the whole table and says what is counted.
+
+use drift_models::builtin;
+use driftc::compile::{Options, lower};
+use driftc::ir::tensor::DType;
+use driftc::plan::memory::plan_by;
+use driftc::target::TargetProfile;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// Architecture, and the smaller of the papers' planned figures, in MiB of f16.
+const PUBLISHED: &[(&str, f64)] = &[
+    ("mobilenet-v1", 2.3),
+    ("mobilenet-v2", 3.8),
+    ("deeplab-v3", 3.6),
+    ("sd14-text-encoder", 2.0),
+    ("sd14-unet", 65.0),
+    ("sd14-vae-decoder", 320.0),
+];
+
+#[test]
+fn plans_are_no_larger_than_published_ones_and_near_the_bound() {
+    let target = TargetProfile::load("nvidia-hopper").unwrap();
+    for (name, published) in PUBLISHED {
+        let (graph, _) = builtin::find(name).unwrap().shapes(DType::F16).unwrap();
+        let plan = lower(&graph, &target, &Options::default()).unwrap().plan;
+        let peak = plan.memory.peak as f64 / MIB;
+        assert!(peak <= *published, "{name}: {peak:.2} MiB");
+        assert!(plan.memory.gap() <= 0.02, "{name}: {:.3} above the bound", plan.memory.gap());
+        let by_size = plan_by("greedy-by-size", &plan.records).unwrap();
+        assert!(by_size.peak >= plan.memory.peak, "{name}");
+        assert!(plan.records.iter().all(|r| r.first <= r.last && r.last < plan.steps.len()), "{name}");
+    }
+}
