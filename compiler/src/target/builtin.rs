@@ -2,14 +2,28 @@
 
 /// Name and text of each built-in profile, sorted by name. `tests/tidy.rs` compares it with the folder.
 pub const BUILTIN: &[(&str, &str)] = &[
+    ("adreno-740", include_str!("../../../targets/adreno-740.toml")),
     ("adreno-750", include_str!("../../../targets/adreno-750.toml")),
+    ("adreno-830", include_str!("../../../targets/adreno-830.toml")),
+    ("amd-rdna2", include_str!("../../../targets/amd-rdna2.toml")),
+    ("amd-rdna3", include_str!("../../../targets/amd-rdna3.toml")),
     ("android-15", include_str!("../../../targets/android-15.toml")),
+    ("apple-m1", include_str!("../../../targets/apple-m1.toml")),
     ("apple-m4", include_str!("../../../targets/apple-m4.toml")),
+    ("intel-arc-a770", include_str!("../../../targets/intel-arc-a770.toml")),
+    ("intel-battlemage", include_str!("../../../targets/intel-battlemage.toml")),
+    ("intel-meteor-lake", include_str!("../../../targets/intel-meteor-lake.toml")),
     ("intel-xe2", include_str!("../../../targets/intel-xe2.toml")),
     ("lavapipe", include_str!("../../../targets/lavapipe.toml")),
+    ("lavapipe-matrix", include_str!("../../../targets/lavapipe-matrix.toml")),
+    ("mali-g715", include_str!("../../../targets/mali-g715.toml")),
     ("mali-g720", include_str!("../../../targets/mali-g720.toml")),
+    ("nvidia-ada", include_str!("../../../targets/nvidia-ada.toml")),
+    ("nvidia-ampere", include_str!("../../../targets/nvidia-ampere.toml")),
     ("nvidia-hopper", include_str!("../../../targets/nvidia-hopper.toml")),
+    ("nvidia-turing", include_str!("../../../targets/nvidia-turing.toml")),
     ("vulkan-baseline", include_str!("../../../targets/vulkan-baseline.toml")),
+    ("webgpu-baseline", include_str!("../../../targets/webgpu-baseline.toml")),
 ];
 
 /// The names that `TargetProfile::load` knows without a file.

@@ -36,9 +36,57 @@ fn every_value_of_a_builtin_profile_has_a_source_in_its_own_file() {
         let table: Table = toml::from_str(text).expect("it is TOML");
         for path in leaves(&table) {
             let exempt = ["name", "inherits", "summary"].contains(&path.as_str());
-            let own = exempt || path.starts_with("source.") || path.starts_with("quirks");
+            let own = exempt || path.starts_with("source.") || path == "quirks";
             assert!(own || profile.source_of(&path).is_some(), "{name}: {path} has no source");
         }
+    }
+}
+
+#[test]
+fn numbers_of_one_profile_do_not_contradict_each_other() {
+    for name in names() {
+        let profile = TargetProfile::load(name).expect("it loads");
+        let (machine, peak) = (&profile.machine, &profile.machine.peak);
+        // A parent's figures for matrices would stay with a child that has none.
+        let matrix = profile.features.cooperative_matrix;
+        assert_eq!(matrix, peak.matrix_f16.is_some() || peak.matrix_int8.is_some(), "{name}");
+        assert!(machine.cache_bandwidth_gb_s >= machine.bandwidth_gb_s, "{name}: the cache is slower");
+        assert!(peak.matrix_f16.is_none_or(|p| p >= peak.f16), "{name}: matrices are slower than none");
+        let memory = profile.limits.max_workgroup_memory;
+        assert!(memory >= 16384, "{name}: less workgroup memory than Vulkan requires");
+        let most = profile.subgroup.preferred.saturating_mul(profile.limits.max_workgroup_subgroups);
+        assert!(most >= profile.prefer.workgroup_invocations, "{name}: too few subgroups");
+    }
+}
+
+#[test]
+fn a_device_is_recognised_by_its_name() {
+    for (vendor, device, profile) in [
+        (0x5143, "Adreno (TM) 740", "adreno-740"),
+        (0x5143, "Turnip Adreno (TM) 830", "adreno-830"),
+        (0x13b5, "Mali-G720-Immortalis MC12", "mali-g720"),
+        (0x8086, "Intel(R) Arc(tm) Graphics (MTL)", "intel-meteor-lake"),
+        (0x8086, "Intel(R) Arc(TM) 140V GPU (16GB)", "intel-xe2"),
+        (0x8086, "Intel(R) Arc(tm) A770 Graphics (DG2)", "intel-arc-a770"),
+        (0x8086, "Intel(R) Arc(tm) Pro B50 Graphics (BMG G21)", "intel-battlemage"),
+        (0x1002, "AMD Radeon RX 6800 XT (RADV NAVI21)", "amd-rdna2"),
+        (0x1002, "AMD Radeon RX 7900 XTX (RADV NAVI31)", "amd-rdna3"),
+        (0x10de, "NVIDIA GeForce RTX 2080 Ti", "nvidia-turing"),
+        (0x10de, "NVIDIA GeForce RTX 3090", "nvidia-ampere"),
+        (0x10de, "NVIDIA GeForce RTX 4090", "nvidia-ada"),
+        (0x10de, "NVIDIA RTX 6000 Ada Generation", "nvidia-ada"),
+        (0x10de, "NVIDIA H200", "nvidia-hopper"),
+        (0x106b, "Apple M1", "apple-m1"),
+        (0x106b, "Apple M4 Pro", "apple-m4"),
+        (0x10005, "llvmpipe (LLVM 15.0.6, 256 bits)", "lavapipe"),
+    ] {
+        let info = drift_runtime::device::DeviceInfo {
+            name: device.into(),
+            vendor_id: vendor,
+            ..Default::default()
+        };
+        let found = TargetProfile::for_device(&info).expect("the profiles load");
+        assert_eq!(found.map(|p| p.name).as_deref(), Some(profile), "{device}");
     }
 }
 

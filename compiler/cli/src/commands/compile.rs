@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use drift_runtime::Bundle;
 use drift_runtime::codec::Summary;
 use driftc::compile::{Lowered, lower, write};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
+use super::inspect::{apart_and_stored, own_and_shared};
 use crate::failure::{Failure, Result};
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, time, write_file};
@@ -50,6 +52,8 @@ struct Report {
     precision: &'static str,
     notes: Vec<String>,
     bytes: Sections,
+    /// Weights of all targets if none were shared; `bytes.chunks` are stored.
+    weights_apart: u64,
     targets: Vec<Target>,
     times_ms: Times,
 }
@@ -73,6 +77,9 @@ struct Target {
     /// Nodes whose kernel a tuning database picked.
     measured_nodes: usize,
     weight_bytes: u64,
+    /// Of the stored weights, those that no other target uses and those that another one uses too.
+    own_weight_bytes: u64,
+    shared_weight_bytes: u64,
     memory: Memory,
     passes: Vec<Pass>,
     passes_ms: f64,
@@ -129,6 +136,11 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let planned = Instant::now();
     progress.stage("writing shaders and weights");
     let summary = write(&model, &targets, &lowered, &options, &args.output)?;
+    let written = Bundle::open(&args.output)?;
+    let manifest = written.manifest();
+    for (report, variant) in reports.iter_mut().zip(&manifest.variants) {
+        (report.own_weight_bytes, report.shared_weight_bytes) = own_and_shared(variant, manifest);
+    }
     if let Some(folder) = &args.emit_dir {
         emit(folder, &targets, &lowered)?;
     }
@@ -139,6 +151,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         precision: args.model.precision.name(),
         notes,
         bytes: sections(&summary),
+        weights_apart: apart_and_stored(manifest).0,
         targets: reports,
         times_ms: Times {
             import: milliseconds(imported - start),
@@ -181,6 +194,8 @@ fn describe(target: &str, nodes_before: usize, lowered: &Lowered, total: Duratio
         pipelines: shaders(lowered).len(),
         measured_nodes: measured_nodes(lowered).0,
         weight_bytes: lowered.plan.weights.iter().map(driftc::kernels::pack::Packed::bytes).sum(),
+        own_weight_bytes: 0,
+        shared_weight_bytes: 0,
         memory: Memory {
             peak: memory.peak,
             lower_bound: memory.lower_bound,
@@ -234,10 +249,18 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         if t.measured_nodes > 0 {
             writeln!(out, "  measured    kernels of {} nodes picked by measured times", t.measured_nodes)?;
         }
-        writeln!(out, "  weights     {}", bytes(t.weight_bytes))?;
+        let (own, shared) = (bytes(t.own_weight_bytes), bytes(t.shared_weight_bytes));
+        match report.targets.len() {
+            1 => writeln!(out, "  weights     {}", bytes(t.weight_bytes))?,
+            _ => writeln!(out, "  weights     {}: {own} of its own, {shared} shared", bytes(t.weight_bytes))?,
+        }
         let m = &t.memory;
         let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
         writeln!(out, "  memory      {peak} peak, lower bound {bound}, unshared {naive}")?;
+    }
+    if report.targets.len() > 1 {
+        let (stored, apart) = (bytes(report.bytes.chunks), bytes(report.weights_apart));
+        writeln!(out, "{} targets store {stored} of weights instead of {apart}", report.targets.len())?;
     }
     let ms = |ms: f64| time(Duration::from_secs_f64(ms / 1e3));
     let passes: f64 = report.targets.iter().map(|t| t.passes_ms).sum();

@@ -3,7 +3,7 @@
 mod html;
 pub(crate) mod lifetimes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -46,6 +46,9 @@ struct Report<'a> {
     provenance: &'a Provenance,
     bytes: Sections,
     attachments: Vec<Attachment>,
+    /// Weights of all variants if none were shared, and as they are stored.
+    weights_apart: u64,
+    weights_stored: u64,
     variants: Vec<VariantReport<'a>>,
 }
 
@@ -72,6 +75,10 @@ struct VariantReport<'a> {
     requirements: RequirementsReport<'a>,
     pipelines: usize,
     weight_bytes: u64,
+    /// Of the stored weights, those that no other variant uses and those that another one uses too.
+    own_weight_bytes: u64,
+    shared_weight_bytes: u64,
+    shader_bytes: u64,
     device_memory: u64,
     functions: Vec<FunctionReport<'a>>,
     largest_weights: Vec<Weight>,
@@ -139,6 +146,8 @@ pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<()> {
         provenance: &manifest.provenance,
         bytes: sections(&header, manifest),
         attachments: attachments(manifest),
+        weights_apart: apart_and_stored(manifest).0,
+        weights_stored: apart_and_stored(manifest).1,
         variants: manifest.variants.iter().map(|v| variant(v, manifest, args.dispatches)).collect(),
     };
     if let Some(path) = &args.html {
@@ -172,6 +181,7 @@ fn attachments(manifest: &Manifest) -> Vec<Attachment> {
 
 fn variant<'a>(variant: &'a Variant, manifest: &'a Manifest, list: bool) -> VariantReport<'a> {
     let needs = &variant.requirements;
+    let own = own_and_shared(variant, manifest);
     VariantReport {
         target: &variant.target,
         profile_hash: variant.profile_hash.to_string(),
@@ -185,6 +195,9 @@ fn variant<'a>(variant: &'a Variant, manifest: &'a Manifest, list: bool) -> Vari
         },
         pipelines: variant.pipelines.len(),
         weight_bytes: variant.weights.iter().map(|w| w.size).sum(),
+        own_weight_bytes: own.0,
+        shared_weight_bytes: own.1,
+        shader_bytes: shader_bytes(variant, manifest),
         device_memory: variant.device_memory(),
         functions: variant.functions.iter().map(|f| function(f, variant, list)).collect(),
         largest_weights: largest_weights(variant, manifest),
@@ -222,6 +235,30 @@ fn function<'a>(function: &'a Function, variant: &'a Variant, list: bool) -> Fun
             })
             .collect(),
     }
+}
+
+/// Bytes of a variant's weights that only it uses, and of those that it shares with another variant.
+pub(crate) fn own_and_shared(variant: &Variant, manifest: &Manifest) -> (u64, u64) {
+    let chunks = |v: &Variant| v.placements.iter().map(|p| p.chunk).collect::<BTreeSet<u32>>();
+    let others: BTreeSet<u32> =
+        manifest.variants.iter().filter(|v| v.target != variant.target).flat_map(chunks).collect();
+    chunks(variant).into_iter().fold((0, 0), |(own, shared), chunk| {
+        let size = manifest.chunks.get(chunk as usize).map_or(0, |c| c.size);
+        if others.contains(&chunk) { (own, shared + size) } else { (own + size, shared) }
+    })
+}
+
+/// Bytes of the distinct shaders of a variant.
+fn shader_bytes(variant: &Variant, manifest: &Manifest) -> u64 {
+    let artifacts: BTreeSet<u32> = variant.pipelines.iter().map(|p| p.artifact).collect();
+    artifacts.into_iter().filter_map(|a| manifest.artifacts.get(a as usize)).map(|a| a.size).sum()
+}
+
+/// Bytes that variants would take with weights of their own, and bytes that are stored.
+pub(crate) fn apart_and_stored(manifest: &Manifest) -> (u64, u64) {
+    let of = |v: &Variant| own_and_shared(v, manifest);
+    let apart = manifest.variants.iter().map(of).map(|(own, shared)| own + shared).sum();
+    (apart, manifest.chunks.iter().map(|c| c.size).sum())
 }
 
 /// The largest chunks, each with the node that reads it first.
@@ -308,6 +345,14 @@ fn print(report: &Report<'_>, out: &mut Out) -> Result<()> {
     for a in &report.attachments {
         writeln!(out, "attached    {} ({})", a.name, bytes(a.bytes))?;
     }
+    if report.variants.len() > 1 {
+        let (stored, apart) = (bytes(report.weights_stored), bytes(report.weights_apart));
+        writeln!(
+            out,
+            "shared      {} variants store {stored} of weights instead of {apart}",
+            report.variants.len()
+        )?;
+    }
     for v in &report.variants {
         print_variant(v, out)?;
     }
@@ -335,7 +380,9 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
         writeln!(out, "  made for    {}", r.hints.device_names.join(", "))?;
     }
     writeln!(out, "  pipelines   {}", v.pipelines)?;
-    writeln!(out, "  weights     {}", bytes(v.weight_bytes))?;
+    let (own, shared) = (bytes(v.own_weight_bytes), bytes(v.shared_weight_bytes));
+    writeln!(out, "  weights     {}: {own} of its own, {shared} shared", bytes(v.weight_bytes))?;
+    writeln!(out, "  shaders     {}", bytes(v.shader_bytes))?;
     for f in &v.functions {
         writeln!(out, "  function {}", f.name)?;
         for s in f.symbols {
