@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::barriers::{Region, barriers};
-use super::memory::{self, Record};
+use super::parts::{self, Parts};
 use super::select::{Choice, candidates};
+use super::storage::{Storage, lives};
 use super::views::{is_view, view};
 use super::{Decision, Home, Options, Plan, Port, Step};
 use crate::error::{Error, Result};
@@ -36,6 +36,18 @@ enum Source {
     Input(usize),
     Output(usize),
     Constant(NodeId),
+    /// In the arena, once it is known whether the result overwrites an operand.
+    Undecided,
+}
+
+impl Source {
+    /// The piece of storage in the arena.
+    fn piece(self) -> Option<usize> {
+        match self {
+            Self::Arena(piece) => Some(piece),
+            _ => None,
+        }
+    }
 }
 
 struct Planner<'g> {
@@ -45,7 +57,14 @@ struct Planner<'g> {
     copy: Op,
     values: BTreeMap<NodeId, Value>,
     dense: BTreeMap<NodeId, Value>,
-    tensors: Vec<u64>,
+    storage: Storage,
+    /// The last use of each value.
+    lives: BTreeMap<NodeId, usize>,
+    /// Place of the node at hand in topological order.
+    now: usize,
+    /// Concatenations that are assembled in place, and where: the storage of their result and of each part.
+    parts: Parts,
+    assembled: BTreeMap<NodeId, (usize, Vec<usize>)>,
     weights: Vec<Packed>,
     known_weights: BTreeMap<(usize, usize, Packing), usize>,
     steps: Vec<Step>,
@@ -76,6 +95,9 @@ pub fn build_visiting<'g>(
     options: &'g Options,
     visit: &'g mut Visit<'g>,
 ) -> Result<Plan> {
+    let order = graph.topological();
+    let lives = lives(graph, &order);
+    let alignment = u64::from(target.limits.storage_buffer_alignment).max(ROUND);
     let mut planner = Planner {
         graph,
         target,
@@ -83,7 +105,15 @@ pub fn build_visiting<'g>(
         copy: Relayout { layout: Layout::RowMajor }.into(),
         values: BTreeMap::new(),
         dense: BTreeMap::new(),
-        tensors: Vec::new(),
+        storage: Storage::default(),
+        now: 0,
+        // Whoever asks for the kernel that copies them gets it.
+        parts: match options.prefer_kernel.as_deref() {
+            Some("concat") => Parts::new(),
+            _ => parts::find(graph, &order, &lives, alignment),
+        },
+        lives,
+        assembled: BTreeMap::new(),
         weights: Vec::new(),
         known_weights: BTreeMap::new(),
         steps: Vec::new(),
@@ -94,11 +124,13 @@ pub fn build_visiting<'g>(
         let value = planner.fresh(Source::Input(i), graph.tensor(*id));
         planner.values.insert(*id, value);
     }
-    for id in graph.topological() {
+    for (place, id) in order.into_iter().enumerate() {
+        planner.now = place;
         planner.node(id)?;
     }
+    planner.now = usize::MAX;
     planner.finish_outputs()?;
-    planner.finish()
+    planner.finish(alignment)
 }
 
 impl<'g> Planner<'g> {
@@ -115,18 +147,73 @@ impl<'g> Planner<'g> {
             op if is_view(op) && node.chain.is_empty() => return self.view(id),
             _ => {}
         }
+        if self.parts.contains_key(&id) {
+            return self.assemble(id);
+        }
         let home = match graph.outputs().iter().position(|o| o.node == id) {
-            Some(i) if node.tensor.layout == Layout::RowMajor => Source::Output(i),
-            _ => self.arena(&node.tensor)?,
+            Some(i) if node.tensor.layout == Layout::RowMajor => Some(Source::Output(i)),
+            _ => self.part_for(id)?,
         };
-        let result = self.fresh(home, &node.tensor);
+        let mut result = self.fresh(home.unwrap_or(Source::Undecided), &node.tensor);
         let operands =
             graph.operands(id).into_iter().map(|o| self.value(o)).collect::<Result<Vec<Value>>>()?;
         let computed =
             graph.operands(id).iter().take(node.own).map(|o| graph.tensor(*o)).collect::<Vec<&TensorDesc>>();
         let computed = node.op.operation().infer(&computed).map_err(|e| graph.error(id, e))?.dtype;
-        self.launch(Some(id), &node.op, &operands, node.own, computed, &result)?;
+        self.launch(Some(id), &node.op, &operands, node.own, computed, &mut result)?;
         self.values.insert(id, result);
+        Ok(())
+    }
+
+    /// The part of a concatenation's storage that a value is to be written to, if there is one.
+    fn part_for(&mut self, id: NodeId) -> Result<Option<Source>> {
+        for user in self.graph.users(id) {
+            let place = self.graph.operands(user).iter().position(|o| *o == id);
+            let part = place.and_then(|k| Some((k, self.parts.get(&user)?.get(k)?)));
+            if let Some((k, part)) = part
+                && part.direct
+            {
+                let (_, parts) = self.assembly(user)?;
+                return Ok(parts.get(k).map(|p| Source::Arena(*p)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The storage of a concatenation that is assembled in place, and of its parts; made when first needed.
+    fn assembly(&mut self, id: NodeId) -> Result<(usize, Vec<usize>)> {
+        if let Some(known) = self.assembled.get(&id) {
+            return Ok(known.clone());
+        }
+        let parts = self.parts.get(&id).cloned().unwrap_or_default();
+        let direct = self.graph.operands(id).into_iter().zip(&parts).filter(|(_, p)| p.direct);
+        let until = direct.map(|(o, _)| self.until(o)).fold(self.until(id), usize::max);
+        let desc = self.graph.tensor(id).clone();
+        let whole = self.arena(&desc, until)?;
+        let parts: Vec<usize> = parts
+            .iter()
+            .map(|p| self.storage.add_part(whole, p.offset, p.bytes.next_multiple_of(ROUND), p.direct))
+            .collect();
+        self.assembled.insert(id, (whole, parts.clone()));
+        Ok((whole, parts))
+    }
+
+    /// Completes a concatenation that is assembled in place: copies the operands that are not there already.
+    fn assemble(&mut self, id: NodeId) -> Result<()> {
+        let graph = self.graph;
+        let (whole, homes) = self.assembly(id)?;
+        let parts = self.parts.get(&id).cloned().unwrap_or_default();
+        for ((operand, part), home) in graph.operands(id).into_iter().zip(parts).zip(homes) {
+            if !part.direct {
+                let from = self.value(operand)?;
+                let placement = Placement::of(graph.tensor(id).layout, &from.shape);
+                let mut to = Value { home: Source::Arena(home), placement, ..from.clone() };
+                self.copy_value(&from, &mut to, &graph.node(id).name)?;
+            }
+        }
+        let value = self.fresh(Source::Arena(whole), graph.tensor(id));
+        self.decisions.push(self.decision(id, Vec::new()));
+        self.values.insert(id, value);
         Ok(())
     }
 
@@ -159,14 +246,14 @@ impl<'g> Planner<'g> {
         }
         let from = self.value(id)?;
         let desc = TensorDesc::new(from.dtype, from.shape.clone());
-        let home = self.arena(&desc)?;
-        let to = self.fresh(home, &desc);
-        self.copy_value(&from, &to, &self.graph.node(id).name.clone())?;
+        let home = self.arena(&desc, self.until(id))?;
+        let mut to = self.fresh(Source::Arena(home), &desc);
+        self.copy_value(&from, &mut to, &self.graph.node(id).name)?;
         self.dense.insert(id, to.clone());
         Ok(to)
     }
 
-    fn copy_value(&mut self, from: &Value, to: &Value, label: &str) -> Result<()> {
+    fn copy_value(&mut self, from: &Value, to: &mut Value, label: &str) -> Result<()> {
         let op = self.copy.clone();
         let before = self.steps.len();
         self.launch(None, &op, std::slice::from_ref(from), 1, from.dtype, to)?;
@@ -176,7 +263,7 @@ impl<'g> Planner<'g> {
         Ok(())
     }
 
-    /// Chooses a kernel for one problem and appends its dispatches.
+    /// Chooses a kernel for one problem and appends its dispatches; decides where the result lies if nobody has.
     fn launch(
         &mut self,
         id: Option<NodeId>,
@@ -184,12 +271,12 @@ impl<'g> Planner<'g> {
         operands: &[Value],
         own: usize,
         computed: DType,
-        result: &Value,
+        result: &mut Value,
     ) -> Result<()> {
         let graph = self.graph;
         // Nothing is computed for a tensor without elements.
         if result.shape.iter().any(|d| d.is(0)) {
-            return Ok(());
+            return self.decide(id, result, None);
         }
         let name = id.map_or(String::new(), |id| graph.node(id).name.clone());
         let fail =
@@ -219,10 +306,17 @@ impl<'g> Planner<'g> {
         (self.visit)(&name, &problem, &choices);
         let launches = (pick.kernel.launches)(&problem, &pick.candidate).map_err(|e| fail(e.0))?;
         let bytes = problem.traffic_dim();
+        if let (Some(node), Source::Undecided) = (id, result.home) {
+            let homes: Vec<Option<usize>> = operands.iter().map(|v| v.home.piece()).collect();
+            let time = (self.now, self.until(node));
+            let of = (problem.operands.as_slice(), own);
+            let place = self.storage.in_place(&launches, of, &homes, &problem.result, time);
+            self.decide(id, result, place)?;
+        }
         let mut scratch = Vec::new();
         for launch in launches {
             for size in &launch.scratch {
-                scratch.push(self.tensor(size, &name)?);
+                scratch.push(self.tensor(size, &name, self.now)?);
             }
             if launch.bindings.len() > self.target.limits.max_storage_buffers as usize + 1 {
                 return Err(fail(format!(
@@ -282,13 +376,34 @@ impl<'g> Planner<'g> {
         }
     }
 
-    fn arena(&mut self, desc: &TensorDesc) -> Result<Source> {
+    /// The last use of a value.
+    fn until(&self, id: NodeId) -> usize {
+        self.lives.get(&id).copied().unwrap_or(usize::MAX)
+    }
+
+    /// Gives an undecided result its home: a piece that it overwrites, or a new one.
+    fn decide(&mut self, id: Option<NodeId>, result: &mut Value, place: Option<usize>) -> Result<()> {
+        if result.home == Source::Undecided {
+            let until = id.map_or(usize::MAX, |id| self.until(id));
+            let elements = storage_elements(&result.shape, &result.placement);
+            let bytes = elements.scale(result.dtype.on_device().bytes());
+            let piece = match place {
+                Some(piece) => piece,
+                None => self.tensor(&bytes, "", until)?,
+            };
+            result.home = Source::Arena(piece);
+        }
+        Ok(())
+    }
+
+    /// Storage for a tensor that is used until a node.
+    fn arena(&mut self, desc: &TensorDesc, until: usize) -> Result<usize> {
         let elements = storage_elements(&desc.shape, &Placement::of(desc.layout, &desc.shape));
-        Ok(Source::Arena(self.tensor(&elements.scale(desc.dtype.on_device().bytes()), "")?))
+        self.tensor(&elements.scale(desc.dtype.on_device().bytes()), "", until)
     }
 
     /// Adds an intermediate tensor of so many bytes.
-    fn tensor(&mut self, bytes: &Dim, name: &str) -> Result<usize> {
+    fn tensor(&mut self, bytes: &Dim, name: &str, until: usize) -> Result<usize> {
         let bytes =
             u64::try_from(bytes.range(&self.graph.bounds).1).unwrap_or(0).max(1).next_multiple_of(ROUND);
         let limit = self.target.limits.max_storage_buffer_range;
@@ -301,8 +416,7 @@ impl<'g> Planner<'g> {
                 "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or pick a target with a larger limit",
             ));
         }
-        self.tensors.push(bytes);
-        Ok(self.tensors.len() - 1)
+        Ok(self.storage.add(bytes, until))
     }
 
     fn home(&mut self, source: Source) -> Home {
@@ -314,6 +428,7 @@ impl<'g> Planner<'g> {
                 Some(constant) => Home::Weight(self.weight(Packed::dense(constant))),
                 None => Home::Params,
             },
+            Source::Undecided => Home::Params,
         }
     }
 
@@ -341,13 +456,13 @@ impl<'g> Planner<'g> {
                 continue;
             }
             let desc = TensorDesc::new(graph.tensor(output.node).dtype, from.shape.clone());
-            let to = self.fresh(Source::Output(i), &desc);
-            self.copy_value(&from, &to, &output.name)?;
+            let mut to = self.fresh(Source::Output(i), &desc);
+            self.copy_value(&from, &mut to, &output.name)?;
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Plan> {
+    fn finish(mut self, alignment: u64) -> Result<Plan> {
         let graph = self.graph;
         let port = |name: &str, id: NodeId| Port {
             name: name.to_string(),
@@ -360,53 +475,12 @@ impl<'g> Planner<'g> {
             .map(|id| port(graph.input(*id).map_or("", |i| i.name.as_str()), *id))
             .collect();
         let outputs = graph.outputs().iter().map(|o| port(&o.name, o.node)).collect();
-        let alignment = u64::from(self.target.limits.storage_buffer_alignment).max(ROUND);
-        let mut records: Vec<Record> = self
-            .tensors
-            .iter()
-            .map(|size| Record { size: size.next_multiple_of(alignment), first: usize::MAX, last: 0 })
-            .collect();
-        for (at, step) in self.steps.iter().enumerate() {
-            for home in &step.homes {
-                if let Home::Arena(i) = home {
-                    records[*i].first = records[*i].first.min(at);
-                    records[*i].last = at;
-                }
-            }
-        }
-        for record in records.iter_mut().filter(|r| r.first == usize::MAX) {
-            record.first = 0;
-            record.size = 0;
-        }
-        let memory = memory::plan(&records);
-        let touched: Vec<(Vec<Region>, Vec<Region>)> = self
-            .steps
-            .iter()
-            .map(|step| {
-                let (mut reads, mut writes) = (Vec::new(), Vec::new());
-                for (home, binding) in step.homes.iter().zip(&step.launch.bindings) {
-                    let region = match *home {
-                        Home::Arena(i) => Region {
-                            buffer: Home::Arena(0),
-                            start: memory.offsets[i],
-                            end: memory.offsets[i] + records[i].size,
-                        },
-                        Home::Output(_) | Home::Input(_) => Region { buffer: *home, start: 0, end: u64::MAX },
-                        Home::Weight(_) | Home::Params => continue,
-                    };
-                    if binding.writable { writes.push(region) } else { reads.push(region) }
-                }
-                (reads, writes)
-            })
-            .collect();
-        for (step, barrier) in self.steps.iter_mut().zip(barriers(&touched)) {
-            step.barrier = barrier;
-        }
+        let (tensors, records, memory) = self.storage.place(&mut self.steps, alignment);
         Ok(Plan {
             bounds: graph.bounds.clone(),
             inputs,
             outputs,
-            tensors: self.tensors,
+            tensors,
             weights: self.weights,
             steps: self.steps,
             records,

@@ -5,7 +5,9 @@
 pub mod barriers;
 mod build;
 pub mod memory;
+mod parts;
 pub mod select;
+mod storage;
 pub mod trial;
 pub mod tuning;
 pub mod views;
@@ -94,7 +96,7 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Size and live range of each piece of storage in the arena.
     pub records: Vec<Record>,
-    /// Where intermediate tensors lie.
+    /// Where intermediate tensors lie, by index into `tensors`; they may lie inside one another.
     pub memory: MemoryPlan,
     /// Why each kernel was chosen.
     pub decisions: Vec<Decision>,

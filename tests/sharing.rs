@@ -1,0 +1,171 @@
+//! Values that share storage: results that overwrite an operand, and concatenations whose operands are written
+//! straight into place. Run on the device and compared with the CPU reference.
+
+use std::collections::BTreeMap;
+
+use drift_tests::compare::{Tolerance, compare};
+use drift_tests::{device, random_graph};
+use driftc::compile::{Options, lower};
+use driftc::ir::array::Array;
+use driftc::ir::graph::Graph;
+use driftc::ir::{eval, text};
+use driftc::plan::{Home, Plan};
+
+/// Dispatches that write where they read, and dispatches of a kernel.
+fn facts(plan: &Plan, kernel: &str) -> (usize, usize) {
+    let place = |home: &Home| match home {
+        Home::Arena(i) => Some((plan.memory.offsets[*i], plan.tensors[*i])),
+        _ => None,
+    };
+    let in_place = plan.steps.iter().filter(|step| {
+        let sides = |writes: bool| {
+            let bindings = step.homes.iter().zip(&step.launch.bindings);
+            bindings.filter(move |(_, b)| b.writable == writes).filter_map(|(home, _)| place(home))
+        };
+        sides(true).any(|w| sides(false).any(|r| r == w))
+    });
+    let of_kernel = plan.steps.iter().filter(|s| s.launch.kernel == kernel);
+    (in_place.count(), of_kernel.count())
+}
+
+/// Compiles and runs a graph, and compares its results.
+fn check(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<(), String> {
+    let want = eval::eval(graph, inputs).map_err(|e| e.to_string())?;
+    let got = device::run(graph, &Options::default(), inputs)?;
+    for ((name, want), (_, got)) in want.iter().zip(&got) {
+        compare(name, got, want, Tolerance::F32)?;
+    }
+    Ok(())
+}
+
+/// A graph in text form, run; returns how many dispatches write where they read and how many copy.
+fn run(graph: &str) -> (usize, usize) {
+    let graph = text::parse(graph).unwrap();
+    check(&graph, &random_graph::inputs(&graph, 7)).unwrap();
+    facts(&lower(&graph, &device::target(), &Options::default()).unwrap().plan, "concat")
+}
+
+#[test]
+fn a_residual_is_added_in_place_when_nobody_needs_it_any_more() {
+    let graph = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,37,24]}
+%1 = constant {"dtype":"f32","shape":[24,24],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = softmax %2 {"axis":2,"log":false}
+%4 = matmul %3 %1 {"trans_a":false,"trans_b":false}
+%5 = add %4 %2
+%6 = softmax %5 {"axis":2,"log":false}
+%7 = add %6 %5
+output "y" %7
+"#;
+    // The second product overwrites the first; the second softmax is the output.
+    assert_eq!(run(graph).0, 1);
+}
+
+#[test]
+fn an_operand_that_other_elements_need_stays() {
+    let graph = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[24,24]}
+%1 = constant {"dtype":"f32","shape":[24,24],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = matmul %2 %2 {"trans_a":false,"trans_b":false}
+%4 = add %3 %2
+%5 = transpose %4 {"perm":[1,0]}
+%6 = add %5 %4
+%7 = softmax %6 {"axis":1,"log":false}
+output "y" %7
+"#;
+    assert_eq!(run(graph).0, 0);
+}
+
+#[test]
+fn a_norm_overwrites_its_operand() {
+    let graph = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,12,9,7]}
+%1 = constant {"dtype":"f32","shape":[20,12,3,3],"random":1}
+%2 = conv %0 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%3 = constant {"dtype":"f32","shape":[20],"random":2}
+%4 = group-norm %2 %3 %3 {"groups":2,"epsilon":0.001}
+%5 = relu %4
+%6 = constant {"dtype":"f32","shape":[6,20,3,3],"random":3}
+%7 = conv %5 %6 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+output "y" %7
+"#;
+    assert_eq!(run(graph).0, 1);
+}
+
+#[test]
+fn operands_of_a_concatenation_are_written_into_place() {
+    let graph = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,5,6,6]}
+%1 = constant {"dtype":"f32","shape":[8,5,3,3],"random":1}
+%2 = constant {"dtype":"f32","shape":[6,5,3,3],"random":2}
+%3 = conv %0 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%4 = conv %0 %2 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%5 = concat %3 %4 {"axis":1}
+%6 = constant {"dtype":"f32","shape":[4,14,1,1],"random":3}
+%7 = conv %5 %6 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}
+%8 = constant {"dtype":"f32","shape":[4,6,1,1],"random":4}
+%9 = conv %4 %8 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}
+%10 = add %7 %9
+output "y" %10
+"#;
+    assert_eq!(run(graph).1, 0);
+}
+
+#[test]
+fn an_operand_that_cannot_be_written_into_place_is_copied() {
+    // An input, rows along the outermost axis, and a row-major operand that another node overwrites.
+    let graph = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[4,8]}
+%1 = constant {"dtype":"f32","shape":[8,8],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = concat %2 %0 {"axis":0}
+%4 = matmul %3 %1 {"trans_a":false,"trans_b":false}
+%5 = add %4 %3
+%6 = softmax %5 {"axis":1,"log":false}
+%7 = matmul %6 %1 {"trans_a":false,"trans_b":false}
+output "y" %7
+"#;
+    assert_eq!(run(graph).1, 0);
+}
+
+#[test]
+fn a_skip_connection_keeps_its_own_storage() {
+    // Written into place, the skip would keep the whole result's storage live through the wide middle.
+    let conv = r#"{"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}"#;
+    let graph = format!(
+        r#"
+%0 = input {{"name":"x","dtype":"f32","shape":[1,4,8,8]}}
+%1 = constant {{"dtype":"f32","shape":[8,4,1,1],"random":1}}
+%2 = conv %0 %1 {conv}
+%3 = constant {{"dtype":"f32","shape":[64,8,1,1],"random":2}}
+%4 = conv %2 %3 {conv}
+%5 = constant {{"dtype":"f32","shape":[64,64,1,1],"random":3}}
+%6 = conv %4 %5 {conv}
+%7 = constant {{"dtype":"f32","shape":[8,64,1,1],"random":4}}
+%8 = conv %6 %7 {conv}
+%9 = concat %8 %2 {{"axis":1}}
+%10 = constant {{"dtype":"f32","shape":[4,16,1,1],"random":5}}
+%11 = conv %9 %10 {conv}
+output "y" %11
+"#
+    );
+    assert_eq!(run(&graph).1, 0);
+    let lowered = lower(&text::parse(&graph).unwrap(), &device::target(), &Options::default()).unwrap();
+    // Two images of 64 channels and the skip.
+    assert_eq!(lowered.plan.memory.peak, (64 + 64 + 8) * 64 * 4);
+}
+
+#[test]
+fn random_graphs_keep_their_results() {
+    let mut in_place = 0;
+    for seed in 5000..5040 {
+        let graph = random_graph::graph(seed);
+        let inputs = random_graph::inputs(&graph, seed);
+        check(&graph, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", text::print(&graph)));
+        let plan = lower(&graph, &device::target(), &Options::default()).unwrap().plan;
+        in_place += facts(&plan, "concat").0;
+    }
+    assert!(in_place > 0, "no graph shares storage");
+}
