@@ -322,6 +322,32 @@ fn dispatches_are_held_against_their_floors() {
 }
 
 #[test]
+fn explain_tells_layout_memory_and_dispatches() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/selfie_seg_like/model.onnx");
+    let done = driftc(&["explain", model.to_str().unwrap(), "-t", "lavapipe", "--json"]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let report = json(&done);
+    let nodes = report["nodes"].as_array().unwrap();
+    let conv = nodes.iter().find(|n| n["what"].as_str().unwrap().starts_with("conv")).unwrap();
+    assert!(conv["layout"].as_str().unwrap().contains("slices"), "{conv}");
+    assert!(conv["candidates"].as_array().unwrap().len() > 1);
+    assert_eq!(conv["result"]["in"], "arena");
+    let (first, last) = (conv["result"]["first"].as_u64(), conv["result"]["last"].as_u64());
+    assert!(first <= last && conv["dispatches"][0]["index"].as_u64() == first, "{conv}");
+    // Every node that is no view has a candidate, a reason and a dispatch.
+    for node in nodes {
+        let candidates = node["candidates"].as_array().unwrap();
+        let view = candidates.is_empty();
+        assert!(candidates.iter().all(|c| !c["reason"].as_str().unwrap().is_empty()), "{node}");
+        assert!(view || !node["dispatches"].as_array().unwrap().is_empty(), "{node}");
+    }
+    let shown = text(&driftc(&["explain", model.to_str().unwrap(), "-t", "lavapipe"]).stdout);
+    for part in ["layout: ", "dispatch 0: ", "of the arena during dispatches", "result: output"] {
+        assert!(shown.contains(part), "{part}");
+    }
+}
+
+#[test]
 fn two_bundles_are_compared() {
     let (add, bundle, other) = (file("add.onnx"), file("add.drift"), file("other.drift"));
     let same = driftc(&["diff", &bundle, &bundle]);

@@ -1,16 +1,23 @@
-//! `driftc explain`: for each node the candidates, their costs, the pick and the reason, and what passes did.
+//! `driftc explain`: for each node the candidates, their costs, the pick and the reason; why its result lies in memory
+//! as it does, and where; its dispatches; and what passes did.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::Args;
 use driftc::compile::{Lowered, lower};
+use driftc::plan::select::Choice;
+use driftc::plan::{Home, Plan};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 use crate::model::{ModelArgs, show_notes};
-use crate::output::{Out, nanoseconds};
+use crate::output::{Out, bytes, nanoseconds};
 use crate::tuning::TuningArgs;
+
+/// The pass whose notes say how results lie in memory.
+const LAYOUT_PASS: &str = "choose-layouts";
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -41,8 +48,43 @@ struct Report {
 struct Node {
     node: String,
     what: String,
+    /// Why elements have their order; none where there was nothing to decide.
+    layout: Option<String>,
     /// Cheapest first; the first is the pick. None where the result is a view of the operand.
     candidates: Vec<Candidate>,
+    dispatches: Vec<Dispatch>,
+    /// Where the result lies; none for a view.
+    result: Option<Place>,
+}
+
+/// A launch of the picked kernel, or a copy that brings the result into another order.
+#[derive(Debug, Serialize)]
+struct Dispatch {
+    index: usize,
+    kernel: &'static str,
+    copy: bool,
+    grid: Vec<String>,
+    workgroup: [u32; 3],
+    flops: String,
+    bytes: String,
+    barrier_before: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "in")]
+enum Place {
+    Output {
+        name: String,
+    },
+    Arena {
+        offset: u64,
+        bytes: u64,
+        /// The dispatches between which it must keep its contents.
+        first: usize,
+        last: usize,
+        /// Tensors that use some of the same bytes at other times.
+        shares_with: usize,
+    },
 }
 
 #[derive(Debug, Serialize)]
@@ -81,6 +123,9 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
     }
     for node in &report.nodes {
         writeln!(out, "{}\n  {}", node.node, node.what)?;
+        if let Some(reason) = &node.layout {
+            writeln!(out, "  layout: {reason}")?;
+        }
         if node.candidates.is_empty() {
             writeln!(out, "  a view: no dispatch, the operand's memory is read in another order")?;
         }
@@ -91,7 +136,9 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
             let knobs = knobs.join(" ");
             writeln!(out, "  {mark} {:<12} {cost:>8}  {knobs}\n     {}", c.kernel, c.reason)?;
         }
-        for note in report.passes.iter().filter(|n| args.node.is_some() && n.node == node.node) {
+        print_places(node, out)?;
+        let told = |n: &&Note| n.node == node.node && n.pass != LAYOUT_PASS;
+        for note in report.passes.iter().filter(|n| args.node.is_some() && told(n)) {
             writeln!(out, "  pass {}: {}", note.pass, note.what)?;
         }
     }
@@ -107,20 +154,21 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
 
 fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
-    let nodes = lowered.plan.decisions.iter().filter(|d| wanted(&d.name)).map(|d| Node {
-        node: d.name.clone(),
-        what: d.what.clone(),
-        candidates: d
-            .choices
-            .iter()
-            .map(|c| Candidate {
-                kernel: c.kernel.name,
-                cost_ns: c.candidate.cost,
-                measured_ns: c.measured,
-                knobs: c.candidate.knobs.clone(),
-                reason: c.candidate.reason.clone(),
-            })
-            .collect(),
+    let layout_of = |name: &str| {
+        let notes = lowered.passes.iter().filter(|p| p.pass == LAYOUT_PASS).flat_map(|p| &p.changes.notes);
+        notes.filter(|n| n.node == name).next_back().map(|n| n.what.clone())
+    };
+    let steps = steps_by_node(&lowered.plan);
+    let nodes = lowered.plan.decisions.iter().filter(|d| wanted(&d.name)).map(|d| {
+        let own = steps.get(d.name.as_str()).map_or(&[][..], Vec::as_slice);
+        Node {
+            node: d.name.clone(),
+            what: d.what.clone(),
+            layout: layout_of(&d.name),
+            candidates: d.choices.iter().map(candidate).collect(),
+            dispatches: own.iter().map(|(index, copy)| dispatch(&lowered.plan, *index, *copy)).collect(),
+            result: place(&lowered.plan, own),
+        }
     });
     let notes = lowered.passes.iter().flat_map(|p| p.changes.notes.iter().map(move |n| (p.pass, n)));
     let notes = notes.filter(|(_, n)| wanted(&n.node));
@@ -129,6 +177,91 @@ fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
         nodes: nodes.collect(),
         passes: notes.map(|(pass, n)| Note { pass, node: n.node.clone(), what: n.what.clone() }).collect(),
     }
+}
+
+fn candidate(choice: &Choice) -> Candidate {
+    Candidate {
+        kernel: choice.kernel.name,
+        cost_ns: choice.candidate.cost,
+        measured_ns: choice.measured,
+        knobs: choice.candidate.knobs.clone(),
+        reason: choice.candidate.reason.clone(),
+    }
+}
+
+/// The dispatches of each node in order, and whether each is a copy of its result.
+fn steps_by_node(plan: &Plan) -> BTreeMap<&str, Vec<(usize, bool)>> {
+    let mut steps: BTreeMap<&str, Vec<(usize, bool)>> = BTreeMap::new();
+    for (index, step) in plan.steps.iter().enumerate() {
+        let copied = step.label.strip_suffix(" (copy)");
+        let name = copied.unwrap_or(&step.label);
+        steps.entry(name).or_default().push((index, copied.is_some()));
+    }
+    steps
+}
+
+fn dispatch(plan: &Plan, index: usize, copy: bool) -> Dispatch {
+    let step = plan.steps.get(index);
+    let launch = step.map(|s| &s.launch);
+    Dispatch {
+        index,
+        kernel: launch.map_or("", |l| l.kernel),
+        copy,
+        grid: launch.map_or_else(Vec::new, |l| l.grid.iter().map(ToString::to_string).collect()),
+        workgroup: launch.map_or([0; 3], |l| l.workgroup),
+        flops: launch.map_or_else(String::new, |l| l.flops.to_string()),
+        bytes: step.map_or_else(String::new, |s| s.bytes.to_string()),
+        barrier_before: step.is_some_and(|s| s.barrier),
+    }
+}
+
+/// What the last dispatch of a node that is no copy writes.
+fn place(plan: &Plan, own: &[(usize, bool)]) -> Option<Place> {
+    let (last, _) = own.iter().rev().find(|(_, copy)| !copy)?;
+    let step = plan.steps.get(*last)?;
+    let written = step.homes.iter().zip(&step.launch.bindings).rev().find(|(_, b)| b.writable);
+    match written.map(|(home, _)| *home)? {
+        Home::Output(i) => Some(Place::Output { name: plan.outputs.get(i)?.name.clone() }),
+        Home::Arena(i) => {
+            let (record, offset) = (plan.records.get(i)?, *plan.memory.offsets.get(i)?);
+            let end = offset.saturating_add(record.size);
+            let others = plan.records.iter().zip(&plan.memory.offsets).enumerate();
+            let shares = others.filter(|(j, (r, o))| {
+                *j != i && r.size > 0 && **o < end && offset < o.saturating_add(r.size)
+            });
+            Some(Place::Arena {
+                offset,
+                bytes: *plan.tensors.get(i)?,
+                first: record.first,
+                last: record.last,
+                shares_with: shares.count(),
+            })
+        }
+        Home::Input(_) | Home::Weight(_) | Home::Params => None,
+    }
+}
+
+fn print_places(node: &Node, out: &mut Out) -> Result<()> {
+    for d in &node.dispatches {
+        let what = if d.copy { "copy to rows" } else { d.kernel };
+        let (grid, [x, y, z]) = (d.grid.join(" x "), d.workgroup);
+        let wait = if d.barrier_before { ", after a barrier" } else { "" };
+        let (index, flops, moved) = (d.index, &d.flops, &d.bytes);
+        writeln!(
+            out,
+            "  dispatch {index}: {what}, {grid} groups of {x} x {y} x {z}, {flops} flops, {moved} bytes{wait}"
+        )?;
+    }
+    match &node.result {
+        Some(Place::Output { name }) => writeln!(out, "  result: output `{name}`")?,
+        Some(Place::Arena { offset, bytes: size, first, last, shares_with }) => writeln!(
+            out,
+            "  result: {} at {offset} of the arena during dispatches {first} to {last}, bytes shared with {shares_with} others",
+            bytes(*size)
+        )?,
+        None => {}
+    }
+    Ok(())
 }
 
 fn unknown(name: &str, lowered: &Lowered) -> Failure {
