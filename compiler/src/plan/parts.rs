@@ -97,8 +97,8 @@ fn parts(graph: &Graph, id: NodeId, alignment: u64) -> Option<Vec<Part>> {
 /// Whether an operand's node may write into the storage of the concatenation.
 fn may_write(graph: &Graph, id: NodeId, operand: NodeId, operands: &[NodeId]) -> bool {
     let (node, result) = (graph.node(operand), graph.tensor(id));
-    let computed =
-        !matches!(node.op, Op::Input(_) | Op::Constant(_)) && !(is_view(&node.op) && node.chain.is_empty());
+    let view = is_view(&node.op) && node.chain.is_empty();
+    let computed = !view && !matches!(node.op, Op::Input(_) | Op::Constant(_));
     computed
         && node.tensor.layout == result.layout
         && node.tensor.dtype == result.dtype
