@@ -79,10 +79,10 @@ enum Place {
     Arena {
         offset: u64,
         bytes: u64,
-        /// The dispatches between which it must keep its contents.
+        /// The first and the last dispatch that touch it.
         first: usize,
         last: usize,
-        /// Tensors that use some of the same bytes at other times.
+        /// Tensors that use some of the same bytes, at other times or in its place.
         shares_with: usize,
     },
 }
@@ -155,8 +155,9 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
 fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     let layout_of = |name: &str| {
-        let notes = lowered.passes.iter().filter(|p| p.pass == LAYOUT_PASS).flat_map(|p| &p.changes.notes);
-        notes.filter(|n| n.node == name).next_back().map(|n| n.what.clone())
+        let passes = lowered.passes.iter().filter(|p| p.pass == LAYOUT_PASS);
+        let mut notes = passes.flat_map(|p| &p.changes.notes);
+        notes.rfind(|n| n.node == name).map(|n| n.what.clone())
     };
     let steps = steps_by_node(&lowered.plan);
     let nodes = lowered.plan.decisions.iter().filter(|d| wanted(&d.name)).map(|d| {
@@ -223,17 +224,23 @@ fn place(plan: &Plan, own: &[(usize, bool)]) -> Option<Place> {
     match written.map(|(home, _)| *home)? {
         Home::Output(i) => Some(Place::Output { name: plan.outputs.get(i)?.name.clone() }),
         Home::Arena(i) => {
-            let (record, offset) = (plan.records.get(i)?, *plan.memory.offsets.get(i)?);
-            let end = offset.saturating_add(record.size);
-            let others = plan.records.iter().zip(&plan.memory.offsets).enumerate();
-            let shares = others.filter(|(j, (r, o))| {
-                *j != i && r.size > 0 && **o < end && offset < o.saturating_add(r.size)
-            });
+            let (size, offset) = (*plan.tensors.get(i)?, *plan.memory.offsets.get(i)?);
+            let touching = plan.steps.iter().enumerate().filter(|(_, s)| s.homes.contains(&Home::Arena(i)));
+            let ends = touching
+                .map(|(at, _)| at)
+                .fold((usize::MAX, 0), |(first, last), at| (first.min(at), last.max(at)));
+            let end = offset.saturating_add(size);
+            let shares = plan
+                .tensors
+                .iter()
+                .zip(&plan.memory.offsets)
+                .enumerate()
+                .filter(|(j, (s, o))| *j != i && **s > 0 && **o < end && offset < o.saturating_add(**s));
             Some(Place::Arena {
                 offset,
-                bytes: *plan.tensors.get(i)?,
-                first: record.first,
-                last: record.last,
+                bytes: size,
+                first: ends.0,
+                last: ends.1,
                 shares_with: shares.count(),
             })
         }
