@@ -3,16 +3,8 @@
 
 use std::path::Path;
 
-use drift_benches::dispatch_medians;
-use drift_runtime::format::Provenance;
-use driftc::bundle::{self, Planned};
-use driftc::compile::{Options, lower};
-use driftc::emit::spirv;
+use drift_benches::measure_candidates;
 use driftc::ir::text;
-use driftc::kernels::problem::Problem;
-use driftc::plan::build_visiting;
-use driftc::plan::select::Choice;
-use driftc::plan::trial::{self, Trial};
 use driftc::target::{LayoutKind, TargetProfile};
 
 /// Name, operator with attributes, shape of the input, and shapes of the constant operands.
@@ -137,37 +129,16 @@ fn run(layer: &Layer, target: &TargetProfile, path: &Path) -> Result<(), Box<dyn
     graph += &format!("%{id} = {operator} {operands} {attributes}\n%{} = {after}\n", id + 1);
     graph += &format!("output \"y\" %{}\n", id + 1);
     let graph = text::parse(&graph)?;
-    let options = Options::default();
-    let lowered = lower(&graph, target, &options)?.graph;
-    let mut trials: Vec<Trial> = Vec::new();
-    let mut chosen: Vec<Choice> = Vec::new();
-    let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
-        if problem.op.name() != operator || !chosen.is_empty() {
-            return;
+    for measured in measure_candidates(&graph, target, path, |name| name == operator)?.iter().take(1) {
+        for (choice, time) in &measured.candidates {
+            let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();
+            println!(
+                "  {:<14} estimated {:>10.1} µs  measured {time:>10.1} µs  {}",
+                choice.kernel.name,
+                choice.candidate.cost / 1e3,
+                knobs.join(" ")
+            );
         }
-        for choice in choices {
-            if let Ok(trial) = Trial::new(problem, choice) {
-                trials.push(trial);
-                chosen.push(choice.clone());
-            }
-        }
-    };
-    build_visiting(&lowered, target, &options.plan, &mut visit)?;
-    let plan = trial::plan(&trials, &lowered.bounds, target)?;
-    let labels: Vec<String> = plan.steps.iter().map(|s| s.label.clone()).collect();
-    let planned = [Planned { target, functions: vec![("main".to_string(), plan)] }];
-    bundle::write(path, Provenance::default(), &planned, &[], spirv::Options::default())?;
-    let times = dispatch_medians(path)?;
-    for (i, choice) in chosen.iter().enumerate() {
-        let own = times.iter().zip(&labels).filter(|(_, label)| **label == i.to_string());
-        let time: f64 = own.map(|(time, _)| time).sum();
-        let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();
-        println!(
-            "  {:<14} estimated {:>10.1} µs  measured {time:>10.1} µs  {}",
-            choice.kernel.name,
-            choice.candidate.cost / 1e3,
-            knobs.join(" ")
-        );
     }
     Ok(())
 }

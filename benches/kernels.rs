@@ -1,13 +1,15 @@
-//! Times every kernel that can compute each case of the kernels' own case lists, on the present device, and marks
-//! the one the compiler picks: `cargo bench -p drift-benches --bench kernels [-- FILTER]`.
+//! How good the compiler's picks are: every candidate of each case of the kernels' own case lists, timed on the present
+//! device. `cargo bench -p drift-benches --bench kernels [-- FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 //!
-//! Figures are sums of the medians of device timestamps of one case's dispatches; compare them within one run only.
+//! Figures are medians of device timestamps, summed over a candidate's dispatches; compare them within one run only.
 
-use drift_benches::dispatch_medians;
-use driftc::compile::{Model, Options, compile, lower};
+use drift_benches::{Measured, measure_candidates};
 use driftc::ir::text;
 use driftc::kernels::KERNELS;
 use driftc::target::TargetProfile;
+
+/// A pick that takes no longer than this many times the fastest candidate is a good one.
+const GOOD: f64 = 1.15;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
@@ -15,35 +17,46 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = TargetProfile::load(&name)?;
     let folder = std::env::temp_dir().join(format!("drift-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    println!("{:<16} {:>4}  {:<16} {:>12}", "case of", "no.", "kernel", "median µs");
-    for owner in KERNELS {
+    let mut all: Vec<(String, Measured)> = Vec::new();
+    println!("{:<24} {:>10} {:>10} {:>7}  pick; fastest", "case", "pick µs", "best µs", "ratio");
+    for owner in KERNELS.iter().filter(|k| k.name.contains(&filter)) {
         for (i, case) in owner.cases.iter().enumerate() {
-            if !owner.name.contains(&filter) {
-                continue;
-            }
             let graph = text::parse(case)?;
-            let picked = lower(&graph, &target, &Options::default())?;
-            let picked: Vec<&str> = picked.plan.steps.iter().map(|s| s.launch.kernel).collect();
-            for kernel in KERNELS {
-                let mut options = Options::default();
-                options.plan.prefer_kernel = Some(kernel.name.to_string());
-                let used = lower(&graph, &target, &options)?
-                    .plan
-                    .steps
-                    .iter()
-                    .any(|s| s.launch.kernel == kernel.name);
-                if !used {
-                    continue;
-                }
-                let model = Model { graph: graph.clone(), ..Model::default() };
-                let path = folder.join("case.drift");
-                compile(&model, std::slice::from_ref(&target), &options, &path)?;
-                let time: f64 = dispatch_medians(&path)?.iter().sum();
-                let mark = if picked.contains(&kernel.name) { " <- picked" } else { "" };
-                println!("{:<16} {i:>4}  {:<16} {time:>12.1}{mark}", owner.name, kernel.name);
+            for measured in measure_candidates(&graph, &target, &folder.join("case.drift"), |_| true)? {
+                let case = format!("{} {i} {}", owner.name, measured.operator);
+                print(&case, &measured);
+                all.push((case, measured));
             }
         }
     }
     std::fs::remove_dir_all(&folder)?;
+    all.sort_by(|a, b| b.1.quality().total_cmp(&a.1.quality()));
+    let good = all.iter().filter(|(_, m)| m.quality() <= GOOD).count();
+    println!(
+        "\n{good} of {} picks are within {:.0} % of the fastest candidate",
+        all.len(),
+        (GOOD - 1.0) * 100.0
+    );
+    println!("the worst:");
+    for (case, measured) in all.iter().take(10) {
+        print(case, measured);
+    }
     Ok(())
+}
+
+fn print(case: &str, measured: &Measured) {
+    let Some((pick, time)) = measured.candidates.first() else { return };
+    let Some((fastest, least)) = measured.candidates.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+        return;
+    };
+    let way = |choice: &driftc::plan::select::Choice| {
+        let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        format!("{} {}", choice.kernel.name, knobs.join(" "))
+    };
+    println!(
+        "{case:<24} {time:>10.1} {least:>10.1} {:>7.2}  {}; {}",
+        measured.quality(),
+        way(pick),
+        way(fastest)
+    );
 }

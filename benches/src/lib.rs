@@ -3,7 +3,90 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use drift_runtime::format::Provenance;
 use drift_runtime::{Array, Session};
+use driftc::bundle::{self, Planned};
+use driftc::compile::{Options, lower};
+use driftc::emit::spirv;
+use driftc::ir::graph::Graph;
+use driftc::kernels::problem::Problem;
+use driftc::plan::build_visiting;
+use driftc::plan::select::Choice;
+use driftc::plan::trial::{self, Trial};
+use driftc::target::TargetProfile;
+
+/// A problem of a graph with all its candidates, the one that the compiler picks first, and their times in
+/// microseconds.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The operator.
+    pub operator: &'static str,
+    /// Each candidate with its time.
+    pub candidates: Vec<(Choice, f64)>,
+}
+
+impl Measured {
+    /// How many times as long as the fastest candidate the pick takes.
+    pub fn quality(&self) -> f64 {
+        let picked = self.candidates.first().map_or(0.0, |(_, time)| *time);
+        let best = self.candidates.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
+        if best > 0.0 && best.is_finite() { picked / best } else { 1.0 }
+    }
+}
+
+/// Times every candidate of a graph's problems after the passes, all in one bundle at `path`; copies between layouts
+/// are no problem of the graph.
+///
+/// # Errors
+/// When the graph does not compile, or the bundle does not load or run.
+pub fn measure_candidates(
+    graph: &Graph,
+    target: &TargetProfile,
+    path: &Path,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Measured>, Box<dyn std::error::Error>> {
+    let options = Options::default();
+    let lowered = lower(graph, target, &options)?.graph;
+    let mut trials: Vec<Trial> = Vec::new();
+    let mut measured: Vec<Measured> = Vec::new();
+    let mut failure = None;
+    let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
+        let operator = problem.op.name();
+        if operator == "relayout" || !wanted(operator) {
+            return;
+        }
+        let mut candidates = Vec::with_capacity(choices.len());
+        for choice in choices {
+            match Trial::new(problem, choice) {
+                Ok(trial) => {
+                    trials.push(trial);
+                    candidates.push((choice.clone(), 0.0));
+                }
+                Err(e) => failure = Some(e.0),
+            }
+        }
+        measured.push(Measured { operator, candidates });
+    };
+    build_visiting(&lowered, target, &options.plan, &mut visit)?;
+    if let Some(reason) = failure {
+        return Err(reason.into());
+    }
+    if trials.is_empty() {
+        return Ok(measured);
+    }
+    let plan = trial::plan(&trials, &lowered.bounds, target)?;
+    let labels: Vec<usize> = plan.steps.iter().map(|s| s.label.parse()).collect::<Result<_, _>>()?;
+    let planned = [Planned { target, functions: vec![("main".to_string(), plan)] }];
+    bundle::write(path, Provenance::default(), &planned, &[], spirv::Options::default())?;
+    let mut times = vec![0.0; trials.len()];
+    for (time, trial) in dispatch_medians(path)?.iter().zip(labels) {
+        times[trial] += time;
+    }
+    for ((_, time), taken) in measured.iter_mut().flat_map(|m| &mut m.candidates).zip(times) {
+        *time = taken;
+    }
+    Ok(measured)
+}
 
 /// How often a bundle is replayed.
 const RUNS: usize = 20;

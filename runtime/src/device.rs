@@ -33,6 +33,10 @@ pub struct DeviceInfo {
     /// What may be asked for; both equal to `subgroup_size` where nothing may.
     pub min_subgroup_size: u32,
     pub max_subgroup_size: u32,
+    /// Subgroups in a workgroup whose subgroup size is asked for; 0 where nothing may be.
+    pub max_workgroup_subgroups: u32,
+    /// Descriptor sets bound at once.
+    pub max_bound_sets: u32,
     /// Whether packed dot products of four 8-bit integers are faster than the same sum in steps.
     pub int_dot_accelerated: bool,
     pub matrix_shapes: Vec<MatrixShape>,

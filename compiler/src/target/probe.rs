@@ -77,7 +77,8 @@ pub fn from_device(device: &DeviceInfo, name: Option<&str>) -> Result<String, Ta
     table.insert("machine".into(), value(&[("unified_memory", is_unified(device).into())]));
     let set = ["api", "device", "limits", "features", "matrix", "subgroup", "machine"];
     let sources = set.iter().filter(|key| table.contains_key(**key));
-    let sources: Vec<(&str, Value)> = sources.map(|key| (*key, "probe".into())).collect();
+    let told = format!("probe: {}", driver.trim());
+    let sources: Vec<(&str, Value)> = sources.map(|key| (*key, told.as_str().into())).collect();
     table.insert("source".into(), value(&sources));
     let text = toml::to_string(&table).map_err(wrong)?;
     let text = format!(
@@ -102,6 +103,7 @@ fn limits(device: &DeviceInfo) -> Value {
         ("max_uniform_range", number(limits.max_uniform_buffer_range)),
         ("max_allocation", number(limits.max_buffer_size)),
         ("max_push_constants", number(limits.max_push_constants.into())),
+        ("max_bound_sets", number(device.max_bound_sets.max(1).into())),
         ("max_storage_buffers", number(limits.max_storage_buffers.into())),
         ("max_uniform_buffers", number(limits.max_uniform_buffers.into())),
         ("max_storage_images", number(images.max_storage_images.into())),
@@ -110,6 +112,7 @@ fn limits(device: &DeviceInfo) -> Value {
         ("max_workgroup_size", sizes(limits.max_workgroup_size)),
         ("max_workgroup_count", sizes(limits.max_grid)),
         ("max_workgroup_memory", number(limits.max_workgroup_memory.into())),
+        ("max_workgroup_subgroups", number(workgroup_subgroups(device).into())),
         ("storage_buffer_alignment", number(limits.storage_alignment.into())),
         ("uniform_buffer_alignment", number(limits.uniform_alignment.into())),
         ("texel_buffer_alignment", number(images.texel_alignment.max(4).into())),
@@ -142,6 +145,12 @@ fn features(device: &DeviceInfo) -> Result<Value, toml::ser::Error> {
         ("buffer_device_address", has(Feature::BufferDeviceAddress)),
         ("robust_image_access", has(Feature::RobustImageAccess)),
     ]))
+}
+
+/// Subgroups of the preferred size in a workgroup: what the driver allows, or as many as the invocations make.
+fn workgroup_subgroups(device: &DeviceInfo) -> u32 {
+    let fit = (device.limits.max_workgroup_invocations / device.subgroup_size.max(1)).max(1);
+    if device.max_workgroup_subgroups > 0 { device.max_workgroup_subgroups } else { fit }
 }
 
 /// The powers of two between what may be asked for.
@@ -262,8 +271,11 @@ mod tests {
             profile.features.f16 && profile.features.cooperative_matrix && profile.machine.unified_memory
         );
         assert_eq!((profile.subgroup.sizes.as_slice(), profile.subgroup.preferred), (&[8, 16, 32][..], 32));
-        assert_eq!(profile.source_of("limits.max_storage_buffers"), Some("probe"));
-        assert_ne!(profile.source_of("machine.peak.f32"), Some("probe"));
+        let probed = |path| profile.source_of(path).is_some_and(|s| s.starts_with("probe:"));
+        assert!(probed("limits.max_storage_buffers") && probed("matrix") && probed("subgroup.sizes"));
+        assert!(!probed("machine.peak.f32"));
+        assert_eq!(profile.limits.max_workgroup_subgroups, 32);
+        assert_eq!(profile.matrix.len(), 1);
         assert!(from_device(&device(), Some("no/name")).is_err());
         assert_eq!(TargetProfile::for_device(&device()).unwrap(), None);
     }

@@ -39,6 +39,8 @@ const BATCH_BYTES: u64 = 1 << 30;
 const HOPELESS: f64 = 64.0;
 /// A pick that is slower than the fastest candidate by less than this is as good.
 const WORTH_TELLING: f64 = 1.05;
+/// A pick that takes no longer than this many times the fastest candidate is a good one.
+const GOOD: f64 = 1.15;
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
@@ -360,6 +362,12 @@ fn print(report: &Report, time: Duration, out: &mut Out) -> Result<()> {
     if *left > 0 {
         writeln!(out, "{left} left; the same command continues")?;
     }
+    let slow = report.changed.iter().filter(|c| c.estimated_ns > c.fastest_ns * GOOD).count();
+    let good = problems.saturating_sub(slow);
+    writeln!(
+        out,
+        "{good} of {problems} picks by estimate are within 15 % of the fastest candidate measured"
+    )?;
     let worth = |c: &&Changed| c.estimated_ns >= c.fastest_ns * WORTH_TELLING;
     match report.changed.iter().filter(worth).count() {
         0 => writeln!(out, "the estimates pick a candidate within 5 % of the fastest, for every problem")?,

@@ -72,6 +72,8 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
         subgroup_size: subgroup.subgroup_size,
         min_subgroup_size: subgroup.subgroup_size,
         max_subgroup_size: subgroup.subgroup_size,
+        max_workgroup_subgroups: 0,
+        max_bound_sets: properties.limits.max_bound_descriptor_sets,
         int_dot_accelerated: dot.integer_dot_product4x8_bit_packed_signed_accelerated == vk::TRUE,
         matrix_shapes: Vec::new(),
         memory_heaps: heaps(instance, device),
@@ -96,6 +98,7 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
     {
         info.min_subgroup_size = sizes.min_subgroup_size;
         info.max_subgroup_size = sizes.max_subgroup_size;
+        info.max_workgroup_subgroups = sizes.max_compute_workgroup_subgroups;
     }
     info.limits.max_buffer_size = match maintenance4.max_buffer_size {
         0 => maintenance3.max_memory_allocation_size,
