@@ -1,16 +1,22 @@
-//! Every kernel on the device against the CPU reference, over its own cases, in f32 and in f16 storage.
+//! Every kernel on the device against the CPU reference, over its own cases, in f32 and in f16 storage: with the
+//! layouts that the passes choose, and with every tensor that can be in each kind of memory object.
 
 use std::collections::BTreeMap;
 
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
-use driftc::compile::Options;
+use driftc::compile::{Lowered, Options};
 use driftc::ir::dim::Bindings;
-use driftc::ir::graph::Graph;
+use driftc::ir::graph::{Graph, Replacement};
+use driftc::ir::op::{Op, Relayout};
 use driftc::ir::ops::constant::random;
-use driftc::ir::{array::Array, eval, text};
+use driftc::ir::storage::Storage;
+use driftc::ir::tensor::Layout;
+use driftc::ir::{array::Array, eval, text, verify};
 use driftc::kernels::KERNELS;
-use driftc::passes::Precision;
+use driftc::passes::{self, Context, Precision};
+use driftc::plan::{self, views};
+use driftc::target::TargetProfile;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() {
@@ -22,6 +28,12 @@ fn main() {
                 trials.push(Trial::test(format!("{}/{i}/{precision}", kernel.name), move || {
                     run(kernel.name, case, precision).map_err(Into::into)
                 }));
+                for storage in Storage::ALL {
+                    let name = format!("{}/{i}/{precision}/{}", kernel.name, storage.name());
+                    trials.push(Trial::test(name, move || {
+                        run_in(kernel.name, case, precision, storage).map_err(Into::into)
+                    }));
+                }
             }
         }
     }
@@ -61,6 +73,75 @@ fn run(kernel: &str, case: &str, precision: Precision) -> Result<(), String> {
         }
         if symbols.is_empty() {
             break;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a case with all of its values in slices of four in one kind of memory object. How a kernel computes does not
+/// depend on that, so one candidate and one size of each symbol show as much as all.
+fn run_in(kernel: &str, case: &str, precision: Precision, storage: Storage) -> Result<(), String> {
+    let target = device::target();
+    let mut graph = text::parse(case).map_err(|e| e.to_string())?;
+    let symbols: Bindings =
+        graph.bounds.iter().map(|(name, (low, high))| (name.clone(), (low + high) / 2)).collect();
+    let inputs = random_inputs(&graph, &symbols)?;
+    let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
+    let mut options = Options { precision, ..Options::default() };
+    options.plan.prefer_kernel = Some(kernel.to_string());
+    let context = Context { target: &target, precision };
+    passes::run_pipeline(&mut graph, &context, passes::Options::default()).map_err(|e| e.to_string())?;
+    keep_in(&mut graph, storage, &target).map_err(|e| e.to_string())?;
+    verify::verify(&graph, "kernels").map_err(|e| e.to_string())?;
+    let plan = plan::build(&graph, &target, &options.plan).map_err(|e| e.to_string())?;
+    let own = || plan.steps.iter().filter(|s| s.launch.kernel == kernel);
+    if own().next().is_none() {
+        return Err(format!("kernel {kernel} takes no part in its own case"));
+    }
+    let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
+    let got = device::run_lowered(&target, Lowered { graph, passes: Vec::new(), plan }, &options, &inputs)?;
+    for ((name, want), (_, got)) in want.iter().zip(&got) {
+        compare(name, got, want, tolerance)?;
+    }
+    Ok(())
+}
+
+/// Keeps every value in a storage that can hold it: inputs and results of the graph are copied, constants and views stay.
+fn keep_in(graph: &mut Graph, storage: Storage, target: &TargetProfile) -> driftc::error::Result<()> {
+    let layout = Layout::Slices4(storage);
+    for id in graph.topological() {
+        let tensor = graph.tensor(id).clone();
+        let fits = storage.extent(&tensor.shape, &graph.bounds);
+        let fits = fits.is_some_and(|extent| target.limits.holds_texture(storage, extent));
+        let holds = layout.holds(&tensor.shape) && (fits || !storage.is_texture());
+        let name = graph.node(id).name.clone();
+        match graph.op(id) {
+            _ if !holds => {}
+            Op::Constant(_) => {}
+            op if views::is_view(op) && graph.node(id).chain.is_empty() => {}
+            Op::Input(_) => {
+                let users = graph.users(id);
+                let copy = graph.add(Relayout { layout }, &[id], &name)?;
+                users.into_iter().for_each(|user| graph.replace_operand(user, id, copy));
+            }
+            op => {
+                if let Op::Relayout(_) = op {
+                    let what = Replacement {
+                        op: Relayout { layout }.into(),
+                        operands: graph.operands(id),
+                        own: 1,
+                        chain: Vec::new(),
+                    };
+                    graph.set_op(id, what)?;
+                    graph.set_storage_type(id, tensor.dtype);
+                }
+                graph.set_layout(id, layout);
+                if graph.is_output(id) {
+                    let rows = graph.add(Relayout { layout: Layout::RowMajor }, &[id], &name)?;
+                    graph.set_storage_type(rows, tensor.dtype);
+                    graph.replace_output(id, rows);
+                }
+            }
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! Assembling a bundle: shaders emitted, constants packed and streamed out, plans turned into the format's records.
 
+mod images;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -16,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::ir::dim::{Atom, Bounds, Dim};
 use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::pack::pack;
+use crate::kernels::resource::Resource;
 use crate::plan::{Home, Plan, Port, Step};
 use crate::target::TargetProfile;
 
@@ -208,10 +211,17 @@ fn pipeline(step: &Step, artifact: u32) -> Pipeline {
         .bindings
         .iter()
         .zip(&step.homes)
-        .map(|(b, home)| match (home, b.writable) {
-            (Home::Params, _) => BindingKind::Uniform,
-            (_, true) => BindingKind::StorageReadWrite,
-            (_, false) => BindingKind::StorageRead,
+        .map(|(b, home)| match (home, b.resource, b.writable) {
+            (Home::Params, _, _) => BindingKind::Uniform,
+            (_, Resource::Texels(device), _) => BindingKind::Texels(device_type(device)),
+            (_, Resource::Texture(storage, device), true) => {
+                BindingKind::ImageWrite(images::texture(storage, device))
+            }
+            (_, Resource::Texture(storage, device), false) => {
+                BindingKind::ImageRead(images::texture(storage, device))
+            }
+            (_, Resource::Buffer, true) => BindingKind::StorageReadWrite,
+            (_, Resource::Buffer, false) => BindingKind::StorageRead,
         })
         .collect();
     Pipeline {
@@ -289,6 +299,12 @@ fn function(
                     Home::Arena(i) => {
                         Binding { slot: arena, offset: plan.memory.offsets[i], size: plan.tensors[i] }
                     }
+                    Home::Image(i) => {
+                        let object = *plan.images.places.get(i).unwrap_or(&usize::MAX);
+                        let image = plan.images.objects.get(object);
+                        let image = image.ok_or_else(|| Error::internal("bundle", "an unplaced image"))?;
+                        Binding { slot: params + 1 + index(object)?, offset: 0, size: image.bytes() }
+                    }
                     Home::Input(i) => Binding {
                         slot: first_input + index(i)?,
                         offset: 0,
@@ -308,8 +324,10 @@ fn function(
                 })
             })
             .collect::<Result<Vec<Binding>>>()?;
-        for binding in &bindings {
-            needs.storage_range = needs.storage_range.max(binding.size);
+        for (binding, bound) in bindings.iter().zip(&launch.bindings) {
+            if bound.resource == Resource::Buffer {
+                needs.storage_range = needs.storage_range.max(binding.size);
+            }
         }
         let mut grid = Vec::with_capacity(3);
         for (axis, groups) in launch.grid.iter().enumerate() {
@@ -345,9 +363,19 @@ fn function(
     }
     if params_size > 0 {
         slots.push(Slot { kind: SlotKind::Params, size: params_size });
+    } else {
+        // The images come where the parameters would be.
+        for binding in dispatches.iter_mut().flat_map(|d: &mut Dispatch| &mut d.bindings) {
+            binding.slot -= u32::from(binding.slot > params);
+        }
+    }
+    for image in &plan.images.objects {
+        slots.push(Slot { kind: SlotKind::Image(images::slot(image, None)), size: image.bytes() });
     }
     for slot in &slots {
-        needs.buffer = needs.buffer.max(slot.size);
+        if !matches!(slot.kind, SlotKind::Image(_)) {
+            needs.buffer = needs.buffer.max(slot.size);
+        }
         if !matches!(slot.kind, SlotKind::Weights(_)) {
             needs.memory += slot.size;
         }
@@ -375,9 +403,9 @@ fn function(
         symbols,
         slots,
         memory: MemoryReport {
-            peak: plan.memory.peak,
-            lower_bound: plan.memory.lower_bound,
-            naive: plan.memory.naive,
+            peak: plan.memory.peak + plan.images.bytes(),
+            lower_bound: plan.memory.lower_bound + plan.images.lower_bound,
+            naive: plan.memory.naive + plan.images.naive,
             strategy: plan.memory.strategy.to_string(),
         },
         dispatches,
@@ -415,9 +443,9 @@ impl Needs {
             }
             limits.max_workgroup_memory = limits.max_workgroup_memory.max(launch.workgroup_memory);
             let uniforms = u32::from(!launch.params.is_empty());
-            limits.max_storage_buffers = limits
-                .max_storage_buffers
-                .max(u32::try_from(launch.bindings.len()).unwrap_or(u32::MAX) - uniforms);
+            let buffers = launch.bindings.iter().filter(|b| b.resource == Resource::Buffer).count();
+            limits.max_storage_buffers =
+                limits.max_storage_buffers.max(u32::try_from(buffers).unwrap_or(u32::MAX) - uniforms);
             limits.max_uniform_buffers = limits.max_uniform_buffers.max(uniforms);
         }
         for binding in functions.iter().flat_map(|f| &f.dispatches) {
@@ -490,7 +518,7 @@ fn host_type(dtype: DType) -> format::HostType {
     }
 }
 
-fn device_type(device: DeviceType) -> format::DeviceType {
+pub(crate) fn device_type(device: DeviceType) -> format::DeviceType {
     match device {
         DeviceType::F32 => format::DeviceType::F32,
         DeviceType::F16 => format::DeviceType::F16,

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::ir::storage::Storage as StorageKind;
 pub use builtin::{BUILTIN, names};
 pub use error::TargetError;
 pub use probe::from_device;
@@ -273,18 +274,6 @@ pub struct StoragePreference {
     pub states: StorageKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StorageKind {
-    Buffer,
-    TexelBuffer,
-    #[serde(rename = "texture-2d")]
-    Texture2d,
-    TextureArray,
-    #[serde(rename = "texture-3d")]
-    Texture3d,
-}
-
 /// The order of elements for the two families of networks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -317,6 +306,18 @@ pub struct Quirk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_before: Option<String>,
     pub source: String,
+}
+
+impl Limits {
+    /// Whether a texture of these extents can be made.
+    pub fn holds_texture(&self, storage: StorageKind, [x, y, z]: [u32; 3]) -> bool {
+        match storage {
+            StorageKind::Texture2d => x.max(y) <= self.max_texture_2d,
+            StorageKind::TextureArray => x.max(y) <= self.max_texture_2d && z <= self.max_texture_layers,
+            StorageKind::Texture3d => x.max(y).max(z) <= self.max_texture_3d,
+            StorageKind::Buffer | StorageKind::TexelBuffer => false,
+        }
+    }
 }
 
 impl TargetProfile {

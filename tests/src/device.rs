@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use drift_runtime::format::HostType;
 use drift_runtime::{ArrayRef, Session};
-use driftc::compile::{self, Model};
+use driftc::compile::{self, Lowered, Model};
 use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
@@ -22,10 +22,23 @@ pub fn run(
     options: &compile::Options,
     inputs: &BTreeMap<String, Array>,
 ) -> Result<Vec<(String, Array)>, String> {
+    let target = target();
+    let lowered = compile::lower(graph, &target, options).map_err(|e| e.to_string())?;
+    run_lowered(&target, lowered, options, inputs)
+}
+
+/// The same for a graph that has been lowered.
+pub fn run_lowered(
+    target: &TargetProfile,
+    lowered: Lowered,
+    options: &compile::Options,
+    inputs: &BTreeMap<String, Array>,
+) -> Result<Vec<(String, Array)>, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = folder.path().join("graph.drift");
-    let model = Model { graph: graph.clone(), name: "test".into(), ..Model::default() };
-    compile::compile(&model, &[target()], options, &path).map_err(|e| e.to_string())?;
+    let model = Model { name: "test".into(), ..Model::default() };
+    let targets = std::slice::from_ref(target);
+    compile::write(&model, targets, &[lowered], options, &path).map_err(|e| e.to_string())?;
     let mut session = Session::load(&path, &drift_runtime::Options::default()).map_err(|e| e.to_string())?;
     run_session(&mut session, inputs)
 }

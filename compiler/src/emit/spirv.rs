@@ -58,7 +58,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     let pipeline =
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
     let words = spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())?;
-    let words = strip_explicit_layout(&words)?;
+    let words = super::texels::retype(strip_explicit_layout(&words)?)?;
     check(words, options)
 }
 

@@ -9,6 +9,7 @@ pub mod graph;
 mod movement;
 pub mod op;
 pub mod ops;
+pub mod storage;
 pub mod tensor;
 pub mod text;
 pub mod verify;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use super::dim::{Bounds, Dim, product};
+use super::storage::{Sizes, Storage};
 use crate::error::OpError;
 
 /// Most elements that one tensor may have; anything larger is a malformed or hostile model.
@@ -128,15 +129,61 @@ impl DeviceType {
 
 /// How a tensor lies in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(try_from = "String", into = "String")]
 pub enum Layout {
     /// Dense, last dimension fastest, in a buffer.
     #[default]
     RowMajor,
-    /// Slices of four channels in a buffer, for a tensor of axes N, C and one to three spatial axes:
-    /// unit `((s*H + y)*W + x)*N + n` holds channels `4s..4s+4`, zero padded
-    /// (the BUFFER row of ML Drift's coordinate-translation table).
-    Slices4,
+    /// Slices of four channels, zero padded, for a tensor of axes N, C and up to three spatial axes. [`Storage`]
+    /// says where each of them is.
+    Slices4(Storage),
+}
+
+impl Layout {
+    /// Slices of four channels in a buffer.
+    pub const SLICES4: Layout = Layout::Slices4(Storage::Buffer);
+
+    /// The name in the graph's text form: `slices4` for a buffer, else the storage's.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RowMajor => "row-major",
+            Self::Slices4(Storage::Buffer) => "slices4",
+            Self::Slices4(storage) => storage.name(),
+        }
+    }
+
+    /// The layout with the given text name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let sliced = Storage::ALL.into_iter().map(Self::Slices4);
+        [Self::RowMajor].into_iter().chain(sliced).find(|layout| layout.name() == name)
+    }
+
+    /// The kind of memory object.
+    pub fn storage(self) -> Storage {
+        match self {
+            Self::RowMajor => Storage::Buffer,
+            Self::Slices4(storage) => storage,
+        }
+    }
+
+    /// Whether a tensor of this shape can be laid out so.
+    pub fn holds(self, shape: &[Dim]) -> bool {
+        self == Self::RowMajor || Sizes::of(shape).is_some()
+    }
+}
+
+impl TryFrom<String> for Layout {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::parse(&name).ok_or_else(|| format!("`{name}` is not a layout"))
+    }
+}
+
+impl From<Layout> for String {
+    fn from(layout: Layout) -> Self {
+        layout.name().to_string()
+    }
 }
 
 /// Element type, shape and layout of a value.
@@ -201,7 +248,7 @@ impl fmt::Display for TensorDesc {
         write!(f, "{}[{}]", self.dtype.name(), dims.join(", "))?;
         match self.layout {
             Layout::RowMajor => Ok(()),
-            Layout::Slices4 => f.write_str("@slices4"),
+            layout => write!(f, "@{}", layout.name()),
         }
     }
 }

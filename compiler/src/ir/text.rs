@@ -155,7 +155,7 @@ output "same" %9
         assert_eq!(graph.node(act).own, 1);
         assert_eq!(graph.node(act).chain.len(), 2);
         assert_eq!(graph.tensor(act).dtype, DType::F16);
-        assert_eq!(graph.tensor(graph.ids()[7]).layout, Layout::Slices4);
+        assert_eq!(graph.tensor(graph.ids()[7]).layout, Layout::SLICES4);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Coordinate translation: WGSL for the place of a logical element in its storage.
 //!
 //! A kernel speaks of logical coordinates; the text generated here turns them into addresses for the layout at hand,
-//! so that every kernel works with every layout. Formulas for slices of four: the BUFFER row of ML Drift's table,
-//! `((s*H + y)*W + x)*B + b`.
+//! so that every kernel works with every layout and every storage. [`crate::ir::storage`] has the formulas.
 
-use super::problem::Placement;
+use super::problem::{Operand, Placement};
 use super::shader::Words;
 use crate::ir::dim::Dim;
+use crate::ir::storage::{Sizes, Storage};
 
 /// Logical coordinates as WGSL expressions of type u32.
 #[derive(Debug, Clone)]
@@ -36,9 +36,9 @@ impl Coordinates {
 /// How an access is carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// `buffer[index]` of a buffer of vectors of four.
+    /// `buffer[index]` of a buffer of vectors of four, or a texel.
     Vector {
-        /// Index of the vector.
+        /// Index of the vector, or coordinates of the texel; so for the others.
         index: String,
     },
     /// One scalar; `lane` picks a component when the buffer holds vectors.
@@ -75,18 +75,24 @@ impl Access {
     }
 }
 
+/// Works out a reading access: as [`access`], but one channel that four are read of is in all lanes.
+pub fn reading(words: &mut Words, tensor: &Operand<'_>, at: &Coordinates, whole_groups: bool) -> Access {
+    match access(words, tensor, at, whole_groups) {
+        Access::Vector { index } if tensor.is_slices4() && tensor.shape[1].is(1) && at.unit.is_none() => {
+            Access::Scalar { index, lane: Some("0u".into()) }
+        }
+        how => how,
+    }
+}
+
 /// Works out an access. `whole_groups` says that the caller never needs a group to be cut (the tensor is dense, the
 /// storage is padded, and lanes past the end are ignored).
-pub fn access(
-    words: &mut Words,
-    shape: &[Dim],
-    placement: &Placement,
-    at: &Coordinates,
-    whole_groups: bool,
-) -> Access {
-    match placement {
-        Placement::Strided { strides, offset } => strided(words, shape, strides, offset, at, whole_groups),
-        Placement::Slices4 => slices4(words, shape, at),
+pub fn access(words: &mut Words, tensor: &Operand<'_>, at: &Coordinates, whole_groups: bool) -> Access {
+    match &tensor.placement {
+        Placement::Strided { strides, offset } => {
+            strided(words, &tensor.shape, strides, offset, at, whole_groups)
+        }
+        Placement::Slices4 => slices4(words, &tensor.shape, tensor.storage, at),
     }
 }
 
@@ -134,8 +140,8 @@ fn strided(
     Access::Scattered { indices, lane: None, guard }
 }
 
-fn slices4(words: &mut Words, shape: &[Dim], at: &Coordinates) -> Access {
-    if let Some(unit) = &at.unit {
+fn slices4(words: &mut Words, shape: &[Dim], storage: Storage, at: &Coordinates) -> Access {
+    if let Some(unit) = at.unit.as_ref().filter(|_| !storage.is_texture()) {
         return Access::Vector { index: unit.clone() };
     }
     let pixels: Dim =
@@ -157,21 +163,25 @@ fn slices4(words: &mut Words, shape: &[Dim], at: &Coordinates) -> Access {
         }
     };
     let unit = |words: &mut Words, slice: String, axes: &[String]| {
+        if storage.is_texture() {
+            return texel(words, shape, storage, &slice, axes);
+        }
         let pixel = pixel(words, axes);
         if shape[1].range(&words.bounds).1 <= 4 {
             return pixel;
         }
         linear(words, &Dim::known(0), [(slice, pixels.clone()), (pixel, Dim::known(1))])
     };
+    // The coordinate of an axis of size 1 is 0, whatever the result's is that it is broadcast to.
+    let channel = if shape[1].is(1) { "0u".to_string() } else { at.axes[1].clone() };
     match at.lanes {
         Some(1) => Access::Vector { index: unit(words, at.axes[1].clone(), &at.axes) },
-        None => {
-            let channel = &at.axes[1];
+        lane if lane.is_none_or(|lane| shape[lane].is(1)) => {
             let index = unit(words, format!("(({channel}) / 4u)"), &at.axes);
             Access::Scalar { index, lane: Some(format!("({channel}) % 4u")) }
         }
-        Some(lane) => {
-            let channel = at.axes[1].clone();
+        lane => {
+            let lane = lane.unwrap_or(0);
             let group = format!("({}) * 4u", at.axes[lane]);
             let indices = [0, 1, 2, 3].map(|j| {
                 let mut axes = at.axes.clone();
@@ -180,6 +190,44 @@ fn slices4(words: &mut Words, shape: &[Dim], at: &Coordinates) -> Access {
             });
             let guard = (!shape[lane].is_multiple_of(4)).then(|| (group, words.dim(&shape[lane])));
             Access::Scattered { indices, lane: Some(format!("({channel}) % 4u")), guard }
+        }
+    }
+}
+
+/// The coordinates of the texel that holds a slice at a position.
+fn texel(words: &mut Words, shape: &[Dim], storage: Storage, slice: &str, axes: &[String]) -> String {
+    let Some(Sizes { images, slices, depth, .. }) = Sizes::of(shape) else { return String::new() };
+    let rank = shape.len();
+    let slice = if shape[1].range(&words.bounds).1 <= 4 { "0u" } else { slice };
+    let place = |axis: usize| if shape[axis].is(1) { "0u".into() } else { axes[axis].clone() };
+    let spatial = |back: usize| if rank >= 2 + back { place(rank - back) } else { "0u".into() };
+    let (x, y, z) = (spatial(1), spatial(2), spatial(3));
+    let one = || Dim::known(1);
+    let mut sum = |terms: &[(&str, Dim)]| {
+        let used = terms.iter().filter(|(coordinate, _)| *coordinate != "0u");
+        linear(
+            words,
+            &Dim::known(0),
+            used.map(|(coordinate, stride)| ((*coordinate).to_string(), stride.clone())),
+        )
+    };
+    let image = place(0);
+    let image = image.as_str();
+    match storage {
+        Storage::Texture2d => {
+            let x = sum(&[(&x, images.mul(&depth)), (image, depth), (&z, one())]);
+            let y = sum(&[(&y, slices), (slice, one())]);
+            format!("vec2<u32>({x}, {y})")
+        }
+        Storage::TextureArray => {
+            let x = sum(&[(&x, images), (image, one())]);
+            let layer = sum(&[(&z, slices), (slice, one())]);
+            format!("vec2<u32>({x}, {y}), {layer}")
+        }
+        _ => {
+            let x = sum(&[(&x, images), (image, one())]);
+            let layer = sum(&[(&z, slices), (slice, one())]);
+            format!("vec3<u32>({x}, {y}, {layer})")
         }
     }
 }

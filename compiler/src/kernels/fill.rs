@@ -1,6 +1,6 @@
 //! `fill.wgsl`: tensors without operands, ranges and sizes.
 
-use super::problem::Problem;
+use super::problem::{Placement, Problem};
 use super::rows::Rows;
 use super::shader::{Class, Grid, Launch, Shader};
 use super::{Candidate, Kernel, roofline};
@@ -59,7 +59,10 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         }
         _ => return Err(OpError::new("the operator has operands")),
     };
-    let rows = Rows::new(&problem.result, &[]).scalar();
+    // Values are counted in the order of rows, however the result lies.
+    let mut result = problem.result.clone();
+    result.placement = Placement::dense(&result.shape);
+    let rows = Rows::new(&result, &[]).scalar();
     let threads = candidate.knob("THREADS");
     shader.knob("THREADS", threads);
     shader.alias("E", class.scalar());

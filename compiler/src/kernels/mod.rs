@@ -7,6 +7,7 @@ pub mod access;
 pub mod chain;
 pub mod pack;
 pub mod problem;
+pub mod resource;
 pub mod shader;
 pub mod specialize;
 

@@ -5,6 +5,7 @@ use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim, product};
 use crate::ir::element::Step;
 use crate::ir::op::{Constant, Op};
+use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout};
 use crate::target::TargetProfile;
 
@@ -19,7 +20,7 @@ pub enum Placement {
         /// First element.
         offset: Dim,
     },
-    /// [`Layout::Slices4`].
+    /// [`Layout::Slices4`], in whatever storage.
     Slices4,
 }
 
@@ -33,7 +34,7 @@ impl Placement {
     pub fn of(layout: Layout, shape: &[Dim]) -> Self {
         match layout {
             Layout::RowMajor => Self::dense(shape),
-            Layout::Slices4 => Self::Slices4,
+            Layout::Slices4(_) => Self::Slices4,
         }
     }
 
@@ -67,6 +68,8 @@ pub struct Operand<'a> {
     pub shape: Vec<Dim>,
     /// Where elements lie.
     pub placement: Placement,
+    /// In which kind of memory object; a buffer unless they lie in slices of four.
+    pub storage: Storage,
     /// The elements, when the operand is a constant; a kernel may ask for them in another arrangement.
     pub constant: Option<&'a Constant>,
 }
@@ -85,6 +88,11 @@ impl Operand<'_> {
     /// The size of an axis counted from the end, 1 for the last; 1 where there is none.
     pub fn size_from_end(&self, back: usize) -> Dim {
         self.rank().checked_sub(back).map_or(Dim::known(1), |i| self.shape[i].clone())
+    }
+
+    /// Whether the tensor lies in a texture.
+    pub fn in_texture(&self) -> bool {
+        self.is_slices4() && self.storage.is_texture()
     }
 
     /// Whether the tensor lies in slices of four channels.
@@ -156,6 +164,15 @@ impl Problem<'_> {
             .chain([&self.result])
             .map(|o| storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()))
             .fold(Dim::known(0), |a, b| a.add(&b))
+    }
+
+    /// The same with every tensor in a buffer.
+    pub fn in_buffers(&self) -> Self {
+        let mut out = self.clone();
+        for operand in out.operands.iter_mut().chain([&mut out.result]) {
+            operand.storage = Storage::Buffer;
+        }
+        out
     }
 
     /// Bytes read and written at the upper bounds, each operand once.

@@ -6,13 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use super::access::{Access, Coordinates, access};
+use super::access::{Access, Coordinates, access, reading};
 use super::chain;
 use super::pack::Packed;
 use super::problem::{Operand, Placement, Problem};
+use super::resource::{Held, Resource};
 use crate::error::OpError;
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::{Arg, Step};
+use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, DeviceType};
 
 /// The elementary functions of the chain hooks.
@@ -109,6 +111,8 @@ pub enum Bound {
 pub struct Binding {
     /// What is bound.
     pub bound: Bound,
+    /// As which kind of memory object.
+    pub resource: Resource,
     /// Whether the shader writes it.
     pub writable: bool,
 }
@@ -138,6 +142,9 @@ pub struct Launch {
     pub flops: Dim,
     /// Subgroup size the shader is written for.
     pub subgroup_size: Option<u32>,
+    /// Whether it would have to store single lanes of texels of a texture, which cannot be done: it is written for
+    /// slices of four in a buffer in the texture's place.
+    pub partial_texels: bool,
 }
 
 /// Collects the hooks of one launch.
@@ -157,6 +164,7 @@ pub struct Shader<'p> {
     f16: bool,
     elementary: Option<u32>,
     workgroup_memory: u32,
+    partial_texels: bool,
 }
 
 /// The kernel's own text and the shape of its launch.
@@ -198,6 +206,7 @@ impl<'p> Shader<'p> {
             f16: false,
             elementary: None,
             workgroup_memory: 0,
+            partial_texels: false,
         }
     }
 
@@ -239,6 +248,11 @@ impl<'p> Shader<'p> {
 
     /// Adds a binding and returns the name of its buffer.
     pub fn bind(&mut self, bound: Bound, element: &str, writable: bool) -> String {
+        self.bind_as(bound, Resource::Buffer, element, writable)
+    }
+
+    /// Adds a binding of any kind, of elements or, for what is no buffer, of the type `element`.
+    fn bind_as(&mut self, bound: Bound, resource: Resource, element: &str, writable: bool) -> String {
         // A buffer read twice as the same type needs one binding.
         let known = self.bindings.iter().zip(&self.elements).position(|(binding, known)| {
             binding.bound == bound && known == element && !writable && !binding.writable
@@ -248,15 +262,31 @@ impl<'p> Shader<'p> {
         }
         let index = self.bindings.len();
         self.elements.push(element.to_string());
-        self.bindings.push(Binding { bound, writable });
+        self.bindings.push(Binding { bound, resource, writable });
         let mode = if writable { "read_write" } else { "read" };
         let name = format!("buffer_{index}");
-        self.extra +=
-            &format!("@group(0) @binding({index}) var<storage, {mode}> {name}: array<{element}>;\n");
-        if element.contains("f16") {
+        self.extra += &match resource {
+            Resource::Buffer => {
+                format!("@group(0) @binding({index}) var<storage, {mode}> {name}: array<{element}>;\n")
+            }
+            _ => format!("@group(0) @binding({index}) var {name}: {element};\n"),
+        };
+        if resource == Resource::Buffer && element.contains("f16") {
             self.f16 = true;
         }
         name
+    }
+
+    /// Binds a tensor in the way that an access needs.
+    fn hold(&mut self, tensor: &Operand<'_>, bound: Bound, how: &Access, writable: bool) -> Held {
+        let device = tensor.dtype.on_device();
+        let resource = Resource::of(tensor, writable);
+        let element = match resource.declared(writable) {
+            Some(ty) => ty,
+            None if how.is_vector() => format!("vec4<{}>", device.wgsl()),
+            None => device.wgsl().to_string(),
+        };
+        Held { name: self.bind_as(bound, resource, &element, writable), resource }
     }
 
     /// Adds a repacked constant and returns what it is bound to.
@@ -292,10 +322,8 @@ impl<'p> Shader<'p> {
         let operand = self.problem.operands[index].clone();
         let class = Class::of(operand.dtype);
         let lanes = if at.lanes.is_some() { 4 } else { 1 };
-        let how = access(&mut self.words, &operand.shape, &operand.placement, at, whole_groups);
-        let scalar = operand.dtype.on_device().wgsl();
-        let element = if how.is_vector() { format!("vec4<{scalar}>") } else { scalar.to_string() };
-        let buffer = self.bind(Bound::Operand(index), &element, false);
+        let how = reading(&mut self.words, &operand, at, whole_groups);
+        let buffer = self.hold(&operand, Bound::Operand(index), &how, false);
         let ty = class.wgsl(lanes);
         let (before, value) = load_text(&how, &buffer, class, lanes, "r");
         format!("fn {name}({params}) -> {ty} {{\n{prelude}{before}    return {value};\n}}\n")
@@ -440,11 +468,8 @@ impl<'p> Shader<'p> {
         }
         let class = Class::of(operand.dtype);
         let name = format!("x{index}");
-        let scalar = operand.dtype.on_device().wgsl();
-        let how = access(&mut self.words, &operand.shape, &operand.placement, &here, whole_groups);
-        let vector = how.is_vector();
-        let element = if vector { format!("vec4<{scalar}>") } else { scalar.to_string() };
-        let buffer = self.bind(Bound::Operand(index), &element, false);
+        let how = reading(&mut self.words, &operand, &here, whole_groups);
+        let buffer = self.hold(&operand, Bound::Operand(index), &how, false);
         // An operand without the lane axis has one value for all four lanes.
         let (before, value) = if lanes == 4 && here.lanes.is_none() {
             (String::new(), format!("{}({})", class.wgsl(4), scalar_text(&how, &buffer, class)))
@@ -472,12 +497,19 @@ impl<'p> Shader<'p> {
         whole_groups: bool,
     ) -> String {
         let lanes = if at.lanes.is_some() { 4 } else { 1 };
-        let how = access(&mut self.words, &tensor.shape, &tensor.placement, at, whole_groups);
+        let mut how = access(&mut self.words, tensor, at, whole_groups);
+        let mut tensor = tensor.clone();
+        if tensor.in_texture() && !matches!(how, Access::Vector { .. }) {
+            // No texture can be written in part.
+            self.partial_texels = true;
+            tensor.storage = Storage::Buffer;
+            how = access(&mut self.words, &tensor, at, whole_groups);
+        }
+        let tensor = &tensor;
         let device = tensor.dtype.on_device();
-        let scalar = device.wgsl();
-        let element = if how.is_vector() { format!("vec4<{scalar}>") } else { scalar.to_string() };
-        let buffer = self.bind(bound, &element, true);
-        let stored = to_storage(value, class, device, lanes);
+        let buffer = self.hold(tensor, bound, &how, true);
+        let scalar = if buffer.resource == Resource::Buffer { device.wgsl() } else { device.texel() };
+        let stored = to_storage(value, class, device, scalar, lanes);
         match how {
             Access::Vector { index } => {
                 let mut text = format!("    var w = {stored};\n");
@@ -492,17 +524,21 @@ impl<'p> Shader<'p> {
                         );
                     }
                 }
-                text + &format!("    {buffer}[{index}] = w;\n")
+                text + &buffer.store(&index, "w")
             }
             Access::Scalar { index, lane: None } | Access::Splat { index } => {
+                let buffer = &buffer.name;
                 let stored = if lanes == 4 { format!("({stored}).x") } else { stored };
                 format!("    {buffer}[{index}] = {stored};\n")
             }
             Access::Scalar { index, lane: Some(lane) } => {
+                let buffer = &buffer.name;
                 let padding = self.padding(tensor, at, &format!("{buffer}[{index}]"));
+                let stored = if lanes == 4 { format!("({stored}).x") } else { stored };
                 format!("    {buffer}[{index}][{lane}] = {stored};\n{padding}")
             }
             Access::Scattered { indices, lane, guard } => {
+                let buffer = &buffer.name;
                 let mut text = format!("    let w = {stored};\n");
                 for (j, index) in indices.iter().enumerate() {
                     let component = ["x", "y", "z", "w"][j];
@@ -553,7 +589,7 @@ impl<'p> Shader<'p> {
         if !self.words.params.is_empty() {
             let words = self.words.params.len().div_ceil(4);
             let index = self.bindings.len();
-            self.bindings.push(Binding { bound: Bound::Params, writable: false });
+            self.bindings.push(Binding { bound: Bound::Params, resource: Resource::Buffer, writable: false });
             self.extra +=
                 &format!("@group(0) @binding({index}) var<uniform> params: array<vec4<u32>, {words}>;\n");
         }
@@ -582,6 +618,7 @@ impl<'p> Shader<'p> {
             scratch: self.scratch,
             flops,
             subgroup_size: None,
+            partial_texels: self.partial_texels,
         })
     }
 }
@@ -594,9 +631,9 @@ fn from_storage(text: &str, class: Class, lanes: u32) -> String {
     }
 }
 
-/// A value of a class as what is stored.
-fn to_storage(text: &str, class: Class, device: DeviceType, lanes: u32) -> String {
-    let ty = if lanes == 4 { format!("vec4<{}>", device.wgsl()) } else { device.wgsl().to_string() };
+/// A value of a class as what is stored, in the type `scalar`.
+fn to_storage(text: &str, class: Class, device: DeviceType, scalar: &str, lanes: u32) -> String {
+    let ty = if lanes == 4 { format!("vec4<{scalar}>") } else { scalar.to_string() };
     if class == Class::Float && device == DeviceType::F16 {
         // Out-of-range conversion to f16 is undefined in SPIR-V; the largest finite values are kept instead.
         let v = if lanes == 4 { "vec4<f32>" } else { "f32" };
@@ -605,22 +642,22 @@ fn to_storage(text: &str, class: Class, device: DeviceType, lanes: u32) -> Strin
     format!("{ty}({text})")
 }
 
-fn scalar_text(how: &Access, buffer: &str, class: Class) -> String {
+fn scalar_text(how: &Access, buffer: &Held, class: Class) -> String {
     let raw = match how {
-        Access::Scalar { index, lane: None } | Access::Splat { index } => format!("{buffer}[{index}]"),
-        Access::Scalar { index, lane: Some(lane) } => format!("{buffer}[{index}][{lane}]"),
-        Access::Vector { index } => format!("{buffer}[{index}].x"),
-        Access::Scattered { indices, .. } => format!("{buffer}[{}]", indices[0]),
+        Access::Scalar { index, lane: None } | Access::Splat { index } => buffer.load(index),
+        Access::Scalar { index, lane: Some(lane) } => format!("{}[{lane}]", buffer.load(index)),
+        Access::Vector { index } => format!("{}.x", buffer.load(index)),
+        Access::Scattered { indices, .. } => buffer.load(&indices[0]),
     };
     from_storage(&raw, class, 1)
 }
 
 /// Statements and the expression of a loaded value; `name` is free for a variable.
-fn load_text(how: &Access, buffer: &str, class: Class, lanes: u32, name: &str) -> (String, String) {
+fn load_text(how: &Access, buffer: &Held, class: Class, lanes: u32, name: &str) -> (String, String) {
     match how {
-        Access::Vector { index } => (String::new(), from_storage(&format!("{buffer}[{index}]"), class, 4)),
-        Access::Scalar { .. } => (String::new(), scalar_text(how, buffer, class)),
-        Access::Splat { .. } => {
+        Access::Vector { index } => (String::new(), from_storage(&buffer.load(index), class, 4)),
+        Access::Scalar { .. } if lanes == 1 => (String::new(), scalar_text(how, buffer, class)),
+        Access::Scalar { .. } | Access::Splat { .. } => {
             (String::new(), format!("{}({})", class.wgsl(lanes), scalar_text(how, buffer, class)))
         }
         Access::Scattered { indices, lane, guard } => {
@@ -628,7 +665,7 @@ fn load_text(how: &Access, buffer: &str, class: Class, lanes: u32, name: &str) -
             for (j, index) in indices.iter().enumerate() {
                 let component = ["x", "y", "z", "w"][j];
                 let lane = lane.as_ref().map_or(String::new(), |l| format!("[{l}]"));
-                let value = from_storage(&format!("{buffer}[{index}]{lane}"), class, 1);
+                let value = from_storage(&format!("{}{lane}", buffer.load(index)), class, 1);
                 text += &match guard {
                     Some((first, limit)) if j > 0 => {
                         format!("    if ({first} + {j}u < {limit}) {{ {name}.{component} = {value}; }}\n")

@@ -8,6 +8,7 @@ use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::{Arg, Element, Step, UnaryFn};
 use crate::ir::op::{Constant, Op};
 use crate::ir::ops::constant::random;
+use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::target::TargetProfile;
 
@@ -38,9 +39,12 @@ fn emit_types(
     for &dtype in types {
         for (layout, result_layout) in [
             (Layout::RowMajor, Layout::RowMajor),
-            (Layout::Slices4, Layout::Slices4),
-            (Layout::RowMajor, Layout::Slices4),
-            (Layout::Slices4, Layout::RowMajor),
+            (Layout::SLICES4, Layout::SLICES4),
+            (Layout::RowMajor, Layout::SLICES4),
+            (Layout::SLICES4, Layout::RowMajor),
+            (Layout::Slices4(Storage::Texture2d), Layout::Slices4(Storage::Texture3d)),
+            (Layout::Slices4(Storage::TexelBuffer), Layout::Slices4(Storage::TextureArray)),
+            (Layout::Slices4(Storage::Texture3d), Layout::RowMajor),
         ] {
             let shapes: Vec<Vec<Dim>> =
                 operands.iter().map(|s| dims(s.trim_start_matches(['=', '#']))).collect();
@@ -61,8 +65,8 @@ fn emit_types(
                 })
                 .collect();
             let computed = op.operation().infer(&descs.iter().collect::<Vec<_>>()).unwrap();
-            let sliced = |shape: &[Dim], layout| {
-                let layout = if (3..=5).contains(&shape.len()) { layout } else { Layout::RowMajor };
+            let sliced = |shape: &[Dim], layout: Layout| {
+                let layout = if layout.holds(shape) { layout } else { Layout::RowMajor };
                 Placement::of(layout, shape)
             };
             let mut operands: Vec<Operand<'_>> = descs
@@ -72,6 +76,7 @@ fn emit_types(
                     dtype: d.dtype,
                     shape: d.shape.clone(),
                     placement: sliced(&d.shape, if c.is_some() { Layout::RowMajor } else { layout }),
+                    storage: layout.storage(),
                     constant: c.as_ref(),
                 })
                 .collect();
@@ -80,6 +85,7 @@ fn emit_types(
                 dtype: computed.dtype,
                 shape: computed.shape.clone(),
                 placement: sliced(&computed.shape, result_layout),
+                storage: result_layout.storage(),
                 constant: None,
             };
             let float = computed.dtype.is_float();

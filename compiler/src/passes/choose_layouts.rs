@@ -48,7 +48,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
             }
         };
         if matches!(decision, Decision::Sliced | Decision::Both) {
-            graph.set_layout(*id, Layout::Slices4);
+            graph.set_layout(*id, Layout::SLICES4);
             changes.count += 1;
         }
         changes.notes.push(Note { node: graph.node(*id).name.clone(), what: reason });

@@ -2,19 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use super::images::{self, Image};
 use super::parts::{self, Parts};
 use super::select::{Choice, candidates};
 use super::storage::{Storage, lives};
 use super::views::{is_view, view};
 use super::{Decision, Home, Options, Plan, Port, Step};
-use crate::error::{Error, Result};
+use crate::error::{Error, OpError, Result};
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op, Relayout};
+use crate::ir::storage::Storage as Kind;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::kernels::pack::Packed;
 use crate::kernels::problem::{Operand, Placement, Problem, storage_elements};
-use crate::kernels::shader::Bound;
+use crate::kernels::resource::Resource;
+use crate::kernels::shader::{Bound, Launch};
 use crate::target::TargetProfile;
 
 /// Storage is rounded up so that a vector of four may be read at the end of any tensor.
@@ -27,12 +30,14 @@ struct Value {
     shape: Vec<Dim>,
     dtype: DType,
     placement: Placement,
+    kind: Kind,
 }
 
 /// The storage of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Arena(usize),
+    Image(usize),
     Input(usize),
     Output(usize),
     Constant(NodeId),
@@ -58,6 +63,7 @@ struct Planner<'g> {
     values: BTreeMap<NodeId, Value>,
     dense: BTreeMap<NodeId, Value>,
     storage: Storage,
+    images: Vec<Image>,
     /// The last use of each value.
     lives: BTreeMap<NodeId, usize>,
     /// Place of the node at hand in topological order.
@@ -97,7 +103,10 @@ pub fn build_visiting<'g>(
 ) -> Result<Plan> {
     let order = graph.topological();
     let lives = lives(graph, &order);
-    let alignment = u64::from(target.limits.storage_buffer_alignment).max(ROUND);
+    let mut alignment = u64::from(target.limits.storage_buffer_alignment).max(ROUND);
+    if order.iter().any(|id| graph.tensor(*id).layout.storage() == Kind::TexelBuffer) {
+        alignment = alignment.max(target.limits.texel_buffer_alignment.into());
+    }
     let mut planner = Planner {
         graph,
         target,
@@ -106,6 +115,7 @@ pub fn build_visiting<'g>(
         values: BTreeMap::new(),
         dense: BTreeMap::new(),
         storage: Storage::default(),
+        images: Vec::new(),
         now: 0,
         // Whoever asks for the kernel that copies them gets it.
         parts: match options.prefer_kernel.as_deref() {
@@ -152,6 +162,7 @@ impl<'g> Planner<'g> {
         }
         let home = match graph.outputs().iter().position(|o| o.node == id) {
             Some(i) if node.tensor.layout == Layout::RowMajor => Some(Source::Output(i)),
+            _ if node.tensor.layout.storage().is_texture() => Some(self.image(&node.tensor)?),
             _ => self.part_for(id)?,
         };
         let mut result = self.fresh(home.unwrap_or(Source::Undecided), &node.tensor);
@@ -206,8 +217,10 @@ impl<'g> Planner<'g> {
         for ((operand, part), home) in graph.operands(id).into_iter().zip(parts).zip(homes) {
             if !part.direct {
                 let from = self.value(operand)?;
-                let placement = Placement::of(graph.tensor(id).layout, &from.shape);
-                let mut to = Value { home: Source::Arena(home), placement, ..from.clone() };
+                let layout = graph.tensor(id).layout;
+                let placement = Placement::of(layout, &from.shape);
+                let kind = layout.storage();
+                let mut to = Value { home: Source::Arena(home), placement, kind, ..from.clone() };
                 self.copy_value(&from, &mut to, &graph.node(id).name)?;
             }
         }
@@ -233,7 +246,8 @@ impl<'g> Planner<'g> {
         let placement = placement.ok_or_else(|| {
             Error::internal("plan", format!("`{}` is no view of a dense tensor", graph.node(id).name))
         })?;
-        let value = Value { home: base.home, shape: shape.clone(), dtype: base.dtype, placement };
+        let value =
+            Value { home: base.home, shape: shape.clone(), dtype: base.dtype, placement, kind: base.kind };
         self.decisions.push(self.decision(id, Vec::new()));
         self.values.insert(id, value);
         Ok(())
@@ -299,12 +313,25 @@ impl<'g> Planner<'g> {
             let last = choices.len() - 1;
             choices[..=self.options.prefer_candidate.min(last)].rotate_right(1);
         }
-        let pick = choices.first().ok_or_else(|| {
+        if choices.is_empty() {
             let types: Vec<String> = operands.iter().map(describe).collect();
-            fail(format!("no kernel computes it on {} for {}", self.target.name, types.join(", ")))
-        })?;
+            return Err(fail(format!(
+                "no kernel computes it on {} for {}",
+                self.target.name,
+                types.join(", ")
+            )));
+        }
+        let forced = self.options.prefer_kernel.is_some();
+        let Some(launches) = pick(&problem, &mut choices, forced).map_err(|e| fail(e.0))? else {
+            // No kernel that writes whole texels is worth it: through a buffer, then.
+            let through =
+                TensorDesc { layout: Layout::SLICES4, ..TensorDesc::new(result.dtype, result.shape.clone()) };
+            let home = self.arena(&through, self.now)?;
+            let mut through = self.fresh(Source::Arena(home), &through);
+            self.launch(id, op, operands, own, computed, &mut through)?;
+            return self.copy_value(&through, result, &name);
+        };
         (self.visit)(&name, &problem, &choices);
-        let launches = (pick.kernel.launches)(&problem, &pick.candidate).map_err(|e| fail(e.0))?;
         let bytes = problem.traffic_dim();
         if let (Some(node), Source::Undecided) = (id, result.home) {
             let homes: Vec<Option<usize>> = operands.iter().map(|v| v.home.piece()).collect();
@@ -318,14 +345,7 @@ impl<'g> Planner<'g> {
             for size in &launch.scratch {
                 scratch.push(self.tensor(size, &name, self.now)?);
             }
-            if launch.bindings.len() > self.target.limits.max_storage_buffers as usize + 1 {
-                return Err(fail(format!(
-                    "it binds {} buffers; {} allows {}",
-                    launch.bindings.len(),
-                    self.target.name,
-                    self.target.limits.max_storage_buffers
-                )));
-            }
+            check_bindings(&launch, self.target).map_err(&fail)?;
             let mut homes = Vec::with_capacity(launch.bindings.len());
             for binding in &launch.bindings {
                 homes.push(match binding.bound {
@@ -373,7 +393,20 @@ impl<'g> Planner<'g> {
             shape: desc.shape.clone(),
             dtype: desc.dtype,
             placement: Placement::of(desc.layout, &desc.shape),
+            kind: desc.layout.storage(),
         }
+    }
+
+    /// A texture for a tensor.
+    fn image(&mut self, desc: &TensorDesc) -> Result<Source> {
+        let storage = desc.layout.storage();
+        let extent = storage.extent(&desc.shape, &self.graph.bounds);
+        let extent = extent.filter(|extent| self.target.limits.holds_texture(storage, *extent));
+        let extent = extent.ok_or_else(|| {
+            Error::internal("plan", format!("{desc} exceeds the textures of {}", self.target.name))
+        })?;
+        self.images.push(Image { storage, device: desc.dtype.on_device(), extent });
+        Ok(Source::Image(self.images.len() - 1))
     }
 
     /// The last use of a value.
@@ -422,6 +455,7 @@ impl<'g> Planner<'g> {
     fn home(&mut self, source: Source) -> Home {
         match source {
             Source::Arena(i) => Home::Arena(i),
+            Source::Image(i) => Home::Image(i),
             Source::Input(i) => Home::Input(i),
             Source::Output(i) => Home::Output(i),
             Source::Constant(id) => match self.graph.constant(id) {
@@ -475,18 +509,70 @@ impl<'g> Planner<'g> {
             .map(|id| port(graph.input(*id).map_or("", |i| i.name.as_str()), *id))
             .collect();
         let outputs = graph.outputs().iter().map(|o| port(&o.name, o.node)).collect();
-        let (tensors, records, memory) = self.storage.place(&mut self.steps, alignment);
+        let images = images::place(&self.images, &self.steps);
+        let (tensors, records, memory) = self.storage.place(&mut self.steps, alignment, &images);
         Ok(Plan {
             bounds: graph.bounds.clone(),
             inputs,
             outputs,
             tensors,
+            images,
             weights: self.weights,
             steps: self.steps,
             records,
             memory,
             decisions: self.decisions,
         })
+    }
+}
+
+/// The launches of the cheapest candidate, which becomes the first; `None` where it would be cheaper to compute
+/// slices of four in a buffer and to copy them into the result's texture, because the candidate writes texels in
+/// part. With `forced` the first candidate is taken, whatever it costs.
+fn pick(
+    problem: &Problem<'_>,
+    choices: &mut [Choice],
+    forced: bool,
+) -> std::result::Result<Option<Vec<Launch>>, OpError> {
+    let machine = &problem.target.machine;
+    let moved = 2.0 * problem.result.bytes(problem.bounds) as f64;
+    let copy = machine.launch_us * 1e3 + moved / machine.bandwidth_gb_s;
+    let mut limit = f64::INFINITY;
+    for at in 0..choices.len() {
+        let choice = &choices[at];
+        if choice.candidate.cost > limit {
+            break;
+        }
+        let launches = (choice.kernel.launches)(problem, &choice.candidate)?;
+        if !launches.iter().any(|launch| launch.partial_texels) {
+            choices[..=at].rotate_right(1);
+            return Ok(Some(launches));
+        }
+        if forced {
+            break;
+        }
+        limit = limit.min(choice.candidate.cost + copy);
+    }
+    Ok(None)
+}
+
+/// Whether a launch binds no more than the target allows; what it binds too many of, otherwise.
+fn check_bindings(launch: &Launch, target: &TargetProfile) -> std::result::Result<(), String> {
+    let limits = &target.limits;
+    let buffers = |r: Resource| r == Resource::Buffer;
+    let count = |is_buffer: bool, writable: Option<bool>| {
+        let bindings = launch.bindings.iter().filter(|b| b.bound != Bound::Params);
+        let kind = bindings.filter(|b| buffers(b.resource) == is_buffer);
+        kind.filter(|b| writable.is_none_or(|w| w == b.writable)).count()
+    };
+    let counts = [
+        ("buffers", count(true, None), limits.max_storage_buffers),
+        ("textures", count(false, Some(false)), limits.max_sampled_images),
+        ("textures that it writes", count(false, Some(true)), limits.max_storage_images),
+    ];
+    match counts.iter().find(|(_, n, most)| n > &(*most as usize)) {
+        Some((what, n, most)) => Err(format!("it binds {n} {what}; {} allows {most}", target.name)),
+        None => Ok(()),
     }
 }
 
@@ -497,7 +583,13 @@ fn operand<'g>(graph: &'g Graph, value: &Value) -> Operand<'g> {
         _ => None,
     };
     let constant = constant.filter(|c| c.shape.len() == value.shape.len());
-    Operand { dtype: value.dtype, shape: value.shape.clone(), placement: value.placement.clone(), constant }
+    Operand {
+        dtype: value.dtype,
+        shape: value.shape.clone(),
+        placement: value.placement.clone(),
+        storage: value.kind,
+        constant,
+    }
 }
 
 fn describe(value: &Value) -> String {

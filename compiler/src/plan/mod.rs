@@ -4,6 +4,7 @@
 
 pub mod barriers;
 mod build;
+pub mod images;
 pub mod memory;
 mod parts;
 pub mod select;
@@ -19,6 +20,7 @@ use crate::ir::graph::NodeId;
 use crate::ir::tensor::DType;
 use crate::kernels::pack::Packed;
 use crate::kernels::shader::Launch;
+use images::Images;
 use memory::{MemoryPlan, Record};
 use select::Choice;
 use tuning::Database;
@@ -30,6 +32,8 @@ pub use build::{Visit, build, build_visiting};
 pub enum Home {
     /// An intermediate tensor, by index into [`Plan::tensors`].
     Arena(usize),
+    /// An intermediate tensor in a texture, by index into [`Images::places`].
+    Image(usize),
     /// A graph input.
     Input(usize),
     /// A graph output.
@@ -90,6 +94,8 @@ pub struct Plan {
     pub outputs: Vec<Port>,
     /// Sizes of the intermediate tensors in bytes, at the upper bounds of the symbols.
     pub tensors: Vec<u64>,
+    /// Intermediate tensors in textures.
+    pub images: Images,
     /// Constants in the form the kernels want.
     pub weights: Vec<Packed>,
     /// Dispatches in order.

@@ -71,7 +71,7 @@ fn parts(graph: &Graph, id: NodeId, alignment: u64) -> Option<Vec<Part>> {
     let shape = result.known_shape()?;
     let outermost = match result.layout {
         Layout::RowMajor => shape.get(..concat.axis)?.iter().all(|d| *d == 1),
-        Layout::Slices4 => concat.axis == 1,
+        Layout::Slices4(storage) => concat.axis == 1 && !storage.is_texture(),
     };
     if !node.chain.is_empty() || !own_storage || !outermost {
         return None;

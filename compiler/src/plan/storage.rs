@@ -8,10 +8,12 @@
 use std::collections::BTreeMap;
 
 use super::barriers::{Region, barriers};
+use super::images::Images;
 use super::memory::{self, MemoryPlan, Record};
 use super::views::is_view;
 use super::{Home, Step};
 use crate::ir::graph::{Graph, NodeId};
+use crate::ir::storage::Storage as Kind;
 use crate::kernels::problem::Operand;
 use crate::kernels::shader::Launch;
 
@@ -126,6 +128,8 @@ impl Storage {
         let (_, reads) = SAFE.iter().find(|(kernel, _)| *kernel == launch.kernel)?;
         let alike = |o: &Operand<'_>| {
             o.shape == result.shape
+                && o.storage == Kind::Buffer
+                && o.storage == result.storage
                 && o.placement == result.placement
                 && o.dtype.on_device() == result.dtype.on_device()
         };
@@ -147,7 +151,12 @@ impl Storage {
 
     /// Places every piece in the arena and finds the barriers: sizes of the pieces, records of those that lie in no
     /// other, and the offsets of all.
-    pub(super) fn place(self, steps: &mut [Step], alignment: u64) -> (Vec<u64>, Vec<Record>, MemoryPlan) {
+    pub(super) fn place(
+        self,
+        steps: &mut [Step],
+        alignment: u64,
+        images: &Images,
+    ) -> (Vec<u64>, Vec<Record>, MemoryPlan) {
         let mut records: Vec<Record> = Vec::new();
         let mut record_of: Vec<usize> = Vec::with_capacity(self.pieces.len());
         // A part is added after what it lies in.
@@ -192,6 +201,10 @@ impl Storage {
                             start: memory.offsets[i],
                             end: memory.offsets[i] + self.pieces[i].bytes,
                         },
+                        Home::Image(i) => {
+                            let object = images.places.get(i).copied().unwrap_or(i);
+                            Region { buffer: Home::Image(object), start: 0, end: u64::MAX }
+                        }
                         Home::Output(_) | Home::Input(_) => Region { buffer: *home, start: 0, end: u64::MAX },
                         Home::Weight(_) | Home::Params => continue,
                     };

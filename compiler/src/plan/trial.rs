@@ -1,10 +1,11 @@
 //! Candidates apart from their model, many in one plan, so that one bundle measures them all.
 //!
-//! Operands that are no constants become inputs of the plan, results and scratch buffers share the arena. Each
+//! Tensors in textures are measured in buffers. Operands that are no constants become inputs of the plan, results and scratch buffers share the arena. Each
 //! dispatch waits for the one before, so that its time is its own.
 
 use std::collections::BTreeMap;
 
+use super::images;
 use super::memory::{self, Record};
 use super::select::Choice;
 use super::tuning;
@@ -56,7 +57,7 @@ impl Trial {
         Ok(Self {
             problem: tuning::key(problem),
             way: tuning::way(choice),
-            launches: (choice.kernel.launches)(problem, &choice.candidate)?,
+            launches: (choice.kernel.launches)(&problem.in_buffers(), &choice.candidate)?,
             operands: problem.operands.iter().map(source).collect(),
             result: extent(&problem.result, problem.bounds).saturating_mul(width),
             traffic: problem.traffic_dim(),
@@ -104,6 +105,7 @@ pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result
         inputs: Vec::new(),
         outputs: Vec::new(),
         tensors: Vec::new(),
+        images: images::Images::default(),
         weights: Vec::new(),
         steps: Vec::new(),
         records: Vec::new(),

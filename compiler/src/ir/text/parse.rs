@@ -113,8 +113,8 @@ impl Reader {
         if stated.shape != inferred.shape || (stated.dtype != inferred.dtype && !floats) {
             return Err(format!("the result is {inferred}, not {stated}"));
         }
-        if stated.layout == Layout::Slices4 && !(3..=5).contains(&stated.rank()) {
-            return Err(format!("{stated}: slices of channels need 3 to 5 axes"));
+        if !stated.layout.holds(&stated.shape) {
+            return Err(format!("{stated}: slices of channels need 2 to 5 axes"));
         }
         if stated != *inferred {
             self.stored.push((id, stated));
@@ -199,10 +199,8 @@ fn tensor(cursor: &mut Cursor<'_>) -> Result<TensorDesc, String> {
     let mut tensor = TensorDesc::new(dtype, shape?);
     if cursor.rest.starts_with('@') {
         cursor.expect("@")?;
-        tensor.layout = match cursor.word() {
-            "slices4" => Layout::Slices4,
-            other => return Err(format!("`{other}` is not a layout")),
-        };
+        let name = cursor.word();
+        tensor.layout = Layout::parse(name).ok_or_else(|| format!("`{name}` is not a layout"))?;
     }
     Ok(tensor)
 }

@@ -1,0 +1,23 @@
+//! Textures as the format describes them.
+
+use drift_runtime::format::{self, ImageKind, Texture};
+
+use super::device_type;
+use crate::ir::storage::Storage;
+use crate::ir::tensor::DeviceType;
+use crate::plan::images::Image;
+
+/// What a shader knows of a texture.
+pub(super) fn texture(storage: Storage, device: DeviceType) -> Texture {
+    let kind = match storage {
+        Storage::TextureArray => ImageKind::D2Array,
+        Storage::Texture3d => ImageKind::D3,
+        Storage::Buffer | Storage::TexelBuffer | Storage::Texture2d => ImageKind::D2,
+    };
+    Texture { kind, element: device_type(device) }
+}
+
+/// A texture, with the chunk that fills it if it holds a constant.
+pub(super) fn slot(image: &Image, chunk: Option<u32>) -> format::Image {
+    format::Image { texture: texture(image.storage, image.device), extent: image.extent, chunk }
+}
