@@ -70,6 +70,15 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
                     let (size, offset) = (plan.tensors.get(t), plan.memory.offsets.get(t));
                     format!("arena+{} ({} B)", offset.copied().unwrap_or(0), size.copied().unwrap_or(0))
                 }
+                Home::Image(t) => {
+                    let object = plan.images.places.get(t).copied().unwrap_or(t);
+                    let image = plan.images.objects.get(object);
+                    let extent = image.map_or_else(String::new, |i| {
+                        let [x, y, z] = i.extent;
+                        format!(" ({} {x} x {y} x {z})", i.storage.name())
+                    });
+                    format!("texture {object}{extent}")
+                }
                 Home::Input(i) => format!("input {i}"),
                 Home::Output(i) => format!("output {i}"),
                 Home::Weight(i) => format!("weight {i}"),

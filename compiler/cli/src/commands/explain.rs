@@ -85,6 +85,13 @@ enum Place {
         /// Tensors that use some of the same bytes, at other times or in its place.
         shares_with: usize,
     },
+    Texture {
+        kind: &'static str,
+        /// Texels along x and y, and along z or in layers.
+        extent: [u32; 3],
+        /// Other tensors that live in the same texture, at other times.
+        shares_with: usize,
+    },
 }
 
 #[derive(Debug, Serialize)]
@@ -244,6 +251,16 @@ fn place(plan: &Plan, own: &[(usize, bool)]) -> Option<Place> {
                 shares_with: shares.count(),
             })
         }
+        Home::Image(i) => {
+            let object = *plan.images.places.get(i)?;
+            let image = plan.images.objects.get(object)?;
+            let tenants = plan.images.places.iter().filter(|o| **o == object).count();
+            Some(Place::Texture {
+                kind: image.storage.name(),
+                extent: image.extent,
+                shares_with: tenants.saturating_sub(1),
+            })
+        }
         Home::Input(_) | Home::Weight(_) | Home::Params => None,
     }
 }
@@ -266,6 +283,9 @@ fn print_places(node: &Node, out: &mut Out) -> Result<()> {
             "  result: {} at {offset} of the arena during dispatches {first} to {last}, bytes shared with {shares_with} others",
             bytes(*size)
         )?,
+        Some(Place::Texture { kind, extent: [x, y, z], shares_with }) => {
+            writeln!(out, "  result: a {kind} of {x} x {y} x {z} texels, shared with {shares_with} others")?
+        }
         None => {}
     }
     Ok(())
