@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use drift_models::builtin;
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::{device, random_graph};
 use driftc::compile::{Options, lower};
 use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
+use driftc::ir::tensor::DType;
 use driftc::ir::{eval, text};
 use driftc::plan::{Home, Plan};
 
@@ -155,6 +157,17 @@ output "y" %11
     let lowered = lower(&text::parse(&graph).unwrap(), &device::target(), &Options::default()).unwrap();
     // Two images of 64 channels and the skip.
     assert_eq!(lowered.plan.memory.peak, (64 + 64 + 8) * 64 * 4);
+}
+
+#[test]
+fn a_network_of_true_size_keeps_its_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = builtin::find("deeplab-v3").unwrap().random(DType::F32, folder.path()).unwrap();
+    check(&model.graph, &random_graph::inputs(&model.graph, 3)).unwrap();
+    let plan = lower(&model.graph, &device::target(), &Options::default()).unwrap().plan;
+    let (in_place, concatenations) = facts(&plan, "concat");
+    assert!(in_place > 0, "no residual is added in place");
+    assert_eq!(concatenations, 0);
 }
 
 #[test]

@@ -81,6 +81,20 @@ mod tests {
     use super::find;
 
     #[test]
+    fn random_weights_are_the_same_every_time_and_of_sensible_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let build = || find("mobilenet-v1").unwrap().random(DType::F16, folder.path()).unwrap();
+        let model = build();
+        assert_eq!(model.hash, build().hash);
+        let graph = &model.graph;
+        let filter = graph.ids().into_iter().filter_map(|id| graph.constant(id)).find(|c| c.shape.len() == 4);
+        let values = filter.unwrap().to_array().unwrap().to_floats();
+        let variance = values.iter().map(|v| v * v).sum::<f32>() / values.len() as f32;
+        // Two over the 3 x 3 x 3 inputs of the first filter.
+        assert!((variance * 27.0 / 2.0 - 1.0).abs() < 0.15, "{variance}");
+    }
+
+    #[test]
     fn architectures_have_their_published_number_of_parameters() {
         let published = [
             // Norms folded: a bias per channel where training has a scale and a shift.

@@ -398,7 +398,11 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
         let m = f.memory;
         let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
         let strategy = &m.strategy;
-        writeln!(out, "    memory    {peak} peak, lower bound {bound}, naive {naive}, strategy {strategy}")?;
+        let gap = 100.0 * m.peak.saturating_sub(m.lower_bound) as f64 / m.lower_bound.max(1) as f64;
+        writeln!(
+            out,
+            "    memory    {peak} peak, {gap:.1} % above the lower bound {bound}; naive {naive}; strategy {strategy}"
+        )?;
         for d in &f.dispatch_list {
             let barrier = if d.barrier_before { "|" } else { " " };
             let (grid, index) = (d.grid.join(" x "), d.index);
