@@ -160,6 +160,32 @@ output "y" %11
 }
 
 #[test]
+fn a_shortcut_that_narrows_goes_first() {
+    // In the model's order the input would live beside the norm, the convolution and the shortcut.
+    let conv = r#"{"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}"#;
+    let graph = format!(
+        r#"
+%0 = input {{"name":"x","dtype":"f32","shape":[1,4,8,8]}}
+%1 = constant {{"dtype":"f32","shape":[32,4,1,1],"random":1}}
+%2 = conv %0 %1 {conv}
+%3 = constant {{"dtype":"f32","shape":[32],"random":2}}
+%4 = group-norm %2 %3 %3 {{"groups":4,"epsilon":0.001}}
+%5 = constant {{"dtype":"f32","shape":[8,32,1,1],"random":3}}
+%6 = conv %4 %5 {conv}
+%7 = constant {{"dtype":"f32","shape":[8,8,1,1],"random":4}}
+%8 = conv %6 %7 {conv}
+%9 = conv %2 %5 {conv}
+%10 = add %9 %8
+%11 = conv %10 %7 {conv}
+output "y" %11
+"#
+    );
+    run(&graph);
+    let lowered = lower(&text::parse(&graph).unwrap(), &device::target(), &Options::default()).unwrap();
+    assert_eq!(lowered.plan.memory.peak, (32 + 8 + 8) * 64 * 4);
+}
+
+#[test]
 fn a_network_of_true_size_keeps_its_results() {
     let folder = tempfile::tempdir().unwrap();
     let model = builtin::find("deeplab-v3").unwrap().random(DType::F32, folder.path()).unwrap();

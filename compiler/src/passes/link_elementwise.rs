@@ -11,8 +11,9 @@
 //! elsewhere becomes an operand of the chain, which broadcasts to the producer's shape because the elementwise
 //! node already did. No such operand can depend on the producer: every path from it leads through the exit.
 //!
-//! Where two producers could take the same node, as in `add %conv1 %conv2`, the later one in topological order
-//! does, since the other value exists by then: a residual connection joins the last convolution of its block.
+//! Where two producers could take the same node, as in `add %conv1 %conv2`, the one further from the graph's inputs
+//! does: a residual connection joins the last convolution of its block, not the one that widens the shortcut, which
+//! can then be computed first and free what both branches read.
 //! Views take no chain; they cost nothing as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +48,7 @@ struct Cluster {
 /// Links elementwise chains.
 pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     let mut changes = Changes::default();
-    let order = graph.topological();
+    let order = by_depth(graph);
     let mut linking = Linking {
         position: order.iter().enumerate().map(|(i, id)| (*id, i)).collect(),
         absorbed: BTreeSet::new(),
@@ -74,6 +75,18 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
         }
     }
     Ok(changes)
+}
+
+/// A topological order by the longest path from the inputs.
+fn by_depth(graph: &Graph) -> Vec<NodeId> {
+    let mut order = graph.topological();
+    let mut depths: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for id in &order {
+        let above = graph.operands(*id).iter().filter_map(|o| depths.get(o)).max();
+        depths.insert(*id, above.map_or(0, |d| d + 1));
+    }
+    order.sort_by_key(|id| depths.get(id).copied());
+    order
 }
 
 /// Whether a node can carry a chain.

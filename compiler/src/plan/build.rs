@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::images::{self, Image};
 use super::parts::{self, Parts};
+use super::schedule;
 use super::select::{Choice, candidates};
 use super::storage::{Storage, lives};
 use super::views::{is_view, view};
@@ -66,7 +67,7 @@ struct Planner<'g> {
     images: Vec<Image>,
     /// The last use of each value.
     lives: BTreeMap<NodeId, usize>,
-    /// Place of the node at hand in topological order.
+    /// Place of the node at hand in the order of computation.
     now: usize,
     /// Concatenations that are assembled in place, and where: the storage of their result and of each part.
     parts: Parts,
@@ -101,7 +102,7 @@ pub fn build_visiting<'g>(
     options: &'g Options,
     visit: &'g mut Visit<'g>,
 ) -> Result<Plan> {
-    let order = graph.topological();
+    let order = schedule::order(graph);
     let lives = lives(graph, &order);
     let mut alignment = u64::from(target.limits.storage_buffer_alignment).max(ROUND);
     if order.iter().any(|id| graph.tensor(*id).layout.storage() == Kind::TexelBuffer) {

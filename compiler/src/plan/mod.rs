@@ -7,6 +7,7 @@ mod build;
 pub mod images;
 pub mod memory;
 mod parts;
+mod schedule;
 pub mod select;
 mod storage;
 pub mod trial;

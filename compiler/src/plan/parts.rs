@@ -114,14 +114,24 @@ fn bytes(tensor: &TensorDesc) -> Option<u64> {
 
 /// About what will be live when: a record per computed value, with values joined that are sure to share storage.
 #[derive(Debug, Clone)]
-struct Estimate {
+pub(super) struct Estimate {
     records: Vec<Record>,
     record_of: BTreeMap<NodeId, usize>,
     joined: Vec<NodeId>,
 }
 
+/// Whether an operator may overwrite its own operand of an index.
+fn overwrites_own(op: &Op, index: usize) -> bool {
+    match op {
+        Op::Elementwise(_) => true,
+        Op::GroupNorm(_) | Op::LayerNorm(_) | Op::Softmax(_) => index == 0,
+        _ => false,
+    }
+}
+
 impl Estimate {
-    fn new(graph: &Graph, order: &[NodeId], lives: &BTreeMap<NodeId, usize>) -> Self {
+    /// Of a graph computed in an order; `lives` is the last use of each value.
+    pub(super) fn new(graph: &Graph, order: &[NodeId], lives: &BTreeMap<NodeId, usize>) -> Self {
         let mut out = Self { records: Vec::new(), record_of: BTreeMap::new(), joined: Vec::new() };
         for (at, id) in order.iter().enumerate() {
             let node = graph.node(*id);
@@ -137,7 +147,7 @@ impl Estimate {
             // A result that adds to an operand overwrites it when it can.
             let chained = graph.operands(*id).into_iter().enumerate();
             let overwritten = chained
-                .filter(|(k, _)| *k >= node.own || matches!(node.op, Op::Elementwise(_)))
+                .filter(|(k, _)| *k >= node.own || overwrites_own(&node.op, *k))
                 .filter(|(_, o)| graph.tensor(*o) == &node.tensor && lives.get(o) == Some(&at))
                 .find_map(|(_, o)| out.record_of.get(&o).copied());
             let record = overwritten.unwrap_or(out.records.len());
@@ -167,7 +177,8 @@ impl Estimate {
         self.records[to].last = self.records[to].last.max(last);
     }
 
-    fn bound(&self) -> u64 {
+    /// The largest sum of sizes live at one time.
+    pub(super) fn bound(&self) -> u64 {
         bounds::offsets(&self.records)
     }
 }

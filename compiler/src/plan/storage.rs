@@ -17,8 +17,8 @@ use crate::ir::storage::Storage as Kind;
 use crate::kernels::problem::Operand;
 use crate::kernels::shader::Launch;
 
-/// The last node that uses each value, itself or through views, by its place in topological order; results of the
-/// graph are used to the end.
+/// The last node that uses each value, itself or through views, by its place in the order of computation; results
+/// of the graph are used to the end.
 pub(super) fn lives(graph: &Graph, order: &[NodeId]) -> BTreeMap<NodeId, usize> {
     let place: BTreeMap<NodeId, usize> = order.iter().enumerate().map(|(i, id)| (*id, i)).collect();
     let mut lives: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -80,7 +80,7 @@ struct Piece {
     bytes: u64,
     /// The piece it lies in, and where.
     within: Option<(usize, u64)>,
-    /// The last node, by its place in topological order, that uses a value in it.
+    /// The last node, by its place in the order of computation, that uses a value in it.
     until: usize,
 }
 
