@@ -40,6 +40,21 @@ fn whisper_encoder() {
     check("whisper_encoder");
 }
 
+/// Image models with their values in every kind of memory object.
+#[test]
+fn storages() {
+    let folder = root().join("tests/storages");
+    let mut profiles: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    profiles.sort();
+    assert!(profiles.len() > 4);
+    for profile in profiles {
+        for name in ["mobilenet_v1", "selfie_seg_like"] {
+            check_on(name, profile.to_str().unwrap());
+        }
+    }
+}
+
 #[test]
 fn every_folder_is_tested() {
     let this = std::fs::read_to_string(root().join("tests/corpus.rs")).unwrap();
@@ -52,14 +67,17 @@ fn every_folder_is_tested() {
 }
 
 fn check(name: &str) {
+    check_on(name, &std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned()));
+}
+
+fn check_on(name: &str, target: &str) {
     let folder = root().join("tests/corpus").join(name);
-    let target = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned());
     for tolerance in PRECISIONS {
         let out = tempfile::tempdir().unwrap();
         let bundle = out.path().join("model.drift");
         let mut compile = driftc();
         compile.arg("compile").arg(folder.join("model.onnx")).arg("-o").arg(&bundle);
-        succeed(compile.args(["-t", &target, "--precision", tolerance.precision]));
+        succeed(compile.args(["-t", target, "--precision", tolerance.precision]));
         let mut run = driftc();
         run.arg("run").arg(&bundle).arg("--positional").arg("--output-dir").arg(out.path());
         for i in 0.. {

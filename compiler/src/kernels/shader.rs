@@ -637,7 +637,9 @@ fn to_storage(text: &str, class: Class, device: DeviceType, scalar: &str, lanes:
     if class == Class::Float && device == DeviceType::F16 {
         // Out-of-range conversion to f16 is undefined in SPIR-V; the largest finite values are kept instead.
         let v = if lanes == 4 { "vec4<f32>" } else { "f32" };
-        return format!("{ty}(clamp({text}, {v}(-65504.0), {v}(65504.0)))");
+        let kept = format!("clamp({text}, {v}(-65504.0), {v}(65504.0))");
+        // Texels are rounded as the device likes, which may be towards zero; what fits exactly is not rounded.
+        return if scalar == "f16" { format!("{ty}({kept})") } else { format!("quantizeToF16({kept})") };
     }
     format!("{ty}({text})")
 }

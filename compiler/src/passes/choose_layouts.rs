@@ -12,15 +12,20 @@
 //! and constants of the graph stay row-major, and so do views and what they read: in row-major order a reshape
 //! costs nothing. A value that both sides read is written in slices and copied once by a `relayout`;
 //! a value that only row-major operators read is written row-major by its producer, which costs no copy.
+//!
+//! Slices lie in the kind of memory object that the target prefers. Kernels read each operand in its own kind, so a
+//! value is judged by itself: where its extents exceed the device's, the next kind that can hold it is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Changes, Context, Note};
 use crate::error::Result;
+use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Op, Relayout};
-use crate::ir::tensor::Layout;
-use crate::target::LayoutKind;
+use crate::ir::storage::Storage;
+use crate::ir::tensor::{Layout, TensorDesc};
+use crate::target::{LayoutKind, TargetProfile};
 
 /// Fewest channels for which slices of four are worth their padding.
 const FEWEST_CHANNELS: i64 = 3;
@@ -38,7 +43,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
             continue;
         }
         let decision = decide(graph, *id, &sliced);
-        let reason = match decision {
+        let mut reason = match decision {
             Decision::RowMajor(reason) => reason.to_string(),
             Decision::Sliced => "slices of four: every user is an image operator".to_string(),
             Decision::Both => {
@@ -48,8 +53,10 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
             }
         };
         if matches!(decision, Decision::Sliced | Decision::Both) {
-            graph.set_layout(*id, Layout::SLICES4);
+            let (storage, why) = storage(graph, *id, context.target);
+            graph.set_layout(*id, Layout::Slices4(storage));
             changes.count += 1;
+            reason += &why;
         }
         changes.notes.push(Note { node: graph.node(*id).name.clone(), what: reason });
     }
@@ -79,6 +86,43 @@ fn decide(graph: &Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> Decision {
     } else {
         Decision::Both
     }
+}
+
+/// The kind of memory object for a value in slices of four, and why it is not the preferred one or a buffer.
+fn storage(graph: &Graph, id: NodeId, target: &TargetProfile) -> (Storage, String) {
+    let wanted = target.prefer.storage.activations;
+    let tensor = graph.tensor(id);
+    let elements = storage_texels(tensor).range(&graph.bounds).1;
+    let holds = |storage: Storage| match storage {
+        Storage::Buffer => true,
+        Storage::TexelBuffer => elements <= i64::from(target.limits.max_texel_buffer_elements),
+        texture => texture
+            .extent(&tensor.shape, &graph.bounds)
+            .is_some_and(|extent| target.limits.holds_texture(texture, extent)),
+    };
+    // Layers and depth take what a single texture's height cannot.
+    let ladder: &[Storage] = match wanted {
+        Storage::Texture2d => &[Storage::Texture2d, Storage::TextureArray],
+        Storage::TextureArray => &[Storage::TextureArray, Storage::Texture2d],
+        Storage::Texture3d => &[Storage::Texture3d, Storage::TextureArray, Storage::Texture2d],
+        Storage::TexelBuffer => &[Storage::TexelBuffer],
+        Storage::Buffer => &[],
+    };
+    let taken = ladder.iter().copied().find(|s| holds(*s)).unwrap_or(Storage::Buffer);
+    let why = match (taken == wanted, wanted) {
+        (true, Storage::Buffer) => String::new(),
+        (true, _) => format!("; in a {}, which the target prefers", taken.name()),
+        (false, _) => {
+            format!("; in a {}, since it exceeds the target's limits of a {}", taken.name(), wanted.name())
+        }
+    };
+    (taken, why)
+}
+
+/// Vectors of four that a tensor in slices takes.
+fn storage_texels(tensor: &TensorDesc) -> Dim {
+    let rest = tensor.shape.iter().enumerate().filter(|(axis, _)| *axis != 1);
+    rest.fold(tensor.shape[1].ceil_div(4), |n, (_, size)| n.mul(size))
 }
 
 /// Adds the row-major copy of a value, for the results of the graph and for users that do not want slices.

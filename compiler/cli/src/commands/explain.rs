@@ -284,7 +284,7 @@ fn print_places(node: &Node, out: &mut Out) -> Result<()> {
             bytes(*size)
         )?,
         Some(Place::Texture { kind, extent: [x, y, z], shares_with }) => {
-            writeln!(out, "  result: a {kind} of {x} x {y} x {z} texels, shared with {shares_with} others")?
+            writeln!(out, "  result: a {kind} of {x} x {y} x {z} texels, shared with {shares_with} others")?;
         }
         None => {}
     }
