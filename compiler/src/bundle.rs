@@ -2,7 +2,7 @@
 
 mod images;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use drift_runtime::codec::{BundleWriter, Summary};
@@ -20,7 +20,7 @@ use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::pack::pack;
 use crate::kernels::resource::Resource;
 use crate::plan::{Home, Plan, Port, Step};
-use crate::target::TargetProfile;
+use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
 /// Weight chunks start at multiples of this in their slot; every device's binding alignment divides it.
 const WEIGHT_ALIGNMENT: u64 = 256;
@@ -75,7 +75,8 @@ fn emit_all<'a>(planned: &'a [Planned<'_>], options: spirv::Options) -> Result<B
     sources
         .into_par_iter()
         .map(|(wgsl, step)| {
-            let words = spirv::emit(wgsl, options).map_err(|e| {
+            let matrix = step.launch.matrix.as_ref().map(|m| [m.m, m.n, m.k]);
+            let words = spirv::emit(wgsl, spirv::Options { matrix, ..options }).map_err(|e| {
                 Error::internal("emit", format!("kernel {} for `{}`: {e}", step.launch.kernel, step.label))
             })?;
             Ok((wgsl, words))
@@ -425,6 +426,17 @@ impl Needs {
             features.insert(Feature::ShaderF16);
             features.insert(Feature::Storage16bit);
         }
+        if steps().any(|s| s.launch.subgroup_size.is_some()) {
+            features.insert(Feature::SubgroupSizeControl);
+            if target.features.full_subgroups {
+                features.insert(Feature::FullSubgroups);
+            }
+        }
+        let matrices: BTreeSet<&MatrixShape> = steps().filter_map(|s| s.launch.matrix.as_ref()).collect();
+        if !matrices.is_empty() {
+            features.insert(Feature::CooperativeMatrix);
+            features.insert(Feature::ShaderF16);
+        }
         let mut limits = format::Limits {
             max_storage_buffer_range: self.storage_range,
             max_buffer_size: self.buffer,
@@ -457,13 +469,43 @@ impl Needs {
             features,
             limits,
             subgroup_sizes: Vec::new(),
-            matrix_shapes: Vec::new(),
+            matrix_shapes: matrices.into_iter().map(matrix_shape).collect(),
             hints: DeviceHints {
                 vendor_ids: target.device.vendor_id.into_iter().collect(),
                 device_names: target.device.names.clone(),
                 ..DeviceHints::default()
             },
         }
+    }
+}
+
+fn matrix_shape(shape: &MatrixShape) -> format::MatrixShape {
+    let c = matrix_type(shape.c);
+    format::MatrixShape {
+        m: shape.m,
+        n: shape.n,
+        k: shape.k,
+        a: matrix_type(shape.a),
+        b: matrix_type(shape.b),
+        c,
+        result: c,
+        scope: match shape.scope {
+            MatrixScope::Subgroup => format::MatrixScope::Subgroup,
+            MatrixScope::Workgroup => format::MatrixScope::Workgroup,
+        },
+        saturating: false,
+    }
+}
+
+fn matrix_type(element: MatrixType) -> format::MatrixType {
+    match element {
+        MatrixType::F16 => format::MatrixType::F16,
+        MatrixType::Bf16 => format::MatrixType::Bf16,
+        MatrixType::F32 => format::MatrixType::F32,
+        MatrixType::I8 => format::MatrixType::I8,
+        MatrixType::U8 => format::MatrixType::U8,
+        MatrixType::I32 => format::MatrixType::I32,
+        MatrixType::U32 => format::MatrixType::U32,
     }
 }
 

@@ -106,6 +106,6 @@ pub fn write(
         model_hash: Hash(model.hash),
         notes: options.plan.tuning.iter().map(|t| ("tuning".to_string(), t.hash())).collect(),
     };
-    let emit = spirv::Options { optimize: options.optimize };
+    let emit = spirv::Options { optimize: options.optimize, matrix: None };
     bundle::write(path, provenance, &planned, &model.attachments, emit)
 }

@@ -2,7 +2,10 @@
 //!
 //! Kernels guard their own tails, so every run-time check that naga could add is off. naga decorates every array
 //! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers
-//! (VUID-StandaloneSpirv-None-10684); the decorations are removed from types that no buffer uses.
+//! (VUID-StandaloneSpirv-None-10684); the decorations are removed from types that no buffer uses. WGSL has only square
+//! matrices whose elements are those of the memory they are loaded from: `matrices` gives them their real types.
+
+mod matrices;
 
 use std::collections::BTreeSet;
 
@@ -15,6 +18,8 @@ use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFl
 pub struct Options {
     /// Runs spirv-opt's performance passes.
     pub optimize: bool,
+    /// Rows of A, columns of B and depth of the cooperative matrices, where they differ from what WGSL can say.
+    pub matrix: Option<[u32; 3]>,
 }
 
 const OP_DECORATE: u16 = 71;
@@ -59,6 +64,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
     let words = spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())?;
     let words = super::texels::retype(strip_explicit_layout(&words)?)?;
+    let words = matrices::retype(&words, options.matrix)?;
     check(words, options)
 }
 
@@ -147,7 +153,8 @@ mod tests {
     fn every_kernel_is_valid_as_it_stands() {
         for kernel in KERNELS {
             for optimize in [false, cfg!(feature = "spirv-tools")] {
-                emit(kernel.wgsl, Options { optimize }).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+                emit(kernel.wgsl, Options { optimize, matrix: None })
+                    .unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
             }
         }
     }

@@ -22,14 +22,17 @@ mod attention;
 mod concat;
 mod conv;
 mod conv_1x1;
+mod conv_coop;
 mod conv_direct;
 mod conv_transpose;
+mod coop;
 mod cum_sum;
 mod depthwise;
 mod fill;
 mod gather;
 mod map;
 mod matmul;
+mod matmul_coop;
 mod matmul_direct;
 mod matvec;
 mod normalize;
@@ -83,8 +86,17 @@ pub struct Kernel {
     pub cases: &'static [&'static str],
 }
 
+impl Kernel {
+    /// Whether the kernel multiplies matrices in f16 with cooperative matrices, which not every device has.
+    pub fn needs_matrix_units(&self) -> bool {
+        self.wgsl.contains("enable wgpu_cooperative_matrix;")
+    }
+}
+
 /// Every kernel. Among equal costs the earlier one wins.
 pub const KERNELS: &[Kernel] = &[
+    matmul_coop::KERNEL,
+    conv_coop::KERNEL,
     matmul::KERNEL,
     conv::KERNEL,
     conv_1x1::KERNEL,

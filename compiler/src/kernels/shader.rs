@@ -16,6 +16,7 @@ use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::{Arg, Step};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, DeviceType};
+use crate::target::MatrixShape;
 
 /// The elementary functions of the chain hooks.
 const ELEMENTARY: &str = include_str!("lib/elementary.wgsl");
@@ -145,6 +146,8 @@ pub struct Launch {
     /// Whether it would have to store single lanes of texels of a texture, which cannot be done: it is written for
     /// slices of four in a buffer in the texture's place.
     pub partial_texels: bool,
+    /// The matrix product the shader is written for.
+    pub matrix: Option<MatrixShape>,
 }
 
 /// Collects the hooks of one launch.
@@ -619,6 +622,7 @@ impl<'p> Shader<'p> {
             flops,
             subgroup_size: None,
             partial_texels: self.partial_texels,
+            matrix: None,
         })
     }
 }

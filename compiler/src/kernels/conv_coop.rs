@@ -1,0 +1,223 @@
+//! `coop.wgsl` for convolutions in f16 as implicit matrix products: a row per pixel, K runs over taps and input
+//! channels, N over output channels. Nothing is unfolded in memory; the hook that loads the image does it.
+
+use super::access::Coordinates;
+use super::coop::{self, Second};
+use super::map::decompose;
+use super::pack::Packed;
+use super::problem::Problem;
+use super::shader::{Launch, Shader};
+use super::window::{Windows, constant, fits, known, with_bias};
+use super::{Candidate, Kernel};
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{Constant, Conv, Op};
+
+pub(super) const KERNEL: Kernel =
+    Kernel { name: "conv_coop", wgsl: coop::WGSL, candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,3,13,11]}
+%1 = constant {"dtype":"f32","shape":[10,3,3,3],"random":1}
+%2 = constant {"dtype":"f32","shape":[10],"random":2}
+%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%4 = relu %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,10]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,3,2],"random":3}
+%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 6, 10]@slices4
+%4 = add %3 %3 : f32[2, 13, 6, 10]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,72,5,9]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[40,72,1,1],"random":3}
+%3 = constant {"dtype":"f32","shape":[40],"random":4}
+%4 = conv %1 %2 %3 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1} : f32[1, 40, 5, 9]@slices4
+%5 = neg %4 : f32[1, 40, 5, 9]
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,16,19]}
+%1 = constant {"dtype":"f32","shape":[5,16,4],"random":6}
+%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
+output "y" %2
+"#,
+];
+
+/// A convolution that this kernel computes.
+struct Shape {
+    windows: Windows,
+    /// Input channels, and the same in groups of eight.
+    channels: usize,
+    eights: usize,
+    /// One product of all pixels of all images, in the order of slices of four, or one per image.
+    all: bool,
+    batch: Dim,
+    pixels: Dim,
+}
+
+fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
+    let rank = problem.result.rank();
+    let filters = constant(problem, 1)?;
+    if op.group != 1 || !(3..=5).contains(&rank) {
+        return None;
+    }
+    coop::shape(problem)?;
+    let channels = known(&problem.operands.first()?.shape[1])?;
+    known(&problem.result.shape[1])?;
+    let windows =
+        Windows::new(filters.shape.get(2..)?, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
+    let images = problem.result.shape[0].clone();
+    let pixels = product(&problem.result.shape[2..]);
+    let all = problem.result.is_slices4() || problem.operands[0].is_slices4();
+    let (batch, pixels) = if all { (Dim::known(1), pixels.mul(&images)) } else { (images, pixels) };
+    Some(Shape { windows, channels, eights: channels.div_ceil(8), all, batch, pixels })
+}
+
+/// Filters `[O, I, taps]` in panels of outputs, and the rows of a panel: K running over taps and input channels, which
+/// are padded to eights, or with a single tap to whole fragments.
+fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<(Packed, usize)> {
+    let matrix = coop::shape(problem)?;
+    let [o, i, ..] = filters.shape.as_slice() else { return None };
+    let taps = shape.windows.taps();
+    let round = if taps == 1 { matrix.k as usize } else { 8 };
+    let packed = coop::pack_panels(filters, vec![*o, *i, taps], 0, &[2, 1], round, matrix.n);
+    fits(problem, &packed).then_some((packed, taps * i.next_multiple_of(round)))
+}
+
+/// K in groups of eight.
+fn depth8(shape: &Shape) -> Dim {
+    Dim::from(shape.windows.taps() * shape.eights)
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::Conv(op) = problem.op else { return Vec::new() };
+    let Some(shape) = shape(op, problem) else { return Vec::new() };
+    let Some(filters) = constant(problem, 1) else { return Vec::new() };
+    if pack(filters, &shape, problem).is_none() {
+        return Vec::new();
+    }
+    let sizes = [&shape.pixels, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
+    let whole = whole_fragments(&shape, problem);
+    coop::tiles(problem, problem.max(&shape.batch), sizes, whole)
+}
+
+/// Whether K is a whole number of fragments, so that they can be loaded from global memory.
+fn whole_fragments(shape: &Shape, problem: &Problem<'_>) -> bool {
+    let side = coop::shape(problem).map_or(8, |s| s.k as usize);
+    shape.windows.taps() == 1 || (shape.windows.taps() * shape.eights * 8).is_multiple_of(side)
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let (packed, rows) = pack(filters, &shape, problem).ok_or_else(|| OpError::new("filters do not fit"))?;
+    let mut steps = Vec::new();
+    let problem = &with_bias(problem, &mut steps);
+    let mut shader = Shader::new(problem);
+    let (prelude, places) = positions(&mut shader, &shape);
+    load_image(&mut shader, op, &shape, &prelude, &places)?;
+    shader.constant("ROWS_FIRST", problem.result.is_slices4());
+    let mut places = places;
+    places[1] = "n4".into();
+    let pixel = shape.all.then(|| "row".to_string());
+    let at = Coordinates { axes: places, lanes: Some(1), pixel, unit: None };
+    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
+    let n = problem.result.shape[1].clone();
+    let flops =
+        product(&problem.result.shape).mul(&Dim::from(shape.windows.taps() * shape.channels)).scale(2);
+    let k8 = depth8(&shape);
+    let sizes = [&shape.pixels, &n, &k8];
+    let grid = coop::declare(&mut shader, candidate, sizes, &shape.batch, Second::Panels(packed, rows))?;
+    Ok(coop::launch(shader.finish("conv_coop", KERNEL.wgsl, grid, flops)?, problem))
+}
+
+/// Replaces `load_a` by a read of eight channels of the tap that `k8` stands for.
+fn load_image(
+    shader: &mut Shader<'_>,
+    op: &Conv,
+    shape: &Shape,
+    prelude: &str,
+    places: &[String],
+) -> Result<(), OpError> {
+    let windows = &shape.windows;
+    let rank = shader.problem.result.rank();
+    let first = 5 - rank;
+    let padded = windows.begin != [0; 3] || windows.end != [0; 3];
+    let unmoved = windows.taps() == 1 && op.strides.iter().all(|s| *s == 1) && !padded;
+    let params = "batch: u32, row: u32, k8: u32";
+    if unmoved {
+        let mut axes = places.to_vec();
+        axes[1] = "k8".into();
+        let pixel = shape.all.then(|| "row".to_string());
+        let at = Coordinates { axes, lanes: Some(1), pixel, unit: None };
+        let text = coop::eight(shader, "load_a", params, prelude, 0, &at)?;
+        shader.replace("load_a", text);
+        return Ok(());
+    }
+    let names = ["z", "y", "x"];
+    let mut axes = vec![places[0].clone(), "c8".to_string()];
+    axes.extend(names[first..].iter().map(|n| (*n).to_string()));
+    let source = format!(
+        "b: u32, c8: u32, {}",
+        names[first..].iter().map(|n| format!("{n}: u32")).collect::<Vec<_>>().join(", ")
+    );
+    axes[0] = "b".into();
+    let text = coop::eight(shader, "load_pixel", &source, "", 0, &Coordinates::four(axes, 1))?;
+    let mut body = format!("    let c8 = k8 % {}u;\n    var tap = k8 / {}u;\n", shape.eights, shape.eights);
+    let mut inside = Vec::new();
+    for axis in (first..3).rev() {
+        let name = names[axis];
+        let place = &places[2 + axis - first];
+        let size = shader.problem.operands[0].shape[2 + axis - first].clone();
+        let size = shader.dim(&size);
+        let (kernel, stride, dilation, begin) =
+            (windows.kernel[axis], windows.stride[axis], windows.dilation[axis], windows.begin[axis]);
+        body +=
+            &format!("    var {name} = {place} * {stride}u + tap % {kernel}u * {dilation}u - {begin}u;\n");
+        if axis > first {
+            body += &format!("    tap = tap / {kernel}u;\n");
+        }
+        if begin > 0 || windows.end[axis] > 0 {
+            inside.push(format!("{name} < {size}"));
+        }
+    }
+    let call = format!("load_pixel({}, c8, {})", places[0], names[first..].join(", "));
+    let give = if inside.is_empty() {
+        format!("    return {call};\n")
+    } else {
+        // A tap outside reads some pixel inside, which is then ignored: no branch, so that loads overlap.
+        let moved: String =
+            names[first..].iter().map(|n| format!("    {n} = select(0u, {n}, inside);\n")).collect();
+        format!(
+            "    let inside = {};\n{moved}    return select(vec4<f32>(), {call}, inside);\n",
+            inside.join(" && ")
+        )
+    };
+    shader.replace("load_a", format!("{text}fn load_a({params}) -> vec4<f32> {{\n{prelude}{body}{give}}}\n"));
+    Ok(())
+}
+
+/// Statements that turn `batch` and `row` into the result's coordinates, and those; the channel's place is free.
+fn positions(shader: &mut Shader<'_>, shape: &Shape) -> (String, Vec<String>) {
+    let mut sizes = shader.problem.result.shape.clone();
+    let rank = sizes.len();
+    sizes[1] = Dim::known(1);
+    let spatial = (2..rank).rev();
+    if shape.all {
+        let order: Vec<usize> = [0].into_iter().chain(spatial).collect();
+        return decompose(shader, &sizes, &order, "row");
+    }
+    sizes[0] = Dim::known(1);
+    let order: Vec<usize> = spatial.collect();
+    let (prelude, mut places) = decompose(shader, &sizes, &order, "row");
+    places[0] = "batch".into();
+    (prelude, places)
+}

@@ -1,0 +1,428 @@
+//! What the kernels on matrix units share (`coop.wgsl`): tiles with their costs, knobs, and operands that arrive as
+//! eight f16 at a time.
+
+use super::Candidate;
+use super::access::{Access, Coordinates, access};
+use super::pack::{Arrangement, AxisGroup, Packed};
+use super::problem::{Operand, Placement, Problem};
+use super::shader::{Bound, Grid, Launch, Shader};
+use crate::error::OpError;
+use crate::ir::dim::Dim;
+use crate::ir::op::Constant;
+use crate::ir::tensor::DeviceType;
+use crate::target::{MatrixScope, MatrixShape, MatrixType};
+
+pub(super) const WGSL: &str = include_str!("coop.wgsl");
+
+/// How a workgroup shares a product; the knobs of `coop.wgsl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile {
+    subs: [u32; 2],
+    parts: u32,
+    frags: [u32; 2],
+    /// Fragments along K in a stretch.
+    depth: u32,
+    stages: u32,
+}
+
+const fn tile(subs: [u32; 2], parts: u32, frags: [u32; 2], depth: u32, stages: u32) -> Tile {
+    Tile { subs, parts, frags, depth, stages }
+}
+
+/// Tiles tried: subgroups along M and N, groups along K, fragments per subgroup, depth and stages.
+const TILES: &[Tile] = &[
+    // Large products: every subgroup 64 x 64.
+    tile([2, 2], 1, [4, 4], 2, 1),
+    tile([2, 2], 1, [4, 4], 4, 1),
+    tile([2, 4], 1, [4, 4], 2, 1),
+    tile([4, 2], 1, [4, 4], 2, 1),
+    tile([2, 2], 1, [4, 4], 2, 2),
+    tile([2, 2], 1, [2, 4], 2, 2),
+    tile([2, 2], 1, [4, 2], 2, 2),
+    tile([2, 2], 1, [2, 2], 4, 1),
+    tile([2, 2], 2, [2, 2], 2, 1),
+    // Few rows or columns, long sums: groups of subgroups share K.
+    tile([1, 1], 8, [1, 1], 4, 1),
+    tile([1, 1], 4, [1, 2], 4, 1),
+    tile([1, 1], 8, [1, 2], 4, 1),
+    tile([1, 1], 16, [1, 2], 2, 1),
+    tile([1, 1], 4, [2, 2], 4, 1),
+    tile([1, 1], 8, [2, 2], 2, 1),
+    tile([1, 2], 4, [4, 2], 2, 1),
+    tile([2, 1], 4, [2, 4], 2, 1),
+    tile([1, 2], 1, [4, 2], 4, 1),
+    tile([2, 2], 1, [1, 2], 4, 1),
+];
+
+/// The product of matrices that kernels here are made of: the target's first of f16 into f32 by a subgroup.
+pub(super) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
+    let target = problem.target;
+    let features = &target.features;
+    let able = features.cooperative_matrix && features.f16 && features.storage_16;
+    let sized = features.subgroup_size_control && target.subgroup.sizes.contains(&target.subgroup.preferred);
+    // The second operand tells the precision; the first may be an input of the graph, which is never narrowed.
+    let half = problem.operands.get(1).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
+    if !(able && sized && half && problem.computed.is_float()) {
+        return None;
+    }
+    target.matrix.iter().find(|s| {
+        let types = (s.a, s.b, s.c) == (MatrixType::F16, MatrixType::F16, MatrixType::F32);
+        // Eight elements move at a time.
+        let sides = s.m % 8 == 0 && s.n % 8 == 0 && s.k % 8 == 0;
+        types && sides && s.scope == MatrixScope::Subgroup
+    })
+}
+
+/// The tiles that the target allows for `batch` products of M x K by K x N. `direct` says that the second operand can
+/// come as panels.
+pub(super) fn tiles(problem: &Problem<'_>, batch: i64, [m, n, k]: [i64; 3], direct: bool) -> Vec<Candidate> {
+    let Some(shape) = shape(problem) else { return Vec::new() };
+    let stagings: &[bool] = if direct { &[true, false] } else { &[true] };
+    let mut out = Vec::new();
+    for tile in TILES {
+        for staged in stagings {
+            out.extend(candidate(problem, shape, *tile, *staged, batch, [m, n, k]));
+        }
+    }
+    out
+}
+
+fn candidate(
+    problem: &Problem<'_>,
+    shape: &MatrixShape,
+    tile: Tile,
+    staged: bool,
+    batch: i64,
+    [m, n, k]: [i64; 3],
+) -> Option<Candidate> {
+    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
+    let lanes = problem.target.subgroup.preferred;
+    let subs = tile.subs[0] * tile.subs[1];
+    let threads = subs * tile.parts * lanes;
+    let side = [shape.m, shape.n];
+    let [tm, tn] = [0, 1].map(|i| tile.subs[i] * tile.frags[i] * side[i]);
+    let depth = tile.depth * shape.k;
+    if !staged && tile.stages > 1 {
+        return None;
+    }
+    let held = (1..=tile.frags[1]).rev().find(|held| {
+        tile.frags[1].is_multiple_of(*held)
+            && memory(shape, tile, staged, *held) <= limits.max_workgroup_memory
+    })?;
+    let fits = threads <= limits.max_workgroup_invocations
+        && threads <= limits.max_workgroup_size[0]
+        && subs * tile.parts <= limits.max_workgroup_subgroups;
+    let rows = (m as f64 / f64::from(tm)).ceil();
+    let columns = (n as f64 / f64::from(tn)).ceil();
+    let steps = (k as f64 / f64::from(depth * tile.parts)).ceil();
+    let groups = rows * columns * batch as f64;
+    // Parts that would have nothing to do.
+    let idle = tile.parts > 1 && i64::from(depth * (tile.parts - 1)) >= k;
+    if !fits
+        || idle
+        || rows * columns > f64::from(limits.max_workgroup_count[0])
+        || batch > i64::from(limits.max_workgroup_count[2])
+    {
+        return None;
+    }
+    let units = f64::from(machine.compute_units);
+    let peak = machine.peak.matrix_f16.unwrap_or(machine.peak.f16) / units;
+    let resident = (f64::from(machine.invocations_per_unit) / f64::from(threads))
+        .min(f64::from(limits.max_workgroup_memory) / f64::from(memory(shape, tile, staged, held)))
+        .floor()
+        .clamp(1.0, 4.0);
+    let waves = (groups / units).ceil();
+    // A step waits for memory once; workgroups on the same unit hide that from each other.
+    let flops = 2.0 * f64::from(tm) * f64::from(tn) * f64::from(depth * tile.parts);
+    let reuse = {
+        let [a, b] = tile.frags.map(f64::from);
+        let ideal = a * b / (a + b);
+        ideal / (ideal + 0.5)
+    };
+    let computing = flops / (peak * reuse);
+    let bytes = 2.0
+        * f64::from(depth * tile.parts)
+        * (f64::from(tm) + f64::from(tn) * if staged { 1.0 } else { f64::from(tile.subs[0]) });
+    let reading = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) / units);
+    let together = waves.min(resident).max(1.0);
+    let step = (computing.max(reading) * together).max(LATENCY) / together;
+    let finish = f64::from(tile.frags[0] * tile.frags[1] / held) * FINISH;
+    let time = waves * (steps * step + finish / together) + LATENCY;
+    let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
+    let through = if staged { "workgroup memory" } else { "global memory" };
+    Some(Candidate {
+        knobs: vec![
+            ("SUBS_M", tile.subs[0]),
+            ("SUBS_N", tile.subs[1]),
+            ("PARTS", tile.parts),
+            ("FRAGS_M", tile.frags[0]),
+            ("FRAGS_N", tile.frags[1]),
+            ("DEPTH", depth),
+            ("STAGES", tile.stages),
+            ("HELD", held),
+            ("STAGED_B", u32::from(staged)),
+        ],
+        cost: time.max(traffic) + machine.launch_us * 1e3,
+        reason: format!(
+            "matrix units, tiles of {tm}x{tn}, {groups} of them for {m}x{n}x{k} in {steps} steps of {} along K by {} subgroups, b through {through}",
+            depth * tile.parts,
+            subs * tile.parts
+        ),
+    })
+}
+
+/// Nanoseconds that a step waits for memory and barriers.
+const LATENCY: f64 = 700.0;
+/// Nanoseconds for passing one held row of fragments through workgroup memory.
+const FINISH: f64 = 150.0;
+
+/// Bytes of workgroup memory.
+fn memory(shape: &MatrixShape, tile: Tile, staged: bool, held: u32) -> u32 {
+    let depth8 = tile.depth * shape.k / 8;
+    let a = tile.subs[0] * tile.frags[0] * shape.m * (depth8 + 1);
+    let panels = tile.subs[1] * tile.frags[1];
+    let b = (panels * shape.n * (depth8 + 1)).max(depth8 * 8 * (panels * shape.n / 8 + 1));
+    let sums = tile.subs[0] * tile.subs[1] * tile.parts * held * shape.m * (shape.n / 4 + 1);
+    let b = if staged { tile.stages * tile.parts * b } else { 1 };
+    (tile.stages * tile.parts * a + b + sums) * 16
+}
+
+/// Where the second operand comes from.
+pub(super) enum Second {
+    /// A constant in panels of so many rows.
+    Panels(Packed, usize),
+    /// `load_b` is replaced by the caller; whether it reads along K.
+    Loaded { along_k: bool },
+}
+
+/// Sets the knobs, sizes and the second operand, and returns the grid. `k8` is K in groups of eight.
+pub(super) fn declare(
+    shader: &mut Shader<'_>,
+    candidate: &Candidate,
+    [m, n, k8]: [&Dim; 3],
+    batch: &Dim,
+    second: Second,
+) -> Result<Grid, OpError> {
+    let shape = shape(shader.problem).ok_or_else(|| OpError::new("no matrix units"))?.clone();
+    for (name, value) in candidate.knobs.iter().filter(|(name, _)| *name != "STAGED_B") {
+        shader.knob(name, *value);
+    }
+    let staged = candidate.knob("STAGED_B") == 1;
+    shader.constant("STAGED_B", staged);
+    shader.knob("LANES", shader.problem.target.subgroup.preferred);
+    shader.knob("SIDE_M", shape.m);
+    shader.knob("SIDE_N", shape.n);
+    shader.knob("SIDE_K", shape.k);
+    if shape.m.max(shape.n).max(shape.k) <= 8 {
+        for (name, element, role) in
+            [("MatrixA", "f32", "A"), ("MatrixB", "f32", "B"), ("MatrixC", "f32", "C")]
+        {
+            shader.alias(name, &format!("coop_mat8x8<{element}, {role}>"));
+        }
+    }
+    let [subs_m, subs_n, parts, frags_m, frags_n, depth, stages, held] =
+        ["SUBS_M", "SUBS_N", "PARTS", "FRAGS_M", "FRAGS_N", "DEPTH", "STAGES", "HELD"]
+            .map(|name| candidate.knob(name));
+    let tile =
+        Tile { subs: [subs_m, subs_n], parts, frags: [frags_m, frags_n], depth: depth / shape.k, stages };
+    shader.workgroup_memory(memory(&shape, tile, staged, held));
+    let groups_m = m.ceil_div(i64::from(subs_m * frags_m * shape.m));
+    let groups_n = n.ceil_div(i64::from(subs_n * frags_n * shape.n));
+    shader.size("size_m", m);
+    shader.size("size_n", n);
+    shader.size("size_k8", k8);
+    shader.size("groups_m", &groups_m);
+    shader.size("groups_n", &groups_n);
+    shader.knob("BAND", 8);
+    let multiple = |size: &Dim, of: u32| size.is_multiple_of(i64::from(of));
+    shader.constant("GUARD_M", !multiple(m, subs_m * frags_m * shape.m));
+    shader.constant("GUARD_N", !multiple(n, subs_n * frags_n * shape.n));
+    shader.constant("GUARD_K", !multiple(k8, depth / 8 * parts));
+    match second {
+        Second::Panels(packed, rows) => panels(shader, packed, rows, staged),
+        Second::Loaded { along_k } => {
+            if along_k {
+                shader.constant("B_ALONG_K", true);
+                shader.constant("SIZE_B", "TILE_N * ROW_A");
+                shader.replace(
+                    "tiled_b",
+                    "fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB {
+    let at = base + panel * SIDE_N * ROW_A + k * (SIDE_K / 8u);
+    return coopLoad<MatrixB>(&tile_b[at], ROW_A);
+}"
+                    .into(),
+                );
+            }
+        }
+    }
+    if !staged {
+        shader.replace(
+            "tiled_b",
+            "fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB { return MatrixB(); }".into(),
+        );
+        // Nothing is staged, and memory that is declared counts.
+        shader.replace("tile_b", "var<workgroup> tile_b: array<vec4<f32>, 1>;".into());
+        shader.replace(
+            "stretch_b",
+            "fn stretch_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> vec4<f32> { return vec4<f32>(); }".into(),
+        );
+    }
+    let threads = subs_m * subs_n * parts * shader.problem.target.subgroup.preferred;
+    Ok(Grid { groups: [groups_m.mul(&groups_n), Dim::known(1), batch.clone()], workgroup: [threads, 1, 1] })
+}
+
+/// Reads the second operand from panels.
+fn panels(shader: &mut Shader<'_>, packed: Packed, rows: usize, staged: bool) {
+    let bound = shader.packed(packed);
+    let buffer = shader.bind(bound, "vec4<f32>", false);
+    if staged {
+        shader.replace(
+            "load_b",
+            format!(
+                "fn load_b(batch: u32, k: u32, n8: u32) -> vec4<f32> {{
+    return {buffer}[(n8 / S8 * {rows}u + k) * S8 + n8 % S8];
+}}"
+            ),
+        );
+    } else {
+        shader.replace(
+            "fragment_b",
+            format!(
+                "fn fragment_b(batch: u32, panel: u32, k: u32) -> MatrixB {{
+    let at = (panel * {rows}u + k * SIDE_K) * S8;
+    return coopLoadT<MatrixB>(&{buffer}[at], S8);
+}}"
+            ),
+        );
+    }
+}
+
+/// Panels of a constant: per SIDE_N columns, all of K (padded to fragments), each row of the panel together. `view` is
+/// the constant's shape with its axes split or merged, `columns` the axis of N, and `depth` the axes of K, slowest
+/// first; the last one is padded to `round`.
+pub(super) fn pack_panels(
+    constant: &Constant,
+    view: Vec<usize>,
+    columns: usize,
+    depth: &[usize],
+    round: usize,
+    side: u32,
+) -> Packed {
+    let part = |axis, size| AxisGroup { axis, size };
+    let mut groups = vec![part(columns, 0)];
+    groups.extend(depth.iter().map(|axis| part(*axis, 0)));
+    if let Some(last) = depth.last() {
+        groups.push(part(*last, round));
+    }
+    groups.push(part(columns, side as usize));
+    let permutation = (0..view.len()).collect();
+    Packed {
+        source: constant.clone(),
+        arrangement: Arrangement::Groups { shape: view, permutation, groups },
+        device: DeviceType::F16,
+    }
+}
+
+/// The text of a function that reads eight neighbours of operand `index` along the lane axis as four words of f16.
+/// `at` gives the coordinates with the lane's place as the name of a variable that counts groups of eight.
+pub(super) fn eight(
+    shader: &mut Shader<'_>,
+    name: &str,
+    params: &str,
+    prelude: &str,
+    index: usize,
+    at: &Coordinates,
+) -> Result<String, OpError> {
+    let operand =
+        shader.problem.operands.get(index).ok_or_else(|| OpError::new("a missing operand"))?.clone();
+    let lane = at.lanes.ok_or_else(|| OpError::new("eight elements lie along an axis"))?;
+    let variable = at.axes[lane].clone();
+    if let Some(octets) = octets(&operand, lane) {
+        // Seen as a tensor of vectors of four that lie in pairs, the pairs are vectors of eight.
+        let how = access(&mut shader.words, &octets.shape, &octets.placement, at, true);
+        if let Access::Vector { index: place } = how {
+            let buffer = shader.bind(Bound::Operand(index), "vec4<f32>", false);
+            return Ok(format!(
+                "fn {name}({params}) -> vec4<f32> {{\n{prelude}    return {buffer}[{place}];\n}}\n"
+            ));
+        }
+    }
+    let half = four(shader, &format!("{name}_four"), params, &variable, prelude, index, at)?;
+    let names: Vec<&str> = params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect();
+    let call = |place: String| {
+        let args: Vec<String> =
+            names.iter().map(|n| if *n == variable { place.clone() } else { (*n).to_string() }).collect();
+        format!("{name}_four({})", args.join(", "))
+    };
+    let end = operand.shape[lane].ceil_div(4);
+    let second = format!("{variable} * 2u + 1u");
+    let high = if end.is_multiple_of(2) {
+        call(second)
+    } else {
+        let end = shader.dim(&end);
+        format!("select(vec2<f32>(), {}, {second} < {end})", call(format!("min({second}, {end} - 1u)")))
+    };
+    let low = call(format!("{variable} * 2u"));
+    Ok(format!("{half}fn {name}({params}) -> vec4<f32> {{\n    return vec4<f32>({low}, {high});\n}}\n"))
+}
+
+/// The text of a function that reads four neighbours as two words of f16; `variable`, one of `params`, counts groups
+/// of four.
+fn four(
+    shader: &mut Shader<'_>,
+    name: &str,
+    params: &str,
+    variable: &str,
+    prelude: &str,
+    index: usize,
+    at: &Coordinates,
+) -> Result<String, OpError> {
+    let operand = shader.problem.operands[index].clone();
+    let mut here = at.clone();
+    if let Some(lane) = at.lanes {
+        here.axes[lane] = variable.to_string();
+    }
+    let how = access(&mut shader.words, &operand.shape, &operand.placement, &here, false);
+    if let (Access::Vector { index: place }, DeviceType::F16) = (&how, operand.dtype.on_device()) {
+        let buffer = shader.bind(Bound::Operand(index), "vec2<f32>", false);
+        return Ok(format!(
+            "fn {name}({params}) -> vec2<f32> {{\n{prelude}    return {buffer}[{place}];\n}}\n"
+        ));
+    }
+    let plain = shader.read_fn(&format!("{name}_plain"), params, prelude, index, &here, false);
+    let names: Vec<&str> = params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect();
+    Ok(format!(
+        "{plain}fn {name}({params}) -> vec2<f32> {{
+    let v = {name}_plain({});
+    return bitcast<vec2<f32>>(vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw)));
+}}
+",
+        names.join(", ")
+    ))
+}
+
+/// The operand as a tensor whose vectors of four are eight elements; `None` where eight neighbours along `lane` are
+/// not an aligned vector.
+fn octets<'a>(operand: &Operand<'a>, lane: usize) -> Option<Operand<'a>> {
+    let Placement::Strided { strides, offset } = &operand.placement else { return None };
+    if operand.dtype.on_device() != DeviceType::F16 {
+        return None;
+    }
+    let others = strides.iter().enumerate().filter(|(i, _)| *i != lane && !operand.shape[*i].is(1));
+    let aligned = others.map(|(_, s)| s).chain([offset, &operand.shape[lane]]).all(|d| d.is_multiple_of(8));
+    if !aligned || !strides[lane].is(1) {
+        return None;
+    }
+    let mut half = operand.clone();
+    let strides = strides.iter().enumerate().map(|(i, s)| if i == lane { s.clone() } else { s.floor_div(2) });
+    half.placement = Placement::Strided { strides: strides.collect(), offset: offset.floor_div(2) };
+    half.shape[lane] = operand.shape[lane].floor_div(2);
+    Some(half)
+}
+
+/// The launch with what the device must be asked for.
+pub(super) fn launch(mut launch: Launch, problem: &Problem<'_>) -> Vec<Launch> {
+    launch.subgroup_size = Some(problem.target.subgroup.preferred);
+    launch.matrix = shape(problem).cloned();
+    vec![launch]
+}

@@ -1,0 +1,147 @@
+//! `coop.wgsl` for matrix products in f16: constants as panels, other second operands through workgroup memory.
+
+use super::access::Coordinates;
+use super::coop::{self, Second};
+use super::matmul::{Sizes, batch_axes, operand_batch, sizes};
+use super::pack::Packed;
+use super::problem::Problem;
+use super::shader::{Launch, Shader};
+use super::window::fits;
+use super::{Candidate, Kernel};
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{MatMul, Op};
+
+pub(super) const KERNEL: Kernel =
+    Kernel { name: "matmul_coop", wgsl: coop::WGSL, candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,3,37,29]}
+%1 = input {"name":"b","dtype":"f32","shape":[3,29,41]}
+%2 = neg %0
+%3 = neg %1
+%4 = matmul %2 %3 {"trans_a":false,"trans_b":false}
+output "c" %4
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[150,88]}
+%1 = constant {"dtype":"f32","shape":[88,72],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = relu %2
+output "c" %3
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[24,70]}
+%1 = constant {"dtype":"f32","shape":[36,24],"random":1}
+%2 = neg %0
+%3 = matmul %2 %1 {"trans_a":true,"trans_b":true}
+output "c" %3
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,6,50,64]}
+%1 = input {"name":"b","dtype":"f32","shape":[2,6,45,64]}
+%2 = neg %0
+%3 = neg %1
+%4 = matmul %2 %3 {"trans_a":false,"trans_b":true}
+output "c" %4
+"#,
+    r#"
+symbol m 1..70
+%0 = input {"name":"a","dtype":"f32","shape":["m",300]}
+%1 = constant {"dtype":"f32","shape":[300,33],"random":1}
+%2 = neg %0
+%3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
+output "c" %3
+"#,
+];
+
+/// The second operand as panels, when it is a constant matrix.
+fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<(Packed, usize)> {
+    let operand = problem.operands.get(1)?;
+    let constant = operand.constant?;
+    let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
+    if rest.iter().any(|d| *d != 1) {
+        return None;
+    }
+    let shape = coop::shape(problem)?;
+    let (n, k, deep) = if op.trans_b { (0, 1, *columns) } else { (1, 0, *rows) };
+    let round = shape.k as usize;
+    let packed = coop::pack_panels(constant, vec![*rows, *columns], n, &[k], round, shape.n);
+    fits(problem, &packed).then_some((packed, deep.next_multiple_of(round)))
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::MatMul(op) = problem.op else { return Vec::new() };
+    let Some(Sizes { batch, m, k, n }) = sizes(op, problem) else { return Vec::new() };
+    if coop::shape(problem).is_none() {
+        return Vec::new();
+    }
+    let direct = panels(op, problem).is_some();
+    coop::tiles(problem, problem.max(&product(&batch)), [&m, &n, &k].map(|d| problem.max(d)), direct)
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
+    let Sizes { batch, m, k, n } =
+        sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
+    let mut shader = Shader::new(problem);
+    let matrix = |shader: &mut Shader<'_>, index: usize, first: &str, second: &str, lane: usize| {
+        let (prelude, mut axes) = operand_batch(shader, index);
+        let at = axes.len() + lane;
+        axes.extend([first.to_string(), second.to_string()]);
+        (prelude, Coordinates::four(axes, at))
+    };
+    let (prelude, at) = if op.trans_a {
+        matrix(&mut shader, 0, "k8", "row", 0)
+    } else {
+        matrix(&mut shader, 0, "row", "k8", 1)
+    };
+    let text = coop::eight(&mut shader, "load_a", "batch: u32, row: u32, k8: u32", &prelude, 0, &at)?;
+    shader.replace("load_a", text);
+    let second = match panels(op, problem) {
+        Some((packed, rows)) => Second::Panels(packed, rows),
+        None => {
+            load_b(&mut shader, op, &k, matrix)?;
+            Second::Loaded { along_k: op.trans_b }
+        }
+    };
+    shader.constant("ROWS_FIRST", false);
+    let (prelude, mut axes) = batch_axes(&mut shader, &batch);
+    axes.extend(["row".to_string(), "n4".to_string()]);
+    let lanes = axes.len() - 1;
+    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lanes))?;
+    let batch = product(&batch);
+    let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
+    let grid = coop::declare(&mut shader, candidate, [&m, &n, &k.ceil_div(8)], &batch, second)?;
+    Ok(coop::launch(shader.finish("matmul_coop", KERNEL.wgsl, grid, flops)?, problem))
+}
+
+/// The hook for a second operand that is no constant.
+fn load_b(
+    shader: &mut Shader<'_>,
+    op: &MatMul,
+    k: &Dim,
+    matrix: impl Fn(&mut Shader<'_>, usize, &str, &str, usize) -> (String, Coordinates),
+) -> Result<(), OpError> {
+    if op.trans_b {
+        let (prelude, at) = matrix(shader, 1, "k", "n8", 1);
+        let text = coop::eight(shader, "load_b", "batch: u32, k: u32, n8: u32", &prelude, 1, &at)?;
+        shader.replace("load_b", text);
+        return Ok(());
+    }
+    let (prelude, at) = matrix(shader, 1, "k", "n8", 1);
+    let text = coop::eight(shader, "row_b", "batch: u32, k: u32, n8: u32", &prelude, 1, &at)?;
+    // K is walked in whole groups of eight; rows past its end count as zero, as the columns of a do.
+    let deep = shader.dim(k);
+    let call = if k.is_multiple_of(8) {
+        "return row_b(batch, k, n8);".to_string()
+    } else {
+        format!("if (k < {deep}) {{ return row_b(batch, k, n8); }}\n    return vec4<f32>();")
+    };
+    shader.replace(
+        "load_b",
+        format!("{text}fn load_b(batch: u32, k: u32, n8: u32) -> vec4<f32> {{\n    {call}\n}}\n"),
+    );
+    Ok(())
+}
