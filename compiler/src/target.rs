@@ -231,6 +231,8 @@ pub struct Machine {
     pub last_level_cache: u64,
     /// Time of one empty dispatch with its barrier, µs.
     pub launch_us: f64,
+    /// Time from a load to its use when nothing else hides it, with what surrounds it in a loop, ns.
+    pub memory_latency_ns: f64,
     /// Device memory can be mapped by the host.
     pub unified_memory: bool,
     pub peak: Peak,

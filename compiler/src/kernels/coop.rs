@@ -143,7 +143,7 @@ fn candidate(
     let reading = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * 0.5 * (groups / units).clamp(0.05, 1.0));
     // A step waits for memory; workgroups on the same unit hide that from each other.
     let rounds = (groups / (units * resident)).ceil();
-    let waiting = rounds * steps * LATENCY;
+    let waiting = rounds * 1.1 * steps * machine.memory_latency_ns;
     let finish = rounds * a * b / f64::from(held) * FINISH;
     let time = computing.max(reading).max(waiting) + finish;
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
@@ -171,8 +171,6 @@ fn candidate(
 
 /// What products written in a shading language reach of the peak of matrix units: 250 of 989 TFLOP/s where measured.
 const REACHED: f64 = 0.28;
-/// Nanoseconds that a step waits for memory and barriers: between 600 and 900 on the devices measured.
-const LATENCY: f64 = 650.0;
 /// Nanoseconds for passing one held row of fragments through workgroup memory.
 const FINISH: f64 = 100.0;
 /// Nanoseconds until the first stretch is there and until the last store is done.

@@ -4,7 +4,7 @@ use super::access::Coordinates;
 use super::map::decompose;
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
-use super::{Candidate, Kernel, roofline};
+use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
@@ -81,7 +81,12 @@ pub(super) fn tiles(problem: &Problem<'_>, batch: i64, [m, n, k]: [i64; 3]) -> V
             let efficiency = 0.6 * busy * reuse / (reuse + 1.0);
             let strips = tiles * (tile_m + tile_n) as f64 * k as f64 * 4.0;
             let cache = problem.target.machine.cache_bandwidth_gb_s.max(1e-3);
-            let cost = roofline(problem, flops, problem.traffic() as f64, efficiency).max(strips / cache);
+            let lanes = tiles * f64::from(tm * tn);
+            let steps = (k as f64 / f64::from(tk)).ceil();
+            let waiting = waiting(problem, lanes, 1.3 * steps) + problem.target.machine.launch_us * 1e3;
+            let cost = roofline(problem, flops, problem.traffic() as f64, efficiency)
+                .max(strips / cache)
+                .max(waiting);
             Candidate {
                 knobs: vec![
                     ("THREADS_M", tm),

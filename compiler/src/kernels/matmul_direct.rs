@@ -5,7 +5,7 @@ use super::matmul::sizes;
 use super::problem::Problem;
 use super::rows::Rows;
 use super::shader::{Class, Grid, Launch, Shader};
-use super::{Candidate, Kernel, roofline};
+use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::op::Op;
 
@@ -40,7 +40,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let depth = problem.max(&sizes.k) as f64;
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
-        cost: roofline(problem, elements * depth * 2.0, elements * depth * 8.0, 0.05),
+        // Loads of a few neighbouring depths overlap.
+        cost: roofline(problem, elements * depth * 2.0, elements * depth * 8.0, 0.05).max(waiting(
+            problem,
+            elements,
+            depth / 12.0,
+        )),
         reason: "one invocation per element, nothing shared".into(),
     }]
 }
