@@ -9,6 +9,7 @@ use super::shader::{Bound, Grid, Launch, Shader};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Constant;
+use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::target::{MatrixScope, MatrixShape, MatrixType};
 
@@ -339,7 +340,7 @@ pub(super) fn eight(
     let variable = at.axes[lane].clone();
     if let Some(octets) = octets(&operand, lane) {
         // Seen as a tensor of vectors of four that lie in pairs, the pairs are vectors of eight.
-        let how = access(&mut shader.words, &octets.shape, &octets.placement, at, true);
+        let how = access(&mut shader.words, &octets, at, true);
         if let Access::Vector { index: place } = how {
             let buffer = shader.bind(Bound::Operand(index), "vec4<f32>", false);
             return Ok(format!(
@@ -382,8 +383,9 @@ fn four(
     if let Some(lane) = at.lanes {
         here.axes[lane] = variable.to_string();
     }
-    let how = access(&mut shader.words, &operand.shape, &operand.placement, &here, false);
-    if let (Access::Vector { index: place }, DeviceType::F16) = (&how, operand.dtype.on_device()) {
+    let how = access(&mut shader.words, &operand, &here, false);
+    let raw = operand.dtype.on_device() == DeviceType::F16 && operand.storage == Storage::Buffer;
+    if let (Access::Vector { index: place }, true) = (&how, raw) {
         let buffer = shader.bind(Bound::Operand(index), "vec2<f32>", false);
         return Ok(format!(
             "fn {name}({params}) -> vec2<f32> {{\n{prelude}    return {buffer}[{place}];\n}}\n"
