@@ -250,6 +250,9 @@ fn shrink_element(element: &mut Element) -> bool {
 }
 
 fn shrink_constant(constant: &Constant) -> Option<Constant> {
+    if constant.dtype == DType::F16 {
+        return None;
+    }
     let mut array: Array = constant.to_array().ok()?;
     let Data::Float(values) = &mut array.data else { return None };
     let mut found = false;

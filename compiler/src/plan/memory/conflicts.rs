@@ -29,6 +29,11 @@ impl Conflicts {
         Self { with }
     }
 
+    /// How many pairs there are, each counted from both sides.
+    pub(super) fn pairs(&self) -> usize {
+        self.with.iter().map(Vec::len).sum()
+    }
+
     /// The records that are live with one.
     pub(super) fn with(&self, index: usize) -> &[usize] {
         &self.with[index]

@@ -9,9 +9,9 @@ use super::conflicts::Conflicts;
 use super::fit::{Gap, descending, peak, place};
 use super::{greedy_by_area, greedy_by_conflict, greedy_by_duration, greedy_by_size};
 
-/// Placements that are tried, and how many for so many tensors that each takes long.
+/// Most placements that are tried, and most pairs of tensors that they compare in all.
 const TRIES: usize = 2000;
-const WORK: usize = 400_000;
+const WORK: usize = 8_000_000;
 /// Tries without success after which the search goes back to the best order.
 const PATIENCE: usize = 40;
 
@@ -34,7 +34,7 @@ pub(super) fn offsets(records: &[Record], conflicts: &Conflicts) -> Vec<u64> {
         }
     }
     let mut random = Random(0x2545_f491_4f6c_dd1d);
-    let tries = TRIES.min(WORK / records.len().max(1));
+    let tries = TRIES.min(WORK / (records.len() + conflicts.pairs()).max(1));
     // The order of offsets gives the same placement or a lower one when every tensor takes the lowest gap.
     let mut best_order = descending(records, |i| u128::from(u64::MAX - best[i]));
     let mut order = best_order.clone();
