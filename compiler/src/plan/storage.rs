@@ -52,6 +52,8 @@ const SAFE: &[(&str, Reads)] = &[
     ("map", Reads::All),
     ("normalize", Reads::First),
     ("softmax", Reads::First),
+    ("matmul_coop", Reads::Chain),
+    ("conv_coop", Reads::Chain),
     ("matmul", Reads::Chain),
     ("matmul_direct", Reads::Chain),
     ("matvec", Reads::Chain),
