@@ -87,7 +87,8 @@ fn run(kernel: &str, case: &str, precision: Precision) -> Result<(), String> {
 /// Runs a case with all of its values in slices of four in one kind of memory object. How a kernel computes does not
 /// depend on that, so one candidate and one size of each symbol show as much as all.
 fn run_in(kernel: &str, case: &str, precision: Precision, storage: Storage) -> Result<(), String> {
-    let target = device::target();
+    let mut target = device::target();
+    target.prefer.storage.weights = storage;
     let mut graph = text::parse(case).map_err(|e| e.to_string())?;
     let symbols: Bindings =
         graph.bounds.iter().map(|(name, (low, high))| (name.clone(), (low + high) / 2)).collect();

@@ -128,6 +128,13 @@ fn index(n: usize) -> Result<u32> {
     u32::try_from(n).map_err(|e| Error::internal("bundle", e.to_string()))
 }
 
+/// Where a constant is.
+enum Place {
+    Buffer(Binding),
+    /// The image that holds it, and its bytes.
+    Texture(format::Image, u64),
+}
+
 /// The weight slots of a variant as they fill up.
 struct Weights {
     slots: Vec<WeightSlot>,
@@ -135,6 +142,7 @@ struct Weights {
     placed: BTreeMap<u32, (u32, u64)>,
     largest_slot: u64,
     largest_binding: u64,
+    longest_side: u32,
     target: String,
 }
 
@@ -146,13 +154,15 @@ impl Weights {
             placed: BTreeMap::new(),
             largest_slot: target.limits.max_allocation.min(1 << 30),
             largest_binding: target.limits.max_storage_buffer_range,
+            longest_side: target.limits.max_texture_2d,
             target: target.name.clone(),
         }
     }
 
-    /// Packs and writes a plan's constants; returns slot, offset and size of each.
-    fn add(&mut self, writer: &mut BundleWriter, plan: &Plan) -> Result<Vec<(u32, u64, u64)>> {
+    /// Packs and writes a plan's constants; returns where each is.
+    fn add(&mut self, writer: &mut BundleWriter, plan: &Plan) -> Result<Vec<Place>> {
         let mut places = Vec::with_capacity(plan.weights.len());
+        let textures = images::weights(plan, self.longest_side);
         let mut rest = plan.weights.as_slice();
         while !rest.is_empty() {
             let mut bytes = 0;
@@ -167,7 +177,13 @@ impl Weights {
                 .par_iter()
                 .map(|w| pack(w).map_err(|e| Error::internal("pack", e.0)))
                 .collect::<Result<_>>()?;
-            for bytes in packed {
+            for mut bytes in packed {
+                if let Some(Some(image)) = textures.get(places.len()) {
+                    bytes.resize(usize::try_from(image.bytes()).unwrap_or(bytes.len()), 0);
+                    let chunk = writer.chunk(|out| out.write_all(&bytes)).map_err(runtime_error)?;
+                    places.push(Place::Texture(images::slot(image, Some(chunk)), image.bytes()));
+                    continue;
+                }
                 let size = bytes.len() as u64;
                 if size > self.largest_binding {
                     return Err(Error::request(
@@ -180,7 +196,7 @@ impl Weights {
                 }
                 let chunk = writer.chunk(|out| out.write_all(&bytes)).map_err(runtime_error)?;
                 let (slot, offset) = self.place(chunk, size)?;
-                places.push((slot, offset, size));
+                places.push(Place::Buffer(Binding { slot, offset, size }));
             }
         }
         Ok(places)
@@ -249,7 +265,7 @@ fn function(
     name: &str,
     plan: &Plan,
     target: &TargetProfile,
-    places: &[(u32, u64, u64)],
+    places: &[Place],
     weights: &Weights,
     pipelines: &BTreeMap<&str, u32>,
     needs: &mut Needs,
@@ -316,11 +332,15 @@ fn function(
                         offset: 0,
                         size: port_size(&plan.outputs[i])?,
                     },
-                    Home::Weight(i) => {
-                        let (slot, offset, size) =
-                            *places.get(i).ok_or_else(|| Error::internal("bundle", "an unplaced weight"))?;
-                        Binding { slot, offset, size }
-                    }
+                    Home::Weight(i) => match places.get(i) {
+                        Some(Place::Buffer(binding)) => binding.clone(),
+                        Some(Place::Texture(_, size)) => {
+                            let before = places.iter().take(i).filter(|p| matches!(p, Place::Texture(..)));
+                            let nth = index(plan.images.objects.len() + before.count())?;
+                            Binding { slot: params + 1 + nth, offset: 0, size: *size }
+                        }
+                        None => return Err(Error::internal("bundle", "an unplaced weight")),
+                    },
                     Home::Params => Binding { slot: params, offset: params_offset, size: params_bytes },
                 })
             })
@@ -372,6 +392,11 @@ fn function(
     }
     for image in &plan.images.objects {
         slots.push(Slot { kind: SlotKind::Image(images::slot(image, None)), size: image.bytes() });
+    }
+    for place in places {
+        if let Place::Texture(image, size) = place {
+            slots.push(Slot { kind: SlotKind::Image(*image), size: *size });
+        }
     }
     for slot in &slots {
         if !matches!(slot.kind, SlotKind::Image(_)) {

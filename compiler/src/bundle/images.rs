@@ -5,7 +5,9 @@ use drift_runtime::format::{self, ImageKind, Texture};
 use super::device_type;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
+use crate::kernels::resource::Resource;
 use crate::plan::images::Image;
+use crate::plan::{Home, Plan};
 
 /// What a shader knows of a texture.
 pub(super) fn texture(storage: Storage, device: DeviceType) -> Texture {
@@ -20,4 +22,21 @@ pub(super) fn texture(storage: Storage, device: DeviceType) -> Texture {
 /// A texture, with the chunk that fills it if it holds a constant.
 pub(super) fn slot(image: &Image, chunk: Option<u32>) -> format::Image {
     format::Image { texture: texture(image.storage, image.device), extent: image.extent, chunk }
+}
+
+/// The texture of each constant of a plan that is read as one.
+pub(super) fn weights(plan: &Plan, longest_side: u32) -> Vec<Option<Image>> {
+    let mut out = vec![None; plan.weights.len()];
+    for step in &plan.steps {
+        for (home, binding) in step.homes.iter().zip(&step.launch.bindings) {
+            let (Home::Weight(i), Resource::Texture(storage, device)) = (*home, binding.resource) else {
+                continue;
+            };
+            if let Some((slot, packed)) = out.get_mut(i).zip(plan.weights.get(i)) {
+                let image = |extent| Image { storage, device, extent };
+                *slot = packed.texture(longest_side).map(image);
+            }
+        }
+    }
+    out
 }

@@ -66,6 +66,17 @@ impl Packed {
         }
     }
 
+    /// Extents of a 2-D texture that holds the packed form, vector i at column `i % width` of row `i / width`; the
+    /// width is a power of two. `None` where it exceeds the longest side that a texture may have.
+    pub fn texture(&self, longest: u32) -> Option<[u32; 3]> {
+        let texels = self.bytes().div_ceil(4 * self.device.bytes().unsigned_abs());
+        let width =
+            (1u64 << (64 - texels.max(1).leading_zeros()).div_ceil(2)).min(1 << longest.max(1).ilog2());
+        let height = texels.div_ceil(width).max(1);
+        let (width, height) = (u32::try_from(width).ok()?, u32::try_from(height).ok()?);
+        (height <= longest).then_some([width, height, 1])
+    }
+
     /// Bytes that the packed form takes, a multiple of 16 so that vectors may be read to the end.
     pub fn bytes(&self) -> u64 {
         let bytes = self.elements() as u64 * self.device.bytes().unsigned_abs();
@@ -204,6 +215,18 @@ mod tests {
     use crate::ir::array::Array;
     use crate::ir::op::Constant;
     use crate::ir::tensor::DeviceType;
+
+    #[test]
+    fn textures_hold_every_vector() {
+        for elements in [1usize, 4, 5, 64, 1000, 4096, 100_000] {
+            let source = Constant::from_array(&Array::f32(&[elements], vec![0.0; elements]));
+            let packed = Packed::dense(&source);
+            let [width, height, _] = packed.texture(4096).unwrap();
+            assert!(width.is_power_of_two() && width.max(height) <= 4096);
+            assert!(u64::from(width) * u64::from(height) * 16 >= packed.bytes(), "{elements}");
+            assert_eq!(packed.texture(1).is_some(), elements <= 4);
+        }
+    }
 
     #[test]
     fn groups_pad_and_permute() {

@@ -298,6 +298,25 @@ impl<'p> Shader<'p> {
         Bound::Packed(self.packed.len() - 1)
     }
 
+    /// Binds a repacked constant where the target prefers weights, and returns the expression of its vector `index`.
+    pub fn packed_vector(&mut self, packed: Packed, index: &str) -> String {
+        let target = self.problem.target;
+        let device = packed.device;
+        let extent = match target.prefer.storage.weights {
+            Storage::Texture2d => packed.texture(target.limits.max_texture_2d),
+            _ => None,
+        };
+        let bound = self.packed(packed);
+        let Some([width, ..]) = extent else {
+            let buffer = self.bind(bound, &format!("vec4<{}>", device.wgsl()), false);
+            return format!("{buffer}[{index}]");
+        };
+        let resource = Resource::Texture(Storage::Texture2d, device);
+        let ty = resource.declared(false).unwrap_or_default();
+        let name = self.bind_as(bound, resource, &ty, false);
+        format!("textureLoad({name}, vec2<u32>({index} % {width}u, {index} / {width}u), 0)")
+    }
+
     /// Adds a scratch buffer of `bytes` and returns what it is bound to.
     pub fn scratch(&mut self, bytes: Dim) -> Bound {
         self.scratch.push(bytes);

@@ -164,12 +164,11 @@ pub(super) fn pack_filters(
     })
 }
 
-/// Replaces the hook `fn name(i: u32) -> vec4<f32>` by a read of vector i of a packed constant.
+/// Replaces the hook `fn name(i: u32) -> vec4<f32>` by a read of vector i of a packed constant, which lies where the
+/// target prefers weights: in a buffer or a texture.
 pub(super) fn read_packed(shader: &mut Shader<'_>, name: &str, packed: Packed) {
-    let element = format!("vec4<{}>", packed.device.wgsl());
-    let bound = shader.packed(packed);
-    let buffer = shader.bind(bound, &element, false);
-    shader.replace(name, format!("fn {name}(i: u32) -> vec4<f32> {{ return vec4<f32>({buffer}[i]); }}\n"));
+    let vector = shader.packed_vector(packed, "i");
+    shader.replace(name, format!("fn {name}(i: u32) -> vec4<f32> {{ return vec4<f32>({vector}); }}\n"));
 }
 
 /// Whether a packed operand can be bound on the target.

@@ -82,7 +82,8 @@ struct Planner<'g> {
 /// Is told each problem with the name of its node (empty for a copy) and its candidates, the pick first.
 pub type Visit<'a> = dyn FnMut(&str, &Problem<'_>, &[Choice]) + 'a;
 
-type Packing = (crate::kernels::pack::Arrangement, crate::ir::tensor::DeviceType, DType);
+/// What tells packed constants of the same bytes apart; the last says whether it is read as a texture.
+type Packing = (crate::kernels::pack::Arrangement, crate::ir::tensor::DeviceType, DType, bool);
 
 /// Plans a graph for a target.
 ///
@@ -352,7 +353,10 @@ impl<'g> Planner<'g> {
                 homes.push(match binding.bound {
                     Bound::Operand(k) => self.home(operands[k].home),
                     Bound::Result => self.home(result.home),
-                    Bound::Packed(k) => Home::Weight(self.weight(launch.packed[k].clone())),
+                    Bound::Packed(k) => {
+                        let texture = binding.resource != Resource::Buffer;
+                        Home::Weight(self.weight(launch.packed[k].clone(), texture))
+                    }
                     Bound::Scratch(k) => {
                         Home::Arena(*scratch.get(k).ok_or_else(|| fail("a missing scratch buffer".into()))?)
                     }
@@ -460,19 +464,19 @@ impl<'g> Planner<'g> {
             Source::Input(i) => Home::Input(i),
             Source::Output(i) => Home::Output(i),
             Source::Constant(id) => match self.graph.constant(id) {
-                Some(constant) => Home::Weight(self.weight(Packed::dense(constant))),
+                Some(constant) => Home::Weight(self.weight(Packed::dense(constant), false)),
                 None => Home::Params,
             },
             Source::Undecided => Home::Params,
         }
     }
 
-    fn weight(&mut self, packed: Packed) -> usize {
+    fn weight(&mut self, packed: Packed, texture: bool) -> usize {
         let bytes = &packed.source.bytes;
         let key = (
             bytes.as_ptr() as usize,
             bytes.len(),
-            (packed.arrangement.clone(), packed.device, packed.source.dtype),
+            (packed.arrangement.clone(), packed.device, packed.source.dtype, texture),
         );
         if let Some(index) = self.known_weights.get(&key) {
             return *index;
