@@ -22,9 +22,20 @@ pub struct Array {
 impl Array {
     /// An array of zeros; none where its size does not fit memory's.
     pub fn zeros(dtype: HostType, shape: &[usize]) -> Option<Array> {
+        let mut array = Array { dtype, shape: Vec::new(), bytes: Vec::new() };
+        array.resize(dtype, shape)?;
+        Some(array)
+    }
+
+    /// Takes on a type and a shape; elements that were there keep their bytes. None where it does not fit memory's.
+    pub(crate) fn resize(&mut self, dtype: HostType, shape: &[usize]) -> Option<()> {
         let size = usize::try_from(dtype.size()).ok()?;
         let length = shape.iter().try_fold(size, |length, dim| length.checked_mul(*dim))?;
-        Some(Array { dtype, shape: shape.to_vec(), bytes: vec![0; length] })
+        self.dtype = dtype;
+        self.shape.clear();
+        self.shape.extend_from_slice(shape);
+        self.bytes.resize(length, 0);
+        Some(())
     }
 
     pub fn from_f32(shape: &[usize], values: &[f32]) -> Array {

@@ -14,6 +14,7 @@ mod model;
 mod npy;
 mod output;
 mod progress;
+mod reused;
 mod roofline;
 mod session;
 mod trace;

@@ -141,10 +141,10 @@ fn candidate(
         groups * 2.0 * f64::from(tm) * f64::from(tn) * deep / (peak * units * REACHED * reuse * busy);
     let beside = if staged { 1.0 } else { f64::from(tile.subs[0]) };
     let bytes = groups * 2.0 * deep * (f64::from(tm) + f64::from(tn) * beside);
-    let reading = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * 0.5 * (groups / units).clamp(0.05, 1.0));
+    let reading = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * 0.64 * (groups / units).clamp(0.05, 1.0));
     // A step waits for memory; workgroups on the same unit hide that from each other.
     let rounds = (groups / (units * resident)).ceil();
-    let waiting = rounds * 1.1 * steps * machine.memory_latency_ns;
+    let waiting = rounds * 1.45 * steps * machine.memory_latency_ns;
     let finish = rounds * a * b / f64::from(held) * FINISH;
     let time = computing.max(reading).max(waiting) + finish;
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
@@ -173,9 +173,9 @@ fn candidate(
 /// What products written in a shading language reach of the peak of matrix units: 250 of 989 TFLOP/s where measured.
 const REACHED: f64 = 0.28;
 /// Nanoseconds for passing one held row of fragments through workgroup memory.
-const FINISH: f64 = 100.0;
+const FINISH: f64 = 250.0;
 /// Nanoseconds until the first stretch is there and until the last store is done.
-const OVERHEAD: f64 = 1000.0;
+const OVERHEAD: f64 = 2000.0;
 
 /// Bytes of workgroup memory.
 fn memory(shape: &MatrixShape, tile: Tile, staged: bool, held: u32) -> u32 {

@@ -51,15 +51,15 @@ pub(crate) fn write(
     })
 }
 
-/// Converts the contents of an output's slot into an array.
-pub(crate) fn read(port: &Port, symbols: &[i64], memory: &[u8]) -> Result<Array> {
+/// Converts the contents of an output's slot into an array, whose memory is used again where it is large enough.
+pub(crate) fn read(port: &Port, symbols: &[i64], memory: &[u8], array: &mut Array) -> Result<()> {
     let shape = array_shape(port, symbols)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
-    let mut array = Array::zeros(port.host_type, &shape).ok_or_else(too_large)?;
+    array.resize(port.host_type, &shape).ok_or_else(too_large)?;
     let (_, offset, size) = range(0, port, symbols)?;
     let source = range_of(memory.len(), offset, size).and_then(|range| memory.get(range));
     from_device(port.device_type, source.ok_or_else(too_large)?, port.host_type, &mut array.bytes);
-    Ok(array)
+    Ok(())
 }
 
 /// The bytes that a port takes in its slot: (its index, offset, size).

@@ -137,8 +137,8 @@ impl<'de> Deserialize<'de> for Constant {
         let text = Text::deserialize(deserializer)?;
         let shape = text.shape.into_owned();
         let n = count(&shape);
-        if n > 1 << 24 {
-            return Err(de::Error::custom("a constant in text has at most 2^24 elements"));
+        if n > 1 << 26 {
+            return Err(de::Error::custom("a constant in text has at most 2^26 elements"));
         }
         let array = match (text.values, text.random) {
             (Some(values), _) if values.len() == n => {
