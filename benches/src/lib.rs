@@ -107,6 +107,9 @@ pub fn dispatch_medians(path: &Path) -> Result<Vec<f64>, Box<dyn std::error::Err
 pub fn medians(session: &mut Session) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let function = session.function("main")?.clone();
     let symbols: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
+    for symbol in &function.symbols {
+        session.set_symbol("main", &symbol.name, symbol.max)?;
+    }
     let mut inputs: BTreeMap<&str, Array> = BTreeMap::new();
     for port in &function.inputs {
         let shape = port.shape_at(&symbols)?;
