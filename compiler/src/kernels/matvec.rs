@@ -106,8 +106,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let flops = 2.0 * (m * n * batch) as f64 * k as f64;
             let computing = flops / (machine.peak.f32 * 0.25 * busy).max(1e-3);
             let steps = (groups_k as f64 / f64::from(lanes_k)).ceil();
+            // Loads of one step overlap a little.
+            let wait = machine.memory_latency_ns * 2.0 / 3.0;
             let waiting =
-                (all / room).ceil() * (steps * 400.0 + f64::from(lanes_k.ilog2()) * 30.0 * rows as f64);
+                (all / room).ceil() * (steps * wait + f64::from(lanes_k.ilog2()) * 30.0 * rows as f64);
             out.push(Candidate {
                 knobs: vec![("LANES_K", lanes_k), ("LANES_N", lanes_n), ("ROWS", rows as u32)],
                 cost: streaming.max(computing).max(waiting) + machine.launch_us * 1e3,
