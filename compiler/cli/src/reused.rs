@@ -4,20 +4,20 @@ use drift_runtime::format::HostType;
 use drift_runtime::{Array, ArrayRef, Error, Session};
 
 /// The outputs of a function, by name.
-pub struct Reused {
+pub(crate) struct Reused {
     outputs: Vec<(String, Array)>,
 }
 
 impl Reused {
     /// Outputs without memory yet.
-    pub fn new(session: &Session, function: &str) -> Result<Reused, Error> {
+    pub(crate) fn new(session: &Session, function: &str) -> Result<Reused, Error> {
         let empty = || Array { dtype: HostType::F32, shape: Vec::new(), bytes: Vec::new() };
         let outputs = session.outputs(function)?.iter().map(|port| (port.name.clone(), empty())).collect();
         Ok(Reused { outputs })
     }
 
     /// Copies the inputs, runs, and copies the outputs.
-    pub fn run(
+    pub(crate) fn run(
         &mut self,
         session: &mut Session,
         function: &str,
