@@ -170,7 +170,7 @@ fn candidate(problem: &Problem<'_>, shape: &Shape, block: [u32; 3], split: u32) 
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let vectors = pixels * slices + pixels + 6.0;
     let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
-    let waiting = waiting(problem, lanes * parts, 1.25 * (steps / parts).ceil());
+    let waiting = waiting(problem, lanes * parts, 1.25 * (steps / parts).ceil() + 3.0);
     let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy)
         .max(waiting + machine.launch_us * 1e3);
     Some(Candidate {

@@ -83,7 +83,7 @@ pub(super) fn tiles(problem: &Problem<'_>, batch: i64, [m, n, k]: [i64; 3]) -> V
             let cache = problem.target.machine.cache_bandwidth_gb_s.max(1e-3);
             let lanes = tiles * f64::from(tm * tn);
             let steps = (k as f64 / f64::from(tk)).ceil();
-            let waiting = waiting(problem, lanes, 1.3 * steps) + problem.target.machine.launch_us * 1e3;
+            let waiting = waiting(problem, lanes, 1.3 * steps + 5.0) + problem.target.machine.launch_us * 1e3;
             let cost = roofline(problem, flops, problem.traffic() as f64, efficiency)
                 .max(strips / cache)
                 .max(waiting);
