@@ -42,7 +42,9 @@ pub(super) fn find(
         let Some(mut parts) = parts(graph, *id, alignment) else { continue };
         let operands = graph.operands(*id);
         for (k, operand) in operands.iter().enumerate() {
-            if !may_write(graph, *id, *operand, &operands) || estimate.is_joined(*operand) {
+            // What is itself assembled has its storage already.
+            let assembled = all.contains_key(operand);
+            if assembled || !may_write(graph, *id, *operand, &operands) || estimate.is_joined(*operand) {
                 continue;
             }
             let before = estimate.clone();
