@@ -116,6 +116,24 @@ output "y" %10
 }
 
 #[test]
+fn a_concatenation_of_a_concatenation_holds_what_both_were_given() {
+    let graph = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,8,6,6]}
+%1 = constant {"dtype":"f32","shape":[8,8,3,3],"random":1}
+%2 = conv %0 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%3 = conv %2 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%4 = concat %2 %3 {"axis":1}
+%5 = constant {"dtype":"f32","shape":[8,16,1,1],"random":2}
+%6 = conv %4 %5 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}
+%7 = concat %4 %6 {"axis":1}
+%8 = constant {"dtype":"f32","shape":[4,24,1,1],"random":3}
+%9 = conv %7 %8 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}
+output "y" %9
+"#;
+    run(graph);
+}
+
+#[test]
 fn an_operand_that_cannot_be_written_into_place_is_copied() {
     // An input, rows along the outermost axis, and a row-major operand that another node overwrites.
     let graph = r#"
