@@ -3,7 +3,6 @@
 //! `cargo bench -p drift-benches --bench matrix -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 
 use std::path::Path;
-
 use std::sync::Mutex;
 
 use drift_benches::medians;

@@ -13,7 +13,7 @@ use driftc::ir::ops::constant::random;
 use driftc::ir::storage::Storage;
 use driftc::ir::tensor::Layout;
 use driftc::ir::{array::Array, eval, text, verify};
-use driftc::kernels::KERNELS;
+use driftc::kernels::{KERNELS, Kernel};
 use driftc::passes::{self, Context, Precision};
 use driftc::plan::{self, views};
 use driftc::target::TargetProfile;
@@ -31,7 +31,7 @@ fn main() {
                     continue;
                 }
                 trials.push(Trial::test(format!("{}/{i}/{precision}", kernel.name), move || {
-                    run(kernel.name, case, precision).map_err(Into::into)
+                    run(kernel, case, precision).map_err(Into::into)
                 }));
                 for storage in Storage::ALL {
                     let name = format!("{}/{i}/{precision}/{}", kernel.name, storage.name());
@@ -45,7 +45,8 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn run(kernel: &str, case: &str, precision: Precision) -> Result<(), String> {
+fn run(owner: &Kernel, case: &str, precision: Precision) -> Result<(), String> {
+    let kernel = owner.name;
     let graph = text::parse(case).map_err(|e| e.to_string())?;
     let mut options = Options { precision, ..Options::default() };
     options.plan.prefer_kernel = Some(kernel.to_string());
@@ -57,7 +58,7 @@ fn run(kernel: &str, case: &str, precision: Precision) -> Result<(), String> {
     let own =
         lowered.plan.decisions.iter().filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel));
     // Storage changes the hooks only, so that every candidate runs in one precision.
-    let every = precision == Precision::F32 || kernel.ends_with("_coop");
+    let every = precision == Precision::F32 || owner.needs_matrix_units();
     let candidates = if every { own.map(|d| d.choices.len()).max().unwrap_or(1) } else { 1 };
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
     // A symbolic case runs at the ends of its range and in between.

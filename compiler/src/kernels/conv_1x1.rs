@@ -44,13 +44,13 @@ output "y" %3
 
 /// How pixels become rows: one product of all pixels of all images in the order of slices of four, or one product
 /// per image.
-struct Rows {
-    all: bool,
-    batch: Dim,
-    m: Dim,
+pub(super) struct Rows {
+    pub(super) all: bool,
+    pub(super) batch: Dim,
+    pub(super) m: Dim,
 }
 
-fn rows(problem: &Problem<'_>) -> Rows {
+pub(super) fn rows(problem: &Problem<'_>) -> Rows {
     let result = &problem.result;
     let images = result.shape[0].clone();
     let pixels = product(&result.shape[2..]);
@@ -169,7 +169,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
 }
 
 /// Statements that turn `batch` and `row` into the result's coordinates, and those; the channel's place is free.
-fn positions(shader: &mut Shader<'_>, rows: &Rows) -> (String, Vec<String>) {
+pub(super) fn positions(shader: &mut Shader<'_>, rows: &Rows) -> (String, Vec<String>) {
     let mut sizes = shader.problem.result.shape.clone();
     let rank = sizes.len();
     sizes[1] = Dim::known(1);

@@ -2,8 +2,8 @@
 //! channels, N over output channels. Nothing is unfolded in memory; the hook that loads the image does it.
 
 use super::access::Coordinates;
+use super::conv_1x1::{Rows, positions, rows};
 use super::coop::{self, Second};
-use super::map::decompose;
 use super::pack::Packed;
 use super::problem::Problem;
 use super::shader::{Launch, Shader};
@@ -56,10 +56,7 @@ struct Shape {
     /// Input channels, and the same in groups of eight.
     channels: usize,
     eights: usize,
-    /// One product of all pixels of all images, in the order of slices of four, or one per image.
-    all: bool,
-    batch: Dim,
-    pixels: Dim,
+    rows: Rows,
 }
 
 fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
@@ -73,11 +70,7 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     known(&problem.result.shape[1])?;
     let windows =
         Windows::new(filters.shape.get(2..)?, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
-    let images = problem.result.shape[0].clone();
-    let pixels = product(&problem.result.shape[2..]);
-    let all = problem.result.is_slices4() || problem.operands[0].is_slices4();
-    let (batch, pixels) = if all { (Dim::known(1), pixels.mul(&images)) } else { (images, pixels) };
-    Some(Shape { windows, channels, eights: channels.div_ceil(8), all, batch, pixels })
+    Some(Shape { windows, channels, eights: channels.div_ceil(8), rows: rows(problem) })
 }
 
 /// Filters `[O, I, taps]` in panels of outputs, and the rows of a panel: K running over taps and input channels, which
@@ -103,9 +96,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if pack(filters, &shape, problem).is_none() {
         return Vec::new();
     }
-    let sizes = [&shape.pixels, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
+    let sizes = [&shape.rows.m, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
     let whole = whole_fragments(&shape, problem);
-    coop::tiles(problem, problem.max(&shape.batch), sizes, whole)
+    coop::tiles(problem, problem.max(&shape.rows.batch), sizes, whole)
 }
 
 /// Whether K is a whole number of fragments, so that they can be loaded from global memory.
@@ -118,24 +111,24 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
     let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let (packed, rows) = pack(filters, &shape, problem).ok_or_else(|| OpError::new("filters do not fit"))?;
+    let (packed, deep) = pack(filters, &shape, problem).ok_or_else(|| OpError::new("filters do not fit"))?;
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
-    let (prelude, places) = positions(&mut shader, &shape);
+    let (prelude, places) = positions(&mut shader, &shape.rows);
     load_image(&mut shader, op, &shape, &prelude, &places)?;
     shader.constant("ROWS_FIRST", problem.result.is_slices4());
     let mut places = places;
     places[1] = "n4".into();
-    let pixel = shape.all.then(|| "row".to_string());
+    let pixel = shape.rows.all.then(|| "row".to_string());
     let at = Coordinates { axes: places, lanes: Some(1), pixel, unit: None };
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
     let n = problem.result.shape[1].clone();
     let flops =
         product(&problem.result.shape).mul(&Dim::from(shape.windows.taps() * shape.channels)).scale(2);
     let k8 = depth8(&shape);
-    let sizes = [&shape.pixels, &n, &k8];
-    let grid = coop::declare(&mut shader, candidate, sizes, &shape.batch, Second::Panels(packed, rows))?;
+    let sizes = [&shape.rows.m, &n, &k8];
+    let grid = coop::declare(&mut shader, candidate, sizes, &shape.rows.batch, Second::Panels(packed, deep))?;
     Ok(coop::launch(shader.finish("conv_coop", KERNEL.wgsl, grid, flops)?, problem))
 }
 
@@ -156,7 +149,7 @@ fn load_image(
     if unmoved {
         let mut axes = places.to_vec();
         axes[1] = "k8".into();
-        let pixel = shape.all.then(|| "row".to_string());
+        let pixel = shape.rows.all.then(|| "row".to_string());
         let at = Coordinates { axes, lanes: Some(1), pixel, unit: None };
         let text = coop::eight(shader, "load_a", params, prelude, 0, &at)?;
         shader.replace("load_a", text);
@@ -203,21 +196,4 @@ fn load_image(
     };
     shader.replace("load_a", format!("{text}fn load_a({params}) -> vec4<f32> {{\n{prelude}{body}{give}}}\n"));
     Ok(())
-}
-
-/// Statements that turn `batch` and `row` into the result's coordinates, and those; the channel's place is free.
-fn positions(shader: &mut Shader<'_>, shape: &Shape) -> (String, Vec<String>) {
-    let mut sizes = shader.problem.result.shape.clone();
-    let rank = sizes.len();
-    sizes[1] = Dim::known(1);
-    let spatial = (2..rank).rev();
-    if shape.all {
-        let order: Vec<usize> = [0].into_iter().chain(spatial).collect();
-        return decompose(shader, &sizes, &order, "row");
-    }
-    sizes[0] = Dim::known(1);
-    let order: Vec<usize> = spatial.collect();
-    let (prelude, mut places) = decompose(shader, &sizes, &order, "row");
-    places[0] = "batch".into();
-    (prelude, places)
 }

@@ -352,7 +352,7 @@ pub(super) fn eight(
         }
     }
     let half = four(shader, &format!("{name}_four"), params, &variable, prelude, index, at)?;
-    let names: Vec<&str> = params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect();
+    let names = names(params);
     let call = |place: String| {
         let args: Vec<String> =
             names.iter().map(|n| if *n == variable { place.clone() } else { (*n).to_string() }).collect();
@@ -368,6 +368,11 @@ pub(super) fn eight(
     };
     let low = call(format!("{variable} * 2u"));
     Ok(format!("{half}fn {name}({params}) -> vec4<f32> {{\n    return vec4<f32>({low}, {high});\n}}\n"))
+}
+
+/// The names in a list of parameters such as `batch: u32, row: u32`.
+fn names(params: &str) -> Vec<&str> {
+    params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect()
 }
 
 /// The text of a function that reads four neighbours as two words of f16; `variable`, one of `params`, counts groups
@@ -395,7 +400,7 @@ fn four(
         ));
     }
     let plain = shader.read_fn(&format!("{name}_plain"), params, prelude, index, &here, false);
-    let names: Vec<&str> = params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect();
+    let names = names(params);
     Ok(format!(
         "{plain}fn {name}({params}) -> vec2<f32> {{
     let v = {name}_plain({});

@@ -80,7 +80,7 @@ fn load_a(batch: u32, row: u32, k8: u32) -> vec4<f32> { return a_buffer[(batch *
 fn load_b(batch: u32, k: u32, n8: u32) -> vec4<f32> {
     return panels[(n8 / S8 * 64u + k) * S8 + n8 % S8];
 }
-/// Eight elements of b in workgroup memory: `base` is where the stretch begins, `k` counts fragments in it.
+/// The fragment of b in workgroup memory: `base` is where the stretch begins, `k` counts fragments in it.
 fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB {
     let at = base + k * SIDE_K * ROW_B + panel * S8;
     return coopLoadT<MatrixB>(&tile_b[at], ROW_B);

@@ -1,7 +1,7 @@
 //! Candidates apart from their model, many in one plan, so that one bundle measures them all.
 //!
-//! Tensors in textures are measured in buffers. Operands that are no constants become inputs of the plan, results and scratch buffers share the arena. Each
-//! dispatch waits for the one before, so that its time is its own.
+//! Tensors in textures are measured in buffers. Operands that are no constants become inputs of the plan, results and
+//! scratch buffers share the arena. Each dispatch waits for the one before, so that its time is its own.
 
 use std::collections::BTreeMap;
 
