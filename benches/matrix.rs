@@ -10,6 +10,7 @@ use drift_runtime::Session;
 use driftc::compile::{Model, Options, compile, lower};
 use driftc::ir::text;
 use driftc::passes::Precision;
+use driftc::plan::Alternatives;
 use driftc::plan::select::Choice;
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
@@ -109,7 +110,11 @@ fn run(
     let operator = name.split(' ').next().unwrap_or(name);
     let graph = text::parse(graph)?;
     let model = Model { graph: graph.clone(), ..Model::default() };
-    let options = || Options { precision: Precision::F16, ..Options::default() };
+    let options = || {
+        let mut options = Options { precision: Precision::F16, ..Options::default() };
+        options.plan.alternatives = Alternatives::Never;
+        options
+    };
     let choices = |options: &Options| -> Result<Vec<Choice>, String> {
         let decisions = lower(&graph, target, options).map_err(|e| e.to_string())?.plan.decisions;
         let own = decisions.into_iter().find(|d| d.what.starts_with(operator));

@@ -3,8 +3,9 @@
 //!
 //! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs them all. A heading `## ...` opens a
 //! case, the first `drift` block is its input, and the `drift after` block what the pass must print, exactly;
-//! both must also compute the same. Words after `drift` set the context: `target=NAME` (a profile) and `precision=f16`. With DRIFT_BLESS=1 the
-//! second blocks are rewritten instead.
+//! both must also compute the same. Words after `drift` set the context: `target=NAME` (a profile), `precision=f16`, and
+//! in `decompose.md`, for the step behind the passes, `always=NAME`. With DRIFT_BLESS=1 the second blocks are rewritten
+//! instead.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,12 +14,14 @@ use std::path::Path;
 
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::random_graph;
+use driftc::decompose;
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
 use driftc::ir::graph::{Graph, Replacement};
 use driftc::ir::op::{Op, Softmax};
 use driftc::ir::text::{parse, print};
 use driftc::passes::{Changes, Context, Options, PIPELINE, Pass, Precision, run_pass, run_pipeline};
+use driftc::plan::Alternatives;
 use driftc::target::TargetProfile;
 
 /// The profile of cases and random graphs that name none.
@@ -104,11 +107,13 @@ fn rewrite(text: &str, mut after: impl FnMut(&Case) -> String) -> String {
 
 fn apply(pass: &str, case: &Case) -> Result<String, String> {
     let (mut target, mut precision) = (TARGET, Precision::F32);
+    let mut plan = driftc::plan::Options::default();
     for word in case.context.split_whitespace() {
         match word.split_once('=') {
             Some(("target", name)) => target = name,
             Some(("precision", name)) => precision = name.parse().map_err(|e| format!("{e}"))?,
-            _ => return Err(format!("`{word}` is neither target=NAME nor precision=NAME")),
+            Some(("always", name)) => plan.alternatives = Alternatives::Always(name.into(), None),
+            _ => return Err(format!("`{word}` is none of target=NAME, precision=NAME and always=NAME")),
         }
     }
     let target = TargetProfile::load(target).map_err(|e| e.to_string())?;
@@ -117,6 +122,8 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
     let before = graph.clone();
     if pass == "pipeline" {
         run_pipeline(&mut graph, &context, Options::default()).map_err(|e| e.to_string())?;
+    } else if pass == decompose::STAGE {
+        decompose::run(&mut graph, &target, &plan).map_err(|e| e.to_string())?;
     } else {
         let pass = PIPELINE.iter().find(|p| p.name == pass).ok_or("the file's name is no pass")?;
         run_pass(&mut graph, pass, &context, false).map_err(|e| e.to_string())?;

@@ -122,6 +122,18 @@ fn every_pass_is_in_the_pipeline() {
 }
 
 #[test]
+fn every_decomposition_is_in_the_table() {
+    let folder = "compiler/src/decompose";
+    let Some(table) = table(&format!("{folder}/mod.rs"), "DECOMPOSITIONS") else { return };
+    report(&sources(folder, &["rs"]), |file| {
+        let is_one = file.text.contains("pub const DECOMPOSITION: Decomposition");
+        let listed = table.contains(&format!("{}::", file.stem()));
+        (is_one && !listed)
+            .then(|| format!("`{}` is missing from DECOMPOSITIONS in {folder}/mod.rs", file.stem()))
+    });
+}
+
+#[test]
 fn every_target_is_in_the_table() {
     let files: BTreeSet<String> = sources("targets", &["toml"]).iter().map(Source::stem).collect();
     let table: BTreeSet<String> = driftc::target::names().map(str::to_owned).collect();

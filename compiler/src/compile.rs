@@ -6,6 +6,7 @@ use drift_runtime::codec::Summary;
 use drift_runtime::format::{Hash, Provenance};
 
 use crate::bundle::{self, Planned};
+use crate::decompose;
 use crate::emit::spirv;
 use crate::error::Result;
 use crate::ir::graph::Graph;
@@ -44,21 +45,22 @@ pub struct Options {
 pub struct Lowered {
     /// The graph that was planned.
     pub graph: Graph,
-    /// What each pass did.
+    /// What each pass did, and which nodes were taken apart.
     pub passes: Vec<PassReport>,
     /// The dispatches.
     pub plan: Plan,
 }
 
-/// Runs the passes and plans, for one target.
+/// Runs the passes, takes apart what is cheaper so, and plans, for one target.
 ///
 /// # Errors
 /// When a pass breaks the graph, no kernel computes a node, or a limit of the target is exceeded.
 pub fn lower(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Lowered> {
     let mut graph = graph.clone();
     let context = Context { target, precision: options.precision };
-    let passes =
+    let mut passes =
         passes::run_pipeline(&mut graph, &context, passes::Options { timings: true, ..Default::default() })?;
+    passes.push(decompose::run(&mut graph, target, &options.plan)?);
     let plan = plan::build(&graph, target, &options.plan)?;
     Ok(Lowered { graph, passes, plan })
 }

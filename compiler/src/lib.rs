@@ -1,10 +1,11 @@
-//! `model.onnx | config.json + *.safetensors -> import -> Graph -> passes -> Graph' -> plan -> Plan -> specialize -> WGSL -> emit (naga, spirv-tools) -> Artifacts -> bundle`
+//! `model.onnx | config.json + *.safetensors -> import -> Graph -> passes -> Graph' -> decompose -> plan -> Plan -> specialize -> WGSL -> emit (naga, spirv-tools) -> Artifacts -> bundle`
 //!
 //! The ahead-of-time compiler of driftc. A model goes in, a bundle for one or more named GPUs comes out; no GPU
 //! is needed, and the same input gives the same bytes.
 
 pub mod bundle;
 pub mod compile;
+pub mod decompose;
 pub mod emit;
 pub mod error;
 pub mod import;

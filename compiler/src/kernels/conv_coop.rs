@@ -128,7 +128,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         product(&problem.result.shape).mul(&Dim::from(shape.windows.taps() * shape.channels)).scale(2);
     let k8 = depth8(&shape);
     let sizes = [&shape.rows.m, &n, &k8];
-    let grid = coop::declare(&mut shader, candidate, sizes, &shape.rows.batch, Second::Panels(packed, deep))?;
+    let second = Second::Panels(packed, deep, None);
+    let grid = coop::declare(&mut shader, candidate, sizes, &shape.rows.batch, second)?;
     Ok(coop::launch(shader.finish("conv_coop", KERNEL.wgsl, grid, flops)?, problem))
 }
 

@@ -193,8 +193,9 @@ fn memory(shape: &MatrixShape, tile: Tile, staged: bool, held: u32) -> u32 {
 
 /// Where the second operand comes from.
 pub(super) enum Second {
-    /// A constant in panels of so many rows.
-    Panels(Packed, usize),
+    /// A constant in panels of so many rows, and how many of them each product of the batch has for itself; none where
+    /// all have the same ones.
+    Panels(Packed, usize, Option<usize>),
     /// `load_b` is replaced by the caller; whether it reads along K.
     Loaded { along_k: bool },
 }
@@ -243,7 +244,7 @@ pub(super) fn declare(
     shader.constant("GUARD_N", !multiple(n, subs_n * frags_n * shape.n));
     shader.constant("GUARD_K", !multiple(k8, depth / 8 * parts));
     match second {
-        Second::Panels(packed, rows) => panels(shader, packed, rows, staged),
+        Second::Panels(packed, rows, apart) => panels(shader, packed, rows, apart, staged),
         Second::Loaded { along_k } => {
             if along_k {
                 shader.constant("B_ALONG_K", true);
@@ -276,15 +277,16 @@ pub(super) fn declare(
 }
 
 /// Reads the second operand from panels.
-fn panels(shader: &mut Shader<'_>, packed: Packed, rows: usize, staged: bool) {
+fn panels(shader: &mut Shader<'_>, packed: Packed, rows: usize, apart: Option<usize>, staged: bool) {
     let bound = shader.packed(packed);
     let buffer = shader.bind(bound, "vec4<f32>", false);
+    let first = apart.map_or(String::new(), |count| format!("batch * {count}u + "));
     if staged {
         shader.replace(
             "load_b",
             format!(
                 "fn load_b(batch: u32, k: u32, n8: u32) -> vec4<f32> {{
-    return {buffer}[(n8 / S8 * {rows}u + k) * S8 + n8 % S8];
+    return {buffer}[(({first}n8 / S8) * {rows}u + k) * S8 + n8 % S8];
 }}"
             ),
         );
@@ -293,7 +295,7 @@ fn panels(shader: &mut Shader<'_>, packed: Packed, rows: usize, staged: bool) {
             "fragment_b",
             format!(
                 "fn fragment_b(batch: u32, panel: u32, k: u32) -> MatrixB {{
-    let at = (panel * {rows}u + k * SIDE_K) * S8;
+    let at = (({first}panel) * {rows}u + k * SIDE_K) * S8;
     return coopLoadT<MatrixB>(&{buffer}[at], S8);
 }}"
             ),
@@ -303,7 +305,7 @@ fn panels(shader: &mut Shader<'_>, packed: Packed, rows: usize, staged: bool) {
 
 /// Panels of a constant: per SIDE_N columns, all of K (padded to fragments), each row of the panel together. `view` is
 /// the constant's shape with its axes split or merged, `columns` the axis of N, and `depth` the axes of K, slowest
-/// first; the last one is padded to `round`.
+/// first; the last one is padded to `round`. With a third axis each position along it has panels of its own.
 pub(super) fn pack_panels(
     constant: &Constant,
     view: Vec<usize>,
@@ -313,7 +315,11 @@ pub(super) fn pack_panels(
     side: u32,
 ) -> Packed {
     let part = |axis, size| AxisGroup { axis, size };
-    let mut groups = vec![part(columns, 0)];
+    let mut groups: Vec<AxisGroup> = (0..view.len())
+        .filter(|axis| *axis != columns && !depth.contains(axis))
+        .map(|axis| part(axis, 0))
+        .collect();
+    groups.push(part(columns, 0));
     groups.extend(depth.iter().map(|axis| part(*axis, 0)));
     if let Some(last) = depth.last() {
         groups.push(part(*last, round));

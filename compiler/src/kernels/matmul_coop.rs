@@ -3,7 +3,6 @@
 use super::access::Coordinates;
 use super::coop::{self, Second};
 use super::matmul::{Sizes, batch_axes, operand_batch, sizes};
-use super::pack::Packed;
 use super::problem::Problem;
 use super::shader::{Launch, Shader};
 use super::window::fits;
@@ -47,6 +46,13 @@ output "c" %3
 output "c" %4
 "#,
     r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,3,41,72]}
+%1 = constant {"dtype":"f32","shape":[2,3,72,40],"random":1}
+%2 = neg %0
+%3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
+output "c" %3
+"#,
+    r#"
 symbol m 1..70
 %0 = input {"name":"a","dtype":"f32","shape":["m",300]}
 %1 = constant {"dtype":"f32","shape":[300,33],"random":1}
@@ -56,19 +62,24 @@ output "c" %3
 "#,
 ];
 
-/// The second operand as panels, when it is a constant matrix.
-fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<(Packed, usize)> {
+/// The second operand as panels, when it is a constant: one matrix for all products of the batch, or one for each.
+fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
     let operand = problem.operands.get(1)?;
     let constant = operand.constant?;
     let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
-    if rest.iter().any(|d| *d != 1) {
+    let shape = coop::shape(problem)?;
+    let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
+    let one = rest.iter().all(|d| *d == 1);
+    let each = rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
+    if !one && !each {
         return None;
     }
-    let shape = coop::shape(problem)?;
-    let (n, k, deep) = if op.trans_b { (0, 1, *columns) } else { (1, 0, *rows) };
+    let (n, k, deep, wide) = if op.trans_b { (1, 2, *columns, *rows) } else { (2, 1, *rows, *columns) };
     let round = shape.k as usize;
-    let packed = coop::pack_panels(constant, vec![*rows, *columns], n, &[k], round, shape.n);
-    fits(problem, &packed).then_some((packed, deep.next_multiple_of(round)))
+    let view = vec![rest.iter().product(), *rows, *columns];
+    let packed = coop::pack_panels(constant, view, n, &[k], round, shape.n);
+    let apart = (!one).then(|| wide.div_ceil(shape.n as usize));
+    fits(problem, &packed).then(|| Second::Panels(packed, deep.next_multiple_of(round), apart))
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -100,7 +111,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let text = coop::eight(&mut shader, "load_a", "batch: u32, row: u32, k8: u32", &prelude, 0, &at)?;
     shader.replace("load_a", text);
     let second = match panels(op, problem) {
-        Some((packed, rows)) => Second::Panels(packed, rows),
+        Some(second) => second,
         None => {
             load_b(&mut shader, op, &k, matrix)?;
             Second::Loaded { along_k: op.trans_b }

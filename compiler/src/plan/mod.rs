@@ -109,6 +109,18 @@ pub struct Plan {
     pub decisions: Vec<Decision>,
 }
 
+/// Whether nodes are replaced by alternatives of more than one dispatch (`decompose`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Alternatives {
+    /// Where one costs less.
+    #[default]
+    Cheaper,
+    /// Never; for tests and benches.
+    Never,
+    /// The one of this name wherever it can, in this way of its, else the first; for tests and benches.
+    Always(String, Option<u32>),
+}
+
 /// What steers planning.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -116,6 +128,8 @@ pub struct Options {
     pub prefer_kernel: Option<String>,
     /// Which of that kernel's candidates is picked, cheapest first; the last one where there are fewer.
     pub prefer_candidate: usize,
+    /// Whether nodes may be computed as several.
+    pub alternatives: Alternatives,
     /// Measured times, which override the estimates of those problems that they cover.
     pub tuning: Option<Arc<Database>>,
 }

@@ -16,6 +16,9 @@ use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, nanoseconds};
 use crate::tuning::TuningArgs;
 
+/// The step whose notes say what nodes would cost as several.
+const ALTERNATIVES: &str = driftc::decompose::STAGE;
+
 /// The pass whose notes say how results lie in memory.
 const LAYOUT_PASS: &str = "choose-layouts";
 
@@ -50,6 +53,8 @@ struct Node {
     what: String,
     /// Why elements have their order; none where there was nothing to decide.
     layout: Option<String>,
+    /// What it would cost as several nodes, or as one; none where there was nothing to decide.
+    alternatives: Option<String>,
     /// Cheapest first; the first is the pick. None where the result is a view of the operand.
     candidates: Vec<Candidate>,
     dispatches: Vec<Dispatch>,
@@ -133,6 +138,9 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
         if let Some(reason) = &node.layout {
             writeln!(out, "  layout: {reason}")?;
         }
+        if let Some(what) = &node.alternatives {
+            writeln!(out, "  alternatives: {what}")?;
+        }
         if node.candidates.is_empty() {
             writeln!(out, "  a view: no dispatch, the operand's memory is read in another order")?;
         }
@@ -144,7 +152,8 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
             writeln!(out, "  {mark} {:<12} {cost:>8}  {knobs}\n     {}", c.kernel, c.reason)?;
         }
         print_places(node, out)?;
-        let told = |n: &&Note| n.node == node.node && n.pass != LAYOUT_PASS;
+        let shown = [LAYOUT_PASS, ALTERNATIVES];
+        let told = |n: &&Note| n.node == node.node && !shown.contains(&n.pass);
         for note in report.passes.iter().filter(|n| args.node.is_some() && told(n)) {
             writeln!(out, "  pass {}: {}", note.pass, note.what)?;
         }
@@ -161,8 +170,8 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
 
 fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
-    let layout_of = |name: &str| {
-        let passes = lowered.passes.iter().filter(|p| p.pass == LAYOUT_PASS);
+    let note_of = |pass: &str, name: &str| {
+        let passes = lowered.passes.iter().filter(|p| p.pass == pass);
         let mut notes = passes.flat_map(|p| &p.changes.notes);
         notes.rfind(|n| n.node == name).map(|n| n.what.clone())
     };
@@ -172,7 +181,8 @@ fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
         Node {
             node: d.name.clone(),
             what: d.what.clone(),
-            layout: layout_of(&d.name),
+            layout: note_of(LAYOUT_PASS, &d.name),
+            alternatives: note_of(ALTERNATIVES, &d.name),
             candidates: d.choices.iter().map(candidate).collect(),
             dispatches: own.iter().map(|(index, copy)| dispatch(&lowered.plan, *index, *copy)).collect(),
             result: place(&lowered.plan, own),

@@ -1,0 +1,134 @@
+//! Matrix products and convolutions in f16 as one node and in every way of taking them apart: what the cost model says
+//! and what the device says, in µs and TFLOP/s of the product as it is written, best first; `->` marks the pick.
+//! `cargo bench -p drift-benches --bench alternatives -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile,
+//! `DRIFT_PRECISION=f32` another precision.
+
+use std::path::Path;
+
+use drift_benches::medians;
+use drift_runtime::Session;
+use driftc::compile::{Model, Options, compile, lower};
+use driftc::decompose::DECOMPOSITIONS;
+use driftc::ir::graph::Graph;
+use driftc::ir::text;
+use driftc::passes::Precision;
+use driftc::plan::Alternatives;
+use driftc::target::TargetProfile;
+
+/// M, N and K.
+const PRODUCTS: &[[u32; 3]] = &[
+    [512, 3072, 8192],
+    [512, 8192, 3072],
+    [512, 1024, 4096],
+    [197, 768, 3072],
+    [1, 4096, 4096],
+    [4, 4096, 4096],
+    [16, 4096, 4096],
+    [64, 4096, 4096],
+    [1, 3072, 8192],
+    [4, 3072, 8192],
+    [8, 3072, 8192],
+    [16, 3072, 8192],
+    [32, 3072, 8192],
+    [64, 3072, 8192],
+    [1, 1000, 2048],
+];
+
+/// Input channels, output channels and image side, with windows of 3 x 3.
+const CONVOLUTIONS: &[[u32; 3]] = &[
+    [64, 64, 56],
+    [128, 128, 28],
+    [256, 256, 14],
+    [512, 512, 7],
+    [320, 320, 64],
+    [640, 640, 32],
+    [1280, 1280, 16],
+    [1280, 1280, 8],
+    [128, 128, 112],
+    [256, 256, 64],
+    [512, 512, 64],
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".into());
+    let target = TargetProfile::load(&name)?;
+    let precision: Precision = std::env::var("DRIFT_PRECISION").unwrap_or_else(|_| "f16".into()).parse()?;
+    let folder = std::env::temp_dir().join(format!("drift-alternatives-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let products = PRODUCTS.iter().map(|[m, n, k]| {
+        let graph = format!(
+            "%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{m},{k}]}}\n%1 = neg %0\n\
+             %2 = constant {{\"dtype\":\"f32\",\"shape\":[{k},{n}],\"random\":2}}\n\
+             %3 = matmul %1 %2 {{\"trans_a\":false,\"trans_b\":false}} \"timed\"\n%4 = neg %3\noutput \"y\" %4\n"
+        );
+        (format!("matmul {m}x{n}x{k}"), graph, 2.0 * f64::from(*m) * f64::from(*n) * f64::from(*k))
+    });
+    let convolutions = CONVOLUTIONS.iter().map(|[c, o, side]| {
+        let graph = format!(
+            "%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[1,{c},{side},{side}]}}\n%1 = neg %0\n\
+             %2 = constant {{\"dtype\":\"f32\",\"shape\":[{o},{c},3,3],\"random\":2}}\n\
+             %3 = constant {{\"dtype\":\"f32\",\"shape\":[{o}],\"random\":3}}\n\
+             %4 = conv %1 %2 %3 {{\"strides\":[1,1],\"dilations\":[1,1],\"pads_begin\":[1,1],\"pads_end\":[1,1],\"group\":1}} \"timed\"\n\
+             %5 = pool %4 {{\"kind\":\"max\",\"kernel\":[2,2],\"strides\":[2,2],\"dilations\":[1,1],\"pads_begin\":[0,0],\"pads_end\":[0,0],\"ceil\":false}}\n\
+             output \"y\" %5\n"
+        );
+        (format!("conv {c}-{o} at {side}"), graph, 18.0 * f64::from(side * side) * f64::from(*o) * f64::from(*c))
+    });
+    for (name, graph, flops) in products.chain(convolutions).filter(|(name, ..)| name.contains(&filter)) {
+        run(&name, &text::parse(&graph)?, flops, precision, &target, &folder.join("one.drift"))?;
+    }
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+/// Times the node named `timed` of a graph as it is and in every way.
+fn run(
+    name: &str,
+    graph: &Graph,
+    flops: f64,
+    precision: Precision,
+    target: &TargetProfile,
+    path: &Path,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let options = |alternatives: Alternatives| {
+        let mut options = Options { precision, ..Options::default() };
+        options.plan.alternatives = alternatives;
+        options
+    };
+    let whole = lower(graph, target, &options(Alternatives::Never))?.graph;
+    let mut all = vec![("as it is".to_string(), Alternatives::Never)];
+    for decomposition in DECOMPOSITIONS {
+        for way in whole.topological().into_iter().flat_map(|id| (decomposition.ways)(&whole, id, target)) {
+            let always = Alternatives::Always(decomposition.name.to_string(), Some(way));
+            all.push(((decomposition.describe)(way), always));
+        }
+    }
+    let picked = lower(graph, target, &options(Alternatives::Cheaper))?;
+    let mut measured = Vec::new();
+    for (what, alternatives) in all {
+        let options = options(alternatives);
+        let lowered = lower(graph, target, &options)?;
+        let own = lowered.plan.decisions.iter().filter(|d| d.name.starts_with("timed"));
+        let estimated: f64 = own.filter_map(|d| d.choices.first()).map(|c| c.candidate.cost / 1e3).sum();
+        let pick = text::print(&lowered.graph) == text::print(&picked.graph);
+        let model = Model { graph: graph.clone(), ..Model::default() };
+        compile(&model, std::slice::from_ref(target), &options, path)?;
+        let times = medians(&mut Session::load(path, &drift_runtime::Options::default())?)?;
+        let own = times.iter().zip(&lowered.plan.steps).filter(|(_, s)| s.label.starts_with("timed"));
+        let parts: Vec<String> =
+            own.clone().map(|(time, s)| format!("{} {time:.1}", s.launch.kernel)).collect();
+        measured.push((own.map(|(t, _)| t).sum::<f64>(), estimated, pick, what, parts));
+    }
+    measured.sort_by(|a, b| a.0.total_cmp(&b.0));
+    println!("{name}");
+    for (time, estimated, pick, what, parts) in &measured {
+        let mark = if *pick { "->" } else { "  " };
+        println!(
+            "  {mark} {time:>9.1} µs {:>6.1} TFLOP/s  estimated {estimated:>9.1} µs  {what}: {}",
+            flops / time / 1e6,
+            parts.join(", ")
+        );
+    }
+    Ok(())
+}

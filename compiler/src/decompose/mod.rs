@@ -1,0 +1,310 @@
+//! Alternatives of more than one dispatch: nodes that are cheaper computed as several.
+//!
+//! ```text
+//! %2 = matmul f32[64, 512] %0 %1        ->      %3 = transpose (reshape %0)            f16[8, 64, 1024]
+//!                                               %4 = matmul f32[8, 64, 512] %3 %1'
+//!                                               %5 = reduce sum f16[64, 512] %4
+//! ```
+//!
+//! A [`Decomposition`] rewrites one node into several operators that the graph has anyway, so that the CPU reference
+//! evaluates what it made, and every kernel, layout and fused chain works there as everywhere. Whether that is worth it
+//! depends on the kernels, of which passes know nothing; so this step runs after them and before the plan. Each way of
+//! each decomposition is added beside its node, every node of it is asked for its cheapest candidate, and the way
+//! replaces the node where the sum is lower by more than [`MARGIN`]. What lost is swept.
+//!
+//! A decomposition is a file here and a line in [`DECOMPOSITIONS`].
+
+pub mod split_k;
+
+use std::collections::BTreeSet;
+
+use crate::error::{Error, Result};
+use crate::ir::element::Arg;
+use crate::ir::graph::{Graph, NodeId, Replacement};
+use crate::ir::op::{Constant, Op};
+use crate::ir::tensor::TensorDesc;
+use crate::ir::verify::verify;
+use crate::kernels::problem::{Operand, Placement, Problem};
+use crate::passes::{Changes, Note, PassReport};
+use crate::plan::select::candidates;
+use crate::plan::tuning::Database;
+use crate::plan::views::{is_view, view};
+use crate::plan::{Alternatives, Options};
+use crate::target::TargetProfile;
+
+/// The name in reports.
+pub const STAGE: &str = "decompose";
+
+/// A way replaces a node when it costs less than this part of the node's cost: estimates are not exact, and more nodes
+/// take more memory.
+const MARGIN: f64 = 0.9;
+
+/// What a way stores in between may take as much memory as so many of the most that any node of the graph reads and
+/// writes, or as the last-level cache holds: time is not bought with any amount of memory.
+const ROOM: i64 = 4;
+/// Among ways that cost no more than this times the cheapest, the one that stores least in between.
+const CLOSE: f64 = 1.03;
+
+/// Every decomposition; among equal costs the earlier one wins.
+pub const DECOMPOSITIONS: &[Decomposition] = &[split_k::DECOMPOSITION];
+
+/// A way of computing one kind of node as several.
+#[derive(Debug, Clone, Copy)]
+pub struct Decomposition {
+    /// Name of its file.
+    pub name: &'static str,
+    /// The ways it can take a node apart, as numbers of its own; none where it cannot.
+    pub ways: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
+    /// Adds the nodes of a way but the last, which it returns.
+    pub build: fn(&mut Graph, NodeId, u32, Elements) -> Result<Last>,
+    /// What a way does, for people.
+    pub describe: fn(u32) -> String,
+    /// Graphs in text form with a node that it can take apart, with sizes that divide nothing.
+    pub cases: &'static [&'static str],
+}
+
+/// The operator that takes a node's place, and its operands; the node's chain moves behind it.
+#[derive(Debug)]
+pub struct Last {
+    /// The operator.
+    pub op: Op,
+    /// Its operands.
+    pub operands: Vec<NodeId>,
+}
+
+/// What new constants hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elements {
+    /// Zeros, while costs are compared.
+    Any,
+    /// What they must.
+    True,
+}
+
+/// Replaces nodes by cheaper decompositions.
+///
+/// # Errors
+/// When a decomposition breaks the graph: an internal error that names this step.
+pub fn run(graph: &mut Graph, target: &TargetProfile, options: &Options) -> Result<PassReport> {
+    let mut changes = Changes::default();
+    if options.alternatives != Alternatives::Never && options.prefer_kernel.is_none() {
+        let order = graph.topological();
+        let most = order.iter().map(|id| touched(graph, *id)).max().unwrap_or(0);
+        let cache = i64::try_from(target.machine.last_level_cache).unwrap_or(i64::MAX);
+        let room = most.saturating_mul(ROOM).max(cache);
+        for id in order {
+            decide(graph, id, target, (options, room), &mut changes)?;
+        }
+    }
+    let swept = graph.sweep();
+    verify(graph, STAGE)?;
+    Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
+}
+
+/// One way, added beside its node.
+struct Trial {
+    decomposition: &'static Decomposition,
+    way: u32,
+    /// Bytes stored in between.
+    stored: i64,
+    /// Estimated and, where all of its problems were measured, measured.
+    cost: [Option<f64>; 2],
+}
+
+fn decide(
+    graph: &mut Graph,
+    id: NodeId,
+    target: &TargetProfile,
+    (options, room): (&Options, i64),
+    changes: &mut Changes,
+) -> Result<()> {
+    let forced = match &options.alternatives {
+        Alternatives::Always(name, way) => Some((name.as_str(), *way)),
+        _ => None,
+    };
+    let mut trials = Vec::new();
+    for decomposition in DECOMPOSITIONS.iter().filter(|d| forced.is_none_or(|(name, _)| name == d.name)) {
+        for way in (decomposition.ways)(graph, id, target) {
+            if let Some((name, wanted)) = forced {
+                if wanted.is_some_and(|wanted| wanted != way) {
+                    continue;
+                }
+                let last = replace(graph, id, decomposition, way, Elements::True)?;
+                graph.replace_uses(id, last);
+                changes.note(
+                    graph,
+                    last,
+                    format!("{}, as asked for with {name}", (decomposition.describe)(way)),
+                );
+                return Ok(());
+            }
+            let last = replace(graph, id, decomposition, way, Elements::Any)?;
+            let parts = parts(graph, id, last);
+            let between = parts.iter().filter(|part| **part != last);
+            let stored = between.map(|part| bytes(graph, *part)).fold(0, i64::saturating_add);
+            if stored > room {
+                continue;
+            }
+            let cost = [None, options.tuning.as_deref()].map(|tuning| sum(graph, &parts, target, tuning));
+            trials.push(Trial { decomposition, way, stored, cost });
+        }
+    }
+    if trials.is_empty() {
+        return Ok(());
+    }
+    let own = [None, options.tuning.as_deref()].map(|tuning| sum(graph, &[id], target, tuning));
+    // Measurements count only where both sides have them.
+    let measured = options.tuning.is_some() && own[1].is_some() && trials.iter().any(|t| t.cost[1].is_some());
+    let kind = usize::from(measured);
+    let Some(own) = own[kind] else { return Ok(()) };
+    let costs: Vec<(&Trial, f64)> = trials.iter().filter_map(|t| Some((t, t.cost[kind]?))).collect();
+    let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
+    let close = costs.iter().filter(|(_, cost)| *cost <= least * CLOSE);
+    let Some((best, cost)) = close.min_by_key(|(trial, _)| trial.stored) else { return Ok(()) };
+    let what = (best.decomposition.describe)(best.way);
+    let how = if measured { "measured" } else { "estimated" };
+    let (own_us, us) = (own / 1e3, *cost / 1e3);
+    let name = graph.node(id).name.clone();
+    if *cost >= own * MARGIN {
+        let what = format!("as it is: {own_us:.1} µs, against {us:.1} µs {how} for {what}");
+        changes.notes.push(Note { node: name, what });
+        return Ok(());
+    }
+    let (decomposition, way) = (best.decomposition, best.way);
+    let last = replace(graph, id, decomposition, way, Elements::True)?;
+    graph.replace_uses(id, last);
+    changes.note(graph, last, format!("{what}: {us:.1} µs {how}, against {own_us:.1} µs as it is"));
+    Ok(())
+}
+
+/// Adds a way beside its node, with the node's chain, type and layout at its end.
+fn replace(
+    graph: &mut Graph,
+    id: NodeId,
+    decomposition: &Decomposition,
+    way: u32,
+    elements: Elements,
+) -> Result<NodeId> {
+    let Last { op, mut operands } = (decomposition.build)(graph, id, way, elements)?;
+    let (node, before) = (graph.node(id).clone(), graph.operands(id));
+    let own = operands.len();
+    let mut chain = node.chain.clone();
+    for arg in chain.iter_mut().flat_map(|s| &mut s.args) {
+        if let Arg::Input(k) = arg
+            && let Some(operand) = before.get(*k as usize)
+        {
+            let known = operands.iter().skip(own).position(|o| o == operand);
+            let place = own + known.unwrap_or(operands.len() - own);
+            if known.is_none() {
+                operands.push(*operand);
+            }
+            *k = u32::try_from(place).unwrap_or(u32::MAX);
+        }
+    }
+    let last = graph.add_fused(Replacement { op, operands, own, chain }, &node.name)?;
+    if graph.tensor(last).shape != node.tensor.shape {
+        let (made, wanted) = (graph.tensor(last), &node.tensor);
+        return Err(Error::internal(STAGE, format!("{}: {made} in place of {wanted}", decomposition.name)));
+    }
+    graph.set_storage_type(last, node.tensor.dtype);
+    graph.set_layout(last, node.tensor.layout);
+    Ok(last)
+}
+
+/// The nodes that a way added: those between the node's operands and the last one.
+fn parts(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
+    let mut seen: BTreeSet<NodeId> = graph.operands(id).into_iter().collect();
+    let (mut parts, mut stack) = (Vec::new(), vec![last]);
+    while let Some(part) = stack.pop() {
+        if seen.insert(part) {
+            parts.push(part);
+            stack.extend(graph.operands(part));
+        }
+    }
+    parts
+}
+
+/// Bytes that a value takes of its own: none for constants and views.
+fn bytes(graph: &Graph, id: NodeId) -> i64 {
+    let node = graph.node(id);
+    let view = is_view(&node.op) && node.chain.is_empty();
+    let none = view || matches!(node.op, Op::Constant(_));
+    if none { 0 } else { operand(graph, id).bytes(&graph.bounds) }
+}
+
+/// Bytes of the values that a node reads and writes, without constants and views.
+fn touched(graph: &Graph, id: NodeId) -> i64 {
+    graph.operands(id).into_iter().map(|o| bytes(graph, o)).fold(bytes(graph, id), i64::saturating_add)
+}
+
+/// What nodes cost together; with a database only where all of them were measured, and none where a node has no kernel.
+fn sum(graph: &Graph, parts: &[NodeId], target: &TargetProfile, tuning: Option<&Database>) -> Option<f64> {
+    parts.iter().map(|part| cost(graph, *part, target, tuning)).sum()
+}
+
+fn cost(graph: &Graph, id: NodeId, target: &TargetProfile, tuning: Option<&Database>) -> Option<f64> {
+    let node = graph.node(id);
+    if matches!(node.op, Op::Input(_) | Op::Constant(_)) {
+        return Some(0.0);
+    }
+    if is_view(&node.op) && node.chain.is_empty() {
+        return placement(graph, id).map(|_| 0.0);
+    }
+    let operands = graph.operands(id);
+    let own: Vec<&TensorDesc> = operands.iter().take(node.own).map(|o| graph.tensor(*o)).collect();
+    let problem = Problem {
+        op: &node.op,
+        operands: operands.iter().map(|o| operand(graph, *o)).collect(),
+        own: node.own,
+        chain: &node.chain,
+        computed: node.op.operation().infer(&own).ok()?.dtype,
+        result: operand(graph, id),
+        bounds: &graph.bounds,
+        target,
+    };
+    let choices = candidates(&problem, None, tuning);
+    let first = choices.first()?;
+    (tuning.is_none() || first.measured.is_some()).then_some(first.candidate.cost)
+}
+
+/// A value as the plan will hand it to kernels.
+fn operand(graph: &Graph, id: NodeId) -> Operand<'_> {
+    let tensor = graph.tensor(id);
+    Operand {
+        dtype: tensor.dtype,
+        shape: tensor.shape.clone(),
+        placement: placement(graph, id).unwrap_or_else(|| Placement::dense(&tensor.shape)),
+        storage: tensor.layout.storage(),
+        constant: graph.constant(id),
+    }
+}
+
+/// Where a value lies, seen through views; none for a view whose elements must move.
+fn placement(graph: &Graph, id: NodeId) -> Option<Placement> {
+    let mut views = Vec::new();
+    let mut base = id;
+    while is_view(graph.op(base)) && graph.node(base).chain.is_empty() {
+        views.push(base);
+        base = *graph.operands(base).first()?;
+    }
+    let tensor = graph.tensor(base);
+    let mut shape = &tensor.shape;
+    let mut placement = Placement::of(tensor.layout, shape);
+    for id in views.into_iter().rev() {
+        let result = &graph.tensor(id).shape;
+        placement = view(graph.op(id), shape, &placement, result)?;
+        shape = result;
+    }
+    Some(placement)
+}
+
+/// A constant of zeros, to be compared in costs; its memory is never touched.
+///
+/// # Errors
+/// When the size overflows.
+pub fn stand_in(tensor: &TensorDesc) -> Result<Constant> {
+    let wrong = || Error::internal(STAGE, format!("no constant is {tensor}"));
+    let shape = tensor.known_shape().ok_or_else(wrong)?;
+    let bytes = shape.iter().try_fold(tensor.dtype.bytes(), |n, d| n.checked_mul(*d)).ok_or_else(wrong)?;
+    Constant::new(tensor.dtype, shape, vec![0; bytes].into()).map_err(|e| Error::internal(STAGE, e.0))
+}

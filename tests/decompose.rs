@@ -1,0 +1,90 @@
+//! Every decomposition against the node that it takes apart: on the CPU reference and on the device, over its own cases
+//! and every way of each, in f32 and in f16 storage.
+
+use std::collections::BTreeMap;
+
+use drift_tests::compare::{Tolerance, compare};
+use drift_tests::device;
+use driftc::compile::{self, Lowered, Options};
+use driftc::decompose::{self, DECOMPOSITIONS, Decomposition};
+use driftc::ir::array::Array;
+use driftc::ir::dim::Bindings;
+use driftc::ir::graph::Graph;
+use driftc::ir::ops::constant::random;
+use driftc::ir::{eval, text};
+use driftc::passes::Precision;
+use driftc::plan::{self, Alternatives};
+use libtest_mimic::{Arguments, Trial};
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    for decomposition in DECOMPOSITIONS {
+        for (i, case) in decomposition.cases.iter().enumerate() {
+            for precision in [Precision::F32, Precision::F16] {
+                let name = format!("{}/{i}/{precision}", decomposition.name);
+                trials
+                    .push(Trial::test(name, move || run(decomposition, case, precision).map_err(Into::into)));
+            }
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn run(decomposition: &Decomposition, case: &str, precision: Precision) -> Result<(), String> {
+    let given = text::parse(case).map_err(|e| e.to_string())?;
+    let target = device::target();
+    let mut options = Options { precision, ..Options::default() };
+    options.plan.alternatives = Alternatives::Never;
+    let whole = compile::lower(&given, &target, &options).map_err(|e| e.to_string())?.graph;
+    let nodes = whole.topological();
+    let ways = nodes.iter().flat_map(|id| (decomposition.ways)(&whole, *id, &target)).collect::<Vec<u32>>();
+    if ways.is_empty() {
+        return Err(format!("{} finds nothing to take apart in its own case", decomposition.name));
+    }
+    for way in ways {
+        options.plan.alternatives = Alternatives::Always(decomposition.name.into(), Some(way));
+        let mut graph = whole.clone();
+        decompose::run(&mut graph, &target, &options.plan).map_err(|e| e.to_string())?;
+        for symbols in bindings(&given) {
+            let inputs = random_inputs(&given, &symbols)?;
+            let fail = |e: String| format!("way {way}: {e}");
+            let same = eval::eval(&whole, &inputs).map_err(|e| e.to_string())?;
+            let again = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
+            let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
+            for ((name, want), (_, got)) in same.iter().zip(&again) {
+                compare(name, got, want, tolerance).map_err(|e| fail(format!("on the reference: {e}")))?;
+            }
+            let want = eval::eval(&given, &inputs).map_err(|e| e.to_string())?;
+            let plan = plan::build(&graph, &target, &options.plan).map_err(|e| e.to_string())?;
+            let copies = plan.steps.iter().filter(|s| s.label.ends_with(" (copy)")).count();
+            if copies > 0 {
+                return Err(fail(format!("{copies} copies")));
+            }
+            let lowered = Lowered { graph: graph.clone(), passes: Vec::new(), plan };
+            let got = device::run_lowered(&target, lowered, &options, &inputs).map_err(fail)?;
+            for ((name, want), (_, got)) in want.iter().zip(&got) {
+                compare(name, got, want, tolerance).map_err(fail)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The symbols at both ends of their ranges; nothing where there are none.
+fn bindings(graph: &Graph) -> Vec<Bindings> {
+    let at = |end: usize| graph.bounds.iter().map(|(name, b)| (name.clone(), [b.0, b.1][end])).collect();
+    if graph.bounds.is_empty() { vec![Bindings::new()] } else { vec![at(0), at(1)] }
+}
+
+fn random_inputs(graph: &Graph, symbols: &Bindings) -> Result<BTreeMap<String, Array>, String> {
+    let mut inputs = BTreeMap::new();
+    for (i, id) in graph.inputs().iter().enumerate() {
+        let input = graph.input(*id).ok_or("an input node without a payload")?;
+        let shape: Option<Vec<usize>> =
+            input.shape.iter().map(|d| usize::try_from(d.eval(symbols)?).ok()).collect();
+        let shape = shape.ok_or("a size that is not bound")?;
+        inputs.insert(input.name.clone(), random(input.dtype, &shape, 100 + i as u64));
+    }
+    Ok(inputs)
+}
