@@ -1,8 +1,10 @@
 //! Assembling a bundle: shaders emitted, constants packed and streamed out, plans turned into the format's records.
 
 mod images;
+mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::path::Path;
 
 use drift_runtime::codec::{BundleWriter, Summary};
@@ -14,18 +16,16 @@ use drift_runtime::format::{
 use rayon::prelude::*;
 
 use crate::emit::spirv;
-use crate::error::{Error, Result};
+use crate::error::{Error, OpError, Result};
 use crate::ir::dim::{Atom, Bounds, Dim};
 use crate::ir::tensor::{DType, DeviceType};
-use crate::kernels::pack::pack;
+use crate::kernels::pack::Packed;
 use crate::kernels::resource::Resource;
 use crate::plan::{Home, Plan, Port, Step};
 use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
 /// Weight chunks start at multiples of this in their slot; every device's binding alignment divides it.
 const WEIGHT_ALIGNMENT: u64 = 256;
-/// Constants are packed in parallel, about this many bytes at a time, which bounds peak memory.
-const WINDOW: u64 = 16 << 20;
 
 /// A plan for one target.
 #[derive(Debug)]
@@ -128,6 +128,15 @@ fn index(n: usize) -> Result<u32> {
     u32::try_from(n).map_err(|e| Error::internal("bundle", e.to_string()))
 }
 
+/// Why weights were not written.
+struct Refused(Error);
+
+impl From<OpError> for Refused {
+    fn from(e: OpError) -> Self {
+        Self(Error::internal("pack", e.0))
+    }
+}
+
 /// Where a constant is.
 enum Place {
     Buffer(Binding),
@@ -161,43 +170,46 @@ impl Weights {
 
     /// Packs and writes a plan's constants; returns where each is.
     fn add(&mut self, writer: &mut BundleWriter, plan: &Plan) -> Result<Vec<Place>> {
-        let mut places = Vec::with_capacity(plan.weights.len());
+        let largest = plan.weights.iter().map(Packed::bytes).zip(images::weights(plan, self.longest_side));
+        let buffers = largest.filter(|(_, texture)| texture.is_none());
+        if let Some(size) = buffers.map(|(bytes, _)| bytes).max().filter(|b| *b > self.largest_binding) {
+            return Err(Error::request(
+                format!(
+                    "a weight of {size} bytes exceeds what {} can bind, {} bytes",
+                    self.target, self.largest_binding
+                ),
+                "compile with --precision f16, or pick a target with a larger limit",
+            ));
+        }
+        let (places, _) = stream::stream(&plan.weights, |pieces| self.write(writer, plan, pieces))
+            .map_err(|e: Refused| e.0)?;
+        Ok(places)
+    }
+
+    /// Writes the pieces of a plan's constants.
+    fn write(
+        &mut self,
+        writer: &mut BundleWriter,
+        plan: &Plan,
+        pieces: &stream::Pieces,
+    ) -> std::result::Result<Vec<Place>, Refused> {
         let textures = images::weights(plan, self.longest_side);
-        let mut rest = plan.weights.as_slice();
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let many = rest.iter().take_while(|w| {
-                let before = bytes;
-                bytes += w.bytes();
-                before == 0 || bytes <= WINDOW
+        let mut places = Vec::with_capacity(plan.weights.len());
+        for (packed, texture) in plan.weights.iter().zip(&textures) {
+            let size = packed.bytes();
+            let padding = texture.as_ref().map_or(0, |image| image.bytes().saturating_sub(size));
+            let fill = |out: &mut dyn Write| {
+                pieces.write(out)?;
+                std::io::copy(&mut std::io::repeat(0).take(padding), out).map(|_| ())
+            };
+            let chunk = writer.chunk(fill).map_err(|e| Refused(runtime_error(e)))?;
+            places.push(match texture {
+                Some(image) => Place::Texture(images::slot(image, Some(chunk)), image.bytes()),
+                None => {
+                    let (slot, offset) = self.place(chunk, size).map_err(Refused)?;
+                    Place::Buffer(Binding { slot, offset, size })
+                }
             });
-            let (now, later) = rest.split_at(many.count().max(1));
-            rest = later;
-            let packed: Vec<Vec<u8>> = now
-                .par_iter()
-                .map(|w| pack(w).map_err(|e| Error::internal("pack", e.0)))
-                .collect::<Result<_>>()?;
-            for mut bytes in packed {
-                if let Some(Some(image)) = textures.get(places.len()) {
-                    bytes.resize(usize::try_from(image.bytes()).unwrap_or(bytes.len()), 0);
-                    let chunk = writer.chunk(|out| out.write_all(&bytes)).map_err(runtime_error)?;
-                    places.push(Place::Texture(images::slot(image, Some(chunk)), image.bytes()));
-                    continue;
-                }
-                let size = bytes.len() as u64;
-                if size > self.largest_binding {
-                    return Err(Error::request(
-                        format!(
-                            "a weight of {size} bytes exceeds what {} can bind, {} bytes",
-                            self.target, self.largest_binding
-                        ),
-                        "compile with --precision f16, or pick a target with a larger limit",
-                    ));
-                }
-                let chunk = writer.chunk(|out| out.write_all(&bytes)).map_err(runtime_error)?;
-                let (slot, offset) = self.place(chunk, size)?;
-                places.push(Place::Buffer(Binding { slot, offset, size }));
-            }
         }
         Ok(places)
     }

@@ -5,6 +5,7 @@
 
 pub mod bundle;
 pub mod compile;
+pub mod content;
 pub mod decompose;
 pub mod emit;
 pub mod error;

@@ -4,6 +4,8 @@
 //! 1 / inputs; scales of norms are one and biases small. Activations then keep their size through a network, within
 //! the range of f16. The same name and shape give the same numbers every time.
 
+pub mod bert;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -36,8 +38,47 @@ struct Entry<'a> {
 /// # Errors
 /// When the file cannot be written.
 pub fn write(folder: &Path, tensors: &[(String, Vec<usize>)], element: DType) -> Result<()> {
-    let path = folder.join("model.safetensors");
-    let fail = |e: std::io::Error| Error::Io { path: path.clone(), reason: e.to_string() };
+    write_file(&folder.join("model.safetensors"), tensors, element)
+}
+
+/// Writes the tensors into files of at most `most` bytes each, with the index that names them. A tensor larger than
+/// that has a file of its own.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write_shards(
+    folder: &Path,
+    tensors: &[(String, Vec<usize>)],
+    element: DType,
+    most: usize,
+) -> Result<()> {
+    let bytes = |(_, shape): &(String, Vec<usize>)| shape.iter().product::<usize>() * element.bytes();
+    let mut shards: Vec<&[(String, Vec<usize>)]> = Vec::new();
+    let mut rest = tensors;
+    while !rest.is_empty() {
+        let mut sum = 0;
+        let fits = rest.iter().take_while(|t| {
+            sum += bytes(t);
+            sum <= most
+        });
+        let (shard, later) = rest.split_at(fits.count().max(1));
+        shards.push(shard);
+        rest = later;
+    }
+    let mut map: BTreeMap<&str, String> = BTreeMap::new();
+    for (i, shard) in shards.iter().enumerate() {
+        let name = format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len());
+        write_file(&folder.join(&name), shard, element)?;
+        map.extend(shard.iter().map(|(tensor, _)| (tensor.as_str(), name.clone())));
+    }
+    let size: usize = tensors.iter().map(bytes).sum();
+    let index = serde_json::json!({ "metadata": { "total_size": size }, "weight_map": map });
+    let path = folder.join("model.safetensors.index.json");
+    std::fs::write(&path, index.to_string()).map_err(|e| Error::Io { path, reason: e.to_string() })
+}
+
+fn write_file(path: &Path, tensors: &[(String, Vec<usize>)], element: DType) -> Result<()> {
+    let fail = |e: std::io::Error| Error::Io { path: path.to_path_buf(), reason: e.to_string() };
     let (dtype, width) = if element == DType::F16 { ("F16", 2) } else { ("F32", 4) };
     let mut header: BTreeMap<&str, Entry<'_>> = BTreeMap::new();
     let mut end = 0;
@@ -50,7 +91,7 @@ pub fn write(folder: &Path, tensors: &[(String, Vec<usize>)], element: DType) ->
     while !text.len().is_multiple_of(8) {
         text.push(' ');
     }
-    let mut out = BufWriter::new(File::create(&path).map_err(fail)?);
+    let mut out = BufWriter::new(File::create(path).map_err(fail)?);
     out.write_all(&(text.len() as u64).to_le_bytes()).map_err(fail)?;
     out.write_all(text.as_bytes()).map_err(fail)?;
     let mut bytes = Vec::new();

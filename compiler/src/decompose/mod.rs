@@ -306,5 +306,5 @@ pub fn stand_in(tensor: &TensorDesc) -> Result<Constant> {
     let wrong = || Error::internal(STAGE, format!("no constant is {tensor}"));
     let shape = tensor.known_shape().ok_or_else(wrong)?;
     let bytes = shape.iter().try_fold(tensor.dtype.bytes(), |n, d| n.checked_mul(*d)).ok_or_else(wrong)?;
-    Constant::new(tensor.dtype, shape, vec![0; bytes].into()).map_err(|e| Error::internal(STAGE, e.0))
+    Constant::new(tensor.dtype, shape, vec![0; bytes]).map_err(|e| Error::internal(STAGE, e.0))
 }

@@ -1,18 +1,20 @@
 //! Weights of a Hugging Face folder: `model.safetensors`, or the shards that `model.safetensors.index.json` names.
 //!
-//! Files are mapped and tensors borrow from the mapping. Shards must lie in the folder itself; the header is checked
+//! Files are mapped and tensors borrow from the mapping; hashing keeps only a window of it in memory. Shards must lie in the folder itself; the header is checked
 //! by the reference library (size limit, overlaps, gaps, shapes against byte counts).
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use safetensors::{Dtype, SafeTensors};
 
+use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
+
+/// Bytes that are hashed before their pages are released.
+const WINDOW: usize = 1 << 24;
 
 /// The tensors of a checkpoint by name.
 #[derive(Debug, Clone)]
@@ -35,8 +37,8 @@ impl Weights {
             if index.exists() { shards(folder, &index)? } else { vec![folder.join("model.safetensors")] };
         for path in files {
             let bytes = map(&path)?;
-            hasher.update(&bytes);
             weights.read(&path, &bytes)?;
+            hash(&mut hasher, &bytes);
         }
         weights.hash = *hasher.finalize().as_bytes();
         Ok(weights)
@@ -90,7 +92,7 @@ impl Weights {
         }
     }
 
-    fn read(&mut self, path: &Path, bytes: &Bytes) -> Result<()> {
+    fn read(&mut self, path: &Path, bytes: &Content) -> Result<()> {
         let malformed = |reason: String| Error::Model {
             path: path.to_path_buf(),
             place: "header".into(),
@@ -102,7 +104,8 @@ impl Weights {
             let dtype = dtype(view.dtype()).ok_or_else(|| {
                 malformed(format!("tensor `{name}` has the unsupported type {:?}", view.dtype()))
             })?;
-            let data = bytes.slice_ref(view.data());
+            let data = part(bytes, view.data())
+                .ok_or_else(|| malformed(format!("tensor `{name}` lies outside the file")))?;
             let constant = Constant::new(dtype, view.shape().to_vec(), data)
                 .map_err(|e| malformed(format!("tensor `{name}`: {e}")))?;
             if self.tensors.insert(name.to_string(), constant).is_some() {
@@ -110,6 +113,25 @@ impl Weights {
             }
         }
         Ok(())
+    }
+}
+
+/// The part of a file that a slice of its bytes is.
+fn part(file: &Content, data: &[u8]) -> Option<Content> {
+    let start = (data.as_ptr() as usize).checked_sub(file.as_ptr() as usize)?;
+    let end = start.checked_add(data.len())?;
+    (end <= file.len()).then(|| file.slice(start..end))
+}
+
+/// Hashes a file; the next part of it is read from the disk meanwhile.
+fn hash(hasher: &mut blake3::Hasher, file: &Content) {
+    let at = |start: usize| file.slice(start.min(file.len())..start.saturating_add(WINDOW).min(file.len()));
+    at(0).prefetch();
+    for start in (0..file.len()).step_by(WINDOW) {
+        at(start + WINDOW).prefetch();
+        let part = at(start);
+        hasher.update(&part);
+        part.release();
     }
 }
 
@@ -160,7 +182,7 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Maps a regular file of at least one byte.
-fn map(path: &Path) -> Result<Bytes> {
+fn map(path: &Path) -> Result<Content> {
     let fail = |reason: String| Error::Io { path: path.to_path_buf(), reason };
     let meta = std::fs::symlink_metadata(path).map_err(|e| fail(e.to_string()))?;
     // Hub caches link snapshots to blobs; such links end in a regular file, devices and folders do not.
@@ -171,10 +193,5 @@ fn map(path: &Path) -> Result<Bytes> {
     if target.len() == 0 {
         return Err(fail("it is empty".into()));
     }
-    let file = File::open(path).map_err(|e| fail(e.to_string()))?;
-    // SAFETY: the mapping is read-only; a file that another process truncates meanwhile is outside what any reader
-    // of mapped files can guard against, and the documentation says not to.
-    #[allow(unsafe_code)]
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| fail(e.to_string()))?;
-    Ok(Bytes::from_owner(map))
+    Content::map(path).map_err(|e| fail(e.to_string()))
 }

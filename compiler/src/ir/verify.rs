@@ -88,7 +88,7 @@ fn check_node(
         Op::Input(_) | Op::Constant(_) if stored.layout != Layout::RowMajor => {
             return Err(OpError::new(format!("{stored} is not row-major")));
         }
-        Op::Constant(c) if count(&c.shape).checked_mul(c.dtype.bytes()) != Some(c.bytes.len()) => {
+        Op::Constant(c) if count(&c.shape).checked_mul(c.stored.bytes()) != Some(c.bytes.len()) => {
             return Err(OpError::new(format!("{} bytes do not make {stored}", c.bytes.len())));
         }
         Op::Relayout(r) if r.layout != stored.layout => {

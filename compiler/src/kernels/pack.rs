@@ -5,14 +5,20 @@
 //! groups from the last (fastest) to the first gives the order of elements in memory. `[(O, rest), (K, rest), (O, 4)]`
 //! is slices of four outputs by kernel position; positions past an axis's end are zero. OHWI, I4O4 and matrix-unit
 //! tiles are all lists of this kind.
+//!
+//! Bytes are produced a run of tiles at a time: [`tiles`] says which elements those are, [`convert`] what becomes of
+//! one element.
 
-use half::f16;
-use rayon::prelude::*;
+mod convert;
+mod tiles;
+
+use std::ops::Range;
+
+use tiles::Tiles;
 
 use crate::error::OpError;
-use crate::ir::array::{Data, strides};
 use crate::ir::op::Constant;
-use crate::ir::tensor::{DType, DeviceType};
+use crate::ir::tensor::DeviceType;
 
 /// Part of an axis: `size` consecutive positions, with 0 for however many groups cover the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,69 +90,76 @@ impl Packed {
     }
 }
 
-/// Produces the bytes of a packed constant.
+/// A constant whose bytes can be produced piece by piece.
+#[derive(Debug)]
+pub struct Packer<'a> {
+    packed: &'a Packed,
+    tiles: Tiles,
+    width: usize,
+    size: usize,
+}
+
+impl<'a> Packer<'a> {
+    /// Prepares packing.
+    ///
+    /// # Errors
+    /// When the constant's bytes do not fit its shape, or its arrangement does not fit the constant.
+    pub fn new(packed: &'a Packed) -> Result<Self, OpError> {
+        let source = &packed.source;
+        if source.elements().checked_mul(source.stored.bytes()) != Some(source.bytes.len()) {
+            return Err(OpError::new(format!("{} bytes do not fit {:?}", source.bytes.len(), source.shape)));
+        }
+        let size = usize::try_from(packed.bytes()).map_err(|e| OpError::new(e.to_string()))?;
+        let width = usize::try_from(packed.device.bytes()).map_err(|e| OpError::new(e.to_string()))?;
+        let tiles = match &packed.arrangement {
+            Arrangement::Dense => Tiles::dense(source.elements()),
+            Arrangement::Groups { shape, permutation, groups } => {
+                Tiles::new(shape, permutation, &extents(shape, permutation, groups))
+            }
+        };
+        Ok(Self { packed, tiles, width, size })
+    }
+
+    /// Runs of tiles of about so many bytes each, in order; one at least.
+    pub fn pieces(&self, bytes: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (all, step) = (self.tiles.count(), (bytes / (self.tiles.longest() * self.width)).max(1));
+        (0..all.max(1)).step_by(step).map(move |first| first..all.min(first + step))
+    }
+
+    /// The bytes that a run of tiles is.
+    pub fn span(&self, tiles: &Range<usize>) -> Range<usize> {
+        // The last tile ends where the constant does, which is padded.
+        let end = if tiles.end == self.tiles.count() {
+            self.size
+        } else {
+            self.tiles.start(tiles.end) * self.width
+        };
+        self.tiles.start(tiles.start) * self.width..end
+    }
+
+    /// Writes a run of tiles, on several threads when it is long; `out` has the bytes of its span.
+    pub fn fill(&self, run: Range<usize>, out: &mut [u8]) {
+        if run.len() > 1 && out.len() > self.tiles.run() * self.width {
+            let middle = run.start + run.len() / 2;
+            let at = self.span(&(run.start..middle)).len();
+            if let Some((left, right)) = out.split_at_mut_checked(at) {
+                rayon::join(|| self.fill(run.start..middle, left), || self.fill(middle..run.end, right));
+            }
+            return;
+        }
+        convert::fill(self.packed, &self.tiles, run, out);
+    }
+}
+
+/// Produces all bytes of a packed constant.
 ///
 /// # Errors
-/// When the constant's bytes do not fit its shape.
+/// As [`Packer::new`].
 pub fn pack(packed: &Packed) -> Result<Vec<u8>, OpError> {
-    if let Some(bytes) = as_it_is(packed) {
-        return Ok(bytes);
-    }
-    let array = packed.source.to_array()?;
-    let size = usize::try_from(packed.bytes()).map_err(|e| OpError::new(e.to_string()))?;
-    let mut out = vec![0u8; size];
-    let width = usize::try_from(packed.device.bytes()).unwrap_or(4);
-    let order = match &packed.arrangement {
-        Arrangement::Dense => None,
-        Arrangement::Groups { shape, permutation, groups } => Some(Order::new(shape, permutation, groups)),
-    };
-    let elements = packed.elements();
-    const BLOCK: usize = 1 << 14;
-    out.par_chunks_mut(BLOCK * width).enumerate().for_each(|(block, bytes)| {
-        for (i, slot) in bytes.chunks_exact_mut(width).enumerate() {
-            let at = block * BLOCK + i;
-            if at >= elements {
-                break;
-            }
-            let Some(source) = order.as_ref().map_or(Some(at), |o| o.source(at)) else { continue };
-            encode(&array.data, source, packed.device, slot);
-        }
-    });
+    let packer = Packer::new(packed)?;
+    let mut out = vec![0; packer.size];
+    packer.fill(0..packer.tiles.count(), &mut out);
     Ok(out)
-}
-
-/// The bytes of a constant that is stored as the model stores it.
-fn as_it_is(packed: &Packed) -> Option<Vec<u8>> {
-    let source = &packed.source;
-    let same = matches!(
-        (source.dtype, packed.device),
-        (DType::F32, DeviceType::F32)
-            | (DType::F16, DeviceType::F16)
-            | (DType::I32, DeviceType::I32)
-            | (DType::U32, DeviceType::U32)
-    );
-    let whole = source.elements().checked_mul(source.dtype.bytes()) == Some(source.bytes.len());
-    if packed.arrangement != Arrangement::Dense || !same || !whole {
-        return None;
-    }
-    let mut bytes = source.bytes.to_vec();
-    bytes.resize(usize::try_from(packed.bytes()).ok()?, 0);
-    Some(bytes)
-}
-
-fn encode(data: &Data, at: usize, device: DeviceType, slot: &mut [u8]) {
-    match (data, device) {
-        (Data::Float(v), DeviceType::F16) => slot.copy_from_slice(&f16::from_f32(v[at]).to_le_bytes()),
-        (Data::Float(v), _) => slot.copy_from_slice(&v[at].to_le_bytes()),
-        (Data::Int(v), DeviceType::F16) => slot.copy_from_slice(&f16::from_f32(v[at] as f32).to_le_bytes()),
-        (Data::Int(v), DeviceType::F32) => slot.copy_from_slice(&(v[at] as f32).to_le_bytes()),
-        // Integers beyond 32 bits keep their sign and saturate: they are sentinels such as i64::MAX.
-        (Data::Int(v), DeviceType::I32) => {
-            let clamped = v[at].clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
-            slot.copy_from_slice(&clamped.to_le_bytes());
-        }
-        (Data::Int(v), DeviceType::U32) => slot.copy_from_slice(&(v[at] as u32).to_le_bytes()),
-    }
 }
 
 /// Extent and axis of each group, slowest first.
@@ -169,49 +182,9 @@ fn extents(shape: &[usize], permutation: &[usize], groups: &[AxisGroup]) -> Vec<
         .collect()
 }
 
-/// Where each packed element comes from.
-struct Order {
-    /// Extent, axis and the axis positions that one step of the group advances, slowest group first.
-    groups: Vec<(usize, usize, usize)>,
-    /// Size and source stride of each logical axis.
-    axes: Vec<(usize, usize)>,
-}
-
-impl Order {
-    fn new(shape: &[usize], permutation: &[usize], groups: &[AxisGroup]) -> Self {
-        let source = strides(shape);
-        let axes: Vec<(usize, usize)> = permutation.iter().map(|p| (shape[*p], source[*p])).collect();
-        let mut advance = vec![1usize; axes.len()];
-        let mut out: Vec<(usize, usize, usize)> = Vec::with_capacity(groups.len());
-        for (extent, axis) in extents(shape, permutation, groups).into_iter().rev() {
-            out.push((extent, axis, advance[axis]));
-            advance[axis] *= extent;
-        }
-        out.reverse();
-        Self { groups: out, axes }
-    }
-
-    /// The source element of packed element `at`; `None` for padding.
-    fn source(&self, mut at: usize) -> Option<usize> {
-        let mut position = [0usize; 16];
-        for (extent, axis, advance) in self.groups.iter().rev() {
-            position[*axis] += (at % extent) * advance;
-            at /= extent;
-        }
-        let mut source = 0;
-        for (p, (size, stride)) in position.iter().zip(&self.axes) {
-            if p >= size {
-                return None;
-            }
-            source += p * stride;
-        }
-        Some(source)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Arrangement, AxisGroup, Packed, pack};
+    use super::{Arrangement, AxisGroup, Packed, Tiles, extents, pack};
     use crate::ir::array::Array;
     use crate::ir::op::Constant;
     use crate::ir::tensor::DeviceType;
@@ -248,5 +221,45 @@ mod tests {
         let bytes = pack(&packed).unwrap();
         let values: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
         assert_eq!(values, [1.0, 3.0, 5.0, 0.0, 2.0, 4.0, 6.0, 0.0]);
+    }
+
+    #[test]
+    fn tiles_are_what_single_elements_are() {
+        let part = |axis, size| AxisGroup { axis, size };
+        let cases: [(&[usize], &[usize], &[AxisGroup]); 5] = [
+            // Blocks of columns, with a tile that does not divide the rows.
+            (&[300, 1037], &[0, 1], &[part(0, 0), part(1, 0), part(0, 128)]),
+            // A transposed matrix, whose neighbours are far apart.
+            (&[515, 70], &[0, 1], &[part(1, 0), part(0, 0), part(0, 4)]),
+            // Filters: groups, outputs, inputs, taps.
+            (
+                &[2, 37, 21, 9],
+                &[0, 1, 2, 3],
+                &[part(0, 0), part(1, 0), part(3, 0), part(2, 0), part(1, 2), part(2, 4), part(1, 4)],
+            ),
+            (&[2, 21, 37, 3], &[0, 2, 1, 3], &[part(0, 0), part(1, 0), part(3, 0), part(2, 0), part(1, 4)]),
+            (&[3, 5], &[1, 0], &[part(1, 16), part(0, 16)]),
+        ];
+        for (shape, permutation, groups) in cases {
+            let elements: usize = shape.iter().product();
+            let values: Vec<f32> = (1..=elements).map(|i| i as f32).collect();
+            let arrangement = Arrangement::Groups {
+                shape: shape.to_vec(),
+                permutation: permutation.to_vec(),
+                groups: groups.to_vec(),
+            };
+            let source = Constant::from_array(&Array::f32(shape, values));
+            let packed = Packed { source, arrangement, device: DeviceType::F32 };
+            let tiles = Tiles::new(shape, permutation, &extents(shape, permutation, groups));
+            let bytes = pack(&packed).unwrap();
+            assert_eq!(bytes.len() as u64, packed.bytes());
+            let mut seen = 0;
+            for (at, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
+                let want = tiles.source(at).map_or(0.0, |i| i as f32 + 1.0);
+                assert_eq!(f32::from_le_bytes(*bytes), want, "{shape:?} at {at}");
+                seen += usize::from(want != 0.0);
+            }
+            assert_eq!(seen, elements, "{shape:?}");
+        }
     }
 }

@@ -6,13 +6,14 @@
 //!
 //! A result that is much larger than its operands stays a computation (an expanded scalar, a mask made of two
 //! ranges): bytes in the bundle cost more than a small kernel. Sizes that depend on symbols stay too.
+//! A float constant that is cast to another float type keeps its bytes, and is converted when it is read.
 
 use super::{Changes, Context};
 use crate::error::Result;
 use crate::ir::array::{Array, count};
 use crate::ir::dim::Bindings;
 use crate::ir::graph::{Graph, NodeId};
-use crate::ir::op::{Constant, Op};
+use crate::ir::op::{Constant, Element, Elementwise, Op};
 
 /// Results of at most this many bytes are always folded.
 const SMALL: usize = 1 << 20;
@@ -49,6 +50,11 @@ pub(super) fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
     let small = if matches!(node.op, Op::Expand(_)) { SMALL_EXPANDED } else { SMALL };
     if bytes > small && bytes / GROWTH > operand_bytes {
         return None;
+    }
+    if let (Op::Elementwise(Elementwise { element: Element::Cast(to) }), [constant]) = (&node.op, &*constants)
+        && let Some(cast) = constant.cast(*to)
+    {
+        return Some(cast);
     }
     let arrays: Vec<Array> = constants.into_iter().map(Constant::to_array).collect::<Result<_, _>>().ok()?;
     let operands: Vec<&Array> = arrays.iter().collect();

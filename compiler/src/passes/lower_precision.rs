@@ -26,6 +26,9 @@
 
 use std::collections::BTreeSet;
 
+use half::bf16;
+use rayon::prelude::{ParallelIterator, ParallelSlice};
+
 use super::{Changes, Context, Precision};
 use crate::error::Result;
 use crate::ir::array::{Array, Data};
@@ -190,8 +193,34 @@ fn needs_exact_argument(element: Element) -> bool {
     }
 }
 
+/// An upper bound of the finite numbers of a float constant.
+fn largest(constant: &Constant) -> f32 {
+    const BLOCK: usize = 1 << 20;
+    fn of<const N: usize>(bytes: &[u8], decode: impl Fn([u8; N]) -> f32 + Sync) -> f32 {
+        let size = |b: &[u8; N]| Some(decode(*b).abs()).filter(|v| v.is_finite()).unwrap_or(0.0);
+        let blocks = bytes.as_chunks::<N>().0.par_chunks(BLOCK);
+        blocks.map(|b| b.iter().map(size).fold(0.0, f32::max)).reduce(|| 0.0, f32::max)
+    }
+    let bytes = &constant.bytes;
+    let largest = match constant.stored {
+        // No element is larger, so none is looked at.
+        DType::F16 => return F16_MAX,
+        DType::Bf16 => of(bytes, |b| bf16::from_le_bytes(b).to_f32()),
+        DType::F32 => of(bytes, f32::from_le_bytes),
+        DType::F64 => of(bytes, |b| f64::from_le_bytes(b) as f32),
+        _ => f32::INFINITY,
+    };
+    bytes.release();
+    largest
+}
+
 /// A constant in f16; finite numbers stay finite.
 fn to_f16(constant: &Constant) -> Result<Constant> {
+    if largest(constant) <= F16_MAX
+        && let Some(cast) = constant.cast(DType::F16)
+    {
+        return Ok(cast);
+    }
     let mut array = constant.to_array().map_err(|e| crate::error::Error::internal("lower-precision", e.0))?;
     if let Data::Float(values) = &mut array.data {
         for v in values.iter_mut().filter(|v| v.is_finite() && v.abs() > F16_MAX) {
@@ -250,7 +279,7 @@ fn shrink_element(element: &mut Element) -> bool {
 }
 
 fn shrink_constant(constant: &Constant) -> Option<Constant> {
-    if constant.dtype == DType::F16 {
+    if constant.dtype == DType::F16 || largest(constant) < HUGE {
         return None;
     }
     let mut array: Array = constant.to_array().ok()?;

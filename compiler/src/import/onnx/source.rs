@@ -6,14 +6,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
-use memmap2::Mmap;
 
 use super::lowering::{Lowered, Refused};
 use super::schema::StringStringEntryProto;
+use crate::content::Content;
 use crate::error::{Error, Result};
 
 /// Where a model's bytes come from.
@@ -23,7 +22,7 @@ pub(super) struct Source {
     pub(super) path: PathBuf,
     /// The folder that external data must lie in.
     folder: Option<PathBuf>,
-    mapped: RefCell<BTreeMap<String, Bytes>>,
+    mapped: RefCell<BTreeMap<String, Content>>,
 }
 
 impl Source {
@@ -43,7 +42,7 @@ impl Source {
         if !metadata.is_file() {
             return Err(io("not a regular file".to_string()));
         }
-        let bytes = map(path).map_err(io)?;
+        let bytes = Content::map(path).map_err(|e| io(e.to_string()))?.bytes().clone();
         let folder = match path.parent() {
             Some(p) if !p.as_os_str().is_empty() => p,
             _ => Path::new("."),
@@ -52,7 +51,7 @@ impl Source {
     }
 
     /// The bytes of a tensor of `expected` bytes that is stored in another file.
-    pub(super) fn external(&self, entries: &[StringStringEntryProto], expected: usize) -> Lowered<Bytes> {
+    pub(super) fn external(&self, entries: &[StringStringEntryProto], expected: usize) -> Lowered<Content> {
         let entry = |key: &str| entries.iter().rev().find(|e| e.key() == key).map(|e| e.value());
         let location = entry("location").ok_or_else(|| Refused::new("its external data has no location"))?;
         let number = |key: &str| match entry(key) {
@@ -84,7 +83,7 @@ impl Source {
         }
     }
 
-    fn file(&self, location: &str) -> Lowered<Bytes> {
+    fn file(&self, location: &str) -> Lowered<Content> {
         if let Some(bytes) = self.mapped.borrow().get(location) {
             return Ok(bytes.clone());
         }
@@ -107,25 +106,8 @@ impl Source {
         if !std::fs::metadata(&path).map_err(read)?.is_file() {
             return Err(refused("is not a regular file"));
         }
-        let bytes = map(&path).map_err(|e| refused(&format!("cannot be read: {e}")))?;
+        let bytes = Content::map(&path).map_err(read)?;
         self.mapped.borrow_mut().insert(location.to_string(), bytes.clone());
         Ok(bytes)
     }
-}
-
-/// Maps a regular file; an empty one has no mapping.
-fn map(path: &Path) -> Result<Bytes, String> {
-    let file = File::open(path).map_err(|e| e.to_string())?;
-    let metadata = file.metadata().map_err(|e| e.to_string())?;
-    if !metadata.is_file() {
-        return Err("not a regular file".to_string());
-    }
-    if metadata.len() == 0 {
-        return Ok(Bytes::new());
-    }
-    // SAFETY: the mapping is private and only read. Another process that truncates the file while it is being
-    // compiled ends this one with a signal; it cannot make a read leave the mapping.
-    #[allow(unsafe_code)]
-    let map = unsafe { Mmap::map(&file) }.map_err(|e| e.to_string())?;
-    Ok(Bytes::from_owner(map))
 }

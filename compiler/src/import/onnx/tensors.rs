@@ -71,9 +71,9 @@ pub(super) fn read(tensor: &TensorProto, source: &Source) -> Lowered<Tensor> {
         let n = shape.iter().product::<usize>().saturating_mul(dtype.bytes());
         source.external(&tensor.external_data, n)?
     } else if let Some(raw) = &tensor.raw_data {
-        raw.clone()
+        raw.clone().into()
     } else {
-        typed(tensor, dtype)?
+        typed(tensor, dtype)?.into()
     };
     Ok(Tensor::Constant(Constant::new(dtype, shape, bytes)?))
 }

@@ -1,10 +1,13 @@
-//! A constant tensor. Its bytes are borrowed from the model file until a pass replaces them.
+//! A constant tensor. Its bytes are borrowed from the model file until a pass computes others.
+//!
+//! Storing a float constant in another float type computes nothing: the constant keeps the file's bytes and the type
+//! that they have, and elements are converted when they are read. So a model does not grow in memory.
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
 use crate::ir::dim::Bindings;
@@ -14,20 +17,23 @@ use crate::ir::tensor::{DType, TensorDesc};
 /// Elements above which the text form prints a hash instead of values.
 const PRINTED_ELEMENTS: usize = 64;
 
-/// A constant tensor: little-endian row-major elements of its declared type.
+/// A constant tensor: little-endian row-major elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Constant {
     /// Element type.
     pub dtype: DType,
     /// Sizes.
     pub shape: Vec<usize>,
-    /// `count(shape) * dtype.bytes()` bytes, not necessarily aligned.
-    pub bytes: Bytes,
+    /// Type of the elements in `bytes`: `dtype`, or a float type that is converted to it.
+    pub stored: DType,
+    /// `count(shape) * stored.bytes()` bytes, not necessarily aligned.
+    pub bytes: Content,
 }
 
 impl Constant {
     /// A constant over existing bytes; fails when their number does not fit.
-    pub fn new(dtype: DType, shape: Vec<usize>, bytes: Bytes) -> Result<Self, OpError> {
+    pub fn new(dtype: DType, shape: Vec<usize>, bytes: impl Into<Content>) -> Result<Self, OpError> {
+        let bytes = bytes.into();
         if count(&shape).checked_mul(dtype.bytes()) != Some(bytes.len()) {
             return Err(OpError::new(format!(
                 "{} bytes do not make {} elements of {}",
@@ -36,17 +42,32 @@ impl Constant {
                 dtype.name()
             )));
         }
-        Ok(Self { dtype, shape, bytes })
+        Ok(Self { dtype, shape, stored: dtype, bytes })
     }
 
     /// The constant with an array's elements.
     pub fn from_array(array: &Array) -> Self {
-        Self { dtype: array.dtype, shape: array.shape.clone(), bytes: array.to_bytes().into() }
+        let dtype = array.dtype;
+        Self { dtype, shape: array.shape.clone(), stored: dtype, bytes: array.to_bytes().into() }
     }
 
     /// The elements as a host array.
     pub fn to_array(&self) -> Result<Array, OpError> {
-        Array::from_bytes(self.dtype, &self.shape, &self.bytes)
+        let array = Array::from_bytes(self.stored, &self.shape, &self.bytes)?;
+        Ok(if self.stored == self.dtype { array } else { array.cast(self.dtype) })
+    }
+
+    /// The constant in another float type, with the same bytes; `None` when elements have to be computed for that.
+    pub fn cast(&self, dtype: DType) -> Option<Self> {
+        let wider = match self.stored {
+            DType::F16 | DType::Bf16 => matches!(self.dtype, DType::F32 | DType::F64),
+            DType::F32 => self.dtype == DType::F64,
+            _ => false,
+        };
+        // Rounding twice is not rounding once.
+        let exact = self.dtype == self.stored || wider;
+        let floats = self.dtype.is_float() && dtype.is_float();
+        (exact && floats).then(|| Self { dtype, ..self.clone() })
     }
 
     /// Number of elements.
@@ -97,7 +118,11 @@ impl Serialize for Constant {
         {
             text.values = Some(numbers(&array));
         } else {
-            text.hash = Some(blake3::hash(&self.bytes).to_hex()[..16].to_string());
+            let hash = match self.to_array() {
+                Ok(array) if self.stored != self.dtype => blake3::hash(&array.to_bytes()),
+                _ => blake3::hash(&self.bytes),
+            };
+            text.hash = Some(hash.to_hex()[..16].to_string());
         }
         text.serialize(serializer)
     }

@@ -140,9 +140,9 @@ fn unexpanded(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     if splat(graph, id).is_none() {
         return Ok(id);
     }
-    let dtype = constant.dtype;
-    let bytes = constant.bytes.slice(..dtype.bytes());
-    graph.add_constant(Constant { dtype, shape: Vec::new(), bytes }, &name(graph, id))
+    let (dtype, stored) = (constant.dtype, constant.stored);
+    let bytes = constant.bytes.slice(0..stored.bytes());
+    graph.add_constant(Constant { dtype, shape: Vec::new(), stored, bytes }, &name(graph, id))
 }
 
 /// Whether the last two axes of an expanded operand are those of what was expanded.

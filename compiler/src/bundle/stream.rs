@@ -1,0 +1,175 @@
+//! Packs constants and hands their bytes on, through a fixed window, however large a constant is.
+//!
+//! One thread packs a piece (on all threads of the pool) while another hashes and writes the piece before. Pieces
+//! travel in a few buffers that go round, so the window is what those buffers hold; pages of the model's files are
+//! released once they were read.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+
+use crate::error::OpError;
+use crate::kernels::pack::{Packed, Packer};
+
+/// Bytes of a piece, about.
+const PIECE: usize = 1 << 23;
+/// Pieces under way.
+const BUFFERS: usize = 3;
+
+/// A piece of a constant.
+struct Piece {
+    bytes: Vec<u8>,
+    last: bool,
+}
+
+/// The pieces of the constants in order, on the side that writes them.
+pub(super) struct Pieces {
+    filled: Receiver<Piece>,
+    empty: SyncSender<Vec<u8>>,
+}
+
+impl Pieces {
+    /// Writes the bytes of the next constant.
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        loop {
+            let piece = self.filled.recv().map_err(|_| io::Error::other("packing ended early"))?;
+            out.write_all(&piece.bytes)?;
+            // Whoever packs has ended when nobody takes the buffer back.
+            let _ = self.empty.send(piece.bytes);
+            if piece.last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Packs constants while `write` takes their pieces; it has to write every one. Returns what `write` does, and the
+/// largest number of bytes that the window held.
+pub(super) fn stream<T, E: From<OpError>>(
+    constants: &[Packed],
+    write: impl FnOnce(&Pieces) -> Result<T, E>,
+) -> Result<(T, usize), E> {
+    let (to_writer, filled) = channel();
+    let (empty, free) = sync_channel(BUFFERS);
+    for _ in 0..BUFFERS {
+        // The channel holds as many.
+        let _ = empty.send(Vec::new());
+    }
+    let pieces = Pieces { filled, empty };
+    std::thread::scope(|scope| {
+        let packing = scope.spawn(move || {
+            let mut window = Window::default();
+            pack_all(constants, &free, |piece| to_writer.send(piece).is_ok(), &mut window)?;
+            Ok::<usize, OpError>(window.held)
+        });
+        let written = write(&pieces);
+        drop(pieces);
+        let packed = packing.join().map_err(|_| OpError::new("a thread that packs ended"))?;
+        match (packed, written) {
+            // The writer fails as well when packing fails; that is not the reason.
+            (Err(why), _) => Err(why.into()),
+            (Ok(_), Err(why)) => Err(why),
+            (Ok(held), Ok(written)) => Ok((written, held)),
+        }
+    })
+}
+
+/// What the buffers hold.
+#[derive(Default)]
+struct Window {
+    held: usize,
+}
+
+impl Window {
+    /// Makes a buffer as long as a piece.
+    fn grow(&mut self, bytes: &mut Vec<u8>, length: usize) {
+        if length <= bytes.capacity() {
+            bytes.resize(length, 0);
+            return;
+        }
+        self.held -= bytes.capacity();
+        *bytes = vec![0; length];
+        self.held += bytes.capacity();
+    }
+}
+
+/// Packs every constant into buffers that come free; ends early when `send` says that nobody takes them.
+fn pack_all(
+    constants: &[Packed],
+    free: &Receiver<Vec<u8>>,
+    send: impl Fn(Piece) -> bool,
+    window: &mut Window,
+) -> Result<(), OpError> {
+    for packed in constants {
+        let packer = Packer::new(packed)?;
+        let mut runs = packer.pieces(PIECE).peekable();
+        while let Some(run) = runs.next() {
+            let Ok(mut bytes) = free.recv() else { return Ok(()) };
+            window.grow(&mut bytes, packer.span(&run).len());
+            packer.fill(run, &mut bytes);
+            packed.source.bytes.release();
+            if !send(Piece { bytes, last: runs.peek().is_none() }) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BUFFERS, PIECE, stream};
+    use crate::error::OpError;
+    use crate::ir::op::Constant;
+    use crate::ir::tensor::{DType, DeviceType};
+    use crate::kernels::pack::{Arrangement, AxisGroup, Packed, pack};
+
+    /// A matrix of f16 in slices of 64 columns, large enough for several windows.
+    fn large() -> Packed {
+        let (n, k) = (5000usize, 6000usize);
+        let bytes: Vec<u8> = (0..n * k).flat_map(|i| ((i % 30_011) as u16).to_le_bytes()).collect();
+        let group = |axis, size| AxisGroup { axis, size };
+        Packed {
+            source: Constant::new(DType::F16, vec![n, k], bytes).unwrap(),
+            arrangement: Arrangement::Groups {
+                shape: vec![n, k],
+                permutation: vec![0, 1],
+                groups: vec![group(0, 0), group(1, 0), group(0, 64)],
+            },
+            device: DeviceType::F16,
+        }
+    }
+
+    #[test]
+    fn large_constants_go_through_a_fixed_window() {
+        let constants = [large(), Packed::dense(&large().source), large()];
+        let (written, held) = stream(&constants, |pieces| {
+            let mut out = vec![Vec::new(); constants.len()];
+            out.iter_mut().try_for_each(|out| pieces.write(out)).map_err(|e| OpError::new(e.to_string()))?;
+            Ok::<_, OpError>(out)
+        })
+        .unwrap();
+        assert!(held <= BUFFERS * (PIECE + PIECE / 8), "{held} bytes");
+        assert!(constants[0].bytes() as usize > 2 * held);
+        for (packed, bytes) in constants.iter().zip(&written) {
+            assert_eq!(bytes.len() as u64, packed.bytes());
+            assert!(*bytes == pack(packed).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_packed_or_written_ends_both_sides() {
+        let mut broken = large();
+        broken.source.shape = vec![1, 2];
+        let constants = [large(), broken];
+        let all = |pieces: &super::Pieces| {
+            let mut sink = std::io::sink();
+            constants
+                .iter()
+                .try_for_each(|_| pieces.write(&mut sink))
+                .map_err(|e| OpError::new(e.to_string()))
+        };
+        assert!(stream(&constants, all).unwrap_err().0.contains("do not fit"));
+        let refuse = |_: &super::Pieces| Err::<(), _>(OpError::new("the disk is full"));
+        assert_eq!(stream(&[large(), large()], refuse).unwrap_err().0, "the disk is full");
+    }
+}
