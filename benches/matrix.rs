@@ -1,5 +1,5 @@
-//! Matrix products and the convolutions that become such, in f16: every candidate with what the cost model says and
-//! what the device says, in µs and TFLOP/s, best first.
+//! Matrix products, the convolutions that become such and attention, in f16: every candidate with what the cost model
+//! says and what the device says, in µs and TFLOP/s, best first.
 //! `cargo bench -p drift-benches --bench matrix -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 
 use std::path::Path;
@@ -64,6 +64,18 @@ const CONVOLUTIONS: &[[u32; 5]] = &[
     [320, 1280, 7, 1, 1],
 ];
 
+/// Heads, queries, keys and head size.
+const ATTENTIONS: &[[u32; 4]] = &[
+    [8, 4096, 4096, 40],
+    [8, 1024, 1024, 80],
+    [8, 256, 256, 160],
+    [8, 64, 64, 160],
+    [8, 4096, 77, 40],
+    [8, 1024, 77, 80],
+    [8, 256, 77, 160],
+    [16, 512, 512, 64],
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".into());
@@ -92,7 +104,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let taps = f64::from(window * window * c);
         (format!("conv {c}-{o} {window}x{window}/{stride} at {side}"), graph, 2.0 * f64::from(after * after) * f64::from(*o) * taps)
     });
-    for (name, graph, flops) in products.chain(convolutions).filter(|(name, ..)| name.contains(&filter)) {
+    // Queries, keys and values lie as projections give them: the heads of a position together.
+    let attentions = ATTENTIONS.iter().map(|[heads, queries, keys, size]| {
+        let operand = |at: u32, name: &str, length: &u32| {
+            format!(
+                "%{at} = input {{\"name\":\"{name}\",\"dtype\":\"f32\",\"shape\":[1,{length},{heads},{size}]}}\n\
+                 %{} = neg %{at}\n%{} = transpose %{} {{\"perm\":[0,2,1,3]}}\n",
+                at + 1,
+                at + 2,
+                at + 1
+            )
+        };
+        let graph = format!(
+            "{}{}{}%9 = attention %2 %5 %8 {{\"scale\":{:?},\"causal\":false}}\n\
+             %10 = transpose %9 {{\"perm\":[0,2,1,3]}}\n%11 = neg %10\noutput \"y\" %11\n",
+            operand(0, "q", queries),
+            operand(3, "k", keys),
+            operand(6, "v", keys),
+            f64::from(*size).sqrt().recip()
+        );
+        let flops = 4.0 * f64::from(*heads * *size) * f64::from(*queries) * f64::from(*keys);
+        (format!("attention {heads}x{queries}x{keys}x{size}"), graph, flops)
+    });
+    let all = products.chain(convolutions).chain(attentions);
+    for (name, graph, flops) in all.filter(|(name, ..)| name.contains(&filter)) {
         run(&name, &graph, flops, &target, &folder)?;
     }
     std::fs::remove_dir_all(&folder)?;

@@ -469,6 +469,13 @@ impl Needs {
                 features.insert(Feature::FullSubgroups);
             }
         }
+        for (word, feature) in
+            [("subgroupAny", Feature::SubgroupVote), ("subgroupShuffle", Feature::SubgroupShuffle)]
+        {
+            if steps().any(|s| s.launch.wgsl.contains(word)) {
+                features.insert(feature);
+            }
+        }
         let matrices: BTreeSet<&MatrixShape> = steps().filter_map(|s| s.launch.matrix.as_ref()).collect();
         if !matrices.is_empty() {
             features.insert(Feature::CooperativeMatrix);

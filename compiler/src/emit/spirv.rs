@@ -4,7 +4,9 @@
 //! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers
 //! (VUID-StandaloneSpirv-None-10684); the decorations are removed from types that no buffer uses. WGSL has only square
 //! matrices whose elements are those of the memory they are loaded from: `matrices` gives them their real types.
+//! `barriers` gives subgroup barriers their meaning.
 
+mod barriers;
 mod matrices;
 
 use std::collections::BTreeSet;
@@ -65,6 +67,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     let words = spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())?;
     let words = super::texels::retype(strip_explicit_layout(&words)?)?;
     let words = matrices::retype(&words, options.matrix)?;
+    let words = barriers::order_workgroup_memory(&words)?;
     check(words, options)
 }
 

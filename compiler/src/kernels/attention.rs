@@ -60,23 +60,23 @@ output "y" %3
 ];
 
 /// Sizes of the problem.
-struct Sizes {
+pub(super) struct Sizes {
     /// Batch times key heads.
-    heads: Dim,
+    pub(super) heads: Dim,
     /// Key heads.
     key_heads: Dim,
     /// Query heads that share a key head.
     shared: Dim,
     /// Query positions and keys.
     s: Dim,
-    t: Dim,
+    pub(super) t: Dim,
     /// Head sizes of queries and values.
-    d: i64,
-    e: i64,
+    pub(super) d: i64,
+    pub(super) e: i64,
 }
 
 impl Sizes {
-    fn of(problem: &Problem<'_>) -> Option<Self> {
+    pub(super) fn of(problem: &Problem<'_>) -> Option<Self> {
         let [q, k, v] = problem.operands.get(..3)? else { return None };
         let (d, e) = (q.shape[3].as_known()?, v.shape[3].as_known()?);
         let shared = q.shape[1].div_exact(&k.shape[1])?;
@@ -91,9 +91,41 @@ impl Sizes {
         })
     }
 
-    fn rows(&self) -> Dim {
+    /// Queries that share their keys.
+    pub(super) fn rows(&self) -> Dim {
         self.s.mul(&self.shared)
     }
+}
+
+/// Statements that turn `head` and `row` into coordinates.
+pub(super) struct Preludes {
+    /// `b` and `hk`, of keys and values.
+    pub(super) key: String,
+    /// Those, `h` and `s`, of queries and results.
+    pub(super) query: String,
+}
+
+/// Sets the sizes and how many keys a row sees.
+pub(super) fn declare(shader: &mut Shader<'_>, sizes: &Sizes, causal: bool) -> Preludes {
+    shader.size("rows", &sizes.rows());
+    shader.size("size_t", &sizes.t);
+    let [key_heads, shared, s] = [&sizes.key_heads, &sizes.shared, &sizes.s].map(|d| shader.dim(d));
+    if causal {
+        let text = format!(
+            "fn visible(row: u32) -> u32 {{
+    return u32(max(i32(row / {shared}) + 1 + i32(size_t()) - i32({s}), 0));
+}}"
+        );
+        shader.replace("visible", text);
+    }
+    let key = format!("    let b = head / {key_heads};\n    let hk = head % {key_heads};\n");
+    let query = format!("{key}    let h = hk * {shared} + row % {shared};\n    let s = row / {shared};\n");
+    Preludes { key, query }
+}
+
+/// The axes of an operand of rank four.
+pub(super) fn axes(names: [&str; 4]) -> Vec<String> {
+    names.map(str::to_string).to_vec()
 }
 
 /// Bytes of workgroup memory.
@@ -120,7 +152,6 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let fits = threads <= limits.max_workgroup_invocations
                     && i64::from(threads) * 4 >= sizes.e
                     && memory(threads, block, each, sizes.d) <= limits.max_workgroup_memory;
-                // No more invocations than keys, unless the columns of a value need them.
                 // No more invocations than keys, unless the columns of a value need them.
                 let needed = (t as i64).max(sizes.e / 4);
                 let wasted = i64::from(block) >= 2 * rows
@@ -173,21 +204,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.knob("D4", sizes.d.unsigned_abs().div_ceil(4) as u32);
     shader.knob("E4", sizes.e.unsigned_abs().div_ceil(4) as u32);
     shader.constant("SCALE", format_args!("f32({:?})", op.scale));
-    shader.size("rows", &sizes.rows());
-    shader.size("size_t", &sizes.t);
-    let [key_heads, shared, s] = [&sizes.key_heads, &sizes.shared, &sizes.s].map(|d| shader.dim(d));
-    if op.causal {
-        let text = format!(
-            "fn visible(row: u32) -> u32 {{
-    return u32(max(i32(row / {shared}) + 1 + i32(size_t()) - i32({s}), 0));
-}}"
-        );
-        shader.replace("visible", text);
-    }
-    let batch = format!("    let b = head / {key_heads};\n");
-    let kept = format!("{batch}    let hk = head % {key_heads};\n");
-    let query = format!("{kept}    let h = hk * {shared} + row % {shared};\n    let s = row / {shared};\n");
-    let axes = |names: [&str; 4]| names.map(str::to_string).to_vec();
+    let Preludes { key: kept, query } = declare(&mut shader, &sizes, op.causal);
     let params = "head: u32, row: u32, d4: u32";
     shader.read("load_q", params, &query, 0, &Coordinates::four(axes(["b", "h", "s", "d4"]), 3));
     let params = "head: u32, key: u32, d4: u32";

@@ -214,17 +214,7 @@ pub(super) fn declare(
     }
     let staged = candidate.knob("STAGED_B") == 1;
     shader.constant("STAGED_B", staged);
-    shader.knob("LANES", shader.problem.target.subgroup.preferred);
-    shader.knob("SIDE_M", shape.m);
-    shader.knob("SIDE_N", shape.n);
-    shader.knob("SIDE_K", shape.k);
-    if shape.m.max(shape.n).max(shape.k) <= 8 {
-        for (name, element, role) in
-            [("MatrixA", "f32", "A"), ("MatrixB", "f32", "B"), ("MatrixC", "f32", "C")]
-        {
-            shader.alias(name, &format!("coop_mat8x8<{element}, {role}>"));
-        }
-    }
+    sides(shader, &shape);
     let [subs_m, subs_n, parts, frags_m, frags_n, depth, stages, held] =
         ["SUBS_M", "SUBS_N", "PARTS", "FRAGS_M", "FRAGS_N", "DEPTH", "STAGES", "HELD"]
             .map(|name| candidate.knob(name));
@@ -274,6 +264,19 @@ pub(super) fn declare(
     }
     let threads = subs_m * subs_n * parts * shader.problem.target.subgroup.preferred;
     Ok(Grid { groups: [groups_m.mul(&groups_n), Dim::known(1), batch.clone()], workgroup: [threads, 1, 1] })
+}
+
+/// Sets the subgroup's size and the matrix types.
+pub(super) fn sides(shader: &mut Shader<'_>, shape: &MatrixShape) {
+    shader.knob("LANES", shader.problem.target.subgroup.preferred);
+    shader.knob("SIDE_M", shape.m);
+    shader.knob("SIDE_N", shape.n);
+    shader.knob("SIDE_K", shape.k);
+    if shape.m.max(shape.n).max(shape.k) <= 8 {
+        for (name, role) in [("MatrixA", "A"), ("MatrixB", "B"), ("MatrixC", "C")] {
+            shader.alias(name, &format!("coop_mat8x8<f32, {role}>"));
+        }
+    }
 }
 
 /// Reads the second operand from panels.

@@ -19,6 +19,7 @@ mod window;
 
 mod arg_reduce;
 mod attention;
+mod attention_coop;
 mod concat;
 mod conv;
 mod conv_1x1;
@@ -113,6 +114,7 @@ pub const KERNELS: &[Kernel] = &[
     normalize::KERNEL,
     reduce::KERNEL,
     softmax::KERNEL,
+    attention_coop::KERNEL,
     attention::KERNEL,
     arg_reduce::KERNEL,
     cum_sum::KERNEL,

@@ -64,6 +64,7 @@ const SAFE: &[(&str, Reads)] = &[
     ("depthwise", Reads::Chain),
     ("pool", Reads::Chain),
     ("attention", Reads::Chain),
+    ("attention_coop", Reads::Chain),
 ];
 
 impl Reads {
