@@ -9,6 +9,8 @@
 mod barriers;
 mod matrices;
 
+#[cfg(test)]
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use naga::back::spv;
@@ -26,6 +28,18 @@ pub struct Options {
 
 const OP_DECORATE: u16 = 71;
 const OP_MEMBER_DECORATE: u16 = 72;
+#[cfg(test)]
+const OP_TYPE_INT: u16 = 21;
+#[cfg(test)]
+const OP_TYPE_FLOAT: u16 = 22;
+#[cfg(test)]
+const OP_TYPE_VECTOR: u16 = 23;
+#[cfg(test)]
+const OP_CONSTANT: u16 = 43;
+#[cfg(test)]
+const OP_VARIABLE: u16 = 59;
+#[cfg(test)]
+const CLASS_WORKGROUP: u32 = 4;
 const OP_TYPE_ARRAY: u16 = 28;
 const OP_TYPE_RUNTIME_ARRAY: u16 = 29;
 const OP_TYPE_STRUCT: u16 = 30;
@@ -111,6 +125,41 @@ fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
         rest = tail;
     }
     Ok(out)
+}
+
+/// Bytes of the variables in workgroup memory, whose types are arrays of vectors and scalars of 32 bits.
+#[cfg(test)]
+pub(crate) fn workgroup_memory(words: &[u32]) -> Result<u32, String> {
+    let instructions = instructions(words)?;
+    let mut values: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut bytes: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut total = 0;
+    for i in instructions {
+        match ((i[0] & 0xffff) as u16, i) {
+            (OP_CONSTANT, [_, _, id, value]) => _ = values.insert(*id, *value),
+            (OP_TYPE_INT | OP_TYPE_FLOAT, [_, id, width, ..]) => _ = bytes.insert(*id, width / 8),
+            (OP_TYPE_VECTOR, [_, id, part, count]) => {
+                if let Some(part) = bytes.get(part) {
+                    bytes.insert(*id, part * count);
+                }
+            }
+            (OP_TYPE_ARRAY, [_, id, part, count]) => {
+                if let (Some(part), Some(count)) = (bytes.get(part), values.get(count)) {
+                    bytes.insert(*id, part * count);
+                }
+            }
+            (OP_TYPE_POINTER, [_, id, CLASS_WORKGROUP, part]) => {
+                if let Some(size) = bytes.get(part) {
+                    bytes.insert(*id, *size);
+                }
+            }
+            (OP_VARIABLE, [_, ty, _, CLASS_WORKGROUP, ..]) => {
+                total += bytes.get(ty).ok_or("a variable of an unknown type")?;
+            }
+            _ => {}
+        }
+    }
+    Ok(total)
 }
 
 /// Removes `ArrayStride` and `Offset` from types that no buffer uses.

@@ -47,6 +47,8 @@ mod top_k;
 mod top_k_rank;
 
 #[cfg(test)]
+mod matrix_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::error::OpError;

@@ -1,0 +1,57 @@
+//! Kernels on matrix units, which few devices of tests have, as far as they can be checked without one: every candidate
+//! of their cases, for every profile that has matrices, must give valid shaders that keep to the profile's limits and
+//! to what the launch says of them.
+
+use rayon::prelude::*;
+
+use super::{KERNELS, Kernel};
+use crate::compile::{Options, lower};
+use crate::emit::spirv;
+use crate::ir::text;
+use crate::passes::Precision;
+use crate::plan::build_visiting;
+use crate::target::{TargetProfile, names};
+
+#[test]
+fn every_candidate_is_valid_for_every_profile_with_matrices() {
+    let targets: Vec<TargetProfile> = names()
+        .map(|name| TargetProfile::load(name).unwrap())
+        .filter(|target| target.features.cooperative_matrix)
+        .collect();
+    assert!(targets.len() >= 2, "profiles with matrices are gone");
+    let kernels: Vec<&Kernel> = KERNELS.iter().filter(|kernel| kernel.needs_matrix_units()).collect();
+    assert!(kernels.len() >= 3, "kernels on matrix units are gone");
+    for target in &targets {
+        for kernel in &kernels {
+            kernel.cases.par_iter().for_each(|case| check(kernel, case, target));
+        }
+    }
+}
+
+fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
+    let mut options = Options { precision: Precision::F16, ..Options::default() };
+    options.plan.prefer_kernel = Some(kernel.name.to_string());
+    let graph = lower(&text::parse(case).unwrap(), target, &options).unwrap().graph;
+    let mut launches = Vec::new();
+    let mut visit = |_: &str, problem: &super::Problem<'_>, choices: &[crate::plan::select::Choice]| {
+        for choice in choices.iter().filter(|choice| choice.kernel.name == kernel.name) {
+            for launch in (kernel.launches)(problem, &choice.candidate).unwrap() {
+                launches.push((choice.candidate.clone(), launch));
+            }
+        }
+    };
+    build_visiting(&graph, target, &options.plan, &mut visit).unwrap();
+    assert!(!launches.is_empty(), "{} computes nothing of its case for {}: {case}", kernel.name, target.name);
+    let limits = &target.limits;
+    for (candidate, launch) in launches {
+        let place = format!("{} {candidate:?} for {}", kernel.name, target.name);
+        let matrix = launch.matrix.as_ref().map(|m| [m.m, m.n, m.k]);
+        assert!(matrix.is_some(), "{place} names no matrices");
+        let words = spirv::emit(&launch.wgsl, spirv::Options { optimize: false, matrix });
+        let words = words.unwrap_or_else(|e| panic!("{place}: {e}\n{}", launch.wgsl));
+        let memory = spirv::workgroup_memory(&words).unwrap();
+        assert!(memory <= launch.workgroup_memory, "{place} takes {memory} bytes of workgroup memory");
+        assert!(launch.workgroup_memory <= limits.max_workgroup_memory, "{place}");
+        assert!(launch.workgroup.iter().product::<u32>() <= limits.max_workgroup_invocations, "{place}");
+    }
+}
