@@ -69,6 +69,24 @@ fn a_model_runs_by_name_and_by_position() {
 }
 
 #[test]
+fn what_the_driver_compiled_is_kept_where_it_is_asked_for() {
+    let out = tempfile::tempdir().unwrap();
+    let (dir, kept) = (out.path().to_str().unwrap(), out.path().join("add.pipelines"));
+    let (bundle, a, b) = (file("add.drift"), given("a", "a"), given("b", "b"));
+    let cache = ["--pipeline-cache", kept.to_str().unwrap()];
+    let args = ["run", &bundle, "--input", &a, "--input", &b, "--output-dir", dir];
+    for expected in ["no file", "its own file", "a damaged file"] {
+        if expected == "a damaged file" {
+            std::fs::write(&kept, b"DRIFTPC1").unwrap();
+        }
+        let done = driftc(&[&args[..], &cache].concat());
+        assert_eq!(done.status.code(), Some(0), "{expected}: {}", text(&done.stderr));
+        assert!(std::fs::metadata(&kept).unwrap().len() > 8, "{expected}");
+        assert_eq!(read(&out.path().join("y.npy")), read(Path::new(&file("y.npy"))));
+    }
+}
+
+#[test]
 fn a_wrong_request_has_exit_code_2() {
     let (add, bundle, y) = (file("add.onnx"), file("add.drift"), file("y.npy"));
     let (a, b) = (given("a", "a"), given("b", "b"));

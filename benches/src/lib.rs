@@ -75,12 +75,15 @@ pub fn measure_candidates(
         return Ok(measured);
     }
     let plan = trial::plan(&trials, &lowered.bounds, target)?;
-    let labels: Vec<usize> = plan.steps.iter().map(|s| s.label.parse()).collect::<Result<_, _>>()?;
+    // The steps that wake the device belong to no trial.
+    let owners: Vec<Option<usize>> = plan.steps.iter().map(|s| s.label.parse().ok()).collect();
     let planned = [Planned { target, functions: vec![("main".to_string(), plan)] }];
     bundle::write(path, Provenance::default(), &planned, &[], spirv::Options::default())?;
     let mut times = vec![0.0; trials.len()];
-    for (time, trial) in dispatch_medians(path)?.iter().zip(labels) {
-        times[trial] += time;
+    for (time, owner) in dispatch_medians(path)?.iter().zip(owners) {
+        if let Some(trial) = owner {
+            times[trial] += time;
+        }
     }
     for ((_, time), taken) in measured.iter_mut().flat_map(|m| &mut m.candidates).zip(times) {
         *time = taken;

@@ -45,6 +45,9 @@ pub struct TargetProfile {
     pub matrix: Vec<MatrixShape>,
     pub machine: Machine,
     pub prefer: Preferences,
+    /// What was found fastest on the device where the cost model is not exact.
+    #[serde(default)]
+    pub picks: Vec<Pick>,
     /// Known driver faults to compile around.
     #[serde(default)]
     pub quirks: Vec<Quirk>,
@@ -294,6 +297,16 @@ pub enum LayoutKind {
     /// Channels in zero-padded slices of four.
     #[serde(rename = "slices-4")]
     Slices4,
+}
+
+/// The way of computing a problem that measurements on the device prefer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pick {
+    /// Operator, types, shapes and placements, as a tuning database writes them, without what is linked behind.
+    pub problem: String,
+    /// The kernel and its knobs, as `explain` prints them: `matvec ROWS=2`.
+    pub way: String,
 }
 
 /// A driver fault that kernels must avoid.

@@ -1,6 +1,6 @@
 //! Loading a bundle onto the device that the command line names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use drift_runtime::{Options, Session};
@@ -17,10 +17,28 @@ pub(crate) struct DeviceArgs {
     pub(crate) device: Option<String>,
 }
 
+/// Where what the driver compiles is kept.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct CacheArgs {
+    /// Keep what the driver compiles in this file: a start that finds it compiles nothing. It serves every machine
+    /// of the same device and driver, so it can be made once and shipped beside the bundle
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pipeline_cache: Option<PathBuf>,
+}
+
 /// Loads a bundle; with a target, its variant, else the one that fits the device best.
-pub(crate) fn load(bundle: &Path, device: &DeviceArgs, target: Option<&str>) -> Result<Session> {
+pub(crate) fn load(
+    bundle: &Path,
+    device: &DeviceArgs,
+    target: Option<&str>,
+    cache: &CacheArgs,
+) -> Result<Session> {
     let _progress = Progress::start("loading");
-    let options =
-        Options { device: device.device.clone(), target: target.map(str::to_owned), ..Options::default() };
+    let options = Options {
+        device: device.device.clone(),
+        target: target.map(str::to_owned),
+        pipeline_cache: cache.pipeline_cache.clone(),
+        ..Options::default()
+    };
     Ok(Session::load(bundle, &options)?)
 }

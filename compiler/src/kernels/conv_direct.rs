@@ -4,7 +4,7 @@ use super::access::Coordinates;
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{Windows, axes, four_channels, spatial, with_bias};
-use super::{Candidate, Kernel, roofline};
+use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
@@ -76,8 +76,11 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let results = problem.max(&problem.result.elements());
     let flops = 2.0 * results as f64 * (inputs * windows.taps() as i64) as f64;
     let spread: f64 = if transposed { windows.stride.iter().product::<usize>() as f64 } else { 1.0 };
-    // Two reads per multiply-add.
-    let cost = roofline(problem, flops / spread, problem.traffic() as f64, 0.03);
+    // Two reads per multiply-add, of which two are on their way at a time.
+    let steps = inputs as f64 * windows.taps() as f64;
+    let waiting = waiting(problem, results as f64 / 4.0, 0.5 * steps + 3.0);
+    let cost = roofline(problem, flops / spread, problem.traffic() as f64, 0.03)
+        .max(waiting + problem.target.machine.launch_us * 1e3);
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
         cost,

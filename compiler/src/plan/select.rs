@@ -1,7 +1,7 @@
 //! Choosing a kernel for a problem: every candidate of every kernel, with its cost and reason, and the cheapest.
 //!
-//! Costs are estimates from the profile's numbers. Where a tuning database has measured the problem, the measured
-//! times take their place.
+//! Costs are estimates from the profile's numbers. A profile may name the candidate that was found fastest for a problem,
+//! which then stands first. Where a tuning database has measured the problem, the measured times take their place.
 
 use super::tuning::{self, Database, Outcome};
 use crate::kernels::problem::Problem;
@@ -32,10 +32,28 @@ pub fn candidates(problem: &Problem<'_>, only: Option<&str>, tuning: Option<&Dat
         })
         .collect();
     out.sort_by(|a, b| a.candidate.cost.total_cmp(&b.candidate.cost));
+    prefer_picks(&mut out, problem);
     if let Some(tuning) = tuning {
         apply(&mut out, problem, tuning);
     }
     out
+}
+
+/// Puts the candidate that the profile picks for this very problem first.
+fn prefer_picks(choices: &mut [Choice], problem: &Problem<'_>) {
+    let picks = &problem.target.picks;
+    if picks.is_empty() {
+        return;
+    }
+    let key = tuning::core_key(problem);
+    let Some(pick) = picks.iter().find(|p| p.problem == key) else { return };
+    let Some(place) = choices.iter().position(|c| tuning::plain_way(c) == pick.way) else { return };
+    if let Some(before) = choices.get_mut(..=place) {
+        before.rotate_right(1);
+    }
+    if let Some(choice) = choices.first_mut() {
+        choice.candidate.reason = format!("found fastest on the device; {}", choice.candidate.reason);
+    }
 }
 
 /// Puts measured candidates first, the fastest before all others.
@@ -69,4 +87,43 @@ fn apply(choices: &mut [Choice], problem: &Problem<'_>, tuning: &Database) {
         let ((a_class, a_cost), (b_class, b_cost)) = (rank(a), rank(b));
         a_class.cmp(&b_class).then(a_cost.total_cmp(&b_cost))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Choice;
+    use crate::compile::{Options, lower};
+    use crate::ir::text;
+    use crate::plan::tuning::plain_way;
+    use crate::target::{Pick, TargetProfile};
+
+    const PRODUCT: &str = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,64]}
+%1 = input {"name":"w","dtype":"f32","shape":[64,96]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = relu %2
+output "y" %3
+"#;
+
+    fn choices(target: &TargetProfile) -> Vec<Choice> {
+        let lowered = lower(&text::parse(PRODUCT).unwrap(), target, &Options::default()).unwrap();
+        lowered.plan.decisions.into_iter().find(|d| d.what.starts_with("matmul")).unwrap().choices
+    }
+
+    #[test]
+    fn a_profile_s_pick_comes_first_whatever_is_fused_behind() {
+        let mut target = TargetProfile::load("vulkan-baseline").unwrap();
+        let before = choices(&target);
+        let wanted = plain_way(before.last().unwrap());
+        let problem =
+            r#"matmul {"trans_a":false,"trans_b":false} f32[3, 64], f32[64, 96] -> f32[3, 96]"#.to_string();
+        target.picks = vec![Pick { problem, way: wanted.clone() }];
+        let after = choices(&target);
+        assert_ne!(plain_way(&before[0]), wanted);
+        assert_eq!(plain_way(&after[0]), wanted);
+        assert_eq!(after.len(), before.len());
+        assert!(after[0].candidate.reason.starts_with("found fastest"), "{}", after[0].candidate.reason);
+        target.picks[0].way = "matmul NO=1".into();
+        assert_eq!(plain_way(&choices(&target)[0]), plain_way(&before[0]));
+    }
 }

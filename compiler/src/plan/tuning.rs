@@ -209,7 +209,16 @@ fn rank(outcome: Outcome) -> f64 {
 /// A way of computing something: a kernel with its source's hash, and its knobs.
 pub fn way(choice: &Choice) -> String {
     let hash = blake3::hash(choice.kernel.wgsl.as_bytes()).to_hex();
-    let mut text = format!("{}/{}", choice.kernel.name, hash.get(..8).unwrap_or_default());
+    let kernel = format!("{}/{}", choice.kernel.name, hash.get(..8).unwrap_or_default());
+    with_knobs(kernel, choice)
+}
+
+/// A way of computing something, whatever the kernel's source: what a profile's picks name.
+pub fn plain_way(choice: &Choice) -> String {
+    with_knobs(choice.kernel.name.to_string(), choice)
+}
+
+fn with_knobs(mut text: String, choice: &Choice) -> String {
     for (name, value) in &choice.candidate.knobs {
         text.write_fmt(format_args!(" {name}={value}")).unwrap_or_default();
     }
@@ -218,12 +227,22 @@ pub fn way(choice: &Choice) -> String {
 
 /// Everything about a problem that the time depends on: operator, types, shapes, placements, fused chain, bounds.
 pub fn key(problem: &Problem<'_>) -> String {
+    describe_problem(problem, true)
+}
+
+/// The same without the fused chain: what a profile's picks name.
+pub fn core_key(problem: &Problem<'_>) -> String {
+    describe_problem(problem, false)
+}
+
+fn describe_problem(problem: &Problem<'_>, chain: bool) -> String {
     let (mut text, attributes) = op_text(problem.op);
     if attributes != "{}" {
         text.push(' ');
         text.push_str(&attributes);
     }
-    for (i, operand) in problem.operands.iter().enumerate() {
+    let operands = if chain { problem.operands.len() } else { problem.own };
+    for (i, operand) in problem.operands.iter().take(operands).enumerate() {
         text.push_str(match i {
             0 => " ",
             i if i == problem.own => " | ",
@@ -231,7 +250,9 @@ pub fn key(problem: &Problem<'_>) -> String {
         });
         text.push_str(&describe(operand));
     }
-    text.push_str(&chain_text(problem.chain));
+    if chain {
+        text.push_str(&chain_text(problem.chain));
+    }
     if problem.computed != problem.result.dtype {
         text.push_str(&format!(" as {}", problem.computed.name()));
     }

@@ -18,7 +18,7 @@ use crate::output::{Out, bytes, milliseconds, nanoseconds, three_digits, time};
 use crate::progress::Progress;
 use crate::reused::Reused;
 use crate::roofline::{floor, profile_of, uses_matrices};
-use crate::session::{DeviceArgs, load};
+use crate::session::{CacheArgs, DeviceArgs, load};
 use crate::trace::write_trace;
 
 /// Without `--repeat`, runs are repeated for about this long.
@@ -46,6 +46,8 @@ pub(crate) struct BenchArgs {
     target: Option<String>,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// The profile whose bandwidth and peaks give the floors (default: the one the bundle was compiled for)
     #[arg(long, value_name = "TARGET")]
     profile: Option<String>,
@@ -116,7 +118,7 @@ struct DispatchReport {
 
 pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
-    let mut session = load(&args.bundle, &args.device, args.target.as_deref())?;
+    let mut session = load(&args.bundle, &args.device, args.target.as_deref(), &args.cache)?;
     let total = start.elapsed();
     let progress = Progress::start("measuring");
     let function = session.function(&args.function)?.clone();

@@ -15,7 +15,7 @@ use crate::npy;
 use crate::output::{Out, file_name, make_folder, milliseconds, time};
 use crate::progress::Progress;
 use crate::reused::Reused;
-use crate::session::{DeviceArgs, load};
+use crate::session::{CacheArgs, DeviceArgs, load};
 use crate::trace::write_trace;
 
 #[derive(Debug, Args)]
@@ -46,6 +46,8 @@ pub(crate) struct RunArgs {
     target: Option<String>,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -80,7 +82,7 @@ struct Repeated {
 
 pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
-    let mut session = load(&args.bundle, &args.device, args.target.as_deref())?;
+    let mut session = load(&args.bundle, &args.device, args.target.as_deref(), &args.cache)?;
     let load_time = start.elapsed();
     let inputs = read_inputs(&session, &args.function, &args.inputs)?;
     let inputs: Vec<(&str, ArrayRef<'_>)> = inputs.iter().map(|(n, a)| (n.as_str(), a.as_ref())).collect();

@@ -21,7 +21,7 @@ use crate::failure::{Failure, Result};
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, note};
 use crate::progress::Progress;
-use crate::session::{DeviceArgs, load};
+use crate::session::{CacheArgs, DeviceArgs, load};
 use crate::tuning::TuningArgs;
 
 /// The size of a symbolic dimension that neither an input nor `--dim` fixes, where its bounds allow it.
@@ -210,7 +210,7 @@ fn input_names(graph: &Graph) -> Vec<String> {
 
 /// Loads a bundle and runs it; the device's name, and the outputs in their order.
 pub(crate) fn run_bundle(path: &Path, case: &Case<'_>) -> Result<(String, Vec<Array>)> {
-    let mut session = load(path, case.device, Some(&case.target.name))?;
+    let mut session = load(path, case.device, Some(&case.target.name), &CacheArgs::default())?;
     let arrays: Vec<(&str, drift_runtime::Array)> =
         case.inputs.iter().map(|(name, array)| (name.as_str(), to_runtime(array))).collect();
     let arrays: Vec<(&str, ArrayRef<'_>)> = arrays.iter().map(|(name, a)| (*name, a.as_ref())).collect();

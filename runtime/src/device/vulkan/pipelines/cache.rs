@@ -1,7 +1,7 @@
 //! The driver's pipeline cache and the file it may be kept in.
 //!
 //! The file's key holds everything its contents depend on: vendor, device, driver with its version and
-//! identifiers, and the bundle. A file with another key, or damaged, is ignored and replaced; failing to write
+//! identifiers, and the bundle; not which one of several equal devices wrote it, so that a file can be shipped. A file with another key, or damaged, is ignored and replaced; failing to write
 //! it costs only time at the next start, so it is no error.
 
 use crate::device::vulkan::context::Context;
@@ -75,7 +75,6 @@ fn key(context: &Context, bundle: &[u8]) -> [u8; KEY] {
         hasher.update(&number.to_le_bytes());
     }
     hasher.update(&info.pipeline_cache_uuid);
-    hasher.update(&info.device_uuid);
     hasher.update(&info.driver_uuid);
     hasher.update(bundle);
     *hasher.finalize().as_bytes()
