@@ -24,11 +24,10 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Constant, Op};
 use crate::ir::tensor::TensorDesc;
 use crate::ir::verify::verify;
-use crate::kernels::problem::{Operand, Placement, Problem};
 use crate::passes::{Changes, Note, PassReport};
-use crate::plan::select::candidates;
+use crate::plan::estimate::{cost, operand};
 use crate::plan::tuning::Database;
-use crate::plan::views::{is_view, view};
+use crate::plan::views::is_view;
 use crate::plan::{Alternatives, Options};
 use crate::target::TargetProfile;
 
@@ -240,62 +239,6 @@ fn touched(graph: &Graph, id: NodeId) -> i64 {
 /// What nodes cost together; with a database only where all of them were measured, and none where a node has no kernel.
 fn sum(graph: &Graph, parts: &[NodeId], target: &TargetProfile, tuning: Option<&Database>) -> Option<f64> {
     parts.iter().map(|part| cost(graph, *part, target, tuning)).sum()
-}
-
-fn cost(graph: &Graph, id: NodeId, target: &TargetProfile, tuning: Option<&Database>) -> Option<f64> {
-    let node = graph.node(id);
-    if matches!(node.op, Op::Input(_) | Op::Constant(_)) {
-        return Some(0.0);
-    }
-    if is_view(&node.op) && node.chain.is_empty() {
-        return placement(graph, id).map(|_| 0.0);
-    }
-    let operands = graph.operands(id);
-    let own: Vec<&TensorDesc> = operands.iter().take(node.own).map(|o| graph.tensor(*o)).collect();
-    let problem = Problem {
-        op: &node.op,
-        operands: operands.iter().map(|o| operand(graph, *o)).collect(),
-        own: node.own,
-        chain: &node.chain,
-        computed: node.op.operation().infer(&own).ok()?.dtype,
-        result: operand(graph, id),
-        bounds: &graph.bounds,
-        target,
-    };
-    let choices = candidates(&problem, None, tuning);
-    let first = choices.first()?;
-    (tuning.is_none() || first.measured.is_some()).then_some(first.candidate.cost)
-}
-
-/// A value as the plan will hand it to kernels.
-fn operand(graph: &Graph, id: NodeId) -> Operand<'_> {
-    let tensor = graph.tensor(id);
-    Operand {
-        dtype: tensor.dtype,
-        shape: tensor.shape.clone(),
-        placement: placement(graph, id).unwrap_or_else(|| Placement::dense(&tensor.shape)),
-        storage: tensor.layout.storage(),
-        constant: graph.constant(id),
-    }
-}
-
-/// Where a value lies, seen through views; none for a view whose elements must move.
-fn placement(graph: &Graph, id: NodeId) -> Option<Placement> {
-    let mut views = Vec::new();
-    let mut base = id;
-    while is_view(graph.op(base)) && graph.node(base).chain.is_empty() {
-        views.push(base);
-        base = *graph.operands(base).first()?;
-    }
-    let tensor = graph.tensor(base);
-    let mut shape = &tensor.shape;
-    let mut placement = Placement::of(tensor.layout, shape);
-    for id in views.into_iter().rev() {
-        let result = &graph.tensor(id).shape;
-        placement = view(graph.op(id), shape, &placement, result)?;
-        shape = result;
-    }
-    Some(placement)
 }
 
 /// A constant of zeros, to be compared in costs; its memory is never touched.

@@ -4,6 +4,7 @@
 
 pub mod barriers;
 mod build;
+pub mod estimate;
 pub mod images;
 pub mod memory;
 mod parts;
