@@ -8,12 +8,28 @@ use driftc::compile::{self, Lowered, Model};
 use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
-use driftc::target::TargetProfile;
+use driftc::target::{MatrixShape, TargetProfile};
 
 /// The profile that tests compile for: `DRIFT_TEST_TARGET`, or the software device.
 pub fn target() -> TargetProfile {
     let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".into());
     TargetProfile::load(&name).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The profile that kernels on matrix units are tested for: that of the tests if it has matrices, else the software
+/// device's with matrices where the driver lists them; `None` where no device of the tests has any.
+pub fn matrix_target() -> Option<TargetProfile> {
+    let own = target();
+    if own.features.cooperative_matrix {
+        return Some(own);
+    }
+    let able = TargetProfile::load("lavapipe-matrix").unwrap_or_else(|e| panic!("{e}"));
+    let device = drift_runtime::device::probe(None).ok()?;
+    let listed = |shape: &MatrixShape| {
+        device.matrix_shapes.iter().any(|s| [s.m, s.n, s.k] == [shape.m, shape.n, shape.k])
+    };
+    let same = own.name == "lavapipe" && able.matrix.first().is_some_and(listed);
+    same.then_some(able)
 }
 
 /// Compiles a graph, loads the bundle and runs it once; outputs in the graph's order.
@@ -34,13 +50,17 @@ pub fn run_lowered(
     options: &compile::Options,
     inputs: &BTreeMap<String, Array>,
 ) -> Result<Vec<(String, Array)>, String> {
+    run_session(&mut load(target, lowered, options)?, inputs)
+}
+
+/// Writes the bundle of a lowered graph and loads it.
+pub fn load(target: &TargetProfile, lowered: Lowered, options: &compile::Options) -> Result<Session, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = folder.path().join("graph.drift");
     let model = Model { name: "test".into(), ..Model::default() };
     let targets = std::slice::from_ref(target);
     compile::write(&model, targets, &[lowered], options, &path).map_err(|e| e.to_string())?;
-    let mut session = Session::load(&path, &drift_runtime::Options::default()).map_err(|e| e.to_string())?;
-    run_session(&mut session, inputs)
+    Session::load(&path, &drift_runtime::Options::default()).map_err(|e| e.to_string())
 }
 
 /// Runs a loaded bundle once.

@@ -20,9 +20,9 @@ pub(super) const KERNEL: Kernel = Kernel {
 
 const CASES: &[&str] = &[
     r#"
-%0 = input {"name":"q","dtype":"f32","shape":[1,2,70,40]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,2,77,40]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,2,77,40]}
+%0 = input {"name":"q","dtype":"f32","shape":[1,2,70,20]}
+%1 = input {"name":"k","dtype":"f32","shape":[1,2,77,20]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,2,77,20]}
 %3 = neg %0
 %4 = neg %1
 %5 = neg %2
@@ -30,11 +30,11 @@ const CASES: &[&str] = &[
 output "y" %6
 "#,
     r#"
-%0 = input {"name":"q","dtype":"f32","shape":[1,1,33,64]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,1,320,64]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,1,320,64]}
+%0 = input {"name":"q","dtype":"f32","shape":[1,1,33,16]}
+%1 = input {"name":"k","dtype":"f32","shape":[1,1,320,16]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,1,320,16]}
 %3 = neg %1
-%4 = attention %0 %3 %2 {"scale":3.0,"causal":false}
+%4 = attention %0 %3 %2 {"scale":6.0,"causal":false}
 %5 = relu %4
 output "y" %5
 "#,
@@ -68,7 +68,7 @@ output "y" %5
     r#"
 %0 = input {"name":"q","dtype":"f32","shape":[1,2,9,8]}
 %1 = input {"name":"k","dtype":"f32","shape":[1,2,4,8]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,2,4,256]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,2,4,72]}
 %3 = constant {"dtype":"f32","shape":[9,4],"values":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"-inf","-inf","-inf","-inf",0,0,0,0,0,"-inf",0,0,1,2,3,4]}
 %4 = neg %1
 %5 = attention %0 %4 %2 %3 {"scale":1.0,"causal":true}
@@ -77,9 +77,9 @@ output "y" %5
     r#"
 symbol s 1..20
 symbol t 17..300
-%0 = input {"name":"q","dtype":"f32","shape":[1,8,"s",40]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,2,"t",40]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,2,"t",40]}
+%0 = input {"name":"q","dtype":"f32","shape":[1,8,"s",16]}
+%1 = input {"name":"k","dtype":"f32","shape":[1,2,"t",16]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,2,"t",16]}
 %3 = neg %1
 %4 = neg %2
 %5 = attention %0 %3 %4 {"scale":0.15,"causal":true}
@@ -192,12 +192,15 @@ fn candidate(
     let all = groups * f64::from(tile.subs) * steps;
     let busy = (groups * f64::from(tile.subs) / (4.0 * units)).clamp(1e-3, 1.0);
     let computing = all * (multiplying + weighing) / busy;
+    // Every workgroup reads all keys and values.
+    let bytes = groups * steps * f64::from(span) * (sizes.d + sizes.e) as f64 * 2.0;
+    let reading = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * 0.64 * (groups / units).clamp(0.05, 1.0));
     let rounds = (groups / (units * resident)).ceil();
     let waiting = rounds * steps * 2.0 * machine.memory_latency_ns;
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     Some(Candidate {
         knobs: vec![("SUBS", tile.subs), ("ROWS", tile.rows), ("KEYS", tile.keys)],
-        cost: computing.max(waiting).max(traffic) + OVERHEAD + machine.launch_us * 1e3,
+        cost: computing.max(reading).max(waiting).max(traffic) + OVERHEAD + machine.launch_us * 1e3,
         reason: format!(
             "matrix units, {groups} workgroups of {high} queries by {} subgroups walk over {t} keys, {span} at a time",
             tile.subs
