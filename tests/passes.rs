@@ -4,7 +4,7 @@
 //! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs them all. A heading `## ...` opens a
 //! case, the first `drift` block is its input, and the `drift after` block what the pass must print, exactly;
 //! both must also compute the same. Words after `drift` set the context: `target=NAME` (a profile), `precision=f16`, and
-//! in `decompose.md`, for the step behind the passes, `always=NAME`. With DRIFT_BLESS=1 the second blocks are rewritten
+//! in `decompose.md`, for the last of the steps behind the passes, `always=NAME`. With DRIFT_BLESS=1 the second blocks are rewritten
 //! instead.
 
 use std::collections::BTreeMap;
@@ -20,8 +20,10 @@ use driftc::ir::eval::eval;
 use driftc::ir::graph::{Graph, Replacement};
 use driftc::ir::op::{Op, Softmax};
 use driftc::ir::text::{parse, print};
+use driftc::layouts;
 use driftc::passes::{Changes, Context, Options, PIPELINE, Pass, Precision, run_pass, run_pipeline};
 use driftc::plan::Alternatives;
+use driftc::plan::estimate::cost;
 use driftc::target::TargetProfile;
 
 /// The profile of cases and random graphs that name none.
@@ -122,6 +124,8 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
     let before = graph.clone();
     if pass == "pipeline" {
         run_pipeline(&mut graph, &context, Options::default()).map_err(|e| e.to_string())?;
+    } else if pass == layouts::STAGE {
+        layouts::run(&mut graph, &target, &plan).map_err(|e| e.to_string())?;
     } else if pass == decompose::STAGE {
         decompose::run(&mut graph, &target, &plan).map_err(|e| e.to_string())?;
     } else {
@@ -221,6 +225,25 @@ fn the_pipeline_keeps_the_results_after_every_pass() {
     // Storing floats as they are changes nothing.
     let idle: Vec<&str> = changed.iter().filter(|(_, n)| **n == 0).map(|(name, _)| *name).collect();
     assert_eq!(idle, ["lower-precision"], "passes without work in any graph: {changed:?}");
+}
+
+#[test]
+fn weighing_layouts_keeps_the_results_and_never_costs_more() {
+    let target = TargetProfile::load(TARGET).unwrap();
+    let context = Context { target: &target, precision: Precision::F32 };
+    let total =
+        |graph: &Graph| graph.ids().into_iter().filter_map(|id| cost(graph, id, &target, None)).sum::<f64>();
+    let mut moved = 0;
+    for sample in samples(1100, 200) {
+        let mut graph = sample.graph.clone();
+        run_pipeline(&mut graph, &context, Options::default()).unwrap();
+        let before = total(&graph);
+        moved += layouts::run(&mut graph, &target, &driftc::plan::Options::default()).unwrap().changes.count;
+        let after = total(&graph);
+        assert!(after <= before * 1.000_001, "seed {}: {before} ns became {after} ns", sample.seed);
+        sample.check(&graph, layouts::STAGE, REORDERED);
+    }
+    assert!(moved > 0, "no value moved in any graph");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::decompose;
 use crate::emit::spirv;
 use crate::error::Result;
 use crate::ir::graph::Graph;
+use crate::layouts;
 use crate::passes::{self, Context, PassReport, Precision};
 use crate::plan::{self, Plan};
 use crate::target::TargetProfile;
@@ -60,6 +61,7 @@ pub fn lower(graph: &Graph, target: &TargetProfile, options: &Options) -> Result
     let context = Context { target, precision: options.precision };
     let mut passes =
         passes::run_pipeline(&mut graph, &context, passes::Options { timings: true, ..Default::default() })?;
+    passes.push(layouts::run(&mut graph, target, &options.plan)?);
     passes.push(decompose::run(&mut graph, target, &options.plan)?);
     let plan = plan::build(&graph, target, &options.plan)?;
     Ok(Lowered { graph, passes, plan })

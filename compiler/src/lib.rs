@@ -1,4 +1,4 @@
-//! `model.onnx | config.json + *.safetensors -> import -> Graph -> passes -> Graph' -> decompose -> plan -> Plan -> specialize -> WGSL -> emit (naga, spirv-tools) -> Artifacts -> bundle`
+//! `model.onnx | config.json + *.safetensors -> import -> Graph -> passes -> Graph' -> layouts -> decompose -> plan -> Plan -> specialize -> WGSL -> emit (naga, spirv-tools) -> Artifacts -> bundle`
 //!
 //! The ahead-of-time compiler of driftc. A model goes in, a bundle for one or more named GPUs comes out; no GPU
 //! is needed, and the same input gives the same bytes.
@@ -12,6 +12,7 @@ pub mod error;
 pub mod import;
 pub mod ir;
 pub mod kernels;
+pub mod layouts;
 pub mod passes;
 pub mod plan;
 pub mod target;

@@ -166,7 +166,7 @@ fn split_constant(
     let made = match elements {
         _ if in_order => {
             let sizes = desc.known_shape().unwrap_or_default();
-            Constant::new(constant.dtype, sizes, constant.bytes.clone())
+            constant.reshaped(sizes)
         }
         Elements::Any => return graph.add_constant(stand_in(&desc)?, name),
         Elements::True => transposed(constant, &shape, &desc, perm),

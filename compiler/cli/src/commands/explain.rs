@@ -19,8 +19,8 @@ use crate::tuning::TuningArgs;
 /// The step whose notes say what nodes would cost as several.
 const ALTERNATIVES: &str = driftc::decompose::STAGE;
 
-/// The pass whose notes say how results lie in memory.
-const LAYOUT_PASS: &str = "choose-layouts";
+/// The pass and the step whose notes say how results lie in memory; the later one has the last word.
+const LAYOUTS: [&str; 2] = ["choose-layouts", driftc::layouts::STAGE];
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -152,8 +152,8 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
             writeln!(out, "  {mark} {:<12} {cost:>8}  {knobs}\n     {}", c.kernel, c.reason)?;
         }
         print_places(node, out)?;
-        let shown = [LAYOUT_PASS, ALTERNATIVES];
-        let told = |n: &&Note| n.node == node.node && !shown.contains(&n.pass);
+        let shown = |pass| LAYOUTS.contains(&pass) || pass == ALTERNATIVES;
+        let told = |n: &&Note| n.node == node.node && !shown(n.pass);
         for note in report.passes.iter().filter(|n| args.node.is_some() && told(n)) {
             writeln!(out, "  pass {}: {}", note.pass, note.what)?;
         }
@@ -170,8 +170,8 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
 
 fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
-    let note_of = |pass: &str, name: &str| {
-        let passes = lowered.passes.iter().filter(|p| p.pass == pass);
+    let note_of = |stages: &[&str], name: &str| {
+        let passes = lowered.passes.iter().filter(|p| stages.contains(&p.pass));
         let mut notes = passes.flat_map(|p| &p.changes.notes);
         notes.rfind(|n| n.node == name).map(|n| n.what.clone())
     };
@@ -181,8 +181,8 @@ fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
         Node {
             node: d.name.clone(),
             what: d.what.clone(),
-            layout: note_of(LAYOUT_PASS, &d.name),
-            alternatives: note_of(ALTERNATIVES, &d.name),
+            layout: note_of(&LAYOUTS, &d.name),
+            alternatives: note_of(&[ALTERNATIVES], &d.name),
             candidates: d.choices.iter().map(candidate).collect(),
             dispatches: own.iter().map(|(index, copy)| dispatch(&lowered.plan, *index, *copy)).collect(),
             result: place(&lowered.plan, own),

@@ -70,6 +70,14 @@ impl Constant {
         (exact && floats).then(|| Self { dtype, ..self.clone() })
     }
 
+    /// The same elements under other sizes; fails when their number differs.
+    pub fn reshaped(&self, shape: Vec<usize>) -> Result<Self, OpError> {
+        if count(&shape) != self.elements() {
+            return Err(OpError::new(format!("{} elements do not fill {shape:?}", self.elements())));
+        }
+        Ok(Self { shape, ..self.clone() })
+    }
+
     /// Number of elements.
     pub fn elements(&self) -> usize {
         count(&self.shape)
