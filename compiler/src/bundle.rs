@@ -241,7 +241,7 @@ fn pipeline(step: &Step, artifact: u32) -> Pipeline {
         .iter()
         .zip(&step.homes)
         .map(|(b, home)| match (home, b.resource, b.writable) {
-            (Home::Params, _, _) => BindingKind::Uniform,
+            (Home::Params, _, _) | (_, Resource::Uniform(_), _) => BindingKind::Uniform,
             (_, Resource::Texels(device), _) => BindingKind::Texels(device_type(device)),
             (_, Resource::Texture(storage, device), true) => {
                 BindingKind::ImageWrite(images::texture(storage, device))
@@ -269,6 +269,7 @@ fn pipeline(step: &Step, artifact: u32) -> Pipeline {
 struct Needs {
     memory: u64,
     storage_range: u64,
+    uniform_range: u64,
     buffer: u64,
     grid: [u32; 3],
 }
@@ -360,6 +361,8 @@ fn function(
         for (binding, bound) in bindings.iter().zip(&launch.bindings) {
             if bound.resource == Resource::Buffer {
                 needs.storage_range = needs.storage_range.max(binding.size);
+            } else if let Resource::Uniform(_) = bound.resource {
+                needs.uniform_range = needs.uniform_range.max(binding.size);
             }
         }
         let mut grid = Vec::with_capacity(3);
@@ -483,6 +486,7 @@ impl Needs {
         }
         let mut limits = format::Limits {
             max_storage_buffer_range: self.storage_range,
+            max_uniform_buffer_range: self.uniform_range,
             max_buffer_size: self.buffer,
             max_grid: self.grid,
             storage_alignment: target.limits.storage_buffer_alignment.max(16),
@@ -498,11 +502,14 @@ impl Needs {
                 *most = (*most).max(size);
             }
             limits.max_workgroup_memory = limits.max_workgroup_memory.max(launch.workgroup_memory);
-            let uniforms = u32::from(!launch.params.is_empty());
-            let buffers = launch.bindings.iter().filter(|b| b.resource == Resource::Buffer).count();
-            limits.max_storage_buffers =
-                limits.max_storage_buffers.max(u32::try_from(buffers).unwrap_or(u32::MAX) - uniforms);
-            limits.max_uniform_buffers = limits.max_uniform_buffers.max(uniforms);
+            let blocks = usize::from(!launch.params.is_empty());
+            let count = |of: fn(Resource) -> bool| launch.bindings.iter().filter(|b| of(b.resource)).count();
+            // The block of sizes is listed as a buffer.
+            let buffers = count(|r| r == Resource::Buffer).saturating_sub(blocks);
+            let uniforms = blocks + count(|r| matches!(r, Resource::Uniform(_)));
+            let most = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            limits.max_storage_buffers = limits.max_storage_buffers.max(most(buffers));
+            limits.max_uniform_buffers = limits.max_uniform_buffers.max(most(uniforms));
         }
         for binding in functions.iter().flat_map(|f| &f.dispatches) {
             let bytes = (binding.params.len() as u64 * 4).next_multiple_of(16);

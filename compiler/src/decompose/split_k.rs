@@ -148,7 +148,7 @@ fn split(
     graph.add(Transpose { perm }, &[view], name)
 }
 
-/// The parts of a constant, as another one: the same bytes where they lie in this order already.
+/// The parts of a constant, as another one: the same bytes, seen in another order.
 fn split_constant(
     graph: &mut Graph,
     constant: &Constant,
@@ -161,13 +161,11 @@ fn split_constant(
     let (shape, perm) = shapes(&given, rank, axis, part);
     let moved: Vec<Dim> = perm.iter().filter_map(|p| shape.get(*p).cloned()).collect();
     let desc = TensorDesc::new(constant.dtype, moved);
-    let batches = given.len().saturating_sub(2);
-    let in_order = axis == 0 && given.iter().take(batches).all(|d| d.is(1));
+    let split = TensorDesc::new(constant.dtype, shape.clone()).known_shape().unwrap_or_default();
+    if let Some(seen) = constant.reshaped(&split).and_then(|c| c.transposed(&perm)) {
+        return graph.add_constant(seen, name);
+    }
     let made = match elements {
-        _ if in_order => {
-            let sizes = desc.known_shape().unwrap_or_default();
-            constant.reshaped(sizes)
-        }
         Elements::Any => return graph.add_constant(stand_in(&desc)?, name),
         Elements::True => transposed(constant, &shape, &desc, perm),
     };

@@ -12,11 +12,13 @@
 mod convert;
 mod tiles;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use tiles::Tiles;
 
 use crate::error::OpError;
+use crate::ir::array::strides;
 use crate::ir::op::Constant;
 use crate::ir::tensor::DeviceType;
 
@@ -93,7 +95,8 @@ impl Packed {
 /// A constant whose bytes can be produced piece by piece.
 #[derive(Debug)]
 pub struct Packer<'a> {
-    packed: &'a Packed,
+    device: DeviceType,
+    source: Cow<'a, Constant>,
     tiles: Tiles,
     width: usize,
     size: usize,
@@ -105,19 +108,33 @@ impl<'a> Packer<'a> {
     /// # Errors
     /// When the constant's bytes do not fit its shape, or its arrangement does not fit the constant.
     pub fn new(packed: &'a Packed) -> Result<Self, OpError> {
-        let source = &packed.source;
+        let mut source = Cow::Borrowed(&packed.source);
         if source.elements().checked_mul(source.stored.bytes()) != Some(source.bytes.len()) {
             return Err(OpError::new(format!("{} bytes do not fit {:?}", source.bytes.len(), source.shape)));
         }
         let size = usize::try_from(packed.bytes()).map_err(|e| OpError::new(e.to_string()))?;
         let width = usize::try_from(packed.device.bytes()).map_err(|e| OpError::new(e.to_string()))?;
         let tiles = match &packed.arrangement {
-            Arrangement::Dense => Tiles::dense(source.elements()),
+            Arrangement::Dense => match &source.strides {
+                None => Tiles::dense(source.elements()),
+                Some(strides) => {
+                    let all: Vec<usize> = (0..source.shape.len()).collect();
+                    let groups: Vec<(usize, usize)> = source.shape.iter().copied().zip(0..).collect();
+                    Tiles::new(&source.shape, strides, &all, &groups)
+                }
+            },
             Arrangement::Groups { shape, permutation, groups } => {
-                Tiles::new(shape, permutation, &extents(shape, permutation, groups))
+                let strides = match source.strides_under(shape) {
+                    Some(strides) => strides,
+                    None => {
+                        source = Cow::Owned(Constant::from_array(&source.to_array()?));
+                        strides(shape)
+                    }
+                };
+                Tiles::new(shape, &strides, permutation, &extents(shape, permutation, groups))
             }
         };
-        Ok(Self { packed, tiles, width, size })
+        Ok(Self { device: packed.device, source, tiles, width, size })
     }
 
     /// Runs of tiles of about so many bytes each, in order; one at least.
@@ -147,7 +164,7 @@ impl<'a> Packer<'a> {
             }
             return;
         }
-        convert::fill(self.packed, &self.tiles, run, out);
+        convert::fill(&self.source, self.device, &self.tiles, run, out);
     }
 }
 
@@ -184,7 +201,7 @@ fn extents(shape: &[usize], permutation: &[usize], groups: &[AxisGroup]) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use super::{Arrangement, AxisGroup, Packed, Tiles, extents, pack};
+    use super::{Arrangement, AxisGroup, Packed, Tiles, extents, pack, strides};
     use crate::ir::array::Array;
     use crate::ir::op::Constant;
     use crate::ir::tensor::DeviceType;
@@ -250,7 +267,7 @@ mod tests {
             };
             let source = Constant::from_array(&Array::f32(shape, values));
             let packed = Packed { source, arrangement, device: DeviceType::F32 };
-            let tiles = Tiles::new(shape, permutation, &extents(shape, permutation, groups));
+            let tiles = Tiles::new(shape, &strides(shape), permutation, &extents(shape, permutation, groups));
             let bytes = pack(&packed).unwrap();
             assert_eq!(bytes.len() as u64, packed.bytes());
             let mut seen = 0;

@@ -7,8 +7,10 @@ use crate::ir::tensor::DeviceType;
 /// What a binding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// A storage buffer, or the uniform block.
+    /// A storage buffer, or the uniform block of sizes.
     Buffer,
+    /// A uniform buffer of so many vectors of 16 bytes.
+    Uniform(u32),
     /// A buffer that is read as texels of this element type.
     Texels(DeviceType),
     /// A texture of texels of this element type.
@@ -32,7 +34,7 @@ impl Resource {
     /// texel buffers: a texture of one dimension stands for one until the module is emitted.
     pub fn declared(self, writable: bool) -> Option<String> {
         let (name, device) = match self {
-            Self::Buffer => return None,
+            Self::Buffer | Self::Uniform(_) => return None,
             Self::Texels(device) => ("1d", device),
             Self::Texture(Storage::TextureArray, device) => ("2d_array", device),
             Self::Texture(Storage::Texture3d, device) => ("3d", device),
@@ -78,7 +80,7 @@ impl Held {
     /// The element, vector or texel at an index or coordinates.
     pub fn load(&self, index: &str) -> String {
         match self.resource {
-            Resource::Buffer => format!("{}[{index}]", self.name),
+            Resource::Buffer | Resource::Uniform(_) => format!("{}[{index}]", self.name),
             _ => format!("textureLoad({}, {index}, 0)", self.name),
         }
     }

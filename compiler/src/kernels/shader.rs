@@ -272,6 +272,9 @@ impl<'p> Shader<'p> {
             Resource::Buffer => {
                 format!("@group(0) @binding({index}) var<storage, {mode}> {name}: array<{element}>;\n")
             }
+            Resource::Uniform(vectors) => {
+                format!("@group(0) @binding({index}) var<uniform> {name}: array<{element}, {vectors}>;\n")
+            }
             _ => format!("@group(0) @binding({index}) var {name}: {element};\n"),
         };
         if resource == Resource::Buffer && element.contains("f16") {
@@ -315,6 +318,22 @@ impl<'p> Shader<'p> {
         let ty = resource.declared(false).unwrap_or_default();
         let name = self.bind_as(bound, resource, &ty, false);
         format!("textureLoad({name}, vec2<u32>({index} % {width}u, {index} / {width}u), 0)")
+    }
+
+    /// Binds a repacked float constant as a uniform buffer, and returns the expression of its vector `index` in f32.
+    pub fn uniform_vector(&mut self, packed: Packed, index: &str) -> String {
+        let (half, vectors) = (packed.device == DeviceType::F16, packed.bytes() / 16);
+        let bound = self.packed(packed);
+        let resource = Resource::Uniform(u32::try_from(vectors).unwrap_or(u32::MAX));
+        // Elements of a uniform buffer take multiples of 16 bytes: two vectors of f16.
+        let name = self.bind_as(bound, resource, if half { "vec4<u32>" } else { "vec4<f32>" }, false);
+        if !half {
+            return format!("{name}[{index}]");
+        }
+        self.extra += &format!(
+            "fn {name}_half(i: u32) -> vec4<f32> {{\n    let pair = {name}[i / 2u];\n    let bits = select(pair.xy, pair.zw, i % 2u == 1u);\n    return vec4<f32>(unpack2x16float(bits.x), unpack2x16float(bits.y));\n}}\n"
+        );
+        format!("{name}_half({index})")
     }
 
     /// Adds a scratch buffer of `bytes` and returns what it is bound to.

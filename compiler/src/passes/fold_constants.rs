@@ -6,7 +6,7 @@
 //!
 //! A result that is much larger than its operands stays a computation (an expanded scalar, a mask made of two
 //! ranges): bytes in the bundle cost more than a small kernel. Sizes that depend on symbols stay too.
-//! A float constant that is cast to another float type keeps its bytes, and is converted when it is read.
+//! A constant that is transposed or reshaped, or cast from one float type to another, keeps its bytes.
 
 use super::{Changes, Context};
 use crate::error::Result;
@@ -51,10 +51,14 @@ pub(super) fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
     if bytes > small && bytes / GROWTH > operand_bytes {
         return None;
     }
-    if let (Op::Elementwise(Elementwise { element: Element::Cast(to) }), [constant]) = (&node.op, &*constants)
-        && let Some(cast) = constant.cast(*to)
-    {
-        return Some(cast);
+    let seen = match (&node.op, &*constants) {
+        (Op::Elementwise(Elementwise { element: Element::Cast(to) }), [constant]) => constant.cast(*to),
+        (Op::Transpose(transpose), [constant]) => constant.transposed(&transpose.perm),
+        (Op::Reshape(_), [constant, ..]) => constant.reshaped(&shape),
+        _ => None,
+    };
+    if seen.is_some() {
+        return seen;
     }
     let arrays: Vec<Array> = constants.into_iter().map(Constant::to_array).collect::<Result<_, _>>().ok()?;
     let operands: Vec<&Array> = arrays.iter().collect();

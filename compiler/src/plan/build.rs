@@ -14,11 +14,11 @@ use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op, Relayout};
 use crate::ir::storage::Storage as Kind;
-use crate::ir::tensor::{DType, Layout, TensorDesc};
-use crate::kernels::pack::Packed;
+use crate::ir::tensor::{DType, DeviceType, Layout, TensorDesc};
+use crate::kernels::pack::{Arrangement, Packed};
 use crate::kernels::problem::{Operand, Placement, Problem, storage_elements};
 use crate::kernels::resource::Resource;
-use crate::kernels::shader::{Bound, Launch};
+use crate::kernels::shader::{Binding, Bound, Launch};
 use crate::target::TargetProfile;
 
 /// Storage is rounded up so that a vector of four may be read at the end of any tensor.
@@ -83,7 +83,7 @@ struct Planner<'g> {
 pub type Visit<'a> = dyn FnMut(&str, &Problem<'_>, &[Choice]) + 'a;
 
 /// What tells packed constants of the same bytes apart; the last says whether it is read as a texture.
-type Packing = (crate::kernels::pack::Arrangement, crate::ir::tensor::DeviceType, DType, bool);
+type Packing = (Arrangement, DeviceType, (DType, Vec<usize>, Option<Vec<usize>>), bool);
 
 /// Plans a graph for a target.
 ///
@@ -354,7 +354,7 @@ impl<'g> Planner<'g> {
                     Bound::Operand(k) => self.home(operands[k].home),
                     Bound::Result => self.home(result.home),
                     Bound::Packed(k) => {
-                        let texture = binding.resource != Resource::Buffer;
+                        let texture = matches!(binding.resource, Resource::Texels(_) | Resource::Texture(..));
                         Home::Weight(self.weight(launch.packed[k].clone(), texture))
                     }
                     Bound::Scratch(k) => {
@@ -472,11 +472,12 @@ impl<'g> Planner<'g> {
     }
 
     fn weight(&mut self, packed: Packed, texture: bool) -> usize {
-        let bytes = &packed.source.bytes;
+        let Constant { dtype, shape, strides, bytes, .. } = &packed.source;
+        let source = (*dtype, shape.clone(), strides.clone());
         let key = (
             bytes.as_ptr() as usize,
             bytes.len(),
-            (packed.arrangement.clone(), packed.device, packed.source.dtype, texture),
+            (packed.arrangement.clone(), packed.device, source, texture),
         );
         if let Some(index) = self.known_weights.get(&key) {
             return *index;
@@ -564,14 +565,16 @@ fn pick(
 /// Whether a launch binds no more than the target allows; what it binds too many of, otherwise.
 fn check_bindings(launch: &Launch, target: &TargetProfile) -> std::result::Result<(), String> {
     let limits = &target.limits;
-    let buffers = |r: Resource| r == Resource::Buffer;
+    let uniform = |b: &Binding| b.bound == Bound::Params || matches!(b.resource, Resource::Uniform(_));
+    let uniforms = launch.bindings.iter().filter(|b| uniform(b)).count();
     let count = |is_buffer: bool, writable: Option<bool>| {
-        let bindings = launch.bindings.iter().filter(|b| b.bound != Bound::Params);
-        let kind = bindings.filter(|b| buffers(b.resource) == is_buffer);
+        let bindings = launch.bindings.iter().filter(|b| !uniform(b));
+        let kind = bindings.filter(|b| (b.resource == Resource::Buffer) == is_buffer);
         kind.filter(|b| writable.is_none_or(|w| w == b.writable)).count()
     };
     let counts = [
         ("buffers", count(true, None), limits.max_storage_buffers),
+        ("uniform buffers", uniforms, limits.max_uniform_buffers),
         ("textures", count(false, Some(false)), limits.max_sampled_images),
         ("textures that it writes", count(false, Some(true)), limits.max_storage_images),
     ];

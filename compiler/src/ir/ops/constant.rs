@@ -1,7 +1,8 @@
 //! A constant tensor. Its bytes are borrowed from the model file until a pass computes others.
 //!
-//! Storing a float constant in another float type computes nothing: the constant keeps the file's bytes and the type
-//! that they have, and elements are converted when they are read. So a model does not grow in memory.
+//! Storing a float constant in another float type, and transposing or reshaping one, computes nothing: the constant
+//! keeps the file's bytes with the type and the order that they have, and elements are converted and put in place when
+//! they are read. So a model does not grow in memory.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::content::Content;
 use crate::error::OpError;
-use crate::ir::array::{Array, Data, count};
+use crate::ir::array::{Array, Data, count, strides};
 use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::{DType, TensorDesc};
@@ -26,6 +27,9 @@ pub struct Constant {
     pub shape: Vec<usize>,
     /// Type of the elements in `bytes`: `dtype`, or a float type that is converted to it.
     pub stored: DType,
+    /// Elements between neighbours along each axis, where they are not in row-major order; every element is one of
+    /// the shape.
+    pub strides: Option<Vec<usize>>,
     /// `count(shape) * stored.bytes()` bytes, not necessarily aligned.
     pub bytes: Content,
 }
@@ -42,19 +46,87 @@ impl Constant {
                 dtype.name()
             )));
         }
-        Ok(Self { dtype, shape, stored: dtype, bytes })
+        Ok(Self { dtype, shape, stored: dtype, strides: None, bytes })
     }
 
     /// The constant with an array's elements.
     pub fn from_array(array: &Array) -> Self {
         let dtype = array.dtype;
-        Self { dtype, shape: array.shape.clone(), stored: dtype, bytes: array.to_bytes().into() }
+        let bytes = array.to_bytes().into();
+        Self { dtype, shape: array.shape.clone(), stored: dtype, strides: None, bytes }
     }
 
     /// The elements as a host array.
     pub fn to_array(&self) -> Result<Array, OpError> {
-        let array = Array::from_bytes(self.stored, &self.shape, &self.bytes)?;
+        let mut array = Array::from_bytes(self.stored, &self.shape, &self.bytes)?;
+        if let Some(strides) = &self.strides {
+            array.data = match &array.data {
+                Data::Float(v) => Data::Float(in_order(v, &self.shape, strides)),
+                Data::Int(v) => Data::Int(in_order(v, &self.shape, strides)),
+            };
+        }
         Ok(if self.stored == self.dtype { array } else { array.cast(self.dtype) })
+    }
+
+    /// The constant with its axes permuted, with the same bytes.
+    pub fn transposed(&self, perm: &[usize]) -> Option<Self> {
+        let old = self.strides.clone().unwrap_or_else(|| strides(&self.shape));
+        let pick =
+            |list: &[usize]| perm.iter().map(|p| list.get(*p).copied()).collect::<Option<Vec<usize>>>();
+        let shape = pick(&self.shape)?;
+        let new = Some(pick(&old)?).filter(|new| !same_order(&shape, new));
+        (perm.len() == self.shape.len() && self.elements() > 0).then(|| Self {
+            shape,
+            strides: new,
+            ..self.clone()
+        })
+    }
+
+    /// The constant under another shape of as many elements, with the same bytes; `None` where the order of the
+    /// elements cannot be said with one stride for each axis.
+    pub fn reshaped(&self, shape: &[usize]) -> Option<Self> {
+        let new = self.strides_under(shape)?;
+        let new = Some(new).filter(|new| !same_order(shape, new));
+        Some(Self { shape: shape.to_vec(), strides: new, ..self.clone() })
+    }
+
+    /// Elements between neighbours along each axis of the constant under another shape.
+    pub fn strides_under(&self, shape: &[usize]) -> Option<Vec<usize>> {
+        if count(shape) != self.elements() {
+            return None;
+        }
+        let Some(old) = &self.strides else { return Some(strides(shape)) };
+        let mut axes =
+            self.shape.iter().copied().zip(old.iter().copied()).filter(|(size, _)| *size != 1).rev();
+        // What is left of the old axis at hand: elements, and the distance between them.
+        let mut left = (1usize, 0usize);
+        let mut out = Vec::with_capacity(shape.len());
+        for size in shape.iter().rev() {
+            let mut missing = *size;
+            if missing == 1 {
+                out.push(0);
+                continue;
+            }
+            if left.0 == 1 {
+                left = axes.next()?;
+            }
+            out.push(left.1);
+            while missing > left.0 {
+                // Old axes that follow each other without a gap are one.
+                let next = axes.next()?;
+                if !missing.is_multiple_of(left.0) || next.1 != left.0 * left.1 {
+                    return None;
+                }
+                missing /= left.0;
+                left = next;
+            }
+            if !left.0.is_multiple_of(missing) {
+                return None;
+            }
+            left = (left.0 / missing, left.1 * missing);
+        }
+        out.reverse();
+        Some(out)
     }
 
     /// The constant in another float type, with the same bytes; `None` when elements have to be computed for that.
@@ -70,18 +142,34 @@ impl Constant {
         (exact && floats).then(|| Self { dtype, ..self.clone() })
     }
 
-    /// The same elements under other sizes; fails when their number differs.
-    pub fn reshaped(&self, shape: Vec<usize>) -> Result<Self, OpError> {
-        if count(&shape) != self.elements() {
-            return Err(OpError::new(format!("{} elements do not fill {shape:?}", self.elements())));
-        }
-        Ok(Self { shape, ..self.clone() })
-    }
-
     /// Number of elements.
     pub fn elements(&self) -> usize {
         count(&self.shape)
     }
+}
+
+/// Whether strides are those of row-major order, but for axes of one element.
+fn same_order(shape: &[usize], new: &[usize]) -> bool {
+    strides(shape).iter().zip(new).zip(shape).all(|((a, b), size)| a == b || *size == 1)
+}
+
+/// Elements in row-major order, from where strides say they are.
+fn in_order<T: Copy>(values: &[T], shape: &[usize], strides: &[usize]) -> Vec<T> {
+    let mut out = Vec::with_capacity(values.len());
+    let mut position = vec![0usize; shape.len()];
+    let mut at = 0;
+    for _ in 0..count(shape) {
+        out.extend(values.get(at));
+        for ((p, size), stride) in position.iter_mut().zip(shape).zip(strides).rev() {
+            (*p, at) = (*p + 1, at + stride);
+            if *p < *size {
+                break;
+            }
+            at -= stride * size;
+            *p = 0;
+        }
+    }
+    out
 }
 
 impl Operation for Constant {
@@ -126,8 +214,9 @@ impl Serialize for Constant {
         {
             text.values = Some(numbers(&array));
         } else {
+            let computed = self.stored != self.dtype || self.strides.is_some();
             let hash = match self.to_array() {
-                Ok(array) if self.stored != self.dtype => blake3::hash(&array.to_bytes()),
+                Ok(array) if computed => blake3::hash(&array.to_bytes()),
                 _ => blake3::hash(&self.bytes),
             };
             text.hash = Some(hash.to_hex()[..16].to_string());
@@ -212,5 +301,75 @@ pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
         )
     } else {
         Array::int(dtype, shape, (0..n).map(|i| (draw(i) >> 61) as i64).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Constant, random};
+    use crate::ir::array::{Array, count};
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::{Operation, Transpose};
+    use crate::ir::tensor::DType;
+    use crate::kernels::pack::{Arrangement, AxisGroup, Packed, pack};
+
+    /// A transposed and reshaped array, with elements moved.
+    fn moved(array: &Array, perm: &[usize]) -> Array {
+        let shape: Vec<usize> = perm.iter().map(|p| array.shape[*p]).collect();
+        (Transpose { perm: perm.to_vec() }).eval(&[array], &shape, &Bindings::new()).unwrap()
+    }
+
+    #[test]
+    fn seen_in_another_order_elements_are_those_that_were_moved() {
+        let array = random(DType::F32, &[6, 1, 10, 4], 3);
+        let constant = Constant::from_array(&array);
+        let perm = [2, 1, 0, 3];
+        let (seen, moved) = (constant.transposed(&perm).unwrap(), moved(&array, &perm));
+        assert!(seen.strides.is_some() && seen.bytes == constant.bytes);
+        assert_eq!(seen.to_array().unwrap(), moved);
+        for shape in [vec![2, 5, 6, 4], vec![10, 2, 3, 1, 4], vec![1, 5, 2, 6, 2, 2]] {
+            let seen = seen.reshaped(&shape).unwrap();
+            assert_eq!(seen.to_array().unwrap(), Array { shape, ..moved.clone() });
+        }
+        let last = constant.transposed(&[2, 3, 0, 1]).unwrap();
+        let merged = last.reshaped(&[40, 6]).unwrap();
+        assert_eq!(merged.to_array().unwrap().data, last.to_array().unwrap().data);
+        // An axis across what does not follow each other has no one stride.
+        assert!(seen.reshaped(&[60, 4]).is_none() && seen.reshaped(&[10, 24]).is_none());
+        assert!(seen.reshaped(&[3]).is_none());
+        let back = seen.transposed(&perm).unwrap();
+        assert_eq!(back, constant);
+        let narrow = seen.cast(DType::F16).unwrap();
+        assert_eq!(narrow.to_array().unwrap(), moved.cast(DType::F16));
+    }
+
+    #[test]
+    fn constants_in_another_order_are_packed_like_moved_ones() {
+        let array = random(DType::F32, &[30, 3, 50], 4);
+        let seen = Constant::from_array(&array).transposed(&[1, 0, 2]).unwrap();
+        let copy = Constant::from_array(&seen.to_array().unwrap());
+        let group = |axis, size| AxisGroup { axis, size };
+        let arrangements = [
+            Arrangement::Dense,
+            Arrangement::Groups {
+                shape: vec![3, 30, 50],
+                permutation: vec![0, 2, 1],
+                groups: vec![group(0, 0), group(2, 0), group(1, 0), group(2, 4)],
+            },
+            // No strides say this, so elements are moved first.
+            Arrangement::Groups {
+                shape: vec![90, 50],
+                permutation: vec![0, 1],
+                groups: vec![group(1, 0), group(0, 0)],
+            },
+        ];
+        for arrangement in arrangements {
+            let packed = |source: &Constant| {
+                let device = DType::F32.on_device();
+                pack(&Packed { source: source.clone(), arrangement: arrangement.clone(), device }).unwrap()
+            };
+            assert!(packed(&seen) == packed(&copy), "{arrangement:?}");
+            assert!(packed(&seen).len() >= 4 * count(&seen.shape));
+        }
     }
 }

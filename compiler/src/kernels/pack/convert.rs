@@ -7,15 +7,21 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::Packed;
 use super::tiles::{Sources, Tiles};
+use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, DeviceType};
 
 /// Writes a run of tiles.
-pub(super) fn fill(packed: &Packed, tiles: &Tiles, run: Range<usize>, out: &mut [u8]) {
-    let pass = Pass { source: &packed.source.bytes, tiles, run };
-    let (dtype, device) = (packed.source.dtype, packed.device);
-    match packed.source.stored {
+pub(super) fn fill(
+    constant: &Constant,
+    device: DeviceType,
+    tiles: &Tiles,
+    run: Range<usize>,
+    out: &mut [u8],
+) {
+    let pass = Pass { source: &constant.bytes, tiles, run };
+    let dtype = constant.dtype;
+    match constant.stored {
         DType::F16 if device == DeviceType::F16 && dtype != DType::Bf16 => pass.each(out, |b: [u8; 2]| b),
         DType::F32 if device == DeviceType::F32 && dtype == DType::F32 => pass.each(out, |b: [u8; 4]| b),
         DType::F16 => floats(&pass, out, dtype, device, |b| f16::from_le_bytes(b).to_f32()),

@@ -6,8 +6,6 @@
 
 use std::ops::Range;
 
-use crate::ir::array::strides;
-
 /// Elements of a tile, at most.
 const TILE: usize = 1 << 11;
 /// The same where neighbours in a tile are no neighbours in the source.
@@ -77,9 +75,13 @@ impl Tiles {
         }
     }
 
-    /// Groups of extent and axis, slowest first, over a constant of a shape.
-    pub(super) fn new(shape: &[usize], permutation: &[usize], extents: &[(usize, usize)]) -> Self {
-        let strides = strides(shape);
+    /// Groups of extent and axis, slowest first, over a constant of a shape with elements at strides.
+    pub(super) fn new(
+        shape: &[usize],
+        strides: &[usize],
+        permutation: &[usize],
+        extents: &[(usize, usize)],
+    ) -> Self {
         let axis = |p: &usize| Axis {
             size: shape.get(*p).copied().unwrap_or(1),
             stride: strides.get(*p).copied().unwrap_or(1),

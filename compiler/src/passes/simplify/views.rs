@@ -142,7 +142,7 @@ fn unexpanded(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     }
     let (dtype, stored) = (constant.dtype, constant.stored);
     let bytes = constant.bytes.slice(0..stored.bytes());
-    graph.add_constant(Constant { dtype, shape: Vec::new(), stored, bytes }, &name(graph, id))
+    graph.add_constant(Constant { dtype, shape: Vec::new(), stored, strides: None, bytes }, &name(graph, id))
 }
 
 /// Whether the last two axes of an expanded operand are those of what was expanded.
