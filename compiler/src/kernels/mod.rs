@@ -23,6 +23,7 @@ mod attention_coop;
 mod concat;
 mod conv;
 mod conv_1x1;
+mod conv_constants;
 mod conv_coop;
 mod conv_direct;
 mod conv_transpose;
@@ -103,6 +104,7 @@ pub const KERNELS: &[Kernel] = &[
     matmul::KERNEL,
     conv::KERNEL,
     conv_1x1::KERNEL,
+    conv_constants::KERNEL,
     depthwise::KERNEL,
     conv_transpose::KERNEL,
     conv_direct::KERNEL,

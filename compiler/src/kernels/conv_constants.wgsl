@@ -1,0 +1,110 @@
+// Convolution over one or two spatial axes with few output channels: each invocation computes BLOCK_X neighbouring
+// pixels with all output channels. All invocations read the same filters at the same time, from memory that the device
+// keeps close for that, and filters of input channels that do not exist are not stored. So nothing but the image is
+// read from buffers or textures.
+// Picked for small constant filters without groups.
+//
+// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image.
+
+const GROUP_X = 8u;
+const GROUP_Y = 8u;
+const BLOCK_X = 2u;
+
+const KERNEL_X = 3u;
+const KERNEL_Y = 3u;
+const STRIDE_X = 1i;
+const STRIDE_Y = 1i;
+const DILATION_X = 1i;
+const DILATION_Y = 1i;
+const PAD_X = 1i;
+const PAD_Y = 1i;
+/// Whether a tap may fall outside the image.
+const GUARD = true;
+/// Input channels, and slices of four output channels.
+const INPUTS = 6u;
+const SLICES = 2u;
+/// Whether the image is the fastest index of the grid rather than the slowest.
+const BATCH_INNER = true;
+
+@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
+@group(0) @binding(1) var<uniform> filters: array<vec4<f32>, KERNEL_X * KERNEL_Y * INPUTS * SLICES>;
+@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
+
+fn batches() -> u32 { return 1u; }
+fn in_w() -> u32 { return 8u; }
+fn in_h() -> u32 { return 8u; }
+fn out_w() -> u32 { return 8u; }
+fn out_h() -> u32 { return 8u; }
+
+/// Channels `4s..4s+4` of a pixel.
+fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
+/// Vector i of the filters: per tap, per input channel, per slice four output channels.
+fn weight(i: u32) -> vec4<f32> { return filters[i]; }
+/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
+
+@compute @workgroup_size(GROUP_X, GROUP_Y, 1)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
+    var block_x = group.x * GROUP_X + local.x;
+    let y = group.y * GROUP_Y + local.y;
+    var b = group.z;
+    if (BATCH_INNER) {
+        b = block_x % batches();
+        block_x = block_x / batches();
+    }
+    let first_x = block_x * BLOCK_X;
+    if (first_x >= out_w() || y >= out_h()) { return; }
+
+    // Pixels past the image's end repeat the last one and are not stored.
+    var base_x: array<i32, BLOCK_X>;
+    // unroll
+    for (var p = 0u; p < BLOCK_X; p++) { base_x[p] = i32(min(first_x + p, out_w() - 1u)) * STRIDE_X - PAD_X; }
+    let base_y = i32(y) * STRIDE_Y - PAD_Y;
+
+    var acc: array<vec4<f32>, BLOCK_X * SLICES>;
+    // unroll
+    for (var i = 0u; i < BLOCK_X * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        let row = u32(base_y + i32(ky) * DILATION_Y);
+        let inside_y = !GUARD || row < in_h();
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            var x: array<u32, BLOCK_X>;
+            var inside: array<bool, BLOCK_X>;
+            // unroll
+            for (var p = 0u; p < BLOCK_X; p++) {
+                x[p] = u32(base_x[p] + i32(kx) * DILATION_X);
+                inside[p] = !GUARD || (inside_y && x[p] < in_w());
+                x[p] = select(0u, x[p], inside[p]);
+            }
+            let first = (ky * KERNEL_X + kx) * INPUTS;
+            for (var s = 0u; s < (INPUTS + 3u) / 4u; s++) {
+                var v: array<vec4<f32>, BLOCK_X>;
+                // unroll
+                for (var p = 0u; p < BLOCK_X; p++) {
+                    v[p] = select(vec4<f32>(0.0), src(b, select(0u, row, inside_y), x[p], s), inside[p]);
+                }
+                // unroll
+                for (var lane = 0u; lane < 4u; lane++) {
+                    let i = s * 4u + lane;
+                    if (INPUTS % 4u == 0u || i < INPUTS) {
+                        // unroll
+                        for (var o = 0u; o < SLICES; o++) {
+                            let w = weight((first + i) * SLICES + o);
+                            // unroll
+                            for (var p = 0u; p < BLOCK_X; p++) {
+                                acc[p * SLICES + o] = fma(vec4<f32>(v[p][lane]), w, acc[p * SLICES + o]);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    // unroll
+    for (var p = 0u; p < BLOCK_X; p++) {
+        if (first_x + p < out_w()) {
+            // unroll
+            for (var o = 0u; o < SLICES; o++) { store(b, y, first_x + p, o, acc[p * SLICES + o]); }
+        }
+    }
+}
