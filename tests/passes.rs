@@ -247,6 +247,30 @@ fn weighing_layouts_keeps_the_results_and_never_costs_more() {
 }
 
 #[test]
+fn decompositions_keep_the_results() {
+    let target = TargetProfile::load(TARGET).unwrap();
+    let context = Context { target: &target, precision: Precision::F32 };
+    let mut changed = 0;
+    for sample in samples(1100, 300) {
+        let mut graph = sample.graph.clone();
+        run_pipeline(&mut graph, &context, Options::default()).unwrap();
+        for decomposition in decompose::DECOMPOSITIONS {
+            let name = decomposition.name;
+            let options = driftc::plan::Options {
+                alternatives: Alternatives::Always(name.into(), None),
+                ..Default::default()
+            };
+            let mut apart = graph.clone();
+            if decompose::run(&mut apart, &target, &options).unwrap().changes.count > 0 {
+                sample.check(&apart, name, REORDERED);
+                changed += 1;
+            }
+        }
+    }
+    assert!(changed > 0, "no random graph has a node that can be taken apart");
+}
+
+#[test]
 #[should_panic(expected = "times the tolerance")]
 fn a_wrong_pass_is_caught() {
     fn run(graph: &mut Graph, _: &Context<'_>) -> driftc::Result<Changes> {

@@ -15,6 +15,7 @@
 //! A decomposition is a file here and a line in [`DECOMPOSITIONS`].
 
 pub mod split_k;
+pub mod winograd;
 
 use std::collections::BTreeSet;
 
@@ -45,7 +46,7 @@ const ROOM: i64 = 4;
 const CLOSE: f64 = 1.03;
 
 /// Every decomposition; among equal costs the earlier one wins.
-pub const DECOMPOSITIONS: &[Decomposition] = &[split_k::DECOMPOSITION];
+pub const DECOMPOSITIONS: &[Decomposition] = &[split_k::DECOMPOSITION, winograd::DECOMPOSITION];
 
 /// A way of computing one kind of node as several.
 #[derive(Debug, Clone, Copy)]

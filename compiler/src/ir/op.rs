@@ -42,6 +42,8 @@ pub use super::ops::slice::Slice;
 pub use super::ops::softmax::Softmax;
 pub use super::ops::top_k::TopK;
 pub use super::ops::transpose::Transpose;
+pub use super::ops::winograd_input::WinogradInput;
+pub use super::ops::winograd_output::WinogradOutput;
 
 /// How an operator may take part in fusion (the classes of TVM's operator fusion).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +154,8 @@ ops! {
     Pad = "pad",
     Expand = "expand",
     Relayout = "relayout",
+    WinogradInput = "winograd-input",
+    WinogradOutput = "winograd-output",
 }
 
 /// How a scatter combines an update with what is there.

@@ -46,6 +46,7 @@ mod scatter;
 mod softmax;
 mod top_k;
 mod top_k_rank;
+mod winograd;
 
 #[cfg(test)]
 mod matrix_tests;
@@ -127,6 +128,7 @@ pub const KERNELS: &[Kernel] = &[
     gather::KERNEL,
     scatter::KERNEL,
     fill::KERNEL,
+    winograd::KERNEL,
 ];
 
 /// Nanoseconds that `steps` loads one after the other take, when as many invocations as `lanes` run in rounds of what

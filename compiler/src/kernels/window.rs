@@ -99,11 +99,20 @@ pub(super) fn known(dim: &Dim) -> Option<usize> {
 /// The problem with operand 2, a bias of one value per channel, added in the first step of the chain; `steps` holds
 /// the new chain. Without that operand the problem is returned as it is.
 pub(super) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<Step>) -> Problem<'s> {
+    with_bias_at(2, problem, steps)
+}
+
+/// The same with the bias as operand `index`, the last of the operator's.
+pub(super) fn with_bias_at<'s>(
+    index: u32,
+    problem: &'s Problem<'_>,
+    steps: &'s mut Vec<Step>,
+) -> Problem<'s> {
     let mut out: Problem<'s> = problem.clone();
-    if problem.own < 3 {
+    if problem.own <= index as usize {
         return out;
     }
-    let args = vec![Arg::Step(0), Arg::Input(2)];
+    let args = vec![Arg::Step(0), Arg::Input(index)];
     steps.push(Step { element: Element::Binary(BinaryFn::Add), args });
     steps.extend(problem.chain.iter().map(|step| {
         let args = step
@@ -117,7 +126,7 @@ pub(super) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<Step>) 
         Step { element: step.element, args }
     }));
     out.chain = steps;
-    if let Some(bias) = out.operands.get_mut(2) {
+    if let Some(bias) = out.operands.get_mut(index as usize) {
         let ones = problem.result.rank().saturating_sub(2);
         bias.shape.extend(std::iter::repeat_n(Dim::known(1), ones));
         if let Placement::Strided { strides, .. } = &mut bias.placement {

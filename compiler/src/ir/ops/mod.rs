@@ -35,3 +35,6 @@ pub mod softmax;
 pub mod top_k;
 pub mod transpose;
 pub(crate) mod window;
+pub mod winograd;
+pub mod winograd_input;
+pub mod winograd_output;

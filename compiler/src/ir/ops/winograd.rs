@@ -1,0 +1,145 @@
+//! What the two transforms of Winograd's convolution share: its matrices, and the transform of filters.
+//!
+//! A window of 3 x 3 over a tile of `n x n` pixels gives `m x m` results, `n = m + 2`, by `n * n` products instead of
+//! `9 * m * m`: `y = A' [ (G g G') * (B' d B) ] A`, elementwise in the middle. The matrices follow from `n - 1` numbers
+//! at which polynomials are evaluated, and infinity.
+//!
+//! For 4 x 4 results these are 0, ±√½ and ±√2, as in TensorFlow Lite's GPU delegate: pairs of reciprocals round far less
+//! than the textbook's 0, ±1, ±2. Rows are scaled by powers of two to a length of about one, so that f16 holds what it
+//! held before the transform. With everything in between in f16 and sums in f32, random data of 16 to 512 channels give
+//! errors of at most 0.3 % of the largest result (0.2 % with f32 behind the product), where the textbook's numbers give
+//! 1.2 %.
+
+/// The matrices for `outputs x outputs` results, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matrices {
+    /// Pixels along a side of a tile.
+    pub side: usize,
+    /// `B'`: `side x side`.
+    pub input: Vec<f64>,
+    /// `G`: `side x 3`.
+    pub filter: Vec<f64>,
+    /// `A'`: `outputs x side`.
+    pub output: Vec<f64>,
+}
+
+/// Taps along a side of a window.
+const TAPS: usize = 3;
+
+impl Matrices {
+    /// For results of 2 x 2 or 4 x 4; there are no others.
+    pub fn new(outputs: usize) -> Option<Self> {
+        let half = std::f64::consts::FRAC_1_SQRT_2;
+        let points: &[f64] = match outputs {
+            2 => &[0.0, 1.0, -1.0],
+            4 => &[0.0, half, -half, 2.0 * half, -2.0 * half],
+            _ => return None,
+        };
+        let side = points.len() + 1;
+        let [mut input, mut filter] = [Vec::new(), Vec::new()];
+        let mut columns = Vec::new();
+        for j in 0..side {
+            // Infinity keeps the highest power alone.
+            let point = points.get(j);
+            let others: Vec<f64> =
+                points.iter().enumerate().filter(|(l, _)| *l != j).map(|(_, p)| *p).collect();
+            let divisor: f64 = point.map_or(1.0, |p| others.iter().map(|q| p - q).product());
+            let power = |count: usize, i: usize| match point {
+                Some(p) => std::iter::repeat_n(*p, i).product(),
+                None => f64::from(u8::from(i + 1 == count)),
+            };
+            let mut row = product(&others);
+            row.resize(side, 0.0);
+            let taps: Vec<f64> = (0..TAPS).map(|i| power(TAPS, i) / divisor).collect();
+            let (a, b) = (unit(&row), unit(&taps));
+            input.extend(row.iter().map(|v| v * a));
+            filter.extend(taps.iter().map(|v| v * b));
+            columns.push((0..outputs).map(|i| power(outputs, i) / (a * b)).collect::<Vec<f64>>());
+        }
+        let output = (0..outputs).flat_map(|i| columns.iter().map(move |c| c[i])).collect();
+        Some(Self { side, input, filter, output })
+    }
+}
+
+/// The coefficients of `(x - r0) (x - r1) ..`, lowest power first.
+fn product(roots: &[f64]) -> Vec<f64> {
+    let mut out = vec![1.0];
+    for root in roots {
+        let mut next = vec![0.0; out.len() + 1];
+        for (i, c) in out.iter().enumerate() {
+            next[i + 1] += c;
+            next[i] -= c * root;
+        }
+        out = next;
+    }
+    out
+}
+
+/// The power of two that brings a row closest to length one.
+fn unit(row: &[f64]) -> f64 {
+    let length = row.iter().map(|v| v * v).sum::<f64>().sqrt();
+    (-length.log2()).round().exp2()
+}
+
+/// `matrix * square * matrix'` for a matrix of `rows x side` and a square of `side x side`.
+pub(crate) fn both_sides(matrix: &[f64], side: usize, square: &[f64]) -> Vec<f64> {
+    let rows = matrix.len() / side;
+    let mut half = vec![0.0; rows * side];
+    for i in 0..rows {
+        for j in 0..side {
+            half[i * side + j] = (0..side).map(|r| matrix[i * side + r] * square[r * side + j]).sum();
+        }
+    }
+    let mut out = vec![0.0; rows * rows];
+    for i in 0..rows {
+        for k in 0..rows {
+            out[i * rows + k] = (0..side).map(|j| half[i * side + j] * matrix[k * side + j]).sum();
+        }
+    }
+    out
+}
+
+/// Filters `[O, I, 3, 3]` as one matrix `[I, O]` for each of the products of a tile.
+pub fn filters(matrices: &Matrices, outputs: usize, inputs: usize, values: &[f32]) -> Vec<f32> {
+    let products = matrices.side * matrices.side;
+    let mut out = vec![0.0; products * inputs * outputs];
+    for (at, window) in values.chunks_exact(TAPS * TAPS).enumerate() {
+        let (o, i) = (at / inputs.max(1), at % inputs.max(1));
+        let window: Vec<f64> = window.iter().map(|v| f64::from(*v)).collect();
+        for (p, value) in both_sides(&matrices.filter, TAPS, &window).into_iter().enumerate() {
+            out[(p * inputs + i) * outputs + o] = value as f32;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Matrices, both_sides};
+
+    #[test]
+    fn convolves_a_tile() {
+        for outputs in [2, 4] {
+            let m = Matrices::new(outputs).unwrap();
+            let n = m.side;
+            assert_eq!((n, m.output.len()), (outputs + 2, outputs * n));
+            let tile: Vec<f64> = (0..n * n).map(|i| ((i * 7) % 11) as f64 - 4.0).collect();
+            let window: Vec<f64> = (0..9).map(|i| ((i * 5) % 7) as f64 - 3.0).collect();
+            let (u, v) = (both_sides(&m.filter, 3, &window), both_sides(&m.input, n, &tile));
+            let products: Vec<f64> = u.iter().zip(&v).map(|(a, b)| a * b).collect();
+            let y = both_sides(&m.output, n, &products);
+            for i in 0..outputs {
+                for j in 0..outputs {
+                    let taps = (0..9).map(|t| tile[(i + t / 3) * n + j + t % 3] * window[t]);
+                    let want: f64 = taps.sum();
+                    assert!(
+                        (y[i * outputs + j] - want).abs() < 1e-10,
+                        "{} is not {want}",
+                        y[i * outputs + j]
+                    );
+                }
+            }
+        }
+        assert_eq!(Matrices::new(3), None);
+    }
+}
