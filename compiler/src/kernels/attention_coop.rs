@@ -93,8 +93,11 @@ const TILES: &[[u32; 3]] = &[
     [4, 2, 4],
     [8, 1, 4],
     [8, 2, 2],
+    [4, 2, 2],
+    [8, 1, 2],
     [4, 1, 2],
     [4, 1, 8],
+    [2, 2, 4],
     [2, 1, 4],
     [2, 1, 2],
     [1, 1, 4],
@@ -124,6 +127,16 @@ impl Tile {
         let piece = shape.m * row_k.max(span / 4 + 1);
         let memory = (span * (row_k + row_v) + subs * piece) * 16;
         Self { subs, rows, keys, depth, wide, piece, memory }
+    }
+
+    /// Words that a lane holds: fragments of sums, queries, scores and weights, the keys and values that come next, and
+    /// what addresses take.
+    fn registers(&self, shape: &MatrixShape, lanes: u32, d: i64, e: i64) -> u32 {
+        let span = self.keys * shape.n;
+        let fragments =
+            self.rows * shape.m * (self.wide * shape.n + self.depth * shape.k / 2 + span + span / 2);
+        let loads = |size: i64| (span * (size as u32).div_ceil(8)).div_ceil(self.subs * lanes);
+        fragments / lanes + 4 * (loads(d) + loads(e)) + 40
     }
 
     /// Fragments of values that fit where the scores of a fragment of rows lie.
@@ -178,7 +191,9 @@ fn candidate(
     let units = f64::from(machine.compute_units);
     let steps = (t as f64 / f64::from(span)).ceil();
     let groups = (rows as f64 / f64::from(high)).ceil() * heads as f64;
-    let resident = (f64::from(machine.invocations_per_unit) / f64::from(threads))
+    let registers = f64::from(tile.registers(shape, lanes, sizes.d, sizes.e));
+    let room = f64::from(machine.invocations_per_unit) * REGISTERS;
+    let resident = (room / (f64::from(threads) * registers.max(REGISTERS)))
         .min(4.0 * f64::from(limits.max_workgroup_memory) / f64::from(tile.memory))
         .floor()
         .clamp(1.0, 4.0);
@@ -191,12 +206,13 @@ fn candidate(
     let weighing = (moved + scores * 12.0) / (machine.peak.f32 * 0.5);
     let all = groups * f64::from(tile.subs) * steps;
     let busy = (groups * f64::from(tile.subs) / (4.0 * units)).clamp(1e-3, 1.0);
-    let computing = all * (multiplying + weighing) / busy;
+    let spilled = 1.0 + (registers - MOST_REGISTERS).max(0.0) / (0.5 * MOST_REGISTERS);
+    let computing = all * (multiplying + weighing) * spilled / busy;
     // Every workgroup reads all keys and values.
     let bytes = groups * steps * f64::from(span) * (sizes.d + sizes.e) as f64 * 2.0;
     let reading = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * 0.64 * (groups / units).clamp(0.05, 1.0));
     let rounds = (groups / (units * resident)).ceil();
-    let waiting = rounds * steps * 2.0 * machine.memory_latency_ns;
+    let waiting = rounds * steps * 2.0 * machine.memory_latency_ns * spilled;
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     Some(Candidate {
         knobs: vec![("SUBS", tile.subs), ("ROWS", tile.rows), ("KEYS", tile.keys)],
@@ -208,6 +224,9 @@ fn candidate(
     })
 }
 
+/// Words that each invocation has when a unit holds as many as it can, and the most that one can have.
+const REGISTERS: f64 = 32.0;
+const MOST_REGISTERS: f64 = 240.0;
 /// Nanoseconds until the first keys are there and until the last result is stored.
 const OVERHEAD: f64 = 4000.0;
 
