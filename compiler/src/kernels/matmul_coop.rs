@@ -89,7 +89,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let direct = panels(op, problem).is_some();
-    coop::tiles(problem, problem.max(&product(&batch)), [&m, &n, &k].map(|d| problem.max(d)), direct)
+    coop::tiles(problem, problem.max(&product(&batch)), [&m, &n, &k].map(|d| problem.max(d)), direct, 1.0)
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
