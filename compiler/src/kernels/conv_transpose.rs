@@ -5,7 +5,7 @@ use super::shader::{Grid, Launch, Shader};
 use super::window::{
     Windows, constant, fits, four_channels, group_shape, known, pack_filters, read_packed, spatial, with_bias,
 };
-use super::{Candidate, Kernel, roofline};
+use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{ConvTranspose, Op};
@@ -116,7 +116,11 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
         let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let busy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);
-        let cost = roofline(problem, flops, problem.traffic() as f64, 0.6 * reuse * busy);
+        // Every tap and slice of inputs is a step, whether it hits or not; several sums per invocation make it longer.
+        let passes = (shape.windows.taps() * shape.inputs) as f64;
+        let waiting = waiting(problem, lanes, 0.25 * passes * (1.0 + 0.3 * (pixels * slices - 1.0)));
+        let cost = roofline(problem, flops, problem.traffic() as f64, 0.6 * reuse * busy)
+            .max(waiting + machine.launch_us * 1e3);
         out.push(Candidate {
             knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", x), ("SLICES", block[1])],
             cost,

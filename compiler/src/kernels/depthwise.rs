@@ -6,7 +6,7 @@ use super::shader::{Grid, Launch, Shader};
 use super::window::{
     Windows, constant, fits, four_channels, group_shape, known, read_packed, spatial, with_bias,
 };
-use super::{Candidate, Kernel, roofline};
+use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
@@ -129,7 +129,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let busy = (lanes * f64::from(block) / wanted).clamp(0.02, 1.0);
         let efficiency = 0.6 * busy * work / (work + reads);
-        let cost = roofline(problem, flops, problem.traffic() as f64, efficiency);
+        // Ten reads are on their way at a time.
+        let waiting = waiting(problem, lanes, 0.1 * ((windows.kernel[1] * span) as f64 + taps));
+        let cost = roofline(problem, flops, problem.traffic() as f64, efficiency)
+            .max(waiting + machine.launch_us * 1e3);
         out.push(Candidate {
             knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", block)],
             cost,
