@@ -1,5 +1,6 @@
 //! Matrix products, the convolutions that become such and attention, in f16: every candidate with what the cost model
 //! says and what the device says, in µs and TFLOP/s, best first.
+//! The line below each case is what `picks` of a profile takes.
 //! `cargo bench -p drift-benches --bench matrix -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 
 use std::path::Path;
@@ -11,7 +12,9 @@ use driftc::compile::{Model, Options, compile, lower};
 use driftc::ir::text;
 use driftc::passes::Precision;
 use driftc::plan::Alternatives;
+use driftc::plan::estimate::problem;
 use driftc::plan::select::Choice;
+use driftc::plan::tuning::{core_key, plain_way};
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
@@ -32,8 +35,11 @@ const PRODUCTS: &[[u32; 3]] = &[
     [32, 4096, 4096],
     [64, 4096, 4096],
     [1, 3072, 8192],
+    [2, 3072, 8192],
     [4, 3072, 8192],
+    [8, 3072, 8192],
     [16, 3072, 8192],
+    [32, 3072, 8192],
     [64, 3072, 8192],
     [1, 1000, 2048],
 ];
@@ -86,7 +92,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let graph = format!(
             "%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{m},{k}]}}\n%1 = neg %0\n\
              %2 = constant {{\"dtype\":\"f32\",\"shape\":[{k},{n}],\"random\":2}}\n\
-             %3 = matmul %1 %2 {{\"trans_a\":false,\"trans_b\":false}}\noutput \"y\" %3\n"
+             %3 = matmul %1 %2 {{\"trans_a\":false,\"trans_b\":false}}\n\
+             %4 = reduce %3 {{\"kind\":\"max\",\"axes\":[1],\"keepdims\":true}}\noutput \"y\" %4\n"
         );
         (format!("matmul {m}x{n}x{k}"), graph, 2.0 * f64::from(*m) * f64::from(*n) * f64::from(*k))
     });
@@ -150,12 +157,13 @@ fn run(
         options.plan.alternatives = Alternatives::Never;
         options
     };
-    let choices = |options: &Options| -> Result<Vec<Choice>, String> {
-        let decisions = lower(&graph, target, options).map_err(|e| e.to_string())?.plan.decisions;
-        let own = decisions.into_iter().find(|d| d.what.starts_with(operator));
-        Ok(own.map(|d| d.choices).unwrap_or_default())
+    let choices = |options: &Options| -> Result<(Vec<Choice>, String), String> {
+        let lowered = lower(&graph, target, options).map_err(|e| e.to_string())?;
+        let own = lowered.plan.decisions.into_iter().find(|d| d.what.starts_with(operator));
+        let key = own.as_ref().and_then(|d| problem(&lowered.graph, d.node, target)).map(|p| core_key(&p));
+        Ok((own.map(|d| d.choices).unwrap_or_default(), key.unwrap_or_default()))
     };
-    let all = choices(&options())?;
+    let (all, key) = choices(&options())?;
     // What is estimated to be many times slower than the best is not worth the time.
     let best = all.first().map_or(0.0, |c| c.candidate.cost);
     let worth = |place: usize, choice: &Choice| place < 12 || choice.candidate.cost < 6.0 * best;
@@ -165,7 +173,7 @@ fn run(
         let path = folder.join(format!("{place}.drift"));
         let mut options = options();
         options.plan.prefer_kernel = Some(choice.kernel.name.to_string());
-        let own = choices(&options)?;
+        let (own, _) = choices(&options)?;
         options.plan.prefer_candidate = own.iter().position(|c| c.candidate == choice.candidate).unwrap_or(0);
         compile(&model, std::slice::from_ref(target), &options, &path).map_err(|e| e.to_string())?;
         let steps = lower(&graph, target, &options).map_err(|e| e.to_string())?.plan.steps;
@@ -192,6 +200,9 @@ fn run(
     measured.sort_by(|a, b| a.0.total_cmp(&b.0));
     let fastest = measured.first().map_or(0.0, |(t, ..)| *t);
     println!("{name}: picked {picked:.1} µs, best {fastest:.1} µs, ratio {:.2}", picked / fastest.max(1e-9));
+    if let Some((_, _, choice)) = measured.first() {
+        println!("  {{ problem = '{key}', way = \"{}\" }},", plain_way(choice));
+    }
     for (time, place, choice) in &measured {
         let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();
         println!(
