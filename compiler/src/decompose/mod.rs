@@ -55,6 +55,8 @@ pub struct Decomposition {
     pub name: &'static str,
     /// The ways it can take a node apart, as numbers of its own; none where it cannot.
     pub ways: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
+    /// Whether a way may be worth its while; estimates are not asked where they would have to be far off.
+    pub sensible: fn(&Graph, NodeId, u32) -> bool,
     /// Adds the nodes of a way but the last, which it returns.
     pub build: fn(&mut Graph, NodeId, u32, Elements) -> Result<Last>,
     /// What a way does, for people.
@@ -137,6 +139,9 @@ fn decide(
                     format!("{}, as asked for with {name}", (decomposition.describe)(way)),
                 );
                 return Ok(());
+            }
+            if !(decomposition.sensible)(graph, id, way) {
+                continue;
             }
             let last = replace(graph, id, decomposition, way, Elements::Any)?;
             let parts = parts(graph, id, last);

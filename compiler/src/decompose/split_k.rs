@@ -23,7 +23,7 @@ use crate::target::TargetProfile;
 
 /// As the table lists it.
 pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "split-k", ways, build, describe, cases: CASES };
+    Decomposition { name: "split-k", ways, sensible, build, describe, cases: CASES };
 
 const CASES: &[&str] = &[
     r#"
@@ -97,9 +97,13 @@ fn ways(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     let Some(Product { depth, .. }) = product(graph, id) else { return Vec::new() };
     let whole = |parts: &&u32| {
         let parts = i64::from(**parts);
-        depth % (parts * WHOLE) == 0 && depth / parts >= SHORTEST
+        depth % (parts * WHOLE) == 0
     };
     PARTS.iter().filter(whole).copied().collect()
+}
+
+fn sensible(graph: &Graph, id: NodeId, parts: u32) -> bool {
+    product(graph, id).is_some_and(|product| product.depth / i64::from(parts) >= SHORTEST)
 }
 
 fn describe(parts: u32) -> String {

@@ -15,6 +15,7 @@
 use super::{Decomposition, Elements, Last, stand_in};
 use crate::error::{Error, Result};
 use crate::ir::array::Array;
+use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Conv, MatMul, Op, WinogradInput, WinogradOutput};
 use crate::ir::ops::winograd::{Matrices, filters};
@@ -23,7 +24,7 @@ use crate::target::TargetProfile;
 
 /// As the table lists it.
 pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "winograd", ways, build, describe, cases: CASES };
+    Decomposition { name: "winograd", ways, sensible, build, describe, cases: CASES };
 
 const CASES: &[&str] = &[
     r#"
@@ -58,6 +59,12 @@ output "y" %4
 /// Results along a side of a tile.
 const OUTPUTS: &[u32] = &[4, 2];
 
+/// Fewest tiles: each is a row of the products, and fewer leave most of a workgroup idle while it reads filters that have
+/// grown. TensorFlow Lite's GPU delegate asks for 32 to 128 of them.
+const FEWEST_TILES: i64 = 16;
+/// Fewest channels on either side: with fewer the transforms are most of the work. That delegate asks for 64.
+const FEWEST_CHANNELS: usize = 32;
+
 /// A convolution as this decomposition sees it.
 struct Windows<'g> {
     op: &'g Conv,
@@ -77,6 +84,15 @@ fn windows(graph: &Graph, id: NodeId) -> Option<Windows<'_>> {
 
 fn ways(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     if windows(graph, id).is_some() { OUTPUTS.to_vec() } else { Vec::new() }
+}
+
+fn sensible(graph: &Graph, id: NodeId, outputs: u32) -> bool {
+    let Some(Windows { filters, .. }) = windows(graph, id) else { return false };
+    let [batch, _, rest @ ..] = graph.tensor(id).shape.as_slice() else { return false };
+    let along = |size: &Dim| size.ceil_div(i64::from(outputs));
+    let tiles = rest.iter().fold(batch.clone(), |n, size| n.mul(&along(size)));
+    let channels = filters.shape.iter().take(2).min().is_some_and(|least| *least >= FEWEST_CHANNELS);
+    channels && tiles.range(&graph.bounds).1 >= FEWEST_TILES
 }
 
 fn describe(outputs: u32) -> String {
