@@ -226,6 +226,8 @@ mod tests {
             "scatter-nd",
             "shape-values",
             "top-k",
+            "winograd-input",
+            "winograd-output",
         ];
         let missing: Vec<&&str> = Op::NAMES.iter().filter(|n| !names.contains(**n)).collect();
         assert!(missing.iter().all(|n| never.contains(n)), "no seed uses {missing:?}");
