@@ -17,10 +17,10 @@ use driftc::compile::{Options, lower};
 use driftc::emit::spirv;
 use driftc::ir::dim::Bounds;
 use driftc::kernels::problem::Problem;
-use driftc::plan::build_visiting;
 use driftc::plan::select::Choice;
 use driftc::plan::trial::{self, Trial};
 use driftc::plan::tuning::{self, Database, Outcome};
+use driftc::plan::{Alternatives, build_visiting};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
@@ -116,7 +116,14 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     show_notes(&notes);
     let options = args.model.options(false);
     let lowered = lower(&model.graph, &target, &options)?;
-    let tasks = tasks(args, &lowered.graph, &target, &options, &database)?;
+    let mut tasks = tasks_of(args, &lowered.graph, &target, &options, &database)?;
+    // A node that was taken apart is measured whole, too, so that the choice between the two can be.
+    let mut whole = options.clone();
+    whole.plan.alternatives = Alternatives::Never;
+    let whole_graph = lower(&model.graph, &target, &whole)?.graph;
+    for (key, task) in tasks_of(args, &whole_graph, &target, &options, &database)? {
+        tasks.entry(key).or_insert(task);
+    }
     drop(progress);
     let mut report = Report {
         target: target.name.clone(),
@@ -184,7 +191,7 @@ fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> 
 }
 
 /// The distinct problems with the candidates that the database does not know.
-fn tasks(
+fn tasks_of(
     args: &TuneArgs,
     graph: &driftc::ir::graph::Graph,
     target: &TargetProfile,
