@@ -264,6 +264,13 @@ fn pipeline(step: &Step, artifact: u32) -> Pipeline {
     }
 }
 
+/// What shaders call, with what the device must be able to do for it.
+const SUBGROUP_OPERATIONS: &[(&str, Feature)] = &[
+    ("subgroupAny(", Feature::SubgroupVote),
+    ("subgroupShuffle(", Feature::SubgroupShuffle),
+    ("subgroupShuffleXor(", Feature::SubgroupShuffle),
+];
+
 /// What a variant's dispatches add up to.
 #[derive(Debug, Default)]
 struct Needs {
@@ -468,6 +475,7 @@ impl Needs {
         }
         if steps().any(|s| s.launch.subgroup_size.is_some()) {
             features.insert(Feature::SubgroupSizeControl);
+            features.insert(Feature::SubgroupBasic);
             if target.features.full_subgroups {
                 features.insert(Feature::FullSubgroups);
             }
@@ -477,6 +485,11 @@ impl Needs {
         {
             if steps().any(|s| s.launch.wgsl.contains(word)) {
                 features.insert(feature);
+            }
+        }
+        for (word, feature) in SUBGROUP_OPERATIONS {
+            if steps().any(|s| s.launch.wgsl.contains(word)) {
+                features.insert(*feature);
             }
         }
         let matrices: BTreeSet<&MatrixShape> = steps().filter_map(|s| s.launch.matrix.as_ref()).collect();

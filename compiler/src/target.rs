@@ -236,6 +236,10 @@ pub struct Machine {
     pub launch_us: f64,
     /// Time from a load to its use when nothing else hides it, with what surrounds it in a loop, ns.
     pub memory_latency_ns: f64,
+    /// Cost of reading a vector of a uniform buffer that all invocations read alike, in multiply-adds of vectors.
+    pub uniform_read_fmas: f64,
+    /// Cost of handing a vector from one invocation to its subgroup, in multiply-adds of vectors.
+    pub shuffle_fmas: f64,
     /// Device memory can be mapped by the host.
     pub unified_memory: bool,
     pub peak: Peak,

@@ -135,7 +135,8 @@ fn candidate(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> Option<Can
     let flops = lanes * pixels * slices * taps * shape.inputs as f64 * 8.0;
     // Per input channel: a multiply-add per pixel and slice, against a quarter of a read per pixel (a whole one where
     // channels are no neighbours) and a broadcast filter per slice.
-    let reads = pixels * if problem.operands[0].is_slices4() { 0.25 } else { 1.0 } + 0.25 * slices;
+    let reads = pixels * if problem.operands[0].is_slices4() { 0.25 } else { 1.0 }
+        + machine.uniform_read_fmas * slices;
     let reuse = pixels * slices / (pixels * slices + reads);
     let vectors = pixels * slices + pixels + 4.0;
     let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };

@@ -23,6 +23,7 @@ mod attention_coop;
 mod concat;
 mod conv;
 mod conv_1x1;
+mod conv_broadcast;
 mod conv_constants;
 mod conv_coop;
 mod conv_direct;
@@ -106,6 +107,7 @@ pub const KERNELS: &[Kernel] = &[
     conv::KERNEL,
     conv_1x1::KERNEL,
     conv_constants::KERNEL,
+    conv_broadcast::KERNEL,
     depthwise::KERNEL,
     conv_transpose::KERNEL,
     conv_direct::KERNEL,

@@ -59,6 +59,7 @@ const SAFE: &[(&str, Reads)] = &[
     ("matvec", Reads::Chain),
     ("conv", Reads::Chain),
     ("conv_1x1", Reads::Chain),
+    ("conv_broadcast", Reads::Chain),
     ("conv_constants", Reads::Chain),
     ("conv_direct", Reads::Chain),
     ("conv_transpose", Reads::Chain),

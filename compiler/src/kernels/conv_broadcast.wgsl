@@ -1,0 +1,128 @@
+// Convolution over one or two spatial axes whose filters are handed around in a subgroup: each invocation loads one
+// vector of filters at a time, and all read it from that invocation's registers. So a filter is loaded once per
+// subgroup, not once per invocation. Each invocation computes BLOCK_X neighbouring pixels of SLICES slices of four
+// output channels.
+// Picked for constant filters without groups where subgroups can shuffle.
+//
+// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image. No
+// invocation leaves before the last broadcast.
+
+const LANES = 8u;
+/// Invocations, which are linear, and how many of them lie side by side.
+const THREADS = 64u;
+const TILE_X = 8u;
+const BLOCK_X = 2u;
+const SLICES = 2u;
+/// Slices of input channels, of one tap after the other, whose filters a subgroup holds at once.
+const STEPS = LANES / (SLICES * 4u);
+const_assert STEPS * SLICES * 4u == LANES && STEPS > 0u && THREADS % LANES == 0u;
+
+const KERNEL_X = 3u;
+const KERNEL_Y = 3u;
+const STRIDE_X = 1i;
+const STRIDE_Y = 1i;
+const DILATION_X = 1i;
+const DILATION_Y = 1i;
+const PAD_X = 1i;
+const PAD_Y = 1i;
+/// Whether a tap may fall outside the image.
+const GUARD = true;
+/// Slices of four input and output channels.
+const IN_SLICES = 2u;
+const OUT_SLICES = 2u;
+const ALL_STEPS = KERNEL_X * KERNEL_Y * IN_SLICES;
+/// Whether the image is the fastest index of the grid rather than the slowest.
+const BATCH_INNER = true;
+
+@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> filters: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
+
+fn batches() -> u32 { return 1u; }
+fn in_w() -> u32 { return 8u; }
+fn in_h() -> u32 { return 8u; }
+fn out_w() -> u32 { return 8u; }
+fn out_h() -> u32 { return 8u; }
+
+/// Channels `4s..4s+4` of a pixel.
+fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
+/// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
+/// channel four output channels.
+fn weight(i: u32) -> vec4<f32> { return filters[i]; }
+/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
+
+@compute @workgroup_size(THREADS, 1, 1)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    var block_x = group.x * TILE_X + local % TILE_X;
+    let y = group.y * (THREADS / TILE_X) + local / TILE_X;
+    var block_s = group.z;
+    var b = 0u;
+    if (BATCH_INNER) {
+        b = block_x % batches();
+        block_x = block_x / batches();
+    } else {
+        b = block_s % batches();
+        block_s = block_s / batches();
+    }
+    let first_x = block_x * BLOCK_X;
+
+    // Pixels past the image's end repeat the last one and are not stored.
+    var base_x: array<i32, BLOCK_X>;
+    // unroll
+    for (var p = 0u; p < BLOCK_X; p++) { base_x[p] = i32(min(first_x + p, out_w() - 1u)) * STRIDE_X - PAD_X; }
+    let base_y = i32(min(y, out_h() - 1u)) * STRIDE_Y - PAD_Y;
+
+    var acc: array<vec4<f32>, BLOCK_X * SLICES>;
+    // unroll
+    for (var i = 0u; i < BLOCK_X * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
+    let first = block_s * (ALL_STEPS * SLICES * 4u);
+    for (var held = 0u; held < ALL_STEPS; held += STEPS) {
+        let mine = weight(first + min(held * (SLICES * 4u) + lane, ALL_STEPS * SLICES * 4u - 1u));
+        // unroll
+        for (var k = 0u; k < STEPS; k++) {
+            // Steps past the last one read inside the image and add nothing.
+            let step = min(held + k, ALL_STEPS - 1u);
+            let counts = held + k < ALL_STEPS;
+            let tap = step / IN_SLICES;
+            let s = step % IN_SLICES;
+            let row = u32(base_y + i32(tap / KERNEL_X) * DILATION_Y);
+            let inside_y = counts && (!GUARD || row < in_h());
+            var v: array<vec4<f32>, BLOCK_X>;
+            // unroll
+            for (var p = 0u; p < BLOCK_X; p++) {
+                let x = u32(base_x[p] + i32(tap % KERNEL_X) * DILATION_X);
+                let inside = inside_y && (!GUARD || x < in_w());
+                let read = src(b, select(0u, row, inside), select(0u, x, inside), s);
+                v[p] = select(vec4<f32>(0.0), read, inside);
+            }
+            // unroll
+            for (var o = 0u; o < SLICES; o++) {
+                // unroll
+                for (var i = 0u; i < 4u; i++) {
+                    // A number when the loops are unrolled; `subgroupBroadcast` takes nothing else.
+                    let w = subgroupShuffle(mine, (k * SLICES + o) * 4u + i);
+                    // unroll
+                    for (var p = 0u; p < BLOCK_X; p++) {
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p][i]), w, acc[p * SLICES + o]);
+                    }
+                }
+            }
+        }
+    }
+    // unroll
+    for (var p = 0u; p < BLOCK_X; p++) {
+        if (first_x + p < out_w() && y < out_h()) {
+            // unroll
+            for (var o = 0u; o < SLICES; o++) {
+                if (block_s * SLICES + o < OUT_SLICES) {
+                    store(b, y, first_x + p, block_s * SLICES + o, acc[p * SLICES + o]);
+                }
+            }
+        }
+    }
+}
