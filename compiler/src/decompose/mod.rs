@@ -10,7 +10,7 @@
 //! evaluates what it made, and every kernel, layout and fused chain works there as everywhere. Whether that is worth it
 //! depends on the kernels, of which passes know nothing; so this step runs after them and before the plan. Each way of
 //! each decomposition is added beside its node, every node of it is asked for its cheapest candidate, and the way
-//! replaces the node where the sum is lower by more than [`MARGIN`]. What lost is swept.
+//! replaces the node where the sum is clearly lower. What lost is swept.
 //!
 //! A decomposition is a file here and a line in [`DECOMPOSITIONS`].
 
@@ -35,10 +35,6 @@ use crate::target::TargetProfile;
 /// The name in reports.
 pub const STAGE: &str = "decompose";
 
-/// A way replaces a node when it costs less than this part of the node's cost: estimates are not exact, and more nodes
-/// take more memory. Measured times are taken at their word.
-const MARGIN: f64 = 0.9;
-
 /// What a way stores in between may take as much memory as so many of the most that any node of the graph reads and
 /// writes, or as the last-level cache holds: time is not bought with any amount of memory.
 const ROOM: i64 = 4;
@@ -55,6 +51,9 @@ pub struct Decomposition {
     pub name: &'static str,
     /// The ways it can take a node apart, as numbers of its own; none where it cannot.
     pub ways: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
+    /// A way replaces a node when it is estimated to cost less than this part of the node's cost, since estimates are not
+    /// exact. Measured times are taken at their word.
+    pub margin: f64,
     /// Whether a way may be worth its while; estimates are not asked where they would have to be far off.
     pub sensible: fn(&Graph, NodeId, u32) -> bool,
     /// Adds the nodes of a way but the last, which it returns.
@@ -170,7 +169,7 @@ fn decide(
     let how = if measured { "measured" } else { "estimated" };
     let (own_us, us) = (own / 1e3, *cost / 1e3);
     let name = graph.node(id).name.clone();
-    if *cost >= own * if measured { 1.0 } else { MARGIN } {
+    if *cost >= own * if measured { 1.0 } else { best.decomposition.margin } {
         let what = format!("as it is: {own_us:.1} µs, against {us:.1} µs {how} for {what}");
         changes.notes.push(Note { node: name, what });
         return Ok(());

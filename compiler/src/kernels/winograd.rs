@@ -113,7 +113,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let work = 8.0 * 0.65 * (n * n * rows as f64 + n * (rows * transform.side) as f64);
             let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
             let busy = (4.0 * lanes / room).clamp(0.02, 1.0);
-            let computing = lanes * work / (machine.peak.f32 * 0.4 * busy).max(1e-3);
+            let computing = lanes * work / (machine.peak.f32 * 0.2 * busy).max(1e-3);
             // Each part of a tile reads all of it, and pieces of cache lines where few invocations are neighbours.
             let width = problem.operands.first().map_or(4, |o| o.dtype.on_device().bytes()) as f64;
             let reading = lanes * n * n * 4.0 * width / machine.cache_bandwidth_gb_s.max(1e-3);
