@@ -1,6 +1,7 @@
 //! Packs constants and hands their bytes on, through a fixed window, however large a constant is.
 //!
-//! One thread packs a piece (on all threads of the pool) while another hashes and writes the piece before. Pieces
+//! The calling thread packs a piece (on all threads of the pool) while another one hashes and writes the piece before.
+//! The other one never waits for the pool, so threads of the pool may compile bundles, too. Pieces
 //! travel in a few buffers that go round, so the window is what those buffers hold; pages of the model's files are
 //! released once they were read.
 
@@ -44,9 +45,9 @@ impl Pieces {
 
 /// Packs constants while `write` takes their pieces; it has to write every one. Returns what `write` does, and the
 /// largest number of bytes that the window held.
-pub(super) fn stream<T, E: From<OpError>>(
+pub(super) fn stream<T: Send, E: From<OpError> + Send>(
     constants: &[Packed],
-    write: impl FnOnce(&Pieces) -> Result<T, E>,
+    write: impl FnOnce(&Pieces) -> Result<T, E> + Send,
 ) -> Result<(T, usize), E> {
     let (to_writer, filled) = channel();
     let (empty, free) = sync_channel(BUFFERS);
@@ -56,19 +57,17 @@ pub(super) fn stream<T, E: From<OpError>>(
     }
     let pieces = Pieces { filled, empty };
     std::thread::scope(|scope| {
-        let packing = scope.spawn(move || {
-            let mut window = Window::default();
-            pack_all(constants, &free, |piece| to_writer.send(piece).is_ok(), &mut window)?;
-            Ok::<usize, OpError>(window.held)
-        });
-        let written = write(&pieces);
-        drop(pieces);
-        let packed = packing.join().map_err(|_| OpError::new("a thread that packs ended"))?;
+        let writing = scope.spawn(move || write(&pieces));
+        let mut window = Window::default();
+        let packed = pack_all(constants, &free, |piece| to_writer.send(piece).is_ok(), &mut window);
+        // Whoever writes ends when nothing more comes.
+        drop((to_writer, free));
+        let written = writing.join().map_err(|_| OpError::new("a thread that writes ended"))?;
         match (packed, written) {
             // The writer fails as well when packing fails; that is not the reason.
             (Err(why), _) => Err(why.into()),
             (Ok(_), Err(why)) => Err(why),
-            (Ok(held), Ok(written)) => Ok((written, held)),
+            (Ok(()), Ok(written)) => Ok((written, window.held)),
         }
     })
 }
@@ -117,6 +116,8 @@ fn pack_all(
 
 #[cfg(test)]
 mod tests {
+    use rayon::prelude::*;
+
     use super::{BUFFERS, PIECE, stream};
     use crate::error::OpError;
     use crate::ir::op::Constant;
@@ -171,5 +172,20 @@ mod tests {
         assert!(stream(&constants, all).unwrap_err().0.contains("do not fit"));
         let refuse = |_: &super::Pieces| Err::<(), _>(OpError::new("the disk is full"));
         assert_eq!(stream(&[large(), large()], refuse).unwrap_err().0, "the disk is full");
+    }
+    #[test]
+    fn every_thread_of_the_pool_may_pack_at_once() {
+        let constants = [large()];
+        let packed: Vec<usize> = (0..2 * rayon::current_num_threads())
+            .into_par_iter()
+            .map(|_| {
+                let mut out = Vec::new();
+                let write =
+                    |pieces: &super::Pieces| pieces.write(&mut out).map_err(|e| OpError::new(e.to_string()));
+                stream(&constants, write).unwrap();
+                out.len()
+            })
+            .collect();
+        assert!(packed.iter().all(|bytes| *bytes == packed[0] && *bytes >= 60_000_000), "{packed:?}");
     }
 }
