@@ -200,8 +200,8 @@ fn run(
     measured.sort_by(|a, b| a.0.total_cmp(&b.0));
     let fastest = measured.first().map_or(0.0, |(t, ..)| *t);
     println!("{name}: picked {picked:.1} µs, best {fastest:.1} µs, ratio {:.2}", picked / fastest.max(1e-9));
-    if let Some((_, _, choice)) = measured.first() {
-        println!("  {{ problem = '{key}', way = \"{}\" }},", plain_way(choice));
+    if let Some((time, _, choice)) = measured.first() {
+        println!("  {{ problem = '{key}', way = \"{}\", us = {time:.1} }},", plain_way(choice));
     }
     for (time, place, choice) in &measured {
         let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();

@@ -304,13 +304,15 @@ pub enum LayoutKind {
 }
 
 /// The way of computing a problem that measurements on the device prefer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pick {
     /// Operator, types, shapes and placements, as a tuning database writes them, without what is linked behind.
     pub problem: String,
     /// The kernel and its knobs, as `explain` prints them: `matvec ROWS=2`.
     pub way: String,
+    /// What it takes, in microseconds.
+    pub us: f64,
 }
 
 /// A driver fault that kernels must avoid.

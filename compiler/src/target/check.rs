@@ -51,6 +51,9 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
             return wrong("matrix", "a shape has a side of zero", POSITIVE);
         }
     }
+    if profile.picks.iter().any(|pick| !(pick.us.is_finite() && pick.us > 0.0)) {
+        return wrong("picks", "a time is not a positive number", POSITIVE);
+    }
     for quirk in &profile.quirks {
         for version in [&quirk.driver_from, &quirk.driver_before].into_iter().flatten() {
             if !version.split('.').all(|part| part.parse::<u32>().is_ok()) {
