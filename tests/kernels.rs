@@ -1,7 +1,7 @@
 //! Every kernel on the device against the CPU reference, over its own cases, in f32 and in f16 storage: with the
 //! layouts that the passes choose, and with every tensor that can be in each kind of memory object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drift_tests::compare::{Tolerance, compare};
@@ -16,6 +16,7 @@ use driftc::ir::tensor::Layout;
 use driftc::ir::{array::Array, eval, text, verify};
 use driftc::kernels::{KERNELS, Kernel};
 use driftc::passes::{self, Context, Precision};
+use driftc::plan::tuning::plain_way;
 use driftc::plan::{self, views};
 use driftc::target::TargetProfile;
 use libtest_mimic::{Arguments, Trial};
@@ -37,8 +38,16 @@ fn main() {
                 let target = matrix_target.as_ref().filter(|_| matrix).unwrap_or(&target);
                 let on = target.clone();
                 let name = format!("{}/{i}/{precision}", kernel.name);
-                let trial = Trial::test(name, move || run(kernel, case, precision, &on).map_err(Into::into));
+                let trial =
+                    Trial::test(name, move || run(kernel, case, precision, &on, None).map_err(Into::into));
                 trials.push(trial.with_ignored_flag(ignored));
+                if precision == Precision::F32 {
+                    let (known, on) = (target.clone(), Arc::new(wide(target)));
+                    let name = format!("{}/{i}/{precision}/wide", kernel.name);
+                    trials.push(Trial::test(name, move || {
+                        run(kernel, case, precision, &on, Some(&known)).map_err(Into::into)
+                    }));
+                }
                 for storage in Storage::ALL {
                     let on = target.clone();
                     let name = format!("{}/{i}/{precision}/{}", kernel.name, storage.name());
@@ -53,7 +62,22 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn run(owner: &Kernel, case: &str, precision: Precision, target: &TargetProfile) -> Result<(), String> {
+/// The target as if it kept many more invocations in flight: kernels then offer candidates that share work among more.
+fn wide(target: &TargetProfile) -> TargetProfile {
+    let mut wide = target.clone();
+    wide.machine.compute_units = 64;
+    wide.machine.invocations_per_unit = 2048;
+    wide
+}
+
+/// Runs the candidates of a case; with `known`, those that are not offered there.
+fn run(
+    owner: &Kernel,
+    case: &str,
+    precision: Precision,
+    target: &TargetProfile,
+    known: Option<&TargetProfile>,
+) -> Result<(), String> {
     let kernel = owner.name;
     let graph = text::parse(case).map_err(|e| e.to_string())?;
     let mut options = Options { precision, ..Options::default() };
@@ -61,6 +85,13 @@ fn run(owner: &Kernel, case: &str, precision: Precision, target: &TargetProfile)
     let lower =
         |options: &Options| driftc::compile::lower(&graph, target, options).map_err(|e| e.to_string());
     let lowered = lower(&options)?;
+    let tried: BTreeSet<String> = match known {
+        None => BTreeSet::new(),
+        Some(known) => {
+            let plan = driftc::compile::lower(&graph, known, &options).map_err(|e| e.to_string())?.plan;
+            plan.decisions.iter().flat_map(|d| &d.choices).map(plain_way).collect()
+        }
+    };
     let used = lowered.plan.steps.iter().any(|s| s.launch.kernel == kernel);
     if !used {
         return Err(format!("kernel {kernel} takes no part in its own case"));
@@ -85,6 +116,10 @@ fn run(owner: &Kernel, case: &str, precision: Precision, target: &TargetProfile)
         pairs.push((inputs, want));
     }
     for candidate in 0..candidates {
+        let own = lowered.plan.decisions.iter().filter_map(|d| d.choices.get(candidate));
+        if own.into_iter().all(|choice| tried.contains(&plain_way(choice))) && known.is_some() {
+            continue;
+        }
         options.plan.prefer_candidate = candidate;
         let failed = |e: String| format!("candidate {candidate}: {e}");
         let mut session = device::load(target, lower(&options)?, &options).map_err(failed)?;

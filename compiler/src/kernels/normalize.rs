@@ -105,6 +105,23 @@ output "y" %4
 %3 = group-norm %0 %1 %2 {"groups":1,"epsilon":0.001}
 output "y" %3
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,6,37,41]}
+%1 = input {"name":"scale","dtype":"f32","shape":[6]}
+%2 = input {"name":"bias","dtype":"f32","shape":[6]}
+%3 = group-norm %0 %1 %2 {"groups":2,"epsilon":0.001}
+%4 = relu %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,16,23,29]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = input {"name":"scale","dtype":"f32","shape":[16]}
+%3 = input {"name":"bias","dtype":"f32","shape":[16]}
+%4 = group-norm %1 %2 %3 {"groups":1,"epsilon":0.00001} : f32[1, 16, 23, 29]@slices4
+%5 = neg %4 : f32[1, 16, 23, 29]
+output "y" %5
+"#,
 ];
 
 /// Registers for the elements of a row that an invocation keeps.
@@ -189,9 +206,29 @@ impl Walk<'_> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(walk) = walk(problem) else { return Vec::new() };
-    let shares = Shares::all(&walk.problem, &walk.rows, memory(&walk.rows));
-    shares.iter().map(|s| s.candidate(&walk.problem, &walk.rows, 2.0, KEEP)).collect()
+    let (problem, rows) = (&walk.problem, &walk.rows);
+    let machine = &problem.target.machine;
+    let room = i64::from(machine.compute_units) * i64::from(machine.invocations_per_unit);
+    let (count, length) = (problem.max(&rows.rows()), problem.max(&rows.length()));
+    let mut out = Vec::new();
+    for shares in Shares::all(problem, rows, memory(rows)) {
+        out.push(shares.candidate(problem, rows, 2.0, KEEP));
+        // Pieces long enough to be worth a launch, and few enough for the device and for being merged by everyone.
+        let lanes = i64::from(shares.lanes);
+        let most = (room / (count * lanes).max(1)).min(length / (lanes * i64::from(KEEP))).min(MOST_PIECES);
+        if shares.lanes >= 64 && most >= 4 {
+            let mut split = shares.pieces(problem, rows, most as u32, KEEP);
+            // The second launch reads the pieces again.
+            split.cost += problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
+            split.knobs.push(("SPLIT", most as u32));
+            out.push(split);
+        }
+    }
+    out
 }
+
+/// Pieces of a row, whose moments every workgroup of the row merges one after the other.
+const MOST_PIECES: i64 = 32;
 
 /// Bytes of workgroup memory per invocation: three numbers, or a number and two vectors, aligned.
 fn memory(rows: &Rows) -> u32 {
@@ -200,29 +237,76 @@ fn memory(rows: &Rows) -> u32 {
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let walk = walk(problem).ok_or_else(|| OpError::new("not a normalisation"))?;
+    let shares = Shares::of(candidate);
+    let split = candidate.knob("SPLIT").max(1);
+    let pieces = walk.rows.rows().scale(i64::from(split));
+    let grid = || shares.grid(&walk.problem, &pieces);
+    let elements = walk.problem.result.elements();
+    if split == 1 {
+        let mut shader = shader(&walk, shares);
+        apply(&mut shader, &walk)?;
+        return Ok(vec![shader.finish("normalize", KERNEL.wgsl, grid(), elements.scale(8))?]);
+    }
+    let [mut first, mut second] = [shader(&walk, shares), shader(&walk, shares)];
+    for shader in [&mut first, &mut second] {
+        shader.knob("SPLIT", split);
+        shader.constant("HELD", false);
+    }
+    let scratch = first.scratch(pieces.scale(i64::from(memory(&walk.rows))));
+    let buffer = first.bind(scratch, "Kept", true);
+    first.constant("APPLIES", false);
+    first.replace("scale", "fn scale(row: u32, i: u32) -> V { return V(1.0); }".into());
+    first.replace("store", "fn store(row: u32, i: u32, v: V) {}".into());
+    first.replace(
+        "collect",
+        format!(
+            "fn collect(piece: u32, m: Moments) {{ {buffer}[piece] = Kept(m.count, m.mean, m.spread); }}"
+        ),
+    );
+    let buffer = second.bind(scratch, "Kept", false);
+    second.constant("COLLECTS", false);
+    second.replace(
+        "collected",
+        format!(
+            "fn collected(piece: u32) -> Moments {{\n    let kept = {buffer}[piece];\n    return Moments(kept.count, kept.mean, kept.spread);\n}}"
+        ),
+    );
+    apply(&mut second, &walk)?;
+    Ok(vec![
+        first.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4))?,
+        second.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4))?,
+    ])
+}
+
+/// The kernel with its knobs and the hook that loads.
+fn shader<'p>(walk: &'p Walk<'p>, shares: Shares) -> Shader<'p> {
     let rows = &walk.rows;
     let mut shader = Shader::new(&walk.problem);
-    let shares = Shares::of(candidate);
     shares.knobs(&mut shader, &walk.problem, rows, KEEP);
     shader.constant("CENTRED", walk.centred);
     shader.constant("EPSILON", format_args!("f32({:?})", walk.epsilon));
     shader.alias("V", &Class::Float.wgsl(rows.lanes.count()));
     shader.workgroup_memory(shares.threads() * memory(rows));
     let (prelude, at) = walk.at(&mut shader);
-    let params = "row: u32, i: u32";
-    shader.read("load", params, &prelude, 0, &at);
-    shader.read_broadcast("scale", params, &prelude, 1, &at)?;
-    if walk.problem.own > 2 {
-        shader.read_broadcast("bias", params, &prelude, 2, &at)?;
-    }
-    shader.write("store", params, &prelude, &at)?;
+    shader.read("load", PARAMS, &prelude, 0, &at);
     if matches!(rows.lanes, Lanes::Along(_)) {
         shader.replace("across", ACROSS.into());
     }
-    let flops = walk.problem.result.elements().scale(8);
-    let grid = shares.grid(&walk.problem, &rows.rows());
-    Ok(vec![shader.finish("normalize", KERNEL.wgsl, grid, flops)?])
+    shader
 }
+
+/// The hooks that scale and store.
+fn apply(shader: &mut Shader<'_>, walk: &Walk<'_>) -> Result<(), OpError> {
+    let (prelude, at) = walk.at(shader);
+    shader.read_broadcast("scale", PARAMS, &prelude, 1, &at)?;
+    if walk.problem.own > 2 {
+        shader.read_broadcast("bias", PARAMS, &prelude, 2, &at)?;
+    }
+    shader.write("store", PARAMS, &prelude, &at)
+}
+
+/// Of the hooks.
+const PARAMS: &str = "row: u32, i: u32";
 
 /// Every lane has seen as many elements, so their means count alike.
 const ACROSS: &str = "fn across(m: Moments) -> Moments {

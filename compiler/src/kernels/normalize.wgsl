@@ -1,10 +1,12 @@
 // Normalisation of each row by its mean and variance: `(x - mean) / sqrt(variance + epsilon) * scale + bias`.
 // A row belongs to LANES invocations and a workgroup holds ROWS rows. One pass collects the moments: every
 // invocation sums distances from its first element, and the parts merge by Chan's formula, so that a large mean costs
-// no accuracy. Picked for layer, root-mean-square, group and instance normalisation.
+// no accuracy. Picked for layer, root-mean-square, group and instance normalisation. Where rows are long and few, each is
+// cut into SPLIT pieces: a first launch collects the moments of every piece, a second one merges those of the row and
+// applies them to its piece.
 //
 // Replaced: the knobs, the sizes, `V` (one element, four of one row, or one of four rows), `load`, `scale`, `bias`,
-// `store`, and `across` when the four lanes belong to one row.
+// `store`, `across` when the four lanes belong to one row, and for pieces `collect` and `collected`.
 
 const LANES = 64u;
 const ROWS = 1u;
@@ -14,6 +16,10 @@ const ROWS_FIRST = false;
 /// Units per invocation that are loaded together, and kept when HELD says that they are the whole row.
 const KEEP = 2u;
 const HELD = false;
+const SPLIT = 1u;
+/// Which of the launches this is, where there are two.
+const COLLECTS = true;
+const APPLIES = true;
 /// Whether the mean is subtracted; without, the variance is the mean of squares.
 const CENTRED = true;
 const EPSILON = 1e-5;
@@ -22,6 +28,8 @@ const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 alias V = f32;
 /// Number of elements, their mean, and the sum of squared distances from it.
 struct Moments { count: f32, mean: V, spread: V }
+/// The same in a buffer, whose layout a type in workgroup memory must not have.
+struct Kept { count: f32, mean: V, spread: V }
 
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read> scales: array<f32>;
@@ -34,6 +42,9 @@ fn load(row: u32, i: u32) -> V { return source[row * 100u + i]; }
 fn scale(row: u32, i: u32) -> V { return scales[i]; }
 fn bias(row: u32, i: u32) -> V { return V(0.0); }
 fn store(row: u32, i: u32, v: V) { result[row * 100u + i] = v; }
+/// Keeps the moments of a piece, and gives them back.
+fn collect(piece: u32, m: Moments) {}
+fn collected(piece: u32) -> Moments { return Moments(0.0, V(0.0), V(0.0)); }
 /// The moments of all four lanes together, in every lane, when they belong to one row.
 fn across(m: Moments) -> Moments { return m; }
 
@@ -54,16 +65,19 @@ fn main(
 ) {
     let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
     let member = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + member;
+    let piece = (group.x + group.y * groups.x) * ROWS + member;
+    let row = piece / SPLIT;
+    let units = (length() + SPLIT - 1u) / SPLIT;
+    let first = piece % SPLIT * units + lane;
     // A row past the end has no element, but its invocations take part in every barrier.
-    let n = select(0u, length(), row < rows());
+    let n = select(0u, min(piece % SPLIT * units + units, length()), row < rows());
     var kept: array<V, KEEP>;
     var origin = V(0.0);
-    if (CENTRED && lane < n) { origin = load(row, lane); }
+    if (COLLECTS && CENTRED && first < n) { origin = load(row, first); }
     var count = 0.0;
     var sum = V(0.0);
     var squares = V(0.0);
-    for (var base = lane; base < n; base += LANES * KEEP) {
+    for (var base = first; COLLECTS && base < n; base += LANES * KEEP) {
         // unroll
         for (var k = 0u; k < KEEP; k++) {
             if (base + k * LANES < n) { kept[k] = load(row, base + k * LANES); }
@@ -83,7 +97,7 @@ fn main(
         let shift = sum / count;
         moments = Moments(count, origin + shift, max(squares - sum * shift, V(0.0)));
     }
-    if (LANES > 1u) {
+    if (COLLECTS && LANES > 1u) {
         let here = lane * ROWS + member;
         parts[here] = moments;
         workgroupBarrier();
@@ -93,9 +107,16 @@ fn main(
         }
         moments = parts[member];
     }
+    if (!APPLIES) {
+        if (lane == 0u && row < rows()) { collect(piece, moments); }
+        return;
+    }
+    if (!COLLECTS && row < rows()) {
+        for (var k = 0u; k < SPLIT; k++) { moments = merge(moments, collected(row * SPLIT + k)); }
+    }
     moments = across(moments);
     let factor = inverseSqrt(moments.spread / moments.count + V(EPSILON));
-    for (var base = lane; base < n; base += LANES * KEEP) {
+    for (var base = first; base < n; base += LANES * KEEP) {
         // unroll
         for (var k = 0u; k < KEEP; k++) {
             let i = base + k * LANES;

@@ -15,7 +15,7 @@ use super::{Home, Step};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::storage::Storage as Kind;
 use crate::kernels::problem::Operand;
-use crate::kernels::shader::Launch;
+use crate::kernels::shader::{Bound, Launch};
 
 /// The last node that uses each value, itself or through views, by its place in the order of computation; results
 /// of the graph are used to the end.
@@ -129,7 +129,14 @@ impl Storage {
         result: &Operand<'_>,
         (now, until): (usize, usize),
     ) -> Option<usize> {
-        let [launch] = launches else { return None };
+        // Launches before the last one must leave the result alone, as those that only collect do.
+        let (launch, before) = launches.split_last()?;
+        let collects = |l: &Launch| {
+            l.kernel == launch.kernel && l.bindings.iter().all(|b| !matches!(b.bound, Bound::Result))
+        };
+        if !before.iter().all(collects) {
+            return None;
+        }
         let (_, reads) = SAFE.iter().find(|(kernel, _)| *kernel == launch.kernel)?;
         let alike = |o: &Operand<'_>| {
             o.shape == result.shape
