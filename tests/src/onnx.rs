@@ -112,6 +112,17 @@ pub fn integers(name: &str, shape: &[i64], values: &[i64]) -> TensorProto {
     }
 }
 
+/// A constant of an integer type of at most 32 bits.
+pub fn small_integers(name: &str, kind: DataType, shape: &[i64], values: &[i64]) -> TensorProto {
+    TensorProto {
+        name: Some(name.to_string()),
+        data_type: Some(kind as i32),
+        dims: shape.to_vec(),
+        int32_data: values.iter().map(|v| *v as i32).collect(),
+        ..TensorProto::default()
+    }
+}
+
 /// A constant of f32.
 pub fn floats(name: &str, shape: &[i64], values: &[f32]) -> TensorProto {
     TensorProto {

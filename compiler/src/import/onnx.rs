@@ -24,6 +24,7 @@ mod microsoft;
 mod norm;
 mod order;
 mod pool;
+mod quantize;
 mod recurrent;
 mod reduce;
 mod registry;

@@ -2,12 +2,13 @@
 
 use super::access::Coordinates;
 use super::problem::Problem;
-use super::shader::{Grid, Launch, Shader};
+use super::shader::{Class, Grid, Launch, Shader};
 use super::window::{Windows, axes, four_channels, spatial, with_bias};
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
+use crate::ir::tensor::DType;
 
 pub(super) const KERNEL: Kernel = Kernel {
     name: "conv_direct",
@@ -22,6 +23,13 @@ const CASES: &[&str] = &[
 %0 = input {"name":"x","dtype":"f32","shape":[2,6,5,7]}
 %1 = input {"name":"w","dtype":"f32","shape":[9,2,3,2]}
 %2 = input {"name":"b","dtype":"f32","shape":[9]}
+%3 = conv %0 %1 %2 {"strides":[2,1],"dilations":[1,2],"pads_begin":[1,0],"pads_end":[2,1],"group":3}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"u8","shape":[2,6,5,7]}
+%1 = input {"name":"w","dtype":"i8","shape":[9,2,3,2]}
+%2 = constant {"dtype":"i32","shape":[9],"random":3}
 %3 = conv %0 %1 %2 {"strides":[2,1],"dilations":[1,2],"pads_begin":[1,0],"pads_end":[2,1],"group":3}
 output "y" %3
 "#,
@@ -47,12 +55,17 @@ output "y" %2
 "#,
 ];
 
+/// Whether sums of a type can be computed: floats, and what products of 8-bit integers add up to.
+fn sums(computed: DType) -> bool {
+    computed.is_float() || computed == DType::I32
+}
+
 /// The attributes of either operator.
 fn geometry(problem: &Problem<'_>) -> Option<(Windows, usize, bool)> {
     let filters = problem.operands.get(1)?;
     let taps: Vec<usize> =
         filters.shape.get(2..)?.iter().map(|d| usize::try_from(d.as_known()?).ok()).collect::<Option<_>>()?;
-    if !(3..=5).contains(&problem.result.rank()) || !problem.computed.is_float() {
+    if !(3..=5).contains(&problem.result.rank()) || !sums(problem.computed) {
         return None;
     }
     match problem.op {
@@ -100,6 +113,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let mut shader = Shader::new(problem);
     let threads = candidate.knob("THREADS");
     shader.knob("THREADS", threads);
+    shader.alias("E", Class::of(problem.computed).scalar());
     windows.declare(&mut shader, &[0, 1, 2]);
     shader.constant("TRANSPOSED", transposed);
     shader.constant("BATCH_INNER", problem.result.is_slices4());

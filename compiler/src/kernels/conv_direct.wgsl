@@ -2,9 +2,12 @@
 // computed at run time: each invocation sums four output channels at one position, one tap and channel at a time.
 // Picked where no faster kernel applies.
 //
-// Replaced: the geometry, the sizes and the three hooks. `src` and `weight` are only called inside their tensors.
+// Replaced: the element type, the geometry, the sizes and the three hooks. `src` and `weight` are only called inside
+// their tensors.
 
 const THREADS = 64u;
+
+alias E = f32;
 
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
@@ -39,14 +42,14 @@ fn out_w() -> u32 { return 8u; }
 fn out_h() -> u32 { return 8u; }
 fn out_d() -> u32 { return 1u; }
 
-/// Input channel c at a position.
+/// Input channel c at a position, of whichever type it is.
 fn src(b: u32, c: u32, z: u32, y: u32, x: u32) -> f32 { return source[((b * 4u + c) * 8u + y) * 8u + x + z]; }
 /// The filter from channel `first + i` to output o, at a tap; `first` is the first input of o's group.
 fn weight(o: u32, first: u32, i: u32, z: u32, y: u32, x: u32) -> f32 {
     return filters[((o * 4u + first + i) * 3u + y) * 3u + x + z];
 }
 /// Applies the chain to channels `4s..4s+4` of a position and stores them.
-fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
+fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<E>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 /// The input position that a tap of output position `at` reads, or -1.
 fn position(at: u32, tap: u32, stride: i32, dilation: i32, pad: i32, size: u32) -> i32 {
@@ -78,7 +81,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let s = rest % slices;
     if (!BATCH_INNER) { b = rest / slices; }
 
-    var acc = vec4<f32>(0.0);
+    var acc = vec4<E>();
     for (var kz = 0u; kz < KERNEL_Z; kz++) {
         let iz = position(z, kz, STRIDE_Z, DILATION_Z, PAD_Z, in_d());
         if (iz < 0) { continue; }
@@ -94,8 +97,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
                         let o = s * 4u + lane;
                         if (o < outputs()) {
                             let first = o / group_outputs() * group_inputs();
-                            let v = src(b, first + i, u32(iz), u32(iy), u32(ix));
-                            acc[lane] += v * weight(o, first, i, kz, ky, kx);
+                            let v = E(src(b, first + i, u32(iz), u32(iy), u32(ix)));
+                            acc[lane] += v * E(weight(o, first, i, kz, ky, kx));
                         }
                     }
                 }

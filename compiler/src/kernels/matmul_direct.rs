@@ -25,6 +25,12 @@ const CASES: &[&str] = &[
 output "c" %2
 "#,
     r#"
+%0 = input {"name":"a","dtype":"u8","shape":[5,7]}
+%1 = input {"name":"b","dtype":"i8","shape":[7,6]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+output "c" %2
+"#,
+    r#"
 %0 = input {"name":"a","dtype":"f32","shape":[11,5]}
 %1 = input {"name":"b","dtype":"f32","shape":[3,11,6]}
 %2 = matmul %0 %1 {"trans_a":true,"trans_b":false}

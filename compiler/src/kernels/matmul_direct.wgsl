@@ -15,7 +15,7 @@ alias E = f32;
 /// Number of elements of the result, and the depth of the product.
 fn units() -> u32 { return 64u; }
 fn depth() -> u32 { return 8u; }
-/// The element of a at the unit's row and depth k.
+/// The element of a at the unit's row and depth k, of whichever type it is.
 fn load_a(unit: u32, k: u32) -> E { return a_buffer[unit / 8u * 8u + k]; }
 /// The element of b at depth k and the unit's column.
 fn load_b(unit: u32, k: u32) -> E { return b_buffer[k * 8u + unit % 8u]; }
@@ -26,6 +26,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let unit = id.x + id.y * (groups.x * THREADS);
     if (unit >= units()) { return; }
     var sum = E();
-    for (var k = 0u; k < depth(); k++) { sum += load_a(unit, k) * load_b(unit, k); }
+    for (var k = 0u; k < depth(); k++) { sum += E(load_a(unit, k)) * E(load_b(unit, k)); }
     store(unit, sum);
 }

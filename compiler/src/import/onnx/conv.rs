@@ -117,11 +117,17 @@ fn group(call: &Call<'_>) -> Lowered<usize> {
 
 fn conv(call: &mut Call<'_>) -> Lowered<NodeId> {
     let (x, weights) = (call.node(0)?, call.node(1)?);
-    conv_of(call, x, weights)
+    let bias = call.optional(2)?;
+    conv_of(call, x, weights, bias)
 }
 
-/// The convolution that the node describes, of values made from its first two operands.
-pub(super) fn conv_of(call: &mut Call<'_>, x: NodeId, weights: NodeId) -> Lowered<NodeId> {
+/// The convolution that the node describes, of values made from its operands.
+pub(super) fn conv_of(
+    call: &mut Call<'_>,
+    x: NodeId,
+    weights: NodeId,
+    bias: Option<NodeId>,
+) -> Lowered<NodeId> {
     let (kernel, extents) = kernel(call, x, weights)?;
     let window = window(call, &extents, &kernel)?;
     let op = Conv {
@@ -132,7 +138,7 @@ pub(super) fn conv_of(call: &mut Call<'_>, x: NodeId, weights: NodeId) -> Lowere
         group: group(call)?,
     };
     let mut operands = vec![x, weights];
-    operands.extend(call.optional(2)?);
+    operands.extend(bias);
     call.add(op, &operands)
 }
 

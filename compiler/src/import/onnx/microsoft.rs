@@ -140,7 +140,8 @@ fn nhwc_conv(call: &mut Call<'_>) -> Lowered {
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let x = moved(call, x, true)?;
     let weights = moved(call, weights, true)?;
-    let result = super::conv::conv_of(call, x, weights)?;
+    let bias = call.optional(2)?;
+    let result = super::conv::conv_of(call, x, weights, bias)?;
     Ok(moved(call, result, false)?.into())
 }
 

@@ -7,6 +7,7 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::activation::OPS,
     super::matmul::OPS,
     super::conv::OPS,
+    super::quantize::OPS,
     super::pool::OPS,
     super::norm::OPS,
     super::attention::OPS,

@@ -71,6 +71,16 @@ pub(crate) fn same_type(inputs: &[&TensorDesc]) -> Result<(), OpError> {
     Ok(())
 }
 
+/// The type of the sums of products of two operands: theirs, or i32 where both are 8-bit integers of either sign.
+pub(crate) fn product_type(a: &TensorDesc, b: &TensorDesc) -> Result<DType, OpError> {
+    let narrow = |x: &TensorDesc| matches!(x.dtype, DType::I8 | DType::U8);
+    if narrow(a) && narrow(b) {
+        return Ok(DType::I32);
+    }
+    same_type(&[a, b])?;
+    Ok(a.dtype)
+}
+
 /// Fails unless a tensor has an axis.
 pub(crate) fn axis(x: &TensorDesc, axis: usize) -> Result<&Dim, OpError> {
     x.shape

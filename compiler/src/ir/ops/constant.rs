@@ -282,7 +282,8 @@ impl<'de> Deserialize<'de> for Constant {
     }
 }
 
-/// A reproducible tensor: floats in -1..1, integers in 0..8 (splitmix64 of seed and position).
+/// A reproducible tensor: floats in -1..1, 8-bit integers of any value, others in 0..8 (splitmix64 of seed and
+/// position).
 pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
     let n = count(shape);
     let draw = |i: usize| {
@@ -300,7 +301,9 @@ pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
             (0..n).map(|i| (draw(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect(),
         )
     } else {
-        Array::int(dtype, shape, (0..n).map(|i| (draw(i) >> 61) as i64).collect())
+        // 8-bit numbers are quantised floats, of which all occur; others are counts and indices.
+        let bits = if matches!(dtype, DType::I8 | DType::U8) { 8 } else { 3 };
+        Array::int(dtype, shape, (0..n).map(|i| (draw(i) >> (64 - bits)) as i64).collect())
     }
 }
 

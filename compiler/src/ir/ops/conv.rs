@@ -1,11 +1,12 @@
 //! Convolution of `x [N, C, spatial..]` with weights `[O, C / group, kernel..]` and an optional bias `[O]`.
+//! 8-bit integers of either sign give sums in i32, and so is their bias; outside the image there are zeros.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use super::check;
-use super::product::{Matrix, Size, products};
+use super::product::{Matrix, Scalar, Size, products};
 use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, unravel};
@@ -54,8 +55,10 @@ impl Operation for Conv {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let x = check::operands(inputs, 2..=3)?;
         let w = inputs[1];
-        check::float(x, "the input")?;
-        check::same_type(inputs)?;
+        let dtype = check::product_type(x, w)?;
+        if dtype == x.dtype {
+            check::float(x, "the input")?;
+        }
         let windows = self.windows(x, w)?;
         let ([batch, channels, spatial @ ..], [filters, per_group, ..]) =
             (x.shape.as_slice(), w.shape.as_slice())
@@ -71,13 +74,14 @@ impl Operation for Conv {
             return Err(OpError::new(format!("{filters} filters do not divide into {group} groups")));
         }
         if let Some(bias) = inputs.get(2) {
+            check::same_type(&[&TensorDesc::new(dtype, Vec::new()), bias])?;
             check::vector(bias, filters, "the bias")?;
         }
         let mut shape = vec![batch.clone(), filters.clone()];
         for (d, window) in spatial.iter().zip(&windows) {
             shape.push(window.count(d, false)?);
         }
-        Ok(TensorDesc::new(x.dtype, shape))
+        Ok(TensorDesc::new(dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {
@@ -86,32 +90,54 @@ impl Operation for Conv {
 
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
-            let (x, w) = (inputs[0], inputs[1]);
-            let descs = [TensorDesc::of(x.dtype, &x.shape), TensorDesc::of(w.dtype, &w.shape)];
-            let windows = self.windows(&descs[0], &descs[1])?;
-            let gather =
-                Gather { windows: &windows, input: &x.shape[2..], output: &out[2..], kernel: &w.shape[2..] };
-            let (x, w, group) = (x.floats()?, w.floats()?, self.group);
-            let (filters, per_group) = (out[1] / group, inputs[1].shape[1]);
-            let k = per_group * count(gather.kernel);
-            let plane = count(gather.input);
-            let mut y = start(out, inputs.get(2).map(|b| b.floats()).transpose()?);
-            products(
-                &mut y,
-                Size { m: filters, n: count(gather.output), k },
-                |i| Matrix { values: &w[i % group * filters * k..], row: k, column: 1 },
-                |i, depth, columns, tile| {
-                    gather.fill(&x[i * per_group * plane..], depth, columns, tile);
-                },
-            );
-            Ok(Data::Float(y))
+            let (x, w, bias) = (inputs[0], inputs[1], inputs.get(2));
+            Ok(match (&x.data, &w.data) {
+                (Data::Float(xs), Data::Float(ws)) => {
+                    let bias = bias.map(|b| b.floats()).transpose()?;
+                    Data::Float(self.convolve((x, xs), (w, ws), bias, out)?)
+                }
+                _ => {
+                    let bias = bias.map(|b| b.ints()).transpose()?;
+                    Data::Int(self.convolve((x, x.ints()?), (w, w.ints()?), bias, out)?)
+                }
+            })
         })
     }
 }
 
+impl Conv {
+    /// The convolution of an input and filters, each with its elements.
+    fn convolve<T: Scalar>(
+        &self,
+        (x, xs): (&Array, &[T]),
+        (w, ws): (&Array, &[T]),
+        bias: Option<&[T]>,
+        out: &[usize],
+    ) -> Result<Vec<T>, OpError> {
+        let descs = [TensorDesc::of(x.dtype, &x.shape), TensorDesc::of(w.dtype, &w.shape)];
+        let windows = self.windows(&descs[0], &descs[1])?;
+        let gather =
+            Gather { windows: &windows, input: &x.shape[2..], output: &out[2..], kernel: &w.shape[2..] };
+        let group = self.group;
+        let (filters, per_group) = (out[1] / group, w.shape[1]);
+        let k = per_group * count(gather.kernel);
+        let plane = count(gather.input);
+        let mut y = start(out, bias);
+        products(
+            &mut y,
+            Size { m: filters, n: count(gather.output), k },
+            |i| Matrix { values: &ws[i % group * filters * k..], row: k, column: 1 },
+            |i, depth, columns, tile| {
+                gather.fill(&xs[i * per_group * plane..], depth, columns, tile);
+            },
+        );
+        Ok(y)
+    }
+}
+
 /// A result of shape `[N, C, spatial..]` that holds the bias of its channels, or zeros.
-pub(crate) fn start(out: &[usize], bias: Option<&[f32]>) -> Vec<f32> {
-    let mut y = vec![0.0; count(out)];
+pub(crate) fn start<T: Scalar>(out: &[usize], bias: Option<&[T]>) -> Vec<T> {
+    let mut y = vec![T::default(); count(out)];
     if let Some(bias) = bias {
         let plane = count(&out[2..]);
         for (i, y) in y.chunks_mut(plane).enumerate() {
@@ -132,7 +158,7 @@ struct Gather<'a> {
 
 impl Gather<'_> {
     /// Stores a tile of the matrix for the channels that `x` starts with.
-    fn fill(&self, x: &[f32], depth: Range<usize>, columns: Range<usize>, tile: &mut [f32]) {
+    fn fill<T: Scalar>(&self, x: &[T], depth: Range<usize>, columns: Range<usize>, tile: &mut [T]) {
         let last = self.input.len() - 1;
         let (taps, plane) = (count(self.kernel), count(self.input));
         let mut tap = vec![0; last + 1];
@@ -158,7 +184,7 @@ impl Gather<'_> {
                             self.windows[last].stride,
                         );
                     }
-                    None => part.fill(0.0),
+                    None => part.fill(T::default()),
                 }
                 rest = more;
                 column += length;
@@ -179,15 +205,15 @@ impl Gather<'_> {
 }
 
 /// Stores every `stride`-th element of a line from a position on; zeros outside it.
-fn copy_line(line: &[f32], out: &mut [f32], position: i64, stride: i64) {
+fn copy_line<T: Scalar>(line: &[T], out: &mut [T], position: i64, stride: i64) {
     let before = if position < 0 { (-position + stride - 1) / stride } else { 0 };
     let before = usize::try_from(before).map_or(out.len(), |b| b.min(out.len()));
     let (zeros, rest) = out.split_at_mut(before);
-    zeros.fill(0.0);
+    zeros.fill(T::default());
     let first = usize::try_from(position + before as i64 * stride).unwrap_or(line.len()).min(line.len());
     let mut source = line[first..].iter().step_by(stride as usize);
     for out in rest {
-        *out = source.next().copied().unwrap_or(0.0);
+        *out = source.next().copied().unwrap_or_default();
     }
 }
 
@@ -253,6 +279,19 @@ mod tests {
         case(&[2, 8, 7, 8], &[8, 1, 3, 3], &[2, 1], &[1, 2], &[0, 3], 8);
         case(&[1, 40, 6, 6], &[5, 40, 2, 2], &[3, 2], &[1, 1], &[4, 0], 1);
         case(&[1, 2, 4, 5, 6], &[3, 2, 2, 3, 1], &[1, 2, 3], &[2, 1, 1], &[1, 0, 2], 1);
+    }
+
+    #[test]
+    fn bytes_are_summed_in_32_bits() {
+        let ints = |dtype, shape: &[usize], values: &[i64]| Array::int(dtype, shape, values.to_vec());
+        let x = ints(DType::U8, &[1, 1, 4], &[255, 0, 255, 255]);
+        let w = ints(DType::I8, &[2, 1, 3], &[-128, 5, -128, 127, 127, 127]);
+        let bias = ints(DType::I32, &[2], &[1000, -1000]);
+        let conv =
+            Conv { strides: vec![1], dilations: vec![1], pads_begin: vec![1], pads_end: vec![0], group: 1 };
+        let y = conv.eval(&[&x, &w, &bias], &[1, 2, 3], &Bindings::new()).unwrap();
+        assert_eq!(y.dtype, DType::I32);
+        assert_eq!(y.ints().unwrap(), [2275, -64280, -30365, 31385, 63770, 63770]);
     }
 
     fn conv(stride: usize, group: usize) -> Conv {

@@ -1,6 +1,7 @@
 //! Matrix product over the last two axes of operands of rank two or more; leading axes broadcast.
 //!
 //! `[.., M, K] x [.., K, N] -> [.., M, N]`; a transposed operand has its last two axes swapped before the product.
+//! 8-bit integers of either sign give sums in i32; zero points are terms of their own around the product.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,7 @@ impl Operation for MatMul {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let a = check::operands(inputs, 2..=2)?;
         let b = inputs[1];
-        check::same_type(inputs)?;
+        let dtype = check::product_type(a, b)?;
         check::numeric(a, "the first operand")?;
         let ([batch_a @ .., a0, a1], [batch_b @ .., b0, b1]) = (a.shape.as_slice(), b.shape.as_slice())
         else {
@@ -36,7 +37,7 @@ impl Operation for MatMul {
         check::equal(ka, kb, "inner sizes")?;
         let mut shape = broadcast(&[batch_a, batch_b])?;
         shape.extend([m.clone(), n.clone()]);
-        Ok(TensorDesc::new(a.dtype, shape))
+        Ok(TensorDesc::new(dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {
@@ -119,8 +120,21 @@ mod tests {
             PLAIN.infer(&[&a, &int]).unwrap_err().to_string(),
             "operand types f16 and i64 do not go together"
         );
+        let bytes = |dtype, shape: &[usize]| TensorDesc::of(dtype, shape);
+        let product = PLAIN.infer(&[&bytes(DType::U8, &[2, 4]), &bytes(DType::I8, &[4, 6])]).unwrap();
+        assert_eq!(product.to_string(), "i32[2, 6]");
+        assert!(PLAIN.infer(&[&bytes(DType::U8, &[2, 4]), &bytes(DType::I32, &[4, 6])]).is_err());
         assert!(PLAIN.infer(&[&a]).is_err());
         assert!(PLAIN.infer(&[&a, &TensorDesc::of(DType::F32, &[4])]).is_err());
+    }
+
+    #[test]
+    fn bytes_are_summed_in_32_bits() {
+        let ints = |dtype, shape: &[usize], values: &[i64]| Array::int(dtype, shape, values.to_vec());
+        let a = ints(DType::U8, &[1, 3], &[255, 255, 1]);
+        let b = ints(DType::I8, &[3, 2], &[-128, 127, -128, 127, 5, -6]);
+        let c = PLAIN.eval(&[&a, &b], &[1, 2], &Bindings::new()).unwrap();
+        assert_eq!((c.dtype, c.ints().unwrap()), (DType::I32, [-65275, 64764].as_slice()));
     }
 
     #[test]
@@ -144,10 +158,10 @@ mod tests {
 
     #[test]
     fn integers_wrap() {
-        let a = Array::int(DType::I8, &[1, 2], vec![100, 100]);
-        let b = Array::int(DType::I8, &[2, 1], vec![1, 1]);
+        let a = Array::int(DType::I16, &[1, 2], vec![30000, 30000]);
+        let b = Array::int(DType::I16, &[2, 1], vec![1, 1]);
         let c = PLAIN.eval(&[&a, &b], &[1, 1], &Bindings::new()).unwrap();
-        assert_eq!(c.data, Data::Int(vec![-56]));
+        assert_eq!(c.data, Data::Int(vec![-5536]));
     }
 
     #[test]

@@ -1,0 +1,407 @@
+//! Quantised tensors: `real = (stored - zero point) * scale`, with scales per tensor, per index of an axis or per
+//! block of an axis.
+//!
+//! Products of 8-bit integers stay products of 8-bit integers, whose sums a device computes four at a time. Zero
+//! points are multiplied out, `sum (a - p)(b - q) = sum a b - q sum a - p sum (b - q)`: the last term is a constant
+//! where the second operand is one, and the middle one is absent where its zero point is zero, as that of weights
+//! mostly is. All of it is exact, modulo 2^32 as ONNX has it.
+
+use super::conv::conv_of;
+use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use super::matmul::product;
+use super::tensors;
+use crate::ir::array::Array;
+use crate::ir::dim::Dim;
+use crate::ir::element::{BinaryFn, UnaryFn};
+use crate::ir::graph::NodeId;
+use crate::ir::op::{Conv, Op, Pad};
+use crate::ir::ops::pad::PadMode;
+use crate::ir::ops::reduce::ReduceKind;
+use crate::ir::tensor::{DType, normalize_axis};
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("QuantizeLinear", 10, quantize_linear),
+    op("DequantizeLinear", 10, dequantize_linear),
+    op("DynamicQuantizeLinear", 11, dynamic_quantize_linear),
+    op("MatMulInteger", 10, matmul_integer),
+    op("QLinearMatMul", 10, q_linear_matmul),
+    op("ConvInteger", 10, conv_integer),
+    op("QLinearConv", 10, q_linear_conv),
+];
+
+/// The numbers that a quantised type holds.
+fn range(dtype: DType) -> Lowered<(f32, f32)> {
+    Ok(match dtype {
+        DType::I8 => (-128.0, 127.0),
+        DType::U8 => (0.0, 255.0),
+        DType::I16 => (-32768.0, 32767.0),
+        DType::U16 => (0.0, 65535.0),
+        other => return Err(Refused::new(format!("quantisation to {} is not supported", other.name()))),
+    })
+}
+
+/// A value of one element as a scalar, any other as it is.
+fn scalar(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
+    if call.shape(x).iter().all(|d| d.is(1)) {
+        return Ok(call.b.reshape(x, Vec::new())?);
+    }
+    Ok(x)
+}
+
+/// A scale or zero point of `x`, so that it broadcasts to `x`: one number, one per index of an axis, or one per block.
+fn spread(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Lowered<NodeId> {
+    let (own, shape) = (call.shape(parameter), call.shape(x));
+    let block = call.attributes.int("block_size", 0)?;
+    if own.is_empty() || block == 0 && own.iter().all(|d| d.is(1)) {
+        return scalar(call, parameter);
+    }
+    let axis = normalize_axis(call.attributes.int("axis", 1)?, shape.len())?;
+    if let ([_], 0) = (own.as_slice(), block) {
+        let mut aligned = vec![Dim::known(1); shape.len() - axis];
+        aligned[0] = own[0].clone();
+        return Ok(call.b.reshape(parameter, aligned)?);
+    }
+    if block <= 0 || own.len() != shape.len() {
+        return Err(Refused::new("the scale has neither one number, nor one per index of an axis or block"));
+    }
+    // `[.., n, ..]` -> `[.., n, 1, ..]` -> `[.., n, block, ..]` -> `[.., n * block, ..]`, cut to the size of x.
+    let (mut apart, mut repeated, mut joined) = (own.clone(), own.clone(), own.clone());
+    apart.insert(axis + 1, Dim::known(1));
+    repeated.insert(axis + 1, Dim::known(block));
+    joined[axis] = own[axis].scale(block);
+    let apart = call.b.reshape(parameter, apart)?;
+    let repeated = call.b.expand(apart, repeated)?;
+    let joined = call.b.reshape(repeated, joined)?;
+    Ok(call.b.slice(joined, axis, Dim::known(0), shape[axis].clone())?)
+}
+
+/// The attribute `output_dtype`, when it is given.
+fn output_dtype(call: &Call<'_>) -> Lowered<Option<DType>> {
+    match call.attributes.int("output_dtype", 0)? {
+        0 => Ok(None),
+        number => tensors::dtype(i32::try_from(number).unwrap_or(-1)).map(Some),
+    }
+}
+
+/// `saturate(round(x) + zero point)` of a float.
+fn saturated(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>, to: DType) -> Lowered<NodeId> {
+    let (low, high) = range(to)?;
+    let mut value = call.b.unary(UnaryFn::Round, x)?;
+    if let Some(zero) = zero {
+        let zero = call.b.cast(zero, DType::F32)?;
+        value = call.b.binary(BinaryFn::Add, value, zero)?;
+    }
+    value = call.b.unary(UnaryFn::Clip { low, high }, value)?;
+    Ok(call.b.cast(value, to)?)
+}
+
+fn quantize_linear(call: &mut Call<'_>) -> Lowered {
+    // Both concern types that are refused, or name the type that is used anyway.
+    call.attributes.ignore(&["saturate", "precision"]);
+    let (x, scale) = (call.node(0)?, call.node(1)?);
+    let zero = call.optional(2)?;
+    let to = match zero {
+        Some(zero) => call.dtype(zero),
+        None => output_dtype(call)?.unwrap_or(DType::U8),
+    };
+    let scale = spread(call, scale, x)?;
+    let zero = zero.map(|z| spread(call, z, x)).transpose()?;
+    let (x, scale) = (call.b.cast(x, DType::F32)?, call.b.cast(scale, DType::F32)?);
+    let scaled = call.b.binary(BinaryFn::Div, x, scale)?;
+    Ok(saturated(call, scaled, zero, to)?.into())
+}
+
+fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
+    let (x, scale) = (call.node(0)?, call.node(1)?);
+    let to = output_dtype(call)?.unwrap_or(call.dtype(scale));
+    let mut value = x;
+    if let Some(zero) = call.optional(2)? {
+        let zero = spread(call, zero, x)?;
+        value = shifted(call, value, Some(zero))?;
+    }
+    let scale = spread(call, scale, x)?;
+    let (value, scale) = (call.b.cast(value, DType::F32)?, call.b.cast(scale, DType::F32)?);
+    let value = call.b.binary(BinaryFn::Mul, value, scale)?;
+    Ok(call.b.cast(value, to)?.into())
+}
+
+/// An integer less its zero point, in i32.
+fn shifted(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>) -> Lowered<NodeId> {
+    let x = call.b.cast(x, DType::I32)?;
+    match zero {
+        Some(zero) => {
+            let zero = call.b.cast(zero, DType::I32)?;
+            Ok(call.b.binary(BinaryFn::Sub, x, zero)?)
+        }
+        None => Ok(x),
+    }
+}
+
+fn dynamic_quantize_linear(call: &mut Call<'_>) -> Lowered {
+    let x = call.node(0)?;
+    let axes: Vec<usize> = (0..call.rank(x)).collect();
+    let zero = call.b.scalar(DType::F32, 0.0)?;
+    let largest = call.b.reduce(ReduceKind::Max, x, axes.clone(), false)?;
+    let smallest = call.b.reduce(ReduceKind::Min, x, axes, false)?;
+    let largest = call.b.binary(BinaryFn::Max, largest, zero)?;
+    let smallest = call.b.binary(BinaryFn::Min, smallest, zero)?;
+    let width = call.b.binary(BinaryFn::Sub, largest, smallest)?;
+    let levels = call.b.scalar(DType::F32, 255.0)?;
+    let scale = call.b.binary(BinaryFn::Div, width, levels)?;
+    // Nothing but zeros has no scale; any does.
+    let flat = call.b.binary(BinaryFn::Equal, width, zero)?;
+    let one = call.b.scalar(DType::F32, 1.0)?;
+    let divisor = call.b.select(flat, one, scale)?;
+    let below = call.b.unary(UnaryFn::Neg, smallest)?;
+    let place = call.b.binary(BinaryFn::Div, below, divisor)?;
+    let point = saturated(call, place, None, DType::U8)?;
+    let scaled = call.b.binary(BinaryFn::Div, x, divisor)?;
+    let y = saturated(call, scaled, Some(point), DType::U8)?;
+    Ok(vec![y, divisor, point].into())
+}
+
+/// Whether a zero point is absent or known to be zero.
+fn is_zero(call: &Call<'_>, zero: Option<NodeId>) -> bool {
+    let Some(zero) = zero else { return true };
+    let zeros = |a: Array| a.ints().is_ok_and(|v| v.iter().all(|v| *v == 0));
+    call.constant(zero).is_some_and(zeros)
+}
+
+/// A zero point that matters.
+fn zero_point(call: &mut Call<'_>, index: usize) -> Lowered<Option<NodeId>> {
+    let zero = call.optional(index)?;
+    if is_zero(call, zero) {
+        return Ok(None);
+    }
+    zero.map(|z| scalar(call, z)).transpose()
+}
+
+/// Constant weights less their zero point, and no zero point, where 8 bits still hold them: those of a zero point in
+/// the middle of unsigned numbers always do.
+fn centred(call: &mut Call<'_>, weights: NodeId, zero: Option<NodeId>) -> Lowered<(NodeId, Option<NodeId>)> {
+    let Some(point) = zero else { return Ok((weights, None)) };
+    let point = call.constant(point).filter(|p| p.len() == 1);
+    let (Some(array), Some(point)) = (call.constant(weights), point) else { return Ok((weights, zero)) };
+    let point = point.ints()?.first().copied().unwrap_or(0);
+    let values: Vec<i64> = array.ints()?.iter().map(|v| v - point).collect();
+    if values.iter().any(|v| i8::try_from(*v).is_err()) {
+        return Ok((weights, zero));
+    }
+    let weights = call.b.constant(&Array::int(DType::I8, &array.shape, values))?;
+    Ok((weights, None))
+}
+
+/// Fails unless products are of 8-bit integers.
+fn bytes(call: &Call<'_>, operands: [NodeId; 2]) -> Lowered<()> {
+    for x in operands {
+        if !matches!(call.dtype(x), DType::I8 | DType::U8) {
+            let name = call.dtype(x).name();
+            return Err(Refused::new(format!(
+                "products of {name} are not supported, only of 8-bit integers"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// `x - factor * y` of i32, where factor may be of any integer type.
+fn less(call: &mut Call<'_>, x: NodeId, factor: NodeId, y: NodeId) -> Lowered<NodeId> {
+    let factor = call.b.cast(factor, DType::I32)?;
+    let term = call.b.binary(BinaryFn::Mul, factor, y)?;
+    Ok(call.b.binary(BinaryFn::Sub, x, term)?)
+}
+
+/// One number per row of a matrix, broadcast over its columns; anything else as it is.
+fn per_row(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
+    match call.shape(x).as_slice() {
+        [rows] => Ok(call.b.reshape(x, vec![rows.clone(), Dim::known(1)])?),
+        _ => Ok(x),
+    }
+}
+
+/// The product of integers less their zero points, in i32. A zero point is one number, one per row of the first or
+/// per column of the second operand, or of the operand's rank.
+fn integer_product(
+    call: &mut Call<'_>,
+    [a, b]: [NodeId; 2],
+    [zero_a, zero_b]: [Option<NodeId>; 2],
+) -> Lowered<NodeId> {
+    bytes(call, [a, b])?;
+    let (rank_a, rank_b) = (call.rank(a), call.rank(b));
+    if rank_a < 2 || rank_b < 2 {
+        // Vectors are rare here and small.
+        let (a, b) = (shifted(call, a, zero_a)?, shifted(call, b, zero_b)?);
+        return product(call, a, b);
+    }
+    let zero_a = zero_a.map(|zero| per_row(call, zero)).transpose()?;
+    let (b, zero_b) = centred(call, b, zero_b)?;
+    let mut result = product(call, a, b)?;
+    if let Some(zero) = zero_b {
+        let wide = call.b.cast(a, DType::I32)?;
+        let sums = call.b.reduce(ReduceKind::Sum, wide, vec![rank_a - 1], true)?;
+        result = less(call, result, zero, sums)?;
+    }
+    if let Some(zero) = zero_a {
+        let columns = shifted(call, b, zero_b)?;
+        let sums = call.b.reduce(ReduceKind::Sum, columns, vec![rank_b - 2], true)?;
+        result = less(call, result, zero, sums)?;
+    }
+    Ok(result)
+}
+
+fn matmul_integer(call: &mut Call<'_>) -> Lowered {
+    let operands = [call.node(0)?, call.node(1)?];
+    let zeros = [zero_point(call, 2)?, zero_point(call, 3)?];
+    Ok(integer_product(call, operands, zeros)?.into())
+}
+
+/// The scales of both operands over that of the result, which is operand 6: what turns a sum of products into steps
+/// of the result.
+fn combined_scale(call: &mut Call<'_>, [first, second]: [NodeId; 2]) -> Lowered<NodeId> {
+    let mut parts = [first, second, call.node(6)?];
+    for part in &mut parts {
+        let value = scalar(call, *part)?;
+        *part = call.b.cast(value, DType::F32)?;
+    }
+    let [first, second, result] = parts;
+    let scale = call.b.binary(BinaryFn::Mul, first, second)?;
+    Ok(call.b.binary(BinaryFn::Div, scale, result)?)
+}
+
+/// A sum of products in the steps of the result, whose zero point is operand 7.
+fn requantized(call: &mut Call<'_>, sum: NodeId, scale: NodeId) -> Lowered<NodeId> {
+    let to = call.node(7)?;
+    let (zero, to) = (zero_point(call, 7)?, call.dtype(to));
+    let sum = call.b.cast(sum, DType::F32)?;
+    let scaled = call.b.binary(BinaryFn::Mul, sum, scale)?;
+    saturated(call, scaled, zero, to)
+}
+
+fn q_linear_matmul(call: &mut Call<'_>) -> Lowered {
+    let operands = [call.node(0)?, call.node(3)?];
+    let zeros = [zero_point(call, 2)?, zero_point(call, 5)?];
+    let sum = integer_product(call, operands, zeros)?;
+    let (first, second) = (call.node(1)?, call.node(4)?);
+    let first = per_row(call, first)?;
+    let scale = combined_scale(call, [first, second])?;
+    Ok(requantized(call, sum, scale)?.into())
+}
+
+/// One number per output channel, broadcast over the positions of a result of `rank` axes.
+fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
+    match call.shape(x).as_slice() {
+        [channels] if !channels.is(1) => {
+            let mut shape = vec![Dim::known(1); rank - 1];
+            shape[0] = channels.clone();
+            Ok(call.b.reshape(x, shape)?)
+        }
+        _ => scalar(call, x),
+    }
+}
+
+/// A constant of ones of a shape.
+fn ones(call: &mut Call<'_>, shape: Vec<Dim>) -> Lowered<NodeId> {
+    let one = call.b.scalar(DType::U8, 1.0)?;
+    Ok(call.b.expand(one, shape)?)
+}
+
+/// The convolution of integers less their zero points, in i32: that of an input is one number, that of filters one
+/// number or one per filter. What lies outside of the image is the input's zero point.
+fn integer_conv(
+    call: &mut Call<'_>,
+    [x, w]: [NodeId; 2],
+    [zero_x, zero_w]: [Option<NodeId>; 2],
+) -> Lowered<NodeId> {
+    bytes(call, [x, w])?;
+    let (w, zero_w) = centred(call, w, zero_w)?;
+    let rank = call.rank(x);
+    let zero_w = zero_w.map(|zero| per_channel(call, zero, rank)).transpose()?;
+    let plain = conv_of(call, x, w, None)?;
+    let Op::Conv(conv) = call.b.graph.op(plain).clone() else {
+        return Err(Refused::new("it is no convolution"));
+    };
+    let padded = conv.pads_begin.iter().chain(&conv.pads_end).any(|p| *p > 0);
+    let known = zero_x.and_then(|zero| call.constant(zero)).filter(|zero| zero.len() == 1);
+    // A known zero point is put around the image; what it adds is then the same everywhere.
+    let (x, conv, mut result) = match known {
+        Some(zero) if padded => {
+            let value = zero.ints()?.first().copied().unwrap_or(0) as f64;
+            let (none, mut inside) = (vec![0; rank - 2], conv.clone());
+            let around = |pads: &[usize]| [&[0, 0], pads].concat();
+            let (before, after) = (around(&conv.pads_begin), around(&conv.pads_end));
+            let x = call.add(Pad { mode: PadMode::Constant, before, after, value }, &[x])?;
+            (inside.pads_begin, inside.pads_end) = (none.clone(), none);
+            let result = call.add(inside.clone(), &[x, w])?;
+            (x, inside, result)
+        }
+        _ => (x, conv, plain),
+    };
+    if let Some(zero) = zero_w {
+        // The sum under the window; one group's serves all of its filters.
+        let mut shape = call.shape(w);
+        if conv.group == 1 {
+            shape[0] = Dim::known(1);
+        }
+        let filter = ones(call, shape)?;
+        let sums = call.add(conv.clone(), &[x, filter])?;
+        result = less(call, result, zero, sums)?;
+    }
+    if let Some(zero) = zero_x {
+        let sums = filter_sums(call, &conv, [x, w], zero_w)?;
+        result = less(call, result, zero, sums)?;
+    }
+    Ok(result)
+}
+
+/// The sum of filters less their zero points over the taps that lie in the image.
+fn filter_sums(
+    call: &mut Call<'_>,
+    conv: &Conv,
+    [x, w]: [NodeId; 2],
+    zero: Option<NodeId>,
+) -> Lowered<NodeId> {
+    let rank = call.rank(w);
+    let inside = conv.pads_begin.iter().chain(&conv.pads_end).all(|p| *p == 0);
+    if inside {
+        let zero = match zero {
+            Some(zero) if call.rank(zero) > 0 => {
+                let mut shape = vec![Dim::known(1); rank];
+                shape[0] = call.shape(zero)[0].clone();
+                Some(call.b.reshape(zero, shape)?)
+            }
+            other => other,
+        };
+        let filters = shifted(call, w, zero)?;
+        let sums = call.b.reduce(ReduceKind::Sum, filters, (1..rank).collect(), false)?;
+        return per_channel(call, sums, rank);
+    }
+    let mut shape = call.shape(x);
+    shape[0] = Dim::known(1);
+    let image = ones(call, shape)?;
+    let sums = call.add(conv.clone(), &[image, w])?;
+    let Some(zero) = zero else { return Ok(sums) };
+    let filter = ones(call, call.shape(w))?;
+    let counts = call.add(conv.clone(), &[image, filter])?;
+    less(call, sums, zero, counts)
+}
+
+fn conv_integer(call: &mut Call<'_>) -> Lowered {
+    let operands = [call.node(0)?, call.node(1)?];
+    let zeros = [zero_point(call, 2)?, zero_point(call, 3)?];
+    Ok(integer_conv(call, operands, zeros)?.into())
+}
+
+fn q_linear_conv(call: &mut Call<'_>) -> Lowered {
+    let operands = [call.node(0)?, call.node(3)?];
+    let zeros = [zero_point(call, 2)?, zero_point(call, 5)?];
+    let mut sum = integer_conv(call, operands, zeros)?;
+    let rank = call.rank(sum);
+    if let Some(bias) = call.optional(8)? {
+        let bias = per_channel(call, bias, rank)?;
+        sum = call.b.binary(BinaryFn::Add, sum, bias)?;
+    }
+    let (first, second) = (call.node(1)?, call.node(4)?);
+    let second = per_channel(call, second, rank)?;
+    let scale = combined_scale(call, [first, second])?;
+    Ok(requantized(call, sum, scale)?.into())
+}

@@ -1,0 +1,183 @@
+//! Products of 8-bit integers, from ONNX to the device: every pair of signs, zero points at the ends of their types,
+//! operands known and unknown when compiling, against the definition.
+
+use std::collections::BTreeMap;
+
+use drift_tests::device;
+use drift_tests::onnx::{bytes, floats, graph, int, ints, model, node, small_integers, typed_input, with};
+use driftc::compile;
+use driftc::import::onnx::schema::tensor_proto::DataType;
+use driftc::import::onnx::schema::{GraphProto, NodeProto};
+use driftc::import::onnx::{Options, load_bytes};
+use driftc::ir::array::{Array, unravel};
+use driftc::ir::eval::eval;
+use driftc::ir::ops::constant::random;
+use driftc::ir::tensor::DType;
+
+/// An operand of a node under test.
+struct Value {
+    name: &'static str,
+    array: Array,
+    /// Whether the model holds it, rather than taking it as an input.
+    constant: bool,
+}
+
+fn value(name: &'static str, array: Array, constant: bool) -> Value {
+    Value { name, array, constant }
+}
+
+/// The graph of one node, and its inputs.
+fn single(node: NodeProto, values: &[Value]) -> (GraphProto, BTreeMap<String, Array>) {
+    let kind = |array: &Array| match array.dtype {
+        DType::U8 => DataType::Uint8,
+        DType::I8 => DataType::Int8,
+        DType::I32 => DataType::Int32,
+        _ => DataType::Float,
+    };
+    let mut given = BTreeMap::new();
+    let (mut inputs, mut constants) = (Vec::new(), Vec::new());
+    for Value { name, array, constant } in values {
+        let sizes: Vec<i64> = array.shape.iter().map(|d| *d as i64).collect();
+        if !*constant {
+            let sizes: Vec<String> = sizes.iter().map(i64::to_string).collect();
+            let sizes: Vec<&str> = sizes.iter().map(String::as_str).collect();
+            inputs.push(typed_input(name, kind(array), &sizes));
+            given.insert((*name).to_string(), array.clone());
+        } else if array.dtype.is_float() {
+            constants.push(floats(name, &sizes, array.floats().unwrap()));
+        } else {
+            constants.push(small_integers(name, kind(array), &sizes, array.ints().unwrap()));
+        }
+    }
+    let mut graph = graph(inputs, vec![node], &["y"]);
+    graph.initializer = constants;
+    (graph, given)
+}
+
+/// Computes the node by the reference and on the device; both must give what is expected.
+fn check(node: NodeProto, values: &[Value], expected: &[i64], what: &str) {
+    let (graph, inputs) = single(node, values);
+    let imported = load_bytes(bytes(&model(21, graph)), &Options::default()).expect(what);
+    let evaluated = eval(&imported.graph, &inputs).expect(what).remove(0).1;
+    assert_eq!(evaluated.ints().unwrap(), expected, "{what}, the reference");
+    let got = device::run(&imported.graph, &compile::Options::default(), &inputs).expect(what);
+    assert_eq!(got[0].1.ints().unwrap(), expected, "{what}, on the device");
+}
+
+/// Zero points: none, the least and the greatest number of a type, and one for each of `each` rows or columns.
+fn zero_points(dtype: DType, each: usize) -> Vec<Option<Array>> {
+    let (low, high) = if dtype == DType::U8 { (0, 255) } else { (-128, 127) };
+    let one = |value| Some(Array::int(dtype, &[], vec![value]));
+    let many = (0..each).map(|i| if i % 2 == 0 { high } else { low + i as i64 }).collect();
+    vec![None, one(low), one(high), Some(Array::int(dtype, &[each], many))]
+}
+
+/// Element i of a zero point.
+fn point(zero: Option<&Array>, i: usize) -> i64 {
+    let Some(values) = zero.map(|z| z.ints().unwrap()) else { return 0 };
+    *values.get(i).unwrap_or(&values[0])
+}
+
+const TYPES: [DType; 2] = [DType::U8, DType::I8];
+
+#[test]
+fn matrix_products() {
+    let (batch, m, k, n) = (2, 5, 39, 6);
+    for (types, constant) in TYPES.iter().flat_map(|a| TYPES.map(|b| [*a, b])).zip([true, false, false, true])
+    {
+        let [a, b] = [random(types[0], &[batch, m, k], 1), random(types[1], &[k, n], 2)];
+        let (xs, ws) = (a.ints().unwrap(), b.ints().unwrap());
+        for zero_a in zero_points(types[0], m) {
+            for zero_b in zero_points(types[1], n) {
+                let element = |at: usize| {
+                    let (row, column) = (at / n, at % n);
+                    let (p, q) = (point(zero_a.as_ref(), row % m), point(zero_b.as_ref(), column));
+                    (0..k).map(|l| (xs[row * k + l] - p) * (ws[l * n + column] - q)).sum::<i64>()
+                };
+                let expected: Vec<i64> = (0..batch * m * n).map(element).collect();
+                let mut values = vec![value("a", a.clone(), false), value("b", b.clone(), constant)];
+                let names =
+                    ["a", "b", zero_a.as_ref().map_or("", |_| "p"), zero_b.as_ref().map_or("", |_| "q")];
+                values.extend(zero_a.clone().map(|zero| value("p", zero, !constant)));
+                values.extend(zero_b.clone().map(|zero| value("q", zero, constant)));
+                let what = format!("{types:?}, zero points {zero_a:?} and {zero_b:?}");
+                check(node("MatMulInteger", &names, &["y"]), &values, &expected, &what);
+            }
+        }
+    }
+}
+
+/// A convolution of two groups with stride 2, and padding of which the input's zero point is the value.
+#[test]
+fn convolutions() {
+    let (sizes, filters, group) = ([2usize, 6, 7, 5], [4usize, 3, 3, 2], 2usize);
+    let out = [2usize, 4, 4, 5];
+    let [top, left] = [1i64, 1];
+    for (types, constant) in TYPES.iter().flat_map(|a| TYPES.map(|b| [*a, b])).zip([true, false, true, true])
+    {
+        let [x, w] = [random(types[0], &sizes, 3), random(types[1], &filters, 4)];
+        let (xs, ws) = (x.ints().unwrap(), w.ints().unwrap());
+        for zero_x in zero_points(types[0], 1).into_iter().take(3) {
+            for (case, zero_w) in zero_points(types[1], filters[0]).into_iter().enumerate() {
+                let element = |at: usize| {
+                    let mut to = [0; 4];
+                    unravel(at, &out, &mut to);
+                    let (p, q) = (point(zero_x.as_ref(), 0), point(zero_w.as_ref(), to[1]));
+                    let mut sum = 0;
+                    for tap in 0..filters[1..].iter().product() {
+                        let mut from = [0; 3];
+                        unravel(tap, &filters[1..], &mut from);
+                        let (row, column) =
+                            ((2 * to[2] + from[1]) as i64 - top, (to[3] + from[2]) as i64 - left);
+                        let inside = (0..7).contains(&row) && (0..5).contains(&column);
+                        let channel = to[1] / (filters[0] / group) * filters[1] + from[0];
+                        let place = ((to[0] * 6 + channel) as i64 * 7 + row) * 5 + column;
+                        let pixel = if inside { xs[place as usize] } else { p };
+                        sum += (pixel - p) * (ws[to[1] * 18 + tap] - q);
+                    }
+                    sum
+                };
+                let expected: Vec<i64> = (0..out.iter().product()).map(element).collect();
+                let mut values = vec![value("x", x.clone(), false), value("w", w.clone(), constant)];
+                let names =
+                    ["x", "w", zero_x.as_ref().map_or("", |_| "p"), zero_w.as_ref().map_or("", |_| "q")];
+                values.extend(zero_x.clone().map(|zero| value("p", zero, case % 2 == 0)));
+                values.extend(zero_w.clone().map(|zero| value("q", zero, constant)));
+                let node = with(node("ConvInteger", &names, &["y"]), ints("pads", &[1, 1, 1, 0]));
+                let node = with(with(node, ints("strides", &[2, 1])), int("group", group as i64));
+                let what = format!("{types:?}, zero points {zero_x:?} and {zero_w:?}");
+                check(node, &values, &expected, &what);
+            }
+        }
+    }
+}
+
+/// Scales, a bias and saturation around a convolution: per channel, in steps of the result.
+#[test]
+fn quantised_convolution() {
+    let x = random(DType::U8, &[1, 3, 4, 4], 5);
+    let w = random(DType::I8, &[2, 3, 1, 1], 6);
+    let (xs, ws) = (x.ints().unwrap(), w.ints().unwrap());
+    let (bias, scales) = ([300, -700], [0.5f32, 0.0625]);
+    let element = |at: usize| {
+        let (filter, pixel) = (at / 16, at % 16);
+        let sum: i64 = (0..3).map(|c| (xs[c * 16 + pixel] - 255) * ws[filter * 3 + c]).sum();
+        let real = (sum + bias[filter]) as f32 * (0.25 * scales[filter] / 2.0);
+        (real.round_ties_even() + 7.0).clamp(-128.0, 127.0) as i64
+    };
+    let expected: Vec<i64> = (0..32).map(element).collect();
+    let one = |v: f32| Array::f32(&[], vec![v]);
+    let values = [
+        value("x", x.clone(), false),
+        value("sx", one(0.25), true),
+        value("px", Array::int(DType::U8, &[], vec![255]), true),
+        value("w", w.clone(), true),
+        value("sw", Array::f32(&[2], scales.to_vec()), true),
+        value("pw", Array::int(DType::I8, &[2], vec![0, 0]), true),
+        value("sy", one(2.0), true),
+        value("py", Array::int(DType::I8, &[], vec![7]), true),
+        value("bias", Array::int(DType::I32, &[2], bias.to_vec()), true),
+    ];
+    let names: Vec<&str> = values.iter().map(|v| v.name).collect();
+    check(node("QLinearConv", &names, &["y"]), &values, &expected, "a quantised convolution");
+}
