@@ -492,6 +492,9 @@ impl Needs {
                 features.insert(*feature);
             }
         }
+        if steps().any(|s| s.launch.reads_outside) {
+            features.insert(Feature::RobustImageAccess);
+        }
         let matrices: BTreeSet<&MatrixShape> = steps().filter_map(|s| s.launch.matrix.as_ref()).collect();
         if !matrices.is_empty() {
             features.insert(Feature::CooperativeMatrix);

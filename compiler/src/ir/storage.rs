@@ -77,6 +77,20 @@ impl Storage {
         let most = |d: Dim| u32::try_from(d.range(bounds).1.max(1)).ok();
         Some([most(x)?, most(y)?, most(z)?])
     }
+
+    /// Along which spatial axes (z, y, x) a position outside of the tensor is outside of its texture too, whatever its
+    /// slice and image are: where the position is the slowest index of a coordinate, and the texture ends where the
+    /// tensor does, which needs sizes that are known.
+    pub fn ends_with(self, shape: &[Dim]) -> [bool; 3] {
+        let Some(sizes) = Sizes::of(shape) else { return [false; 3] };
+        let known = |dims: &[&Dim]| dims.iter().all(|d| d.as_known().is_some());
+        let [along_y, along_x] = [known(&[&sizes.height]), known(&[&sizes.width, &sizes.images])];
+        match self {
+            Self::Texture2d => [false, along_y && known(&[&sizes.slices]), along_x && known(&[&sizes.depth])],
+            Self::TextureArray | Self::Texture3d => [known(&[&sizes.depth, &sizes.slices]), along_y, along_x],
+            Self::Buffer | Self::TexelBuffer => [false; 3],
+        }
+    }
 }
 
 /// Sizes of a tensor of axes N, C and up to three spatial ones; missing axes have size 1.
@@ -116,6 +130,18 @@ impl Sizes {
 mod tests {
     use super::Storage;
     use crate::ir::dim::{Bounds, Dim};
+
+    #[test]
+    fn textures_end_where_tensors_of_known_sizes_do() {
+        let mut shape: Vec<Dim> = [2, 9, 3, 5, 7].into_iter().map(Dim::known).collect();
+        assert_eq!(Storage::Buffer.ends_with(&shape), [false; 3]);
+        assert_eq!(Storage::Texture2d.ends_with(&shape), [false, true, true]);
+        assert_eq!(Storage::Texture3d.ends_with(&shape), [true; 3]);
+        shape[0] = Dim::symbol("batch");
+        assert_eq!(Storage::Texture2d.ends_with(&shape), [false, true, false]);
+        shape[3] = Dim::symbol("height");
+        assert_eq!(Storage::TextureArray.ends_with(&shape), [true, false, false]);
+    }
 
     #[test]
     fn extents_follow_the_table() {

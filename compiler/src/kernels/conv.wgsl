@@ -3,7 +3,8 @@
 // invocations share the input channels of a block, which keeps the device busy where the image is small.
 // Picked for constant filters, without groups or with groups of whole slices.
 //
-// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image; slices
+// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image
+// along the axes that are guarded; slices
 // past the last output slice are computed with zero filters and never stored.
 
 const GROUP_X = 8u;
@@ -22,8 +23,9 @@ const DILATION_X = 1i;
 const DILATION_Y = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
-/// Whether a tap may fall outside the image.
-const GUARD = true;
+/// Whether taps outside the image along x and y, if there are any, must be masked.
+const GUARD_X = true;
+const GUARD_Y = true;
 /// Slices of four input and output channels per group.
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
@@ -102,7 +104,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             for (var p = 0u; p < PIXELS; p++) {
                 x[p] = u32(base_x[p % BLOCK_X] + i32(kx) * DILATION_X);
                 y[p] = u32(base_y[p / BLOCK_X] + i32(ky) * DILATION_Y);
-                inside[p] = !GUARD || (x[p] < in_w() && y[p] < in_h());
+                inside[p] = (!GUARD_X || x[p] < in_w()) && (!GUARD_Y || y[p] < in_h());
                 x[p] = select(0u, x[p], inside[p]);
                 y[p] = select(0u, y[p], inside[p]);
             }

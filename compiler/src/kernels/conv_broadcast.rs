@@ -3,7 +3,8 @@
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, fits, four_channels, group_shape, known, pack_filters, read_packed, spatial, with_bias,
+    Windows, constant, declare_guards, fits, four_channels, group_shape, known, pack_filters, read_packed,
+    spatial, with_bias,
 };
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
@@ -156,7 +157,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     // Loops are unrolled by number, so what follows from the knobs is one too.
     shader.knob("STEPS", subgroup / (slices * 4).max(1));
     shape.windows.declare(&mut shader, &[1, 2]);
-    shader.constant("GUARD", shape.windows.begin != [0; 3] || shape.windows.end != [0; 3]);
+    declare_guards(&mut shader, 0, &[1, 2], shape.windows.padded());
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
     shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));

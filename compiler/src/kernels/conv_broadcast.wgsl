@@ -4,7 +4,8 @@
 // output channels.
 // Picked for constant filters without groups where subgroups can shuffle.
 //
-// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image. No
+// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image
+// along the axes that are guarded. No
 // invocation leaves before the last broadcast.
 
 const LANES = 8u;
@@ -25,8 +26,9 @@ const DILATION_X = 1i;
 const DILATION_Y = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
-/// Whether a tap may fall outside the image.
-const GUARD = true;
+/// Whether taps outside the image along x and y, if there are any, must be masked.
+const GUARD_X = true;
+const GUARD_Y = true;
 /// Slices of four input and output channels.
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
@@ -91,12 +93,12 @@ fn main(
             let tap = step / IN_SLICES;
             let s = step % IN_SLICES;
             let row = u32(base_y + i32(tap / KERNEL_X) * DILATION_Y);
-            let inside_y = counts && (!GUARD || row < in_h());
+            let inside_y = counts && (!GUARD_Y || row < in_h());
             var v: array<vec4<f32>, BLOCK_X>;
             // unroll
             for (var p = 0u; p < BLOCK_X; p++) {
                 let x = u32(base_x[p] + i32(tap % KERNEL_X) * DILATION_X);
-                let inside = inside_y && (!GUARD || x < in_w());
+                let inside = inside_y && (!GUARD_X || x < in_w());
                 let read = src(b, select(0u, row, inside), select(0u, x, inside), s);
                 v[p] = select(vec4<f32>(0.0), read, inside);
             }

@@ -3,7 +3,9 @@
 use super::pack::{Arrangement, AxisGroup, Packed};
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
-use super::window::{Windows, constant, four_channels, group_shape, known, spatial, with_bias};
+use super::window::{
+    Windows, constant, declare_guards, four_channels, group_shape, known, spatial, with_bias,
+};
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -166,7 +168,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.knob(name, *value);
     }
     shape.windows.declare(&mut shader, &[1, 2]);
-    shader.constant("GUARD", shape.windows.begin != [0; 3] || shape.windows.end != [0; 3]);
+    declare_guards(&mut shader, 0, &[1, 2], shape.windows.padded());
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     shader.constant("INPUTS", format_args!("{}u", shape.inputs));
     shader.constant("SLICES", format_args!("{}u", shape.slices));

@@ -4,7 +4,8 @@
 // read from buffers or textures.
 // Picked for small constant filters without groups.
 //
-// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image.
+// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image
+// along the axes that are guarded.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
@@ -18,8 +19,9 @@ const DILATION_X = 1i;
 const DILATION_Y = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
-/// Whether a tap may fall outside the image.
-const GUARD = true;
+/// Whether taps outside the image along x and y, if there are any, must be masked.
+const GUARD_X = true;
+const GUARD_Y = true;
 /// Input channels, and slices of four output channels.
 const INPUTS = 6u;
 const SLICES = 2u;
@@ -66,14 +68,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     for (var i = 0u; i < BLOCK_X * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
     for (var ky = 0u; ky < KERNEL_Y; ky++) {
         let row = u32(base_y + i32(ky) * DILATION_Y);
-        let inside_y = !GUARD || row < in_h();
+        let inside_y = !GUARD_Y || row < in_h();
         for (var kx = 0u; kx < KERNEL_X; kx++) {
             var x: array<u32, BLOCK_X>;
             var inside: array<bool, BLOCK_X>;
             // unroll
             for (var p = 0u; p < BLOCK_X; p++) {
                 x[p] = u32(base_x[p] + i32(kx) * DILATION_X);
-                inside[p] = !GUARD || (inside_y && x[p] < in_w());
+                inside[p] = inside_y && (!GUARD_X || x[p] < in_w());
                 x[p] = select(0u, x[p], inside[p]);
             }
             let first = (ky * KERNEL_X + kx) * INPUTS;

@@ -180,6 +180,7 @@ fn load_image(
     let text = coop::eight(shader, "load_pixel", &source, "", 0, &Coordinates::four(axes, 1))?;
     let mut body = format!("    let c8 = k8 % {}u;\n    var tap = k8 / {}u;\n", shape.eights, shape.eights);
     let mut inside = Vec::new();
+    let guards = shader.guards(0, windows.padded());
     for axis in (first..3).rev() {
         let name = names[axis];
         let place = &places[2 + axis - first];
@@ -192,7 +193,7 @@ fn load_image(
         if axis > first {
             body += &format!("    tap = tap / {kernel}u;\n");
         }
-        if begin > 0 || windows.end[axis] > 0 {
+        if guards[axis] {
             inside.push(format!("{name} < {size}"));
         }
     }

@@ -3,7 +3,7 @@
 use super::access::Coordinates;
 use super::problem::Problem;
 use super::shader::{Class, Grid, Launch, Shader};
-use super::window::{Windows, axes, four_channels, spatial, with_bias};
+use super::window::{Windows, axes, declare_guards, four_channels, spatial, with_bias};
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -116,6 +116,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.alias("E", Class::of(problem.computed).scalar());
     windows.declare(&mut shader, &[0, 1, 2]);
     shader.constant("TRANSPOSED", transposed);
+    if !transposed {
+        declare_guards(&mut shader, 0, &[0, 1, 2], windows.padded());
+    }
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     let inputs = source[1].floor_div(group);

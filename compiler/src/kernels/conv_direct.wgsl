@@ -2,8 +2,8 @@
 // computed at run time: each invocation sums four output channels at one position, one tap and channel at a time.
 // Picked where no faster kernel applies.
 //
-// Replaced: the element type, the geometry, the sizes and the three hooks. `src` and `weight` are only called inside
-// their tensors.
+// Replaced: the element type, the geometry, the sizes and the three hooks. `weight` is only called inside its tensor,
+// `src` along the axes that are guarded.
 
 const THREADS = 64u;
 
@@ -23,6 +23,10 @@ const PAD_Y = 1i;
 const PAD_Z = 0i;
 /// Whether strides spread the input instead of thinning the output.
 const TRANSPOSED = false;
+/// Whether positions outside the tensor along an axis, if there are any, must be left out.
+const GUARD_X = true;
+const GUARD_Y = true;
+const GUARD_Z = true;
 /// Whether the image is the fastest index of the grid rather than the slowest.
 const BATCH_INNER = true;
 
@@ -51,15 +55,15 @@ fn weight(o: u32, first: u32, i: u32, z: u32, y: u32, x: u32) -> f32 {
 /// Applies the chain to channels `4s..4s+4` of a position and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<E>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
-/// The input position that a tap of output position `at` reads, or -1.
-fn position(at: u32, tap: u32, stride: i32, dilation: i32, pad: i32, size: u32) -> i32 {
+/// The input position that a tap of output position `at` reads; where it is guarded, -1 outside.
+fn position(at: u32, tap: u32, stride: i32, dilation: i32, pad: i32, size: u32, guard: bool) -> i32 {
     var p = i32(at) * stride - pad + i32(tap) * dilation;
     if (TRANSPOSED) {
         p = i32(at) + pad - i32(tap) * dilation;
         if (p < 0 || p % stride != 0) { return -1; }
         p = p / stride;
     }
-    return select(-1, p, p >= 0 && u32(p) < size);
+    return select(-1, p, !guard || (p >= 0 && u32(p) < size));
 }
 
 @compute @workgroup_size(THREADS)
@@ -83,14 +87,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 
     var acc = vec4<E>();
     for (var kz = 0u; kz < KERNEL_Z; kz++) {
-        let iz = position(z, kz, STRIDE_Z, DILATION_Z, PAD_Z, in_d());
-        if (iz < 0) { continue; }
+        let iz = position(z, kz, STRIDE_Z, DILATION_Z, PAD_Z, in_d(), GUARD_Z);
+        if (GUARD_Z && iz < 0) { continue; }
         for (var ky = 0u; ky < KERNEL_Y; ky++) {
-            let iy = position(y, ky, STRIDE_Y, DILATION_Y, PAD_Y, in_h());
-            if (iy < 0) { continue; }
+            let iy = position(y, ky, STRIDE_Y, DILATION_Y, PAD_Y, in_h(), GUARD_Y);
+            if (GUARD_Y && iy < 0) { continue; }
             for (var kx = 0u; kx < KERNEL_X; kx++) {
-                let ix = position(x, kx, STRIDE_X, DILATION_X, PAD_X, in_w());
-                if (ix < 0) { continue; }
+                let ix = position(x, kx, STRIDE_X, DILATION_X, PAD_X, in_w(), GUARD_X);
+                if (GUARD_X && ix < 0) { continue; }
                 for (var i = 0u; i < group_inputs(); i++) {
                     // unroll
                     for (var lane = 0u; lane < 4u; lane++) {

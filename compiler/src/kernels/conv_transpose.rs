@@ -3,7 +3,8 @@
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, fits, four_channels, group_shape, known, pack_filters, read_packed, spatial, with_bias,
+    Windows, constant, declare_guards, fits, four_channels, group_shape, known, pack_filters, read_packed,
+    spatial, with_bias,
 };
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
@@ -146,6 +147,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.knob(name, *value);
     }
     shape.windows.declare(&mut shader, &[1, 2]);
+    declare_guards(&mut shader, 0, &[1, 2], [false, true, true]);
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
     shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));

@@ -3,7 +3,8 @@
 // follow each other share their phase between strides as long as possible.
 // Picked for constant filters, without groups or with groups of whole slices.
 //
-// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image.
+// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image
+// along the axes that are guarded.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
@@ -22,6 +23,9 @@ const PAD_Y = 1i;
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
 const GROUPS = 1u;
+/// Whether positions outside the image along x and y, if there are any, must be masked.
+const GUARD_X = true;
+const GUARD_Y = true;
 /// Whether the image is the fastest index of the grid rather than the slowest.
 const BATCH_INNER = true;
 
@@ -69,7 +73,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     for (var ky = 0u; ky < KERNEL_Y; ky++) {
         let from_y = i32(y) + PAD_Y - i32(ky) * DILATION_Y;
         let line = u32(from_y / STRIDE_Y);
-        if (from_y < 0 || from_y % STRIDE_Y != 0 || line >= in_h()) { continue; }
+        if (from_y % STRIDE_Y != 0 || (GUARD_Y && line >= in_h())) { continue; }
         for (var kx = 0u; kx < KERNEL_X; kx++) {
             let from_x = i32(first_x) + PAD_X - i32(kx) * DILATION_X;
             if (from_x % STRIDE_X != 0) { continue; }
@@ -79,7 +83,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             // unroll
             for (var p = 0u; p < BLOCK_X; p++) {
                 x[p] = u32(left + i32(p));
-                inside[p] = x[p] < in_w();
+                inside[p] = !GUARD_X || x[p] < in_w();
                 x[p] = select(0u, x[p], inside[p]);
             }
             var at = ((block_s * KERNEL_Y + ky) * KERNEL_X + kx) * (IN_SLICES * SLICES * 4u);

@@ -4,7 +4,8 @@ use super::pack::{Arrangement, AxisGroup, Packed};
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, fits, four_channels, group_shape, known, read_packed, spatial, with_bias,
+    Windows, constant, declare_guards, fits, four_channels, group_shape, known, read_packed, spatial,
+    with_bias,
 };
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
@@ -160,6 +161,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.constant("SPAN", format_args!("{}u", span(&windows, block)));
     shader.constant("STEP_X", format_args!("{}u", windows.stride[2]));
     shader.constant("TAP_X", format_args!("{}u", windows.dilation[2]));
+    // Blocks that are cut off at the end of a line read on past it.
+    let [_, padded_y, padded_x] = windows.padded();
+    let [_, _, width] = spatial(&problem.result.shape);
+    let cut = !width.is_multiple_of(i64::from(block));
+    declare_guards(&mut shader, 0, &[1, 2], [false, padded_y, padded_x || cut]);
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     shader.size("batches", &result[0]);

@@ -2,7 +2,8 @@
 // neighbouring pixels of four channels, reading each pixel of a line once for all of them.
 // Picked for as many groups as channels, with constant filters.
 //
-// Replaced: the knobs, the geometry, the sizes and the three hooks. `src` is only called inside the image.
+// Replaced: the knobs, the geometry, the sizes and the three hooks. `src` is only called inside the image
+// along the axes that are guarded.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
@@ -20,6 +21,9 @@ const PAD_Y = 1i;
 const SPAN = 4u;
 const STEP_X = 1u;
 const TAP_X = 1u;
+/// Whether positions outside the image along x and y, if there are any, must be masked.
+const GUARD_X = true;
+const GUARD_Y = true;
 /// Whether the image is the fastest index of the grid rather than the slowest.
 const BATCH_INNER = true;
 
@@ -62,12 +66,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     for (var p = 0u; p < BLOCK_X; p++) { acc[p] = vec4<f32>(0.0); }
     for (var ky = 0u; ky < KERNEL_Y; ky++) {
         let line = u32(top + i32(ky) * DILATION_Y);
-        if (line >= in_h()) { continue; }
+        if (GUARD_Y && line >= in_h()) { continue; }
         var v: array<vec4<f32>, SPAN>;
         // unroll
         for (var i = 0u; i < SPAN; i++) {
             let x = u32(left + i32(i));
-            let inside = x < in_w();
+            let inside = !GUARD_X || x < in_w();
             v[i] = select(vec4<f32>(0.0), src(b, line, select(0u, x, inside), s), inside);
         }
         let at = (s * KERNEL_Y + ky) * KERNEL_X;

@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use super::shader::{Class, Grid, Launch, Shader};
-use super::window::{AXES, Windows, four_channels, spatial};
+use super::window::{AXES, Windows, declare_guards, four_channels, spatial};
 use super::{Candidate, Kernel, roofline};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -120,6 +120,17 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     }
     let padding = matches!(op.kind, PoolKind::Average { count_include_pad: true });
     shader.constant("COUNT_PADDING", padding);
+    // Zeros change no sum, but they would be counted or be the greatest.
+    let outside = windows.padded().map(|padded| padded || op.ceil);
+    match op.kind {
+        PoolKind::Lp { .. } | PoolKind::Average { count_include_pad: true } => {
+            declare_guards(&mut shader, 0, &[0, 1, 2], outside);
+        }
+        _ => AXES
+            .iter()
+            .zip(outside)
+            .for_each(|(axis, guard)| shader.constant(&format!("GUARD_{axis}"), guard)),
+    }
     shader.constant("TRACK", matches!(op.kind, PoolKind::MaxIndex { .. }));
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     let source_type = problem.operands[0].dtype;

@@ -1,7 +1,8 @@
 // Maximum, its index, average or p-norm over windows along up to three spatial axes: four channels of one window per
 // invocation. Picked for every pool.
 //
-// Replaced: the geometry, the sizes, the types and the hooks. `src` is only called inside the tensor.
+// Replaced: the geometry, the sizes, the types and the hooks. `src` is only called inside the
+// tensor along the axes that are guarded.
 
 const THREADS = 64u;
 
@@ -25,6 +26,10 @@ const END_Z = 0i;
 const COUNT_PADDING = false;
 /// Whether the index of the greatest tap is wanted.
 const TRACK = false;
+/// Whether taps outside the tensor along an axis, if there are any, must be left out.
+const GUARD_X = true;
+const GUARD_Y = true;
+const GUARD_Z = true;
 /// Whether the image is the fastest index of the grid rather than the slowest.
 const BATCH_INNER = true;
 
@@ -88,13 +93,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     var taps = 0u;
     for (var kz = 0u; kz < KERNEL_Z; kz++) {
         let iz = u32(first_z + i32(kz) * DILATION_Z);
-        if (iz >= in_d()) { continue; }
+        if (GUARD_Z && iz >= in_d()) { continue; }
         for (var ky = 0u; ky < KERNEL_Y; ky++) {
             let iy = u32(first_y + i32(ky) * DILATION_Y);
-            if (iy >= in_h()) { continue; }
+            if (GUARD_Y && iy >= in_h()) { continue; }
             for (var kx = 0u; kx < KERNEL_X; kx++) {
                 let ix = u32(first_x + i32(kx) * DILATION_X);
-                if (ix >= in_w()) { continue; }
+                if (GUARD_X && ix >= in_w()) { continue; }
                 let v = src(b, iz, iy, ix, s);
                 acc = combine(acc, v);
                 taps++;

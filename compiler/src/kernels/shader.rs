@@ -148,6 +148,8 @@ pub struct Launch {
     pub partial_texels: bool,
     /// The matrix product the shader is written for.
     pub matrix: Option<MatrixShape>,
+    /// Whether it reads outside of textures and counts on zeros there.
+    pub reads_outside: bool,
 }
 
 /// Collects the hooks of one launch.
@@ -168,6 +170,7 @@ pub struct Shader<'p> {
     elementary: Option<u32>,
     workgroup_memory: u32,
     partial_texels: bool,
+    reads_outside: bool,
 }
 
 /// The kernel's own text and the shape of its launch.
@@ -210,6 +213,7 @@ impl<'p> Shader<'p> {
             elementary: None,
             workgroup_memory: 0,
             partial_texels: false,
+            reads_outside: false,
         }
     }
 
@@ -334,6 +338,18 @@ impl<'p> Shader<'p> {
             "fn {name}_half(i: u32) -> vec4<f32> {{\n    let pair = {name}[i / 2u];\n    let bits = select(pair.xy, pair.zw, i % 2u == 1u);\n    return vec4<f32>(unpack2x16float(bits.x), unpack2x16float(bits.y));\n}}\n"
         );
         format!("{name}_half({index})")
+    }
+
+    /// Which of the spatial axes (z, y, x) along which operand `index` is read outside need a mask. The others do not,
+    /// because the device gives zero there; that it does is required of it from then on.
+    pub fn guards(&mut self, index: usize, outside: [bool; 3]) -> [bool; 3] {
+        let operand = &self.problem.operands[index];
+        let ends = match self.problem.target.features.robust_image_access && operand.in_texture() {
+            true => operand.storage.ends_with(&operand.shape),
+            false => [false; 3],
+        };
+        self.reads_outside |= ends.iter().zip(outside).any(|(end, outside)| *end && outside);
+        [0, 1, 2].map(|axis| outside[axis] && !ends[axis])
     }
 
     /// Adds a scratch buffer of `bytes` and returns what it is bound to.
@@ -661,6 +677,7 @@ impl<'p> Shader<'p> {
             subgroup_size: None,
             partial_texels: self.partial_texels,
             matrix: None,
+            reads_outside: self.reads_outside,
         })
     }
 }

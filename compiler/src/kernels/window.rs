@@ -49,6 +49,11 @@ impl Windows {
         self.kernel.iter().product()
     }
 
+    /// Along which axes taps of the first or the last window fall outside.
+    pub(super) fn padded(&self) -> [bool; 3] {
+        [0, 1, 2].map(|i| self.begin[i] > 0 || self.end[i] > 0)
+    }
+
     /// Replaces `KERNEL_X`, `STRIDE_X`, `DILATION_X` and `PAD_X`, and those of the other axes.
     pub(super) fn declare(&self, shader: &mut Shader<'_>, axes: &[usize]) {
         for &i in axes {
@@ -58,6 +63,15 @@ impl Windows {
             shader.constant(&format!("DILATION_{name}"), format_args!("{}i", self.dilation[i]));
             shader.constant(&format!("PAD_{name}"), format_args!("{}i", self.begin[i]));
         }
+    }
+}
+
+/// Replaces `GUARD_X` and those of the other axes: whether what operand `index` is read at along the axis must be masked
+/// where it falls outside, which it does where `outside` says so.
+pub(super) fn declare_guards(shader: &mut Shader<'_>, index: usize, axes: &[usize], outside: [bool; 3]) {
+    let guards = shader.guards(index, outside);
+    for &i in axes {
+        shader.constant(&format!("GUARD_{}", AXES[i]), guards[i]);
     }
 }
 

@@ -154,11 +154,16 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let image = if transform.forward { &problem.operands[0].shape } else { &problem.result.shape }.clone();
     let [height, width] = [2, 3].map(|axis| shader.dim(&image[axis]));
     let at = four_channels(4, "b", "s", ["0u", "y", "x"]);
+    // Tiles reach past the image's end.
+    let guards = if transform.forward { shader.guards(0, [false, true, true]) } else { [true; 3] };
+    let bounds = [(guards[1], format!("y < {height}")), (guards[2], format!("x < {width}"))];
+    let bounds: Vec<String> = bounds.into_iter().filter(|(guard, _)| *guard).map(|(_, text)| text).collect();
+    let within_bounds = if bounds.is_empty() { "true".to_string() } else { bounds.join(" && ") };
     let within = |r: &str, j: &str| {
         let along =
             |place: &str, offset: &str, pad: usize| format!("{place} * {outputs}u + {offset} - {pad}u");
         format!(
-            "{prelude}    let y = {};\n    let x = {};\n    let inside = y < {height} && x < {width};\n",
+            "{prelude}    let y = {};\n    let x = {};\n    let inside = {within_bounds};\n",
             along(&places[1], r, pads[0]),
             along(&places[2], j, pads[1])
         )

@@ -69,7 +69,7 @@ pub enum Feature {
     Maintenance4 = 29,
     ScalarBlockLayout = 30,
     WorkgroupMemoryExplicitLayout = 31,
-    /// Reads outside of an image give zero.
+    /// Reads outside of an image give zero, in all of its channels: Vulkan's robustImageAccess2.
     RobustImageAccess = 32,
 }
 

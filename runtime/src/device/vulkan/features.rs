@@ -64,7 +64,8 @@ const PARTS: [Part; N_PARTS] = [
         Some(vk::API_VERSION_1_3),
     ),
     part(&[Feature::Maintenance4], khr::maintenance4::NAME, Some(vk::API_VERSION_1_3)),
-    part(&[Feature::RobustImageAccess], ext::image_robustness::NAME, Some(vk::API_VERSION_1_3)),
+    // What Vulkan 1.3 contains may give one instead of zero in the last channel.
+    part(&[Feature::RobustImageAccess], ext::robustness2::NAME, None),
     part(&[Feature::WorkgroupMemoryExplicitLayout], khr::workgroup_memory_explicit_layout::NAME, None),
     part(&[Feature::CooperativeMatrix], khr::cooperative_matrix::NAME, None),
 ];
@@ -106,7 +107,7 @@ pub(super) struct Chain {
     int_dot: vk::PhysicalDeviceShaderIntegerDotProductFeatures<'static>,
     zero_workgroup: vk::PhysicalDeviceZeroInitializeWorkgroupMemoryFeatures<'static>,
     maintenance4: vk::PhysicalDeviceMaintenance4Features<'static>,
-    image_robustness: vk::PhysicalDeviceImageRobustnessFeatures<'static>,
+    robustness: vk::PhysicalDeviceRobustness2FeaturesEXT<'static>,
     workgroup_layout: vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR<'static>,
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
     rotate: vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
@@ -194,7 +195,7 @@ impl Chain {
                 &mut self.int_dot,
                 &mut self.zero_workgroup,
                 &mut self.maintenance4,
-                &mut self.image_robustness,
+                &mut self.robustness,
                 &mut self.workgroup_layout,
                 &mut self.matrix,
             ],
@@ -239,7 +240,7 @@ impl Chain {
                 &mut self.zero_workgroup.shader_zero_initialize_workgroup_memory
             }
             Feature::Maintenance4 => &mut self.maintenance4.maintenance4,
-            Feature::RobustImageAccess => &mut self.image_robustness.robust_image_access,
+            Feature::RobustImageAccess => &mut self.robustness.robust_image_access2,
             Feature::ScalarBlockLayout => &mut self.scalar_layout.scalar_block_layout,
             Feature::WorkgroupMemoryExplicitLayout => {
                 &mut self.workgroup_layout.workgroup_memory_explicit_layout
