@@ -265,7 +265,9 @@ fn pipeline(step: &Step, artifact: u32) -> Pipeline {
 }
 
 /// What shaders call, with what the device must be able to do for it.
-const SUBGROUP_OPERATIONS: &[(&str, Feature)] = &[
+const CALLS: &[(&str, Feature)] = &[
+    ("dot4I8Packed(", Feature::IntDotProduct),
+    ("dot4U8Packed(", Feature::IntDotProduct),
     ("subgroupAny(", Feature::SubgroupVote),
     ("subgroupShuffle(", Feature::SubgroupShuffle),
     ("subgroupShuffleXor(", Feature::SubgroupShuffle),
@@ -487,7 +489,7 @@ impl Needs {
                 features.insert(feature);
             }
         }
-        for (word, feature) in SUBGROUP_OPERATIONS {
+        for (word, feature) in CALLS {
             if steps().any(|s| s.launch.wgsl.contains(word)) {
                 features.insert(*feature);
             }
@@ -632,6 +634,6 @@ pub(crate) fn device_type(device: DeviceType) -> format::DeviceType {
         DeviceType::F32 => format::DeviceType::F32,
         DeviceType::F16 => format::DeviceType::F16,
         DeviceType::I32 => format::DeviceType::I32,
-        DeviceType::U32 => format::DeviceType::U32,
+        DeviceType::U32 | DeviceType::Byte => format::DeviceType::U32,
     }
 }

@@ -105,12 +105,15 @@ pub enum DeviceType {
     F16,
     I32,
     U32,
+    /// Integers of 8 bits, which only packed constants hold; shaders see words of four.
+    Byte,
 }
 
 impl DeviceType {
     /// Bytes of one element.
     pub fn bytes(self) -> i64 {
         match self {
+            Self::Byte => 1,
             Self::F16 => 2,
             Self::F32 | Self::I32 | Self::U32 => 4,
         }
@@ -122,7 +125,7 @@ impl DeviceType {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::I32 => "i32",
-            Self::U32 => "u32",
+            Self::U32 | Self::Byte => "u32",
         }
     }
 }

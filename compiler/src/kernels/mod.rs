@@ -31,12 +31,14 @@ mod conv_transpose;
 mod coop;
 mod cum_sum;
 mod depthwise;
+mod dot;
 mod fill;
 mod gather;
 mod map;
 mod matmul;
 mod matmul_coop;
 mod matmul_direct;
+mod matmul_dot;
 mod matvec;
 mod normalize;
 mod pad;
@@ -104,6 +106,7 @@ pub const KERNELS: &[Kernel] = &[
     matmul_coop::KERNEL,
     conv_coop::KERNEL,
     matmul::KERNEL,
+    matmul_dot::KERNEL,
     conv::KERNEL,
     conv_1x1::KERNEL,
     conv_constants::KERNEL,

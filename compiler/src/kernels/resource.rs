@@ -52,7 +52,7 @@ fn texel_format(device: DeviceType) -> &'static str {
         DeviceType::F32 => "rgba32float",
         DeviceType::F16 => "rgba16float",
         DeviceType::I32 => "rgba32sint",
-        DeviceType::U32 => "rgba32uint",
+        DeviceType::U32 | DeviceType::Byte => "rgba32uint",
     }
 }
 
@@ -62,7 +62,7 @@ impl DeviceType {
         match self {
             Self::F16 | Self::F32 => "f32",
             Self::I32 => "i32",
-            Self::U32 => "u32",
+            Self::U32 | Self::Byte => "u32",
         }
     }
 }

@@ -136,6 +136,20 @@ fn window(stride: usize, pads: usize, group: usize, axes: usize) -> serde_json::
 }
 
 #[test]
+fn products_of_bytes() {
+    for (trans_a, trans_b, operands) in [
+        (false, false, ["2,3,5,7", "=2,3,7,9"]),
+        (false, false, ["n,8,w,8", "8,8,8"]),
+        (true, true, ["2,3,7,5", "=2,3,9,7"]),
+        (false, true, ["3,h", "10,h"]),
+    ] {
+        let attributes = serde_json::json!({ "trans_a": trans_a, "trans_b": trans_b });
+        let found = emit_types("matmul", attributes, &operands, &[DType::I8, DType::U8]);
+        assert!(found.contains(&"matmul_dot"), "{operands:?}: {found:?}");
+    }
+}
+
+#[test]
 fn convolutions() {
     let conv = |a, operands: &[&str]| emit_all("conv", a, operands);
     assert!(conv(window(2, 1, 1, 2), &["2,3,13,11", "=10,3,3,3", "=10"]).contains(&"conv"));

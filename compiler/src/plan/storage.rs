@@ -56,6 +56,7 @@ const SAFE: &[(&str, Reads)] = &[
     ("conv_coop", Reads::Chain),
     ("matmul", Reads::Chain),
     ("matmul_direct", Reads::Chain),
+    ("matmul_dot", Reads::Chain),
     ("matvec", Reads::Chain),
     ("conv", Reads::Chain),
     ("conv_1x1", Reads::Chain),

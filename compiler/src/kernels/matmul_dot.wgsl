@@ -1,0 +1,119 @@
+// Matrix product of 8-bit integers with sums in i32, tiled through workgroup memory as words of four numbers along K:
+// `result[batch] = a[batch] (M x K) * b[batch] (K x N)`. Each workgroup computes TILE_M x TILE_N elements, each
+// invocation ROWS rows of COLS groups of four columns, by dot products of words.
+//
+// Replaced: the knobs, the signs, the sizes, and the three hooks. Hooks are only called inside the matrices; `load_b`
+// returns zeros past K and anything past N.
+
+const THREADS_M = 8u;
+const THREADS_N = 8u;
+const ROWS = 4u;
+const COLS = 1u;
+/// Depth of a tile, in vectors of four words.
+const TILE_K = 2u;
+const TILE_M = THREADS_M * ROWS;
+const TILE_N4 = THREADS_N * COLS;
+const THREADS = THREADS_M * THREADS_N;
+/// Whether the numbers of a, or of b, are 128 less than they should be.
+const FLIP_A = false;
+const FLIP_B = false;
+/// A word of four ones, whose products are sums.
+const ONES = 0x01010101u;
+const_assert !(FLIP_A && FLIP_B);
+
+@group(0) @binding(0) var<storage, read> a_buffer: array<u32>;
+@group(0) @binding(1) var<storage, read> b_buffer: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read_write> result: array<vec4<i32>>;
+
+fn size_m() -> u32 { return 32u; }
+fn size_n() -> u32 { return 32u; }
+fn size_k() -> u32 { return 32u; }
+
+/// Four elements of row `row` of a, from column `4 * k4`, as a word.
+fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return a_buffer[(batch * 32u + row) * 8u + k4]; }
+/// Four elements of each of the columns from `4 * n4` on of b, from row `4 * k4`, as words.
+fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return b_buffer[(batch * 8u + k4) * 8u + n4]; }
+/// Stores four elements of row `row`, from column `4 * n4`.
+fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) { result[(batch * 32u + row) * 8u + n4] = v; }
+/// The sum of the products of two words' numbers.
+fn product(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
+
+/// Four numbers of 8 bits, of which each has 32, as a word.
+fn word(v: vec4<u32>) -> u32 {
+    return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
+}
+fn products(a: u32, b: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(product(a, b.x), product(a, b.y), product(a, b.z), product(a, b.w));
+}
+
+var<workgroup> tile_a: array<vec4<u32>, TILE_M * TILE_K>;
+var<workgroup> tile_b: array<vec4<u32>, TILE_K * 4u * TILE_N4>;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let batch = group.z;
+    let first_row = group.y * TILE_M;
+    let first_n4 = group.x * TILE_N4;
+    let lane_m = local / THREADS_N;
+    let lane_n = local % THREADS_N;
+    let n4_end = (size_n() + 3u) / 4u;
+    let k4_end = (size_k() + 3u) / 4u;
+    var acc: array<vec4<i32>, ROWS * COLS>;
+    // unroll
+    for (var i = 0u; i < ROWS * COLS; i++) { acc[i] = vec4<i32>(); }
+    // Sums of the rows of a and of the columns of b, as far as they are needed.
+    var sums_a: array<i32, ROWS>;
+    // unroll
+    for (var i = 0u; i < ROWS; i++) { sums_a[i] = 0i; }
+    var sums_b: array<vec4<i32>, COLS>;
+    // unroll
+    for (var i = 0u; i < COLS; i++) { sums_b[i] = vec4<i32>(); }
+    for (var k4 = 0u; k4 < k4_end; k4 += TILE_K * 4u) {
+        for (var i = local; i < TILE_M * TILE_K * 4u; i += THREADS) {
+            let row = first_row + i / (TILE_K * 4u);
+            let k = k4 + i % (TILE_K * 4u);
+            var v = 0u;
+            if (row < size_m() && k < k4_end) { v = load_a(batch, row, k); }
+            tile_a[i / 4u][i % 4u] = v;
+        }
+        for (var i = local; i < TILE_K * 4u * TILE_N4; i += THREADS) {
+            let k = k4 + i / TILE_N4;
+            let n4 = first_n4 + i % TILE_N4;
+            var v = vec4<u32>();
+            if (k < k4_end && n4 < n4_end) { v = load_b(batch, k, n4); }
+            tile_b[i] = v;
+        }
+        workgroupBarrier();
+        for (var k = 0u; k < TILE_K; k++) {
+            // unroll
+            for (var c = 0u; c < COLS; c++) {
+                let b0 = tile_b[(k * 4u) * TILE_N4 + lane_n + c * THREADS_N];
+                let b1 = tile_b[(k * 4u + 1u) * TILE_N4 + lane_n + c * THREADS_N];
+                let b2 = tile_b[(k * 4u + 2u) * TILE_N4 + lane_n + c * THREADS_N];
+                let b3 = tile_b[(k * 4u + 3u) * TILE_N4 + lane_n + c * THREADS_N];
+                // unroll
+                for (var r = 0u; r < ROWS; r++) {
+                    let a = tile_a[(lane_m + r * THREADS_M) * TILE_K + k];
+                    acc[r * COLS + c] += products(a.x, b0) + products(a.y, b1) + products(a.z, b2) + products(a.w, b3);
+                    if (FLIP_B && c == 0u) {
+                        sums_a[r] += product(a.x, ONES) + product(a.y, ONES) + product(a.z, ONES) + product(a.w, ONES);
+                    }
+                }
+                if (FLIP_A) {
+                    sums_b[c] += products(ONES, b0) + products(ONES, b1) + products(ONES, b2) + products(ONES, b3);
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+    // unroll
+    for (var r = 0u; r < ROWS; r++) {
+        // unroll
+        for (var c = 0u; c < COLS; c++) {
+            let row = first_row + lane_m + r * THREADS_M;
+            let n4 = first_n4 + lane_n + c * THREADS_N;
+            let less = (vec4<i32>(sums_a[r]) + sums_b[c]) * 128i;
+            if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[r * COLS + c] + less); }
+        }
+    }
+}
