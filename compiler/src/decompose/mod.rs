@@ -1,4 +1,4 @@
-//! Alternatives of more than one dispatch: nodes that are cheaper computed as several.
+//! Alternatives of another number of dispatches: nodes that are cheaper computed as several, or with others as one.
 //!
 //! ```text
 //! %2 = matmul f32[64, 512] %0 %1        ->      %3 = transpose (reshape %0)            f16[8, 64, 1024]
@@ -12,8 +12,12 @@
 //! each decomposition is added beside its node, every node of it is asked for its cheapest candidate, and the way
 //! replaces the node where the sum is clearly lower. What lost is swept.
 //!
+//! A way may compute some of the node's operands, too: operands that the node alone uses and the way does not are gone
+//! with it, and count on the node's side. So two nodes become one where a kernel computes both.
+//!
 //! A decomposition is a file here and a line in [`DECOMPOSITIONS`].
 
+pub mod separable;
 pub mod split_k;
 pub mod winograd;
 
@@ -42,7 +46,8 @@ const ROOM: i64 = 4;
 const CLOSE: f64 = 1.03;
 
 /// Every decomposition; among equal costs the earlier one wins.
-pub const DECOMPOSITIONS: &[Decomposition] = &[split_k::DECOMPOSITION, winograd::DECOMPOSITION];
+pub const DECOMPOSITIONS: &[Decomposition] =
+    &[split_k::DECOMPOSITION, winograd::DECOMPOSITION, separable::DECOMPOSITION];
 
 /// A way of computing one kind of node as several.
 #[derive(Debug, Clone, Copy)]
@@ -108,6 +113,8 @@ struct Trial {
     way: u32,
     /// Bytes stored in between.
     stored: i64,
+    /// Operands of the node that it still needs.
+    kept: Vec<NodeId>,
     /// Estimated and, where all of its problems were measured, measured.
     cost: [Option<f64>; 2],
 }
@@ -123,6 +130,9 @@ fn decide(
         Alternatives::Always(name, way) => Some((name.as_str(), *way)),
         _ => None,
     };
+    // Operands that nothing else uses.
+    let mut alone: Vec<NodeId> = graph.operands(id);
+    alone.retain(|o| graph.use_count(*o) == 1);
     let mut trials = Vec::new();
     for decomposition in DECOMPOSITIONS.iter().filter(|d| forced.is_none_or(|(name, _)| name == d.name)) {
         for way in (decomposition.ways)(graph, id, target) {
@@ -149,14 +159,25 @@ fn decide(
             if stored > room {
                 continue;
             }
+            let read: BTreeSet<NodeId> = parts.iter().flat_map(|part| graph.operands(*part)).collect();
+            let kept = alone.iter().copied().filter(|o| read.contains(o)).collect();
             let cost = [None, options.tuning.as_deref()].map(|tuning| sum(graph, &parts, target, tuning));
-            trials.push(Trial { decomposition, way, stored, cost });
+            trials.push(Trial { decomposition, way, stored, kept, cost });
         }
     }
     if trials.is_empty() {
         return Ok(());
     }
-    let own = [None, options.tuning.as_deref()].map(|tuning| sum(graph, &[id], target, tuning));
+    // Both sides pay for operands that any of the ways does without.
+    alone.retain(|o| trials.iter().any(|t| !t.kept.contains(o)));
+    let whole: Vec<NodeId> = alone.iter().copied().chain([id]).collect();
+    let own = [None, options.tuning.as_deref()].map(|tuning| sum(graph, &whole, target, tuning));
+    for trial in &mut trials {
+        let kept: Vec<NodeId> = trial.kept.iter().copied().filter(|o| alone.contains(o)).collect();
+        for (cost, tuning) in trial.cost.iter_mut().zip([None, options.tuning.as_deref()]) {
+            *cost = cost.zip(sum(graph, &kept, target, tuning)).map(|(cost, kept)| cost + kept);
+        }
+    }
     // Measurements count only where both sides have them.
     let measured = options.tuning.is_some() && own[1].is_some() && trials.iter().any(|t| t.cost[1].is_some());
     let kind = usize::from(measured);
@@ -215,9 +236,11 @@ fn replace(
     Ok(last)
 }
 
-/// The nodes that a way added: those between the node's operands and the last one.
+/// The nodes that a way added: those between the last one and the node's operands, or theirs.
 fn parts(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
-    let mut seen: BTreeSet<NodeId> = graph.operands(id).into_iter().collect();
+    let operands = graph.operands(id);
+    let mut seen: BTreeSet<NodeId> = operands.iter().flat_map(|o| graph.operands(*o)).collect();
+    seen.extend(operands);
     let (mut parts, mut stack) = (Vec::new(), vec![last]);
     while let Some(part) = stack.pop() {
         if seen.insert(part) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::array::{Array, Data, count, round_floats};
 use super::dim::{Atom, Bindings, Dim};
-use super::element::Arg;
+use super::element::{Arg, Step};
 use super::graph::{Graph, Node, NodeId};
 use super::op::Input;
 use super::ops::elementwise::apply;
@@ -88,17 +88,27 @@ fn compute(node: &Node, operands: &[&Array], symbols: &Bindings) -> Result<Array
     if count(&out) > MAX_HOST_ELEMENTS {
         return Err(OpError::new(format!("{} is too large for the reference", node.tensor)));
     }
-    let mut results = vec![node.op.operation().eval(own, &out, symbols)?];
-    for step in &node.chain {
+    let result = node.op.operation().eval(own, &out, symbols)?;
+    finish(chained(result, &node.chain, operands)?, node)
+}
+
+/// What a chain makes of a value, with the operands that its steps name.
+///
+/// # Errors
+/// When a step does not fit its operands.
+pub(crate) fn chained(value: Array, chain: &[Step], operands: &[&Array]) -> Result<Array, OpError> {
+    let shape = value.shape.clone();
+    let mut results = vec![value];
+    for step in chain {
         let find = |arg: &Arg| match *arg {
             Arg::Step(i) => results.get(i as usize),
             Arg::Input(k) => operands.get(k as usize).copied(),
         };
         let args: Option<Vec<&Array>> = step.args.iter().map(find).collect();
         let args = args.ok_or_else(|| OpError::new("a chain step names a missing operand"))?;
-        results.push(apply(step.element, &args, &out)?);
+        results.push(apply(step.element, &args, &shape)?);
     }
-    finish(results.pop().ok_or_else(|| OpError::new("no result"))?, node)
+    results.pop().ok_or_else(|| OpError::new("no result"))
 }
 
 /// Gives a value the type in which its node stores it.

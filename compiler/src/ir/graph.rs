@@ -13,7 +13,7 @@ use petgraph::visit::EdgeRef;
 use super::dim::Bounds;
 use super::element::{Arg, Step};
 use super::op::{Constant, Input, Op};
-use super::tensor::{Layout, TensorDesc};
+use super::tensor::{DType, Layout, TensorDesc};
 use crate::error::{Error, OpError, Result};
 
 /// A node, which is also the value it computes.
@@ -289,7 +289,7 @@ impl Graph {
     }
 
     /// Sets the element type in which a float value is stored.
-    pub fn set_storage_type(&mut self, id: NodeId, dtype: super::tensor::DType) {
+    pub fn set_storage_type(&mut self, id: NodeId, dtype: DType) {
         self.graph[id.0].tensor.dtype = dtype;
     }
 
@@ -352,7 +352,17 @@ pub fn infer(
     };
     let mut tensor = op.operation().infer(operands)?;
     tensor.check(bounds)?;
-    let mut types = vec![tensor.dtype];
+    tensor.dtype = chain_type(tensor.dtype, chain, tensors)?;
+    Ok(tensor)
+}
+
+/// The element type that a chain makes of `first`, with operands of the given types.
+///
+/// # Errors
+/// When a step does not fit its operands.
+pub fn chain_type(first: DType, chain: &[Step], tensors: &[&TensorDesc]) -> Result<DType, OpError> {
+    let mut types = vec![first];
+    let mut last = first;
     for (i, step) in chain.iter().enumerate() {
         let mut operand_types = Vec::with_capacity(step.args.len());
         for arg in &step.args {
@@ -363,10 +373,8 @@ pub fn infer(
             operand_types.push(dtype.ok_or_else(|| OpError::new("a chain step names a missing operand"))?);
         }
         let checked = step.element.check(&operand_types);
-        types.push(checked.map_err(|e| OpError::new(format!("chain step {}: {e}", i + 1)))?);
+        last = checked.map_err(|e| OpError::new(format!("chain step {}: {e}", i + 1)))?;
+        types.push(last);
     }
-    if let Some(last) = types.last() {
-        tensor.dtype = *last;
-    }
-    Ok(tensor)
+    Ok(last)
 }

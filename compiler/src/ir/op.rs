@@ -37,6 +37,7 @@ pub use super::ops::reshape::Reshape;
 pub use super::ops::resize::Resize;
 pub use super::ops::scatter_elements::ScatterElements;
 pub use super::ops::scatter_nd::ScatterNd;
+pub use super::ops::separable_conv::SeparableConv;
 pub use super::ops::shape_values::ShapeValues;
 pub use super::ops::slice::Slice;
 pub use super::ops::softmax::Softmax;
@@ -156,6 +157,7 @@ ops! {
     Relayout = "relayout",
     WinogradInput = "winograd-input",
     WinogradOutput = "winograd-output",
+    SeparableConv = "separable-conv",
 }
 
 /// How a scatter combines an update with what is there.

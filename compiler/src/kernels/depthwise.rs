@@ -45,7 +45,7 @@ output "y" %2
 const BLOCKS: &[u32] = &[1, 2, 4];
 
 /// Most vectors of a line kept at once.
-const MOST_SPAN: usize = 24;
+pub(super) const MOST_SPAN: usize = 24;
 
 fn windows(op: &Conv, problem: &Problem<'_>) -> Option<Windows> {
     let filters = constant(problem, 1)?;
@@ -58,12 +58,12 @@ fn windows(op: &Conv, problem: &Problem<'_>) -> Option<Windows> {
 }
 
 /// Pixels of a line under the windows of neighbouring pixels.
-fn span(windows: &Windows, block: u32) -> usize {
+pub(super) fn span(windows: &Windows, block: u32) -> usize {
     (block as usize - 1) * windows.stride[2] + (windows.kernel[2] - 1) * windows.dilation[2] + 1
 }
 
 /// Filters as a vector of four channels per slice and tap.
-fn pack(filters: &Constant, device: DeviceType) -> Packed {
+pub(super) fn pack(filters: &Constant, device: DeviceType) -> Packed {
     let shape = vec![filters.shape[0], filters.shape[2..].iter().product()];
     let group = |axis, size| AxisGroup { axis, size };
     Packed {

@@ -27,6 +27,7 @@ mod conv_broadcast;
 mod conv_constants;
 mod conv_coop;
 mod conv_direct;
+mod conv_separable;
 mod conv_transpose;
 mod coop;
 mod cum_sum;
@@ -112,6 +113,7 @@ pub const KERNELS: &[Kernel] = &[
     conv_constants::KERNEL,
     conv_broadcast::KERNEL,
     depthwise::KERNEL,
+    conv_separable::KERNEL,
     conv_transpose::KERNEL,
     conv_direct::KERNEL,
     pool::KERNEL,

@@ -110,7 +110,7 @@ pub struct Plan {
     pub decisions: Vec<Decision>,
 }
 
-/// Whether nodes are replaced by alternatives of more than one dispatch (`decompose`).
+/// Whether nodes are replaced by alternatives of another number of dispatches (`decompose`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Alternatives {
     /// Where one costs less.
@@ -129,7 +129,7 @@ pub struct Options {
     pub prefer_kernel: Option<String>,
     /// Which of that kernel's candidates is picked, cheapest first; the last one where there are fewer.
     pub prefer_candidate: usize,
-    /// Whether nodes may be computed as several.
+    /// Whether nodes may be computed as several, or several as one.
     pub alternatives: Alternatives,
     /// Measured times, which override the estimates of those problems that they cover.
     pub tuning: Option<Arc<Database>>,

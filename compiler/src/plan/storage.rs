@@ -65,6 +65,7 @@ const SAFE: &[(&str, Reads)] = &[
     ("conv_direct", Reads::Chain),
     ("conv_transpose", Reads::Chain),
     ("depthwise", Reads::Chain),
+    ("conv_separable", Reads::Chain),
     ("pool", Reads::Chain),
     ("attention", Reads::Chain),
     ("attention_coop", Reads::Chain),

@@ -29,6 +29,7 @@ pub mod resize;
 pub mod sampling;
 pub mod scatter_elements;
 pub mod scatter_nd;
+pub mod separable_conv;
 pub mod shape_values;
 pub mod slice;
 pub mod softmax;

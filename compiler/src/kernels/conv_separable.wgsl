@@ -1,0 +1,146 @@
+// Depthwise convolution and the convolution of one tap behind it over one or two spatial axes: a workgroup computes the
+// depthwise result of a tile of pixels for DEPTH slices of four channels into workgroup memory, multiplies it by the
+// filters of one tap, and goes on with the next slices. Each invocation sums ROWS pixels of COLS output slices.
+// Picked for fused pairs with constant filters.
+//
+// Replaced: the knobs, the geometry, the sizes and the five hooks. `src` is only called inside the image, `middle` and
+// `store` inside the result.
+
+const TILE_X = 8u;
+const TILE_Y = 4u;
+const ROWS = 4u;
+const COLS = 2u;
+/// Invocations along output slices.
+const LANES = 4u;
+const DEPTH = 4u;
+/// Neighbouring pixels of a line whose depthwise result one invocation computes.
+const RUN = 2u;
+const PIXELS = TILE_X * TILE_Y;
+const LANES_P = PIXELS / ROWS;
+const THREADS = LANES_P * LANES;
+const RUNS_X = TILE_X / RUN;
+const RUNS = PIXELS / RUN;
+const_assert PIXELS % ROWS == 0u && TILE_X % RUN == 0u;
+
+const KERNEL_X = 3u;
+const KERNEL_Y = 3u;
+const STRIDE_X = 1i;
+const STRIDE_Y = 1i;
+const DILATION_X = 1i;
+const DILATION_Y = 1i;
+const PAD_X = 1i;
+const PAD_Y = 1i;
+/// Pixels of a line under the windows of a run.
+const SPAN = 4u;
+const STEP_X = 1u;
+const TAP_X = 1u;
+/// Slices of four channels between the two convolutions, and of the result.
+const IN_SLICES = 4u;
+const OUT_SLICES = 8u;
+
+@group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> filters: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> matrix: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> result: array<vec4<f32>>;
+
+fn batches() -> u32 { return 1u; }
+fn in_w() -> u32 { return 8u; }
+fn in_h() -> u32 { return 8u; }
+fn out_w() -> u32 { return 8u; }
+fn out_h() -> u32 { return 8u; }
+
+/// Channels `4s..4s+4` of a pixel.
+fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
+/// Vector i of the depthwise filters: per slice, per tap, four channels.
+fn tap(i: u32) -> vec4<f32> { return filters[i]; }
+/// Applies the chain between the convolutions; channels past the last become zero.
+fn middle(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) -> vec4<f32> { return v; }
+/// Vector i of the filters of one tap: per block of slices, per input slice, per slice, per input four outputs.
+fn weight(i: u32) -> vec4<f32> { return matrix[i]; }
+/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
+
+var<workgroup> tile: array<vec4<f32>, DEPTH * PIXELS>;
+
+/// Stores the depthwise result of a run of pixels: the i-th of the tile, in slice k of those at hand.
+fn fill(b: u32, first_x: u32, first_y: u32, s: u32, k: u32, run: u32) {
+    let tile_x = run % RUNS_X * RUN;
+    let tile_y = run / RUNS_X;
+    let x = first_x + tile_x;
+    let y = first_y + tile_y;
+    if (x >= out_w() || y >= out_h()) { return; }
+    let left = i32(x) * STRIDE_X - PAD_X;
+    let top = i32(y) * STRIDE_Y - PAD_Y;
+    var sums: array<vec4<f32>, RUN>;
+    // unroll
+    for (var p = 0u; p < RUN; p++) { sums[p] = vec4<f32>(0.0); }
+    for (var ky = 0u; ky < KERNEL_Y; ky++) {
+        let line = u32(top + i32(ky) * DILATION_Y);
+        if (line >= in_h()) { continue; }
+        var v: array<vec4<f32>, SPAN>;
+        // unroll
+        for (var i = 0u; i < SPAN; i++) {
+            let at = u32(left + i32(i));
+            let inside = at < in_w();
+            v[i] = select(vec4<f32>(0.0), src(b, line, select(0u, at, inside), s), inside);
+        }
+        let first = (s * KERNEL_Y + ky) * KERNEL_X;
+        // unroll
+        for (var kx = 0u; kx < KERNEL_X; kx++) {
+            let w = tap(first + kx);
+            // unroll
+            for (var p = 0u; p < RUN; p++) { sums[p] = fma(v[p * STEP_X + kx * TAP_X], w, sums[p]); }
+        }
+    }
+    let at = k * PIXELS + tile_y * TILE_X + tile_x;
+    // unroll
+    for (var p = 0u; p < RUN; p++) {
+        if (x + p < out_w()) { tile[at + p] = middle(b, y, x + p, s, sums[p]); }
+    }
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let b = group.x % batches();
+    let first_x = group.x / batches() * TILE_X;
+    let first_y = group.y * TILE_Y;
+    let pixel = local % LANES_P;
+    let lane = local / LANES_P;
+    var acc: array<vec4<f32>, ROWS * COLS>;
+    // unroll
+    for (var i = 0u; i < ROWS * COLS; i++) { acc[i] = vec4<f32>(0.0); }
+    for (var s = 0u; s < IN_SLICES; s += DEPTH) {
+        let depth = min(DEPTH, IN_SLICES - s);
+        for (var i = local; i < depth * RUNS; i += THREADS) {
+            fill(b, first_x, first_y, s + i / RUNS, i / RUNS, i % RUNS);
+        }
+        workgroupBarrier();
+        for (var k = 0u; k < depth; k++) {
+            // unroll
+            for (var c = 0u; c < COLS; c++) {
+                let first = (((group.z * IN_SLICES + s + k) * COLS + c) * LANES + lane) * 4u;
+                let w0 = weight(first);
+                let w1 = weight(first + 1u);
+                let w2 = weight(first + 2u);
+                let w3 = weight(first + 3u);
+                // unroll
+                for (var r = 0u; r < ROWS; r++) {
+                    let a = tile[k * PIXELS + r * LANES_P + pixel];
+                    acc[r * COLS + c] += a.x * w0 + a.y * w1 + a.z * w2 + a.w * w3;
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+    // unroll
+    for (var r = 0u; r < ROWS; r++) {
+        let at = r * LANES_P + pixel;
+        let x = first_x + at % TILE_X;
+        let y = first_y + at / TILE_X;
+        // unroll
+        for (var c = 0u; c < COLS; c++) {
+            let slice = (group.z * COLS + c) * LANES + lane;
+            if (x < out_w() && y < out_h() && slice < OUT_SLICES) { store(b, y, x, slice, acc[r * COLS + c]); }
+        }
+    }
+}
