@@ -41,6 +41,7 @@ mod matmul_coop;
 mod matmul_direct;
 mod matmul_dot;
 mod matvec;
+mod matvec_dot;
 mod normalize;
 mod pad;
 mod pool;
@@ -122,6 +123,7 @@ pub const KERNELS: &[Kernel] = &[
     concat::KERNEL,
     map::KERNEL,
     matvec::KERNEL,
+    matvec_dot::KERNEL,
     matmul_direct::KERNEL,
     normalize::KERNEL,
     reduce::KERNEL,

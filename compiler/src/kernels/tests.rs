@@ -146,6 +146,7 @@ fn products_of_bytes() {
         let attributes = serde_json::json!({ "trans_a": trans_a, "trans_b": trans_b });
         let found = emit_types("matmul", attributes, &operands, &[DType::I8, DType::U8]);
         assert!(found.contains(&"matmul_dot"), "{operands:?}: {found:?}");
+        assert_eq!(found.contains(&"matvec_dot"), !operands[0].contains('w'), "{operands:?}: {found:?}");
     }
 }
 

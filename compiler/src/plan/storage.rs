@@ -58,6 +58,7 @@ const SAFE: &[(&str, Reads)] = &[
     ("matmul_direct", Reads::Chain),
     ("matmul_dot", Reads::Chain),
     ("matvec", Reads::Chain),
+    ("matvec_dot", Reads::Chain),
     ("conv", Reads::Chain),
     ("conv_1x1", Reads::Chain),
     ("conv_broadcast", Reads::Chain),
