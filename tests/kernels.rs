@@ -18,7 +18,7 @@ use driftc::kernels::{KERNELS, Kernel};
 use driftc::passes::{self, Context, Precision};
 use driftc::plan::tuning::plain_way;
 use driftc::plan::{self, views};
-use driftc::target::TargetProfile;
+use driftc::target::{TargetProfile, WeightStorage};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() {
@@ -144,7 +144,12 @@ fn run_in(
     target: &TargetProfile,
 ) -> Result<(), String> {
     let mut target = target.clone();
-    target.prefer.storage.weights = storage;
+    // Weights have fewer forms: each is tested with one of these at least.
+    target.prefer.storage.weights = match storage {
+        Storage::Buffer | Storage::TexelBuffer => WeightStorage::Buffer,
+        Storage::Texture2d => WeightStorage::Texture2d,
+        Storage::TextureArray | Storage::Texture3d => WeightStorage::FourTextures2d,
+    };
     if run_once_in(kernel, case, precision, storage, &target)? {
         target.features.robust_image_access = false;
         if run_once_in(kernel, case, precision, storage, &target)? {

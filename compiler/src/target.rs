@@ -276,11 +276,25 @@ pub struct Preferences {
 #[serde(deny_unknown_fields)]
 pub struct StoragePreference {
     pub activations: StorageKind,
-    pub weights: StorageKind,
+    pub weights: WeightStorage,
     /// Quantised weights.
     pub packed_weights: StorageKind,
     /// Values that live from one run to the next, such as key-value caches.
     pub states: StorageKind,
+}
+
+/// How float weights lie that kernels read as vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WeightStorage {
+    /// In a buffer.
+    Buffer,
+    /// In a texture of two dimensions.
+    #[serde(rename = "texture-2d")]
+    Texture2d,
+    /// The filters of convolutions in four textures, each with every fourth input channel; others in one.
+    #[serde(rename = "four-textures-2d")]
+    FourTextures2d,
 }
 
 /// The order of elements for the two families of networks.

@@ -122,22 +122,15 @@ mod tests {
     use crate::error::OpError;
     use crate::ir::op::Constant;
     use crate::ir::tensor::{DType, DeviceType};
-    use crate::kernels::pack::{Arrangement, AxisGroup, Packed, pack};
+    use crate::kernels::pack::presets::PANELS;
+    use crate::kernels::pack::{Packed, pack};
 
     /// A matrix of f16 in slices of 64 columns, large enough for several windows.
     fn large() -> Packed {
         let (n, k) = (5000usize, 6000usize);
         let bytes: Vec<u8> = (0..n * k).flat_map(|i| ((i % 30_011) as u16).to_le_bytes()).collect();
-        let group = |axis, size| AxisGroup { axis, size };
-        Packed {
-            source: Constant::new(DType::F16, vec![n, k], bytes).unwrap(),
-            arrangement: Arrangement::Groups {
-                shape: vec![n, k],
-                permutation: vec![0, 1],
-                groups: vec![group(0, 0), group(1, 0), group(0, 64)],
-            },
-            device: DeviceType::F16,
-        }
+        let source = Constant::new(DType::F16, vec![n, k], bytes).unwrap();
+        PANELS.of(&source, &[('N', n), ('K', k)], &[('r', 1), ('n', 64)], DeviceType::F16)
     }
 
     #[test]

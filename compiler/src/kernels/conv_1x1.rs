@@ -4,7 +4,8 @@
 use super::access::Coordinates;
 use super::map::decompose;
 use super::matmul;
-use super::pack::{Arrangement, AxisGroup, Packed};
+use super::pack::Packed;
+use super::pack::presets::I_O4;
 use super::problem::Problem;
 use super::shader::{Launch, Shader};
 use super::window::{axes, constant, fits, known, with_bias};
@@ -96,17 +97,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 
 /// Filters as rows of K with N padded to fours.
 fn pack(filters: &Constant, device: crate::ir::tensor::DeviceType) -> Packed {
-    let shape = vec![filters.shape[0], filters.shape[1]];
-    let group = |axis, size| AxisGroup { axis, size };
-    Packed {
-        source: filters.clone(),
-        arrangement: Arrangement::Groups {
-            shape,
-            permutation: vec![0, 1],
-            groups: vec![group(1, 0), group(0, 0), group(0, 4)],
-        },
-        device,
-    }
+    I_O4.of(filters, &[('O', filters.shape[0]), ('I', filters.shape[1])], &[], device)
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
@@ -140,15 +131,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let device = problem.operands[1].dtype.on_device();
     match constant(problem, 1) {
         Some(filters) => {
-            let packed = pack(filters, device);
-            let element = format!("vec4<{}>", device.wgsl());
-            let bound = shader.packed(packed);
-            let buffer = shader.bind(bound, &element, false);
-            let across = shader.dim(&n.ceil_div(4));
+            let vector = shader.packed_grid(pack(filters, device), "k", "n4");
             shader.replace(
                 "load_b",
                 format!(
-                    "fn load_b(batch: u32, k: u32, n4: u32) -> vec4<f32> {{ return vec4<f32>({buffer}[k * {across} + n4]); }}\n"
+                    "fn load_b(batch: u32, k: u32, n4: u32) -> vec4<f32> {{ return vec4<f32>({vector}); }}\n"
                 ),
             );
         }

@@ -1,6 +1,7 @@
 //! `conv_constants.wgsl`: convolutions with few filters, which are read from a uniform buffer.
 
-use super::pack::{Arrangement, AxisGroup, Packed};
+use super::pack::Packed;
+use super::pack::presets::HWI_O4;
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
@@ -89,16 +90,8 @@ fn shape<'a>(op: &Conv, problem: &Problem<'a>) -> Option<Shape<'a>> {
 /// Filters as a vector of four outputs per tap, input and slice.
 fn pack(filters: &Constant, device: DeviceType) -> Packed {
     let [o, i, taps @ ..] = filters.shape.as_slice() else { return Packed::dense(filters) };
-    let part = |axis, size| AxisGroup { axis, size };
-    Packed {
-        source: filters.clone(),
-        arrangement: Arrangement::Groups {
-            shape: vec![*o, *i, taps.iter().product()],
-            permutation: vec![0, 1, 2],
-            groups: vec![part(2, 0), part(1, 0), part(0, 0), part(0, 4)],
-        },
-        device,
-    }
+    let axes = [('O', *o), ('I', *i), ('S', taps.iter().product())];
+    HWI_O4.of(filters, &axes, &[], device)
 }
 
 /// Blocks of pixels along x (times images, when they are fastest), lines, and images.

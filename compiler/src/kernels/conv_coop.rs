@@ -80,7 +80,7 @@ fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<(Pac
     let [o, i, ..] = filters.shape.as_slice() else { return None };
     let taps = shape.windows.taps();
     let round = if taps == 1 { matrix.k as usize } else { 8 };
-    let packed = coop::pack_panels(filters, vec![*o, *i, taps], 0, &[2, 1], round, matrix.n);
+    let packed = coop::pack_panels(filters, &[('N', *o), ('K', *i), ('S', taps)], round, matrix.n);
     fits(problem, &packed).then_some((packed, taps * i.next_multiple_of(round)))
 }
 

@@ -5,7 +5,8 @@ use super::pack::Packed;
 use super::problem::{Operand, Placement, Problem};
 use super::shader::{Class, Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, fits, four_channels, known, pack_filters, read_packed, spatial, with_bias_at,
+    Windows, constant, declare_guards, fits, four_channels, known, pack_filters, read_packed, spatial,
+    with_bias_at,
 };
 use super::{Candidate, Kernel, waiting};
 use crate::error::OpError;
@@ -249,6 +250,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.workgroup_memory(depth * x * y * 16);
     let windows = &shape.windows;
     windows.declare(&mut shader, &[1, 2]);
+    // Runs that are cut off at the end of a line read on past it.
+    let [_, padded_y, padded_x] = windows.padded();
+    let [_, _, width] = spatial(&problem.result.shape);
+    let cut = !width.is_multiple_of(i64::from(run));
+    declare_guards(&mut shader, 0, &[1, 2], [false, padded_y, padded_x || cut]);
     shader.constant("SPAN", format_args!("{}u", depthwise::span(windows, run)));
     shader.constant("STEP_X", format_args!("{}u", windows.stride[2]));
     shader.constant("TAP_X", format_args!("{}u", windows.dilation[2]));

@@ -3,8 +3,8 @@
 // filters of one tap, and goes on with the next slices. Each invocation sums ROWS pixels of COLS output slices.
 // Picked for fused pairs with constant filters.
 //
-// Replaced: the knobs, the geometry, the sizes and the five hooks. `src` is only called inside the image, `middle` and
-// `store` inside the result.
+// Replaced: the knobs, the geometry, the sizes and the five hooks. `src` is only called inside the image along the
+// axes that are guarded, `middle` and `store` inside the result.
 
 const TILE_X = 8u;
 const TILE_Y = 4u;
@@ -34,6 +34,9 @@ const PAD_Y = 1i;
 const SPAN = 4u;
 const STEP_X = 1u;
 const TAP_X = 1u;
+/// Whether pixels outside the image along x and y, if there are any, must be masked.
+const GUARD_X = true;
+const GUARD_Y = true;
 /// Slices of four channels between the two convolutions, and of the result.
 const IN_SLICES = 4u;
 const OUT_SLICES = 8u;
@@ -76,12 +79,12 @@ fn fill(b: u32, first_x: u32, first_y: u32, s: u32, k: u32, run: u32) {
     for (var p = 0u; p < RUN; p++) { sums[p] = vec4<f32>(0.0); }
     for (var ky = 0u; ky < KERNEL_Y; ky++) {
         let line = u32(top + i32(ky) * DILATION_Y);
-        if (line >= in_h()) { continue; }
+        if (GUARD_Y && line >= in_h()) { continue; }
         var v: array<vec4<f32>, SPAN>;
         // unroll
         for (var i = 0u; i < SPAN; i++) {
             let at = u32(left + i32(i));
-            let inside = at < in_w();
+            let inside = !GUARD_X || at < in_w();
             v[i] = select(vec4<f32>(0.0), src(b, line, select(0u, at, inside), s), inside);
         }
         let first = (s * KERNEL_Y + ky) * KERNEL_X;

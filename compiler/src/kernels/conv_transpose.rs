@@ -3,7 +3,7 @@
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, declare_guards, fits, four_channels, group_shape, known, pack_filters, read_packed,
+    Windows, constant, declare_guards, fits, four_channels, group_shape, known, pack_filters, read_filters,
     spatial, with_bias,
 };
 use super::{Candidate, Kernel, roofline, waiting};
@@ -163,7 +163,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let at = four_channels(problem.result.rank(), "b", "s", ["0u", "y", "x"]);
     shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
-    read_packed(&mut shader, "weight", pack_filters(filters, device, op.group, slices as usize, true)?);
+    read_filters(&mut shader, filters, device, op.group, slices as usize, true)?;
     shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
     let [across, down, deep] = blocks(problem, op, &shape, [x, slices]);
     let grid = Grid {

@@ -44,6 +44,11 @@ fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 4u + y
 /// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
 /// channel four output channels.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
+/// The four vectors from i on: those of four input channels to the four of slice `column` of the outputs, where `row`
+/// counts the slices of inputs of all taps.
+fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
+    return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
+}
 /// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
 
@@ -95,16 +100,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
                 }
                 // unroll
                 for (var o = 0u; o < SLICES; o++) {
-                    let w0 = weight(at + o * 4u);
-                    let w1 = weight(at + o * 4u + 1u);
-                    let w2 = weight(at + o * 4u + 2u);
-                    let w3 = weight(at + o * 4u + 3u);
+                    let w = weights(at + o * 4u, first_slice + o, (ky * KERNEL_X + kx) * IN_SLICES + s);
                     // unroll
                     for (var p = 0u; p < BLOCK_X; p++) {
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].x), w0, acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].y), w1, acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].z), w2, acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w3, acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].x), w[0], acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].y), w[1], acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].z), w[2], acc[p * SLICES + o]);
+                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w[3], acc[p * SLICES + o]);
                     }
                 }
                 at += SLICES * 4u;

@@ -3,7 +3,8 @@
 
 use super::Candidate;
 use super::access::{Access, Coordinates, access};
-use super::pack::{Arrangement, AxisGroup, Packed};
+use super::pack::Packed;
+use super::pack::presets::PANELS;
 use super::problem::{Operand, Placement, Problem};
 use super::shader::{Bound, Grid, Launch, Shader};
 use crate::error::OpError;
@@ -345,34 +346,11 @@ fn panels(shader: &mut Shader<'_>, packed: Packed, rows: usize, apart: Option<us
     }
 }
 
-/// Panels of a constant: per SIDE_N columns, all of K (padded to fragments), each row of the panel together. `view` is
-/// the constant's shape with its axes split or merged, `columns` the axis of N, and `depth` the axes of K, slowest
-/// first; the last one is padded to `round`. With a third axis each position along it has panels of its own.
-pub(super) fn pack_panels(
-    constant: &Constant,
-    view: Vec<usize>,
-    columns: usize,
-    depth: &[usize],
-    round: usize,
-    side: u32,
-) -> Packed {
-    let part = |axis, size| AxisGroup { axis, size };
-    let mut groups: Vec<AxisGroup> = (0..view.len())
-        .filter(|axis| *axis != columns && !depth.contains(axis))
-        .map(|axis| part(axis, 0))
-        .collect();
-    groups.push(part(columns, 0));
-    groups.extend(depth.iter().map(|axis| part(*axis, 0)));
-    if let Some(last) = depth.last() {
-        groups.push(part(*last, round));
-    }
-    groups.push(part(columns, side as usize));
-    let permutation = (0..view.len()).collect();
-    Packed {
-        source: constant.clone(),
-        arrangement: Arrangement::Groups { shape: view, permutation, groups },
-        device: DeviceType::F16,
-    }
+/// Panels of a constant: per SIDE_N columns, all of K (padded to fragments), each row of the panel together. The axes
+/// are those of its elements: `N` that of the columns, `K` that of the rows, whose number is padded to `round`, `S` one
+/// around them, and each position along `B` has panels of its own.
+pub(super) fn pack_panels(constant: &Constant, axes: &[(char, usize)], round: usize, side: u32) -> Packed {
+    PANELS.of(constant, axes, &[('r', round), ('n', side as usize)], DeviceType::F16)
 }
 
 /// The text of a function that reads eight neighbours of operand `index` along the lane axis as four words of f16.

@@ -1,11 +1,11 @@
 //! `depthwise.wgsl`: convolutions with one filter per channel.
 
-use super::pack::{Arrangement, AxisGroup, Packed};
+use super::pack::Packed;
+use super::pack::presets::CHW_C4;
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, declare_guards, fits, four_channels, group_shape, known, read_packed, spatial,
-    with_bias,
+    Windows, constant, declare_guards, fits, four_channels, group_shape, known, spatial, with_bias,
 };
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
@@ -64,17 +64,8 @@ pub(super) fn span(windows: &Windows, block: u32) -> usize {
 
 /// Filters as a vector of four channels per slice and tap.
 pub(super) fn pack(filters: &Constant, device: DeviceType) -> Packed {
-    let shape = vec![filters.shape[0], filters.shape[2..].iter().product()];
-    let group = |axis, size| AxisGroup { axis, size };
-    Packed {
-        source: filters.clone(),
-        arrangement: Arrangement::Groups {
-            shape,
-            permutation: vec![0, 1],
-            groups: vec![group(0, 0), group(1, 0), group(0, 4)],
-        },
-        device,
-    }
+    let taps = filters.shape.iter().skip(2).product();
+    CHW_C4.of(filters, &[('C', filters.shape[0]), ('S', taps)], &[], device)
 }
 
 /// Blocks of pixels along x (times images, when they are fastest), lines, and slices (times images).
@@ -177,7 +168,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.size("out_w", &out_w);
     let at = four_channels(problem.result.rank(), "b", "s", ["0u", "y", "x"]);
     shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
-    read_packed(&mut shader, "weight", pack(filters, problem.operands[1].dtype.on_device()));
+    let vector = shader.packed_grid(pack(filters, problem.operands[1].dtype.on_device()), "s", "tap");
+    shader.replace(
+        "weight",
+        format!("fn weight(s: u32, tap: u32) -> vec4<f32> {{ return vec4<f32>({vector}); }}\n"),
+    );
     shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
     let [across, down, deep] = blocks(problem, block);
     let grid = Grid {

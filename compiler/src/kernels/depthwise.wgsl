@@ -39,8 +39,8 @@ fn out_h() -> u32 { return 8u; }
 
 /// Channels `4s..4s+4` of a pixel.
 fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
-/// Vector i of the filters: per slice, per tap, four channels.
-fn weight(i: u32) -> vec4<f32> { return filters[i]; }
+/// The filters of channels `4s..4s+4` at a tap.
+fn weight(s: u32, tap: u32) -> vec4<f32> { return filters[s * (KERNEL_X * KERNEL_Y) + tap]; }
 /// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
 
@@ -74,10 +74,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             let inside = !GUARD_X || x < in_w();
             v[i] = select(vec4<f32>(0.0), src(b, line, select(0u, x, inside), s), inside);
         }
-        let at = (s * KERNEL_Y + ky) * KERNEL_X;
         // unroll
         for (var kx = 0u; kx < KERNEL_X; kx++) {
-            let w = weight(at + kx);
+            let w = weight(s, ky * KERNEL_X + kx);
             // unroll
             for (var p = 0u; p < BLOCK_X; p++) { acc[p] = fma(v[p * STEP_X + kx * TAP_X], w, acc[p]); }
         }

@@ -7,7 +7,8 @@
 
 use super::access::Coordinates;
 use super::matmul::{batch_axes, matrix_coordinates, operand_batch};
-use super::pack::{Arrangement, AxisGroup, Packed};
+use super::pack::Packed;
+use super::pack::presets::N4K4;
 use super::problem::{Operand, Placement, Problem};
 use super::shader::Shader;
 use super::window::fits;
@@ -94,17 +95,9 @@ pub(super) fn packed_b(op: &MatMul, problem: &Problem<'_>) -> Option<(Packed, bo
     if !one && !each {
         return None;
     }
-    let (n, k) = if op.trans_b { (1, 2) } else { (2, 1) };
-    let part = |axis, size| AxisGroup { axis, size };
-    let packed = Packed {
-        source: constant.clone(),
-        arrangement: Arrangement::Groups {
-            shape: vec![rest.iter().product(), *rows, *columns],
-            permutation: vec![0, 1, 2],
-            groups: vec![part(0, 0), part(k, 0), part(n, 0), part(n, 4), part(k, 4)],
-        },
-        device: DeviceType::Byte,
-    };
+    let [first, second] = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
+    let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
+    let packed = N4K4.of(constant, &axes, &[], DeviceType::Byte);
     fits(problem, &packed).then_some((packed, each && !one))
 }
 

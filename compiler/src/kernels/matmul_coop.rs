@@ -74,10 +74,11 @@ fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
     if !one && !each {
         return None;
     }
-    let (n, k, deep, wide) = if op.trans_b { (1, 2, *columns, *rows) } else { (2, 1, *rows, *columns) };
+    let (deep, wide) = if op.trans_b { (*columns, *rows) } else { (*rows, *columns) };
+    let [first, second] = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
     let round = shape.k as usize;
-    let view = vec![rest.iter().product(), *rows, *columns];
-    let packed = coop::pack_panels(constant, view, n, &[k], round, shape.n);
+    let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
+    let packed = coop::pack_panels(constant, &axes, round, shape.n);
     let apart = (!one).then(|| wide.div_ceil(shape.n as usize));
     fits(problem, &packed).then(|| Second::Panels(packed, deep.next_multiple_of(round), apart))
 }

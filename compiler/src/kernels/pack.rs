@@ -4,21 +4,24 @@
 //! An arrangement is one ordered list of axis groups over the constant seen under a logical shape: iterating the
 //! groups from the last (fastest) to the first gives the order of elements in memory. `[(O, rest), (K, rest), (O, 4)]`
 //! is slices of four outputs by kernel position; positions past an axis's end are zero. OHWI, I4O4 and matrix-unit
-//! tiles are all lists of this kind.
+//! tiles are all lists of this kind, and [`presets`] has their names. A constant may lie in several objects, each with
+//! some positions of an axis.
 //!
 //! Bytes are produced a run of tiles at a time: [`tiles`] says which elements those are, [`convert`] what becomes of
 //! one element.
 
 mod convert;
+pub mod presets;
 mod tiles;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use tiles::Tiles;
 
 use crate::error::OpError;
-use crate::ir::array::strides;
+use crate::ir::array::{count, strides};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DeviceType;
 
@@ -36,15 +39,54 @@ pub struct AxisGroup {
 pub enum Arrangement {
     /// Row-major as in the model.
     Dense,
-    /// Axis groups over the constant viewed under `shape` (same elements) with `permutation` of its axes applied.
-    Groups {
-        /// The constant's elements row-major under this shape.
-        shape: Vec<usize>,
-        /// Logical axis i is axis `permutation[i]` of `shape`.
-        permutation: Vec<usize>,
-        /// Slowest first.
-        groups: Vec<AxisGroup>,
-    },
+    /// Another order.
+    Ordered(Box<Order>),
+}
+
+/// Axis groups over a constant seen under logical axes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order {
+    /// Name of the preset.
+    pub name: &'static str,
+    /// The logical axes: the constant's elements are row-major under these sizes. Each has a letter as a name.
+    pub axes: Vec<(char, usize)>,
+    /// Slowest first.
+    pub groups: Vec<AxisGroup>,
+    /// How many of the groups count rows where a texture holds the constant; the others are a row.
+    pub rows: Option<usize>,
+    /// The part of the constant that is meant, where it lies in several objects.
+    pub share: Option<Share>,
+}
+
+/// Of every `of` positions along an axis, the one with number `nth`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the sentence above names them")]
+pub struct Share {
+    pub axis: usize,
+    pub of: usize,
+    pub nth: usize,
+}
+
+impl Order {
+    /// Positions of each group.
+    fn extents(&self) -> Vec<usize> {
+        let extent = |(i, group): (usize, &AxisGroup)| {
+            if group.size > 0 {
+                return group.size;
+            }
+            let others = self.groups.iter().enumerate().filter(|(j, o)| *j != i && o.axis == group.axis);
+            let inner: usize = others.map(|(_, o)| o.size.max(1)).product();
+            let size = self.axes.get(group.axis).map_or(1, |(_, size)| *size);
+            let of = self.share.filter(|share| share.axis == group.axis).map_or(1, |share| share.of);
+            size.div_ceil(of).div_ceil(inner)
+        };
+        self.groups.iter().enumerate().map(extent).collect()
+    }
+
+    /// Sizes of the logical axes.
+    fn shape(&self) -> Vec<usize> {
+        self.axes.iter().map(|(_, size)| *size).collect()
+    }
 }
 
 /// A constant to be packed.
@@ -68,27 +110,51 @@ impl Packed {
     pub fn elements(&self) -> usize {
         match &self.arrangement {
             Arrangement::Dense => self.source.elements(),
-            Arrangement::Groups { shape, permutation, groups } => {
-                extents(shape, permutation, groups).iter().map(|(extent, _)| *extent).product()
-            }
+            Arrangement::Ordered(order) => order.extents().iter().product(),
         }
     }
 
-    /// Extents of a 2-D texture that holds the packed form, vector i at column `i % width` of row `i / width`; the
-    /// width is a power of two. `None` where it exceeds the longest side that a texture may have.
+    /// Extents of a 2-D texture that holds the packed form: rows as its order says, or else vector i at column
+    /// `i % width` of row `i / width`, where the width is a power of two. `None` where it exceeds the longest side that a
+    /// texture may have.
     pub fn texture(&self, longest: u32) -> Option<[u32; 3]> {
         let texels = self.bytes().div_ceil(4 * self.device.bytes().unsigned_abs());
-        let width =
-            (1u64 << (64 - texels.max(1).leading_zeros()).div_ceil(2)).min(1 << longest.max(1).ilog2());
-        let height = texels.div_ceil(width).max(1);
+        let width = self.columns().unwrap_or_else(|| {
+            (1u64 << (64 - texels.max(1).leading_zeros()).div_ceil(2)).min(1 << longest.max(1).ilog2())
+        });
+        let height = texels.div_ceil(width.max(1)).max(1);
         let (width, height) = (u32::try_from(width).ok()?, u32::try_from(height).ok()?);
-        (height <= longest).then_some([width, height, 1])
+        (width.max(height) <= longest && width > 0).then_some([width, height, 1])
+    }
+
+    /// Vectors of four in a row, where the order has rows.
+    pub fn columns(&self) -> Option<u64> {
+        let Arrangement::Ordered(order) = &self.arrangement else { return None };
+        let elements: usize = order.extents().iter().skip(order.rows?).product();
+        Some(elements as u64 / 4)
     }
 
     /// Bytes that the packed form takes, a multiple of 16 so that vectors may be read to the end.
     pub fn bytes(&self) -> u64 {
         let bytes = self.elements() as u64 * self.device.bytes().unsigned_abs();
         bytes.max(1).next_multiple_of(16)
+    }
+}
+
+impl fmt::Display for Packed {
+    /// The name of the order and the positions of each group, slowest first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Arrangement::Ordered(order) = &self.arrangement else { return f.write_str("as in the model") };
+        let letter = |axis: usize| order.axes.get(axis).map_or('?', |(name, _)| *name);
+        write!(f, "{}:", order.name)?;
+        for (i, (group, extent)) in order.groups.iter().zip(order.extents()).enumerate() {
+            let bar = if order.rows == Some(i) { " |" } else { "" };
+            write!(f, "{bar} {}{extent}", letter(group.axis))?;
+        }
+        match order.share {
+            Some(Share { axis, of, nth }) => write!(f, ", part {} of {of} along {}", nth + 1, letter(axis)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -118,20 +184,25 @@ impl<'a> Packer<'a> {
             Arrangement::Dense => match &source.strides {
                 None => Tiles::dense(source.elements()),
                 Some(strides) => {
-                    let all: Vec<usize> = (0..source.shape.len()).collect();
                     let groups: Vec<(usize, usize)> = source.shape.iter().copied().zip(0..).collect();
-                    Tiles::new(&source.shape, strides, &all, &groups)
+                    Tiles::new(&source.shape, strides, &groups, None)
                 }
             },
-            Arrangement::Groups { shape, permutation, groups } => {
-                let strides = match source.strides_under(shape) {
+            Arrangement::Ordered(order) => {
+                let shape = order.shape();
+                if count(&shape) != source.elements() || order.groups.iter().any(|g| g.axis >= shape.len()) {
+                    return Err(OpError::new(format!("{:?} does not fit {packed}", source.shape)));
+                }
+                let strides = match source.strides_under(&shape) {
                     Some(strides) => strides,
                     None => {
                         source = Cow::Owned(Constant::from_array(&source.to_array()?));
-                        strides(shape)
+                        strides(&shape)
                     }
                 };
-                Tiles::new(shape, &strides, permutation, &extents(shape, permutation, groups))
+                let axes = order.groups.iter().map(|g| g.axis);
+                let groups: Vec<(usize, usize)> = order.extents().into_iter().zip(axes).collect();
+                Tiles::new(&shape, &strides, &groups, order.share)
             }
         };
         Ok(Self { device: packed.device, source, tiles, width, size })
@@ -179,29 +250,9 @@ pub fn pack(packed: &Packed) -> Result<Vec<u8>, OpError> {
     Ok(out)
 }
 
-/// Extent and axis of each group, slowest first.
-fn extents(shape: &[usize], permutation: &[usize], groups: &[AxisGroup]) -> Vec<(usize, usize)> {
-    groups
-        .iter()
-        .enumerate()
-        .map(|(i, g)| {
-            if g.size > 0 {
-                return (g.size, g.axis);
-            }
-            let inner: usize = groups
-                .iter()
-                .enumerate()
-                .filter(|(j, o)| *j != i && o.axis == g.axis)
-                .map(|(_, o)| o.size.max(1))
-                .product();
-            (shape[permutation[g.axis]].div_ceil(inner), g.axis)
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Arrangement, AxisGroup, Packed, Tiles, extents, pack, strides};
+    use super::{Arrangement, AxisGroup, Order, Packed, Packer, Share, pack};
     use crate::ir::array::Array;
     use crate::ir::op::Constant;
     use crate::ir::tensor::DeviceType;
@@ -218,23 +269,19 @@ mod tests {
         }
     }
 
+    fn ordered(source: Constant, shape: &[usize], groups: &[AxisGroup], share: Option<Share>) -> Packed {
+        let axes = ('A'..).zip(shape.iter().copied()).collect();
+        let order = Order { name: "test", axes, groups: groups.to_vec(), rows: None, share };
+        Packed { source, arrangement: Arrangement::Ordered(Box::new(order)), device: DeviceType::F32 }
+    }
+
     #[test]
     fn groups_pad_and_permute() {
         // A 3x2 matrix as slices of four rows: [(O, rest), (I, rest), (O, 4)].
         let source = Constant::from_array(&Array::f32(&[3, 2], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
-        let packed = Packed {
-            source,
-            arrangement: Arrangement::Groups {
-                shape: vec![3, 2],
-                permutation: vec![0, 1],
-                groups: vec![
-                    AxisGroup { axis: 0, size: 0 },
-                    AxisGroup { axis: 1, size: 0 },
-                    AxisGroup { axis: 0, size: 4 },
-                ],
-            },
-            device: DeviceType::F32,
-        };
+        let groups =
+            [AxisGroup { axis: 0, size: 0 }, AxisGroup { axis: 1, size: 0 }, AxisGroup { axis: 0, size: 4 }];
+        let packed = ordered(source, &[3, 2], &groups, None);
         let bytes = pack(&packed).unwrap();
         let values: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
         assert_eq!(values, [1.0, 3.0, 5.0, 0.0, 2.0, 4.0, 6.0, 0.0]);
@@ -243,40 +290,40 @@ mod tests {
     #[test]
     fn tiles_are_what_single_elements_are() {
         let part = |axis, size| AxisGroup { axis, size };
-        let cases: [(&[usize], &[usize], &[AxisGroup]); 5] = [
+        let cases: [(&[usize], &[AxisGroup]); 5] = [
             // Blocks of columns, with a tile that does not divide the rows.
-            (&[300, 1037], &[0, 1], &[part(0, 0), part(1, 0), part(0, 128)]),
+            (&[300, 1037], &[part(0, 0), part(1, 0), part(0, 128)]),
             // A transposed matrix, whose neighbours are far apart.
-            (&[515, 70], &[0, 1], &[part(1, 0), part(0, 0), part(0, 4)]),
+            (&[515, 70], &[part(1, 0), part(0, 0), part(0, 4)]),
             // Filters: groups, outputs, inputs, taps.
             (
                 &[2, 37, 21, 9],
-                &[0, 1, 2, 3],
                 &[part(0, 0), part(1, 0), part(3, 0), part(2, 0), part(1, 2), part(2, 4), part(1, 4)],
             ),
-            (&[2, 21, 37, 3], &[0, 2, 1, 3], &[part(0, 0), part(1, 0), part(3, 0), part(2, 0), part(1, 4)]),
-            (&[3, 5], &[1, 0], &[part(1, 16), part(0, 16)]),
+            (&[2, 21, 37, 3], &[part(0, 0), part(2, 0), part(3, 0), part(1, 0), part(2, 4)]),
+            (&[3, 5], &[part(0, 16), part(1, 16)]),
         ];
-        for (shape, permutation, groups) in cases {
+        for (shape, groups) in cases {
             let elements: usize = shape.iter().product();
             let values: Vec<f32> = (1..=elements).map(|i| i as f32).collect();
-            let arrangement = Arrangement::Groups {
-                shape: shape.to_vec(),
-                permutation: permutation.to_vec(),
-                groups: groups.to_vec(),
-            };
             let source = Constant::from_array(&Array::f32(shape, values));
-            let packed = Packed { source, arrangement, device: DeviceType::F32 };
-            let tiles = Tiles::new(shape, &strides(shape), permutation, &extents(shape, permutation, groups));
-            let bytes = pack(&packed).unwrap();
-            assert_eq!(bytes.len() as u64, packed.bytes());
-            let mut seen = 0;
-            for (at, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
-                let want = tiles.source(at).map_or(0.0, |i| i as f32 + 1.0);
-                assert_eq!(f32::from_le_bytes(*bytes), want, "{shape:?} at {at}");
-                seen += usize::from(want != 0.0);
+            // Whole, and as the parts of the first axis that make it.
+            for of in [1, 3] {
+                let mut seen = 0;
+                for nth in 0..of {
+                    let share = (of > 1).then_some(Share { axis: 0, of, nth });
+                    let packed = ordered(source.clone(), shape, groups, share);
+                    let bytes = pack(&packed).unwrap();
+                    assert_eq!(bytes.len() as u64, packed.bytes());
+                    let packer = Packer::new(&packed).unwrap();
+                    for (at, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
+                        let want = packer.tiles.source(at).map_or(0.0, |i| i as f32 + 1.0);
+                        assert_eq!(f32::from_le_bytes(*bytes), want, "{shape:?} at {at}");
+                        seen += usize::from(want != 0.0);
+                    }
+                }
+                assert_eq!(seen, elements, "{shape:?} in {of}");
             }
-            assert_eq!(seen, elements, "{shape:?}");
         }
     }
 }

@@ -18,6 +18,16 @@ pub enum Resource {
 }
 
 impl Resource {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Buffer => Storage::Buffer.name(),
+            Self::Uniform(_) => "uniform-buffer",
+            Self::Texels(_) => Storage::TexelBuffer.name(),
+            Self::Texture(storage, _) => storage.name(),
+        }
+    }
+
     /// What a tensor is bound as. What is read as texels is written as a buffer.
     pub fn of(tensor: &Operand<'_>, writable: bool) -> Self {
         let device = tensor.dtype.on_device();

@@ -16,7 +16,7 @@ use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::{Arg, Step};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, DeviceType};
-use crate::target::MatrixShape;
+use crate::target::{MatrixShape, WeightStorage};
 
 /// The elementary functions of the chain hooks.
 const ELEMENTARY: &str = include_str!("lib/elementary.wgsl");
@@ -305,23 +305,59 @@ impl<'p> Shader<'p> {
         Bound::Packed(self.packed.len() - 1)
     }
 
+    /// Binds a repacked constant where the target prefers weights: in a texture if `Some` extents are returned.
+    fn hold_packed(&mut self, packed: Packed) -> (Held, Option<[u32; 3]>) {
+        let target = self.problem.target;
+        let extent = match target.prefer.storage.weights {
+            WeightStorage::Buffer => None,
+            WeightStorage::Texture2d | WeightStorage::FourTextures2d => {
+                packed.texture(target.limits.max_texture_2d)
+            }
+        };
+        let device = packed.device;
+        let bound = self.packed(packed);
+        let resource = match extent {
+            Some(_) => Resource::Texture(Storage::Texture2d, device),
+            None => Resource::Buffer,
+        };
+        let element = resource.declared(false).unwrap_or_else(|| format!("vec4<{}>", device.wgsl()));
+        (Held { name: self.bind_as(bound, resource, &element, false), resource }, extent)
+    }
+
     /// Binds a repacked constant where the target prefers weights, and returns the expression of its vector `index`.
     pub fn packed_vector(&mut self, packed: Packed, index: &str) -> String {
+        let (held, extent) = self.hold_packed(packed);
+        match extent {
+            Some([width, ..]) => held.load(&format!("vec2<u32>({index} % {width}u, {index} / {width}u)")),
+            None => held.load(index),
+        }
+    }
+
+    /// The same for a constant whose order has rows, with the vector's place in its row.
+    pub fn packed_grid(&mut self, packed: Packed, row: &str, column: &str) -> String {
+        let width = packed.columns().unwrap_or(1);
+        let (held, extent) = self.hold_packed(packed);
+        match extent {
+            Some(_) => held.load(&format!("vec2<u32>({column}, {row})")),
+            None => held.load(&format!("({row}) * {width}u + {column}")),
+        }
+    }
+
+    /// Binds a constant that lies in four objects as four textures, and returns the expression of each one's vector at
+    /// coordinates. Nothing is bound and `None` returned where the target does not prefer that or they do not fit.
+    pub fn packed_textures(&mut self, parts: Vec<Packed>, at: &str) -> Option<Vec<String>> {
         let target = self.problem.target;
-        let device = packed.device;
-        let extent = match target.prefer.storage.weights {
-            Storage::Texture2d => packed.texture(target.limits.max_texture_2d),
-            _ => None,
+        let fits = |part: &Packed| part.texture(target.limits.max_texture_2d).is_some();
+        if target.prefer.storage.weights != WeightStorage::FourTextures2d || !parts.iter().all(fits) {
+            return None;
+        }
+        let bind = |part: Packed| {
+            let resource = Resource::Texture(Storage::Texture2d, part.device);
+            let bound = self.packed(part);
+            let name = self.bind_as(bound, resource, &resource.declared(false).unwrap_or_default(), false);
+            format!("textureLoad({name}, {at}, 0)")
         };
-        let bound = self.packed(packed);
-        let Some([width, ..]) = extent else {
-            let buffer = self.bind(bound, &format!("vec4<{}>", device.wgsl()), false);
-            return format!("{buffer}[{index}]");
-        };
-        let resource = Resource::Texture(Storage::Texture2d, device);
-        let ty = resource.declared(false).unwrap_or_default();
-        let name = self.bind_as(bound, resource, &ty, false);
-        format!("textureLoad({name}, vec2<u32>({index} % {width}u, {index} / {width}u), 0)")
+        Some(parts.into_iter().map(bind).collect())
     }
 
     /// Binds a repacked float constant as a uniform buffer, and returns the expression of its vector `index` in f32.

@@ -2,7 +2,8 @@
 //! step of the chain, and filters in slices of four.
 
 use super::access::Coordinates;
-use super::pack::{Arrangement, AxisGroup, Packed};
+use super::pack::Packed;
+use super::pack::presets::{FOUR_TEXTURES, I4O4};
 use super::problem::{Operand, Placement, Problem};
 use super::shader::Shader;
 use crate::error::OpError;
@@ -150,9 +151,17 @@ pub(super) fn with_bias_at<'s>(
     out
 }
 
-/// Filters `[group * O, I, taps]` (or `[group * I, O, taps]` when `swapped`) in blocks of `slices` slices of four
-/// outputs: per block, per tap, per slice of four inputs, per slice of the block, per input a vector of four outputs.
-/// The block size must divide the outputs of a group when there are several groups.
+/// The axes of filters `[group * O, I, taps]` (or `[group * I, O, taps]` when `swapped`).
+fn filter_axes(filters: &Constant, group: usize, swapped: bool) -> Result<[(char, usize); 4], OpError> {
+    let [a, b, taps @ ..] = filters.shape.as_slice() else {
+        return Err(OpError::new("filters have two axes of channels"));
+    };
+    let [first, second] = if swapped { ['I', 'O'] } else { ['O', 'I'] };
+    Ok([('G', group), (first, a / group.max(1)), (second, *b), ('S', taps.iter().product())])
+}
+
+/// Filters in blocks of `slices` slices of four outputs: per block, per tap, per slice of four inputs, per slice of the
+/// block, per input a vector of four outputs. The block size must divide the outputs of a group when there are several.
 pub(super) fn pack_filters(
     filters: &Constant,
     device: DeviceType,
@@ -160,31 +169,34 @@ pub(super) fn pack_filters(
     slices: usize,
     swapped: bool,
 ) -> Result<Packed, OpError> {
-    let [a, b, taps @ ..] = filters.shape.as_slice() else {
-        return Err(OpError::new("filters have two axes of channels"));
-    };
-    const G: usize = 0;
-    const O: usize = 1;
-    const I: usize = 2;
-    const TAP: usize = 3;
-    let part = |axis, size| AxisGroup { axis, size };
-    Ok(Packed {
-        source: filters.clone(),
-        arrangement: Arrangement::Groups {
-            shape: vec![group, a / group.max(1), *b, taps.iter().product()],
-            permutation: if swapped { vec![0, 2, 1, 3] } else { vec![0, 1, 2, 3] },
-            groups: vec![
-                part(G, 0),
-                part(O, 0),
-                part(TAP, 0),
-                part(I, 0),
-                part(O, slices),
-                part(I, 4),
-                part(O, 4),
-            ],
-        },
-        device,
-    })
+    Ok(I4O4.of(filters, &filter_axes(filters, group, swapped)?, &[('n', slices)], device))
+}
+
+/// Replaces the hook `weight` by a read of a vector of such filters, or the hook `weights` by one of the four vectors of
+/// a slice of inputs where the target prefers four textures.
+pub(super) fn read_filters(
+    shader: &mut Shader<'_>,
+    filters: &Constant,
+    device: DeviceType,
+    group: usize,
+    slices: usize,
+    swapped: bool,
+) -> Result<(), OpError> {
+    let axes = filter_axes(filters, group, swapped)?;
+    let parts = FOUR_TEXTURES.shares(filters, &axes, &[('n', slices)], device);
+    if let Some(reads) = shader.packed_textures(parts, "vec2<u32>(column, row)") {
+        let vectors: Vec<String> = reads.iter().map(|read| format!("vec4<f32>({read})")).collect();
+        shader.replace(
+            "weights",
+            format!(
+                "fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {{ return mat4x4<f32>({}); }}\n",
+                vectors.join(", ")
+            ),
+        );
+        return Ok(());
+    }
+    read_packed(shader, "weight", pack_filters(filters, device, group, slices, swapped)?);
+    Ok(())
 }
 
 /// Replaces the hook `fn name(i: u32) -> vec4<f32>` by a read of vector i of a packed constant, which lies where the

@@ -60,6 +60,9 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
             writeln!(out, "{kind} {i} \"{}\" {}{}", port.name, port.dtype.name(), list(&port.shape))?;
         }
     }
+    for (i, weight) in plan.weights.iter().enumerate() {
+        writeln!(out, "weight {i} {} B, {weight}", weight.bytes())?;
+    }
     for (i, step) in plan.steps.iter().enumerate() {
         if step.barrier {
             writeln!(out, "barrier")?;

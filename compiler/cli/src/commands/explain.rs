@@ -7,7 +7,7 @@ use std::io::Write;
 use clap::Args;
 use driftc::compile::{Lowered, lower};
 use driftc::plan::select::Choice;
-use driftc::plan::{Home, Plan};
+use driftc::plan::{Home, Plan, Step};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
@@ -73,6 +73,17 @@ struct Dispatch {
     flops: String,
     bytes: String,
     barrier_before: bool,
+    weights: Vec<Weights>,
+}
+
+/// A constant as a dispatch reads it.
+#[derive(Debug, Serialize)]
+struct Weights {
+    /// The name of its order and the positions of each group of an axis, slowest first.
+    order: String,
+    #[serde(rename = "in")]
+    kind: &'static str,
+    bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -230,7 +241,17 @@ fn dispatch(plan: &Plan, index: usize, copy: bool) -> Dispatch {
         flops: launch.map_or_else(String::new, |l| l.flops.to_string()),
         bytes: step.map_or_else(String::new, |s| s.bytes.to_string()),
         barrier_before: step.is_some_and(|s| s.barrier),
+        weights: step.map_or_else(Vec::new, |step| weights(plan, step)),
     }
+}
+
+fn weights(plan: &Plan, step: &Step) -> Vec<Weights> {
+    let read = step.homes.iter().zip(&step.launch.bindings).filter_map(|(home, binding)| {
+        let Home::Weight(i) = home else { return None };
+        let packed = plan.weights.get(*i)?;
+        Some(Weights { order: packed.to_string(), kind: binding.resource.name(), bytes: packed.bytes() })
+    });
+    read.collect()
 }
 
 /// What the last dispatch of a node that is no copy writes.
@@ -285,6 +306,9 @@ fn print_places(node: &Node, out: &mut Out) -> Result<()> {
             out,
             "  dispatch {index}: {what}, {grid} groups of {x} x {y} x {z}, {flops} flops, {moved} bytes{wait}"
         )?;
+        for w in &d.weights {
+            writeln!(out, "    weights of {} in a {}: {}", bytes(w.bytes), w.kind, w.order)?;
+        }
     }
     match &node.result {
         Some(Place::Output { name }) => writeln!(out, "  result: output `{name}`")?,

@@ -11,8 +11,8 @@ use clap::Args;
 use drift_runtime::Bundle;
 use drift_runtime::codec::{Header, read_header};
 use drift_runtime::format::{
-    DeviceHints, Expr, ExprOp, Function, Limits, Manifest, MemoryReport, Port, Provenance, SlotKind, Symbol,
-    Variant,
+    DeviceHints, Expr, ExprOp, Function, Image, Limits, Manifest, MemoryReport, Port, Provenance, SlotKind,
+    Symbol, Variant,
 };
 use serde::Serialize;
 
@@ -132,6 +132,8 @@ struct Weight {
     /// The node that first reads it.
     node: String,
     bytes: u64,
+    /// Texels along x and y, where it lies in a texture.
+    texture: Option<[u32; 2]>,
 }
 
 pub(crate) fn run(args: &InspectArgs, out: &mut Out) -> Result<()> {
@@ -264,12 +266,18 @@ pub(crate) fn apart_and_stored(manifest: &Manifest) -> (u64, u64) {
 /// The largest chunks, each with the node that reads it first.
 fn largest_weights(variant: &Variant, manifest: &Manifest) -> Vec<Weight> {
     let mut readers: BTreeMap<(u32, u64), &str> = BTreeMap::new();
+    let mut textures: BTreeMap<(u32, [u32; 2]), (&str, u64)> = BTreeMap::new();
     for function in &variant.functions {
         for dispatch in &function.dispatches {
             for binding in &dispatch.bindings {
-                let slot = function.slots.get(binding.slot as usize).map(|s| s.kind);
-                if let Some(SlotKind::Weights(slot)) = slot {
-                    readers.entry((slot, binding.offset)).or_insert(&dispatch.label);
+                match function.slots.get(binding.slot as usize).map(|s| s.kind) {
+                    Some(SlotKind::Weights(slot)) => {
+                        readers.entry((slot, binding.offset)).or_insert(&dispatch.label);
+                    }
+                    Some(SlotKind::Image(Image { chunk: Some(chunk), extent: [x, y, _], .. })) => {
+                        textures.entry((chunk, [x, y])).or_insert((&dispatch.label, binding.size));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -280,8 +288,14 @@ fn largest_weights(variant: &Variant, manifest: &Manifest) -> Vec<Weight> {
         .map(|p| Weight {
             node: readers.get(&(p.slot, p.offset)).map_or_else(|| "?".to_owned(), ToString::to_string),
             bytes: manifest.chunks.get(p.chunk as usize).map_or(0, |c| c.size),
+            texture: None,
         })
         .collect();
+    weights.extend(textures.into_iter().map(|((_, extent), (node, bytes))| Weight {
+        node: node.to_owned(),
+        bytes,
+        texture: Some(extent),
+    }));
     weights.sort_by_key(|w| std::cmp::Reverse(w.bytes));
     weights.truncate(TOP);
     weights
@@ -411,7 +425,8 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
     }
     writeln!(out, "  largest weights")?;
     for w in &v.largest_weights {
-        writeln!(out, "    {:>9}  {}", bytes(w.bytes), w.node)?;
+        let texture = w.texture.map_or_else(String::new, |[x, y]| format!(", a texture of {x} x {y}"));
+        writeln!(out, "    {:>9}  {}{texture}", bytes(w.bytes), w.node)?;
     }
     Ok(())
 }

@@ -314,7 +314,9 @@ mod tests {
     use crate::ir::dim::Bindings;
     use crate::ir::op::{Operation, Transpose};
     use crate::ir::tensor::DType;
-    use crate::kernels::pack::{Arrangement, AxisGroup, Packed, pack};
+    use crate::ir::tensor::DeviceType;
+    use crate::kernels::pack::presets::{CHW_C4, PANELS};
+    use crate::kernels::pack::{Packed, pack};
 
     /// A transposed and reshaped array, with elements moved.
     fn moved(array: &Array, perm: &[usize]) -> Array {
@@ -351,27 +353,18 @@ mod tests {
         let array = random(DType::F32, &[30, 3, 50], 4);
         let seen = Constant::from_array(&array).transposed(&[1, 0, 2]).unwrap();
         let copy = Constant::from_array(&seen.to_array().unwrap());
-        let group = |axis, size| AxisGroup { axis, size };
-        let arrangements = [
-            Arrangement::Dense,
-            Arrangement::Groups {
-                shape: vec![3, 30, 50],
-                permutation: vec![0, 2, 1],
-                groups: vec![group(0, 0), group(2, 0), group(1, 0), group(2, 4)],
+        let device = DType::F32.on_device();
+        let arrangements: [fn(&Constant, DeviceType) -> Packed; 3] = [
+            |source, _| Packed::dense(source),
+            |source, device| {
+                PANELS.of(source, &[('K', 3), ('N', 30), ('S', 50)], &[('r', 2), ('n', 4)], device)
             },
             // No strides say this, so elements are moved first.
-            Arrangement::Groups {
-                shape: vec![90, 50],
-                permutation: vec![0, 1],
-                groups: vec![group(1, 0), group(0, 0)],
-            },
+            |source, device| CHW_C4.of(source, &[('C', 90), ('S', 50)], &[], device),
         ];
-        for arrangement in arrangements {
-            let packed = |source: &Constant| {
-                let device = DType::F32.on_device();
-                pack(&Packed { source: source.clone(), arrangement: arrangement.clone(), device }).unwrap()
-            };
-            assert!(packed(&seen) == packed(&copy), "{arrangement:?}");
+        for (i, arrangement) in arrangements.into_iter().enumerate() {
+            let packed = |source: &Constant| pack(&arrangement(source, device)).unwrap();
+            assert!(packed(&seen) == packed(&copy), "{i}");
             assert!(packed(&seen).len() >= 4 * count(&seen.shape));
         }
     }

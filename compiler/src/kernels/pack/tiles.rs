@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use super::Share;
+
 /// Elements of a tile, at most.
 const TILE: usize = 1 << 11;
 /// The same where neighbours in a tile are no neighbours in the source.
@@ -20,6 +22,8 @@ const SCATTERED_RUN: usize = 1 << 20;
 pub(super) struct Tiles {
     groups: Vec<Group>,
     axes: Vec<Axis>,
+    /// The source element of the first position.
+    first: usize,
     /// Packed elements.
     elements: usize,
     /// Elements of a tile.
@@ -66,6 +70,7 @@ impl Tiles {
         Self {
             groups: Vec::new(),
             axes: Vec::new(),
+            first: 0,
             elements,
             tile: TILE,
             period: elements.max(1),
@@ -75,18 +80,24 @@ impl Tiles {
         }
     }
 
-    /// Groups of extent and axis, slowest first, over a constant of a shape with elements at strides.
+    /// Groups of extent and axis, slowest first, over a constant of a shape with elements at strides, or over a share
+    /// of it.
     pub(super) fn new(
         shape: &[usize],
         strides: &[usize],
-        permutation: &[usize],
         extents: &[(usize, usize)],
+        share: Option<Share>,
     ) -> Self {
-        let axis = |p: &usize| Axis {
-            size: shape.get(*p).copied().unwrap_or(1),
-            stride: strides.get(*p).copied().unwrap_or(1),
-        };
-        let axes: Vec<Axis> = permutation.iter().map(axis).collect();
+        let mut axes: Vec<Axis> =
+            shape.iter().zip(strides).map(|(size, stride)| Axis { size: *size, stride: *stride }).collect();
+        let mut first = 0;
+        if let Some(share) = share
+            && let Some(axis) = axes.get_mut(share.axis)
+        {
+            first = share.nth * axis.stride;
+            let size = axis.size.saturating_sub(share.nth).div_ceil(share.of.max(1));
+            *axis = Axis { size, stride: axis.stride * share.of };
+        }
         let mut advance = vec![1usize; axes.len()];
         let mut groups: Vec<Group> = Vec::with_capacity(extents.len());
         for (extent, axis) in extents.iter().copied().rev() {
@@ -95,7 +106,7 @@ impl Tiles {
         }
         groups.reverse();
         let elements = groups.iter().map(|g| g.extent).product();
-        let mut tiles = Self { groups, axes, run: RUN, ..Self::dense(elements) };
+        let mut tiles = Self { groups, axes, first, run: RUN, ..Self::dense(elements) };
         let neighbours = tiles.shape_tile(TILE);
         if !neighbours {
             tiles.shape_tile(SCATTERED_TILE);
@@ -129,7 +140,7 @@ impl Tiles {
         let mut position = vec![0; self.axes.len()];
         for at in 0..self.tile.min(self.period) {
             self.position(at, &mut position);
-            let source = self.offset(&position);
+            let source = self.offset(&position) - self.first;
             self.table.push((at as u32, u32::try_from(source).unwrap_or(u32::MAX)));
             for (reach, p) in self.reach.iter_mut().zip(&position) {
                 *reach = (*reach).max(*p);
@@ -155,7 +166,7 @@ impl Tiles {
 
     /// The source element of a position.
     fn offset(&self, position: &[usize]) -> usize {
-        position.iter().zip(&self.axes).map(|(p, axis)| p * axis.stride).sum()
+        self.first + position.iter().zip(&self.axes).map(|(p, axis)| p * axis.stride).sum::<usize>()
     }
 
     /// The source element of packed element `at`; `None` for padding.
