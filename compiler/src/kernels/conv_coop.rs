@@ -129,7 +129,16 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
     let (prelude, places) = positions(&mut shader, &shape.rows);
-    load_image(&mut shader, op, &shape, &prelude, &places)?;
+    let image =
+        Image { op, windows: &shape.windows, rows: &shape.rows, groups: shape.eights, group: "vec4<f32>" };
+    let text = load_image(
+        &mut shader,
+        &image,
+        "load_a",
+        (&prelude, &places),
+        |shader, name, params, before, at| coop::eight(shader, name, params, before, 0, at),
+    )?;
+    shader.replace("load_a", text);
     shader.constant("ROWS_FIRST", problem.result.is_slices4());
     let mut places = places;
     places[1] = "n4".into();
@@ -146,39 +155,45 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     Ok(coop::launch(shader.finish("conv_coop", KERNEL.wgsl, grid, flops)?, problem))
 }
 
-/// Replaces `load_a` by a read of eight channels of the tap that `k8` stands for.
-fn load_image(
+/// The image of a convolution as the first operand of a matrix product.
+pub(super) struct Image<'s> {
+    pub(super) op: &'s Conv,
+    pub(super) windows: &'s Windows,
+    pub(super) rows: &'s Rows,
+    /// Groups of channels of a tap, and their type in WGSL.
+    pub(super) groups: usize,
+    pub(super) group: &'static str,
+}
+
+/// The text of `fn name(batch, row, k)`, which gives the group of channels of the tap that `k` stands for at the pixel
+/// that `row` is; zeros outside of the image. `positions` are the statements and places of a row, and `read` writes a
+/// function of a name, parameters and statements that loads a group at coordinates.
+pub(super) fn load_image(
     shader: &mut Shader<'_>,
-    op: &Conv,
-    shape: &Shape,
-    prelude: &str,
-    places: &[String],
-) -> Result<(), OpError> {
-    let windows = &shape.windows;
+    image: &Image<'_>,
+    name: &str,
+    (prelude, places): (&str, &[String]),
+    read: impl Fn(&mut Shader<'_>, &str, &str, &str, &Coordinates) -> Result<String, OpError>,
+) -> Result<String, OpError> {
+    let Image { op, windows, rows, groups, group } = image;
     let rank = shader.problem.result.rank();
     let first = 5 - rank;
     let padded = windows.begin != [0; 3] || windows.end != [0; 3];
     let unmoved = windows.taps() == 1 && op.strides.iter().all(|s| *s == 1) && !padded;
-    let params = "batch: u32, row: u32, k8: u32";
+    let params = "batch: u32, row: u32, k: u32";
     if unmoved {
         let mut axes = places.to_vec();
-        axes[1] = "k8".into();
-        let pixel = shape.rows.all.then(|| "row".to_string());
+        axes[1] = "k".into();
+        let pixel = rows.all.then(|| "row".to_string());
         let at = Coordinates { axes, lanes: Some(1), pixel, unit: None };
-        let text = coop::eight(shader, "load_a", params, prelude, 0, &at)?;
-        shader.replace("load_a", text);
-        return Ok(());
+        return read(shader, name, params, prelude, &at);
     }
     let names = ["z", "y", "x"];
-    let mut axes = vec![places[0].clone(), "c8".to_string()];
+    let mut axes = vec!["b".to_string(), "c".to_string()];
     axes.extend(names[first..].iter().map(|n| (*n).to_string()));
-    let source = format!(
-        "b: u32, c8: u32, {}",
-        names[first..].iter().map(|n| format!("{n}: u32")).collect::<Vec<_>>().join(", ")
-    );
-    axes[0] = "b".into();
-    let text = coop::eight(shader, "load_pixel", &source, "", 0, &Coordinates::four(axes, 1))?;
-    let mut body = format!("    let c8 = k8 % {}u;\n    var tap = k8 / {}u;\n", shape.eights, shape.eights);
+    let source = format!("{}: u32", axes.join(": u32, "));
+    let text = read(shader, "load_pixel", &source, "", &Coordinates::four(axes, 1))?;
+    let mut body = format!("    let c = k % {groups}u;\n    var tap = k / {groups}u;\n");
     let mut inside = Vec::new();
     let guards = shader.guards(0, windows.padded());
     for axis in (first..3).rev() {
@@ -197,7 +212,7 @@ fn load_image(
             inside.push(format!("{name} < {size}"));
         }
     }
-    let call = format!("load_pixel({}, c8, {})", places[0], names[first..].join(", "));
+    let call = format!("load_pixel({}, c, {})", places[0], names[first..].join(", "));
     let give = if inside.is_empty() {
         format!("    return {call};\n")
     } else {
@@ -205,10 +220,9 @@ fn load_image(
         let moved: String =
             names[first..].iter().map(|n| format!("    {n} = select(0u, {n}, inside);\n")).collect();
         format!(
-            "    let inside = {};\n{moved}    return select(vec4<f32>(), {call}, inside);\n",
+            "    let inside = {};\n{moved}    return select({group}(), {call}, inside);\n",
             inside.join(" && ")
         )
     };
-    shader.replace("load_a", format!("{text}fn load_a({params}) -> vec4<f32> {{\n{prelude}{body}{give}}}\n"));
-    Ok(())
+    Ok(format!("{text}fn {name}({params}) -> {group} {{\n{prelude}{body}{give}}}\n"))
 }

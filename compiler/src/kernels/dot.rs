@@ -52,13 +52,18 @@ impl Signs {
     }
 
     /// An expression of a word of an operand, with its bits flipped where they must be.
-    fn flipped(self, index: usize, word: &str) -> String {
+    pub(super) fn flipped(self, index: usize, word: &str) -> String {
         if self.flips(index) { format!("({word} ^ 0x80808080u)") } else { word.to_string() }
+    }
+
+    /// The same for four words of the second operand.
+    pub(super) fn four_flipped(self, words: &str) -> String {
+        if self.flips(1) { format!("({words} ^ vec4<u32>(0x80808080u))") } else { words.to_string() }
     }
 }
 
 /// Whether four numbers along an axis are four numbers, and zeros past the end, rather than one in all places.
-fn varies(operand: &Operand<'_>, axis: usize) -> bool {
+pub(super) fn varies(operand: &Operand<'_>, axis: usize) -> bool {
     let repeated = match &operand.placement {
         Placement::Strided { strides, .. } => strides[axis].is(0),
         Placement::Slices4 => false,
@@ -110,8 +115,7 @@ pub(super) fn load_b(shader: &mut Shader<'_>, op: &MatMul, signs: Signs, [n, k]:
         let buffer = shader.bind(bound, "vec4<u32>", false);
         let (deep, wide) = (shader.dim(&k.ceil_div(4)), shader.dim(&n.ceil_div(4)));
         let first = if each { format!("(batch * {deep} + k4)") } else { "k4".to_string() };
-        let words = signs.flipped(1, &format!("{buffer}[{first} * {wide} + n4]"));
-        let words = words.replace("0x80808080u", "vec4<u32>(0x80808080u)");
+        let words = signs.four_flipped(&format!("{buffer}[{first} * {wide} + n4]"));
         shader.replace("load_b", format!("fn load_b({params}) -> vec4<u32> {{ return {words}; }}\n"));
         return;
     }
@@ -150,8 +154,8 @@ pub(super) fn store(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<(), OpErro
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lanes))
 }
 
-/// Bytes that the operands and the result of a product take, with a constant second operand in bytes.
-pub(super) fn traffic(op: &MatMul, problem: &Problem<'_>) -> f64 {
-    let saved = packed_b(op, problem).map_or(0.0, |(packed, _)| 3.0 * packed.bytes() as f64);
+/// Bytes that the operands and the result of a product take, with a packed second operand in bytes.
+pub(super) fn traffic(problem: &Problem<'_>, packed: Option<&Packed>) -> f64 {
+    let saved = packed.map_or(0.0, |packed| 3.0 * packed.bytes() as f64);
     (problem.traffic() as f64 - saved).max(0.0)
 }

@@ -2,11 +2,12 @@
 
 use super::dot::{self, Signs};
 use super::matmul::{Sizes, sizes};
+use super::pack::Packed;
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::{Candidate, Kernel, waiting};
 use crate::error::OpError;
-use crate::ir::dim::product;
+use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
 
 pub(super) const KERNEL: Kernel =
@@ -70,14 +71,27 @@ const TILES: &[[u32; 5]] = &[
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (Op::MatMul(op), Some(signs)) = (problem.op, Signs::of(problem)) else { return Vec::new() };
     let Some(sizes) = sizes(op, problem).filter(|_| dot::readable(op, problem)) else { return Vec::new() };
-    let [m, n, k] = [&sizes.m, &sizes.n, &sizes.k].map(|d| problem.max(d));
     let batch = problem.max(&product(&sizes.batch));
+    let packed = dot::packed_b(op, problem).map(|(packed, _)| packed);
+    tiles(problem, signs, batch, [&sizes.m, &sizes.n, &sizes.k].map(|d| problem.max(d)), packed.as_ref())
+}
+
+/// The tiles that the target allows for `batch` products of M x K by K x N, with their costs.
+pub(super) fn tiles(
+    problem: &Problem<'_>,
+    signs: Signs,
+    batch: i64,
+    [m, n, k]: [i64; 3],
+    packed: Option<&Packed>,
+) -> Vec<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let wide = if dot::packed_b(op, problem).is_some() { 1.0 } else { 4.0 };
-    let streaming = dot::traffic(op, problem) / machine.bandwidth_gb_s.max(1e-3);
+    let wide = if packed.is_some() { 1.0 } else { 4.0 };
+    let streaming = dot::traffic(problem, packed) / machine.bandwidth_gb_s.max(1e-3);
     let fits = |&&[tm, tn, rows, cols, tk]: &&[u32; 5]| {
+        let groups = [n / i64::from(tn * cols * 4), m / i64::from(tm * rows), batch - 1];
         tm * tn <= limits.max_workgroup_invocations
             && memory([tm, tn, rows, cols, tk]) <= limits.max_workgroup_memory
+            && groups.iter().zip(limits.max_workgroup_count).all(|(g, most)| *g < i64::from(most))
     };
     let candidate = |&[tm, tn, rows, cols, tk]: &[u32; 5]| {
         let (tile_m, tile_n) = (i64::from(tm * rows), i64::from(tn * cols * 4));
@@ -118,22 +132,33 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Sizes { batch, m, k, n } =
         sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
-    shader.size("size_m", &m);
-    shader.size("size_n", &n);
-    shader.size("size_k", &k);
-    signs.declare(&mut shader);
     dot::load_a(&mut shader, op, signs);
     dot::load_b(&mut shader, op, signs, [&n, &k]);
     dot::store(&mut shader, &batch)?;
+    let batch = product(&batch);
+    let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
+    let grid = declare(&mut shader, candidate, signs, &batch, [&m, &n, &k]);
+    Ok(vec![shader.finish("matmul_dot", KERNEL.wgsl, grid, flops)?])
+}
+
+/// Declares what does not depend on where the operands lie, and gives the grid for `batch` products.
+pub(super) fn declare(
+    shader: &mut Shader<'_>,
+    candidate: &Candidate,
+    signs: Signs,
+    batch: &Dim,
+    [m, n, k]: [&Dim; 3],
+) -> Grid {
+    for (name, value) in &candidate.knobs {
+        shader.knob(name, *value);
+    }
+    shader.size("size_m", m);
+    shader.size("size_n", n);
+    shader.size("size_k", k);
+    signs.declare(shader);
     let knobs = ["THREADS_M", "THREADS_N", "ROWS", "COLS", "TILE_K"].map(|name| candidate.knob(name));
     shader.workgroup_memory(memory(knobs));
     let [tm, tn, rows, cols, _] = knobs;
-    let batch = product(&batch);
-    let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
-    let groups = [n.ceil_div(i64::from(tn * cols * 4)), m.ceil_div(i64::from(tm * rows)), batch];
-    let grid = Grid { groups, workgroup: [tm * tn, 1, 1] };
-    Ok(vec![shader.finish("matmul_dot", KERNEL.wgsl, grid, flops)?])
+    let groups = [n.ceil_div(i64::from(tn * cols * 4)), m.ceil_div(i64::from(tm * rows)), batch.clone()];
+    Grid { groups, workgroup: [tm * tn, 1, 1] }
 }

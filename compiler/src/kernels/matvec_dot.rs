@@ -82,8 +82,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let words = ((k as f64 / 4.0).ceil() as i64).max(1);
     let stage = (STAGED / rows).min(words);
     let along_k = along_k(op, problem);
-    let packed = dot::packed_b(op, problem).map(|(packed, _)| packed.bytes() as f64);
-    let second = packed.unwrap_or(problem.operands[1].bytes(problem.bounds) as f64);
+    let packed = dot::packed_b(op, problem).map(|(packed, _)| packed);
+    let second =
+        packed.as_ref().map_or(problem.operands[1].bytes(problem.bounds) as f64, |p| p.bytes() as f64);
+    let traffic = dot::traffic(problem, packed.as_ref());
     let mixed = if signs.flips(0) || signs.flips(1) { 1.5 } else { 1.0 };
     let mut out = Vec::new();
     for lanes_k in [1u32, 4, 8, 16, 32, 64, 128, 256] {
@@ -103,7 +105,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let side = f64::from(if along_k { lanes_k } else { lanes_n });
             let waste = (4.0 / side).clamp(1.0, 4.0);
             let busy = (2.0 * all / room).clamp(1e-3, 1.0);
-            let bytes = dot::traffic(op, problem) + second * (blocks - 1.0);
+            let bytes = traffic + second * (blocks - 1.0);
             let streaming = bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
             let operations = 2.0 * (m * n * batch) as f64 * k as f64 * mixed;
             let computing = operations / (machine.peak.int8 * 0.25 * busy).max(1e-3);

@@ -27,6 +27,7 @@ mod conv_broadcast;
 mod conv_constants;
 mod conv_coop;
 mod conv_direct;
+mod conv_dot;
 mod conv_separable;
 mod conv_transpose;
 mod coop;
@@ -110,6 +111,7 @@ pub const KERNELS: &[Kernel] = &[
     matmul::KERNEL,
     matmul_dot::KERNEL,
     conv::KERNEL,
+    conv_dot::KERNEL,
     conv_1x1::KERNEL,
     conv_constants::KERNEL,
     conv_broadcast::KERNEL,

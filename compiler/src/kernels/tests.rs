@@ -151,6 +151,15 @@ fn products_of_bytes() {
 }
 
 #[test]
+fn convolutions_of_bytes() {
+    let conv = |a, operands: &[&str]| emit_types("conv", a, operands, &[DType::I8, DType::U8]);
+    assert!(conv(window(2, 1, 1, 2), &["2,3,13,11", "=10,3,3,3"]).contains(&"conv_dot"));
+    assert!(conv(window(1, 0, 1, 1), &["n,6,w", "=11,6,1"]).contains(&"conv_dot"));
+    assert!(conv(window(1, 1, 1, 3), &["1,5,4,5,6", "=6,5,2,3,1"]).contains(&"conv_dot"));
+    assert_eq!(conv(window(1, 1, 2, 2), &["n,16,h,w", "=24,8,3,3"]), ["conv_direct"]);
+}
+
+#[test]
 fn convolutions() {
     let conv = |a, operands: &[&str]| emit_all("conv", a, operands);
     assert!(conv(window(2, 1, 1, 2), &["2,3,13,11", "=10,3,3,3", "=10"]).contains(&"conv"));

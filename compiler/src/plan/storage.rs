@@ -61,6 +61,7 @@ const SAFE: &[(&str, Reads)] = &[
     ("matvec_dot", Reads::Chain),
     ("conv", Reads::Chain),
     ("conv_1x1", Reads::Chain),
+    ("conv_dot", Reads::Chain),
     ("conv_broadcast", Reads::Chain),
     ("conv_constants", Reads::Chain),
     ("conv_direct", Reads::Chain),
