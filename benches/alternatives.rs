@@ -1,4 +1,4 @@
-//! Matrix products and convolutions in f16 as one node and in every way of taking them apart: what the cost model says
+//! Matrix products and convolutions in f16 as they are and in every way of taking them apart or putting them together: what the cost model says
 //! and what the device says, in µs and TFLOP/s of the product as it is written, best first; `->` marks the pick.
 //! `cargo bench -p drift-benches --bench alternatives -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile,
 //! `DRIFT_PRECISION=f32` another precision.
@@ -49,6 +49,23 @@ const CONVOLUTIONS: &[[u32; 3]] = &[
     [512, 512, 64],
 ];
 
+/// Channels of a depthwise convolution with windows of 3 x 3 and of the result of the one of one tap behind it, side of
+/// the result, and step.
+const PAIRS: &[[u32; 4]] = &[
+    [32, 16, 112, 1],
+    [96, 24, 56, 2],
+    [144, 24, 56, 1],
+    [144, 32, 28, 2],
+    [192, 32, 28, 1],
+    [192, 64, 14, 2],
+    [384, 64, 14, 1],
+    [576, 96, 14, 1],
+    [960, 160, 7, 1],
+    [32, 64, 112, 1],
+    [128, 128, 56, 1],
+    [256, 256, 28, 1],
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".into());
@@ -75,7 +92,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
         (format!("conv {c}-{o} at {side}"), graph, 18.0 * f64::from(side * side) * f64::from(*o) * f64::from(*c))
     });
-    for (name, graph, flops) in products.chain(convolutions).filter(|(name, ..)| name.contains(&filter)) {
+    let pairs = PAIRS.iter().map(|[c, o, side, step]| {
+        let input = side * step;
+        let graph = format!(
+            "%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[1,{c},{input},{input}]}}\n%1 = neg %0\n\
+             %2 = constant {{\"dtype\":\"f32\",\"shape\":[{c},1,3,3],\"random\":2}}\n\
+             %3 = constant {{\"dtype\":\"f32\",\"shape\":[{c}],\"random\":3}}\n\
+             %4 = conv %1 %2 %3 {{\"strides\":[{step},{step}],\"dilations\":[1,1],\"pads_begin\":[1,1],\"pads_end\":[1,1],\"group\":{c}}} \"timed\"\n\
+             %5 = clip %4 {{\"low\":0.0,\"high\":6.0}} \"timed\"\n\
+             %6 = constant {{\"dtype\":\"f32\",\"shape\":[{o},{c},1,1],\"random\":4}}\n\
+             %7 = constant {{\"dtype\":\"f32\",\"shape\":[{o}],\"random\":5}}\n\
+             %8 = conv %5 %6 %7 {{\"strides\":[1,1],\"dilations\":[1,1],\"pads_begin\":[0,0],\"pads_end\":[0,0],\"group\":1}} \"timed\"\n\
+             %9 = pool %8 {{\"kind\":\"max\",\"kernel\":[2,2],\"strides\":[1,1],\"dilations\":[1,1],\"pads_begin\":[0,0],\"pads_end\":[0,0],\"ceil\":false}}\n\
+             output \"y\" %9\n"
+        );
+        let flops = 2.0 * f64::from(side * side) * f64::from(*c) * (9.0 + f64::from(*o));
+        (format!("depthwise {c} and 1x1 to {o} at {side}, step {step}"), graph, flops)
+    });
+    for (name, graph, flops) in
+        products.chain(convolutions).chain(pairs).filter(|(name, ..)| name.contains(&filter))
+    {
         run(&name, &text::parse(&graph)?, flops, precision, &target, &folder.join("one.drift"))?;
     }
     std::fs::remove_dir_all(&folder)?;

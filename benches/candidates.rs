@@ -72,6 +72,24 @@ const LAYERS: &[Layer] = &[
         &["960,1,3,3", "960"],
     ),
     (
+        "separable 3x3 32-16 at 112",
+        r#"separable-conv {"depthwise":{"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":32},"chain":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
+        "1,32,112,112",
+        &["32,1,3,3", "16,32,1,1", "16"],
+    ),
+    (
+        "separable 3x3/2 96-24 at 112",
+        r#"separable-conv {"depthwise":{"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":96},"chain":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
+        "1,96,112,112",
+        &["96,1,3,3", "24,96,1,1", "24"],
+    ),
+    (
+        "separable 3x3 384-64 at 14",
+        r#"separable-conv {"depthwise":{"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":384},"chain":[{"element":{"unary":"relu"},"args":[{"step":0}]}],"bias":true}"#,
+        "1,384,14,14",
+        &["384,1,3,3", "64,384,1,1", "64"],
+    ),
+    (
         "transposed 4x4/2 64-32 at 32",
         r#"conv-transpose {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"output_padding":[0,0],"group":1}"#,
         "1,64,32,32",

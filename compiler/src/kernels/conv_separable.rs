@@ -23,7 +23,7 @@ pub(super) const KERNEL: Kernel = Kernel {
     cases: CASES,
 };
 
-const CASES: &[&str] = &[
+pub(super) const CASES: &[&str] = &[
     r#"
 %0 = input {"name":"x","dtype":"f32","shape":[2,10,9,11]}
 %1 = constant {"dtype":"f32","shape":[10,1,3,3],"random":1}
@@ -90,16 +90,16 @@ const SIDES: &[[u32; 2]] = &[
     [128, 1],
 ];
 
-/// A pair of convolutions that this kernel computes.
-struct Shape {
-    windows: Windows,
+/// A pair of convolutions that these kernels compute.
+pub(super) struct Shape {
+    pub(super) windows: Windows,
     /// Channels between the two, and slices of four of them and of the result.
     channels: usize,
-    inputs: u32,
-    outputs: u32,
+    pub(super) inputs: u32,
+    pub(super) outputs: u32,
 }
 
-fn shape(op: &SeparableConv, problem: &Problem<'_>) -> Option<Shape> {
+pub(super) fn shape(op: &SeparableConv, problem: &Problem<'_>) -> Option<Shape> {
     let [filters, matrix] = [constant(problem, 1)?, constant(problem, 2)?];
     let conv = &op.depthwise;
     let [channels, 1, taps @ ..] = filters.shape.as_slice() else { return None };
@@ -118,7 +118,7 @@ fn shape(op: &SeparableConv, problem: &Problem<'_>) -> Option<Shape> {
 }
 
 /// The filters of both convolutions; those of one tap in blocks of so many output slices.
-fn packed(problem: &Problem<'_>, slices: u32) -> Result<[Packed; 2], OpError> {
+pub(super) fn packed(problem: &Problem<'_>, slices: u32) -> Result<[Packed; 2], OpError> {
     let device = |i: usize| problem.operands.get(i).map(|o| o.dtype.on_device());
     let parts = (constant(problem, 1), constant(problem, 2), device(1), device(2));
     let (Some(filters), Some(matrix), Some(first), Some(second)) = parts else {
@@ -128,7 +128,7 @@ fn packed(problem: &Problem<'_>, slices: u32) -> Result<[Packed; 2], OpError> {
 }
 
 /// Tiles along x times images, along y, and blocks of output slices.
-fn tiles(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Dim; 3] {
+pub(super) fn tiles(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Dim; 3] {
     let [_, height, width] = spatial(&problem.result.shape);
     let across = width.ceil_div(i64::from(x)).mul(&problem.result.shape[0]);
     [across, height.ceil_div(i64::from(y)), Dim::from(shape.outputs.div_ceil(slices) as usize)]
@@ -196,12 +196,14 @@ fn candidate(
     let work = run_f * taps;
     let first = invocations * chunks * rounds * work * 8.0;
     let first_efficiency = 0.6 * work / (work + reads);
-    // The products, as `conv` counts them: pixels come from workgroup memory.
+    // The products, as `matmul` counts them: pixels come from workgroup memory, and filters from a place of each lane's.
     let second = invocations * rows_f * cols_f * slices_in * 32.0;
-    let reuse = 4.0 * rows_f * cols_f / (4.0 * rows_f * cols_f + rows_f + 3.0 * cols_f);
+    let reuse = 1.0 / (1.0 / rows_f + 0.25 / cols_f);
+    let second_efficiency = 0.6 * reuse / (reuse + 1.0);
     let vectors = rows_f * cols_f + (span as f64 + run_f).max(rows_f + 6.0);
     let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
-    let compute = (first / first_efficiency + second / (0.7 * reuse)) / (machine.peak.f32 * busy * crowded);
+    let compute =
+        (first / first_efficiency + second / second_efficiency) / (machine.peak.f32 * busy * crowded);
     // Every tile reads its pixels with their border, and every block all of its filters.
     let border = |tile: u32, i: usize| {
         ((tile as usize - 1) * windows.stride[i] + (windows.kernel[i] - 1) * windows.dilation[i] + 1) as f64
@@ -227,7 +229,7 @@ fn candidate(
         reason: format!(
             "tiles of {x}x{y} pixels and {} slices by {threads} invocations, {depth} input slices at a time; the depthwise part {blocks} times, {:.0} % of the work; {:.0} % of the device busy",
             lanes * cols,
-            first / first_efficiency / (first / first_efficiency + second / (0.7 * reuse)) * 100.0,
+            first / first_efficiency / (first / first_efficiency + second / second_efficiency) * 100.0,
             busy * 100.0
         ),
     })
@@ -238,7 +240,34 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
     let [x, y, cols, lanes, depth, run] =
         ["TILE_X", "TILE_Y", "COLS", "LANES", "DEPTH", "RUN"].map(|n| candidate.knob(n));
-    let [filters, matrix] = packed(problem, cols * lanes)?;
+    let groups = tiles(problem, &shape, [x, y, cols * lanes]);
+    let grid = Grid { groups, workgroup: [x * y / candidate.knob("ROWS").max(1) * lanes, 1, 1] };
+    let memory = depth * x * y * 16;
+    launch(problem, candidate, &KERNEL, Blocks { run, slices: cols * lanes, memory, grid })
+}
+
+/// What a launch needs to know of how the work is cut.
+pub(super) struct Blocks {
+    /// Neighbouring pixels whose depthwise result one invocation computes.
+    pub(super) run: u32,
+    /// Output slices of a block.
+    pub(super) slices: u32,
+    /// Bytes of workgroup memory.
+    pub(super) memory: u32,
+    pub(super) grid: Grid,
+}
+
+/// The launch of a kernel whose hooks are those of `conv_separable.wgsl`.
+pub(super) fn launch(
+    problem: &Problem<'_>,
+    candidate: &Candidate,
+    kernel: &Kernel,
+    blocks: Blocks,
+) -> Result<Vec<Launch>, OpError> {
+    let Op::SeparableConv(op) = problem.op else { return Err(OpError::new("not a pair of convolutions")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let Blocks { run, slices, memory, grid } = blocks;
+    let [filters, matrix] = packed(problem, slices)?;
     let between = between(op, &shape, problem);
     let mut steps = Vec::new();
     let last = u32::try_from(problem.own.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -247,7 +276,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);
     }
-    shader.workgroup_memory(depth * x * y * 16);
+    shader.workgroup_memory(memory);
     let windows = &shape.windows;
     windows.declare(&mut shader, &[1, 2]);
     // Runs that are cut off at the end of a line read on past it.
@@ -287,11 +316,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         format!("fn middle({params}, v: vec4<f32>) -> vec4<f32> {{\n{statements}    return {value};\n}}\n"),
     );
     shader.write("store", params, "", &at)?;
-    let groups = tiles(problem, &shape, [x, y, cols * lanes]);
-    let grid = Grid { groups, workgroup: [x * y / candidate.knob("ROWS").max(1) * lanes, 1, 1] };
     let pixels = product(&result[2..]).mul(&result[0]).mul(&Dim::from(shape.channels));
     let each = Dim::from(windows.taps()).add(&result[1]);
-    Ok(vec![shader.finish("conv_separable", KERNEL.wgsl, grid, pixels.mul(&each).scale(2))?])
+    Ok(vec![shader.finish(kernel.name, kernel.wgsl, grid, pixels.mul(&each).scale(2))?])
 }
 
 /// The problem as the chain between the convolutions sees it: its result is the depthwise one, which lies nowhere.

@@ -29,6 +29,7 @@ mod conv_coop;
 mod conv_direct;
 mod conv_dot;
 mod conv_separable;
+mod conv_separable_direct;
 mod conv_transpose;
 mod coop;
 mod cum_sum;
@@ -116,6 +117,7 @@ pub const KERNELS: &[Kernel] = &[
     conv_constants::KERNEL,
     conv_broadcast::KERNEL,
     depthwise::KERNEL,
+    conv_separable_direct::KERNEL,
     conv_separable::KERNEL,
     conv_transpose::KERNEL,
     conv_direct::KERNEL,

@@ -143,7 +143,11 @@ fn copy_row_major(graph: &mut Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> R
 
 /// Whether a node reads slices as readily as rows.
 fn reads_slices(graph: &Graph, user: NodeId, sliced: &BTreeSet<NodeId>) -> bool {
-    sliced.contains(&user) || matches!(graph.op(user), Op::Conv(_) | Op::ConvTranspose(_))
+    sliced.contains(&user) || is_convolution(graph.op(user))
+}
+
+fn is_convolution(op: &Op) -> bool {
+    matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::SeparableConv(_))
 }
 
 /// Image operators that a convolution reaches, or that reach one, through image operators alone.
@@ -151,7 +155,7 @@ fn near_convolutions(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     let mut groups = Groups::default();
     let mut convolutions: Vec<NodeId> = Vec::new();
     for id in order.iter().filter(|id| is_image_operator(graph, **id)) {
-        if matches!(graph.op(*id), Op::Conv(_) | Op::ConvTranspose(_)) {
+        if is_convolution(graph.op(*id)) {
             convolutions.push(*id);
         }
         for operand in graph.operands(*id) {
@@ -177,7 +181,8 @@ fn is_image_operator(graph: &Graph, id: NodeId) -> bool {
         return false;
     }
     match &node.op {
-        Op::Conv(_) | Op::ConvTranspose(_) | Op::Pool(_) | Op::GroupNorm(_) | Op::Elementwise(_) => true,
+        Op::Pool(_) | Op::GroupNorm(_) | Op::Elementwise(_) => true,
+        op if is_convolution(op) => true,
         Op::Resize(resize) => {
             let source = graph.operands(id).first().map(|x| graph.tensor(*x).shape.clone());
             source.is_some_and(|s| s.get(..2) == resize.sizes.get(..2))

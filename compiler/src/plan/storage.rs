@@ -68,6 +68,7 @@ const SAFE: &[(&str, Reads)] = &[
     ("conv_transpose", Reads::Chain),
     ("depthwise", Reads::Chain),
     ("conv_separable", Reads::Chain),
+    ("conv_separable_direct", Reads::Chain),
     ("pool", Reads::Chain),
     ("attention", Reads::Chain),
     ("attention_coop", Reads::Chain),
