@@ -13,6 +13,7 @@ use driftc::ir::array::{Array, unravel};
 use driftc::ir::eval::eval;
 use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
+use driftc::target::{TargetProfile, names};
 
 /// An operand of a node under test.
 struct Value {
@@ -149,6 +150,50 @@ fn convolutions() {
                 check(node, &values, &expected, &what);
             }
         }
+    }
+}
+
+/// Integers go past everything that would take a convolution of floats apart, on every device there is a profile of.
+#[test]
+fn every_profile_takes_them() {
+    let ones = |name, sizes: &[usize]| {
+        value(name, Array::int(DType::I8, sizes, vec![1; sizes.iter().product()]), true)
+    };
+    let conv = |names: [&str; 2], to: &str, pads: i64, groups: i64| {
+        let node = with(node("ConvInteger", &names, &[to]), ints("pads", &[pads; 4]));
+        with(node, int("group", groups))
+    };
+    let image = random(DType::I8, &[1, 64, 16, 16], 7);
+    let values = [
+        value("x", image, false),
+        ones("w", &[64, 64, 3, 3]),
+        ones("d", &[64, 1, 3, 3]),
+        ones("p", &[64, 64, 1, 1]),
+        ones("m", &[16, 64]),
+    ];
+    let (mut graph, _) = single(conv(["x", "w"], "c", 1, 1), &values);
+    let narrow = |from: &str, to: &str| with(node("Cast", &[from], &[to]), int("to", DataType::Int8 as i64));
+    graph.node.extend([
+        narrow("c", "c8"),
+        conv(["c8", "d"], "e", 1, 64),
+        narrow("e", "e8"),
+        conv(["e8", "p"], "f", 0, 1),
+        narrow("f", "f8"),
+        node("MatMulInteger", &["f8", "m"], &["y"]),
+    ]);
+    let imported = load_bytes(bytes(&model(21, graph)), &Options::default()).unwrap();
+    for name in names() {
+        let target = TargetProfile::load(name).unwrap();
+        let lowered = compile::lower(&imported.graph, &target, &compile::Options::default());
+        let kernels: Vec<&str> = lowered
+            .unwrap_or_else(|e| panic!("{name}: {e}"))
+            .plan
+            .steps
+            .iter()
+            .map(|step| step.launch.kernel)
+            .collect();
+        let dots = kernels.iter().filter(|kernel| kernel.contains("_dot")).count();
+        assert_eq!(dots, if target.features.int_dot_product { 3 } else { 0 }, "{name}: {kernels:?}");
     }
 }
 

@@ -88,7 +88,7 @@ fn pair(graph: &Graph, id: NodeId) -> Option<Pair<'_>> {
     let Op::Conv(depthwise) = graph.op(*first) else { return None };
     let filters = graph.constant(*graph.operands(*first).get(1)?)?;
     let one_each = filters.shape.get(..2) == Some(&[depthwise.group, 1]) && (1..=2).contains(&axes);
-    let kept = graph.use_count(*first) == 1;
+    let kept = graph.use_count(*first) == 1 && filters.dtype.is_float();
     (one_tap && plain && one_each && kept).then_some(Pair { first: *first, depthwise, operands })
 }
 

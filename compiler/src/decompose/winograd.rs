@@ -81,7 +81,9 @@ fn windows(graph: &Graph, id: NodeId) -> Option<Windows<'_>> {
     let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.own).collect();
     let filters = graph.constant(*operands.get(1)?)?;
     let [_, _, 3, 3] = filters.shape.as_slice() else { return None };
-    let plain = op.group == 1 && op.strides == [1, 1] && op.dilations == [1, 1];
+    // Its transforms are of floats; integers would need more than 8 bits between them.
+    let float = filters.dtype.is_float();
+    let plain = float && op.group == 1 && op.strides == [1, 1] && op.dilations == [1, 1];
     plain.then_some(Windows { op, filters, operands })
 }
 
