@@ -141,6 +141,27 @@ fn every_target_is_in_the_table() {
 }
 
 #[test]
+fn every_fault_is_in_the_document_and_in_a_profile_and_avoided() {
+    let document = fs::read_to_string(root().join("targets/README.md")).unwrap();
+    let profiles = sources("targets", &["toml"]);
+    let code: Vec<String> = sources("compiler/src", &["rs"])
+        .iter()
+        .filter(|file| file.name != "compiler/src/target/quirks.rs")
+        .map(code_of)
+        .collect();
+    for (fault, name, what) in driftc::target::quirks::FAULTS {
+        assert!(
+            document.contains(&format!("| `{name}` | {what} |")),
+            "targets/README.md does not tell `{name}`"
+        );
+        let named = profiles.iter().any(|file| file.text.contains(&format!("name = \"{name}\"")));
+        assert!(named, "no profile has `{name}`");
+        let read = code.iter().any(|text| text.contains(&format!("Fault::{fault:?}")));
+        assert!(read, "nothing in the compiler asks for `{name}`");
+    }
+}
+
+#[test]
 fn every_kernel_file_is_valid_by_itself() {
     report(&sources("compiler/src", &["wgsl"]), |file| {
         let module = match naga::front::wgsl::parse_str(&file.text) {

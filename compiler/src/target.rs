@@ -10,6 +10,7 @@ mod check;
 mod error;
 mod load;
 mod probe;
+pub mod quirks;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ pub use crate::ir::storage::Storage as StorageKind;
 pub use builtin::{BUILTIN, names};
 pub use error::TargetError;
 pub use probe::from_device;
+use quirks::Fault;
 
 /// A device, or a family of devices, that a bundle can be compiled for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -333,7 +335,7 @@ pub struct Pick {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quirk {
-    pub name: String,
+    pub name: Fault,
     /// First driver version that has the fault, dotted numbers; absent means all earlier ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_from: Option<String>,
@@ -402,11 +404,9 @@ impl TargetProfile {
         self.features.subgroup_ops.contains(&op)
     }
 
-    /// Whether kernels must work around the named fault.
-    ///
-    /// The driver's version is unknown at compile time, so a fault of any version counts.
-    pub fn has_quirk(&self, name: &str) -> bool {
-        self.quirks.iter().any(|quirk| quirk.name == name)
+    /// Whether the compiler must work around a fault.
+    pub fn has_quirk(&self, fault: Fault) -> bool {
+        self.quirks.iter().any(|quirk| quirk.name == fault)
     }
 }
 

@@ -8,6 +8,7 @@ use super::{Candidate, Kernel, coop};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
+use crate::target::quirks::Fault;
 use crate::target::{MatrixShape, SubgroupOp};
 
 pub(super) const KERNEL: Kernel = Kernel {
@@ -242,9 +243,6 @@ const LOADS: [f64; 2] = [0.085, 0.666];
 /// Nanoseconds until the first keys are there and until the last result is stored.
 const OVERHEAD: f64 = 4740.0;
 
-/// The quirk that a barrier of a subgroup waits for the whole workgroup.
-const WAITING: &str = "subgroup-barriers-wait-for-workgroup";
-
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("not attention")) };
     let sizes = Sizes::of(problem).ok_or_else(|| OpError::new("head sizes must be known"))?;
@@ -277,7 +275,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     if !masked {
         shader.constant("UNIT", "1.0");
     }
-    if problem.target.has_quirk(WAITING) {
+    if problem.target.has_quirk(Fault::SubgroupBarriersWaitForWorkgroup) {
         // Then all subgroups take the branch with barriers, or none does.
         shader.replace("raises", "fn raises(wanted: bool) -> bool { return true; }".into());
     }

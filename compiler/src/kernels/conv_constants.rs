@@ -12,6 +12,7 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
+use crate::target::quirks::Fault;
 
 pub(super) const KERNEL: Kernel = Kernel {
     name: "conv_constants",
@@ -106,6 +107,9 @@ fn blocks(problem: &Problem<'_>, block: u32) -> [Dim; 3] {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
+    if problem.target.has_quirk(Fault::ConstantBufferSync) {
+        return Vec::new();
+    }
     let Some(shape) = shape(op, problem) else { return Vec::new() };
     let blocks = BLOCKS.iter().filter(|(_, most)| shape.slices <= *most);
     blocks.filter_map(|(block, _)| candidate(problem, &shape, *block)).collect()

@@ -12,6 +12,7 @@ use crate::ir::dim::Dim;
 use crate::ir::op::Constant;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
+use crate::target::quirks::Fault;
 use crate::target::{MatrixScope, MatrixShape, MatrixType};
 
 pub(super) const WGSL: &str = include_str!("coop.wgsl");
@@ -56,6 +57,9 @@ const TILES: &[Tile] = &[
     tile([2, 2], 1, [1, 2], 4, 1),
 ];
 
+/// Elements of the largest tile of a workgroup where larger ones are slow.
+const SMALL_TILE: u32 = 64 * 64;
+
 /// The product of matrices that kernels here are made of: the target's first of f16 into f32 by a subgroup.
 pub(super) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let target = problem.target;
@@ -64,7 +68,8 @@ pub(super) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let sized = features.subgroup_size_control && target.subgroup.sizes.contains(&target.subgroup.preferred);
     // The second operand tells the precision; the first may be an input of the graph, which is never narrowed.
     let half = problem.operands.get(1).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
-    if !(able && sized && half && problem.computed.is_float()) {
+    let slow = target.has_quirk(Fault::CooperativeMatrixSlow);
+    if !(able && sized && half && problem.computed.is_float()) || slow {
         return None;
     }
     target.matrix.iter().find(|s| {
@@ -109,7 +114,8 @@ fn candidate(
     let side = [shape.m, shape.n];
     let [tm, tn] = [0, 1].map(|i| tile.subs[i] * tile.frags[i] * side[i]);
     let depth = tile.depth * shape.k;
-    if !staged && tile.stages > 1 {
+    let large = tm * tn > SMALL_TILE && problem.target.has_quirk(Fault::LargeMatrixTilesSlow);
+    if (!staged && tile.stages > 1) || large {
         return None;
     }
     let held = (1..=tile.frags[1]).rev().find(|held| {

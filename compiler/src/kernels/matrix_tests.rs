@@ -47,6 +47,8 @@ fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
         let place = format!("{} {candidate:?} for {}", kernel.name, target.name);
         let matrix = launch.matrix.as_ref().map(|m| [m.m, m.n, m.k]);
         assert!(matrix.is_some(), "{place} names no matrices");
+        let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
+        assert!(safe, "{place} is not linear, or asks for no subgroup size");
         let words = spirv::emit(&launch.wgsl, spirv::Options { optimize: false, matrix });
         let words = words.unwrap_or_else(|e| panic!("{place}: {e}\n{}", launch.wgsl));
         let memory = spirv::workgroup_memory(&words).unwrap();

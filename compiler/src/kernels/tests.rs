@@ -10,6 +10,7 @@ use crate::ir::op::{Constant, Op};
 use crate::ir::ops::constant::random;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
+use crate::plan::faults::uses_subgroups;
 use crate::target::TargetProfile;
 
 fn dims(shape: &str) -> Vec<Dim> {
@@ -117,6 +118,9 @@ fn emit_types(
                         emit(&launch.wgsl, Options::default()).unwrap_or_else(|e| {
                             panic!("{} {candidate:?} {op:?}: {e}\n{}", kernel.name, launch.wgsl)
                         });
+                        // Whatever the driver's faults are.
+                        let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
+                        assert!(safe || !uses_subgroups(&launch), "{} {candidate:?}", kernel.name);
                     }
                     if !found.contains(&kernel.name) {
                         found.push(kernel.name);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::faults;
 use super::images::{self, Image};
 use super::parts::{self, Parts};
 use super::schedule;
@@ -544,22 +545,43 @@ fn pick(
     let moved = 2.0 * problem.result.bytes(problem.bounds) as f64;
     let copy = machine.launch_us * 1e3 + moved / machine.bandwidth_gb_s;
     let mut limit = f64::INFINITY;
+    let mut refused = None;
+    // What to fall back on where every shader is longer than the driver should be trusted with.
+    let mut shortest: Option<(usize, usize, Vec<Launch>)> = None;
     for at in 0..choices.len() {
         let choice = &choices[at];
         if choice.candidate.cost > limit {
             break;
         }
         let launches = (choice.kernel.launches)(problem, &choice.candidate)?;
+        if let Some(reason) = faults::refused(&launches, problem.target) {
+            refused = Some(reason);
+            continue;
+        }
         if !launches.iter().any(|launch| launch.partial_texels) {
-            choices[..=at].rotate_right(1);
-            return Ok(Some(launches));
+            let excess = faults::too_long(&launches, problem.target);
+            if excess == 0 {
+                choices[..=at].rotate_right(1);
+                return Ok(Some(launches));
+            }
+            if shortest.as_ref().is_none_or(|(least, ..)| excess < *least) {
+                shortest = Some((excess, at, launches));
+            }
+            continue;
         }
         if forced {
             break;
         }
         limit = limit.min(choice.candidate.cost + copy);
     }
-    Ok(None)
+    match (shortest, refused) {
+        (Some((_, at, launches)), _) => {
+            choices[..=at].rotate_right(1);
+            Ok(Some(launches))
+        }
+        (None, Some(reason)) if limit == f64::INFINITY => Err(OpError::new(reason)),
+        _ => Ok(None),
+    }
 }
 
 /// Whether a launch binds no more than the target allows; what it binds too many of, otherwise.

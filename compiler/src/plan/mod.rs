@@ -5,6 +5,7 @@
 pub mod barriers;
 mod build;
 pub mod estimate;
+pub mod faults;
 pub mod images;
 pub mod memory;
 mod parts;

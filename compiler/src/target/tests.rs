@@ -149,7 +149,9 @@ fn errors_name_the_field() {
     assert_eq!(field_error("[api]\nversion = \"new\"").0, "api.version");
     assert_eq!(field_error("[features]\ncooperative_matrix = true").0, "features.cooperative_matrix");
     assert_eq!(field_error("[source]\n\"limits.max_push_constants\" = \"x\"").0, "source");
-    assert_eq!(field_error("[[quirks]]\nname = \"q\"\ndriver_from = \"v1\"\nsource = \"s\"").0, "quirks");
+    assert_eq!(field_error("[[quirks]]\nname = \"q\"\nsource = \"s\"").0, "quirks.name");
+    let quirk = "[[quirks]]\nname = \"constant-buffer-sync\"\ndriver_from = \"v1\"\nsource = \"s\"";
+    assert_eq!(field_error(quirk).0, "quirks");
 }
 
 #[test]

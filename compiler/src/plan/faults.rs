@@ -1,0 +1,148 @@
+//! What the launches of a candidate must keep to on drivers with faults.
+
+use crate::kernels::shader::Launch;
+use crate::target::TargetProfile;
+use crate::target::quirks::Fault;
+
+/// Bytes of text, with its loops unrolled, up to which a shader is short.
+const SHORT: usize = 10_000;
+
+/// Whether the invocations of a launch work together in subgroups.
+pub fn uses_subgroups(launch: &Launch) -> bool {
+    launch.matrix.is_some() || launch.wgsl.contains("subgroup")
+}
+
+/// Why a launch must not run on a driver with the target's faults.
+pub(super) fn refused(launches: &[Launch], target: &TargetProfile) -> Option<String> {
+    let together = || launches.iter().filter(|l| uses_subgroups(l));
+    let spread = together().find(|l| l.workgroup[1] != 1 || l.workgroup[2] != 1);
+    let unsized_ = together().find(|l| l.subgroup_size.is_none());
+    let faults = [
+        (
+            Fault::SubgroupsNeedLinearWorkgroups,
+            spread,
+            "works in subgroups of a workgroup that is not linear",
+        ),
+        (Fault::SubgroupsNeedRequiredSize, unsized_, "works in subgroups of any size"),
+    ];
+    let found = faults.into_iter().find(|(fault, launch, _)| launch.is_some() && target.has_quirk(*fault));
+    found.map(|(fault, launch, what)| {
+        format!("kernel {} {what}, which `{}` forbids", launch.map_or("", |l| l.kernel), fault.name())
+    })
+}
+
+/// Bytes by which shaders are longer than a driver that fails on some shaders should be trusted with; 0 for others.
+pub(super) fn too_long(launches: &[Launch], target: &TargetProfile) -> usize {
+    if !target.has_quirk(Fault::FragilePipelineCreation) {
+        return 0;
+    }
+    launches.iter().map(|l| l.wgsl.len().saturating_sub(SHORT)).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SHORT, refused, uses_subgroups};
+    use crate::compile::{Options, lower};
+    use crate::ir::text;
+    use crate::passes::Precision;
+    use crate::plan::Plan;
+    use crate::target::quirks::Fault;
+    use crate::target::{Quirk, TargetProfile};
+
+    const CONV: &str = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,32,64,64]}
+%1 = constant {"dtype":"f32","shape":[32,32,3,3],"random":1}
+%2 = conv %0 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%3 = relu %2
+output "y" %3
+"#;
+    const FEW_CHANNELS: &str = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,3,64,64]}
+%1 = constant {"dtype":"f32","shape":[8,3,3,3],"random":1}
+%2 = conv %0 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+output "y" %2
+"#;
+    const PRODUCT: &str = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1024,512]}
+%1 = constant {"dtype":"f32","shape":[512,1024],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = relu %2
+output "y" %3
+"#;
+
+    fn with(name: &str, faults: &[Fault]) -> TargetProfile {
+        let mut target = TargetProfile::load(name).unwrap();
+        let quirk = |name: &Fault| Quirk {
+            name: *name,
+            driver_from: None,
+            driver_before: None,
+            source: "test".into(),
+        };
+        target.quirks = faults.iter().map(quirk).collect();
+        target
+    }
+
+    fn plan(text: &str, target: &TargetProfile, kernel: Option<&str>) -> Plan {
+        let mut options = Options { precision: Precision::F16, ..Options::default() };
+        options.plan.prefer_kernel = kernel.map(str::to_string);
+        lower(&text::parse(text).unwrap(), target, &options).unwrap().plan
+    }
+
+    fn kernels(plan: &Plan) -> Vec<&'static str> {
+        plan.decisions.iter().flat_map(|d| &d.choices).map(|c| c.kernel.name).collect()
+    }
+
+    #[test]
+    fn uniform_buffers_with_faults_hold_no_filters() {
+        assert!(kernels(&plan(FEW_CHANNELS, &with("lavapipe", &[]), None)).contains(&"conv_constants"));
+        let careful = with("lavapipe", &[Fault::ConstantBufferSync]);
+        assert!(!kernels(&plan(FEW_CHANNELS, &careful, None)).contains(&"conv_constants"));
+    }
+
+    #[test]
+    fn slow_matrix_units_are_not_used() {
+        let fast = plan(PRODUCT, &with("nvidia-hopper", &[]), None);
+        assert!(kernels(&fast).contains(&"matmul_coop"));
+        let slow = plan(PRODUCT, &with("nvidia-hopper", &[Fault::CooperativeMatrixSlow]), None);
+        assert!(!kernels(&slow).iter().any(|k| k.ends_with("_coop")));
+    }
+
+    #[test]
+    fn tiles_on_matrix_units_stay_small_where_large_ones_are_slow() {
+        let sides = |faults: &[Fault]| {
+            let plan = plan(PRODUCT, &with("amd-rdna3", faults), Some("matmul_coop"));
+            let of = |name: &'static str| {
+                plan.decisions.iter().flat_map(|d| &d.choices).map(move |c| c.candidate.knob(name))
+            };
+            let [rows, columns] = [["SUBS_M", "FRAGS_M"], ["SUBS_N", "FRAGS_N"]]
+                .map(|[subs, frags]| of(subs).zip(of(frags)).map(|(s, f)| s * f * 16).collect::<Vec<_>>());
+            rows.into_iter().zip(columns).map(|(r, c)| r * c).max().unwrap_or(0)
+        };
+        assert!(sides(&[]) > 64 * 64);
+        assert!((1..=64 * 64).contains(&sides(&[Fault::LargeMatrixTilesSlow])));
+    }
+
+    #[test]
+    fn short_shaders_come_first_where_pipelines_fail() {
+        let longest = |faults: &[Fault]| {
+            let plan = plan(CONV, &with("adreno-830", faults), Some("conv"));
+            plan.steps.iter().map(|s| s.launch.wgsl.len()).max().unwrap()
+        };
+        assert!(longest(&[]) > SHORT, "{}", longest(&[]));
+        assert!(longest(&[Fault::FragilePipelineCreation]) <= SHORT);
+    }
+
+    #[test]
+    fn kernels_that_share_in_subgroups_are_linear_and_ask_for_a_size() {
+        let faults = [Fault::SubgroupsNeedLinearWorkgroups, Fault::SubgroupsNeedRequiredSize];
+        let target = with("lavapipe", &faults);
+        let plan = plan(CONV, &target, Some("conv_broadcast"));
+        let mut launches: Vec<_> = plan.steps.into_iter().map(|s| s.launch).filter(uses_subgroups).collect();
+        assert!(!launches.is_empty() && refused(&launches, &target).is_none());
+        launches[0].subgroup_size = None;
+        assert!(refused(&launches, &target).unwrap().contains("subgroups-need-required-size"));
+        launches[0].workgroup[1] = 2;
+        assert!(refused(&launches, &target).unwrap().contains("subgroups-need-linear-workgroups"));
+        assert!(refused(&launches, &with("lavapipe", &[])).is_none());
+    }
+}
