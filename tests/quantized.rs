@@ -7,7 +7,7 @@ use drift_tests::device;
 use drift_tests::onnx::{bytes, floats, graph, int, ints, model, node, small_integers, typed_input, with};
 use driftc::compile;
 use driftc::import::onnx::schema::tensor_proto::DataType;
-use driftc::import::onnx::schema::{GraphProto, NodeProto};
+use driftc::import::onnx::schema::{GraphProto, NodeProto, OperatorSetIdProto};
 use driftc::import::onnx::{Options, load_bytes};
 use driftc::ir::array::{Array, unravel};
 use driftc::ir::eval::eval;
@@ -58,7 +58,9 @@ fn single(node: NodeProto, values: &[Value]) -> (GraphProto, BTreeMap<String, Ar
 /// Computes the node by the reference and on the device; both must give what is expected.
 fn check(node: NodeProto, values: &[Value], expected: &[i64], what: &str) {
     let (graph, inputs) = single(node, values);
-    let imported = load_bytes(bytes(&model(21, graph)), &Options::default()).expect(what);
+    let mut model = model(21, graph);
+    model.opset_import.push(OperatorSetIdProto { domain: Some("com.microsoft".into()), version: Some(1) });
+    let imported = load_bytes(bytes(&model), &Options::default()).expect(what);
     let evaluated = eval(&imported.graph, &inputs).expect(what).remove(0).1;
     assert_eq!(evaluated.ints().unwrap(), expected, "{what}, the reference");
     let got = device::run(&imported.graph, &compile::Options::default(), &inputs).expect(what);
@@ -225,4 +227,67 @@ fn quantised_convolution() {
     ];
     let names: Vec<&str> = values.iter().map(|v| v.name).collect();
     check(node("QLinearConv", &names, &["y"]), &values, &expected, "a quantised convolution");
+}
+
+fn microsoft(operator: &str, values: &[Value]) -> NodeProto {
+    let names: Vec<&str> = values.iter().map(|v| v.name).collect();
+    NodeProto { domain: Some("com.microsoft".into()), ..node(operator, &names, &["y"]) }
+}
+
+fn number(name: &'static str, value_: f32) -> Value {
+    value(name, Array::f32(&[], vec![value_]), true)
+}
+
+fn zero_point(name: &'static str, dtype: DType, point: i64) -> Value {
+    value(name, Array::int(dtype, &[], vec![point]), true)
+}
+
+#[test]
+fn quantised_sum() {
+    let [a, b] = [random(DType::U8, &[3, 5], 8), random(DType::U8, &[3, 5], 9)];
+    let pairs = a.ints().unwrap().iter().zip(b.ints().unwrap());
+    let sum = |(a, b): (&i64, &i64)| {
+        let real = (a - 255) as f32 * 0.5 + *b as f32 * 0.25;
+        ((real / 0.75).round_ties_even() + 200.0).clamp(0.0, 255.0) as i64
+    };
+    let expected: Vec<i64> = pairs.map(sum).collect();
+    let values = [
+        value("a", a.clone(), false),
+        number("sa", 0.5),
+        zero_point("pa", DType::U8, 255),
+        value("b", b.clone(), false),
+        number("sb", 0.25),
+        zero_point("pb", DType::U8, 0),
+        number("sy", 0.75),
+        zero_point("py", DType::U8, 200),
+    ];
+    check(microsoft("QLinearAdd", &values), &values, &expected, "a quantised sum");
+}
+
+#[test]
+fn quantised_gemm() {
+    let (m, n, k) = (4, 7, 21);
+    let [a, b] = [random(DType::U8, &[m, k], 10), random(DType::I8, &[n, k], 11)];
+    let (xs, ws) = (a.ints().unwrap(), b.ints().unwrap());
+    let bias: Vec<i64> = (0..n as i64).map(|i| 500 * i - 1500).collect();
+    let element = |at: usize| {
+        let (row, column) = (at / n, at % n);
+        let sum: i64 = (0..k).map(|l| (xs[row * k + l] - 255) * (ws[column * k + l] + 128)).sum();
+        let real = (sum + bias[column]) as f32 * (0.25 * 0.125);
+        ((real / 32.0).round_ties_even() + 127.0).clamp(-128.0, 127.0) as i64
+    };
+    let expected: Vec<i64> = (0..m * n).map(element).collect();
+    let values = [
+        value("a", a.clone(), false),
+        number("sa", 0.25),
+        zero_point("pa", DType::U8, 255),
+        value("b", b.clone(), true),
+        number("sb", 0.125),
+        zero_point("pb", DType::I8, -128),
+        value("bias", Array::int(DType::I32, &[n], bias.clone()), true),
+        number("sy", 32.0),
+        zero_point("py", DType::I8, 127),
+    ];
+    let node = with(microsoft("QGemm", &values), int("transB", 1));
+    check(node, &values, &expected, "a quantised product");
 }

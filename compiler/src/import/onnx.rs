@@ -25,6 +25,7 @@ mod norm;
 mod order;
 mod pool;
 mod quantize;
+mod quantize_microsoft;
 mod recurrent;
 mod reduce;
 mod registry;

@@ -41,7 +41,7 @@ fn range(dtype: DType) -> Lowered<(f32, f32)> {
 }
 
 /// A value of one element as a scalar, any other as it is.
-fn scalar(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
+pub(super) fn scalar(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     if call.shape(x).iter().all(|d| d.is(1)) {
         return Ok(call.b.reshape(x, Vec::new())?);
     }
@@ -84,7 +84,7 @@ fn output_dtype(call: &Call<'_>) -> Lowered<Option<DType>> {
 }
 
 /// `saturate(round(x) + zero point)` of a float.
-fn saturated(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>, to: DType) -> Lowered<NodeId> {
+pub(super) fn saturated(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>, to: DType) -> Lowered<NodeId> {
     let (low, high) = range(to)?;
     let mut value = call.b.unary(UnaryFn::Round, x)?;
     if let Some(zero) = zero {
@@ -95,7 +95,7 @@ fn saturated(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>, to: DType) ->
     Ok(call.b.cast(value, to)?)
 }
 
-fn quantize_linear(call: &mut Call<'_>) -> Lowered {
+pub(super) fn quantize_linear(call: &mut Call<'_>) -> Lowered {
     // Both concern types that are refused, or name the type that is used anyway.
     call.attributes.ignore(&["saturate", "precision"]);
     let (x, scale) = (call.node(0)?, call.node(1)?);
@@ -111,7 +111,7 @@ fn quantize_linear(call: &mut Call<'_>) -> Lowered {
     Ok(saturated(call, scaled, zero, to)?.into())
 }
 
-fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
+pub(super) fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
     let (x, scale) = (call.node(0)?, call.node(1)?);
     let to = output_dtype(call)?.unwrap_or(call.dtype(scale));
     let mut value = x;
@@ -126,7 +126,7 @@ fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
 }
 
 /// An integer less its zero point, in i32.
-fn shifted(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>) -> Lowered<NodeId> {
+pub(super) fn shifted(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>) -> Lowered<NodeId> {
     let x = call.b.cast(x, DType::I32)?;
     match zero {
         Some(zero) => {
@@ -139,6 +139,11 @@ fn shifted(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>) -> Lowered<Node
 
 fn dynamic_quantize_linear(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
+    Ok(dynamic_scale(call, x)?.to_vec().into())
+}
+
+/// A tensor quantised to u8 such that its least and greatest number and zero fit, its scale and its zero point.
+pub(super) fn dynamic_scale(call: &mut Call<'_>, x: NodeId) -> Lowered<[NodeId; 3]> {
     let axes: Vec<usize> = (0..call.rank(x)).collect();
     let zero = call.b.scalar(DType::F32, 0.0)?;
     let largest = call.b.reduce(ReduceKind::Max, x, axes.clone(), false)?;
@@ -157,7 +162,7 @@ fn dynamic_quantize_linear(call: &mut Call<'_>) -> Lowered {
     let point = saturated(call, place, None, DType::U8)?;
     let scaled = call.b.binary(BinaryFn::Div, x, divisor)?;
     let y = saturated(call, scaled, Some(point), DType::U8)?;
-    Ok(vec![y, divisor, point].into())
+    Ok([y, divisor, point])
 }
 
 /// Whether a zero point is absent or known to be zero.
@@ -168,7 +173,7 @@ fn is_zero(call: &Call<'_>, zero: Option<NodeId>) -> bool {
 }
 
 /// A zero point that matters.
-fn zero_point(call: &mut Call<'_>, index: usize) -> Lowered<Option<NodeId>> {
+pub(super) fn zero_point(call: &mut Call<'_>, index: usize) -> Lowered<Option<NodeId>> {
     let zero = call.optional(index)?;
     if is_zero(call, zero) {
         return Ok(None);
@@ -212,7 +217,7 @@ fn less(call: &mut Call<'_>, x: NodeId, factor: NodeId, y: NodeId) -> Lowered<No
 }
 
 /// One number per row of a matrix, broadcast over its columns; anything else as it is.
-fn per_row(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
+pub(super) fn per_row(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     match call.shape(x).as_slice() {
         [rows] => Ok(call.b.reshape(x, vec![rows.clone(), Dim::known(1)])?),
         _ => Ok(x),
@@ -221,7 +226,7 @@ fn per_row(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
 
 /// The product of integers less their zero points, in i32. A zero point is one number, one per row of the first or
 /// per column of the second operand, or of the operand's rank.
-fn integer_product(
+pub(super) fn integer_product(
     call: &mut Call<'_>,
     [a, b]: [NodeId; 2],
     [zero_a, zero_b]: [Option<NodeId>; 2],

@@ -8,6 +8,7 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::matmul::OPS,
     super::conv::OPS,
     super::quantize::OPS,
+    super::quantize_microsoft::OPS,
     super::pool::OPS,
     super::norm::OPS,
     super::attention::OPS,
