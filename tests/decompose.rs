@@ -13,6 +13,7 @@ use driftc::ir::graph::Graph;
 use driftc::ir::ops::constant::random;
 use driftc::ir::{eval, text};
 use driftc::passes::Precision;
+use driftc::plan::estimate::Costs;
 use driftc::plan::{self, Alternatives};
 use libtest_mimic::{Arguments, Trial};
 
@@ -42,10 +43,11 @@ fn run(decomposition: &Decomposition, case: &str, precision: Precision) -> Resul
     if ways.is_empty() {
         return Err(format!("{} finds nothing to take apart in its own case", decomposition.name));
     }
+    let mut costs = Costs::new(&target, None);
     for way in ways {
         options.plan.alternatives = Alternatives::Always(decomposition.name.into(), Some(way));
         let mut graph = whole.clone();
-        decompose::run(&mut graph, &target, &options.plan).map_err(|e| e.to_string())?;
+        decompose::run(&mut graph, &mut costs, &options.plan).map_err(|e| e.to_string())?;
         for symbols in bindings(&given) {
             let inputs = random_inputs(&given, &symbols)?;
             let fail = |e: String| format!("way {way}: {e}");

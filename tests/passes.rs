@@ -23,7 +23,7 @@ use driftc::ir::text::{parse, print};
 use driftc::layouts;
 use driftc::passes::{Changes, Context, Options, PIPELINE, Pass, Precision, run_pass, run_pipeline};
 use driftc::plan::Alternatives;
-use driftc::plan::estimate::cost;
+use driftc::plan::estimate::Costs;
 use driftc::target::TargetProfile;
 
 /// The profile of cases and random graphs that name none.
@@ -125,9 +125,9 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
     if pass == "pipeline" {
         run_pipeline(&mut graph, &context, Options::default()).map_err(|e| e.to_string())?;
     } else if pass == layouts::STAGE {
-        layouts::run(&mut graph, &target, &plan).map_err(|e| e.to_string())?;
+        layouts::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
     } else if pass == decompose::STAGE {
-        decompose::run(&mut graph, &target, &plan).map_err(|e| e.to_string())?;
+        decompose::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
     } else {
         let pass = PIPELINE.iter().find(|p| p.name == pass).ok_or("the file's name is no pass")?;
         run_pass(&mut graph, pass, &context, false).map_err(|e| e.to_string())?;
@@ -231,15 +231,18 @@ fn the_pipeline_keeps_the_results_after_every_pass() {
 fn weighing_layouts_keeps_the_results_and_never_costs_more() {
     let target = TargetProfile::load(TARGET).unwrap();
     let context = Context { target: &target, precision: Precision::F32 };
-    let total =
-        |graph: &Graph| graph.ids().into_iter().filter_map(|id| cost(graph, id, &target, None)).sum::<f64>();
+    let mut costs = Costs::new(&target, None);
+    let total = |costs: &mut Costs<'_>, graph: &Graph| -> f64 {
+        graph.ids().into_iter().filter_map(|id| costs.of(graph, id).estimated).sum()
+    };
     let mut moved = 0;
     for sample in samples(1100, 200) {
         let mut graph = sample.graph.clone();
         run_pipeline(&mut graph, &context, Options::default()).unwrap();
-        let before = total(&graph);
-        moved += layouts::run(&mut graph, &target, &driftc::plan::Options::default()).unwrap().changes.count;
-        let after = total(&graph);
+        let before = total(&mut costs, &graph);
+        moved +=
+            layouts::run(&mut graph, &mut costs, &driftc::plan::Options::default()).unwrap().changes.count;
+        let after = total(&mut costs, &graph);
         assert!(after <= before * 1.000_001, "seed {}: {before} ns became {after} ns", sample.seed);
         sample.check(&graph, layouts::STAGE, REORDERED);
     }
@@ -250,6 +253,7 @@ fn weighing_layouts_keeps_the_results_and_never_costs_more() {
 fn decompositions_keep_the_results() {
     let target = TargetProfile::load(TARGET).unwrap();
     let context = Context { target: &target, precision: Precision::F32 };
+    let mut costs = Costs::new(&target, None);
     let mut changed = 0;
     for sample in samples(1100, 300) {
         let mut graph = sample.graph.clone();
@@ -261,7 +265,7 @@ fn decompositions_keep_the_results() {
                 ..Default::default()
             };
             let mut apart = graph.clone();
-            if decompose::run(&mut apart, &target, &options).unwrap().changes.count > 0 {
+            if decompose::run(&mut apart, &mut costs, &options).unwrap().changes.count > 0 {
                 sample.check(&apart, name, REORDERED);
                 changed += 1;
             }

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::ir::graph::Graph;
 use crate::layouts;
 use crate::passes::{self, Context, PassReport, Precision};
+use crate::plan::estimate::Costs;
 use crate::plan::{self, Plan};
 use crate::target::TargetProfile;
 
@@ -61,8 +62,9 @@ pub fn lower(graph: &Graph, target: &TargetProfile, options: &Options) -> Result
     let context = Context { target, precision: options.precision };
     let mut passes =
         passes::run_pipeline(&mut graph, &context, passes::Options { timings: true, ..Default::default() })?;
-    passes.push(layouts::run(&mut graph, target, &options.plan)?);
-    passes.push(decompose::run(&mut graph, target, &options.plan)?);
+    let mut costs = Costs::new(target, options.plan.tuning.as_deref());
+    passes.push(layouts::run(&mut graph, &mut costs, &options.plan)?);
+    passes.push(decompose::run(&mut graph, &mut costs, &options.plan)?);
     let plan = plan::build(&graph, target, &options.plan)?;
     Ok(Lowered { graph, passes, plan })
 }

@@ -14,7 +14,7 @@
 //! from rows everywhere, since a value may be worth moving only together with its neighbours. The lower end wins, and
 //! among equals the first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId};
@@ -23,10 +23,7 @@ use crate::ir::tensor::Layout;
 use crate::ir::verify::verify;
 use crate::passes::{Changes, Note, PassReport};
 use crate::plan::Options;
-use crate::plan::estimate::problem;
-use crate::plan::select::candidates;
-use crate::plan::tuning;
-use crate::target::TargetProfile;
+use crate::plan::estimate::Costs;
 
 /// The name in reports.
 pub const STAGE: &str = "weigh-layouts";
@@ -40,11 +37,11 @@ const ROUNDS: usize = 8;
 ///
 /// # Errors
 /// When the graph is broken afterwards: an internal error that names this step.
-pub fn run(graph: &mut Graph, target: &TargetProfile, options: &Options) -> Result<PassReport> {
+pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
     let values: Vec<Value> = graph.topological().into_iter().filter_map(|id| value(graph, id)).collect();
     if !values.is_empty() && options.prefer_kernel.is_none() {
-        let mut search = Search { graph, target, options, values, known: BTreeMap::new() };
+        let mut search = Search { graph, costs, values };
         let before = search.total();
         let stay = search.settle();
         let as_given: Vec<bool> = search.sliced();
@@ -91,16 +88,13 @@ fn is_row_copy(graph: &Graph, id: NodeId) -> bool {
     matches!(node.op, Op::Relayout(_)) && node.chain.is_empty() && node.tensor.layout == Layout::RowMajor
 }
 
-struct Search<'a> {
+struct Search<'a, 'c> {
     graph: &'a mut Graph,
-    target: &'a TargetProfile,
-    options: &'a Options,
+    costs: &'a mut Costs<'c>,
     values: Vec<Value>,
-    /// Costs of problems met so far.
-    known: BTreeMap<String, f64>,
 }
 
-impl Search<'_> {
+impl Search<'_, '_> {
     fn sliced(&self) -> Vec<bool> {
         self.values.iter().map(|v| self.graph.tensor(v.id).layout == v.slices).collect()
     }
@@ -152,15 +146,7 @@ impl Search<'_> {
         if is_row_copy(graph, id) && operand == Some(Layout::RowMajor) {
             return 0.0;
         }
-        let Some(problem) = problem(graph, id, self.target) else { return f64::INFINITY };
-        let key = tuning::key(&problem);
-        if let Some(known) = self.known.get(&key) {
-            return *known;
-        }
-        let choices = candidates(&problem, None, self.options.tuning.as_deref());
-        let cost = choices.first().map_or(f64::INFINITY, |c| c.candidate.cost);
-        self.known.insert(key, cost);
-        cost
+        self.costs.of(graph, id).best_known()
     }
 
     /// Removes copies that copy nothing, and says what moved and what all of it saves.

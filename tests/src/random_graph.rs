@@ -224,6 +224,7 @@ mod tests {
             "resize",
             "scatter-elements",
             "scatter-nd",
+            "separable-conv",
             "shape-values",
             "top-k",
             "winograd-input",

@@ -30,8 +30,7 @@ use crate::ir::op::{Constant, Op};
 use crate::ir::tensor::TensorDesc;
 use crate::ir::verify::verify;
 use crate::passes::{Changes, Note, PassReport};
-use crate::plan::estimate::{cost, operand};
-use crate::plan::tuning::Database;
+use crate::plan::estimate::{Cost, Costs, operand};
 use crate::plan::views::is_view;
 use crate::plan::{Alternatives, Options};
 use crate::target::TargetProfile;
@@ -91,15 +90,15 @@ pub enum Elements {
 ///
 /// # Errors
 /// When a decomposition breaks the graph: an internal error that names this step.
-pub fn run(graph: &mut Graph, target: &TargetProfile, options: &Options) -> Result<PassReport> {
+pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
     if options.alternatives != Alternatives::Never && options.prefer_kernel.is_none() {
         let order = graph.topological();
         let most = order.iter().map(|id| touched(graph, *id)).max().unwrap_or(0);
-        let cache = i64::try_from(target.machine.last_level_cache).unwrap_or(i64::MAX);
+        let cache = i64::try_from(costs.target.machine.last_level_cache).unwrap_or(i64::MAX);
         let room = most.saturating_mul(ROOM).max(cache);
         for id in order {
-            decide(graph, id, target, (options, room), &mut changes)?;
+            decide(graph, id, costs, (options, room), &mut changes)?;
         }
     }
     let swept = graph.sweep();
@@ -115,14 +114,13 @@ struct Trial {
     stored: i64,
     /// Operands of the node that it still needs.
     kept: Vec<NodeId>,
-    /// Estimated and, where all of its problems were measured, measured.
-    cost: [Option<f64>; 2],
+    cost: Cost,
 }
 
 fn decide(
     graph: &mut Graph,
     id: NodeId,
-    target: &TargetProfile,
+    costs: &mut Costs<'_>,
     (options, room): (&Options, i64),
     changes: &mut Changes,
 ) -> Result<()> {
@@ -135,7 +133,7 @@ fn decide(
     alone.retain(|o| graph.use_count(*o) == 1);
     let mut trials = Vec::new();
     for decomposition in DECOMPOSITIONS.iter().filter(|d| forced.is_none_or(|(name, _)| name == d.name)) {
-        for way in (decomposition.ways)(graph, id, target) {
+        for way in (decomposition.ways)(graph, id, costs.target) {
             if let Some((name, wanted)) = forced {
                 if wanted.is_some_and(|wanted| wanted != way) {
                     continue;
@@ -161,7 +159,7 @@ fn decide(
             }
             let read: BTreeSet<NodeId> = parts.iter().flat_map(|part| graph.operands(*part)).collect();
             let kept = alone.iter().copied().filter(|o| read.contains(o)).collect();
-            let cost = [None, options.tuning.as_deref()].map(|tuning| sum(graph, &parts, target, tuning));
+            let cost = costs.sum(graph, &parts);
             trials.push(Trial { decomposition, way, stored, kept, cost });
         }
     }
@@ -171,18 +169,18 @@ fn decide(
     // Both sides pay for operands that any of the ways does without.
     alone.retain(|o| trials.iter().any(|t| !t.kept.contains(o)));
     let whole: Vec<NodeId> = alone.iter().copied().chain([id]).collect();
-    let own = [None, options.tuning.as_deref()].map(|tuning| sum(graph, &whole, target, tuning));
+    let own = costs.sum(graph, &whole);
     for trial in &mut trials {
         let kept: Vec<NodeId> = trial.kept.iter().copied().filter(|o| alone.contains(o)).collect();
-        for (cost, tuning) in trial.cost.iter_mut().zip([None, options.tuning.as_deref()]) {
-            *cost = cost.zip(sum(graph, &kept, target, tuning)).map(|(cost, kept)| cost + kept);
-        }
+        trial.cost = trial.cost.plus(costs.sum(graph, &kept));
     }
     // Measurements count only where both sides have them.
-    let measured = options.tuning.is_some() && own[1].is_some() && trials.iter().any(|t| t.cost[1].is_some());
-    let kind = usize::from(measured);
-    let Some(own) = own[kind] else { return Ok(()) };
-    let costs: Vec<(&Trial, f64)> = trials.iter().filter_map(|t| Some((t, t.cost[kind]?))).collect();
+    let measured = costs.has_measurements()
+        && own.measured.is_some()
+        && trials.iter().any(|t| t.cost.measured.is_some());
+    let kind = |cost: Cost| if measured { cost.measured } else { cost.estimated };
+    let Some(own) = kind(own) else { return Ok(()) };
+    let costs: Vec<(&Trial, f64)> = trials.iter().filter_map(|t| Some((t, kind(t.cost)?))).collect();
     let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
     let close = costs.iter().filter(|(_, cost)| *cost <= least * CLOSE);
     let Some((best, cost)) = close.min_by_key(|(trial, _)| trial.stored) else { return Ok(()) };
@@ -262,11 +260,6 @@ fn bytes(graph: &Graph, id: NodeId) -> i64 {
 /// Bytes of the values that a node reads and writes, without constants and views.
 fn touched(graph: &Graph, id: NodeId) -> i64 {
     graph.operands(id).into_iter().map(|o| bytes(graph, o)).fold(bytes(graph, id), i64::saturating_add)
-}
-
-/// What nodes cost together; with a database only where all of them were measured, and none where a node has no kernel.
-fn sum(graph: &Graph, parts: &[NodeId], target: &TargetProfile, tuning: Option<&Database>) -> Option<f64> {
-    parts.iter().map(|part| cost(graph, *part, target, tuning)).sum()
 }
 
 /// A constant of zeros, to be compared in costs; its memory is never touched.

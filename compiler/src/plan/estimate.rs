@@ -2,8 +2,10 @@
 //!
 //! Whoever rewrites a graph by cost asks here, so that what is compared is what the plan will choose by.
 
+use std::collections::BTreeMap;
+
 use super::select::candidates;
-use super::tuning::Database;
+use super::tuning::{self, Database};
 use super::views::{is_view, view};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
@@ -11,18 +13,76 @@ use crate::ir::tensor::TensorDesc;
 use crate::kernels::problem::{Operand, Placement, Problem};
 use crate::target::TargetProfile;
 
-/// What a node costs in nanoseconds; with a database only where it was measured, and none where it has no kernel.
-pub fn cost(graph: &Graph, id: NodeId, target: &TargetProfile, tuning: Option<&Database>) -> Option<f64> {
-    let node = graph.node(id);
-    if matches!(node.op, Op::Input(_) | Op::Constant(_)) {
-        return Some(0.0);
+/// What a node costs in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// By the cost model; none where it has no kernel.
+    pub estimated: Option<f64>,
+    /// By the database, where it was measured.
+    pub measured: Option<f64>,
+}
+
+impl Cost {
+    const NOTHING: Self = Self { estimated: Some(0.0), measured: Some(0.0) };
+
+    /// The measurement if there is one; infinite where there is no kernel.
+    pub fn best_known(self) -> f64 {
+        self.measured.or(self.estimated).unwrap_or(f64::INFINITY)
     }
-    if is_view(&node.op) && node.chain.is_empty() {
-        return placement(graph, id).map(|_| 0.0);
+
+    /// Of two nodes together: measured where both were.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
+        Self { estimated: sum(self.estimated, other.estimated), measured: sum(self.measured, other.measured) }
     }
-    let choices = candidates(&problem(graph, id, target)?, None, tuning);
-    let first = choices.first()?;
-    (tuning.is_none() || first.measured.is_some()).then_some(first.candidate.cost)
+}
+
+/// Costs of nodes on a target. What was found for a problem is kept, since a network asks the same many times.
+#[derive(Debug)]
+pub struct Costs<'a> {
+    /// The target.
+    pub target: &'a TargetProfile,
+    tuning: Option<&'a Database>,
+    known: BTreeMap<String, Cost>,
+}
+
+impl<'a> Costs<'a> {
+    /// Nothing known yet.
+    pub fn new(target: &'a TargetProfile, tuning: Option<&'a Database>) -> Self {
+        Self { target, tuning, known: BTreeMap::new() }
+    }
+
+    /// Whether there is a database.
+    pub fn has_measurements(&self) -> bool {
+        self.tuning.is_some()
+    }
+
+    /// What a node costs.
+    pub fn of(&mut self, graph: &Graph, id: NodeId) -> Cost {
+        let node = graph.node(id);
+        if matches!(node.op, Op::Input(_) | Op::Constant(_)) {
+            return Cost::NOTHING;
+        }
+        if is_view(&node.op) && node.chain.is_empty() {
+            return placement(graph, id).map_or(Cost::default(), |_| Cost::NOTHING);
+        }
+        let Some(problem) = problem(graph, id, self.target) else { return Cost::default() };
+        let key = tuning::key(&problem);
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        let first = |tuning| candidates(&problem, None, tuning).into_iter().next();
+        let measured = self.tuning.and_then(|tuning| first(Some(tuning))).and_then(|choice| choice.measured);
+        let cost = Cost { estimated: first(None).map(|choice| choice.candidate.cost), measured };
+        self.known.insert(key, cost);
+        cost
+    }
+
+    /// What nodes cost together.
+    pub fn sum(&mut self, graph: &Graph, nodes: &[NodeId]) -> Cost {
+        nodes.iter().fold(Cost::NOTHING, |sum, id| sum.plus(self.of(graph, *id)))
+    }
 }
 
 /// A node as the plan will hand it to kernels; none where its types do not fit.
