@@ -21,6 +21,7 @@ use crate::ir::dim::{Atom, Bounds, Dim};
 use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::pack::Packed;
 use crate::kernels::resource::Resource;
+use crate::kernels::shader::Outside;
 use crate::plan::{Home, Plan, Port, Step};
 use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
@@ -494,8 +495,12 @@ impl Needs {
                 features.insert(*feature);
             }
         }
-        if steps().any(|s| s.launch.reads_outside) {
-            features.insert(Feature::RobustImageAccess);
+        for (outside, feature) in
+            [(Outside::ThreeZeros, Feature::RobustImageAccess), (Outside::Zeros, Feature::RobustImageAccess2)]
+        {
+            if steps().any(|s| s.launch.outside == outside) {
+                features.insert(feature);
+            }
         }
         let matrices: BTreeSet<&MatrixShape> = steps().filter_map(|s| s.launch.matrix.as_ref()).collect();
         if !matrices.is_empty() {

@@ -158,8 +158,10 @@ pub struct Features {
     pub cooperative_matrix: bool,
     pub memory_model: bool,
     pub buffer_device_address: bool,
-    /// Reads outside of an image return zero.
+    /// Reads outside of an image return zero, but perhaps one in the last channel.
     pub robust_image_access: bool,
+    /// They return zero in the last channel too.
+    pub robust_image_access2: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -116,7 +116,7 @@ fn variant([to, from, texels]: [u32; 3], [flat, halves]: [u32; 2]) -> Variant {
         functions: vec![function],
         ..Variant::default()
     };
-    variant.requirements.features.insert(Feature::RobustImageAccess);
+    variant.requirements.features.insert(Feature::RobustImageAccess2);
     variant.requirements.limits = variant.needed_limits();
     variant
 }

@@ -18,6 +18,9 @@ use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, DeviceType};
 use crate::target::{MatrixShape, WeightStorage};
 
+mod outside;
+pub use outside::Outside;
+
 /// The elementary functions of the chain hooks.
 const ELEMENTARY: &str = include_str!("lib/elementary.wgsl");
 
@@ -148,8 +151,8 @@ pub struct Launch {
     pub partial_texels: bool,
     /// The matrix product the shader is written for.
     pub matrix: Option<MatrixShape>,
-    /// Whether it reads outside of textures and counts on zeros there.
-    pub reads_outside: bool,
+    /// What it counts on where it reads outside of textures.
+    pub outside: Outside,
 }
 
 /// Collects the hooks of one launch.
@@ -170,7 +173,9 @@ pub struct Shader<'p> {
     elementary: Option<u32>,
     workgroup_memory: u32,
     partial_texels: bool,
-    reads_outside: bool,
+    outside: Outside,
+    /// Operands of whose last channel nothing is known outside along some axes (z, y, x).
+    open: BTreeMap<usize, [bool; 3]>,
 }
 
 /// The kernel's own text and the shape of its launch.
@@ -213,7 +218,8 @@ impl<'p> Shader<'p> {
             elementary: None,
             workgroup_memory: 0,
             partial_texels: false,
-            reads_outside: false,
+            outside: Outside::Nothing,
+            open: BTreeMap::new(),
         }
     }
 
@@ -376,18 +382,6 @@ impl<'p> Shader<'p> {
         format!("{name}_half({index})")
     }
 
-    /// Which of the spatial axes (z, y, x) along which operand `index` is read outside need a mask. The others do not,
-    /// because the device gives zero there; that it does is required of it from then on.
-    pub fn guards(&mut self, index: usize, outside: [bool; 3]) -> [bool; 3] {
-        let operand = &self.problem.operands[index];
-        let ends = match self.problem.target.features.robust_image_access && operand.in_texture() {
-            true => operand.storage.ends_with(&operand.shape),
-            false => [false; 3],
-        };
-        self.reads_outside |= ends.iter().zip(outside).any(|(end, outside)| *end && outside);
-        [0, 1, 2].map(|axis| outside[axis] && !ends[axis])
-    }
-
     /// Adds a scratch buffer of `bytes` and returns what it is bound to.
     pub fn scratch(&mut self, bytes: Dim) -> Bound {
         self.scratch.push(bytes);
@@ -419,7 +413,8 @@ impl<'p> Shader<'p> {
         let buffer = self.hold(&operand, Bound::Operand(index), &how, false);
         let ty = class.wgsl(lanes);
         let (before, value) = load_text(&how, &buffer, class, lanes, "r");
-        format!("fn {name}({params}) -> {ty} {{\n{prelude}{before}    return {value};\n}}\n")
+        let (closing, value) = self.closed(index, at, &how, class, value);
+        format!("fn {name}({params}) -> {ty} {{\n{prelude}{before}{closing}    return {value};\n}}\n")
     }
 
     /// Replaces hook `name` by a function that reads operand `index` at coordinates of the result, broadcasting.
@@ -713,7 +708,7 @@ impl<'p> Shader<'p> {
             subgroup_size: None,
             partial_texels: self.partial_texels,
             matrix: None,
-            reads_outside: self.reads_outside,
+            outside: self.outside,
         })
     }
 }

@@ -3,6 +3,8 @@
 
 use super::KERNELS;
 use super::problem::{Operand, Placement, Problem};
+use super::shader::Outside;
+use crate::compile::{self, lower};
 use crate::emit::spirv::{Options, emit};
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::{Arg, Element, Step, UnaryFn};
@@ -10,6 +12,7 @@ use crate::ir::op::{Constant, Op};
 use crate::ir::ops::constant::random;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
+use crate::ir::text::parse;
 use crate::plan::faults::uses_subgroups;
 use crate::target::TargetProfile;
 
@@ -365,4 +368,38 @@ fn picks() {
     assert_eq!(emit_types("range", a, &[], &[DType::I64]), ["fill"]);
     let a = serde_json::json!({"dtype": "i32", "shape": [2], "values": ["n*h", -1]});
     assert_eq!(emit_types("shape-values", a, &[], &[DType::I32]), ["fill"]);
+}
+
+/// The shader of a convolution of an image in a texture, and what it counts on outside of that.
+fn windows_over_a_texture(first: bool, second: bool) -> (String, Outside) {
+    let mut target = TargetProfile::load("lavapipe").unwrap();
+    target.prefer.storage.activations = Storage::Texture2d;
+    (target.features.robust_image_access, target.features.robust_image_access2) = (first, second);
+    let text = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,8,9,7]}
+%1 = relayout %0 {"layout":"texture-2d"}
+%2 = constant {"dtype":"f32","shape":[8,8,3,3],"random":1}
+%3 = conv %1 %2 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+output "y" %3
+"#;
+    let mut options = compile::Options::default();
+    options.plan.prefer_kernel = Some("conv".into());
+    let plan = lower(&parse(text).unwrap(), &target, &options).unwrap().plan;
+    let launch = plan.steps.into_iter().map(|s| s.launch).find(|l| l.kernel == "conv").unwrap();
+    (launch.wgsl, launch.outside)
+}
+
+#[test]
+fn only_what_a_device_does_not_promise_is_masked() {
+    let (masked, outside) = windows_over_a_texture(false, false);
+    assert_eq!(outside, Outside::Nothing);
+    assert!(masked.contains("const GUARD_X = true;") && masked.contains("const GUARD_Y = true;"), "{masked}");
+    let (last, outside) = windows_over_a_texture(true, false);
+    assert_eq!(outside, Outside::ThreeZeros);
+    assert!(last.contains("const GUARD_X = false;") && last.contains("const GUARD_Y = false;"), "{last}");
+    assert!(last.contains("let inside = (y) < 9u && (x) < 7u;"), "{last}");
+    assert!(last.contains("return vec4<f32>(read.xyz, select(0.0, read.w, inside));"), "{last}");
+    let (none, outside) = windows_over_a_texture(true, true);
+    assert_eq!(outside, Outside::Zeros);
+    assert!(none.contains("const GUARD_X = false;") && !none.contains("read.w"), "{none}");
 }

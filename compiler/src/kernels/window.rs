@@ -70,7 +70,7 @@ impl Windows {
 /// Replaces `GUARD_X` and those of the other axes: whether what operand `index` is read at along the axis must be masked
 /// where it falls outside, which it does where `outside` says so.
 pub(super) fn declare_guards(shader: &mut Shader<'_>, index: usize, axes: &[usize], outside: [bool; 3]) {
-    let guards = shader.guards(index, outside);
+    let guards = shader.guards_of_reads(index, outside);
     for &i in axes {
         shader.constant(&format!("GUARD_{}", AXES[i]), guards[i]);
     }

@@ -144,6 +144,7 @@ fn features(device: &DeviceInfo) -> Result<Value, toml::ser::Error> {
         ("memory_model", has(Feature::VulkanMemoryModel)),
         ("buffer_device_address", has(Feature::BufferDeviceAddress)),
         ("robust_image_access", has(Feature::RobustImageAccess)),
+        ("robust_image_access2", has(Feature::RobustImageAccess2)),
     ]))
 }
 

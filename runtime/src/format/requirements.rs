@@ -69,8 +69,10 @@ pub enum Feature {
     Maintenance4 = 29,
     ScalarBlockLayout = 30,
     WorkgroupMemoryExplicitLayout = 31,
-    /// Reads outside of an image give zero, in all of its channels: Vulkan's robustImageAccess2.
+    /// Reads outside of an image give zero, but perhaps one in the last of four channels.
     RobustImageAccess = 32,
+    /// Reads outside of an image give zero.
+    RobustImageAccess2 = 33,
 }
 
 /// Every feature with its name, in the order of bits.
@@ -108,6 +110,7 @@ pub const FEATURES: &[(Feature, &str)] = &[
     (Feature::ScalarBlockLayout, "scalar_block_layout"),
     (Feature::WorkgroupMemoryExplicitLayout, "workgroup_memory_explicit_layout"),
     (Feature::RobustImageAccess, "robust_image_access"),
+    (Feature::RobustImageAccess2, "robust_image_access2"),
 ];
 
 /// Limits of a device, or what a variant needs of each. A default value asks for nothing.

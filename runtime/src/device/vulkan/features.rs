@@ -20,7 +20,7 @@ const fn part(features: &'static [Feature], extension: &'static CStr, core: Opti
     Part { features, extension, core }
 }
 
-const N_PARTS: usize = 15;
+const N_PARTS: usize = 17;
 
 /// In the order of [`Chain::parts`].
 const PARTS: [Part; N_PARTS] = [
@@ -64,14 +64,13 @@ const PARTS: [Part; N_PARTS] = [
         Some(vk::API_VERSION_1_3),
     ),
     part(&[Feature::Maintenance4], khr::maintenance4::NAME, Some(vk::API_VERSION_1_3)),
-    // What Vulkan 1.3 contains may give one instead of zero in the last channel.
-    part(&[Feature::RobustImageAccess], ext::robustness2::NAME, None),
+    part(&[Feature::RobustImageAccess], ext::image_robustness::NAME, Some(vk::API_VERSION_1_3)),
+    part(&[Feature::RobustImageAccess2], ext::robustness2::NAME, None),
     part(&[Feature::WorkgroupMemoryExplicitLayout], khr::workgroup_memory_explicit_layout::NAME, None),
     part(&[Feature::CooperativeMatrix], khr::cooperative_matrix::NAME, None),
+    // Newer versions of Vulkan than this backend knows contain it.
+    part(&[Feature::SubgroupRotate], khr::shader_subgroup_rotate::NAME, None),
 ];
-
-/// Subgroup rotation comes from an extension that newer versions of Vulkan than this backend knows contain.
-pub(super) const ROTATE_EXTENSION: &CStr = khr::shader_subgroup_rotate::NAME;
 
 /// Features that a device simply has, with the subgroup operation that stands for each.
 pub(super) const SUBGROUP_OPERATIONS: [(Feature, vk::SubgroupFeatureFlags); 8] = [
@@ -107,7 +106,8 @@ pub(super) struct Chain {
     int_dot: vk::PhysicalDeviceShaderIntegerDotProductFeatures<'static>,
     zero_workgroup: vk::PhysicalDeviceZeroInitializeWorkgroupMemoryFeatures<'static>,
     maintenance4: vk::PhysicalDeviceMaintenance4Features<'static>,
-    robustness: vk::PhysicalDeviceRobustness2FeaturesEXT<'static>,
+    image_robustness: vk::PhysicalDeviceImageRobustnessFeatures<'static>,
+    robustness2: vk::PhysicalDeviceRobustness2FeaturesEXT<'static>,
     workgroup_layout: vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR<'static>,
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
     rotate: vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
@@ -127,11 +127,7 @@ impl Available {
     pub(super) fn needed_extensions(&self, wanted: Features) -> Vec<&'static CStr> {
         let parts = PARTS.iter().filter(|part| part.features.iter().any(|feature| wanted.contains(*feature)));
         let parts = parts.filter(|part| part.core.is_none_or(|core| self.version < core));
-        let mut names: Vec<&CStr> = parts.map(|part| part.extension).collect();
-        if wanted.contains(Feature::SubgroupRotate) {
-            names.push(ROTATE_EXTENSION);
-        }
-        names
+        parts.map(|part| part.extension).collect()
     }
 }
 
@@ -143,15 +139,13 @@ impl Chain {
         wanted: Features,
     ) -> vk::PhysicalDeviceFeatures2<'_> {
         let mut head = vk::PhysicalDeviceFeatures2::default().features(self.core);
-        let rotate = wanted.contains(Feature::SubgroupRotate) && available.has(ROTATE_EXTENSION);
-        let (parts, last) = self.parts();
-        for (part, next) in PARTS.iter().zip(parts) {
+        for (part, next) in PARTS.iter().zip(self.parts()) {
             let useful = part.features.iter().any(|feature| wanted.contains(*feature));
             if useful && available.has_since(part.core, part.extension) {
                 head = head.push_next(next);
             }
         }
-        if rotate { head.push_next(last) } else { head }
+        head
     }
 
     /// Takes over the part of the answer that is not in a linked struct.
@@ -174,33 +168,26 @@ impl Chain {
         }
     }
 
-    #[allow(clippy::type_complexity)]
-    fn parts(
-        &mut self,
-    ) -> (
-        [&mut dyn vk::ExtendsPhysicalDeviceFeatures2; N_PARTS],
-        &mut vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
-    ) {
-        (
-            [
-                &mut self.storage_16bit,
-                &mut self.variable_pointers,
-                &mut self.storage_8bit,
-                &mut self.float16_int8,
-                &mut self.memory_model,
-                &mut self.scalar_layout,
-                &mut self.buffer_address,
-                &mut self.subgroup_types,
-                &mut self.subgroup_size,
-                &mut self.int_dot,
-                &mut self.zero_workgroup,
-                &mut self.maintenance4,
-                &mut self.robustness,
-                &mut self.workgroup_layout,
-                &mut self.matrix,
-            ],
+    fn parts(&mut self) -> [&mut dyn vk::ExtendsPhysicalDeviceFeatures2; N_PARTS] {
+        [
+            &mut self.storage_16bit,
+            &mut self.variable_pointers,
+            &mut self.storage_8bit,
+            &mut self.float16_int8,
+            &mut self.memory_model,
+            &mut self.scalar_layout,
+            &mut self.buffer_address,
+            &mut self.subgroup_types,
+            &mut self.subgroup_size,
+            &mut self.int_dot,
+            &mut self.zero_workgroup,
+            &mut self.maintenance4,
+            &mut self.image_robustness,
+            &mut self.robustness2,
+            &mut self.workgroup_layout,
+            &mut self.matrix,
             &mut self.rotate,
-        )
+        ]
     }
 
     /// The switch of a feature; none for subgroup operations, which need no enabling.
@@ -240,7 +227,8 @@ impl Chain {
                 &mut self.zero_workgroup.shader_zero_initialize_workgroup_memory
             }
             Feature::Maintenance4 => &mut self.maintenance4.maintenance4,
-            Feature::RobustImageAccess => &mut self.robustness.robust_image_access2,
+            Feature::RobustImageAccess => &mut self.image_robustness.robust_image_access,
+            Feature::RobustImageAccess2 => &mut self.robustness2.robust_image_access2,
             Feature::ScalarBlockLayout => &mut self.scalar_layout.scalar_block_layout,
             Feature::WorkgroupMemoryExplicitLayout => {
                 &mut self.workgroup_layout.workgroup_memory_explicit_layout
