@@ -19,7 +19,7 @@ use driftc::kernels::{KERNELS, Kernel};
 use driftc::passes::{self, Context, Precision};
 use driftc::plan::tuning::plain_way;
 use driftc::plan::{self, views};
-use driftc::target::{TargetProfile, WeightStorage};
+use driftc::target::{MatrixScope, TargetProfile, WeightStorage};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() {
@@ -31,11 +31,13 @@ fn main() {
         for (i, case) in kernel.cases.iter().enumerate() {
             for precision in [Precision::F32, Precision::F16] {
                 // Matrix units take f16 alone. Where no device has them the trials are listed as ignored.
-                let matrix = kernel.needs_matrix_units();
+                let scope = kernel.matrix_scope();
+                let matrix = scope.is_some();
                 if matrix && precision == Precision::F32 {
                     continue;
                 }
-                let ignored = matrix && matrix_target.is_none();
+                let able = |scope| matrix_target.as_ref().is_some_and(|target| target.has_matrices(scope));
+                let ignored = scope.is_some_and(|scope| !able(scope));
                 let target = matrix_target.as_ref().filter(|_| matrix).unwrap_or(&target);
                 let on = target.clone();
                 let name = format!("{}/{i}/{precision}", kernel.name);
@@ -100,7 +102,7 @@ fn run(
     let own =
         lowered.plan.decisions.iter().filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel));
     // Storage changes the hooks only, so that every candidate runs in one precision.
-    let every = precision == Precision::F32 || owner.needs_matrix_units();
+    let every = precision == Precision::F32 || owner.matrix_scope().is_some();
     let candidates = if every { own.map(|d| d.choices.len()).max().unwrap_or(1) } else { 1 };
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
     // A symbolic case runs at the ends of its range and in between.
@@ -185,6 +187,9 @@ fn run_once_in(
     let context = Context { target, precision };
     passes::run_pipeline(&mut graph, &context, passes::Options::default()).map_err(|e| e.to_string())?;
     keep_in(&mut graph, storage, target).map_err(|e| e.to_string())?;
+    if KERNELS.iter().any(|k| k.name == kernel && k.matrix_scope() == Some(MatrixScope::Workgroup)) {
+        factors_in_rows(&mut graph).map_err(|e| e.to_string())?;
+    }
     verify::verify(&graph, "kernels").map_err(|e| e.to_string())?;
     let plan = plan::build(&graph, target, &options.plan).map_err(|e| e.to_string())?;
     let own = || plan.steps.iter().filter(|s| s.launch.kernel == kernel);
@@ -234,6 +239,24 @@ fn keep_in(graph: &mut Graph, storage: Storage, target: &TargetProfile) -> drift
                     let rows = graph.add(Relayout { layout: Layout::RowMajor }, &[id], &name)?;
                     graph.set_storage_type(rows, tensor.dtype);
                     graph.replace_output(id, rows);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies the factors of matrix products to rows, which the matrices of a workgroup are loaded from.
+fn factors_in_rows(graph: &mut Graph) -> driftc::error::Result<()> {
+    for id in graph.topological() {
+        let own = graph.node(id).own;
+        if let Op::MatMul(_) = graph.op(id) {
+            for factor in graph.operands(id).into_iter().take(own) {
+                let (tensor, name) = (graph.tensor(factor).clone(), graph.node(factor).name.clone());
+                if tensor.layout != Layout::RowMajor {
+                    let rows = graph.add(Relayout { layout: Layout::RowMajor }, &[factor], &name)?;
+                    graph.set_storage_type(rows, tensor.dtype);
+                    graph.replace_operand(id, factor, rows);
                 }
             }
         }

@@ -76,7 +76,7 @@ fn emit_all<'a>(planned: &'a [Planned<'_>], options: spirv::Options) -> Result<B
     sources
         .into_par_iter()
         .map(|(wgsl, step)| {
-            let matrix = step.launch.matrix.as_ref().map(|m| [m.m, m.n, m.k]);
+            let matrix = step.launch.matrix.as_ref().map(spirv::Matrix::from);
             let words = spirv::emit(wgsl, spirv::Options { matrix, ..options }).map_err(|e| {
                 Error::internal("emit", format!("kernel {} for `{}`: {e}", step.launch.kernel, step.label))
             })?;
@@ -502,10 +502,18 @@ impl Needs {
                 features.insert(feature);
             }
         }
-        let matrices: BTreeSet<&MatrixShape> = steps().filter_map(|s| s.launch.matrix.as_ref()).collect();
+        let mut matrices: BTreeSet<&MatrixShape> = steps().filter_map(|s| s.launch.matrix.as_ref()).collect();
         if !matrices.is_empty() {
             features.insert(Feature::CooperativeMatrix);
             features.insert(Feature::ShaderF16);
+        }
+        // Devices list the shapes of subgroups; for workgroups they have features.
+        let listed = matrices.len();
+        matrices.retain(|shape| shape.scope == MatrixScope::Subgroup);
+        if matrices.len() < listed {
+            features.insert(Feature::CooperativeMatrixWorkgroupScope);
+            features.insert(Feature::CooperativeMatrixFlexibleDimensions);
+            features.insert(Feature::CooperativeMatrixTensorAddressing);
         }
         let mut limits = format::Limits {
             max_storage_buffer_range: self.storage_range,

@@ -200,6 +200,9 @@ pub struct MatrixShape {
     /// The type of the accumulator and of the result.
     pub c: MatrixType,
     pub scope: MatrixScope,
+    /// With the scope of a workgroup: its invocations. The sides are then what those of a matrix are multiples of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invocations: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -404,6 +407,11 @@ impl TargetProfile {
 
     pub fn has_subgroup_op(&self, op: SubgroupOp) -> bool {
         self.features.subgroup_ops.contains(&op)
+    }
+
+    /// Whether there are cooperative matrices that such invocations hold.
+    pub fn has_matrices(&self, scope: MatrixScope) -> bool {
+        self.features.cooperative_matrix && self.matrix.iter().any(|shape| shape.scope == scope)
     }
 
     /// Whether the compiler must work around a fault.

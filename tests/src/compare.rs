@@ -34,10 +34,13 @@ pub fn compare(name: &str, got: &Array, want: &Array, tolerance: Tolerance) -> R
         ));
     }
     match (&got.data, &want.data) {
-        (Data::Int(a), Data::Int(b)) => match a.iter().zip(b).position(|(a, b)| a != b) {
-            Some(i) => Err(format!("{name}: element {i} is {} instead of {}", a[i], b[i])),
-            None => Ok(()),
-        },
+        (Data::Int(a), Data::Int(b)) => {
+            let wrong: Vec<usize> = (0..a.len()).filter(|i| a[*i] != b[*i]).collect();
+            wrong.first().map_or(Ok(()), |i| {
+                let count = format!("{} of {} elements are wrong", wrong.len(), a.len());
+                Err(format!("{name}: element {i} is {} instead of {}; {count}", a[*i], b[*i]))
+            })
+        }
         (Data::Float(a), Data::Float(b)) => {
             let largest = b.iter().filter(|v| v.is_finite()).fold(0f32, |m, v| m.max(v.abs()));
             let excess = |a: f32, b: f32| {

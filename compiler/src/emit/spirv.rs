@@ -4,15 +4,17 @@
 //! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers
 //! (VUID-StandaloneSpirv-None-10684); the decorations are removed from types that no buffer uses. WGSL has only square
 //! matrices whose elements are those of the memory they are loaded from: `matrices` gives them their real types.
-//! `barriers` gives subgroup barriers their meaning.
+//! `tensors` loads those of a whole workgroup as it is fastest, and `barriers` gives barriers their meaning.
 
 mod barriers;
 mod matrices;
+mod tensors;
 
 #[cfg(test)]
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use crate::target::{MatrixScope, MatrixShape};
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
@@ -22,8 +24,23 @@ use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFl
 pub struct Options {
     /// Runs spirv-opt's performance passes.
     pub optimize: bool,
-    /// Rows of A, columns of B and depth of the cooperative matrices, where they differ from what WGSL can say.
-    pub matrix: Option<[u32; 3]>,
+    /// The cooperative matrices, where they differ from what WGSL can say.
+    pub matrix: Option<Matrix>,
+}
+
+/// The cooperative matrices of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Matrix {
+    /// Rows of A, columns of B and depth.
+    pub sizes: [u32; 3],
+    /// Whether a workgroup holds a matrix together, rather than a subgroup.
+    pub workgroup: bool,
+}
+
+impl From<&MatrixShape> for Matrix {
+    fn from(shape: &MatrixShape) -> Matrix {
+        Matrix { sizes: [shape.m, shape.n, shape.k], workgroup: shape.scope == MatrixScope::Workgroup }
+    }
 }
 
 const OP_DECORATE: u16 = 71;
@@ -80,8 +97,11 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
     let words = spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())?;
     let words = super::texels::retype(strip_explicit_layout(&words)?)?;
-    let words = matrices::retype(&words, options.matrix)?;
-    let words = barriers::order_workgroup_memory(&words)?;
+    let mut words = matrices::retype(&words, options.matrix)?;
+    if options.matrix.is_some_and(|matrix| matrix.workgroup) {
+        words = tensors::address(&words)?;
+    }
+    let words = barriers::repair(&words)?;
     check(words, options)
 }
 

@@ -445,7 +445,7 @@ fn four(
 
 /// The operand as a tensor whose vectors of four are eight elements; `None` where eight neighbours along `lane` are
 /// not an aligned vector.
-fn octets<'a>(operand: &Operand<'a>, lane: usize) -> Option<Operand<'a>> {
+pub(super) fn octets<'a>(operand: &Operand<'a>, lane: usize) -> Option<Operand<'a>> {
     let Placement::Strided { strides, offset } = &operand.placement else { return None };
     if operand.dtype.on_device() != DeviceType::F16 {
         return None;

@@ -10,7 +10,7 @@ use crate::emit::spirv;
 use crate::ir::text;
 use crate::passes::Precision;
 use crate::plan::build_visiting;
-use crate::target::{TargetProfile, names};
+use crate::target::{MatrixScope, TargetProfile, names};
 
 #[test]
 fn every_candidate_is_valid_for_every_profile_with_matrices() {
@@ -19,10 +19,17 @@ fn every_candidate_is_valid_for_every_profile_with_matrices() {
         .filter(|target| target.features.cooperative_matrix)
         .collect();
     assert!(targets.len() >= 2, "profiles with matrices are gone");
-    let kernels: Vec<&Kernel> = KERNELS.iter().filter(|kernel| kernel.needs_matrix_units()).collect();
-    assert!(kernels.len() >= 3, "kernels on matrix units are gone");
+    let kernels: Vec<(&Kernel, MatrixScope)> =
+        KERNELS.iter().filter_map(|kernel| Some((kernel, kernel.matrix_scope()?))).collect();
+    assert!(kernels.len() >= 4, "kernels on matrix units are gone");
+    for scope in [MatrixScope::Subgroup, MatrixScope::Workgroup] {
+        assert!(
+            targets.iter().any(|target| target.has_matrices(scope)),
+            "nothing has matrices of a {scope:?}"
+        );
+    }
     for target in &targets {
-        for kernel in &kernels {
+        for (kernel, _) in kernels.iter().filter(|(_, scope)| target.has_matrices(*scope)) {
             kernel.cases.par_iter().for_each(|case| check(kernel, case, target));
         }
     }
@@ -45,7 +52,7 @@ fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
     let limits = &target.limits;
     for (candidate, launch) in launches {
         let place = format!("{} {candidate:?} for {}", kernel.name, target.name);
-        let matrix = launch.matrix.as_ref().map(|m| [m.m, m.n, m.k]);
+        let matrix = launch.matrix.as_ref().map(spirv::Matrix::from);
         assert!(matrix.is_some(), "{place} names no matrices");
         let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
         assert!(safe, "{place} is not linear, or asks for no subgroup size");

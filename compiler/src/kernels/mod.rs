@@ -42,6 +42,7 @@ mod matmul;
 mod matmul_coop;
 mod matmul_direct;
 mod matmul_dot;
+mod matmul_workgroup;
 mod matvec;
 mod matvec_dot;
 mod normalize;
@@ -63,6 +64,8 @@ mod tests;
 use crate::error::OpError;
 use problem::Problem;
 use shader::Launch;
+
+use crate::target::MatrixScope;
 
 /// A way of computing a problem with one kernel.
 #[derive(Debug, Clone, PartialEq)]
@@ -99,15 +102,22 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Whether the kernel multiplies matrices in f16 with cooperative matrices, which not every device has.
-    pub fn needs_matrix_units(&self) -> bool {
-        self.wgsl.contains("enable wgpu_cooperative_matrix;")
+    /// The invocations that hold its cooperative matrices together, which are of f16 and not every device has; none where
+    /// the kernel uses none.
+    pub fn matrix_scope(&self) -> Option<MatrixScope> {
+        let uses = self.wgsl.contains("enable wgpu_cooperative_matrix;");
+        let of_workgroup = WORKGROUP_MATRICES.contains(&self.name);
+        uses.then_some(if of_workgroup { MatrixScope::Workgroup } else { MatrixScope::Subgroup })
     }
 }
+
+/// Kernels whose cooperative matrices a whole workgroup holds together.
+const WORKGROUP_MATRICES: &[&str] = &["matmul_workgroup"];
 
 /// Every kernel. Among equal costs the earlier one wins.
 pub const KERNELS: &[Kernel] = &[
     matmul_coop::KERNEL,
+    matmul_workgroup::KERNEL,
     conv_coop::KERNEL,
     matmul::KERNEL,
     matmul_dot::KERNEL,

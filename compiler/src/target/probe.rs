@@ -183,6 +183,7 @@ fn matrix_shape(shape: &format::MatrixShape) -> Option<MatrixShape> {
         b: matrix_type(shape.b)?,
         c: matrix_type(shape.c)?,
         scope,
+        invocations: None,
     })
 }
 

@@ -9,6 +9,7 @@
 mod capabilities;
 #[allow(unsafe_code)]
 mod context;
+#[allow(unsafe_code)]
 mod features;
 #[allow(unsafe_code)]
 mod functions;

@@ -73,6 +73,12 @@ pub enum Feature {
     RobustImageAccess = 32,
     /// Reads outside of an image give zero.
     RobustImageAccess2 = 33,
+    /// Cooperative matrices that a workgroup holds.
+    CooperativeMatrixWorkgroupScope = 34,
+    /// Cooperative matrices of other sizes than the device lists.
+    CooperativeMatrixFlexibleDimensions = 35,
+    /// Cooperative matrices are loaded by tensor addressing.
+    CooperativeMatrixTensorAddressing = 36,
 }
 
 /// Every feature with its name, in the order of bits.
@@ -111,6 +117,9 @@ pub const FEATURES: &[(Feature, &str)] = &[
     (Feature::WorkgroupMemoryExplicitLayout, "workgroup_memory_explicit_layout"),
     (Feature::RobustImageAccess, "robust_image_access"),
     (Feature::RobustImageAccess2, "robust_image_access2"),
+    (Feature::CooperativeMatrixWorkgroupScope, "cooperative_matrix_workgroup_scope"),
+    (Feature::CooperativeMatrixFlexibleDimensions, "cooperative_matrix_flexible_dimensions"),
+    (Feature::CooperativeMatrixTensorAddressing, "cooperative_matrix_tensor_addressing"),
 ];
 
 /// Limits of a device, or what a variant needs of each. A default value asks for nothing.

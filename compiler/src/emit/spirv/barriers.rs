@@ -1,7 +1,8 @@
-//! Makes barriers of subgroups order workgroup memory.
+//! Makes barriers order what they should.
 //!
-//! naga gives them the storage class of subgroups alone, which Vulkan does not know: what one lane writes to workgroup
-//! memory another one of its subgroup would not have to see.
+//! naga gives those of subgroups the storage class of subgroups alone, which Vulkan does not know: what one lane writes to
+//! workgroup memory another one of its subgroup would not have to see. Barriers of storage buffers it gives the scope of
+//! the device, which a module with cooperative matrices may name only with a feature of its own; WGSL means the workgroup.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +11,16 @@ use super::{HEADER_WORDS, instructions};
 const OP_TYPE_INT: u16 = 21;
 const OP_CONSTANT: u16 = 43;
 const OP_CONTROL_BARRIER: u16 = 224;
+const SCOPE_WORKGROUP: u32 = 2;
 const SCOPE_SUBGROUP: u32 = 3;
 /// Acquire and release, of workgroup memory.
 const SEMANTICS: u32 = 0x8 | 0x100;
 
-/// Sets the memory semantics of subgroup barriers.
+/// Sets the memory semantics of subgroup barriers, and the scope of the others to the workgroup.
 ///
 /// # Errors
 /// When the module is malformed.
-pub(super) fn order_workgroup_memory(words: &[u32]) -> Result<Vec<u32>, String> {
+pub(super) fn repair(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     let uint = instructions.iter().find_map(|i| match (opcode(i), *i) {
@@ -35,20 +37,25 @@ pub(super) fn order_workgroup_memory(words: &[u32]) -> Result<Vec<u32>, String> 
     let of_subgroup = |i: &[u32]| {
         opcode(i) == OP_CONTROL_BARRIER && i.get(1).and_then(|id| values.get(id)) == Some(&SCOPE_SUBGROUP)
     };
-    if !instructions.iter().any(|i| of_subgroup(i)) {
+    let workgroup = values.iter().find(|(_, value)| **value == SCOPE_WORKGROUP).map(|(id, _)| *id);
+    if !instructions.iter().any(|i| opcode(i) == OP_CONTROL_BARRIER) {
         return Ok(words.to_vec());
     }
     let uint = uint.ok_or("no u32 in a module")?;
     let mut bound = *words.get(3).ok_or("a module without a bound")?;
+    let subgroups = instructions.iter().any(|i| of_subgroup(i));
     let known = values.iter().find(|(_, value)| **value == SEMANTICS).map(|(id, _)| *id);
     let semantics = known.unwrap_or(bound);
     let mut out = words[..HEADER_WORDS].to_vec();
     for i in instructions {
         match i {
             [first, scope, memory, _] if of_subgroup(i) => out.extend([*first, *scope, *memory, semantics]),
+            [first, scope, _, semantics] if opcode(i) == OP_CONTROL_BARRIER && Some(*scope) == workgroup => {
+                out.extend([*first, *scope, *scope, *semantics]);
+            }
             _ => out.extend_from_slice(i),
         }
-        if known.is_none() && opcode(i) == OP_TYPE_INT && i.get(1) == Some(&uint) {
+        if subgroups && known.is_none() && opcode(i) == OP_TYPE_INT && i.get(1) == Some(&uint) {
             out.extend([4 << 16 | u32::from(OP_CONSTANT), uint, semantics, SEMANTICS]);
             bound += 1;
         }

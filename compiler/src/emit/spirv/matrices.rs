@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HEADER_WORDS, instructions};
+use super::{HEADER_WORDS, Matrix, instructions};
 
 const OP_CAPABILITY: u16 = 17;
 const OP_TYPE_INT: u16 = 21;
@@ -18,12 +18,13 @@ const CAPABILITY_FLOAT16: u32 = 9;
 /// Values of a matrix's use: A, B and the accumulator.
 const USE_A: u32 = 0;
 const USE_B: u32 = 1;
+const SCOPE_WORKGROUP: u32 = 2;
 
 /// Sets the element type of A and B matrices to f16 and, when `sizes` gives M, N and K, the sizes of all.
 ///
 /// # Errors
 /// When the module is malformed.
-pub(super) fn retype(words: &[u32], sizes: Option<[u32; 3]>) -> Result<Vec<u32>, String> {
+pub(super) fn retype(words: &[u32], matrix: Option<Matrix>) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     if !instructions.iter().any(|i| opcode(i) == OP_TYPE_COOPERATIVE_MATRIX) {
@@ -83,13 +84,15 @@ pub(super) fn retype(words: &[u32], sizes: Option<[u32; 3]>) -> Result<Vec<u32>,
         let used = *values.get(&role).ok_or("a matrix without a use")?;
         let element = if used == USE_A || used == USE_B { half } else { element };
         let (mut rows, mut columns) = (rows, columns);
-        if let Some([m, n, k]) = sizes {
+        let mut scope = scope;
+        if let Some(Matrix { sizes: [m, n, k], workgroup }) = matrix {
             let wanted = match used {
                 USE_A => [m, k],
                 USE_B => [k, n],
                 _ => [m, n],
             };
-            for (slot, size) in [&mut rows, &mut columns].into_iter().zip(wanted) {
+            let wanted = wanted.into_iter().chain(workgroup.then_some(SCOPE_WORKGROUP));
+            for (slot, size) in [&mut rows, &mut columns, &mut scope].into_iter().zip(wanted) {
                 *slot = *sized.entry(size).or_insert_with(|| {
                     let id = fresh();
                     out.extend([4 << 16 | u32::from(OP_CONSTANT), uint, id, size]);

@@ -20,7 +20,7 @@ const fn part(features: &'static [Feature], extension: &'static CStr, core: Opti
     Part { features, extension, core }
 }
 
-const N_PARTS: usize = 17;
+const N_PARTS: usize = 18;
 
 /// In the order of [`Chain::parts`].
 const PARTS: [Part; N_PARTS] = [
@@ -68,6 +68,15 @@ const PARTS: [Part; N_PARTS] = [
     part(&[Feature::RobustImageAccess2], ext::robustness2::NAME, None),
     part(&[Feature::WorkgroupMemoryExplicitLayout], khr::workgroup_memory_explicit_layout::NAME, None),
     part(&[Feature::CooperativeMatrix], khr::cooperative_matrix::NAME, None),
+    part(
+        &[
+            Feature::CooperativeMatrixWorkgroupScope,
+            Feature::CooperativeMatrixFlexibleDimensions,
+            Feature::CooperativeMatrixTensorAddressing,
+        ],
+        c"VK_NV_cooperative_matrix2",
+        None,
+    ),
     // Newer versions of Vulkan than this backend knows contain it.
     part(&[Feature::SubgroupRotate], khr::shader_subgroup_rotate::NAME, None),
 ];
@@ -110,8 +119,42 @@ pub(super) struct Chain {
     robustness2: vk::PhysicalDeviceRobustness2FeaturesEXT<'static>,
     workgroup_layout: vk::PhysicalDeviceWorkgroupMemoryExplicitLayoutFeaturesKHR<'static>,
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
+    matrix2: CooperativeMatrix2Features,
     rotate: vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
 }
+
+/// `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`, newer than the bindings.
+#[repr(C)]
+struct CooperativeMatrix2Features {
+    s_type: vk::StructureType,
+    p_next: *mut std::ffi::c_void,
+    workgroup_scope: vk::Bool32,
+    flexible_dimensions: vk::Bool32,
+    reductions: vk::Bool32,
+    conversions: vk::Bool32,
+    per_element_operations: vk::Bool32,
+    tensor_addressing: vk::Bool32,
+    block_loads: vk::Bool32,
+}
+
+impl Default for CooperativeMatrix2Features {
+    fn default() -> Self {
+        Self {
+            s_type: vk::StructureType::from_raw(1_000_593_000),
+            p_next: std::ptr::null_mut(),
+            workgroup_scope: vk::FALSE,
+            flexible_dimensions: vk::FALSE,
+            reductions: vk::FALSE,
+            conversions: vk::FALSE,
+            per_element_operations: vk::FALSE,
+            tensor_addressing: vk::FALSE,
+            block_loads: vk::FALSE,
+        }
+    }
+}
+
+// SAFETY: the struct begins as Vulkan's do, with its type and the next struct, and extends this one.
+unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for CooperativeMatrix2Features {}
 
 impl Available {
     pub(super) fn has(&self, extension: &CStr) -> bool {
@@ -186,6 +229,7 @@ impl Chain {
             &mut self.robustness2,
             &mut self.workgroup_layout,
             &mut self.matrix,
+            &mut self.matrix2,
             &mut self.rotate,
         ]
     }
@@ -216,6 +260,9 @@ impl Chain {
             Feature::FullSubgroups => &mut self.subgroup_size.compute_full_subgroups,
             Feature::SubgroupExtendedTypes => &mut self.subgroup_types.shader_subgroup_extended_types,
             Feature::CooperativeMatrix => &mut self.matrix.cooperative_matrix,
+            Feature::CooperativeMatrixWorkgroupScope => &mut self.matrix2.workgroup_scope,
+            Feature::CooperativeMatrixFlexibleDimensions => &mut self.matrix2.flexible_dimensions,
+            Feature::CooperativeMatrixTensorAddressing => &mut self.matrix2.tensor_addressing,
             Feature::VulkanMemoryModel => &mut self.memory_model.vulkan_memory_model,
             Feature::VulkanMemoryModelDeviceScope => &mut self.memory_model.vulkan_memory_model_device_scope,
             Feature::VariablePointersStorageBuffer => {
