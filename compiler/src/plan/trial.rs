@@ -98,9 +98,12 @@ fn extent(operand: &Operand<'_>, bounds: &Bounds) -> u64 {
 /// The label of steps that belong to no trial.
 const WARM_UP: &str = "warm-up";
 
+/// How often the first trial stands before all others.
+const WARM_UPS: usize = 16;
+
 /// A plan that runs trials one after the other; each step is labelled with its trial's index. The first trial's steps
-/// stand before all others once more, since the first dispatch of a run is timed with the device's waking up (4 µs on
-/// an NVIDIA H200).
+/// stand before all others several times more, since the first dispatches of a run are timed with the device's waking up
+/// (4 µs on an NVIDIA H200; a software device wakes its threads one by one, which may take a millisecond).
 ///
 /// # Errors
 /// When a trial exceeds a limit of the target.
@@ -120,7 +123,9 @@ pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result
     let mut inputs = BTreeMap::new();
     let mut records = Vec::new();
     let numbered = trials.iter().enumerate().map(|(i, trial)| (i.to_string(), trial));
-    for (label, trial) in trials.first().map(|t| (WARM_UP.to_string(), t)).into_iter().chain(numbered) {
+    for (label, trial) in
+        trials.first().into_iter().flat_map(|t| vec![(WARM_UP.to_string(), t); WARM_UPS]).chain(numbered)
+    {
         add(trial, &label, &mut made, &mut inputs, &mut records, target)?;
     }
     made.memory = memory::plan(&records);
