@@ -243,6 +243,8 @@ pub struct Machine {
     pub launch_us: f64,
     /// Time from a load to its use when nothing else hides it, with what surrounds it in a loop, ns.
     pub memory_latency_ns: f64,
+    /// Time of a barrier of a workgroup, ns, per round of the invocations that the device keeps in flight.
+    pub barrier_ns: f64,
     /// Cost of reading a vector of a uniform buffer that all invocations read alike, in multiply-adds of vectors.
     pub uniform_read_fmas: f64,
     /// Cost of handing a vector from one invocation to its subgroup, in multiply-adds of vectors.

@@ -87,7 +87,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let sizes = [&rows.m, &filters[0], &filters[1]].map(|d| problem.max(d));
     let limits = problem.target.limits.max_workgroup_count;
-    let mut out = matmul::tiles(problem, problem.max(&rows.batch), sizes);
+    let mut out =
+        matmul::tiles(problem, problem.max(&rows.batch), sizes, [!problem.operands[0].is_slices4(), false]);
     out.retain(|c| {
         let tile = i64::from(c.knob("THREADS_M") * c.knob("ROWS"));
         sizes[0] / tile < i64::from(limits[1]) && problem.max(&rows.batch) <= i64::from(limits[2])

@@ -4,7 +4,7 @@ use super::problem::Problem;
 use super::rows::{Rows, along_axis};
 use super::shader::{Class, Launch, Shader};
 use super::shares::Shares;
-use super::{Candidate, Kernel};
+use super::{Candidate, Kernel, barriers};
 use crate::error::OpError;
 use crate::ir::op::Op;
 
@@ -54,7 +54,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let mut candidate = s.candidate(&merged, &rows, 1.0, 1);
             // Every block costs a scan through workgroup memory.
             let blocks = (problem.max(&rows.length()) as f64 / f64::from(s.lanes)).ceil();
-            candidate.cost += blocks * f64::from(s.lanes.ilog2()) * 60.0;
+            let lanes = problem.max(&rows.rows()) as f64 * f64::from(s.lanes);
+            candidate.cost += barriers(problem, lanes, blocks * f64::from(s.lanes.ilog2()) * 2.0);
             candidate
         })
         .collect()

@@ -46,12 +46,11 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let depth = problem.max(&sizes.k) as f64;
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
-        // Loads of a few neighbouring depths overlap.
-        cost: roofline(problem, elements * depth * 2.0, elements * depth * 8.0, 0.05).max(waiting(
-            problem,
-            elements,
-            depth / 12.0,
-        )),
+        // Loads of a few neighbouring depths overlap, less so where they are not neighbours for a subgroup.
+        cost: roofline(problem, elements * depth * 2.0, elements * depth * 8.0, 0.05).max(
+            waiting(problem, elements, depth / if op.trans_b { 5.5 } else { 20.0 } + 1.4)
+                + problem.target.machine.launch_us * 1e3,
+        ),
         reason: "one invocation per element, nothing shared".into(),
     }]
 }

@@ -5,7 +5,7 @@ use super::matmul::{Sizes, sizes};
 use super::pack::Packed;
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
-use super::{Candidate, Kernel, waiting};
+use super::{Candidate, Kernel, barriers, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
@@ -110,7 +110,8 @@ pub(super) fn tiles(
         let strips = tiles * (tile_m as f64 * 4.0 + tile_n as f64 * wide) * k as f64;
         let strips = strips / machine.cache_bandwidth_gb_s.max(1e-3);
         let steps = (k as f64 / f64::from(tk * 16)).ceil();
-        let waiting = waiting(problem, tiles * f64::from(tm * tn), 1.3 * steps + 5.0);
+        let lanes = tiles * f64::from(tm * tn);
+        let waiting = waiting(problem, lanes, 1.2 * steps + 5.0) + barriers(problem, lanes, 2.0 * steps);
         Candidate {
             knobs: vec![("THREADS_M", tm), ("THREADS_N", tn), ("ROWS", rows), ("COLS", cols), ("TILE_K", tk)],
             cost: computing.max(streaming).max(strips).max(waiting) + machine.launch_us * 1e3,

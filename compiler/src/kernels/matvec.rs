@@ -4,7 +4,7 @@ use super::access::Coordinates;
 use super::matmul::{Sizes, batch_axes, matrix_coordinates, operand_batch, sizes};
 use super::problem::{Placement, Problem};
 use super::shader::{Grid, Launch, Shader};
-use super::{Candidate, Kernel};
+use super::{Candidate, Kernel, barriers};
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
@@ -108,8 +108,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let steps = (groups_k as f64 / f64::from(lanes_k)).ceil();
             // Loads of one step overlap a little.
             let wait = machine.memory_latency_ns * 2.0 / 3.0;
-            let waiting =
-                (all / room).ceil() * (steps * wait + f64::from(lanes_k.ilog2()) * 30.0 * rows as f64);
+            let levels = f64::from(lanes_k.ilog2());
+            let waiting = (all / room).ceil() * ((steps + 2.0) * wait + levels * 30.0 * (rows - 1) as f64)
+                + barriers(problem, all, levels);
             out.push(Candidate {
                 knobs: vec![("LANES_K", lanes_k), ("LANES_N", lanes_n), ("ROWS", rows as u32)],
                 cost: streaming.max(computing).max(waiting) + machine.launch_us * 1e3,

@@ -5,7 +5,7 @@ use super::dot::{self, Signs};
 use super::matmul::{Sizes, sizes};
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
-use super::{Candidate, Kernel};
+use super::{Candidate, Kernel, barriers};
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
@@ -114,8 +114,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let steps = (words as f64 / f64::from(lanes_k)).ceil();
             // Loads of one step overlap a little.
             let wait = machine.memory_latency_ns * 2.0 / 3.0;
+            let levels = f64::from(lanes_k.ilog2());
             let waiting = (all / room).ceil()
-                * ((steps + 0.5 * staging) * wait + f64::from(lanes_k.ilog2()) * 30.0 * rows as f64);
+                * ((steps + 2.0 + 0.5 * staging) * wait + levels * 30.0 * (rows - 1) as f64)
+                + barriers(problem, all, levels);
             out.push(Candidate {
                 knobs: vec![
                     ("LANES_K", lanes_k),

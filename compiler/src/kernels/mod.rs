@@ -162,6 +162,14 @@ pub fn waiting(problem: &Problem<'_>, lanes: f64, steps: f64) -> f64 {
     (lanes / room).ceil().max(1.0) * steps * machine.memory_latency_ns
 }
 
+/// Nanoseconds that `count` barriers take, one after the other, where workgroups have as many invocations in all as
+/// `lanes`.
+pub fn barriers(problem: &Problem<'_>, lanes: f64, count: f64) -> f64 {
+    let machine = &problem.target.machine;
+    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    (lanes / room).ceil().max(1.0) * count * machine.barrier_ns
+}
+
 /// A roofline estimate in nanoseconds: the slower of arithmetic and traffic, over what the device reaches of its
 /// peaks, plus one launch.
 pub fn roofline(problem: &Problem<'_>, flops: f64, bytes: f64, efficiency: f64) -> f64 {

@@ -1,15 +1,15 @@
 //! How rows are shared among invocations: the knobs that every row kernel has, their legal values and their cost.
 
-use super::Candidate;
 use super::problem::Problem;
 use super::rows::Rows;
 use super::shader::{Grid, Shader};
+use super::{Candidate, barriers};
 use crate::ir::dim::Dim;
 
-/// Time until loaded data arrives, in nanoseconds, on a device that hides nothing.
-const LATENCY: f64 = 400.0;
-/// Time of one step of a reduction through workgroup memory.
-const BARRIER: f64 = 30.0;
+/// Time until loaded data arrives, in nanoseconds; loads of one step overlap a little.
+fn latency(problem: &Problem<'_>) -> f64 {
+    problem.target.machine.memory_latency_ns * 2.0 / 3.0
+}
 
 /// LANES invocations for each of ROWS rows per workgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Shares {
         let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
         let cut = (count * f64::from(pieces), (length / f64::from(pieces)).ceil());
         let mut candidate = self.cost(problem, rows, cut, 1.0, keep);
-        candidate.cost += problem.target.machine.launch_us * 1e3 + 2.0 * LATENCY;
+        candidate.cost += problem.target.machine.launch_us * 1e3 + 2.0 * latency(problem);
         candidate.reason += &format!(", each row in {pieces} pieces and a second launch");
         candidate
     }
@@ -83,7 +83,8 @@ impl Shares {
         let traffic = problem.traffic() as f64 * waste * (1.0 + 0.5 * (passes - 1.0));
         let streaming = traffic / (machine.bandwidth_gb_s.max(1e-3) * busy);
         let waves = (count * lanes / room).ceil().max(1.0);
-        let waiting = waves * (steps * passes * LATENCY + lanes.log2() * BARRIER);
+        let levels = if self.lanes > 1 { lanes.log2() + 1.0 } else { 0.0 };
+        let waiting = waves * steps * passes * latency(problem) + barriers(problem, count * lanes, levels);
         Candidate {
             knobs: vec![("LANES", self.lanes), ("ROWS", self.rows)],
             cost: streaming.max(waiting) + machine.launch_us * 1e3,

@@ -81,7 +81,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             1.0 + k * (length / k).max(1.0).ln() / f64::from(size / 2)
         };
         let stages = f64::from(size.ilog2() * (size.ilog2() + 1)) / 2.0;
-        let sort = stages * (30.0 + f64::from(size / 2) / f64::from(threads) * 4.0);
+        let sort = stages * (machine.barrier_ns + f64::from(size / 2) / f64::from(threads) * 4.0);
         let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let waves = (count * f64::from(threads) / room).ceil().max(1.0);
         out.push(Candidate {

@@ -100,6 +100,7 @@ fn measures(profile: &TargetProfile) -> Vec<(&'static str, f64)> {
         ("machine.cache_bandwidth_gb_s", machine.cache_bandwidth_gb_s),
         ("machine.launch_us", machine.launch_us),
         ("machine.memory_latency_ns", machine.memory_latency_ns),
+        ("machine.barrier_ns", machine.barrier_ns),
         ("machine.uniform_read_fmas", machine.uniform_read_fmas),
         ("machine.shuffle_fmas", machine.shuffle_fmas),
         ("machine.peak.f32", machine.peak.f32),
