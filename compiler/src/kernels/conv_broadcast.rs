@@ -30,15 +30,15 @@ const CASES: &[&str] = &[
 output "y" %4
 "#,
     r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,10]}
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,12,21]}
 %1 = relayout %0 {"layout":"slices4"}
 %2 = constant {"dtype":"f32","shape":[13,9,3,2],"random":3}
-%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 6, 10]@slices4
-%4 = add %3 %3 : f32[2, 13, 6, 10]
+%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 11, 21]@slices4
+%4 = add %3 %3 : f32[2, 13, 11, 21]
 output "y" %4
 "#,
     r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,19]}
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,150]}
 %1 = constant {"dtype":"f32","shape":[5,6,4],"random":6}
 %2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
 output "y" %2
