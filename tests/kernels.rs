@@ -30,7 +30,7 @@ fn main() {
     for kernel in KERNELS {
         for (i, case) in kernel.cases.iter().enumerate() {
             for precision in [Precision::F32, Precision::F16] {
-                // Matrix units take f16 alone. Where no device has them the trials are listed as ignored.
+                // Matrix units take no f32. Where no device has them the trials are listed as ignored.
                 let scope = kernel.matrix_scope();
                 let matrix = scope.is_some();
                 if matrix && precision == Precision::F32 {

@@ -14,7 +14,7 @@ mod tensors;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-use crate::target::{MatrixScope, MatrixShape};
+use crate::target::{MatrixScope, MatrixShape, MatrixType};
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
@@ -35,11 +35,17 @@ pub struct Matrix {
     pub sizes: [u32; 3],
     /// Whether a workgroup holds a matrix together, rather than a subgroup.
     pub workgroup: bool,
+    /// What is multiplied, and what is summed.
+    pub elements: [MatrixType; 2],
 }
 
 impl From<&MatrixShape> for Matrix {
     fn from(shape: &MatrixShape) -> Matrix {
-        Matrix { sizes: [shape.m, shape.n, shape.k], workgroup: shape.scope == MatrixScope::Workgroup }
+        Matrix {
+            sizes: [shape.m, shape.n, shape.k],
+            workgroup: shape.scope == MatrixScope::Workgroup,
+            elements: [shape.a, shape.c],
+        }
     }
 }
 

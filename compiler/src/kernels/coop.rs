@@ -3,6 +3,7 @@
 
 use super::Candidate;
 use super::access::{Access, Coordinates, access};
+use super::dot::Signs;
 use super::pack::Packed;
 use super::pack::presets::PANELS;
 use super::problem::{Operand, Placement, Problem};
@@ -13,7 +14,7 @@ use crate::ir::op::Constant;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::target::quirks::Fault;
-use crate::target::{MatrixScope, MatrixShape, MatrixType};
+use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
 pub(super) const WGSL: &str = include_str!("coop.wgsl");
 
@@ -64,20 +65,56 @@ const SMALL_TILE: u32 = 64 * 64;
 pub(super) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let target = problem.target;
     let features = &target.features;
-    let able = features.cooperative_matrix && features.f16 && features.storage_16;
-    let sized = features.subgroup_size_control && target.subgroup.sizes.contains(&target.subgroup.preferred);
     // The second operand tells the precision; the first may be an input of the graph, which is never narrowed.
     let half = problem.operands.get(1).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
-    let slow = target.has_quirk(Fault::CooperativeMatrixSlow);
-    if !(able && sized && half && problem.computed.is_float()) || slow {
+    let suits = features.f16 && features.storage_16 && half && problem.computed.is_float();
+    if !suits || !able(target) {
         return None;
     }
+    listed(target, (MatrixType::F16, MatrixType::F16, MatrixType::F32))
+}
+
+/// The same for numbers of 8 bits into 32, where the kernel can make both operands signed or both unsigned.
+pub(super) fn bytes<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
+    let signs = Signs::of(problem)?;
+    let constant = problem.operands.get(1)?.constant.is_some();
+    // Unsigned numbers of the first operand become signed, for which sums over the second make up.
+    if signs.flips(1)
+        || (signs.flips(0) && !constant)
+        || !problem.target.features.int8
+        || !able(problem.target)
+    {
+        return None;
+    }
+    let wanted = match signs.unsigned() {
+        true => (MatrixType::U8, MatrixType::U8, MatrixType::U32),
+        false => (MatrixType::I8, MatrixType::I8, MatrixType::I32),
+    };
+    listed(problem.target, wanted)
+}
+
+/// The product of matrices that a kernel's problem is made of.
+fn matrices<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
+    shape(problem).or_else(|| bytes(problem))
+}
+
+fn able(target: &TargetProfile) -> bool {
+    let sized =
+        target.features.subgroup_size_control && target.subgroup.sizes.contains(&target.subgroup.preferred);
+    target.features.cooperative_matrix && sized && !target.has_quirk(Fault::CooperativeMatrixSlow)
+}
+
+fn listed(target: &TargetProfile, wanted: (MatrixType, MatrixType, MatrixType)) -> Option<&MatrixShape> {
     target.matrix.iter().find(|s| {
-        let types = (s.a, s.b, s.c) == (MatrixType::F16, MatrixType::F16, MatrixType::F32);
         // Eight elements move at a time.
         let sides = s.m % 8 == 0 && s.n % 8 == 0 && s.k % 8 == 0;
-        types && sides && s.scope == MatrixScope::Subgroup
+        (s.a, s.b, s.c) == wanted && sides && s.scope == MatrixScope::Subgroup
     })
+}
+
+/// Bytes of eight elements, and how many of these vectors are 16 bytes.
+fn unit(shape: &MatrixShape) -> [u32; 2] {
+    if shape.a == MatrixType::F16 { [16, 1] } else { [8, 2] }
 }
 
 /// The tiles that the target allows for `batch` products of M x K by K x N. `direct` says that the second operand can
@@ -89,7 +126,7 @@ pub(super) fn tiles(
     direct: bool,
     scatter: f64,
 ) -> Vec<Candidate> {
-    let Some(shape) = shape(problem) else { return Vec::new() };
+    let Some(shape) = matrices(problem) else { return Vec::new() };
     let stagings: &[bool] = if direct { &[true, false] } else { &[true] };
     let mut out = Vec::new();
     for tile in TILES {
@@ -140,7 +177,10 @@ fn candidate(
     }
     let units = f64::from(machine.compute_units);
     // Flops per nanosecond of one unit.
-    let peak = machine.peak.matrix_f16.unwrap_or(machine.peak.f16) / units;
+    let peak = match shape.a {
+        MatrixType::F16 => machine.peak.matrix_f16.unwrap_or(machine.peak.f16),
+        _ => machine.peak.matrix_int8.unwrap_or(machine.peak.int8),
+    } / units;
     let resident = (f64::from(machine.invocations_per_unit) / f64::from(threads))
         .min(f64::from(limits.max_workgroup_memory) / f64::from(memory(shape, tile, staged, held)))
         .floor()
@@ -229,12 +269,13 @@ const OVERHEAD: f64 = 1825.0;
 /// Bytes of workgroup memory.
 fn memory(shape: &MatrixShape, tile: Tile, staged: bool, held: u32) -> u32 {
     let depth8 = tile.depth * shape.k / 8;
-    let a = tile.subs[0] * tile.frags[0] * shape.m * (depth8 + 1);
+    let [unit, pad] = unit(shape);
+    let a = tile.subs[0] * tile.frags[0] * shape.m * (depth8 + pad);
     let panels = tile.subs[1] * tile.frags[1];
-    let b = (panels * shape.n * (depth8 + 1)).max(depth8 * 8 * (panels * shape.n / 8 + 1));
+    let b = (panels * shape.n * (depth8 + pad)).max(depth8 * 8 * (panels * shape.n / 8 + pad));
     let sums = tile.subs[0] * tile.subs[1] * tile.parts * held * shape.m * (shape.n / 4 + 1);
     let b = if staged { tile.stages * tile.parts * b } else { 1 };
-    (tile.stages * tile.parts * a + b + sums) * 16
+    (tile.stages * tile.parts * a + b) * unit + sums * 16
 }
 
 /// Where the second operand comes from.
@@ -254,13 +295,19 @@ pub(super) fn declare(
     batch: &Dim,
     second: Second,
 ) -> Result<Grid, OpError> {
-    let shape = shape(shader.problem).ok_or_else(|| OpError::new("no matrix units"))?.clone();
+    let shape = matrices(shader.problem).ok_or_else(|| OpError::new("no matrix units"))?.clone();
     for (name, value) in candidate.knobs.iter().filter(|(name, _)| *name != "STAGED_B") {
         shader.knob(name, *value);
     }
     let staged = candidate.knob("STAGED_B") == 1;
     shader.constant("STAGED_B", staged);
     sides(shader, &shape);
+    if shape.a != MatrixType::F16 {
+        shader.alias("Unit", "vec2<f32>");
+        shader.alias("Sum", "vec4<i32>");
+        shader.knob("PAD", unit(&shape)[1]);
+        shader.replace("sum_of", "fn sum_of(v: vec4<f32>) -> Sum { return bitcast<vec4<i32>>(v); }".into());
+    }
     let [subs_m, subs_n, parts, frags_m, frags_n, depth, stages, held] =
         ["SUBS_M", "SUBS_N", "PARTS", "FRAGS_M", "FRAGS_N", "DEPTH", "STAGES", "HELD"]
             .map(|name| candidate.knob(name));
@@ -280,7 +327,7 @@ pub(super) fn declare(
     shader.constant("GUARD_N", !multiple(n, subs_n * frags_n * shape.n));
     shader.constant("GUARD_K", !multiple(k8, depth / 8 * parts));
     match second {
-        Second::Panels(packed, rows, apart) => panels(shader, packed, rows, apart, staged),
+        Second::Panels(packed, rows, apart) => panels(shader, &shape, packed, (rows, apart), staged),
         Second::Loaded { along_k } => {
             if along_k {
                 shader.constant("B_ALONG_K", true);
@@ -302,10 +349,10 @@ pub(super) fn declare(
             "fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB { return MatrixB(); }".into(),
         );
         // Nothing is staged, and memory that is declared counts.
-        shader.replace("tile_b", "var<workgroup> tile_b: array<vec4<f32>, 1>;".into());
+        shader.replace("tile_b", "var<workgroup> tile_b: array<Unit, 1>;".into());
         shader.replace(
             "stretch_b",
-            "fn stretch_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> vec4<f32> { return vec4<f32>(); }".into(),
+            "fn stretch_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> Unit { return Unit(); }".into(),
         );
     }
     let threads = subs_m * subs_n * parts * shader.problem.target.subgroup.preferred;
@@ -326,15 +373,22 @@ pub(super) fn sides(shader: &mut Shader<'_>, shape: &MatrixShape) {
 }
 
 /// Reads the second operand from panels.
-fn panels(shader: &mut Shader<'_>, packed: Packed, rows: usize, apart: Option<usize>, staged: bool) {
+fn panels(
+    shader: &mut Shader<'_>,
+    shape: &MatrixShape,
+    packed: Packed,
+    (rows, apart): (usize, Option<usize>),
+    staged: bool,
+) {
     let bound = shader.packed(packed);
-    let buffer = shader.bind(bound, "vec4<f32>", false);
+    let element = if shape.a == MatrixType::F16 { "vec4<f32>" } else { "vec2<f32>" };
+    let buffer = shader.bind(bound, element, false);
     let first = apart.map_or(String::new(), |count| format!("batch * {count}u + "));
     if staged {
         shader.replace(
             "load_b",
             format!(
-                "fn load_b(batch: u32, k: u32, n8: u32) -> vec4<f32> {{
+                "fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{
     return {buffer}[(({first}n8 / S8) * {rows}u + k) * S8 + n8 % S8];
 }}"
             ),
@@ -356,10 +410,12 @@ fn panels(shader: &mut Shader<'_>, packed: Packed, rows: usize, apart: Option<us
 /// are those of its elements: `N` that of the columns, `K` that of the rows, whose number is padded to `round`, `S` one
 /// around them, and each position along `B` has panels of its own.
 pub(super) fn pack_panels(constant: &Constant, axes: &[(char, usize)], round: usize, side: u32) -> Packed {
-    PANELS.of(constant, axes, &[('r', round), ('n', side as usize)], DeviceType::F16)
+    let device = if constant.dtype.is_float() { DeviceType::F16 } else { DeviceType::Byte };
+    PANELS.of(constant, axes, &[('r', round), ('n', side as usize)], device)
 }
 
-/// The text of a function that reads eight neighbours of operand `index` along the lane axis as four words of f16.
+/// The text of a function that reads eight neighbours of operand `index` along the lane axis as four words of f16, or as
+/// two of numbers of 8 bits.
 /// `at` gives the coordinates with the lane's place as the name of a variable that counts groups of eight.
 pub(super) fn eight(
     shader: &mut Shader<'_>,
@@ -396,10 +452,12 @@ pub(super) fn eight(
         call(second)
     } else {
         let end = shader.dim(&end);
-        format!("select(vec2<f32>(), {}, {second} < {end})", call(format!("min({second}, {end} - 1u)")))
+        let zero = if operand.dtype.is_float() { "vec2<f32>()" } else { "0.0" };
+        format!("select({zero}, {}, {second} < {end})", call(format!("min({second}, {end} - 1u)")))
     };
     let low = call(format!("{variable} * 2u"));
-    Ok(format!("{half}fn {name}({params}) -> vec4<f32> {{\n    return vec4<f32>({low}, {high});\n}}\n"))
+    let ty = if operand.dtype.is_float() { "vec4<f32>" } else { "vec2<f32>" };
+    Ok(format!("{half}fn {name}({params}) -> {ty} {{\n    return {ty}({low}, {high});\n}}\n"))
 }
 
 /// The names in a list of parameters such as `batch: u32, row: u32`.
@@ -407,8 +465,8 @@ fn names(params: &str) -> Vec<&str> {
     params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect()
 }
 
-/// The text of a function that reads four neighbours as two words of f16; `variable`, one of `params`, counts groups
-/// of four.
+/// The text of a function that reads four neighbours as two words of f16, or as one of numbers of 8 bits with their top
+/// bits flipped where signs ask for that; `variable`, one of `params`, counts groups of four.
 fn four(
     shader: &mut Shader<'_>,
     name: &str,
@@ -433,6 +491,11 @@ fn four(
     }
     let plain = shader.read_fn(&format!("{name}_plain"), params, prelude, index, &here, false);
     let names = names(params);
+    if let (false, Some(signs)) = (operand.dtype.is_float(), Signs::of(shader.problem)) {
+        let word = format!("word(vec4<u32>({name}_plain({})))", names.join(", "));
+        let word = signs.flipped(index, &word);
+        return Ok(format!("{plain}fn {name}({params}) -> f32 {{\n    return bitcast<f32>({word});\n}}\n"));
+    }
     Ok(format!(
         "{plain}fn {name}({params}) -> vec2<f32> {{
     let v = {name}_plain({});
@@ -465,6 +528,6 @@ pub(super) fn octets<'a>(operand: &Operand<'a>, lane: usize) -> Option<Operand<'
 /// The launch with what the device must be asked for.
 pub(super) fn launch(mut launch: Launch, problem: &Problem<'_>) -> Vec<Launch> {
     launch.subgroup_size = Some(problem.target.subgroup.preferred);
-    launch.matrix = shape(problem).cloned();
+    launch.matrix = matrices(problem).cloned();
     vec![launch]
 }

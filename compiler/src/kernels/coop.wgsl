@@ -1,13 +1,14 @@
-// Matrix product on matrix units: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`, f16 inputs, f32 sums.
+// Matrix product on matrix units: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`, f16 inputs and f32 sums, or
+// inputs of 8 bits and i32 sums.
 // A workgroup computes TILE_M x TILE_N elements with PARTS groups of SUBS_M x SUBS_N subgroups, each group taking every
 // PARTS-th stretch of DEPTH along K; a subgroup holds FRAGS_M x FRAGS_N fragments of SIDE_M x SIDE_N. Eight elements
-// (16 bytes) move at a time: the next stretch is loaded into registers while the present one is multiplied from
+// move at a time: the next stretch is loaded into registers while the present one is multiplied from
 // workgroup memory. Constants come in panels of SIDE_N columns, so that a fragment of b is one stretch of global
 // memory, which small tiles load without a detour. A convolution is a product with a row per pixel.
 //
-// Replaced: the knobs, the matrix types, the sizes and the hooks. Eight f16 travel as the bits of a vec4<f32>, because
-// the type of a matrix follows the memory it is loaded from and sixteen bytes are the widest; matrices for A and B
-// get elements of f16 when the module is emitted.
+// Replaced: the knobs, the types, the sizes and the hooks. Eight f16 travel as the bits of a vec4<f32>, eight numbers of
+// 8 bits as those of a vec2<f32>, because the type of a matrix follows the memory it is loaded from; matrices get their
+// own elements when the module is emitted.
 
 enable wgpu_cooperative_matrix;
 
@@ -18,6 +19,11 @@ const SIDE_K = 16u;
 alias MatrixA = coop_mat16x16<f32, A>;
 alias MatrixB = coop_mat16x16<f32, B>;
 alias MatrixC = coop_mat16x16<f32, C>;
+/// Eight elements, and four sums.
+alias Unit = vec4<f32>;
+alias Sum = vec4<f32>;
+/// Units between rows in workgroup memory: 16 bytes spread them over its banks.
+const PAD = 1u;
 const SUBS_M = 2u;
 const SUBS_N = 2u;
 const PARTS = 2u;
@@ -48,9 +54,8 @@ const D8 = DEPTH / 8u;
 const S8 = SIDE_N / 8u;
 const S4 = SIDE_N / 4u;
 const PANELS = TILE_N / SIDE_N;
-/// Rows in workgroup memory are padded by 16 bytes, which spreads them over its banks.
-const ROW_A = D8 + 1u;
-const ROW_B = PANELS * S8 + 1u;
+const ROW_A = D8 + PAD;
+const ROW_B = PANELS * S8 + PAD;
 const ROW_C = S4 + 1u;
 const SIZE_A = TILE_M * ROW_A;
 /// Vectors of b in workgroup memory per part: with B_ALONG_K as many as TILE_N rows of ROW_A.
@@ -75,11 +80,19 @@ fn groups_m() -> u32 { return 2u; }
 fn groups_n() -> u32 { return 2u; }
 
 /// Elements `8 * k8 ..` of row `row` of a as f16, two in a word; zero past K.
-fn load_a(batch: u32, row: u32, k8: u32) -> vec4<f32> { return a_buffer[(batch * 64u + row) * 8u + k8]; }
+fn load_a(batch: u32, row: u32, k8: u32) -> Unit { return a_buffer[(batch * 64u + row) * 8u + k8]; }
 /// Eight elements of b: of row `k` from column `8 * n8`, or with B_ALONG_K of column `k` from row `8 * n8`.
-fn load_b(batch: u32, k: u32, n8: u32) -> vec4<f32> {
+fn load_b(batch: u32, k: u32, n8: u32) -> Unit {
     return panels[(n8 / S8 * 64u + k) * S8 + n8 % S8];
 }
+/// Four numbers of 8 bits, of which each has 32, as a word.
+fn word(v: vec4<u32>) -> u32 {
+    return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
+}
+/// Four sums as they lie in memory.
+fn sum_of(v: vec4<f32>) -> Sum { return v; }
+/// What four sums of columns from `4 * n4` should be.
+fn corrected(batch: u32, n4: u32, v: Sum) -> Sum { return v; }
 /// The fragment of b in workgroup memory: `base` is where the stretch begins, `k` counts fragments in it.
 fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB {
     let at = base + k * SIDE_K * ROW_B + panel * S8;
@@ -88,23 +101,23 @@ fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB {
 /// The fragment of panel `panel` and depth `SIDE_K * k` from global memory.
 fn fragment_b(batch: u32, panel: u32, k: u32) -> MatrixB { return MatrixB(); }
 /// Applies the chain to four elements of row `row`, from column `4 * n4`, and stores them.
-fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 64u + row) * 16u + n4] = v; }
+fn store(batch: u32, row: u32, n4: u32, v: Sum) { result[(batch * 64u + row) * 16u + n4] = v; }
 
-var<workgroup> tile_a: array<vec4<f32>, STAGES * PARTS * SIZE_A>;
-var<workgroup> tile_b: array<vec4<f32>, STAGES * PARTS * SIZE_B>;
+var<workgroup> tile_a: array<Unit, STAGES * PARTS * SIZE_A>;
+var<workgroup> tile_b: array<Unit, STAGES * PARTS * SIZE_B>;
 var<workgroup> sums: array<vec4<f32>, SUBS_M * SUBS_N * PARTS * HELD * SIZE_C>;
 
 /// Unit `i` of the stretch of a from group of eight `k8`. Rows past the end repeat the last one, as they are never
 /// stored; depths past the end are zero, whatever b has there.
-fn stretch_a(batch: u32, first_m: u32, k8: u32, i: u32) -> vec4<f32> {
+fn stretch_a(batch: u32, first_m: u32, k8: u32, i: u32) -> Unit {
     let k = k8 + i % D8;
     let row = select(first_m + i / D8, min(first_m + i / D8, size_m() - 1u), GUARD_M);
     let v = load_a(batch, row, select(k, min(k, size_k8() - 1u), GUARD_K));
-    return select(v, vec4<f32>(), GUARD_K && k >= size_k8());
+    return select(v, Unit(), GUARD_K && k >= size_k8());
 }
 
 /// Unit `i` of the stretch of b, repeated past the ends.
-fn stretch_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> vec4<f32> {
+fn stretch_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> Unit {
     if (B_ALONG_K) {
         let column = first_panel * SIDE_N + i / D8;
         let k = k8 + i % D8;
@@ -141,8 +154,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var a: array<MatrixA, FRAGS_M>;
     var b: array<MatrixB, STEPS * FRAGS_N>;
     var ahead: array<MatrixB, STEPS * FRAGS_N>;
-    var next_a: array<vec4<f32>, LOADS_A>;
-    var next_b: array<vec4<f32>, LOADS_B>;
+    var next_a: array<Unit, LOADS_A>;
+    var next_b: array<Unit, LOADS_B>;
     // unroll
     for (var i = 0u; i < LOADS_A; i++) { next_a[i] = stretch_a(batch, first_m, part * D8, min(within + i * GROUP, UNITS_A - 1u)); }
     if (STAGED_B) {
@@ -227,12 +240,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let four = select(inside % S4, inside / SIDE_M, ROWS_FIRST);
                 let sub = fragment / HELD;
                 let at = fragment * SIZE_C + row * ROW_C + four;
-                var v = sums[at];
+                var v = sum_of(sums[at]);
                 // unroll
-                for (var p = 1u; p < PARTS; p++) { v += sums[at + p * (SUBS_M * SUBS_N * HELD * SIZE_C)]; }
+                for (var p = 1u; p < PARTS; p++) { v += sum_of(sums[at + p * (SUBS_M * SUBS_N * HELD * SIZE_C)]); }
                 let m = first_m + (sub % SUBS_M * FRAGS_M + i) * SIDE_M + row;
                 let n4 = (first_panel + sub / SUBS_M * FRAGS_N + j + fragment % HELD) * S4 + four;
-                if ((!GUARD_M || m < size_m()) && (!GUARD_N || n4 * 4u < size_n())) { store(batch, m, n4, v); }
+                if ((!GUARD_M || m < size_m()) && (!GUARD_N || n4 * 4u < size_n())) { store(batch, m, n4, corrected(batch, n4, v)); }
             }
             workgroupBarrier();
         }

@@ -36,6 +36,11 @@ impl Signs {
         able.then_some(Self { unsigned })
     }
 
+    /// Whether the products are of unsigned numbers.
+    pub(super) fn unsigned(self) -> bool {
+        self.unsigned == [true, true]
+    }
+
     /// Whether the top bits of an operand are flipped.
     pub(super) fn flips(self, index: usize) -> bool {
         self.unsigned[0] != self.unsigned[1] && self.unsigned[index]
@@ -45,7 +50,7 @@ impl Signs {
     pub(super) fn declare(self, shader: &mut Shader<'_>) {
         shader.constant("FLIP_A", self.flips(0));
         shader.constant("FLIP_B", self.flips(1));
-        if self.unsigned == [true, true] {
+        if self.unsigned() {
             let text = "fn product(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }\n";
             shader.replace("product", text.into());
         }

@@ -1,15 +1,20 @@
-//! `coop.wgsl` for matrix products in f16: constants as panels, other second operands through workgroup memory.
+//! `coop.wgsl` for matrix products in f16 or of 8-bit integers: constants as panels, other second operands through
+//! workgroup memory.
 
 use super::access::Coordinates;
 use super::coop::{self, Second};
+use super::dot::Signs;
 use super::matmul::{Sizes, batch_axes, operand_batch, sizes};
+use super::pack::Packed;
 use super::problem::Problem;
 use super::shader::{Launch, Shader};
 use super::window::fits;
 use super::{Candidate, Kernel};
 use crate::error::OpError;
+use crate::ir::array::Data;
 use crate::ir::dim::{Dim, product};
-use crate::ir::op::{MatMul, Op};
+use crate::ir::op::{Constant, MatMul, Op};
+use crate::ir::tensor::DType;
 
 pub(super) const KERNEL: Kernel =
     Kernel { name: "matmul_coop", wgsl: coop::WGSL, candidates, launches, cases: CASES };
@@ -60,6 +65,36 @@ symbol m 1..70
 %3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
 output "c" %3
 "#,
+    r#"
+%0 = input {"name":"a","dtype":"u8","shape":[3,70,45]}
+%1 = constant {"dtype":"i8","shape":[45,50],"random":1}
+%2 = constant {"dtype":"i32","shape":[50],"random":2}
+%3 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%4 = sub %3 %2
+%5 = cast %4 {"to":"f32"}
+%6 = affine %5 {"scale":0.01,"shift":3.0}
+output "c" %6
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"u8","shape":[2,40,35]}
+%1 = constant {"dtype":"i8","shape":[2,21,40],"random":3}
+%2 = matmul %0 %1 {"trans_a":true,"trans_b":true}
+output "c" %2
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"i8","shape":[2,3,37,29]}
+%1 = input {"name":"b","dtype":"i8","shape":[3,29,41]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+output "c" %2
+"#,
+    r#"
+symbol m 1..70
+symbol k 1..40
+%0 = input {"name":"a","dtype":"u8","shape":["m","k"]}
+%1 = input {"name":"b","dtype":"u8","shape":[35,"k"]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
+output "c" %2
+"#,
 ];
 
 /// The second operand as panels, when it is a constant: one matrix for all products of the batch, or one for each.
@@ -67,7 +102,7 @@ fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
     let operand = problem.operands.get(1)?;
     let constant = operand.constant?;
     let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
-    let shape = coop::shape(problem)?;
+    let shape = coop::shape(problem).or_else(|| coop::bytes(problem))?;
     let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
     let one = rest.iter().all(|d| *d == 1);
     let each = rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
@@ -86,7 +121,7 @@ fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
     let Some(Sizes { batch, m, k, n }) = sizes(op, problem) else { return Vec::new() };
-    if coop::shape(problem).is_none() {
+    if coop::shape(problem).or_else(|| coop::bytes(problem)).is_none() {
         return Vec::new();
     }
     let direct = panels(op, problem).is_some();
@@ -111,6 +146,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     };
     let text = coop::eight(&mut shader, "load_a", "batch: u32, row: u32, k8: u32", &prelude, 0, &at)?;
     shader.replace("load_a", text);
+    correct(&mut shader, op, &n, &k)?;
     let second = match panels(op, problem) {
         Some(second) => second,
         None => {
@@ -127,6 +163,42 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
     let grid = coop::declare(&mut shader, candidate, [&m, &n, &k.ceil_div(8)], &batch, second)?;
     Ok(coop::launch(shader.finish("matmul_coop", KERNEL.wgsl, grid, flops)?, problem))
+}
+
+/// Adds what is missing where the first operand's numbers are 128 less than they should be: 128 times the sums of the
+/// columns of the second, a constant.
+fn correct(shader: &mut Shader<'_>, op: &MatMul, n: &Dim, k: &Dim) -> Result<(), OpError> {
+    let (Some(signs), Some(second)) = (Signs::of(shader.problem), shader.problem.operands.get(1)) else {
+        return Ok(());
+    };
+    let (true, Some(constant)) = (signs.flips(0), second.constant) else { return Ok(()) };
+    let (Some(n), Some(k)) = (n.as_known(), k.as_known()) else {
+        return Err(OpError::new("a constant of unknown size"));
+    };
+    let (n, k) = (n.unsigned_abs() as usize, k.unsigned_abs() as usize);
+    let Data::Int(values) = constant.to_array()?.data else {
+        return Err(OpError::new("a constant that is no integer"));
+    };
+    let wide = n.next_multiple_of(4);
+    let sums: Vec<i32> = values
+        .chunks((n * k).max(1))
+        .flat_map(|matrix| {
+            let at = |column: usize, row: usize| if op.trans_b { column * k + row } else { row * n + column };
+            let sum = move |column: usize| (0..k).map(|row| matrix[at(column, row)]).sum::<i64>();
+            (0..wide).map(move |column| if column < n { 128 * sum(column) as i32 } else { 0 })
+        })
+        .collect();
+    let each = values.len() > n * k;
+    let bytes: Vec<u8> = sums.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let sums = Constant::new(DType::I32, vec![sums.len()], bytes)?;
+    let bound = shader.packed(Packed::dense(&sums));
+    let buffer = shader.bind(bound, "vec4<i32>", false);
+    let first = if each { format!("batch * {}u + ", wide / 4) } else { String::new() };
+    shader.replace(
+        "corrected",
+        format!("fn corrected(batch: u32, n4: u32, v: Sum) -> Sum {{ return v + {buffer}[{first}n4]; }}"),
+    );
+    Ok(())
 }
 
 /// The hook for a second operand that is no constant.
@@ -149,11 +221,11 @@ fn load_b(
     let call = if k.is_multiple_of(8) {
         "return row_b(batch, k, n8);".to_string()
     } else {
-        format!("if (k < {deep}) {{ return row_b(batch, k, n8); }}\n    return vec4<f32>();")
+        format!("if (k < {deep}) {{ return row_b(batch, k, n8); }}\n    return Unit();")
     };
     shader.replace(
         "load_b",
-        format!("{text}fn load_b(batch: u32, k: u32, n8: u32) -> vec4<f32> {{\n    {call}\n}}\n"),
+        format!("{text}fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{\n    {call}\n}}\n"),
     );
     Ok(())
 }

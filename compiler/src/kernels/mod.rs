@@ -102,8 +102,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The invocations that hold its cooperative matrices together, which are of f16 and not every device has; none where
-    /// the kernel uses none.
+    /// The invocations that hold its cooperative matrices together, which not every device has; none where the kernel uses
+    /// none.
     pub fn matrix_scope(&self) -> Option<MatrixScope> {
         let uses = self.wgsl.contains("enable wgpu_cooperative_matrix;");
         let of_workgroup = WORKGROUP_MATRICES.contains(&self.name);

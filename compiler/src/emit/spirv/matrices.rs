@@ -1,26 +1,47 @@
 //! Gives cooperative matrices their real types.
 //!
 //! In WGSL a matrix has the element type of the memory it is loaded from, and is square. Kernels therefore load eight
-//! f16 as the bits of a `vec4<f32>`, and the matrices for A and B are declared with elements of f32; no device
-//! multiplies those, so they stand for f16 here. Sizes follow from the use of a matrix: A is M x K, B is K x N, the
-//! accumulator M x N. naga's loads, stores and products do not bake in either.
+//! elements as the bits of a vector of f32, and all matrices are declared with elements of f32, which stand for those
+//! that the device multiplies and sums. Sizes follow from the use of a matrix: A is M x K, B is K x N, the accumulator
+//! M x N. naga's loads, stores and products do not bake in any of that; products of signed integers must say so.
 
 use std::collections::BTreeMap;
 
 use super::{HEADER_WORDS, Matrix, instructions};
+use crate::target::MatrixType;
 
 const OP_CAPABILITY: u16 = 17;
 const OP_TYPE_INT: u16 = 21;
 const OP_TYPE_FLOAT: u16 = 22;
 const OP_CONSTANT: u16 = 43;
 const OP_TYPE_COOPERATIVE_MATRIX: u16 = 4456;
+const OP_COOPERATIVE_MATRIX_MUL_ADD: u16 = 4459;
 const CAPABILITY_FLOAT16: u32 = 9;
+const CAPABILITY_INT8: u32 = 39;
 /// Values of a matrix's use: A, B and the accumulator.
 const USE_A: u32 = 0;
 const USE_B: u32 = 1;
 const SCOPE_WORKGROUP: u32 = 2;
+/// That the elements of A, B, the accumulator and the result are signed.
+const ALL_SIGNED: u32 = 0xf;
+/// Words of a product without a word on signs.
+const MUL_ADD_WORDS: usize = 6;
 
-/// Sets the element type of A and B matrices to f16 and, when `sizes` gives M, N and K, the sizes of all.
+/// A numeric type: its instruction without the identifier, and the capability it takes.
+fn numeric(ty: MatrixType) -> Result<(u16, &'static [u32], Option<u32>), String> {
+    match ty {
+        MatrixType::F16 => Ok((OP_TYPE_FLOAT, &[16], Some(CAPABILITY_FLOAT16))),
+        MatrixType::F32 => Ok((OP_TYPE_FLOAT, &[32], None)),
+        MatrixType::I8 => Ok((OP_TYPE_INT, &[8, 1], Some(CAPABILITY_INT8))),
+        MatrixType::U8 => Ok((OP_TYPE_INT, &[8, 0], Some(CAPABILITY_INT8))),
+        MatrixType::I32 => Ok((OP_TYPE_INT, &[32, 1], None)),
+        MatrixType::U32 => Ok((OP_TYPE_INT, &[32, 0], None)),
+        MatrixType::Bf16 => Err("matrices of bf16".into()),
+    }
+}
+
+/// Sets the element types of matrices and, when `matrix` gives M, N and K, the sizes of all; without it A and B become
+/// f16 and nothing else changes.
 ///
 /// # Errors
 /// When the module is malformed.
@@ -35,14 +56,17 @@ pub(super) fn retype(words: &[u32], matrix: Option<Matrix>) -> Result<Vec<u32>, 
         bound += 1;
         bound - 1
     };
-    let find = |wanted: &dyn Fn(&[u32]) -> bool| {
-        instructions.iter().find(|i| wanted(i)).and_then(|i| i.get(1)).copied()
-    };
-    let is_float = |i: &[u32], width: u32| opcode(i) == OP_TYPE_FLOAT && i.get(2) == Some(&width);
-    let known_half = find(&|i| is_float(i, 16));
-    let half = known_half.unwrap_or_else(&mut fresh);
-    let uint =
-        find(&|i| opcode(i) == OP_TYPE_INT && i.get(2..) == Some(&[32, 0])).ok_or("no u32 in a module")?;
+    let elements = matrix.map_or([MatrixType::F16, MatrixType::F32], |matrix| matrix.elements);
+    let mut types = Vec::new();
+    for element in elements {
+        let (code, rest, capability) = numeric(element)?;
+        let known = instructions.iter().find(|i| opcode(i) == code && i.get(2..) == Some(rest));
+        let id = known.and_then(|i| i.get(1)).copied().unwrap_or_else(&mut fresh);
+        let length = rest.len() as u32 + 2;
+        types.push((id, [&[length << 16 | u32::from(code), id], rest].concat(), capability));
+    }
+    let uint = instructions.iter().find(|i| opcode(i) == OP_TYPE_INT && i.get(2..) == Some(&[32, 0]));
+    let uint = uint.and_then(|i| i.get(1)).copied().ok_or("no u32 in a module")?;
     // Constants, so that the use of a matrix can be told.
     let values: BTreeMap<u32, u32> = instructions
         .iter()
@@ -51,25 +75,35 @@ pub(super) fn retype(words: &[u32], matrix: Option<Matrix>) -> Result<Vec<u32>, 
             _ => None,
         })
         .collect();
-    let has_capability =
-        instructions.iter().any(|i| **i == [2 << 16 | u32::from(OP_CAPABILITY), CAPABILITY_FLOAT16]);
 
     let mut out = words[..HEADER_WORDS].to_vec();
-    if !has_capability {
-        out.extend([2 << 16 | u32::from(OP_CAPABILITY), CAPABILITY_FLOAT16]);
+    for (_, _, capability) in &types {
+        let wanted = capability.map(|capability| [2 << 16 | u32::from(OP_CAPABILITY), capability]);
+        if let Some(wanted) = wanted.filter(|wanted| !instructions.contains(&wanted.as_slice())) {
+            out.extend(wanted);
+        }
     }
-    let mut placed = false;
+    let mut placed: Vec<u32> = Vec::new();
     let mut sized: BTreeMap<u32, u32> = BTreeMap::new();
     for i in &instructions {
-        // The half type comes before the first matrix; where the module declares it later it is moved.
-        if opcode(i) == OP_TYPE_FLOAT && i.get(1) == Some(&half) {
-            if !placed {
+        // Element types come before the first matrix; where the module declares them later they are moved.
+        if let Some((id, ..)) = types.iter().find(|(_, declaration, _)| declaration == i) {
+            if !placed.contains(id) {
                 out.extend_from_slice(i);
-                placed = true;
+                placed.push(*id);
             }
             continue;
         }
-        let &[first, id, element, scope, rows, columns, role] = *i else {
+        if opcode(i) == OP_COOPERATIVE_MATRIX_MUL_ADD
+            && elements[0] == MatrixType::I8
+            && i.len() == MUL_ADD_WORDS
+        {
+            out.push((MUL_ADD_WORDS as u32 + 1) << 16 | u32::from(OP_COOPERATIVE_MATRIX_MUL_ADD));
+            out.extend_from_slice(&i[1..]);
+            out.push(ALL_SIGNED);
+            continue;
+        }
+        let &[first, id, _, scope, rows, columns, role] = *i else {
             out.extend_from_slice(i);
             continue;
         };
@@ -77,15 +111,18 @@ pub(super) fn retype(words: &[u32], matrix: Option<Matrix>) -> Result<Vec<u32>, 
             out.extend_from_slice(i);
             continue;
         }
-        if !placed {
-            out.extend([3 << 16 | u32::from(OP_TYPE_FLOAT), half, 16]);
-            placed = true;
+        for (id, declaration, _) in &types {
+            if !placed.contains(id) {
+                out.extend_from_slice(declaration);
+                placed.push(*id);
+            }
         }
         let used = *values.get(&role).ok_or("a matrix without a use")?;
-        let element = if used == USE_A || used == USE_B { half } else { element };
+        let [(factor, ..), (sum, ..)] = types.as_slice() else { return Err("two element types".into()) };
+        let element = if used == USE_A || used == USE_B { *factor } else { *sum };
         let (mut rows, mut columns) = (rows, columns);
         let mut scope = scope;
-        if let Some(Matrix { sizes: [m, n, k], workgroup }) = matrix {
+        if let Some(Matrix { sizes: [m, n, k], workgroup, .. }) = matrix {
             let wanted = match used {
                 USE_A => [m, k],
                 USE_B => [k, n],
