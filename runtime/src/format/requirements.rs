@@ -201,7 +201,7 @@ pub struct DeviceHints {
 }
 
 impl Feature {
-    pub fn bit(self) -> u64 {
+    pub const fn bit(self) -> u64 {
         1 << (self as u8)
     }
 
@@ -216,6 +216,22 @@ impl Feature {
 
 impl Features {
     pub const NONE: Features = Features(0);
+
+    /// The set of these.
+    pub const fn of(features: &[Feature]) -> Features {
+        let mut bits = 0;
+        let mut rest = features;
+        while let [feature, others @ ..] = rest {
+            bits |= feature.bit();
+            rest = others;
+        }
+        Features(bits)
+    }
+
+    /// Whether any feature is in both.
+    pub fn intersects(self, other: Features) -> bool {
+        self.0 & other.0 != 0
+    }
 
     pub fn contains(self, feature: Feature) -> bool {
         self.0 & feature.bit() != 0

@@ -10,20 +10,20 @@ use std::ffi::CStr;
 
 /// A feature struct: what it holds and where it comes from.
 pub(super) struct Part {
-    pub(super) features: &'static [Feature],
+    pub(super) features: Features,
     pub(super) extension: &'static CStr,
     /// The Vulkan version that contains it, so that the extension is not needed.
     pub(super) core: Option<u32>,
 }
 
-const fn part(features: &'static [Feature], extension: &'static CStr, core: Option<u32>) -> Part {
-    Part { features, extension, core }
+const fn part(features: &[Feature], extension: &'static CStr, core: Option<u32>) -> Part {
+    Part { features: Features::of(features), extension, core }
 }
 
 const N_PARTS: usize = 18;
 
 /// In the order of [`Chain::parts`].
-const PARTS: [Part; N_PARTS] = [
+static PARTS: [Part; N_PARTS] = [
     part(
         &[Feature::Storage16bit, Feature::Uniform16bit],
         khr::_16bit_storage::NAME,
@@ -168,7 +168,7 @@ impl Available {
 
     /// The extensions that must be enabled for features to be used.
     pub(super) fn needed_extensions(&self, wanted: Features) -> Vec<&'static CStr> {
-        let parts = PARTS.iter().filter(|part| part.features.iter().any(|feature| wanted.contains(*feature)));
+        let parts = PARTS.iter().filter(|part| part.features.intersects(wanted));
         let parts = parts.filter(|part| part.core.is_none_or(|core| self.version < core));
         parts.map(|part| part.extension).collect()
     }
@@ -183,8 +183,7 @@ impl Chain {
     ) -> vk::PhysicalDeviceFeatures2<'_> {
         let mut head = vk::PhysicalDeviceFeatures2::default().features(self.core);
         for (part, next) in PARTS.iter().zip(self.parts()) {
-            let useful = part.features.iter().any(|feature| wanted.contains(*feature));
-            if useful && available.has_since(part.core, part.extension) {
+            if part.features.intersects(wanted) && available.has_since(part.core, part.extension) {
                 head = head.push_next(next);
             }
         }

@@ -7,16 +7,12 @@ use crate::device::{DeviceInfo, contains};
 use crate::error::{Error, Result};
 use crate::order;
 use ash::vk;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The newest version whose functions this backend knows.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
 
-/// The instance of the process. Sessions share it, and it stays when none is left: creating one takes NVIDIA's driver 60 ms,
-/// and after some forty of them one after the other that driver lists no devices any more.
-static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
-
-/// A loaded loader and its instance.
+/// A loaded loader and its instance; destroyed when the last user is gone.
 pub(crate) struct Instance {
     pub(super) raw: RawInstance,
     /// Keeps the loader's library mapped.
@@ -24,18 +20,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// The instance of the process, which is created when it is first needed.
     pub(super) fn load() -> Result<Arc<Instance>> {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(instance) = shared.as_ref() {
-            return Ok(Arc::clone(instance));
-        }
-        let instance = Self::create()?;
-        *shared = Some(Arc::clone(&instance));
-        Ok(instance)
-    }
-
-    fn create() -> Result<Arc<Instance>> {
         let entry = load_entry()?;
         // SAFETY: the entry is live; the call only reads.
         let version = unsafe { entry.try_enumerate_instance_version() }
@@ -71,6 +56,13 @@ impl Instance {
         // SAFETY: the instance is new, and the entry is kept beside it.
         let raw = unsafe { RawInstance::load(&entry, handle) }?;
         Ok(Arc::new(Instance { raw, _entry: entry }))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // SAFETY: everything made from the instance holds it by `Arc`, so nothing is left.
+        unsafe { self.raw.destroy_instance() };
     }
 }
 
