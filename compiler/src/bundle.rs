@@ -505,7 +505,13 @@ impl Needs {
         let mut matrices: BTreeSet<&MatrixShape> = steps().filter_map(|s| s.launch.matrix.as_ref()).collect();
         if !matrices.is_empty() {
             features.insert(Feature::CooperativeMatrix);
-            features.insert(Feature::ShaderF16);
+        }
+        for shape in &matrices {
+            features.insert(if shape.a == MatrixType::F16 {
+                Feature::ShaderF16
+            } else {
+                Feature::ShaderInt8
+            });
         }
         // Devices list the shapes of subgroups; for workgroups they have features.
         let listed = matrices.len();

@@ -75,15 +75,10 @@ pub(super) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
 }
 
 /// The same for numbers of 8 bits into 32, where the kernel can make both operands signed or both unsigned.
-pub(super) fn bytes<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
+fn bytes<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let signs = Signs::of(problem)?;
-    let constant = problem.operands.get(1)?.constant.is_some();
-    // Unsigned numbers of the first operand become signed, for which sums over the second make up.
-    if signs.flips(1)
-        || (signs.flips(0) && !constant)
-        || !problem.target.features.int8
-        || !able(problem.target)
-    {
+    // Unsigned numbers of the first operand may become signed, for which the kernel makes up.
+    if signs.flips(1) || !problem.target.features.int8 || !able(problem.target) {
         return None;
     }
     let wanted = match signs.unsigned() {
@@ -94,7 +89,7 @@ pub(super) fn bytes<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
 }
 
 /// The product of matrices that a kernel's problem is made of.
-fn matrices<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
+pub(super) fn matrices<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     shape(problem).or_else(|| bytes(problem))
 }
 

@@ -102,7 +102,7 @@ fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
     let operand = problem.operands.get(1)?;
     let constant = operand.constant?;
     let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
-    let shape = coop::shape(problem).or_else(|| coop::bytes(problem))?;
+    let shape = coop::matrices(problem)?;
     let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
     let one = rest.iter().all(|d| *d == 1);
     let each = rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
@@ -121,10 +121,14 @@ fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
     let Some(Sizes { batch, m, k, n }) = sizes(op, problem) else { return Vec::new() };
-    if coop::shape(problem).or_else(|| coop::bytes(problem)).is_none() {
+    if coop::matrices(problem).is_none() {
         return Vec::new();
     }
     let direct = panels(op, problem).is_some();
+    // What makes up for changed signs is known for constants with a matrix for all products or one for each.
+    if !direct && Signs::of(problem).is_some_and(|signs| signs.flips(0)) {
+        return Vec::new();
+    }
     coop::tiles(problem, problem.max(&product(&batch)), [&m, &n, &k].map(|d| problem.max(d)), direct, 1.0)
 }
 
@@ -185,7 +189,7 @@ fn correct(shader: &mut Shader<'_>, op: &MatMul, n: &Dim, k: &Dim) -> Result<(),
         .flat_map(|matrix| {
             let at = |column: usize, row: usize| if op.trans_b { column * k + row } else { row * n + column };
             let sum = move |column: usize| (0..k).map(|row| matrix[at(column, row)]).sum::<i64>();
-            (0..wide).map(move |column| if column < n { 128 * sum(column) as i32 } else { 0 })
+            (0..wide).map(move |column| if column < n { (128 * sum(column)) as i32 } else { 0 })
         })
         .collect();
     let each = values.len() > n * k;

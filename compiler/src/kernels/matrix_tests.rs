@@ -10,14 +10,16 @@ use crate::emit::spirv;
 use crate::ir::text;
 use crate::passes::Precision;
 use crate::plan::build_visiting;
-use crate::target::{MatrixScope, TargetProfile, names};
+use crate::target::{MatrixScope, MatrixType, TargetProfile, names};
+
+fn targets_with_matrices() -> Vec<TargetProfile> {
+    let targets = names().map(|name| TargetProfile::load(name).unwrap());
+    targets.filter(|target| target.features.cooperative_matrix).collect()
+}
 
 #[test]
 fn every_candidate_is_valid_for_every_profile_with_matrices() {
-    let targets: Vec<TargetProfile> = names()
-        .map(|name| TargetProfile::load(name).unwrap())
-        .filter(|target| target.features.cooperative_matrix)
-        .collect();
+    let targets = targets_with_matrices();
     assert!(targets.len() >= 2, "profiles with matrices are gone");
     let kernels: Vec<(&Kernel, MatrixScope)> =
         KERNELS.iter().filter_map(|kernel| Some((kernel, kernel.matrix_scope()?))).collect();
@@ -62,5 +64,32 @@ fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
         assert!(memory <= launch.workgroup_memory, "{place} takes {memory} bytes of workgroup memory");
         assert!(launch.workgroup_memory <= limits.max_workgroup_memory, "{place}");
         assert!(launch.workgroup.iter().product::<u32>() <= limits.max_workgroup_invocations, "{place}");
+    }
+}
+
+/// The kernels that may compute a product of unsigned numbers by signed constants on matrix units.
+fn kernels_of_signed_constants(constant: &str, target: &TargetProfile) -> Vec<&'static str> {
+    let text = format!(
+        "%0 = input {{\"name\":\"a\",\"dtype\":\"u8\",\"shape\":[2,3,37,24]}}\n\
+         %1 = constant {{\"dtype\":\"i8\",\"shape\":[{constant}],\"random\":1}}\n\
+         %2 = matmul %0 %1 {{\"trans_a\":false,\"trans_b\":false}}\noutput \"c\" %2\n"
+    );
+    let plan = lower(&text::parse(&text).unwrap(), target, &Options::default()).unwrap().plan;
+    plan.decisions.iter().flat_map(|d| &d.choices).map(|choice| choice.kernel.name).collect()
+}
+
+#[test]
+fn signs_change_only_where_the_sums_are_known() {
+    let mut targets = targets_with_matrices();
+    targets.retain(|target| target.matrix.iter().any(|shape| shape.a == MatrixType::I8));
+    assert!(!targets.is_empty(), "profiles with matrices of 8-bit integers are gone");
+    for target in &targets {
+        for constant in ["24,16", "2,3,24,16"] {
+            let kernels = kernels_of_signed_constants(constant, target);
+            assert!(kernels.contains(&"matmul_coop"), "{constant} for {}: {kernels:?}", target.name);
+        }
+        // One matrix for three products each.
+        let kernels = kernels_of_signed_constants("2,1,24,16", target);
+        assert!(!kernels.is_empty() && !kernels.contains(&"matmul_coop"), "{}: {kernels:?}", target.name);
     }
 }
