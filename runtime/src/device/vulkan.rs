@@ -41,14 +41,14 @@ use ash::vk;
 /// Every device of this machine, the preferred one first.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     let instance = instance::Instance::load()?;
-    Ok(instance::ranked(&instance)?.into_iter().map(|(_, info)| info).collect())
+    Ok(instance::ranked(instance)?.into_iter().map(|(_, info)| info).collect())
 }
 
 /// What the chosen device can do. `wanted` is an index into [`devices`] or part of a name; without it the
 /// environment variable `DRIFT_DEVICE` decides, and without that the preferred device is taken.
 pub fn probe(wanted: Option<&str>) -> Result<DeviceInfo> {
     let instance = instance::Instance::load()?;
-    instance::choose(&instance, wanted).map(|(_, info)| info)
+    instance::choose(instance, wanted).map(|(_, info)| info)
 }
 
 /// Names the call that a result came from.

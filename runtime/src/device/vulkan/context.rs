@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A chosen device that is not open yet, since what to enable depends on the variant it is chosen for.
 pub(crate) struct Candidate {
-    instance: Arc<Instance>,
+    instance: &'static Instance,
     physical: vk::PhysicalDevice,
     pub(crate) info: DeviceInfo,
 }
@@ -33,26 +33,24 @@ pub(crate) struct Context {
     pub(crate) n_pipelines: AtomicU32,
     pub(crate) n_allocations: AtomicU32,
     pub(crate) allocated: AtomicU64,
-    /// Declared last, since the instance must outlive the device.
-    _instance: Arc<Instance>,
 }
 
 impl Candidate {
     pub(crate) fn choose(wanted: Option<&str>) -> Result<Candidate> {
         let instance = Instance::load()?;
-        let (physical, info) = choose(&instance, wanted)?;
+        let (physical, info) = choose(instance, wanted)?;
         Ok(Candidate { instance, physical, info })
     }
 
     /// Opens the device with exactly the features that the variant requires.
     pub(crate) fn open(self, variant: &Variant, always_stage: bool) -> Result<Arc<Context>> {
         let Candidate { instance, physical, info } = self;
-        let available = available(&instance, physical)?;
+        let available = available(instance, physical)?;
         let wanted = variant.requirements.features;
-        let (family, timestamp_bits) = compute_family(&instance, physical).ok_or_else(|| {
+        let (family, timestamp_bits) = compute_family(instance, physical).ok_or_else(|| {
             Error::NoDevice { wanted: Some("a compute queue".to_owned()), found: vec![info.name.clone()] }
         })?;
-        let device = create(&instance, physical, &available, wanted, family)?;
+        let device = create(instance, physical, &available, wanted, family)?;
         // SAFETY: the device was created with one queue of this family.
         let queue = unsafe { device.get_device_queue(family, 0) };
         // SAFETY: the physical device belongs to the instance.
@@ -68,7 +66,6 @@ impl Candidate {
             n_pipelines: AtomicU32::new(0),
             n_allocations: AtomicU32::new(0),
             allocated: AtomicU64::new(0),
-            _instance: instance,
         }))
     }
 }

@@ -7,20 +7,27 @@ use crate::device::{DeviceInfo, contains};
 use crate::error::{Error, Result};
 use crate::order;
 use ash::vk;
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 
 /// The newest version whose functions this backend knows.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
 
-/// A loaded loader and its instance; destroyed when the last user is gone.
+/// The instance of the process. Sessions share it, and it stays when none is left: creating one takes NVIDIA's driver
+/// 60 ms, and after some forty of them one after the other that driver lists no devices any more.
+static SHARED: Mutex<Option<&Instance>> = Mutex::new(None);
+
+/// The instance, made by a loader that stays loaded.
 pub(crate) struct Instance {
     pub(super) raw: RawInstance,
-    /// Keeps the loader's library mapped.
-    _entry: ash::Entry,
 }
 
 impl Instance {
-    pub(super) fn load() -> Result<Arc<Instance>> {
+    /// The instance of the process, which is created when it is first needed.
+    pub(super) fn load() -> Result<&'static Instance> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(instance) = *shared {
+            return Ok(instance);
+        }
         let entry = load_entry()?;
         // SAFETY: the entry is live; the call only reads.
         let version = unsafe { entry.try_enumerate_instance_version() }
@@ -53,16 +60,12 @@ impl Instance {
             vk::Result::ERROR_INCOMPATIBLE_DRIVER => Error::NoDevice { wanted: None, found: Vec::new() },
             code => failed("vkCreateInstance")(code),
         })?;
-        // SAFETY: the instance is new, and the entry is kept beside it.
+        // SAFETY: the instance is new, and the loader's library is never unloaded, see below.
         let raw = unsafe { RawInstance::load(&entry, handle) }?;
-        Ok(Arc::new(Instance { raw, _entry: entry }))
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        // SAFETY: everything made from the instance holds it by `Arc`, so nothing is left.
-        unsafe { self.raw.destroy_instance() };
+        std::mem::forget(entry);
+        let instance: &Instance = Box::leak(Box::new(Instance { raw }));
+        *shared = Some(instance);
+        Ok(instance)
     }
 }
 

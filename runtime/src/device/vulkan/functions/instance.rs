@@ -16,7 +16,6 @@ pub(in super::super) struct RawInstance {
 
 functions! {
     Functions:
-    destroy_instance: PFN_vkDestroyInstance = "vkDestroyInstance"
     enumerate_devices: PFN_vkEnumeratePhysicalDevices = "vkEnumeratePhysicalDevices"
     enumerate_extensions: PFN_vkEnumerateDeviceExtensionProperties = "vkEnumerateDeviceExtensionProperties"
     get_properties: PFN_vkGetPhysicalDeviceProperties = "vkGetPhysicalDeviceProperties"
@@ -43,11 +42,6 @@ impl RawInstance {
         // SAFETY: as above.
         let functions = Functions::load(&|name| unsafe { find(handle, name.as_ptr()) })?;
         Ok(RawInstance { handle, functions, find })
-    }
-
-    pub(in super::super) unsafe fn destroy_instance(&self) {
-        // SAFETY: as above.
-        unsafe { (self.functions.destroy_instance)(self.handle, null()) };
     }
 
     pub(in super::super) unsafe fn enumerate_physical_devices(&self) -> VkResult<Vec<vk::PhysicalDevice>> {
