@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drift_runtime::Session;
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
 use driftc::compile::{Lowered, Options};
@@ -73,6 +74,9 @@ fn wide(target: &TargetProfile) -> TargetProfile {
     wide
 }
 
+/// Inputs of a case and its outputs.
+type Expected = (BTreeMap<String, Array>, Vec<(String, Array)>);
+
 /// Runs the candidates of a case; with `known`, those that are not offered there.
 fn run(
     owner: &Kernel,
@@ -107,7 +111,7 @@ fn run(
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
     // A symbolic case runs at the ends of its range and in between.
     let picks = if graph.bounds.is_empty() { 0..1 } else { 0..3 };
-    let mut pairs = Vec::new();
+    let mut pairs: Vec<Expected> = Vec::new();
     for pick in picks {
         let symbols: Bindings = graph
             .bounds
@@ -118,22 +122,28 @@ fn run(
         let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
         pairs.push((inputs, want));
     }
+    let mut failures = Vec::new();
     for candidate in 0..candidates {
         let own = lowered.plan.decisions.iter().filter_map(|d| d.choices.get(candidate));
-        if own.into_iter().all(|choice| tried.contains(&plain_way(choice))) && known.is_some() {
+        let ways: Vec<String> = own.map(plain_way).collect();
+        if ways.iter().all(|way| tried.contains(way)) && known.is_some() {
             continue;
         }
         options.plan.prefer_candidate = candidate;
-        let failed = |e: String| format!("candidate {candidate}: {e}");
-        let mut session = device::load(target, lower(&options)?, &options).map_err(failed)?;
-        for (inputs, want) in &pairs {
-            let got = device::run_session(&mut session, inputs).map_err(failed)?;
-            for ((name, want), (_, got)) in want.iter().zip(&got) {
-                compare(name, got, want, tolerance).map_err(failed)?;
-            }
+        let outcome = lower(&options)
+            .and_then(|lowered| device::load(target, lowered, &options))
+            .and_then(|mut session| pairs.iter().try_for_each(|pair| agrees(&mut session, pair, tolerance)));
+        if let Err(reason) = outcome {
+            failures.push(format!("candidate {candidate} ({}): {reason}", ways.join(", ")));
         }
     }
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// Compares what a session gives for inputs with the values of a case's outputs.
+fn agrees(session: &mut Session, (inputs, want): &Expected, tolerance: Tolerance) -> Result<(), String> {
+    let got = device::run_session(session, inputs)?;
+    want.iter().zip(&got).try_for_each(|((name, want), (_, got))| compare(name, got, want, tolerance))
 }
 
 /// Runs a case with all of its values in slices of four in one kind of memory object. How a kernel computes does not

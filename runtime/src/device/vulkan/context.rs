@@ -47,8 +47,9 @@ impl Candidate {
         let Candidate { instance, physical, info } = self;
         let available = available(instance, physical)?;
         let wanted = variant.requirements.features;
-        let (family, timestamp_bits) = compute_family(instance, physical).ok_or_else(|| {
-            Error::NoDevice { wanted: Some("a compute queue".to_owned()), found: vec![info.name.clone()] }
+        let (family, timestamp_bits) = compute_family(instance, physical).ok_or_else(|| Error::NoDevice {
+            wanted: Some("a compute queue".to_owned()),
+            found: vec![info.name.clone()],
         })?;
         let device = create(instance, physical, &available, wanted, family)?;
         // SAFETY: the device was created with one queue of this family.
