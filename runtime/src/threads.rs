@@ -4,9 +4,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// As many as a phone has cores. On smaller machines they share cores, which costs nothing worth asking the
+/// As many as a workstation has cores. On smaller machines they share cores, which costs nothing worth asking the
 /// system for their number, which is more code than all of this.
-const MAX_THREADS: usize = 8;
+const MAX_THREADS: usize = 16;
 
 /// Calls `job` with every number below `n_jobs`, on this thread and a few others.
 /// Where no thread can be had, the others do the work.

@@ -220,34 +220,38 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         stage = (stage + 1u) % STAGES;
     }
-    // The sums of every part of a fragment are added up by all invocations together.
+    // The sums of every part of a fragment are added up by all invocations together, HELD fragments at a time. One text
+    // serves them all, as the chain may be long and drivers take their time over long shaders.
     let mine = subgroup * (HELD * SIZE_C);
-    // unroll
-    for (var i = 0u; i < FRAGS_M; i++) {
+    for (var turn = 0u; turn < FRAGS_M * FRAGS_N / HELD; turn++) {
         // unroll
-        for (var j = 0u; j < FRAGS_N; j += HELD) {
-            // unroll
-            for (var h = 0u; h < HELD; h++) {
-                let at = mine + h * SIZE_C;
-                let sum = acc[i * FRAGS_N + j + h];
-                coopStoreT(sum, &sums[at], ROW_C);
-            }
-            workgroupBarrier();
-            for (var u = local; u < SUBS_M * SUBS_N * HELD * SIDE_M * S4; u += THREADS) {
-                let fragment = u / (SIDE_M * S4);
-                let inside = u % (SIDE_M * S4);
-                let row = select(inside / S4, inside % SIDE_M, ROWS_FIRST);
-                let four = select(inside % S4, inside / SIDE_M, ROWS_FIRST);
-                let sub = fragment / HELD;
-                let at = fragment * SIZE_C + row * ROW_C + four;
-                var v = sum_of(sums[at]);
+        for (var f = 0u; f < FRAGS_M * FRAGS_N; f += HELD) {
+            if (f == turn * HELD) {
                 // unroll
-                for (var p = 1u; p < PARTS; p++) { v += sum_of(sums[at + p * (SUBS_M * SUBS_N * HELD * SIZE_C)]); }
-                let m = first_m + (sub % SUBS_M * FRAGS_M + i) * SIDE_M + row;
-                let n4 = (first_panel + sub / SUBS_M * FRAGS_N + j + fragment % HELD) * S4 + four;
-                if ((!GUARD_M || m < size_m()) && (!GUARD_N || n4 * 4u < size_n())) { store(batch, m, n4, corrected(batch, n4, v)); }
+                for (var h = 0u; h < HELD; h++) {
+                    let at = mine + h * SIZE_C;
+                    let sum = acc[f + h];
+                    coopStoreT(sum, &sums[at], ROW_C);
+                }
             }
-            workgroupBarrier();
         }
+        workgroupBarrier();
+        let i = turn / (FRAGS_N / HELD);
+        let j = turn % (FRAGS_N / HELD) * HELD;
+        for (var u = local; u < SUBS_M * SUBS_N * HELD * SIDE_M * S4; u += THREADS) {
+            let fragment = u / (SIDE_M * S4);
+            let inside = u % (SIDE_M * S4);
+            let row = select(inside / S4, inside % SIDE_M, ROWS_FIRST);
+            let four = select(inside % S4, inside / SIDE_M, ROWS_FIRST);
+            let sub = fragment / HELD;
+            let at = fragment * SIZE_C + row * ROW_C + four;
+            var v = sum_of(sums[at]);
+            // unroll
+            for (var p = 1u; p < PARTS; p++) { v += sum_of(sums[at + p * (SUBS_M * SUBS_N * HELD * SIZE_C)]); }
+            let m = first_m + (sub % SUBS_M * FRAGS_M + i) * SIDE_M + row;
+            let n4 = (first_panel + sub / SUBS_M * FRAGS_N + j + fragment % HELD) * S4 + four;
+            if ((!GUARD_M || m < size_m()) && (!GUARD_N || n4 * 4u < size_n())) { store(batch, m, n4, corrected(batch, n4, v)); }
+        }
+        workgroupBarrier();
     }
 }
