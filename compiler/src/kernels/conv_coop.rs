@@ -3,8 +3,7 @@
 
 use super::access::Coordinates;
 use super::conv_1x1::{Rows, positions, rows};
-use super::coop::{self, Second};
-use super::pack::Packed;
+use super::coop::{self, Panels, Second};
 use super::problem::Problem;
 use super::shader::{Launch, Shader};
 use super::window::{Windows, constant, fits, known, with_bias};
@@ -73,15 +72,15 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     Some(Shape { windows, channels, eights: channels.div_ceil(8), rows: rows(problem) })
 }
 
-/// Filters `[O, I, taps]` in panels of outputs, and the rows of a panel: K running over taps and input channels, which
-/// are padded to eights, or with a single tap to whole fragments.
-fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<(Packed, usize)> {
+/// Filters `[O, I, taps]` in panels of outputs, whose rows run over taps and input channels, which are padded to eights,
+/// or with a single tap to whole fragments.
+fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<Panels> {
     let matrix = coop::shape(problem)?;
     let [o, i, ..] = filters.shape.as_slice() else { return None };
     let taps = shape.windows.taps();
     let round = if taps == 1 { matrix.k as usize } else { 8 };
-    let packed = coop::pack_panels(filters, &[('N', *o), ('K', *i), ('S', taps)], round, matrix.n);
-    fits(problem, &packed).then_some((packed, taps * i.next_multiple_of(round)))
+    let panels = coop::pack_panels(filters, &[('N', *o), ('K', *i), ('S', taps)], round, matrix.n);
+    fits(problem, &panels.packed).then_some(panels)
 }
 
 /// K in groups of eight.
@@ -124,7 +123,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
     let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let (packed, deep) = pack(filters, &shape, problem).ok_or_else(|| OpError::new("filters do not fit"))?;
+    let panels = pack(filters, &shape, problem).ok_or_else(|| OpError::new("filters do not fit"))?;
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
@@ -150,8 +149,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         product(&problem.result.shape).mul(&Dim::from(shape.windows.taps() * shape.channels)).scale(2);
     let k8 = depth8(&shape);
     let sizes = [&shape.rows.m, &n, &k8];
-    let second = Second::Panels(packed, deep, None);
-    let grid = coop::declare(&mut shader, candidate, sizes, &shape.rows.batch, second)?;
+    let grid = coop::declare(&mut shader, candidate, sizes, &shape.rows.batch, Second::Panels(panels))?;
     Ok(coop::launch(shader.finish("conv_coop", KERNEL.wgsl, grid, flops)?, problem))
 }
 

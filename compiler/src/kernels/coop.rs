@@ -5,7 +5,7 @@ use super::Candidate;
 use super::access::{Access, Coordinates, access};
 use super::dot::Signs;
 use super::pack::Packed;
-use super::pack::presets::PANELS;
+use super::pack::presets::{PANELS, PANELS_OF_COLUMNS};
 use super::problem::{Operand, Placement, Problem};
 use super::shader::{Bound, Grid, Launch, Shader};
 use crate::error::OpError;
@@ -273,11 +273,21 @@ fn memory(shape: &MatrixShape, tile: Tile, staged: bool, held: u32) -> u32 {
     (tile.stages * tile.parts * a + b) * unit + sums * 16
 }
 
+/// A constant in panels of as many columns as a matrix has.
+pub(super) struct Panels {
+    pub(super) packed: Packed,
+    /// Rows of a panel, with those that pad it.
+    rows: usize,
+    /// Rows that are padded together: of numbers of 8 bits so many of a column are neighbours.
+    round: usize,
+    /// How many panels each product of the batch has for itself; none where all have the same ones.
+    pub(super) apart: Option<usize>,
+}
+
 /// Where the second operand comes from.
 pub(super) enum Second {
-    /// A constant in panels of so many rows, and how many of them each product of the batch has for itself; none where
-    /// all have the same ones.
-    Panels(Packed, usize, Option<usize>),
+    /// A constant.
+    Panels(Panels),
     /// `load_b` is replaced by the caller; whether it reads along K.
     Loaded { along_k: bool },
 }
@@ -321,22 +331,24 @@ pub(super) fn declare(
     shader.constant("GUARD_M", !multiple(m, subs_m * frags_m * shape.m));
     shader.constant("GUARD_N", !multiple(n, subs_n * frags_n * shape.n));
     shader.constant("GUARD_K", !multiple(k8, depth / 8 * parts));
-    match second {
-        Second::Panels(packed, rows, apart) => panels(shader, &shape, packed, (rows, apart), staged),
-        Second::Loaded { along_k } => {
-            if along_k {
-                shader.constant("B_ALONG_K", true);
-                shader.constant("SIZE_B", "TILE_N * ROW_A");
-                shader.replace(
-                    "tiled_b",
-                    "fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB {
+    let along_k = match second {
+        Second::Panels(panels) => {
+            read_panels(shader, &shape, panels, staged);
+            shape.a != MatrixType::F16
+        }
+        Second::Loaded { along_k } => along_k,
+    };
+    if along_k {
+        shader.constant("B_ALONG_K", true);
+        shader.constant("SIZE_B", "TILE_N * ROW_A");
+        shader.replace(
+            "tiled_b",
+            "fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB {
     let at = base + panel * SIDE_N * ROW_A + k * (SIDE_K / 8u);
     return coopLoad<MatrixB>(&tile_b[at], ROW_A);
 }"
-                    .into(),
-                );
-            }
-        }
+            .into(),
+        );
     }
     if !staged {
         shader.replace(
@@ -368,45 +380,62 @@ pub(super) fn sides(shader: &mut Shader<'_>, shape: &MatrixShape) {
 }
 
 /// Reads the second operand from panels.
-fn panels(
-    shader: &mut Shader<'_>,
-    shape: &MatrixShape,
-    packed: Packed,
-    (rows, apart): (usize, Option<usize>),
-    staged: bool,
-) {
+fn read_panels(shader: &mut Shader<'_>, shape: &MatrixShape, panels: Panels, staged: bool) {
+    let Panels { packed, rows, round, apart } = panels;
     let bound = shader.packed(packed);
-    let element = if shape.a == MatrixType::F16 { "vec4<f32>" } else { "vec2<f32>" };
-    let buffer = shader.bind(bound, element, false);
     let first = apart.map_or(String::new(), |count| format!("batch * {count}u + "));
-    if staged {
-        shader.replace(
-            "load_b",
-            format!(
-                "fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{
-    return {buffer}[(({first}n8 / S8) * {rows}u + k) * S8 + n8 % S8];
-}}"
-            ),
-        );
+    let (element, staging, direct) = if shape.a == MatrixType::F16 {
+        (
+            "vec4<f32>",
+            format!("(({first}n8 / S8) * {rows}u + k) * S8 + n8 % S8"),
+            [format!("(({first}panel) * {rows}u + k * SIDE_K) * S8"), "coopLoadT".into(), "S8".into()],
+        )
     } else {
+        // `k` is a column and `n8` counts rows, see B_ALONG_K.
+        let (stretches, units) = (rows / round, round / 8);
+        let line = format!("({first}k / SIDE_N) * {stretches}u + n8 / {units}u");
+        (
+            "vec2<f32>",
+            format!("(({line}) * SIDE_N + k % SIDE_N) * {units}u + n8 % {units}u"),
+            [
+                format!("(({first}panel) * {stretches}u + k) * (SIDE_N * {units}u)"),
+                "coopLoad".into(),
+                format!("{units}u"),
+            ],
+        )
+    };
+    let buffer = shader.bind(bound, element, false);
+    if staged {
+        let text =
+            format!("fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{ return {buffer}[{staging}]; }}");
+        shader.replace("load_b", text);
+    } else {
+        let [at, load, stride] = direct;
         shader.replace(
             "fragment_b",
             format!(
                 "fn fragment_b(batch: u32, panel: u32, k: u32) -> MatrixB {{
-    let at = (({first}panel) * {rows}u + k * SIDE_K) * S8;
-    return coopLoadT<MatrixB>(&{buffer}[at], S8);
+    let at = {at};
+    return {load}<MatrixB>(&{buffer}[at], {stride});
 }}"
             ),
         );
     }
 }
 
-/// Panels of a constant: per SIDE_N columns, all of K (padded to fragments), each row of the panel together. The axes
-/// are those of its elements: `N` that of the columns, `K` that of the rows, whose number is padded to `round`, `S` one
-/// around them, and each position along `B` has panels of its own.
-pub(super) fn pack_panels(constant: &Constant, axes: &[(char, usize)], round: usize, side: u32) -> Packed {
-    let device = if constant.dtype.is_float() { DeviceType::F16 } else { DeviceType::Byte };
-    PANELS.of(constant, axes, &[('r', round), ('n', side as usize)], device)
+/// Panels of a constant, whose axes are those of its elements: `N` that of the columns, `K` that of the rows, whose
+/// number is padded to `round`, `S` one around them, and each position along `B` has panels of its own. In f16 a row of a
+/// panel is together, of numbers of 8 bits `round` rows of a column are. Fragments can be loaded from global memory where
+/// K runs over whole ones; those of 8 bits also need `round` to be a fragment's depth.
+pub(super) fn pack_panels(constant: &Constant, axes: &[(char, usize)], round: usize, side: u32) -> Panels {
+    let tiles = [('r', round), ('n', side as usize)];
+    let packed = if constant.dtype.is_float() {
+        PANELS.of(constant, axes, &tiles, DeviceType::F16)
+    } else {
+        PANELS_OF_COLUMNS.of(constant, axes, &tiles, DeviceType::Byte)
+    };
+    let size = |letter: char| axes.iter().find(|(name, _)| *name == letter).map_or(1, |(_, size)| *size);
+    Panels { packed, rows: size('S') * size('K').next_multiple_of(round), round, apart: None }
 }
 
 /// The text of a function that reads eight neighbours of operand `index` along the lane axis as four words of f16, or as

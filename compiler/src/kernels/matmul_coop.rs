@@ -109,13 +109,13 @@ fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
     if !one && !each {
         return None;
     }
-    let (deep, wide) = if op.trans_b { (*columns, *rows) } else { (*rows, *columns) };
+    let wide = if op.trans_b { *rows } else { *columns };
     let [first, second] = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
     let round = shape.k as usize;
     let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
-    let packed = coop::pack_panels(constant, &axes, round, shape.n);
-    let apart = (!one).then(|| wide.div_ceil(shape.n as usize));
-    fits(problem, &packed).then(|| Second::Panels(packed, deep.next_multiple_of(round), apart))
+    let mut panels = coop::pack_panels(constant, &axes, round, shape.n);
+    panels.apart = (!one).then(|| wide.div_ceil(shape.n as usize));
+    fits(problem, &panels.packed).then_some(Second::Panels(panels))
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {

@@ -21,7 +21,8 @@ pub struct Preset {
 }
 
 /// All of them.
-pub const PRESETS: &[Preset] = &[OHWI, I4O4, O4I4, FOUR_TEXTURES, HWI_O4, I_O4, CHW_C4, N4K4, PANELS, KN];
+pub const PRESETS: &[Preset] =
+    &[OHWI, I4O4, O4I4, FOUR_TEXTURES, HWI_O4, I_O4, CHW_C4, N4K4, PANELS, PANELS_OF_COLUMNS, KN];
 
 /// Filters with the channels of an input position side by side.
 pub const OHWI: Preset = Preset { name: "OHWI", order: "G O S I", shared: None };
@@ -42,6 +43,9 @@ pub const CHW_C4: Preset = Preset { name: "CHWC4", order: "C | S C4", shared: No
 pub const N4K4: Preset = Preset { name: "N4K4", order: "B K N N4 K4", shared: None };
 /// Panels of the `n` columns of a matrix instruction, whose rows are padded to `r`.
 pub const PANELS: Preset = Preset { name: "panels", order: "B N S K Kr Nn", shared: None };
+/// The same panels with `r` rows of a column together, as matrix units take numbers of 8 bits.
+pub const PANELS_OF_COLUMNS: Preset =
+    Preset { name: "panels of columns", order: "B N S K Nn Kr", shared: None };
 /// A matrix with neighbours along its columns.
 pub const KN: Preset = Preset { name: "KN", order: "B K N", shared: None };
 
