@@ -1,5 +1,7 @@
 //! What the kernels on matrix units share (`coop.wgsl`): tiles with their costs, knobs, and operands that arrive as
-//! eight f16 at a time.
+//! eight elements at a time.
+
+pub(super) mod sums;
 
 use super::Candidate;
 use super::access::{Access, Coordinates, access};
@@ -489,8 +491,8 @@ fn names(params: &str) -> Vec<&str> {
     params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect()
 }
 
-/// The text of a function that reads four neighbours as two words of f16, or as one of numbers of 8 bits with their top
-/// bits flipped where signs ask for that; `variable`, one of `params`, counts groups of four.
+/// The text of a function that reads four neighbours as two words of f16, or as one of numbers of 8 bits; `variable`,
+/// one of `params`, counts groups of four.
 fn four(
     shader: &mut Shader<'_>,
     name: &str,
@@ -515,9 +517,8 @@ fn four(
     }
     let plain = shader.read_fn(&format!("{name}_plain"), params, prelude, index, &here, false);
     let names = names(params);
-    if let (false, Some(signs)) = (operand.dtype.is_float(), Signs::of(shader.problem)) {
+    if !operand.dtype.is_float() {
         let word = format!("word(vec4<u32>({name}_plain({})))", names.join(", "));
-        let word = signs.flipped(index, &word);
         return Ok(format!("{plain}fn {name}({params}) -> f32 {{\n    return bitcast<f32>({word});\n}}\n"));
     }
     Ok(format!(

@@ -89,6 +89,8 @@ fn load_b(batch: u32, k: u32, n8: u32) -> Unit {
 fn word(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
+/// Eight elements of a as the matrices take them: with their top bits flipped where `corrected` makes up for that.
+fn flipped(v: Unit) -> Unit { return v; }
 /// Four sums as they lie in memory.
 fn sum_of(v: vec4<f32>) -> Sum { return v; }
 /// What four sums of columns from `4 * n4` should be.
@@ -112,7 +114,7 @@ var<workgroup> sums: array<vec4<f32>, SUBS_M * SUBS_N * PARTS * HELD * SIZE_C>;
 fn stretch_a(batch: u32, first_m: u32, k8: u32, i: u32) -> Unit {
     let k = k8 + i % D8;
     let row = select(first_m + i / D8, min(first_m + i / D8, size_m() - 1u), GUARD_M);
-    let v = load_a(batch, row, select(k, min(k, size_k8() - 1u), GUARD_K));
+    let v = flipped(load_a(batch, row, select(k, min(k, size_k8() - 1u), GUARD_K)));
     return select(v, Unit(), GUARD_K && k >= size_k8());
 }
 

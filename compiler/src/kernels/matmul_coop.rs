@@ -2,19 +2,16 @@
 //! workgroup memory.
 
 use super::access::Coordinates;
-use super::coop::{self, Second};
+use super::coop::{self, Second, sums};
 use super::dot::Signs;
 use super::matmul::{Sizes, batch_axes, operand_batch, sizes};
-use super::pack::Packed;
 use super::problem::Problem;
 use super::shader::{Launch, Shader};
 use super::window::fits;
 use super::{Candidate, Kernel};
 use crate::error::OpError;
-use crate::ir::array::Data;
 use crate::ir::dim::{Dim, product};
-use crate::ir::op::{Constant, MatMul, Op};
-use crate::ir::tensor::DType;
+use crate::ir::op::{MatMul, Op};
 
 pub(super) const KERNEL: Kernel =
     Kernel { name: "matmul_coop", wgsl: coop::WGSL, candidates, launches, cases: CASES };
@@ -150,7 +147,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     };
     let text = coop::eight(&mut shader, "load_a", "batch: u32, row: u32, k8: u32", &prelude, 0, &at)?;
     shader.replace("load_a", text);
-    correct(&mut shader, op, &n, &k)?;
+    sums::correct(&mut shader, [&n, &k], op.trans_b)?;
     let second = match panels(op, problem) {
         Some(second) => second,
         None => {
@@ -167,42 +164,6 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
     let grid = coop::declare(&mut shader, candidate, [&m, &n, &k.ceil_div(8)], &batch, second)?;
     Ok(coop::launch(shader.finish("matmul_coop", KERNEL.wgsl, grid, flops)?, problem))
-}
-
-/// Adds what is missing where the first operand's numbers are 128 less than they should be: 128 times the sums of the
-/// columns of the second, a constant.
-fn correct(shader: &mut Shader<'_>, op: &MatMul, n: &Dim, k: &Dim) -> Result<(), OpError> {
-    let (Some(signs), Some(second)) = (Signs::of(shader.problem), shader.problem.operands.get(1)) else {
-        return Ok(());
-    };
-    let (true, Some(constant)) = (signs.flips(0), second.constant) else { return Ok(()) };
-    let (Some(n), Some(k)) = (n.as_known(), k.as_known()) else {
-        return Err(OpError::new("a constant of unknown size"));
-    };
-    let (n, k) = (n.unsigned_abs() as usize, k.unsigned_abs() as usize);
-    let Data::Int(values) = constant.to_array()?.data else {
-        return Err(OpError::new("a constant that is no integer"));
-    };
-    let wide = n.next_multiple_of(4);
-    let sums: Vec<i32> = values
-        .chunks((n * k).max(1))
-        .flat_map(|matrix| {
-            let at = |column: usize, row: usize| if op.trans_b { column * k + row } else { row * n + column };
-            let sum = move |column: usize| (0..k).map(|row| matrix[at(column, row)]).sum::<i64>();
-            (0..wide).map(move |column| if column < n { (128 * sum(column)) as i32 } else { 0 })
-        })
-        .collect();
-    let each = values.len() > n * k;
-    let bytes: Vec<u8> = sums.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let sums = Constant::new(DType::I32, vec![sums.len()], bytes)?;
-    let bound = shader.packed(Packed::dense(&sums));
-    let buffer = shader.bind(bound, "vec4<i32>", false);
-    let first = if each { format!("batch * {}u + ", wide / 4) } else { String::new() };
-    shader.replace(
-        "corrected",
-        format!("fn corrected(batch: u32, n4: u32, v: Sum) -> Sum {{ return v + {buffer}[{first}n4]; }}"),
-    );
-    Ok(())
 }
 
 /// The hook for a second operand that is no constant.
