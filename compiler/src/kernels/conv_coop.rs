@@ -1,9 +1,9 @@
-//! `coop.wgsl` for convolutions in f16 as implicit matrix products: a row per pixel, K runs over taps and input
-//! channels, N over output channels. Nothing is unfolded in memory; the hook that loads the image does it.
+//! `coop.wgsl` for convolutions in f16 or of 8-bit integers, as implicit matrix products: a row per pixel, K runs over
+//! taps and input channels, N over output channels. Nothing is unfolded in memory; the hook that loads the image does it.
 
 use super::access::Coordinates;
 use super::conv_1x1::{Rows, positions, rows};
-use super::coop::{self, Panels, Second};
+use super::coop::{self, Panels, Second, sums};
 use super::problem::Problem;
 use super::shader::{Launch, Shader};
 use super::window::{Windows, constant, fits, known, with_bias};
@@ -47,6 +47,38 @@ output "y" %5
 %2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
 output "y" %2
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"u8","shape":[1,3,13,11]}
+%1 = constant {"dtype":"i8","shape":[10,3,3,3],"random":1}
+%2 = constant {"dtype":"i32","shape":[10],"random":2}
+%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%4 = cast %3 {"to":"f32"}
+%5 = affine %4 {"scale":0.01,"shift":3.0}
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"i8","shape":[1,72,5,9]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"i8","shape":[40,72,1,1],"random":3}
+%3 = constant {"dtype":"i32","shape":[40],"random":4}
+%4 = conv %1 %2 %3 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1} : i32[1, 40, 5, 9]@slices4
+%5 = neg %4 : i32[1, 40, 5, 9]
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"u8","shape":[2,16,19]}
+%1 = constant {"dtype":"u8","shape":[5,16,4],"random":6}
+%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
+output "y" %2
+"#,
+    r#"
+symbol n 1..3
+symbol w 2..20
+%0 = input {"name":"x","dtype":"u8","shape":["n",9,5,"w"]}
+%1 = constant {"dtype":"i8","shape":[13,9,2,3],"random":8}
+%2 = conv %0 %1 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,1],"pads_end":[1,2],"group":1}
+output "y" %2
+"#,
 ];
 
 /// A convolution that this kernel computes.
@@ -64,7 +96,7 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     if op.group != 1 || !(3..=5).contains(&rank) {
         return None;
     }
-    coop::shape(problem)?;
+    coop::matrices(problem)?;
     let channels = known(&problem.operands.first()?.shape[1])?;
     known(&problem.result.shape[1])?;
     let windows =
@@ -75,7 +107,7 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
 /// Filters `[O, I, taps]` in panels of outputs, whose rows run over taps and input channels, which are padded to eights,
 /// or with a single tap to whole fragments.
 fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<Panels> {
-    let matrix = coop::shape(problem)?;
+    let matrix = coop::matrices(problem)?;
     let [o, i, ..] = filters.shape.as_slice() else { return None };
     let taps = shape.windows.taps();
     let round = if taps == 1 { matrix.k as usize } else { 8 };
@@ -96,8 +128,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let sizes = [&shape.rows.m, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
-    let whole = whole_fragments(&shape, problem);
-    let mut candidates = coop::tiles(problem, problem.max(&shape.rows.batch), sizes, whole, GATHERED);
+    let direct = direct(&shape, problem);
+    let mut candidates = coop::tiles(problem, problem.max(&shape.rows.batch), sizes, direct, GATHERED);
     if !problem.operands[0].is_slices4() {
         for candidate in &mut candidates {
             candidate.cost *= SCATTERED;
@@ -113,10 +145,11 @@ const GATHERED: f64 = 1.11;
 /// convolutions of ResNet-50 and MobileNetV2 (`driftc tune` with and without slices of four).
 const SCATTERED: f64 = 1.2;
 
-/// Whether K is a whole number of fragments, so that they can be loaded from global memory.
-fn whole_fragments(shape: &Shape, problem: &Problem<'_>) -> bool {
-    let side = coop::shape(problem).map_or(8, |s| s.k as usize);
-    shape.windows.taps() == 1 || (shape.windows.taps() * shape.eights * 8).is_multiple_of(side)
+/// Whether fragments of the filters can be loaded from global memory: those of f16, where K is a whole number of them.
+fn direct(shape: &Shape, problem: &Problem<'_>) -> bool {
+    let taps = shape.windows.taps();
+    let whole = |side: u32| taps == 1 || (taps * shape.eights * 8).is_multiple_of(side as usize);
+    coop::shape(problem).is_some_and(|matrix| whole(matrix.k))
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
@@ -128,8 +161,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
     let (prelude, places) = positions(&mut shader, &shape.rows);
-    let image =
-        Image { op, windows: &shape.windows, rows: &shape.rows, groups: shape.eights, group: "vec4<f32>" };
+    let image = Image { op, windows: &shape.windows, rows: &shape.rows, groups: shape.eights, group: "Unit" };
     let text = load_image(
         &mut shader,
         &image,
@@ -138,15 +170,17 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         |shader, name, params, before, at| coop::eight(shader, name, params, before, 0, at),
     )?;
     shader.replace("load_a", text);
+    let n = problem.result.shape[1].clone();
+    let weights = Dim::from(shape.windows.taps() * shape.channels);
+    // Taps outside of the image count as zero, so that the sums are those of whole filters everywhere.
+    sums::correct(&mut shader, [&n, &weights], true)?;
     shader.constant("ROWS_FIRST", problem.result.is_slices4());
     let mut places = places;
     places[1] = "n4".into();
     let pixel = shape.rows.all.then(|| "row".to_string());
     let at = Coordinates { axes: places, lanes: Some(1), pixel, unit: None };
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
-    let n = problem.result.shape[1].clone();
-    let flops =
-        product(&problem.result.shape).mul(&Dim::from(shape.windows.taps() * shape.channels)).scale(2);
+    let flops = product(&problem.result.shape).mul(&weights).scale(2);
     let k8 = depth8(&shape);
     let sizes = [&shape.rows.m, &n, &k8];
     let grid = coop::declare(&mut shader, candidate, sizes, &shape.rows.batch, Second::Panels(panels))?;

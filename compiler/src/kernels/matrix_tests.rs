@@ -10,6 +10,7 @@ use crate::emit::spirv;
 use crate::ir::text;
 use crate::passes::Precision;
 use crate::plan::build_visiting;
+use crate::plan::select::Choice;
 use crate::target::{MatrixScope, MatrixType, TargetProfile, names};
 
 fn targets_with_matrices() -> Vec<TargetProfile> {
@@ -42,7 +43,7 @@ fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
     options.plan.prefer_kernel = Some(kernel.name.to_string());
     let graph = lower(&text::parse(case).unwrap(), target, &options).unwrap().graph;
     let mut launches = Vec::new();
-    let mut visit = |_: &str, problem: &super::Problem<'_>, choices: &[crate::plan::select::Choice]| {
+    let mut visit = |_: &str, problem: &super::Problem<'_>, choices: &[Choice]| {
         for choice in choices.iter().filter(|choice| choice.kernel.name == kernel.name) {
             for launch in (kernel.launches)(problem, &choice.candidate).unwrap() {
                 launches.push((choice.candidate.clone(), launch));
@@ -67,6 +68,12 @@ fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
     }
 }
 
+/// The choices for all nodes of a graph.
+fn choices(text: &str, target: &TargetProfile) -> Vec<Choice> {
+    let plan = lower(&text::parse(text).unwrap(), target, &Options::default()).unwrap().plan;
+    plan.decisions.into_iter().flat_map(|d| d.choices).collect()
+}
+
 /// The kernels that may compute a product of unsigned numbers by signed constants on matrix units.
 fn kernels_of_signed_constants(constant: &str, target: &TargetProfile) -> Vec<&'static str> {
     let text = format!(
@@ -74,16 +81,19 @@ fn kernels_of_signed_constants(constant: &str, target: &TargetProfile) -> Vec<&'
          %1 = constant {{\"dtype\":\"i8\",\"shape\":[{constant}],\"random\":1}}\n\
          %2 = matmul %0 %1 {{\"trans_a\":false,\"trans_b\":false}}\noutput \"c\" %2\n"
     );
-    let plan = lower(&text::parse(&text).unwrap(), target, &Options::default()).unwrap().plan;
-    plan.decisions.iter().flat_map(|d| &d.choices).map(|choice| choice.kernel.name).collect()
+    choices(&text, target).iter().map(|choice| choice.kernel.name).collect()
+}
+
+fn targets_with_bytes() -> Vec<TargetProfile> {
+    let mut targets = targets_with_matrices();
+    targets.retain(|target| target.matrix.iter().any(|shape| shape.a == MatrixType::I8));
+    assert!(!targets.is_empty(), "profiles with matrices of 8-bit integers are gone");
+    targets
 }
 
 #[test]
 fn signs_change_only_where_the_sums_are_known() {
-    let mut targets = targets_with_matrices();
-    targets.retain(|target| target.matrix.iter().any(|shape| shape.a == MatrixType::I8));
-    assert!(!targets.is_empty(), "profiles with matrices of 8-bit integers are gone");
-    for target in &targets {
+    for target in &targets_with_bytes() {
         for constant in ["24,16", "2,3,24,16"] {
             let kernels = kernels_of_signed_constants(constant, target);
             assert!(kernels.contains(&"matmul_coop"), "{constant} for {}: {kernels:?}", target.name);
@@ -91,5 +101,25 @@ fn signs_change_only_where_the_sums_are_known() {
         // One matrix for three products each.
         let kernels = kernels_of_signed_constants("2,1,24,16", target);
         assert!(!kernels.is_empty() && !kernels.contains(&"matmul_coop"), "{}: {kernels:?}", target.name);
+    }
+}
+
+#[test]
+fn convolutions_of_bytes_take_filters_through_workgroup_memory() {
+    for target in &targets_with_bytes() {
+        for (image, filters, able) in
+            [("u8", "i8", true), ("i8", "i8", true), ("u8", "u8", true), ("i8", "u8", false)]
+        {
+            let text = format!(
+                "%0 = input {{\"name\":\"x\",\"dtype\":\"{image}\",\"shape\":[1,64,9,8]}}\n\
+                 %1 = constant {{\"dtype\":\"{filters}\",\"shape\":[64,64,1,1],\"random\":1}}\n\
+                 %2 = conv %0 %1 {{\"strides\":[1,1],\"dilations\":[1,1],\"pads_begin\":[1,1],\"pads_end\":[1,1],\"group\":1}}\n\
+                 output \"y\" %2\n"
+            );
+            let mut choices = choices(&text, target);
+            choices.retain(|choice| choice.kernel.name == "conv_coop");
+            assert_eq!(!choices.is_empty(), able, "{image} by {filters} for {}", target.name);
+            assert!(choices.iter().all(|choice| choice.candidate.knob("STAGED_B") == 1));
+        }
     }
 }
