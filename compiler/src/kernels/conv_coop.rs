@@ -105,12 +105,13 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
 }
 
 /// Filters `[O, I, taps]` in panels of outputs, whose rows run over taps and input channels, which are padded to eights,
-/// or with a single tap to whole fragments.
+/// or to whole fragments with a single tap or where they are that anyway.
 fn pack(filters: &Constant, shape: &Shape, problem: &Problem<'_>) -> Option<Panels> {
     let matrix = coop::matrices(problem)?;
     let [o, i, ..] = filters.shape.as_slice() else { return None };
     let taps = shape.windows.taps();
-    let round = if taps == 1 { matrix.k as usize } else { 8 };
+    let whole = taps == 1 || i.is_multiple_of(matrix.k as usize);
+    let round = if whole { matrix.k as usize } else { 8 };
     let panels = coop::pack_panels(filters, &[('N', *o), ('K', *i), ('S', taps)], round, matrix.n);
     fits(problem, &panels.packed).then_some(panels)
 }
@@ -124,11 +125,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
     let Some(filters) = constant(problem, 1) else { return Vec::new() };
-    if pack(filters, &shape, problem).is_none() {
-        return Vec::new();
-    }
+    let Some(panels) = pack(filters, &shape, problem) else { return Vec::new() };
     let sizes = [&shape.rows.m, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
-    let direct = direct(&shape, problem);
+    let direct = panels.in_fragments(problem);
     let mut candidates = coop::tiles(problem, problem.max(&shape.rows.batch), sizes, direct, GATHERED);
     if !problem.operands[0].is_slices4() {
         for candidate in &mut candidates {
@@ -144,13 +143,6 @@ const GATHERED: f64 = 1.11;
 /// How much longer it takes where the eight channels of a pixel lie apart: 1.15 to 1.3 times on an NVIDIA H200, over the
 /// convolutions of ResNet-50 and MobileNetV2 (`driftc tune` with and without slices of four).
 const SCATTERED: f64 = 1.2;
-
-/// Whether fragments of the filters can be loaded from global memory: those of f16, where K is a whole number of them.
-fn direct(shape: &Shape, problem: &Problem<'_>) -> bool {
-    let taps = shape.windows.taps();
-    let whole = |side: u32| taps == 1 || (taps * shape.eights * 8).is_multiple_of(side as usize);
-    coop::shape(problem).is_some_and(|matrix| whole(matrix.k))
-}
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };

@@ -193,13 +193,15 @@ fn candidate(
     let computing = groups * 2.0 * high * wide * deep / (peak * units * reuse * busy);
     let beside = if staged { 1.0 } else { f64::from(tile.subs[0]) };
     let cache = machine.cache_bandwidth_gb_s.max(1e-3);
-    let reading = groups * 2.0 * deep * (high + wide * beside)
+    // Bytes of an element of either operand, where those of the first have 32 bits if matrices take 8.
+    let [wide_a, wide_b] = if shape.a == MatrixType::F16 { [2.0, 2.0] } else { [4.0, 1.0] };
+    let reading = groups * deep * (wide_a * high + wide_b * wide * beside)
         / (cache * READ_THROUGH * (groups / units).clamp(0.05, 1.0));
     // A step waits for memory, for its own loads and products; workgroups on the same unit hide that from each other
     // until their loads take turns.
     let rounds = (groups / (units * resident)).ceil();
     let beneath = resident.min((groups / units).ceil());
-    let group_loads = (high + if staged { wide } else { 0.0 }) * stretch / 8.0;
+    let group_loads = (wide_a * high + if staged { wide_b * wide } else { 0.0 }) * stretch / 16.0;
     let loads = group_loads / f64::from(subs * lanes) * scatter;
     let direct = if staged { 0.0 } else { b * stretch / f64::from(shape.k) };
     let overlap = if tile.stages > 1 { OVERLAPPED } else { 1.0 };
@@ -284,6 +286,15 @@ pub(super) struct Panels {
     round: usize,
     /// How many panels each product of the batch has for itself; none where all have the same ones.
     pub(super) apart: Option<usize>,
+}
+
+impl Panels {
+    /// Whether fragments may be loaded from global memory: a panel is a number of them one after the other. Those of 8 bits
+    /// are not, since an NVIDIA H200 was slower that way, and wrong with driver 580.159.
+    pub(super) fn in_fragments(&self, problem: &Problem<'_>) -> bool {
+        let depth = matrices(problem).map_or(0, |shape| shape.k as usize);
+        self.packed.device == DeviceType::F16 && self.rows.is_multiple_of(depth)
+    }
 }
 
 /// Where the second operand comes from.
@@ -386,39 +397,25 @@ fn read_panels(shader: &mut Shader<'_>, shape: &MatrixShape, panels: Panels, sta
     let Panels { packed, rows, round, apart } = panels;
     let bound = shader.packed(packed);
     let first = apart.map_or(String::new(), |count| format!("batch * {count}u + "));
-    let (element, staging, direct) = if shape.a == MatrixType::F16 {
-        (
-            "vec4<f32>",
-            format!("(({first}n8 / S8) * {rows}u + k) * S8 + n8 % S8"),
-            [format!("(({first}panel) * {rows}u + k * SIDE_K) * S8"), "coopLoadT".into(), "S8".into()],
-        )
+    let (element, at) = if shape.a == MatrixType::F16 {
+        ("vec4<f32>", format!("(({first}n8 / S8) * {rows}u + k) * S8 + n8 % S8"))
     } else {
         // `k` is a column and `n8` counts rows, see B_ALONG_K.
         let (stretches, units) = (rows / round, round / 8);
-        let line = format!("({first}k / SIDE_N) * {stretches}u + n8 / {units}u");
-        (
-            "vec2<f32>",
-            format!("(({line}) * SIDE_N + k % SIDE_N) * {units}u + n8 % {units}u"),
-            [
-                format!("(({first}panel) * {stretches}u + k) * (SIDE_N * {units}u)"),
-                "coopLoad".into(),
-                format!("{units}u"),
-            ],
-        )
+        let stretch = format!("({first}k / SIDE_N) * {stretches}u + n8 / {units}u");
+        ("vec2<f32>", format!("(({stretch}) * SIDE_N + k % SIDE_N) * {units}u + n8 % {units}u"))
     };
     let buffer = shader.bind(bound, element, false);
     if staged {
-        let text =
-            format!("fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{ return {buffer}[{staging}]; }}");
+        let text = format!("fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{ return {buffer}[{at}]; }}");
         shader.replace("load_b", text);
     } else {
-        let [at, load, stride] = direct;
         shader.replace(
             "fragment_b",
             format!(
                 "fn fragment_b(batch: u32, panel: u32, k: u32) -> MatrixB {{
-    let at = {at};
-    return {load}<MatrixB>(&{buffer}[at], {stride});
+    let at = (({first}panel) * {rows}u + k * SIDE_K) * S8;
+    return coopLoadT<MatrixB>(&{buffer}[at], S8);
 }}"
             ),
         );
@@ -427,8 +424,7 @@ fn read_panels(shader: &mut Shader<'_>, shape: &MatrixShape, panels: Panels, sta
 
 /// Panels of a constant, whose axes are those of its elements: `N` that of the columns, `K` that of the rows, whose
 /// number is padded to `round`, `S` one around them, and each position along `B` has panels of its own. In f16 a row of a
-/// panel is together, of numbers of 8 bits `round` rows of a column are. Fragments can be loaded from global memory where
-/// K runs over whole ones; those of 8 bits also need `round` to be a fragment's depth.
+/// panel is together, of numbers of 8 bits `round` rows of a column are.
 pub(super) fn pack_panels(constant: &Constant, axes: &[(char, usize)], round: usize, side: u32) -> Panels {
     let tiles = [('r', round), ('n', side as usize)];
     let packed = if constant.dtype.is_float() {

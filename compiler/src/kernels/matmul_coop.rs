@@ -2,7 +2,7 @@
 //! workgroup memory.
 
 use super::access::Coordinates;
-use super::coop::{self, Second, sums};
+use super::coop::{self, Panels, Second, sums};
 use super::dot::Signs;
 use super::matmul::{Sizes, batch_axes, operand_batch, sizes};
 use super::problem::Problem;
@@ -95,7 +95,7 @@ output "c" %2
 ];
 
 /// The second operand as panels, when it is a constant: one matrix for all products of the batch, or one for each.
-fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
+fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Panels> {
     let operand = problem.operands.get(1)?;
     let constant = operand.constant?;
     let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
@@ -112,7 +112,7 @@ fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Second> {
     let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
     let mut panels = coop::pack_panels(constant, &axes, round, shape.n);
     panels.apart = (!one).then(|| wide.div_ceil(shape.n as usize));
-    fits(problem, &panels.packed).then_some(Second::Panels(panels))
+    fits(problem, &panels.packed).then_some(panels)
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -121,9 +121,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if coop::matrices(problem).is_none() {
         return Vec::new();
     }
-    let direct = panels(op, problem).is_some();
+    let panels = panels(op, problem);
+    let direct = panels.as_ref().is_some_and(|panels| panels.in_fragments(problem));
     // What makes up for changed signs is known for constants with a matrix for all products or one for each.
-    if !direct && Signs::of(problem).is_some_and(|signs| signs.flips(0)) {
+    if panels.is_none() && Signs::of(problem).is_some_and(|signs| signs.flips(0)) {
         return Vec::new();
     }
     coop::tiles(problem, problem.max(&product(&batch)), [&m, &n, &k].map(|d| problem.max(d)), direct, 1.0)
@@ -149,7 +150,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.replace("load_a", text);
     sums::correct(&mut shader, [&n, &k], op.trans_b)?;
     let second = match panels(op, problem) {
-        Some(second) => second,
+        Some(panels) => Second::Panels(panels),
         None => {
             load_b(&mut shader, op, &k, matrix)?;
             Second::Loaded { along_k: op.trans_b }

@@ -105,7 +105,7 @@ fn signs_change_only_where_the_sums_are_known() {
 }
 
 #[test]
-fn convolutions_of_bytes_take_filters_through_workgroup_memory() {
+fn convolutions_of_bytes_run_on_matrix_units_where_their_signs_allow() {
     for target in &targets_with_bytes() {
         for (image, filters, able) in
             [("u8", "i8", true), ("i8", "i8", true), ("u8", "u8", true), ("i8", "u8", false)]
@@ -119,7 +119,6 @@ fn convolutions_of_bytes_take_filters_through_workgroup_memory() {
             let mut choices = choices(&text, target);
             choices.retain(|choice| choice.kernel.name == "conv_coop");
             assert_eq!(!choices.is_empty(), able, "{image} by {filters} for {}", target.name);
-            assert!(choices.iter().all(|choice| choice.candidate.knob("STAGED_B") == 1));
         }
     }
 }
