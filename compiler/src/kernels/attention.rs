@@ -173,7 +173,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let groups = blocks * heads;
                 let all = groups * f64::from(threads);
                 let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-                let busy = (2.0 * all / room).clamp(1e-3, 1.0);
+                let busy = (6.0 * all / room).clamp(1e-3, 1.0);
                 // More queries per key read mean more arithmetic per byte.
                 let work = (sizes.d + sizes.e) as f64 * t * groups * f64::from(block) * 2.0;
                 let reuse = f64::from(block) / (f64::from(block) + 4.0);

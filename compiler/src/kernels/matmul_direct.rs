@@ -44,13 +44,15 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
     let depth = problem.max(&sizes.k) as f64;
+    let machine = &problem.target.machine;
+    // Loads of a few neighbouring depths overlap, less so where they are not neighbours for a subgroup.
+    let waiting = waiting(problem, elements, depth / if op.trans_b { 5.5 } else { 20.0 } + 1.4);
+    let cached = elements * depth * 8.0 / machine.cache_bandwidth_gb_s.max(1e-3);
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
-        // Loads of a few neighbouring depths overlap, less so where they are not neighbours for a subgroup.
-        cost: roofline(problem, elements * depth * 2.0, elements * depth * 8.0, 0.05).max(
-            waiting(problem, elements, depth / if op.trans_b { 5.5 } else { 20.0 } + 1.4)
-                + problem.target.machine.launch_us * 1e3,
-        ),
+        cost: roofline(problem, elements * depth * 2.0, problem.traffic() as f64, 0.05)
+            .max(waiting + machine.launch_us * 1e3)
+            .max(cached + machine.launch_us * 1e3),
         reason: "one invocation per element, nothing shared".into(),
     }]
 }

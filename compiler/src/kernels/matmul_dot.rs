@@ -111,7 +111,12 @@ pub(super) fn tiles(
         let strips = strips / machine.cache_bandwidth_gb_s.max(1e-3);
         let steps = (k as f64 / f64::from(tk * 16)).ceil();
         let lanes = tiles * f64::from(tm * tn);
-        let waiting = waiting(problem, lanes, 1.2 * steps + 5.0) + barriers(problem, lanes, 2.0 * steps);
+        // Loads of an invocation in a step: words of the first operand, four of them of the second.
+        let first = (f64::from(rows * tk * 4) / f64::from(tn)).max(1.0);
+        let second = wide * (f64::from(cols * tk * 4) / f64::from(tm)).max(1.0);
+        let rounds =
+            FIRST + steps * (STEP + LOAD_A * first + LOAD_B * second) + STORE * f64::from(rows * cols);
+        let waiting = waiting(problem, lanes, rounds) + barriers(problem, lanes, 2.0 * steps);
         Candidate {
             knobs: vec![("THREADS_M", tm), ("THREADS_N", tn), ("ROWS", rows), ("COLS", cols), ("TILE_K", tk)],
             cost: computing.max(streaming).max(strips).max(waiting) + machine.launch_us * 1e3,
@@ -120,6 +125,14 @@ pub(super) fn tiles(
     };
     TILES.iter().filter(fits).map(candidate).collect()
 }
+
+// In latencies of memory, fitted to 114 measurements of 22 products and convolutions on an NVIDIA H200
+// (`benches/kernels.rs`): what is before and after all steps, a step, its loads and four columns of the result.
+const FIRST: f64 = 3.7;
+const STEP: f64 = 1.1;
+const LOAD_A: f64 = 0.075;
+const LOAD_B: f64 = 0.022;
+const STORE: f64 = 0.24;
 
 /// Bytes of both tiles.
 fn memory([tm, tn, rows, cols, tk]: [u32; 5]) -> u32 {

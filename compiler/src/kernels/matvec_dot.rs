@@ -5,7 +5,7 @@ use super::dot::{self, Signs};
 use super::matmul::{Sizes, sizes};
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
-use super::{Candidate, Kernel, barriers};
+use super::{Candidate, Kernel, barriers, waiting};
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
@@ -62,6 +62,17 @@ const MOST_HELD: i64 = 8;
 /// Words of all rows that are staged at a time.
 const STAGED: i64 = 2048;
 
+// In latencies of memory, fitted to 85 measurements of seven products on an NVIDIA H200 (`benches/kernels.rs`): what is
+// before and after all steps, a load of a step, its products with a row, a stage, a word packed for it, and a level of
+// the tree that adds up the sums of a row and of each further one.
+const FIRST: f64 = 2.22;
+const LOAD: f64 = 0.112;
+const ROW: f64 = 0.024;
+const STAGE: f64 = 0.46;
+const STAGED_WORD: f64 = 0.079;
+const LEVEL: f64 = 0.23;
+const LEVEL_ROW: f64 = 0.112;
+
 /// Whether neighbouring depths of the second operand are neighbours in memory.
 fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
     op.trans_b && dot::packed_b(op, problem).is_none()
@@ -104,20 +115,24 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             // A cache line is used in whole when neighbours read it together.
             let side = f64::from(if along_k { lanes_k } else { lanes_n });
             let waste = (4.0 / side).clamp(1.0, 4.0);
-            let busy = (2.0 * all / room).clamp(1e-3, 1.0);
+            // Every invocation has several loads in flight.
+            let busy = (8.0 * all / room).clamp(1e-3, 1.0);
             let bytes = traffic + second * (blocks - 1.0);
             let streaming = bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
             let operations = 2.0 * (m * n * batch) as f64 * k as f64 * mixed;
             let computing = operations / (machine.peak.int8 * 0.25 * busy).max(1e-3);
             // Every workgroup packs its rows, and then takes its words.
-            let staging = (rows * words) as f64 / f64::from(threads);
+            let staging = ((rows * words) as f64 / f64::from(threads)).ceil();
+            let stages = (words as f64 / stage as f64).ceil();
             let steps = (words as f64 / f64::from(lanes_k)).ceil();
-            // Loads of one step overlap a little.
-            let wait = machine.memory_latency_ns * 2.0 / 3.0;
+            let loads = if packed.is_some() { 1.0 } else { 4.0 };
             let levels = f64::from(lanes_k.ilog2());
-            let waiting = (all / room).ceil()
-                * ((steps + 2.0 + 0.5 * staging) * wait + levels * 30.0 * (rows - 1) as f64)
-                + barriers(problem, all, levels);
+            let rounds = FIRST
+                + steps * (LOAD * loads + ROW * rows as f64)
+                + STAGE * stages
+                + STAGED_WORD * staging
+                + levels * (LEVEL + LEVEL_ROW * (rows - 1) as f64);
+            let waiting = waiting(problem, all, rounds) + barriers(problem, all, levels);
             out.push(Candidate {
                 knobs: vec![
                     ("LANES_K", lanes_k),

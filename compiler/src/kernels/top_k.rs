@@ -65,6 +65,14 @@ pub(super) fn top_k_rows<'a>(problem: &Problem<'a>) -> Option<(&'a TopK, Problem
     Some((op, problem, rows.scalar()))
 }
 
+// In latencies of memory, fitted to an NVIDIA H200 (`benches/kernels.rs`): a stage of a sort, a swap of one, and a round
+// of elements that are compared with the least that is kept.
+const STAGE: f64 = 0.17;
+const SWAP: f64 = 0.1;
+const ROUND: f64 = 0.9;
+/// A swap in barriers where these take time, measured on the software device.
+const SWAP_IN_TURN: f64 = 0.5;
+
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((op, problem, rows)) = top_k_rows(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
@@ -73,20 +81,25 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     for threads in [32u32, 64, 128, 256].into_iter().filter(|t| *t <= limits.max_workgroup_invocations) {
         let Some((whole, size)) = tile(op, &problem, &rows, threads) else { continue };
         let rounds = if whole { 1.0 } else { (length / f64::from(threads * KEEP)).ceil() };
-        // Of random elements k * ln(n / k) pass.
+        // The first elements all pass, of random ones after them k * ln(n / k).
         let sorts = if whole {
             1.0
         } else {
             let k = op.k.max(1) as f64;
-            1.0 + k * (length / k).max(1.0).ln() / f64::from(size / 2)
+            2.0 + k * (length / k).max(1.0).ln() / f64::from(size / 2)
         };
         let stages = f64::from(size.ilog2() * (size.ilog2() + 1)) / 2.0;
-        let sort = stages * (machine.barrier_ns + f64::from(size / 2) / f64::from(threads) * 4.0);
+        let swaps = (f64::from(size / 2) / f64::from(threads)).max(1.0);
+        let latency = machine.memory_latency_ns;
+        // Devices whose invocations take turns swap in turns as well.
+        let swap = latency * SWAP + machine.barrier_ns * SWAP_IN_TURN;
+        let sort = stages * (machine.barrier_ns + latency * STAGE + swap * swaps);
+        let round = machine.barrier_ns + latency * ROUND;
         let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let waves = (count * f64::from(threads) / room).ceil().max(1.0);
         out.push(Candidate {
             knobs: vec![("THREADS", threads), ("TILE", size), ("WHOLE", whole.into())],
-            cost: waves * (rounds * 500.0 + sorts * sort) + machine.launch_us * 1e3,
+            cost: waves * (rounds * round + sorts * sort) + machine.launch_us * 1e3,
             reason: format!("{threads} invocations sort {size} of {length} elements about {sorts:.0} times"),
         });
     }
