@@ -186,7 +186,7 @@ fn candidate(
     let invocations = groups * f64::from(threads.next_multiple_of(subgroup));
     let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
     // Sums of several vectors hide latency like more invocations do.
-    let busy = (invocations * (rows_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
+    let busy = (2.0 * invocations * (rows_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
     // The depthwise part, in rounds of the whole workgroup for each chunk of slices, as `depthwise` counts it.
     let rounds = (depth_f * pixels_f / run_f / f64::from(threads)).ceil();
     let chunks = (slices_in / depth_f).ceil();

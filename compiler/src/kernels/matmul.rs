@@ -93,7 +93,7 @@ pub(super) fn tiles(
             // follow each other, and so do its stores.
             let loads = [tm * rows * tk / 4, tk * tn * cols]
                 .map(|all| (f64::from(all) / f64::from(tm * tn)).max(1.0));
-            let loads: f64 = loads.iter().zip(apart).map(|(n, apart)| if apart { 2.0 * n } else { *n }).sum();
+            let loads: f64 = loads.iter().zip(apart).map(|(n, apart)| if apart { 2.4 * n } else { *n }).sum();
             let rounds =
                 steps / 3.0 + k as f64 / f64::from(tk) * 0.15 * loads + 0.2 * f64::from(rows * cols) + 4.5;
             let waiting = waiting(problem, lanes, rounds)

@@ -47,7 +47,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let machine = &problem.target.machine;
     // Loads of a few neighbouring depths overlap, less so where they are not neighbours for a subgroup.
     let waiting = waiting(problem, elements, depth / if op.trans_b { 5.5 } else { 20.0 } + 1.4);
-    let cached = elements * depth * 8.0 / machine.cache_bandwidth_gb_s.max(1e-3);
+    // Neighbours share the elements of the first operand.
+    let cached = elements * depth * 5.0 / machine.cache_bandwidth_gb_s.max(1e-3);
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
         cost: roofline(problem, elements * depth * 2.0, problem.traffic() as f64, 0.05)

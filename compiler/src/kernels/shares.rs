@@ -83,7 +83,8 @@ impl Shares {
         let traffic = problem.traffic() as f64 * waste * (1.0 + 0.5 * (passes - 1.0));
         let streaming = traffic / (machine.bandwidth_gb_s.max(1e-3) * busy);
         let waves = (count * lanes / room).ceil().max(1.0);
-        let levels = if self.lanes > 1 { lanes.log2() + 1.0 } else { 0.0 };
+        // A barrier for each level of a tree; writing the shares and reading the result take as long as one each.
+        let levels = if self.lanes > 1 { lanes.log2() + 3.0 } else { 0.0 };
         let waiting = waves * steps * passes * latency(problem) + barriers(problem, count * lanes, levels);
         Candidate {
             knobs: vec![("LANES", self.lanes), ("ROWS", self.rows)],
