@@ -154,6 +154,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let (rows, t) = (problem.max(&sizes.rows()).max(1), problem.max(&sizes.t).max(1) as f64);
     let heads = problem.max(&sizes.heads) as f64;
+    // Multiply-adds of vectors that reading one takes: less than on others where the cache keeps up with arithmetic.
+    let read = (2.0 * machine.peak.f32 / machine.cache_bandwidth_gb_s.max(1e-3)).min(4.0);
     let mut out = Vec::new();
     for threads in [32u32, 64, 128, 256] {
         for block in [1u32, 2, 4, 8, 16] {
@@ -176,7 +178,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let busy = (6.0 * all / room).clamp(1e-3, 1.0);
                 // More queries per key read mean more arithmetic per byte.
                 let work = (sizes.d + sizes.e) as f64 * t * groups * f64::from(block) * 2.0;
-                let reuse = f64::from(block) / (f64::from(block) + 4.0);
+                let reuse = f64::from(block) / (f64::from(block) + read);
                 let computing = work / (machine.peak.f32 * 0.5 * reuse * busy).max(1e-3);
                 let bytes = groups * t * (sizes.d + sizes.e) as f64 * 4.0;
                 let streaming = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * busy);

@@ -138,7 +138,7 @@ fn candidate(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> Option<Can
         + machine.uniform_read_fmas * slices;
     let reuse = pixels * slices / (pixels * slices + reads);
     let vectors = pixels * slices + pixels + 4.0;
-    let crowded = if vectors > 20.0 { 20.0 / vectors } else { 1.0 };
+    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
     let steps = taps * (shape.inputs as f64 / 4.0).ceil();
     let waiting = waiting(problem, lanes, steps + 3.0) + machine.launch_us * 1e3;
     let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy).max(waiting);
