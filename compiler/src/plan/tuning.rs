@@ -250,14 +250,17 @@ fn describe_problem(problem: &Problem<'_>, chain: bool) -> String {
         });
         text.push_str(&describe(operand));
     }
+    let mut result = problem.result.clone();
     if chain {
         text.push_str(&chain_text(problem.chain));
-    }
-    if problem.computed != problem.result.dtype {
-        text.push_str(&format!(" as {}", problem.computed.name()));
+        if problem.computed != problem.result.dtype {
+            text.push_str(&format!(" as {}", problem.computed.name()));
+        }
+    } else {
+        result.dtype = problem.computed;
     }
     text.push_str(" -> ");
-    text.push_str(&describe(&problem.result));
+    text.push_str(&describe(&result));
     let mut used = BTreeSet::new();
     for dim in problem.operands.iter().chain([&problem.result]).flat_map(|o| &o.shape) {
         dim.symbols(&mut used);
