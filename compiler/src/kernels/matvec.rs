@@ -120,7 +120,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 problem.traffic() as f64 + problem.operands[1].bytes(problem.bounds) as f64 * (blocks - 1.0);
             let streaming = bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
             let flops = 2.0 * (m * n * batch) as f64 * k as f64;
-            let computing = flops / (machine.peak.f32 * 0.25 * busy).max(1e-3);
+            let computing = flops / (machine.peak.f32 * 0.15 * busy).max(1e-3);
             let steps = (groups_k as f64 / f64::from(lanes_k)).ceil();
             let levels = f64::from(lanes_k.ilog2());
             let more = (rows - 1) as f64;

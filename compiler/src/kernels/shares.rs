@@ -86,9 +86,11 @@ impl Shares {
         // A barrier for each level of a tree; writing the shares and reading the result take as long as one each.
         let levels = if self.lanes > 1 { lanes.log2() + 3.0 } else { 0.0 };
         let waiting = waves * steps * passes * latency(problem) + barriers(problem, count * lanes, levels);
+        // The first load and the last store have nothing beside them.
+        let ends = 2.0 * latency(problem);
         Candidate {
             knobs: vec![("LANES", self.lanes), ("ROWS", self.rows)],
-            cost: streaming.max(waiting) + machine.launch_us * 1e3,
+            cost: streaming.max(waiting) + ends + machine.launch_us * 1e3,
             reason: format!(
                 "{} invocations for each of {count} rows of {length} units, {} rows a workgroup",
                 self.lanes, self.rows
