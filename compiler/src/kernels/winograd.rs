@@ -119,11 +119,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let reading = lanes * n * n * 4.0 * width / machine.cache_bandwidth_gb_s.max(1e-3);
             let waste = (8.0 / f64::from(across)).clamp(1.0, 2.0);
             let moving = problem.traffic() as f64 * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
-            // Fitted to an NVIDIA H200: rows of tiles of 6 x 6 take 2.5 latencies of memory, up to three of them.
-            let wait = waiting(problem, 2.0 * lanes, 3.0 + 2.5 * (rows as f64).min(3.0) * n * n / 36.0);
+            // Fitted to an NVIDIA H200: rows of tiles of 6 x 6 take 2.5 latencies of memory, up to three of them, and two
+            // rows of 4 x 4 as long as one.
+            let apart = if rows * transform.tile <= 8 { 1.0 } else { (rows as f64).min(3.0) };
+            let wait = waiting(problem, 2.0 * lanes, 3.0 + 2.5 * apart * n * n / 36.0);
             out.push(Candidate {
                 knobs: vec![("GROUP_S", across), ("GROUP_T", deep), ("ROWS", rows as u32)],
-                cost: (computing + reading).max(moving).max(wait) + machine.launch_us * 1e3,
+                cost: (computing + reading).max(moving).max(wait + 0.1 * reading) + machine.launch_us * 1e3,
                 reason: format!(
                     "{rows} of {} rows of {tiles} tiles of {slices} slices each, {across}x{deep} a workgroup",
                     transform.side
