@@ -194,8 +194,13 @@ fn every_profile_takes_them() {
             .iter()
             .map(|step| step.launch.kernel)
             .collect();
-        let dots = kernels.iter().filter(|kernel| kernel.contains("_dot")).count();
-        assert_eq!(dots, if target.features.int_dot_product { 3 } else { 0 }, "{name}: {kernels:?}");
+        let [first, depthwise, second, product] = kernels[..] else { panic!("{name}: {kernels:?}") };
+        let whole = |kernel: &str| match target.features.int_dot_product {
+            true => ["conv_dot", "conv_coop"].contains(&kernel),
+            false => kernel == "conv_direct",
+        };
+        assert!(whole(first) && whole(second), "{name}: {kernels:?}");
+        assert!(depthwise == "conv_direct" && product.starts_with("mat"), "{name}: {kernels:?}");
     }
 }
 
