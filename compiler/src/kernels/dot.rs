@@ -14,7 +14,7 @@ use super::shader::Shader;
 use super::window::fits;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
-use crate::ir::op::MatMul;
+use crate::ir::op::{Constant, MatMul};
 use crate::ir::tensor::{DType, DeviceType};
 
 /// Which operands are unsigned.
@@ -94,21 +94,36 @@ pub(super) fn load_a(shader: &mut Shader<'_>, op: &MatMul, signs: Signs) {
     shader.replace("load_a", format!("{values}fn load_a({params}) -> u32 {{ return {word}; }}\n"));
 }
 
+/// A constant second operand: its matrices, of which there is one for all products of the batch or one for each.
+pub(super) struct Matrices<'a> {
+    pub(super) constant: &'a Constant,
+    /// Batches, and rows and columns in the order of the elements, by the letters of orders of weights.
+    pub(super) axes: [(char, usize); 3],
+    /// Whether there is one for each product, rather than one for all.
+    pub(super) each: bool,
+}
+
+impl<'a> Matrices<'a> {
+    /// Of a matrix product; none where the operand is no constant, or one matrix serves some products.
+    pub(super) fn of(op: &MatMul, problem: &Problem<'a>) -> Option<Self> {
+        let constant = problem.operands.get(1)?.constant?;
+        let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
+        let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
+        let one = rest.iter().all(|d| *d == 1);
+        let each =
+            rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
+        let [first, second] = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
+        let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
+        (one || each).then_some(Self { constant, axes, each: each && !one })
+    }
+}
+
 /// A constant second operand as words: per group of four depths, per group of four columns, a word for each column.
 /// Also whether there is one matrix for each product of the batch, rather than one for all.
 pub(super) fn packed_b(op: &MatMul, problem: &Problem<'_>) -> Option<(Packed, bool)> {
-    let constant = problem.operands.get(1)?.constant?;
-    let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
-    let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
-    let one = rest.iter().all(|d| *d == 1);
-    let each = rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
-    if !one && !each {
-        return None;
-    }
-    let [first, second] = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
-    let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
+    let Matrices { constant, axes, each } = Matrices::of(op, problem)?;
     let packed = N4K4.of(constant, &axes, &[], DeviceType::Byte);
-    fits(problem, &packed).then_some((packed, each && !one))
+    fits(problem, &packed).then_some((packed, each))
 }
 
 /// The second operand: hook `load_b(batch, k4, n4)`, four words of four depths, one for each of four columns. Past the

@@ -3,7 +3,7 @@
 
 use super::access::Coordinates;
 use super::coop::{self, Panels, Second, sums};
-use super::dot::Signs;
+use super::dot::{Matrices, Signs};
 use super::matmul::{Sizes, batch_axes, operand_batch, sizes};
 use super::problem::Problem;
 use super::shader::{Launch, Shader};
@@ -96,22 +96,11 @@ output "c" %2
 
 /// The second operand as panels, when it is a constant: one matrix for all products of the batch, or one for each.
 fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Panels> {
-    let operand = problem.operands.get(1)?;
-    let constant = operand.constant?;
-    let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
+    let Matrices { constant, axes, each } = Matrices::of(op, problem)?;
     let shape = coop::matrices(problem)?;
-    let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
-    let one = rest.iter().all(|d| *d == 1);
-    let each = rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
-    if !one && !each {
-        return None;
-    }
-    let wide = if op.trans_b { *rows } else { *columns };
-    let [first, second] = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
-    let round = shape.k as usize;
-    let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
-    let mut panels = coop::pack_panels(constant, &axes, round, shape.n);
-    panels.apart = (!one).then(|| wide.div_ceil(shape.n as usize));
+    let wide = axes.iter().find(|(name, _)| *name == 'N').map_or(1, |(_, size)| *size);
+    let mut panels = coop::pack_panels(constant, &axes, shape.k as usize, shape.n);
+    panels.apart = each.then(|| wide.div_ceil(shape.n as usize));
     fits(problem, &panels.packed).then_some(panels)
 }
 

@@ -52,8 +52,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
         cost: roofline(problem, elements * depth * 2.0, problem.traffic() as f64, 0.05)
-            .max(waiting + machine.launch_us * 1e3)
-            .max(cached + machine.launch_us * 1e3),
+            .max(waiting.max(cached) + machine.launch_us * 1e3),
         reason: "one invocation per element, nothing shared".into(),
     }]
 }

@@ -129,10 +129,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let waiting = (all / room).ceil()
                 * ((steps + 2.0) * wait + shared * latency + levels * LEVEL * more)
                 + barriers(problem, all, levels);
-            let (most, least) = if streaming > waiting { (streaming, waiting) } else { (waiting, streaming) };
+            let reading = streaming.max(waiting) + BESIDE * streaming.min(waiting);
             out.push(Candidate {
                 knobs: vec![("LANES_K", lanes_k), ("LANES_N", lanes_n), ("ROWS", rows as u32)],
-                cost: (most + BESIDE * least).max(computing) + machine.launch_us * 1e3,
+                cost: reading.max(computing) + machine.launch_us * 1e3,
                 reason: format!(
                     "{m} rows: {lanes_k} invocations share the depth {k}, {} columns a workgroup",
                     lanes_n * 4
