@@ -1,6 +1,8 @@
 //! Models made to harm: each is refused with an error, quickly and in little memory, and nothing panics.
 
-use drift_tests::onnx::{bytes, floats, graph, input, int, integers, ints, model, node, subgraph, with};
+use drift_tests::onnx::{
+    bytes, floats, graph, input, int, integers, ints, model, node, small_integers, subgraph, with,
+};
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{
     FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
@@ -87,6 +89,10 @@ fn attributes_out_of_range() {
     refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![integers("s", &[2], &[-1, -1])]), "-1 twice");
     refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![integers("s", &[2], &[0, 5])]), "reshape");
     refused(&one(node("MatMul", &["x", ""], &["y"]), vec![]), "operand 1 is missing");
+    let bytes = |name: &str, shape: &[i64]| small_integers(name, DataType::Uint8, shape, &[1; 4]);
+    let conv = node("ConvInteger", &["v", "w", "", "z"], &["y"]);
+    let constants = vec![bytes("v", &[4]), bytes("w", &[4]), bytes("z", &[4])];
+    refused(&one(conv, constants), "ConvInteger");
 }
 
 #[test]

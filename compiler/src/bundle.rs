@@ -3,6 +3,7 @@
 mod images;
 mod stream;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -94,18 +95,18 @@ fn variant(
     let target = planned.target;
     let mut weights = Weights::new(target);
     let mut pipelines: Vec<Pipeline> = Vec::new();
-    let mut known: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut known: Known<'_> = BTreeMap::new();
     let mut functions = Vec::with_capacity(planned.functions.len());
     let mut needs = Needs::default();
     for (name, plan) in &planned.functions {
         let places = weights.add(writer, plan)?;
         for step in &plan.steps {
             let wgsl = step.launch.wgsl.as_str();
-            if !known.contains_key(wgsl) {
+            if let Entry::Vacant(place) = known.entry(key(step)) {
                 let words =
                     modules.get(wgsl).ok_or_else(|| Error::internal("bundle", "a module was not emitted"))?;
                 let artifact = writer.spirv(words).map_err(runtime_error)?;
-                known.insert(wgsl, index(pipelines.len())?);
+                place.insert(index(pipelines.len())?);
                 pipelines.push(pipeline(step, artifact));
             }
         }
@@ -174,10 +175,17 @@ impl Weights {
         let largest = plan.weights.iter().map(Packed::bytes).zip(images::weights(plan, self.longest_side));
         let buffers = largest.filter(|(_, texture)| texture.is_none());
         if let Some(size) = buffers.map(|(bytes, _)| bytes).max().filter(|b| *b > self.largest_binding) {
+            let over = |i: &usize| plan.weights.get(*i).is_some_and(|w| w.bytes() == size);
+            let users = plan
+                .steps
+                .iter()
+                .filter(|s| s.homes.iter().any(|home| matches!(home, Home::Weight(i) if over(i))));
             return Err(Error::request(
                 format!(
-                    "a weight of {size} bytes exceeds what {} can bind, {} bytes",
-                    self.target, self.largest_binding
+                    "`{}` needs a weight of {size} bytes, and {} binds at most {} bytes",
+                    users.map(|s| s.label.as_str()).next().unwrap_or_default(),
+                    self.target,
+                    self.largest_binding
                 ),
                 "compile with --precision f16, or pick a target with a larger limit",
             ));
@@ -265,6 +273,13 @@ fn pipeline(step: &Step, artifact: u32) -> Pipeline {
     }
 }
 
+/// Pipelines by module and bindings: a module declares textures of f16 and of f32 alike.
+type Known<'a> = BTreeMap<(&'a str, Vec<(Resource, bool)>), u32>;
+
+fn key(step: &Step) -> (&str, Vec<(Resource, bool)>) {
+    (&step.launch.wgsl, step.launch.bindings.iter().map(|b| (b.resource, b.writable)).collect())
+}
+
 /// What shaders call, with what the device must be able to do for it.
 const CALLS: &[(&str, Feature)] = &[
     ("dot4I8Packed(", Feature::IntDotProduct),
@@ -290,7 +305,7 @@ fn function(
     target: &TargetProfile,
     places: &[Place],
     weights: &Weights,
-    pipelines: &BTreeMap<&str, u32>,
+    pipelines: &Known<'_>,
     needs: &mut Needs,
 ) -> Result<Function> {
     let symbols: Vec<Symbol> = plan
@@ -311,7 +326,7 @@ fn function(
         slots.push(Slot { kind: SlotKind::Arena, size: plan.memory.peak });
     }
     let first_input = index(slots.len())?;
-    let port_size = |p: &Port| port_bytes(p, &plan.bounds);
+    let port_size = |p: &Port| port_bytes(p, &plan.bounds, target);
     for (i, port) in plan.inputs.iter().enumerate() {
         slots.push(Slot { kind: SlotKind::Input(index(i)?), size: port_size(port)? });
     }
@@ -395,7 +410,7 @@ fn function(
             grid.try_into().map_err(|_| Error::internal("bundle", "a grid has three axes"))?;
         dispatches.push(Dispatch {
             pipeline: *pipelines
-                .get(launch.wgsl.as_str())
+                .get(&key(step))
                 .ok_or_else(|| Error::internal("bundle", "an unknown pipeline"))?,
             bindings,
             grid,
@@ -598,10 +613,17 @@ fn matrix_type(element: MatrixType) -> format::MatrixType {
 }
 
 /// Bytes of an input's or output's buffer at the upper bounds.
-fn port_bytes(port: &Port, bounds: &Bounds) -> Result<u64> {
+fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u64> {
     let elements = port.shape.iter().fold(1i64, |n, d| n.saturating_mul(d.range(bounds).1.max(0)));
     let bytes = elements.saturating_mul(port.dtype.on_device().bytes());
     let bytes = u64::try_from(bytes).map_err(|e| Error::internal("bundle", e.to_string()))?;
+    let limit = target.limits.max_storage_buffer_range;
+    if bytes > limit {
+        return Err(Error::request(
+            format!("`{}` takes {bytes} bytes, and {} binds at most {limit} bytes", port.name, target.name),
+            "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or pick a target with a larger limit",
+        ));
+    }
     Ok(bytes.max(1).next_multiple_of(16))
 }
 

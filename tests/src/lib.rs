@@ -4,4 +4,5 @@ pub mod compare;
 pub mod device;
 pub mod onnx;
 pub mod random_graph;
+pub mod random_model;
 pub mod stored;

@@ -86,6 +86,11 @@ pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto { ints: values.to_vec(), ..attribute(name, AttributeType::Ints) }
 }
 
+/// A float attribute.
+pub fn float(name: &str, value: f32) -> AttributeProto {
+    AttributeProto { f: Some(value), ..attribute(name, AttributeType::Float) }
+}
+
 /// A text attribute.
 pub fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto { s: Some(value.as_bytes().to_vec()), ..attribute(name, AttributeType::String) }

@@ -8,7 +8,7 @@
 //! - A chain step has as many operands as its function takes; each is the node's own result, an earlier step or
 //!   one of the node's operands, and broadcasts into the node's shape without enlarging it.
 //! - An operand that does not belong to the operator is used by a step. Inputs and constants have no chain.
-//! - The stored shape is the inferred one. The stored type is too, except that a float may be kept as f16 or f32.
+//! - The stored shape is the inferred one. The stored type is too, except that a float may be kept in any float type.
 //! - Slices of channels are a layout of tensors with 3 to 5 axes. Inputs, constants and the graph's results are
 //!   row-major; a `relayout` has the layout that it names.
 //! - A constant has as many bytes as its shape and type need.
@@ -101,7 +101,7 @@ fn check_node(
 
 /// Whether a value computed in one type may be kept in another.
 fn may_store(computed: DType, stored: DType) -> bool {
-    computed == stored || (computed.is_float() && matches!(stored, DType::F16 | DType::F32))
+    computed == stored || (computed.is_float() && stored.is_float())
 }
 
 fn check_ends(graph: &Graph) -> Result<(), OpError> {

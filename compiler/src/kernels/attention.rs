@@ -219,7 +219,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.knob("EACH", each);
     shader.knob("D4", sizes.d.unsigned_abs().div_ceil(4) as u32);
     shader.knob("E4", sizes.e.unsigned_abs().div_ceil(4) as u32);
-    shader.constant("SCALE", format_args!("f32({:?})", op.scale));
+    shader.number("scale", op.scale);
     let Preludes { key: kept, query } = declare(&mut shader, &sizes, op.causal);
     let params = "head: u32, row: u32, d4: u32";
     shader.read("load_q", params, &query, 0, &Coordinates::four(axes(["b", "h", "s", "d4"]), 3));

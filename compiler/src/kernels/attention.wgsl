@@ -17,7 +17,7 @@ const E4 = 2u;
 const SPLIT = THREADS / E4;
 /// Invocations that share the softmax of one query.
 const LANES = THREADS / BLOCK;
-const SCALE = 0.5;
+fn scale() -> f32 { return 0.5; }
 const_assert THREADS % BLOCK == 0u && (LANES & (LANES - 1u)) == 0u && E4 <= THREADS;
 const LOWEST = -3.4028234e38;
 
@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = local; i < BLOCK * D4; i += THREADS) {
         let row = first + i / D4;
         var v = vec4<f32>(0.0);
-        if (row <= last) { v = load_q(head, row, i % D4) * SCALE; }
+        if (row <= last) { v = load_q(head, row, i % D4) * scale(); }
         query[i] = v;
     }
     workgroupBarrier();

@@ -271,7 +271,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.constant("GUARDED", op.causal || !sizes.t.is_multiple_of(span));
     // Without a mask the scores are logarithms to base two from the start.
     let scale = if masked { op.scale } else { op.scale * std::f32::consts::LOG2_E };
-    shader.constant("SCALE", format_args!("f32({scale:?})"));
+    shader.number("scale", scale);
     if !masked {
         shader.constant("UNIT", "1.0");
     }

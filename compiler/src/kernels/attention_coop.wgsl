@@ -32,7 +32,7 @@ const DEPTH = 1u;
 const WIDE = 1u;
 /// Fragments of values that pass through workgroup memory at once.
 const HELD = 1u;
-const SCALE = 0.5;
+fn scale() -> f32 { return 0.5; }
 /// What scores are multiplied by for powers of two.
 const UNIT = 1.4426950408889634;
 /// Whether a row may see fewer keys than a step has, and whether there is a mask.
@@ -204,7 +204,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             subgroupBarrier();
             var v: array<vec4<f32>, 2u * OWN>;
             // unroll
-            for (var i = 0u; i < 2u * OWN; i++) { v[i] = scores[line + (i / 2u * PER + part) * 2u + i % 2u] * SCALE; }
+            for (var i = 0u; i < 2u * OWN; i++) { v[i] = scores[line + (i / 2u * PER + part) * 2u + i % 2u] * scale(); }
             subgroupBarrier();
             if (MASKED) {
                 // unroll

@@ -49,7 +49,7 @@ fn cast(x: &str, from: Class, to: DType, lanes: u32) -> String {
         (Class::Bool, Class::Bool) => x.to_string(),
         (Class::Bool, _) => format!("({x} != {})", from.zero(lanes)),
         (Class::Float, _) => match to {
-            DType::F16 => round_half(x, &ty, lanes),
+            DType::F16 => round_half(&format!("{ty}({x})"), &ty, lanes),
             _ => format!("{ty}({x})"),
         },
         (Class::Int | Class::Uint, _) => {

@@ -26,6 +26,17 @@ output "z" %3
 %2 = mul %0 %1
 output "z" %2
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"i32","shape":[3,8]}
+%1 = input {"name":"y","dtype":"u8","shape":[3,8]}
+%2 = input {"name":"z","dtype":"bool","shape":[3,5]}
+%3 = cast %0 {"to":"f16"}
+%4 = cast %1 {"to":"f16"}
+%5 = cast %2 {"to":"f16"}
+output "a" %3
+output "b" %4
+output "c" %5
+"#,
 ];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {

@@ -284,7 +284,7 @@ fn shader<'p>(walk: &'p Walk<'p>, shares: Shares) -> Shader<'p> {
     let mut shader = Shader::new(&walk.problem);
     shares.knobs(&mut shader, &walk.problem, rows, KEEP);
     shader.constant("CENTRED", walk.centred);
-    shader.constant("EPSILON", format_args!("f32({:?})", walk.epsilon));
+    shader.number("epsilon", walk.epsilon);
     shader.alias("V", &Class::Float.wgsl(rows.lanes.count()));
     shader.workgroup_memory(shares.threads() * memory(rows));
     let (prelude, at) = walk.at(&mut shader);

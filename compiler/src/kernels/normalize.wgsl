@@ -22,7 +22,7 @@ const COLLECTS = true;
 const APPLIES = true;
 /// Whether the mean is subtracted; without, the variance is the mean of squares.
 const CENTRED = true;
-const EPSILON = 1e-5;
+fn epsilon() -> f32 { return 1e-5; }
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 
 alias V = f32;
@@ -115,7 +115,7 @@ fn main(
         for (var k = 0u; k < SPLIT; k++) { moments = merge(moments, collected(row * SPLIT + k)); }
     }
     moments = across(moments);
-    let factor = inverseSqrt(moments.spread / moments.count + V(EPSILON));
+    let factor = inverseSqrt(moments.spread / moments.count + V(epsilon()));
     for (var base = first; base < n; base += LANES * KEEP) {
         // unroll
         for (var k = 0u; k < KEEP; k++) {

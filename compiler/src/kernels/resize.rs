@@ -261,7 +261,7 @@ fn affine(shader: &mut Shader<'_>, op: &Resize, axis: usize) -> [String; 2] {
     let input = format!("f32({})", shader.dim(&problem.operands[0].shape[axis]));
     let output = format!("f32({})", shader.dim(&problem.result.shape[axis]));
     let inverse = 1.0 / f64::from(op.scales[axis]);
-    let number = |v: f64| format!("{:?}", v as f32);
+    let number = |v: f64| literal(v, Class::Float, 1);
     let half = number(0.5 * inverse - 0.5);
     let scale = number(inverse);
     match op.coordinates {
@@ -317,7 +317,9 @@ fn formula(shader: &mut Shader<'_>, op: &Resize, axis: usize, taps: usize) -> St
         return format!("axis_linear(f32({{at}}), {scale}, {shift}, {{k}}, {size})");
     }
     format!(
-        "axis_filter(f32({{at}}), {scale}, {shift}, {{k}}, {size}, {taps}u, {reach}, {narrow:?}, {a:?}, {})",
+        "axis_filter(f32({{at}}), {scale}, {shift}, {{k}}, {size}, {taps}u, {reach}, {}, {}, {})",
+        literal(narrow.into(), Class::Float, 1),
+        literal(a.into(), Class::Float, 1),
         op.exclude_outside
     )
 }

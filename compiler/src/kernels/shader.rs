@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::access::{Access, Coordinates, access, reading};
 use super::chain;
 use super::pack::Packed;
+use super::pad::literal;
 use super::problem::{Operand, Placement, Problem};
 use super::resource::{Held, Resource};
 use crate::error::OpError;
@@ -236,6 +237,12 @@ impl<'p> Shader<'p> {
     /// Replaces `const name` by an unsigned number.
     pub fn knob(&mut self, name: &str, value: u32) {
         self.constant(name, format_args!("{value}u"));
+    }
+
+    /// Replaces the hook `fn name() -> f32` by a number, which need not be finite: no `const` can be otherwise.
+    pub fn number(&mut self, name: &str, value: f32) {
+        let text = literal(value.into(), Class::Float, 1);
+        self.replacements.insert(name.to_string(), format!("fn {name}() -> f32 {{ return {text}; }}"));
     }
 
     /// Replaces `alias name`.

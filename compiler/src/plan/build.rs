@@ -203,7 +203,7 @@ impl<'g> Planner<'g> {
         let direct = self.graph.operands(id).into_iter().zip(&parts).filter(|(_, p)| p.direct);
         let until = direct.map(|(o, _)| self.until(o)).fold(self.until(id), usize::max);
         let desc = self.graph.tensor(id).clone();
-        let whole = self.arena(&desc, until)?;
+        let whole = self.arena(&desc, &self.graph.node(id).name, until)?;
         let parts: Vec<usize> = parts
             .iter()
             .map(|p| self.storage.add_part(whole, p.offset, p.bytes.next_multiple_of(ROUND), p.direct))
@@ -263,7 +263,7 @@ impl<'g> Planner<'g> {
         }
         let from = self.value(id)?;
         let desc = TensorDesc::new(from.dtype, from.shape.clone());
-        let home = self.arena(&desc, self.until(id))?;
+        let home = self.arena(&desc, &self.graph.node(id).name, self.until(id))?;
         let mut to = self.fresh(Source::Arena(home), &desc);
         self.copy_value(&from, &mut to, &self.graph.node(id).name)?;
         self.dense.insert(id, to.clone());
@@ -329,7 +329,7 @@ impl<'g> Planner<'g> {
             // No kernel that writes whole texels is worth it: through a buffer, then.
             let through =
                 TensorDesc { layout: Layout::SLICES4, ..TensorDesc::new(result.dtype, result.shape.clone()) };
-            let home = self.arena(&through, self.now)?;
+            let home = self.arena(&through, &name, self.now)?;
             let mut through = self.fresh(Source::Arena(home), &through);
             self.launch(id, op, operands, own, computed, &mut through)?;
             return self.copy_value(&through, result, &name);
@@ -428,17 +428,17 @@ impl<'g> Planner<'g> {
             let bytes = elements.scale(result.dtype.on_device().bytes());
             let piece = match place {
                 Some(piece) => piece,
-                None => self.tensor(&bytes, "", until)?,
+                None => self.tensor(&bytes, id.map_or("", |id| &self.graph.node(id).name), until)?,
             };
             result.home = Source::Arena(piece);
         }
         Ok(())
     }
 
-    /// Storage for a tensor that is used until a node.
-    fn arena(&mut self, desc: &TensorDesc, until: usize) -> Result<usize> {
+    /// Storage for a tensor of a node that is used until another.
+    fn arena(&mut self, desc: &TensorDesc, name: &str, until: usize) -> Result<usize> {
         let elements = storage_elements(&desc.shape, &Placement::of(desc.layout, &desc.shape));
-        self.tensor(&elements.scale(desc.dtype.on_device().bytes()), "", until)
+        self.tensor(&elements.scale(desc.dtype.on_device().bytes()), name, until)
     }
 
     /// Adds an intermediate tensor of so many bytes.
@@ -449,7 +449,7 @@ impl<'g> Planner<'g> {
         if bytes > limit {
             return Err(Error::request(
                 format!(
-                    "an intermediate tensor of {bytes} bytes {name} exceeds what {} can bind, {limit} bytes",
+                    "`{name}` needs an intermediate tensor of {bytes} bytes, and {} binds at most {limit} bytes",
                     self.target.name
                 ),
                 "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or pick a target with a larger limit",

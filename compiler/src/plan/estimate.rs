@@ -61,7 +61,9 @@ impl<'a> Costs<'a> {
     /// What a node costs.
     pub fn of(&mut self, graph: &Graph, id: NodeId) -> Cost {
         let node = graph.node(id);
-        if matches!(node.op, Op::Input(_) | Op::Constant(_)) {
+        // Nothing is computed for a tensor without elements.
+        let empty = node.tensor.shape.iter().any(|d| d.is(0));
+        if empty || matches!(node.op, Op::Input(_) | Op::Constant(_)) {
             return Cost::NOTHING;
         }
         if is_view(&node.op) && node.chain.is_empty() {

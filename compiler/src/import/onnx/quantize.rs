@@ -319,9 +319,9 @@ fn integer_conv(
 ) -> Lowered<NodeId> {
     bytes(call, [x, w])?;
     let (w, zero_w) = centred(call, w, zero_w)?;
-    let rank = call.rank(x);
-    let zero_w = zero_w.map(|zero| per_channel(call, zero, rank)).transpose()?;
     let plain = conv_of(call, x, w, None)?;
+    let rank = call.rank(plain);
+    let zero_w = zero_w.map(|zero| per_channel(call, zero, rank)).transpose()?;
     let Op::Conv(conv) = call.b.graph.op(plain).clone() else {
         return Err(Refused::new("it is no convolution"));
     };

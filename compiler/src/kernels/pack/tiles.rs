@@ -106,6 +106,10 @@ impl Tiles {
         }
         groups.reverse();
         let elements = groups.iter().map(|g| g.extent).product();
+        // A group of extent 0 has no positions.
+        if elements == 0 {
+            return Self::dense(0);
+        }
         let mut tiles = Self { groups, axes, first, run: RUN, ..Self::dense(elements) };
         let neighbours = tiles.shape_tile(TILE);
         if !neighbours {

@@ -1,0 +1,105 @@
+//! Models at the edge of what operators allow: each compiles for every profile at every precision.
+
+use drift_tests::onnx::{
+    bytes, float, floats, graph, input, int, integers, model, node, small_integers, typed_input, with,
+};
+use drift_tests::random_model::outcome::{Class, PRECISIONS, compiled, profiles};
+use driftc::import::onnx::schema::tensor_proto::DataType;
+use driftc::import::onnx::schema::{GraphProto, TensorProto};
+
+#[track_caller]
+fn compiles(opset: i64, mut graph: GraphProto, constants: Vec<TensorProto>) {
+    graph.initializer = constants;
+    let profiles = profiles().unwrap();
+    let wanted: Vec<_> = profiles.iter().flat_map(|p| PRECISIONS.map(|precision| (p, precision))).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let (class, message) = compiled(&bytes(&model(opset, graph)), &wanted, folder.path());
+    assert_eq!(class, Class::Compiled, "{message}");
+}
+
+const STRANGE: [f32; 3] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+
+fn ones(name: &str, shape: &[i64]) -> TensorProto {
+    floats(name, shape, &vec![1.0; usize::try_from(shape.iter().product::<i64>()).unwrap()])
+}
+
+#[test]
+fn numbers_that_are_not_finite() {
+    let x = || input("x", &["2", "8", "5"]);
+    for value in STRANGE {
+        let norm = with(node("LayerNormalization", &["x", "s"], &["y"]), float("epsilon", value));
+        compiles(17, graph(vec![x()], vec![norm], &["y"]), vec![ones("s", &[5])]);
+        let norm = with(node("InstanceNormalization", &["x", "s", "s"], &["y"]), float("epsilon", value));
+        compiles(17, graph(vec![x()], vec![norm], &["y"]), vec![ones("s", &[8])]);
+        let attention = with(node("Attention", &["q", "q", "q"], &["y"]), float("scale", value));
+        compiles(23, graph(vec![input("q", &["1", "2", "9", "16"])], vec![attention], &["y"]), vec![]);
+    }
+}
+
+#[test]
+fn filters_without_elements() {
+    let x = || input("x", &["1", "8", "6", "7"]);
+    let last = |deep: &[&str]| graph(vec![x()], vec![node("Conv", deep, &["y"])], &["y"]);
+    compiles(17, last(&["x", "w"]), vec![ones("w", &[0, 8, 3, 3])]);
+    let deep = with(node("Conv", &["x", "d"], &["t"]), int("group", 8));
+    let nodes = vec![deep, node("Conv", &["t", "w"], &["y"])];
+    let constants = vec![ones("d", &[8, 1, 3, 3]), ones("w", &[0, 8, 1, 1])];
+    compiles(17, graph(vec![x()], nodes, &["y"]), constants);
+    compiles(17, last(&["z", "w"]), vec![ones("z", &[1, 0, 4, 4]), ones("w", &[8, 0, 3, 3])]);
+}
+
+/// One module serves textures of f16 and of f32, which are pipelines of their own.
+#[test]
+fn equal_modules_over_textures_of_two_types() {
+    let norm = |x: &str, y: &str| node("InstanceNormalization", &[x, "s", "s"], &[y]);
+    // The sum is no part of a convolution, so it is stored as the model says.
+    let nodes = vec![
+        node("Conv", &["x", "w"], &["a"]),
+        norm("a", "b"),
+        node("Conv", &["b", "w"], &["c"]),
+        norm("c", "d"),
+        node("Add", &["a", "c"], &["e"]),
+        norm("e", "f"),
+        node("Conv", &["f", "w"], &["y"]),
+        node("Conv", &["d", "w"], &["z"]),
+    ];
+    let x = input("x", &["1", "16", "8", "8"]);
+    compiles(17, graph(vec![x], nodes, &["y", "z"]), vec![ones("w", &[16, 16, 1, 1]), ones("s", &[16])]);
+}
+
+#[test]
+fn results_of_other_float_types() {
+    for kind in [DataType::Bfloat16, DataType::Double, DataType::Float16] {
+        let x = typed_input("x", kind, &["8", "8"]);
+        let cast = with(node("Cast", &["w"], &["v"]), int("to", kind as i64));
+        let nodes = vec![cast, node("MatMul", &["v", "x"], &["y"]), node("MatMul", &["x", "v"], &["z"])];
+        compiles(17, graph(vec![x], nodes, &["y", "z"]), vec![ones("w", &[8, 8])]);
+    }
+}
+
+#[test]
+fn casts_of_integers_to_halves() {
+    for kind in [DataType::Int32, DataType::Int64, DataType::Uint8, DataType::Bool] {
+        let x = typed_input("x", kind, &["3", "8"]);
+        let cast = with(node("Cast", &["x"], &["h"]), int("to", DataType::Float16 as i64));
+        let scaled = node("Mul", &["h", "h"], &["y"]);
+        compiles(17, graph(vec![x], vec![cast, scaled], &["y"]), vec![]);
+    }
+}
+
+#[test]
+fn results_without_elements() {
+    let x = || input("x", &["0", "8"]);
+    compiles(
+        17,
+        graph(vec![x()], vec![node("MatMul", &["x", "w"], &["y"])], &["y"]),
+        vec![ones("w", &[8, 4])],
+    );
+    compiles(17, graph(vec![x()], vec![node("Softmax", &["x"], &["y"])], &["y"]), vec![]);
+    let sum = node("ReduceSum", &["x", "axes"], &["y"]);
+    compiles(17, graph(vec![x()], vec![sum], &["y"]), vec![integers("axes", &[1], &[0])]);
+    let quantized = typed_input("x", DataType::Uint8, &["1", "0", "4", "4"]);
+    let conv = node("ConvInteger", &["x", "w"], &["y"]);
+    let w = small_integers("w", DataType::Uint8, &[3, 0, 1, 1], &[]);
+    compiles(17, graph(vec![quantized], vec![conv], &["y"]), vec![w]);
+}

@@ -1,0 +1,110 @@
+//! What becomes of a model: it is compiled into a bundle, refused with a reason, or shows a defect of the compiler.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use driftc::compile::{self, Model};
+use driftc::import::onnx;
+use driftc::passes::Precision;
+use driftc::target::{TargetProfile, names};
+use driftc::{Error, Result};
+
+use crate::random_graph::Rng;
+
+/// How compiling ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// With a bundle.
+    Compiled,
+    /// With an error that names a node, a tensor or a size.
+    Refused,
+    /// With an error that names nothing of the model.
+    Unnamed,
+    /// With an error that blames the compiler.
+    Internal,
+    /// It panicked.
+    Panicked,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Self; 5] = [Self::Compiled, Self::Refused, Self::Unnamed, Self::Internal, Self::Panicked];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Compiled => "compiled",
+            Self::Refused => "refused",
+            Self::Unnamed => "unnamed",
+            Self::Internal => "internal",
+            Self::Panicked => "panicked",
+        }
+    }
+
+    /// Whether the compiler is at fault.
+    pub fn is_defect(self) -> bool {
+        matches!(self, Self::Unnamed | Self::Internal | Self::Panicked)
+    }
+}
+
+/// Every precision.
+pub const PRECISIONS: [Precision; 3] = [Precision::F32, Precision::F16, Precision::Mixed];
+
+/// The built-in profiles.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn profiles() -> Result<Vec<TargetProfile>> {
+    names().map(|name| Ok(TargetProfile::load(name)?)).collect()
+}
+
+/// A profile and a precision for a seed.
+pub fn drawn(profiles: &[TargetProfile], seed: u64) -> (&TargetProfile, Precision) {
+    let mut rng = Rng::new(seed ^ 0x7a59e7);
+    (&profiles[rng.below(profiles.len())], rng.pick(&PRECISIONS))
+}
+
+/// Imports a model and compiles it for each profile and precision, up to the first defect; the worst outcome, with
+/// its message. `folder` takes the bundle.
+pub fn compiled(bytes: &[u8], wanted: &[(&TargetProfile, Precision)], folder: &Path) -> (Class, String) {
+    let import = || onnx::load_bytes(bytes.to_vec().into(), &onnx::Options::default());
+    let imported = match guarded(import) {
+        Ok(imported) => imported,
+        Err(outcome) => return outcome,
+    };
+    let model = Model { graph: imported.graph, name: "random".into(), ..Model::default() };
+    let mut worst = (Class::Compiled, String::new());
+    for (target, precision) in wanted {
+        let options = compile::Options { precision: *precision, ..compile::Options::default() };
+        let targets = std::slice::from_ref(*target);
+        let write = || compile::compile(&model, targets, &options, &folder.join("random.drift"));
+        if let Err((class, message)) = guarded(write)
+            && class > worst.0
+        {
+            worst = (class, format!("[{} {precision}] {message}", target.name));
+        }
+    }
+    worst
+}
+
+fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T, (Class, String)> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err((class(&error), error.to_string())),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string()));
+            Err((Class::Panicked, text.unwrap_or_default()))
+        }
+    }
+}
+
+fn class(error: &Error) -> Class {
+    match error {
+        Error::Internal { .. } => Class::Internal,
+        Error::Request { reason, .. } if !reason.contains('`') => Class::Unnamed,
+        Error::Node { node, .. } if node.is_empty() => Class::Unnamed,
+        Error::Unsupported { nodes } if nodes.is_empty() => Class::Unnamed,
+        _ => Class::Refused,
+    }
+}
