@@ -1,7 +1,8 @@
 //! `.npy` files, NumPy's format for one array.
 //!
 //! Read: every plain number type and bool, either byte order, C and Fortran order. Written: little-endian, C order.
-//! NumPy has no bf16; such arrays are written as f32, which holds every value.
+//! NumPy has no bf16: two bytes without a type (`<V2`), which is how `ml_dtypes` writes it, are read as bf16, and such
+//! arrays are written as f32, which holds every value.
 
 use std::path::Path;
 
@@ -159,6 +160,7 @@ fn element_type(dtype: &DType) -> Result<(HostType, bool), String> {
         (TypeChar::Float, 2) => HostType::F16,
         (TypeChar::Float, 4) => HostType::F32,
         (TypeChar::Float, 8) => HostType::F64,
+        (TypeChar::RawData, 2) => HostType::Bf16,
         _ => return refuse(),
     };
     Ok((host, text.endianness() == Endianness::Big))
@@ -244,6 +246,15 @@ mod tests {
     }
 
     #[test]
+    fn two_bytes_without_a_type_are_bf16() {
+        for descr in ["<V2", "|V2"] {
+            let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (2,), }}");
+            let array = parse(&file(&header, &[0x80, 0x3f, 0x00, 0xc0])).unwrap();
+            assert_eq!((array.dtype, array.to_f64()), (HostType::Bf16, vec![1.0, -2.0]));
+        }
+    }
+
+    #[test]
     fn malformed_files_are_refused() {
         let whole = file("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", &[0; 8]);
         assert!(parse(&whole).is_ok());
@@ -256,6 +267,7 @@ mod tests {
             "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }",
             "{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }",
             "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+            "{'descr': '|V4', 'fortran_order': False, 'shape': (2,), }",
             "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }",
             "{'descr': '<f4', 'shape': (2,), }",
             &format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({huge}, {huge}), }}"),
