@@ -139,10 +139,64 @@ fn slices_need_bounds_that_decide() {
     let mut g = graph(vec![input("x", &["seq"])], vec![node("Slice", &["x", "a", "b"], &["y"])], &["y"]);
     g.initializer = vec![integers("a", &[1], &[0]), integers("b", &[1], &[5])];
     let m = model(17, g);
-    assert!(refusal(&m).contains("narrow their bounds with --dim"));
-    let dims = BTreeMap::from([("seq".to_string(), DimSpec::Range(5, 64))]);
-    let text = print(&imported(&m, &Options { dims, ..Options::default() }).graph);
+    let within = |low, high| {
+        let dims = BTreeMap::from([("seq".to_string(), DimSpec::Range(low, high))]);
+        load_bytes(bytes(&m), &Options { dims, ..Options::default() })
+    };
+    let error = within(1, 64).expect_err("the slice may be shorter").to_string();
+    assert!(error.contains("narrow their bounds with --dim"), "{error}");
+    let text = print(&within(5, 64).expect("the slice is whole").graph);
     assert!(text.contains("f32[5]"), "{text}");
+    // Where nobody says any, bounds that decide are assumed.
+    let assumed = imported(&m, &Options::default());
+    assert!(print(&assumed.graph).contains("f32[5]"));
+    assert!(assumed.notes[0].contains("16..=256 assumed (a sequence)"), "{:?}", assumed.notes);
+}
+
+/// Ranges that are said hold against shapes, which must lie within them.
+#[test]
+fn shapes_do_not_narrow_ranges() {
+    let g = graph(vec![input("x", &["n", "seq"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
+    let m = model(17, g);
+    let options = |n| Options {
+        dims: BTreeMap::from([("seq".to_string(), DimSpec::Range(2, 8))]),
+        input_shapes: BTreeMap::from([("x".to_string(), vec![3, n])]),
+        ..Options::default()
+    };
+    let text = print(&imported(&m, &options(5)).graph);
+    assert!(text.contains("f32[3, seq]"), "{text}");
+    let error = load_bytes(bytes(&m), &options(9)).expect_err("9 is more than 8").to_string();
+    assert!(error.contains("is not seq in 2..=8"), "{error}");
+}
+
+/// A sample becomes a constant only where it must.
+#[test]
+fn samples_that_decide_become_constants() {
+    let inputs = vec![input("x", &["n", "3"]), typed_input("shape", DataType::Int64, &["1"])];
+    let decides = model(17, graph(inputs.clone(), vec![node("Reshape", &["x", "shape"], &["y"])], &["y"]));
+    let nodes = vec![node("Neg", &["x"], &["y"]), node("Abs", &["shape"], &["z"])];
+    let computes = model(17, graph(inputs, nodes, &["y", "z"]));
+    let samples = BTreeMap::from([
+        ("x".to_string(), Array::f32(&[2, 3], vec![0.0; 6])),
+        ("shape".to_string(), Array::i64s(&[-1])),
+    ]);
+    let options = Options { samples, ..Options::default() };
+    let pinned = imported(&decides, &options);
+    assert_eq!((pinned.constants.as_slice(), pinned.graph.inputs().len()), (&["shape".to_string()][..], 1));
+    let open = imported(&computes, &options);
+    assert_eq!((open.constants.len(), open.graph.inputs().len()), (0, 2));
+}
+
+/// The bounds that are assumed make no tensor that a device may be unable to bind.
+#[test]
+fn assumed_bounds_stay_small() {
+    let matmul = vec![node("MatMul", &["x", "w"], &["y"])];
+    let mut g = graph(vec![input("x", &["batch", "seq", "2"])], matmul, &["y"]);
+    g.initializer = vec![floats("w", &[2, 40000], &vec![0.0; 80000])];
+    let whole = imported(&model(17, g), &Options::default());
+    assert_eq!((whole.graph.bounds["batch"], whole.graph.bounds["seq"]), ((1, 2), (1, 256)));
+    assert!(whole.notes[0].contains("more than 128 MiB"), "{:?}", whole.notes);
+    assert_eq!(whole.assumed.keys().collect::<Vec<_>>(), ["batch", "seq"]);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::pack::Packed;
 use crate::kernels::resource::Resource;
 use crate::kernels::shader::Outside;
-use crate::plan::{Home, Plan, Port, Step};
+use crate::plan::{Home, Plan, Port, Step, limits};
 use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
 /// Weight chunks start at multiples of this in their slot; every device's binding alignment divides it.
@@ -400,7 +400,7 @@ fn function(
                         "`{}` needs {most} workgroups on one axis; {} allows {limit}",
                         step.label, target.name
                     ),
-                    "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH",
+                    limits::remedy(groups, &plan.bounds, limit.into()),
                 )
             })?;
             needs.grid[axis] = needs.grid[axis].max(most);
@@ -462,6 +462,7 @@ fn function(
             })
             .collect::<Result<Vec<format::Port>>>()
     };
+    let footprint = plan.footprint();
     Ok(Function {
         name: name.to_string(),
         inputs: ports(&plan.inputs, first_input)?,
@@ -469,9 +470,9 @@ fn function(
         symbols,
         slots,
         memory: MemoryReport {
-            peak: plan.memory.peak + plan.images.bytes(),
-            lower_bound: plan.memory.lower_bound + plan.images.lower_bound,
-            naive: plan.memory.naive + plan.images.naive,
+            peak: footprint.peak,
+            lower_bound: footprint.lower_bound,
+            naive: footprint.naive,
             strategy: plan.memory.strategy.to_string(),
         },
         dispatches,

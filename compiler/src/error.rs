@@ -30,6 +30,18 @@ pub struct Unsupported {
     pub types: String,
     /// Why the node is refused.
     pub reason: String,
+    /// The small inputs of the model that its operands are computed from, whose values may decide.
+    pub inputs: Vec<String>,
+}
+
+/// How the reason of every operator that is not known begins.
+pub(crate) const UNKNOWN: &str = "the operator is not";
+
+impl Unsupported {
+    /// Whether the operator itself is not known, so that nothing said about sizes or values helps.
+    pub fn is_unknown(&self) -> bool {
+        self.reason.starts_with(UNKNOWN)
+    }
 }
 
 /// An error of the compiler.

@@ -6,6 +6,7 @@
 //! Every node that cannot be lowered is reported, all of them at once.
 
 mod activation;
+mod attempts;
 mod attention;
 mod attributes;
 mod conv;
@@ -29,7 +30,9 @@ mod quantize_microsoft;
 mod recurrent;
 mod reduce;
 mod registry;
+mod remedies;
 mod resize;
+mod roles;
 #[rustfmt::skip]
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod schema;
@@ -39,7 +42,7 @@ mod softmax;
 mod source;
 mod tensors;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -47,8 +50,11 @@ use prost::Message;
 
 use crate::error::{Error, Result};
 use crate::ir::array::Array;
+use crate::ir::dim::Dim;
 use crate::ir::graph::Graph;
+use crate::ir::tensor::DType;
 
+pub use remedies::{Remedies, Remedy};
 use source::Source;
 
 /// What is said about a symbolic size.
@@ -67,12 +73,15 @@ pub enum DimSpec {
 pub struct Options {
     /// Symbolic sizes by name.
     pub dims: BTreeMap<String, DimSpec>,
-    /// Bounds of symbolic sizes that `dims` does not name; the upper one is lower for batches.
+    /// Bounds of symbolic sizes that `dims` does not name and whose role is not known either.
     pub default_range: (i64, i64),
     /// Concrete shapes of inputs by name; they bind the symbols that the inputs declare.
     pub input_shapes: BTreeMap<String, Vec<i64>>,
     /// Values of inputs that are known at compile time, by name; such an input becomes a constant.
     pub constants: BTreeMap<String, Array>,
+    /// Arrays as inputs are going to be, by name: their shapes bind symbols as `input_shapes` do, and a small one
+    /// becomes a constant where the model is refused otherwise, because its values decide shapes or conditions.
+    pub samples: BTreeMap<String, Array>,
 }
 
 impl Default for Options {
@@ -82,6 +91,7 @@ impl Default for Options {
             default_range: (1, 64),
             input_shapes: BTreeMap::new(),
             constants: BTreeMap::new(),
+            samples: BTreeMap::new(),
         }
     }
 }
@@ -95,6 +105,23 @@ pub struct Imported {
     pub notes: Vec<String>,
     /// BLAKE3 hash of the model file, for provenance.
     pub hash: [u8; 32],
+    /// The other files that tensors were found in.
+    pub external: Vec<PathBuf>,
+    /// Symbols whose bounds were assumed, each with a usual size within them.
+    pub assumed: BTreeMap<String, i64>,
+    /// The samples that became constants.
+    pub constants: Vec<String>,
+}
+
+/// An input as the model declares it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Declaration {
+    /// Name.
+    pub name: String,
+    /// Element type; `None` when the graph cannot hold it.
+    pub dtype: Option<DType>,
+    /// Sizes; `None` when not even the rank is declared.
+    pub shape: Option<Vec<Dim>>,
 }
 
 /// An operator that can be imported.
@@ -116,7 +143,35 @@ pub struct Supported {
 /// When the file cannot be read, is malformed, or contains nodes that cannot be lowered.
 pub fn load(path: &Path, options: &Options) -> Result<Imported> {
     let (source, bytes) = Source::open(path)?;
-    lower::model(&source, bytes, options)
+    attempts::import(&source, bytes, options)
+}
+
+/// The inputs that a model file declares, without those that have a value of their own.
+///
+/// # Errors
+/// When the file cannot be read or is malformed.
+pub fn inputs(path: &Path) -> Result<Vec<Declaration>> {
+    let (source, bytes) = Source::open(path)?;
+    let model = lower::decode(&source, bytes)?;
+    let Some(graph) = &model.graph else { return Ok(Vec::new()) };
+    let own: BTreeSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
+    let open = graph.input.iter().filter(|i| !own.contains(i.name()));
+    Ok(open
+        .map(|info| match inputs::declared(info) {
+            Ok(d) => Declaration { name: d.name, dtype: d.dtype.ok(), shape: d.shape },
+            Err(_) => Declaration { name: info.name().to_string(), dtype: None, shape: None },
+        })
+        .collect())
+}
+
+/// What would make a model file import, or refuse fewer of its nodes: tried, one thing at a time. Empty where
+/// nothing is found.
+///
+/// # Errors
+/// When the file cannot be read or is malformed.
+pub fn remedies(path: &Path, options: &Options) -> Result<Remedies> {
+    let (source, bytes) = Source::open(path)?;
+    remedies::find(&source, bytes, options)
 }
 
 /// Imports a model from memory; external data is refused.
@@ -124,7 +179,7 @@ pub fn load(path: &Path, options: &Options) -> Result<Imported> {
 /// # Errors
 /// When the model is malformed, or contains nodes that cannot be lowered.
 pub fn load_bytes(bytes: Bytes, options: &Options) -> Result<Imported> {
-    lower::model(&Source::new(PathBuf::from("<memory>"), None), bytes, options)
+    attempts::import(&Source::new(PathBuf::from("<memory>"), None), bytes, options)
 }
 
 /// Decodes a serialized tensor, such as the test data of the ONNX project.

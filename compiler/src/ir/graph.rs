@@ -283,6 +283,17 @@ impl Graph {
         Ok(())
     }
 
+    /// Makes an input a constant; it is no input any more.
+    ///
+    /// # Errors
+    /// When the constant is malformed.
+    pub fn make_constant(&mut self, id: NodeId, constant: Constant) -> Result<()> {
+        let op = Op::Constant(constant);
+        self.set_op(id, Replacement { op, operands: Vec::new(), own: 0, chain: Vec::new() })?;
+        self.inputs.retain(|input| *input != id);
+        Ok(())
+    }
+
     /// Sets the layout of a value.
     pub fn set_layout(&mut self, id: NodeId, layout: Layout) {
         self.graph[id.0].tensor.layout = layout;

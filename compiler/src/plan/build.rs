@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::faults;
 use super::images::{self, Image};
+use super::limits;
 use super::parts::{self, Parts};
 use super::schedule;
 use super::select::{Choice, candidates};
@@ -443,8 +444,9 @@ impl<'g> Planner<'g> {
 
     /// Adds an intermediate tensor of so many bytes.
     fn tensor(&mut self, bytes: &Dim, name: &str, until: usize) -> Result<usize> {
+        let size = bytes;
         let bytes =
-            u64::try_from(bytes.range(&self.graph.bounds).1).unwrap_or(0).max(1).next_multiple_of(ROUND);
+            u64::try_from(size.range(&self.graph.bounds).1).unwrap_or(0).max(1).next_multiple_of(ROUND);
         let limit = self.target.limits.max_storage_buffer_range;
         if bytes > limit {
             return Err(Error::request(
@@ -452,7 +454,7 @@ impl<'g> Planner<'g> {
                     "`{name}` needs an intermediate tensor of {bytes} bytes, and {} binds at most {limit} bytes",
                     self.target.name
                 ),
-                "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or pick a target with a larger limit",
+                limits::remedy(size, &self.graph.bounds, limit),
             ));
         }
         Ok(self.storage.add(bytes, until))

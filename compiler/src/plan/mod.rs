@@ -7,6 +7,7 @@ mod build;
 pub mod estimate;
 pub mod faults;
 pub mod images;
+pub(crate) mod limits;
 pub mod memory;
 mod parts;
 mod schedule;
@@ -109,6 +110,28 @@ pub struct Plan {
     pub memory: MemoryPlan,
     /// Why each kernel was chosen.
     pub decisions: Vec<Decision>,
+}
+
+/// Bytes that intermediate tensors take, in the arena and in textures together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// As they are placed.
+    pub peak: u64,
+    /// The least that any placement takes.
+    pub lower_bound: u64,
+    /// When nothing is shared.
+    pub naive: u64,
+}
+
+impl Plan {
+    /// What its intermediate tensors take.
+    pub fn footprint(&self) -> Footprint {
+        Footprint {
+            peak: self.memory.peak + self.images.bytes(),
+            lower_bound: self.memory.lower_bound + self.images.lower_bound,
+            naive: self.memory.naive + self.images.naive,
+        }
+    }
 }
 
 /// Whether nodes are replaced by alternatives of another number of dispatches (`decompose`).

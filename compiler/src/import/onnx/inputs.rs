@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Options;
 use super::lowering::{Lowered, Refused};
+use super::roles::{Role, roles};
 use super::schema::tensor_shape_proto::dimension::Value as DimValue;
 use super::schema::type_proto::Value as TypeValue;
-use super::schema::{ValueInfoProto, type_proto};
+use super::schema::{GraphProto, ValueInfoProto, type_proto};
 use super::{DimSpec, tensors};
 use crate::error::{Error, Result};
+use crate::ir::array::Array;
 use crate::ir::dim::{Atom, Bindings, Bounds, Dim};
 use crate::ir::tensor::DType;
-
-/// The largest batch unless the user asks for more: memory grows with it, and devices bind 128 MiB at a time.
-const MAX_BATCH: i64 = 8;
 
 /// An input as declared.
 #[derive(Debug)]
@@ -45,13 +44,13 @@ pub(super) fn declared(info: &ValueInfoProto) -> Lowered<Declared> {
 fn shape(name: &str, tensor: &type_proto::Tensor) -> Lowered<Option<Vec<Dim>>> {
     let Some(shape) = &tensor.shape else { return Ok(None) };
     let dim = |(axis, dim): (usize, &super::schema::tensor_shape_proto::Dimension)| match &dim.value {
-        Some(DimValue::DimValue(-1)) | None => Ok(Dim::symbol(&symbol(&format!("{name}_{axis}")))),
+        Some(DimValue::DimValue(-1)) | None => Ok(Dim::symbol(&unnamed(name, axis))),
         Some(DimValue::DimValue(value)) if *value < 0 => {
             Err(Refused::new(format!("its size {value} is negative")))
         }
         Some(DimValue::DimValue(value)) => Ok(Dim::known(*value)),
         Some(DimValue::DimParam(text)) => {
-            Ok(parameter(text).unwrap_or_else(|| Dim::symbol(&symbol(&format!("{name}_{axis}")))))
+            Ok(parameter(text).unwrap_or_else(|| Dim::symbol(&unnamed(name, axis))))
         }
     };
     shape.dim.iter().enumerate().map(dim).collect::<Lowered<Vec<_>>>().map(Some)
@@ -73,6 +72,11 @@ fn parameter(text: &str) -> Option<Dim> {
     Some(Dim::symbol(&symbol(&text)))
 }
 
+/// The symbol of an axis that the model gives no name.
+pub(super) fn unnamed(input: &str, axis: usize) -> String {
+    symbol(&format!("{input}_{axis}"))
+}
+
 /// A name that can be a symbol.
 fn symbol(name: &str) -> String {
     let mut out: String = name
@@ -85,11 +89,27 @@ fn symbol(name: &str) -> String {
     out
 }
 
-/// Replaces symbols that the options fix, and bounds the others.
+/// A symbol that nobody bounds.
+#[derive(Debug, Clone)]
+pub(super) struct Assumed {
+    /// Its name.
+    pub(super) symbol: String,
+    /// What it counts.
+    pub(super) role: Role,
+}
+
+/// Replaces symbols that the options or the shapes of inputs fix, and bounds the others; also says which bounds are
+/// assumed, those of the given attempt.
 ///
 /// # Errors
 /// When an option names no input or symbol of the model, or contradicts it.
-pub(super) fn resolve(inputs: &mut [Declared], options: &Options, notes: &mut Vec<String>) -> Result<Bounds> {
+pub(super) fn resolve(
+    graph: &GraphProto,
+    inputs: &mut [Declared],
+    shapes: &BTreeMap<String, Vec<i64>>,
+    options: &Options,
+    attempt: usize,
+) -> Result<(Bounds, Vec<Assumed>)> {
     let mut bindings = Bindings::new();
     let declared = symbols(inputs);
     let known = |name: &String| {
@@ -126,43 +146,27 @@ pub(super) fn resolve(inputs: &mut [Declared], options: &Options, notes: &mut Ve
             DimSpec::Range(..) => {}
         }
     }
-    bind(inputs, &options.input_shapes, &mut bindings)?;
+    bind(inputs, shapes, &options.dims, &mut bindings)?;
     for input in inputs.iter_mut() {
         for dim in input.shape.iter_mut().flatten() {
             *dim = dim.substitute(&bindings);
         }
     }
     let symbols = symbols(inputs);
-    let batched = batch_symbols(&symbols, inputs);
-    let mut bounds = Bounds::new();
+    let roles = roles(graph, inputs, &symbols);
+    let (mut bounds, mut assumed) = (Bounds::new(), Vec::new());
     for symbol in symbols {
         let range = match options.dims.get(&symbol) {
             Some(DimSpec::Range(low, high)) => (*low, *high),
             _ => {
-                let (low, mut high) = options.default_range;
-                if batched.contains(&symbol) {
-                    high = high.min(MAX_BATCH).max(low);
-                }
-                notes.push(format!(
-                    "symbol `{symbol}` has no bound: {low}..={high} assumed; pass --dim {symbol}=LOW..HIGH"
-                ));
-                (low, high)
+                let role = roles.get(&symbol).copied().unwrap_or(Role::Other);
+                assumed.push(Assumed { symbol: symbol.clone(), role });
+                role.assumed(attempt, options.default_range)
             }
         };
         bounds.insert(symbol, range);
     }
-    Ok(bounds)
-}
-
-/// The symbols that count items of a batch: first axes only, called so or of images.
-fn batch_symbols(symbols: &BTreeSet<String>, inputs: &[Declared]) -> BTreeSet<String> {
-    let is_batch = |symbol: &&String| {
-        let dim = Dim::symbol(symbol);
-        let uses = || inputs.iter().filter_map(|i| i.shape.as_deref()).filter(|s| s.contains(&dim));
-        let first = uses().all(|s| s.iter().position(|d| *d == dim) == Some(0));
-        first && (symbol.to_lowercase().contains("batch") || uses().any(|s| s.len() >= 4))
-    };
-    symbols.iter().filter(is_batch).cloned().collect()
+    Ok((bounds, assumed))
 }
 
 /// The symbols of all sizes.
@@ -191,16 +195,24 @@ fn renamed(dim: &Dim, from: &str, to: &str) -> Dim {
     sum
 }
 
-/// Binds symbols to the sizes of concrete input shapes.
-fn bind(inputs: &mut [Declared], shapes: &BTreeMap<String, Vec<i64>>, bindings: &mut Bindings) -> Result<()> {
+/// Binds symbols to the sizes of concrete input shapes; those that `dims` gives a range must lie within it.
+fn bind(
+    inputs: &mut [Declared],
+    shapes: &BTreeMap<String, Vec<i64>>,
+    dims: &BTreeMap<String, DimSpec>,
+    bindings: &mut Bindings,
+) -> Result<()> {
+    let ranges: Bounds = dims
+        .iter()
+        .filter_map(|(name, spec)| match spec {
+            DimSpec::Range(low, high) => Some((name.clone(), (*low, *high))),
+            DimSpec::Fixed(_) | DimSpec::Same(_) => None,
+        })
+        .collect();
     for (name, shape) in shapes {
         let given = || format!("{shape:?} for input `{name}`");
         let Some(input) = inputs.iter_mut().find(|i| i.name == *name) else {
-            let names = inputs.iter().map(|i| format!("`{}`", i.name)).collect::<Vec<_>>().join(", ");
-            return Err(Error::request(
-                format!("the model has no input `{name}`"),
-                format!("its inputs are {names}"),
-            ));
+            return Err(no_input(name, inputs.iter().map(|i| i.name.as_str())));
         };
         if shape.iter().any(|d| *d < 0) {
             return Err(Error::request(format!("the shape {} is negative", given()), "give sizes from 0"));
@@ -210,12 +222,12 @@ fn bind(inputs: &mut [Declared], shapes: &BTreeMap<String, Vec<i64>>, bindings: 
         if declared.len() != shape.len() {
             return Err(Error::request(
                 format!("the shape {} has the wrong rank", given()),
-                format!("the model declares {} dimensions", declared.len()),
+                format!("the model declares {}", sizes(&declared)),
             ));
         }
         // Plain symbols first: expressions are then mostly known.
         for (dim, value) in declared.iter().zip(shape) {
-            if let Some(symbol) = dim.as_symbol() {
+            if let Some(symbol) = dim.as_symbol().filter(|s| !ranges.contains_key(*s)) {
                 bindings.entry(symbol.to_string()).or_insert(*value);
             }
         }
@@ -225,11 +237,23 @@ fn bind(inputs: &mut [Declared], shapes: &BTreeMap<String, Vec<i64>>, bindings: 
             continue;
         };
         for (dim, value) in declared.iter().zip(shape) {
-            solve(&dim.substitute(bindings), *value, bindings);
-            if dim.eval(bindings) != Some(*value) {
+            let known = dim.substitute(bindings);
+            solve(&known, *value, &ranges, bindings);
+            let known = known.substitute(bindings);
+            let (low, high) = known.range(&ranges);
+            let ranged = known.as_known().is_none() && (low..=high).contains(value);
+            if known.as_known() != Some(*value) && !ranged {
+                let what = match (dim.as_symbol(), bindings.get(&dim.to_string())) {
+                    (Some(_), Some(bound)) => format!("{dim}, which is {bound}"),
+                    (Some(_), None) => format!("{dim} in {low}..={high}"),
+                    (None, _) => dim.to_string(),
+                };
                 return Err(Error::request(
-                    format!("size {value} of the shape {shape:?} for input `{name}` is not {dim}"),
-                    "give shapes and sizes that agree with the model",
+                    format!("size {value} of the shape {shape:?} for input `{name}` is not {what}"),
+                    format!(
+                        "the model declares {}; give shapes and sizes that agree with it",
+                        sizes(declared)
+                    ),
                 ));
             }
         }
@@ -237,11 +261,45 @@ fn bind(inputs: &mut [Declared], shapes: &BTreeMap<String, Vec<i64>>, bindings: 
     Ok(())
 }
 
+/// Whether a value given for an input is of its type.
+///
+/// # Errors
+/// When it is not.
+pub(super) fn fits(input: &Declared, array: &Array) -> Result<()> {
+    let wrong = |want: &str| {
+        Err(Error::request(
+            format!(
+                "the value given for input `{}` is {}, the input is {want}",
+                input.name,
+                array.dtype.name()
+            ),
+            format!("give {want}"),
+        ))
+    };
+    match &input.dtype {
+        Ok(dtype) if *dtype != array.dtype => wrong(dtype.name()),
+        Ok(_) => Ok(()),
+        Err(reason) => wrong(&format!("not one that can be compiled ({})", reason.0)),
+    }
+}
+
+/// An input that the model does not have.
+pub(super) fn no_input<'a>(name: &str, inputs: impl Iterator<Item = &'a str>) -> Error {
+    let names = inputs.map(|i| format!("`{i}`")).collect::<Vec<_>>().join(", ");
+    Error::request(format!("the model has no input `{name}`"), format!("its inputs are {names}"))
+}
+
+fn sizes(shape: &[Dim]) -> String {
+    format!("[{}]", shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+}
+
 /// Binds the one unbound symbol of `dim`, when it occurs plainly.
-fn solve(dim: &Dim, value: i64, bindings: &mut Bindings) {
+fn solve(dim: &Dim, value: i64, ranges: &Bounds, bindings: &mut Bindings) {
     let mut symbols = BTreeSet::new();
     dim.symbols(&mut symbols);
-    let Some(symbol) = symbols.pop_first().filter(|_| symbols.is_empty()) else { return };
+    let Some(symbol) = symbols.pop_first().filter(|s| symbols.is_empty() && !ranges.contains_key(s)) else {
+        return;
+    };
     let rest = dim.sub(&Dim::symbol(&symbol));
     if let Some(rest) = rest.as_known() {
         bindings.insert(symbol, value.saturating_sub(rest));

@@ -8,15 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use prost::Message;
 
+use super::attempts::is_small;
 use super::attributes::Attributes;
-use super::inputs::{self, Declared};
+use super::inputs::{self, Assumed, Declared};
 use super::ints;
 use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, Refused, Value};
 use super::order::order;
 use super::schema::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
 use super::source::Source;
 use super::tensors::{self, Tensor};
-use super::{Imported, Options, registry};
+use super::{Options, registry};
 use crate::error::{Error, Result, Unsupported};
 use crate::ir::array::{Array, count};
 use crate::ir::builder::Builder;
@@ -69,11 +70,23 @@ struct Lowerer<'m> {
     calls: Vec<(&'m str, &'m str)>,
 }
 
-/// Imports a decoded or undecoded model.
-pub(super) fn model(source: &Source, bytes: Bytes, options: &Options) -> Result<Imported> {
-    let hash = *blake3::hash(&bytes).as_bytes();
-    let model = ModelProto::decode(bytes)
-        .map_err(|e| error(source, "the file", format!("it is not an ONNX model: {e}")))?;
+/// A model, lowered.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) graph: Graph,
+    /// Symbols whose bounds were assumed.
+    pub(super) assumed: Vec<Assumed>,
+    /// What else was assumed, for the user to read.
+    pub(super) notes: Vec<String>,
+}
+
+/// Decodes a model file.
+pub(super) fn decode(source: &Source, bytes: Bytes) -> Result<ModelProto> {
+    ModelProto::decode(bytes).map_err(|e| error(source, "the file", format!("it is not an ONNX model: {e}")))
+}
+
+/// Lowers a model with the bounds that the given attempt assumes.
+pub(super) fn model(source: &Source, model: &ModelProto, options: &Options, attempt: usize) -> Result<Whole> {
     let Some(graph) = &model.graph else {
         return Err(error(source, "the file", "it holds no graph"));
     };
@@ -100,11 +113,11 @@ pub(super) fn model(source: &Source, bytes: Bytes, options: &Options) -> Result<
         nodes: 0,
         calls: Vec::new(),
     };
-    let mut notes = Vec::new();
+    let notes = Vec::new();
     let mut scope =
         Scope { values: BTreeMap::new(), parent: None, opsets: &opsets, attributes: &[], prefix: "" };
     lowerer.constants(graph, &mut scope)?;
-    lowerer.inputs(graph, &mut scope, options, &mut notes)?;
+    let assumed = lowerer.inputs(graph, &mut scope, options, attempt)?;
     lowerer.body(&graph.node, &mut scope)?;
     let mut names = BTreeSet::new();
     for output in &graph.output {
@@ -119,7 +132,7 @@ pub(super) fn model(source: &Source, bytes: Bytes, options: &Options) -> Result<
     }
     let mut graph = lowerer.graph;
     graph.sweep();
-    Ok(Imported { graph, notes, hash })
+    Ok(Whole { graph, assumed, notes })
 }
 
 fn error(source: &Source, place: &str, reason: impl Into<String>) -> Error {
@@ -191,24 +204,14 @@ impl<'m> Lowerer<'m> {
         Ok(())
     }
 
-    /// Adds the inputs that are not initializers.
+    /// Adds the inputs that are neither initializers nor given as constants.
     fn inputs(
         &mut self,
         graph: &'m GraphProto,
         scope: &mut Scope<'m, '_>,
         options: &Options,
-        notes: &mut Vec<String>,
-    ) -> Result<()> {
-        for (name, array) in &options.constants {
-            let Some(info) = graph.input.iter().find(|i| i.name() == name) else {
-                return Err(self.error(
-                    &format!("input `{name}`"),
-                    "a value is given for it, but the model has no such input",
-                ));
-            };
-            let node = self.graph.add_constant(Constant::from_array(array), name)?;
-            scope.values.insert(info.name(), Value::Node(node));
-        }
+        attempt: usize,
+    ) -> Result<Vec<Assumed>> {
         let mut declared: Vec<Declared> = Vec::new();
         let mut names = BTreeSet::new();
         for info in &graph.input {
@@ -216,19 +219,35 @@ impl<'m> Lowerer<'m> {
             if !names.insert(info.name()) {
                 return Err(self.error(&place, "it is declared twice"));
             }
-            if !scope.values.contains_key(info.name()) {
+            if options.constants.contains_key(info.name()) || !scope.values.contains_key(info.name()) {
                 declared.push(inputs::declared(info).map_err(|e| self.error(&place, e.0))?);
             }
         }
-        self.graph.bounds = inputs::resolve(&mut declared, options, notes)?;
-        let infos = graph.input.iter().filter(|i| !scope.values.contains_key(i.name())).collect::<Vec<_>>();
-        for (info, input) in infos.into_iter().zip(declared) {
+        let mut shapes = options.input_shapes.clone();
+        for (name, array) in &options.constants {
+            let Some(input) = declared.iter().find(|d| d.name == *name) else {
+                return Err(inputs::no_input(name, names.iter().copied()));
+            };
+            inputs::fits(input, array)?;
+            let size = |d: &usize| i64::try_from(*d).unwrap_or(i64::MAX);
+            shapes.insert(name.clone(), array.shape.iter().map(size).collect());
+        }
+        let (bounds, assumed) = inputs::resolve(graph, &mut declared, &shapes, options, attempt)?;
+        self.graph.bounds = bounds;
+        for input in declared {
+            let Some(info) = graph.input.iter().find(|i| i.name() == input.name) else { continue };
+            if let Some(array) = options.constants.get(&input.name) {
+                let node = self.graph.add_constant(Constant::from_array(array), &input.name)?;
+                scope.values.insert(info.name(), Value::Node(node));
+                continue;
+            }
             let refuse = |reason: String| Unsupported {
                 node: input.name.clone(),
                 operator: "input".to_string(),
                 opset: scope.opsets.get("").copied().unwrap_or(0),
                 types: "?".to_string(),
                 reason,
+                inputs: Vec::new(),
             };
             let value = match (input.dtype, input.shape) {
                 (Ok(dtype), Some(shape)) => {
@@ -249,7 +268,7 @@ impl<'m> Lowerer<'m> {
             };
             scope.values.insert(info.name(), value);
         }
-        Ok(())
+        Ok(assumed)
     }
 
     /// Names a result of the graph.
@@ -352,7 +371,29 @@ impl<'m> Lowerer<'m> {
         };
         let opset = scope.opsets.get(domain).copied().unwrap_or(0);
         let types = operands.iter().map(|v| self.describe(v)).collect::<Vec<_>>().join(", ");
-        self.refused.push(Unsupported { node: name, operator, opset, types, reason: reason.0 });
+        let inputs = self.leaves(operands).into_iter().filter_map(|id| {
+            let input = self.graph.input(id)?;
+            let shape = self.graph.tensor(id).known_shape();
+            shape.is_none_or(|s| is_small(&s)).then(|| input.name.clone())
+        });
+        let inputs = inputs.collect();
+        self.refused.push(Unsupported { node: name, operator, opset, types, reason: reason.0, inputs });
+    }
+
+    /// The inputs that operands are computed from.
+    fn leaves(&self, operands: &[Value]) -> Vec<NodeId> {
+        let node = |v: &Value| if let Value::Node(node) = v { Some(*node) } else { None };
+        let mut open: Vec<NodeId> = operands.iter().filter_map(node).collect();
+        let (mut seen, mut leaves) = (BTreeSet::new(), Vec::new());
+        while let Some(id) = open.pop() {
+            if seen.insert(id) {
+                if self.graph.input(id).is_some() {
+                    leaves.push(id);
+                }
+                open.extend(self.graph.operands(id));
+            }
+        }
+        leaves
     }
 
     fn describe(&self, value: &Value) -> String {
@@ -448,6 +489,9 @@ impl<'m> Lowerer<'m> {
         match call.array(0).as_ref().map(|a| a.to_floats()).as_deref() {
             Some([0.0]) => attributes.graph("else_branch"),
             Some([_]) => attributes.graph("then_branch"),
+            _ if self.leaves(operands).is_empty() => {
+                Err(Refused::new("the condition depends on sizes that are symbols; fix them with --dim"))
+            }
             _ => Err(Refused::new("the condition is computed from data at run time")),
         }
     }

@@ -1,6 +1,7 @@
 //! Every operator that can be lowered: the tables of the families, joined.
 
 use super::lowering::{Lowered, OpEntry, Refused};
+use crate::error::UNKNOWN;
 
 const FAMILIES: &[&[OpEntry]] = &[
     super::elementwise::OPS,
@@ -35,8 +36,8 @@ pub(super) fn entries() -> impl Iterator<Item = &'static OpEntry> {
 pub(super) fn find(domain: &str, name: &str, opset: i64) -> Lowered<&'static OpEntry> {
     let mut known = entries().filter(|e| e.domain == domain && e.name == name).peekable();
     if known.peek().is_none() {
-        return Err(Refused::new("the operator is not supported"));
+        return Err(Refused::new(format!("{UNKNOWN} supported")));
     }
     let fits = |e: &&OpEntry| e.since <= opset && e.until.is_none_or(|u| opset <= u);
-    known.find(fits).ok_or_else(|| Refused::new(format!("the operator is not part of opset {opset}")))
+    known.find(fits).ok_or_else(|| Refused::new(format!("{UNKNOWN} part of opset {opset}")))
 }

@@ -83,6 +83,12 @@ impl Source {
         }
     }
 
+    /// The files that external data was found in.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        let folder = self.folder.clone().unwrap_or_default();
+        self.mapped.borrow().keys().map(|location| folder.join(location)).collect()
+    }
+
     fn file(&self, location: &str) -> Lowered<Content> {
         if let Some(bytes) = self.mapped.borrow().get(location) {
             return Ok(bytes.clone());
