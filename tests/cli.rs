@@ -153,7 +153,7 @@ fn an_input_at_fault_has_exit_code_1() {
             "missing.drift",
         ),
         (
-            ["run", &file("add.onnx"), "--input", &a, "--input", &b, "--output-dir", "x"].map(str::to_owned),
+            ["run", &file("a.npy"), "--input", &a, "--input", &b, "--output-dir", "x"].map(str::to_owned),
             "not a drift bundle",
         ),
     ] {

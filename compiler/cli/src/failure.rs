@@ -230,6 +230,17 @@ impl From<drift_runtime::Error> for Failure {
                 Self::usage(error.to_string())
             }
             E::Io { .. } => Self::input(error.to_string()).help("check the path and its permissions"),
+            E::NotABundle => Self::input(error.to_string())
+                .help("a model is an .onnx file, by its name, or a Hugging Face folder"),
+            E::WrongType { expected, .. } => {
+                Self::input(error.to_string()).help(format!("save the array as {}", expected.name()))
+            }
+            E::OutOfBounds { symbol, given, min, max, .. }
+            | E::SymbolOutOfBounds { symbol, given, min, max } => {
+                let (low, high) = (min.min(given), max.max(given));
+                Self::input(error.to_string())
+                    .help(format!("compile the model with --dim {symbol}={low}..{high}"))
+            }
             _ => Self::input(error.to_string()),
         }
     }

@@ -5,10 +5,13 @@
 //! is at fault, and 2 when the request itself makes no sense.
 
 mod arrays;
+mod cache;
 mod commands;
 mod compare;
+mod constants;
 mod divergence;
 mod failure;
+mod lowering;
 mod measure;
 mod model;
 mod npy;

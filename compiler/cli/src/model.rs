@@ -1,13 +1,17 @@
-//! Reading a model: an `.onnx` file or a Hugging Face folder, with the sizes that the command line gives.
+//! Reading a model: an `.onnx` file or a Hugging Face folder, with what the command line says about its inputs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use driftc::compile::{Model, Options};
-use driftc::import::onnx::{self, DimSpec};
+use driftc::import::onnx::{self, Declaration, DimSpec};
+use driftc::ir::array::Array;
+use driftc::ir::graph::Graph;
 use driftc::passes::Precision;
 
+use crate::arrays::{NamedFile, named_file, read_named, to_host};
+use crate::constants::{ConstArg, brief, parse_const, replace, value};
 use crate::failure::{Failure, Result};
 use crate::output::note;
 
@@ -17,12 +21,42 @@ pub(crate) struct ModelArgs {
     /// An .onnx file, or a Hugging Face folder (config.json, *.safetensors, tokenizer.json)
     #[arg(value_name = "MODEL")]
     pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+/// What is said about a model's inputs, and how floats are stored.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Given {
     /// A symbolic size of the model: its value, or its bounds (both inclusive)
     #[arg(long = "dim", value_name = "NAME=N | NAME=LOW..HIGH", value_parser = parse_dim)]
     pub(crate) dims: Vec<DimArg>,
+    /// An input becomes a constant: a number for all its elements, numbers with commas between them, or a file
+    #[arg(long = "const", value_name = "NAME=VALUE | NAME=FILE.npy", value_parser = parse_const)]
+    pub(crate) consts: Vec<ConstArg>,
+    /// An array as an input is going to be: symbolic sizes become those it has, and where its values decide shapes or
+    /// conditions they are compiled in
+    #[arg(long = "like", value_name = "NAME=FILE.npy", value_parser = named_file)]
+    pub(crate) likes: Vec<NamedFile>,
     /// How floats are stored between input and output: f32, f16 or mixed (arithmetic is f32 in any case)
     #[arg(long, value_name = "f32|f16|mixed", default_value = "f32", value_parser = parse_precision)]
     pub(crate) precision: Precision,
+}
+
+/// A model that was read.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) model: Model,
+    /// What was assumed, for the user to read.
+    pub(crate) notes: Vec<String>,
+    /// Inputs that became constants.
+    pub(crate) constants: Vec<String>,
+    /// Symbols whose bounds were assumed, each with a usual size.
+    pub(crate) assumed: BTreeMap<String, i64>,
+    /// Files besides the model's own that it was read from.
+    pub(crate) external: Vec<PathBuf>,
+    /// What the command line says about the model's inputs, for the bundle's provenance.
+    flags: Vec<String>,
 }
 
 /// `--dim`.
@@ -56,74 +90,189 @@ fn parse_precision(text: &str) -> Result<Precision, String> {
 }
 
 impl ModelArgs {
-    /// Reads the model; what was assumed is returned for the user to read.
-    pub(crate) fn load(&self) -> Result<(Model, Vec<String>)> {
-        self.load_for(&BTreeMap::new())
+    /// Reads the model.
+    pub(crate) fn load(&self) -> Result<Loaded> {
+        self.given.load(&self.path, &BTreeMap::new())
     }
 
-    /// Reads the model for inputs of known shapes, which fix the sizes that `--dim` leaves open.
-    pub(crate) fn load_for(&self, shapes: &BTreeMap<String, Vec<i64>>) -> Result<(Model, Vec<String>)> {
-        let mut dims: BTreeMap<String, (i64, i64)> = BTreeMap::new();
-        for dim in &self.dims {
-            if dims.insert(dim.name.clone(), (dim.low, dim.high)).is_some() {
-                return Err(Failure::usage(format!("--dim {} is given twice", dim.name)));
-            }
-        }
-        let found = std::fs::metadata(&self.path).map_err(|e| Failure::file(&self.path, &e))?;
-        if found.is_dir() { self.folder(dims, shapes) } else { self.onnx(dims, shapes) }
+    /// The names of the model's inputs that `--const` leaves open.
+    pub(crate) fn inputs(&self) -> Result<Vec<String>> {
+        let names = declarations(&self.path)?.into_iter().map(|d| d.name);
+        Ok(names.filter(|name| self.given.consts.iter().all(|c| c.name != *name)).collect())
     }
+}
 
+impl Loaded {
     /// How to compile it.
-    pub(crate) fn options(&self, optimize: bool) -> Options {
-        let mut flags = vec![format!("--precision {}", self.precision)];
-        flags.extend(self.dims.iter().map(|d| match d.low == d.high {
-            true => format!("--dim {}={}", d.name, d.low),
-            false => format!("--dim {}={}..{}", d.name, d.low, d.high),
-        }));
+    pub(crate) fn options(&self, given: &Given, optimize: bool) -> Options {
+        let mut flags = vec![format!("--precision {}", given.precision)];
+        flags.extend(self.flags.iter().cloned());
         if optimize {
             flags.push("--optimize".to_owned());
         }
-        Options { precision: self.precision, optimize, flags, ..Options::default() }
+        Options { precision: given.precision, optimize, flags, ..Options::default() }
+    }
+}
+
+impl Given {
+    /// Whether nothing is said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dims.is_empty() && self.consts.is_empty() && self.likes.is_empty()
     }
 
-    fn folder(
+    /// Reads a model; samples are arrays of inputs, as `--like` gives them.
+    pub(crate) fn load(&self, path: &Path, samples: &BTreeMap<String, Array>) -> Result<Loaded> {
+        let mut dims: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+        let mut flags = Vec::new();
+        for DimArg { name, low, high } in &self.dims {
+            if dims.insert(name.clone(), (*low, *high)).is_some() {
+                return Err(Failure::usage(format!("--dim {name} is given twice")));
+            }
+            flags.push(match low == high {
+                true => format!("--dim {name}={low}"),
+                false => format!("--dim {name}={low}..{high}"),
+            });
+        }
+        let mut samples = samples.clone();
+        let declared = match self.consts.is_empty() && self.likes.is_empty() {
+            true => Vec::new(),
+            false => declarations(path)?,
+        };
+        let constants = self.constants(&declared, &dims)?;
+        let names: Vec<String> = declared.iter().map(|d| d.name.clone()).collect();
+        for (position, array) in read_named(&self.likes, &names, "input")? {
+            let Some(name) = names.get(position) else { continue };
+            samples.insert(name.clone(), to_host(&array)?);
+        }
+        samples.retain(|name, _| !constants.contains_key(name));
+        flags.extend(constants.iter().map(|(name, array)| format!("--const {name}={}", brief(array))));
+        flags.extend(samples.iter().map(|(name, array)| format!("--like {name}={:?}", array.shape)));
+        let found = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
+        let mut loaded = match found.is_dir() {
+            true => folder(path, dims, constants, &samples)?,
+            false => self.onnx(path, dims, constants, &samples)?,
+        };
+        let pinned = loaded.constants.iter().filter_map(|name| Some((name, samples.get(name)?)));
+        flags.extend(pinned.map(|(name, array)| format!("--const {name}={}", brief(array))));
+        loaded.flags = flags;
+        Ok(loaded)
+    }
+
+    /// The arrays of `--const`.
+    fn constants(
         &self,
-        mut dims: BTreeMap<String, (i64, i64)>,
-        shapes: &BTreeMap<String, Vec<i64>>,
-    ) -> Result<(Model, Vec<String>)> {
-        let (model, notes) = drift_models::load(&self.path, &dims)?;
-        let graph = &model.graph;
-        let before = dims.len();
-        for input in graph.inputs().iter().filter_map(|id| graph.input(*id)) {
-            let Some(shape) = shapes.get(&input.name) else { continue };
-            for (dim, size) in input.shape.iter().zip(shape) {
-                let name = dim.to_string();
-                if graph.bounds.contains_key(&name) {
-                    dims.entry(name).or_insert((*size, *size));
-                }
+        declared: &[Declaration],
+        dims: &BTreeMap<String, (i64, i64)>,
+    ) -> Result<BTreeMap<String, Array>> {
+        let mut constants = BTreeMap::new();
+        for given in &self.consts {
+            if constants.insert(given.name.clone(), value(given, declared, dims)?).is_some() {
+                return Err(Failure::usage(format!("--const {} is given twice", given.name)));
             }
         }
-        if dims.len() == before {
-            return Ok((model, notes));
-        }
-        Ok(drift_models::load(&self.path, &dims)?)
+        Ok(constants)
     }
 
     fn onnx(
         &self,
+        path: &Path,
         dims: BTreeMap<String, (i64, i64)>,
-        shapes: &BTreeMap<String, Vec<i64>>,
-    ) -> Result<(Model, Vec<String>)> {
+        constants: BTreeMap<String, Array>,
+        samples: &BTreeMap<String, Array>,
+    ) -> Result<Loaded> {
         let spec = |(low, high)| if low == high { DimSpec::Fixed(low) } else { DimSpec::Range(low, high) };
         let dims: BTreeMap<String, DimSpec> = dims.into_iter().map(|(name, d)| (name, spec(d))).collect();
-        // Bounds on the command line are meant: shapes of inputs do not narrow them.
-        let input_shapes = if dims.is_empty() { shapes.clone() } else { BTreeMap::new() };
-        let imported =
-            onnx::load(&self.path, &onnx::Options { dims, input_shapes, ..onnx::Options::default() })?;
-        let name = self.path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+        let mut fixed: Vec<String> = constants.keys().cloned().collect();
+        let options = onnx::Options { dims, constants, samples: samples.clone(), ..onnx::Options::default() };
+        let imported = onnx::load(path, &options).map_err(|error| with_remedies(error, path, &options))?;
+        let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
         let model = Model { graph: imported.graph, name, hash: imported.hash, attachments: Vec::new() };
-        Ok((model, imported.notes))
+        fixed.extend(imported.constants);
+        Ok(Loaded {
+            model,
+            notes: imported.notes,
+            constants: fixed,
+            assumed: imported.assumed,
+            external: imported.external,
+            flags: Vec::new(),
+        })
     }
+}
+
+/// The error of a refused model, with what would make it import.
+fn with_remedies(error: driftc::Error, path: &Path, options: &onnx::Options) -> Failure {
+    let refused = matches!(error, driftc::Error::Unsupported { .. });
+    let failure = Failure::from(error);
+    if !refused {
+        return failure;
+    }
+    let found = onnx::remedies(path, options).unwrap_or_default();
+    let said: Vec<String> = found.list.iter().map(ToString::to_string).collect();
+    match (said.is_empty(), found.left) {
+        (true, _) => failure,
+        (false, 0) => failure.help(format!("add {}: with that it imports", said.join(" "))),
+        (false, left) => failure.help(format!(
+            "add {}: with that {left} of these nodes are left; `driftc ops` lists what is supported",
+            said.join(" ")
+        )),
+    }
+}
+
+/// The inputs that a model declares.
+pub(crate) fn declarations(path: &Path) -> Result<Vec<Declaration>> {
+    let found = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
+    if !found.is_dir() {
+        return Ok(onnx::inputs(path)?);
+    }
+    let (model, _) = drift_models::load(path, &drift_models::Dims::new())?;
+    let inputs = model.graph.inputs().iter().filter_map(|id| model.graph.input(*id));
+    Ok(inputs
+        .map(|i| Declaration { name: i.name.clone(), dtype: Some(i.dtype), shape: Some(i.shape.clone()) })
+        .collect())
+}
+
+fn folder(
+    path: &Path,
+    mut dims: BTreeMap<String, (i64, i64)>,
+    constants: BTreeMap<String, Array>,
+    samples: &BTreeMap<String, Array>,
+) -> Result<Loaded> {
+    let (mut model, mut notes) = drift_models::load(path, &dims)?;
+    let before = dims.len();
+    bind(&model.graph, samples.iter().chain(&constants), &mut dims)?;
+    if dims.len() > before {
+        (model, notes) = drift_models::load(path, &dims)?;
+    }
+    let open = model.graph.bounds.iter().filter(|(name, _)| !dims.contains_key(*name));
+    let assumed = open.map(|(name, (low, _))| (name.clone(), *low)).collect();
+    for (name, array) in &constants {
+        replace(&mut model.graph, name, array)?;
+    }
+    let constants = constants.into_keys().collect();
+    Ok(Loaded { model, notes, constants, assumed, external: Vec::new(), flags: Vec::new() })
+}
+
+/// Sizes of arrays for the symbols that are plain sizes of inputs and have no bounds yet.
+fn bind<'a>(
+    graph: &Graph,
+    arrays: impl Iterator<Item = (&'a String, &'a Array)>,
+    dims: &mut BTreeMap<String, (i64, i64)>,
+) -> Result<()> {
+    for (name, array) in arrays {
+        let input = graph.inputs().iter().filter_map(|id| graph.input(*id)).find(|i| i.name == *name);
+        let Some(input) = input else { continue };
+        if input.shape.len() != array.shape.len() {
+            let (want, got) = (input.shape.len(), &array.shape);
+            return Err(Failure::usage(format!("input `{name}` has {want} axes, the array given {got:?}")));
+        }
+        for (dim, size) in input.shape.iter().zip(&array.shape) {
+            if let Some(symbol) = dim.as_symbol() {
+                let size = i64::try_from(*size).unwrap_or(i64::MAX);
+                dims.entry(symbol.to_owned()).or_insert((size, size));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Says on standard error what was assumed.

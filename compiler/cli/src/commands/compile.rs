@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use drift_runtime::Bundle;
 use drift_runtime::codec::Summary;
-use driftc::compile::{Lowered, lower, write};
+use driftc::compile::{Lowered, write};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use super::inspect::{apart_and_stored, own_and_shared};
 use crate::failure::{Failure, Result};
+use crate::lowering::lower;
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, time, write_file};
 use crate::progress::Progress;
@@ -86,6 +87,7 @@ struct Target {
     plan_ms: f64,
 }
 
+/// Of intermediate tensors, in bytes, as the bundle says it too.
 #[derive(Debug, Serialize)]
 struct Memory {
     peak: u64,
@@ -118,24 +120,25 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         pool.map_err(|e| Failure::input(format!("{n} threads cannot be started: {e}")))?;
     }
     let targets = load_targets(&args.targets)?;
-    let mut options = args.model.options(args.optimize);
-    args.tuning.apply(&mut options, &targets)?;
     let progress = Progress::start("importing");
-    let (model, notes) = args.model.load()?;
-    show_notes(&notes);
+    let loaded = args.model.load()?;
+    show_notes(&loaded.notes);
+    let mut options = loaded.options(&args.model.given, args.optimize);
+    args.tuning.apply(&mut options, &targets)?;
+    let model = &loaded.model;
     let imported = Instant::now();
     let mut lowered = Vec::with_capacity(targets.len());
     let mut reports = Vec::with_capacity(targets.len());
     for target in &targets {
         progress.stage(&format!("planning for {}", target.name));
         let start = Instant::now();
-        let one = lower(&model.graph, target, &options)?;
+        let one = lower(&args.model, &loaded, target, &options)?;
         reports.push(describe(&target.name, model.graph.len(), &one, start.elapsed()));
         lowered.push(one);
     }
     let planned = Instant::now();
     progress.stage("writing shaders and weights");
-    let summary = write(&model, &targets, &lowered, &options, &args.output)?;
+    let summary = write(model, &targets, &lowered, &options, &args.output)?;
     let written = Bundle::open(&args.output)?;
     let manifest = written.manifest();
     for (report, variant) in reports.iter_mut().zip(&manifest.variants) {
@@ -146,10 +149,10 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     }
     drop(progress);
     let report = Report {
-        model: model.name,
+        model: model.name.clone(),
         bundle: args.output.clone(),
-        precision: args.model.precision.name(),
-        notes,
+        precision: args.model.given.precision.name(),
+        notes: loaded.notes,
         bytes: sections(&summary),
         weights_apart: apart_and_stored(manifest).0,
         targets: reports,
@@ -185,7 +188,7 @@ pub(crate) fn shaders(lowered: &Lowered) -> Vec<(&'static str, &str)> {
 
 fn describe(target: &str, nodes_before: usize, lowered: &Lowered, total: Duration) -> Target {
     let in_passes: Duration = lowered.passes.iter().filter_map(|p| p.time).sum();
-    let memory = &lowered.plan.memory;
+    let memory = lowered.plan.footprint();
     Target {
         target: target.to_owned(),
         nodes_before,
@@ -200,7 +203,7 @@ fn describe(target: &str, nodes_before: usize, lowered: &Lowered, total: Duratio
             peak: memory.peak,
             lower_bound: memory.lower_bound,
             naive: memory.naive,
-            strategy: memory.strategy,
+            strategy: lowered.plan.memory.strategy,
         },
         passes: lowered
             .passes

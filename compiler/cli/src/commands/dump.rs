@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
-use driftc::compile::{Lowered, lower};
+use driftc::compile::Lowered;
 use driftc::plan::{Home, Plan};
 use driftc::target::TargetProfile;
 
 use super::compile::shaders;
 use crate::failure::Result;
+use crate::lowering::lower;
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes};
 
@@ -38,12 +39,12 @@ enum Stage {
 
 pub(crate) fn run(args: &DumpArgs, out: &mut Out) -> Result<()> {
     let target = TargetProfile::load(&args.target)?;
-    let (model, notes) = args.model.load()?;
-    show_notes(&notes);
+    let loaded = args.model.load()?;
+    show_notes(&loaded.notes);
     if args.stage == Stage::Import {
-        return Ok(write!(out, "{}", driftc::ir::text::print(&model.graph))?);
+        return Ok(write!(out, "{}", driftc::ir::text::print(&loaded.model.graph))?);
     }
-    let lowered = lower(&model.graph, &target, &args.model.options(false))?;
+    let lowered = lower(&args.model, &loaded, &target, &loaded.options(&args.model.given, false))?;
     match args.stage {
         Stage::Import | Stage::Passes => Ok(write!(out, "{}", driftc::ir::text::print(&lowered.graph))?),
         Stage::Plan => plan(&lowered.plan, out),
@@ -93,9 +94,9 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
         let homes = homes.collect::<Vec<_>>().join(", ");
         writeln!(out, "{i}: {} grid {} \"{}\": {homes}", launch.kernel, list(&launch.grid), step.label)?;
     }
-    let m = &plan.memory;
+    let m = plan.footprint();
     let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
-    writeln!(out, "memory {peak} peak, lower bound {bound}, unshared {naive}, {}", m.strategy)?;
+    writeln!(out, "memory {peak} peak, lower bound {bound}, unshared {naive}, {}", plan.memory.strategy)?;
     Ok(())
 }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::Args;
-use driftc::compile::{Lowered, lower};
+use driftc::compile::Lowered;
 use driftc::plan::select::Choice;
 use driftc::plan::{Home, Plan, Step};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
+use crate::lowering::lower;
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, nanoseconds};
 use crate::tuning::TuningArgs;
@@ -129,11 +130,11 @@ struct Note {
 
 pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
     let target = TargetProfile::load(&args.target)?;
-    let (model, notes) = args.model.load()?;
-    show_notes(&notes);
-    let mut options = args.model.options(false);
+    let loaded = args.model.load()?;
+    show_notes(&loaded.notes);
+    let mut options = loaded.options(&args.model.given, false);
     args.tuning.apply(&mut options, std::slice::from_ref(&target))?;
-    let lowered = lower(&model.graph, &target, &options)?;
+    let lowered = lower(&args.model, &loaded, &target, &options)?;
     let report = report(&target.name, &lowered, args.node.as_deref());
     if let Some(name) = &args.node
         && report.nodes.is_empty()

@@ -415,7 +415,7 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
         let gap = 100.0 * m.peak.saturating_sub(m.lower_bound) as f64 / m.lower_bound.max(1) as f64;
         writeln!(
             out,
-            "    memory    {peak} peak, {gap:.1} % above the lower bound {bound}; naive {naive}; strategy {strategy}"
+            "    memory    {peak} peak, {gap:.1} % above the lower bound {bound}; unshared {naive}; strategy {strategy}"
         )?;
         for d in &f.dispatch_list {
             let barrier = if d.barrier_before { "|" } else { " " };

@@ -25,7 +25,7 @@ use crate::output::Out;
 pub(crate) enum Command {
     /// Compile a model into a bundle for one or more targets
     Compile(compile::CompileArgs),
-    /// Run a bundle on the present device, arrays in and out as .npy files
+    /// Run a bundle or a model on the present device, arrays in and out as .npy files
     Run(run::RunArgs),
     /// Compile, run, compare with the CPU reference, and name the first tensor that diverges
     Verify(verify::VerifyArgs),

@@ -1,7 +1,8 @@
-//! `driftc run`: arrays in, arrays out.
+//! `driftc run`: arrays in, arrays out. A model is compiled for the present device first, unless that was done before.
 
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -9,26 +10,32 @@ use drift_runtime::format::Port;
 use drift_runtime::{Array, ArrayRef, Session};
 use serde::Serialize;
 
-use crate::arrays::{NamedFile, known, named_file, read_named};
+use crate::arrays::{NamedFile, known, named_file, read_named, to_host};
+use crate::cache::bundle_of;
 use crate::failure::{Failure, Result};
+use crate::model::{Given, ModelArgs};
 use crate::npy;
-use crate::output::{Out, file_name, make_folder, milliseconds, time};
+use crate::output::{Out, file_name, make_folder, milliseconds, note, time};
 use crate::progress::Progress;
 use crate::reused::Reused;
 use crate::session::{CacheArgs, DeviceArgs, load};
 use crate::trace::write_trace;
 
+/// Elements that are shown of an output.
+const HEAD: usize = 8;
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The bundle
-    #[arg(value_name = "OUT.drift")]
-    bundle: PathBuf,
+    /// The bundle, or a model: an .onnx file or a Hugging Face folder, which is compiled for the device, for the
+    /// sizes of the inputs given, and kept for the next time
+    #[arg(value_name = "OUT.drift | MODEL")]
+    path: PathBuf,
     /// An input by its name, or by its position counted from 0
     #[arg(short, long = "input", value_name = "NAME=FILE.npy", value_parser = named_file)]
     inputs: Vec<NamedFile>,
-    /// Folder for the outputs, each as NAME.npy; what a file name cannot hold becomes `_`
+    /// Folder for the outputs, each as NAME.npy; what a file name cannot hold becomes `_` (default: only show them)
     #[arg(short, long, value_name = "DIR")]
-    output_dir: PathBuf,
+    output_dir: Option<PathBuf>,
     /// Write output_0.npy, output_1.npy, ... instead
     #[arg(long)]
     positional: bool,
@@ -41,9 +48,14 @@ pub(crate) struct RunArgs {
     /// Write when each dispatch ran, for chrome://tracing or ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
-    /// Use the variant for this target (default: the one that fits best)
+    /// Use the variant for this target, or compile a model for this one (default: what fits the device best)
     #[arg(short, long, value_name = "TARGET")]
     target: Option<String>,
+    #[command(flatten)]
+    given: Given,
+    /// Folder where compiled models are kept (default: driftc in the user's cache folder)
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -70,7 +82,10 @@ struct OutputReport {
     #[serde(rename = "type")]
     dtype: &'static str,
     shape: Vec<usize>,
-    file: PathBuf,
+    file: Option<PathBuf>,
+    /// The first elements.
+    #[serde(skip)]
+    head: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,10 +96,10 @@ struct Repeated {
 }
 
 pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<()> {
-    let start = Instant::now();
-    let mut session = load(&args.bundle, &args.device, args.target.as_deref(), &args.cache)?;
-    let load_time = start.elapsed();
-    let inputs = read_inputs(&session, &args.function, &args.inputs)?;
+    let (mut session, inputs, load_time) = match is_model(&args.path) {
+        true => open_model(args)?,
+        false => open_bundle(args)?,
+    };
     let inputs: Vec<(&str, ArrayRef<'_>)> = inputs.iter().map(|(n, a)| (n.as_str(), a.as_ref())).collect();
     let (first, outputs) = {
         let _progress = Progress::start("running");
@@ -109,14 +124,64 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
+/// Whether a path is a model's: a folder, or a file whose name ends as those of models do.
+fn is_model(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"))
+}
+
+/// A session, the inputs by name, and how long loading took.
+type Opened = (Session, Vec<(String, Array)>, Duration);
+
+fn open_bundle(args: &RunArgs) -> Result<Opened> {
+    if !args.given.is_empty() || args.cache_dir.is_some() {
+        return Err(Failure::usage(
+            "--dim, --const, --like and --cache-dir are for models, this is a bundle",
+        )
+        .help("compile the model again with them"));
+    }
+    let start = Instant::now();
+    let session = load(&args.path, &args.device, args.target.as_deref(), &args.cache)?;
+    let time = start.elapsed();
+    let inputs = read_inputs(&session, &args.function, &args.inputs)?;
+    Ok((session, inputs, time))
+}
+
+fn open_model(args: &RunArgs) -> Result<Opened> {
+    let model = ModelArgs { path: args.path.clone(), given: args.given.clone() };
+    let names = model.inputs()?;
+    let arrays = read_named(&args.inputs, &names, "input")?;
+    let named = |(p, array): (usize, Array)| Some((names.get(p)?.clone(), array));
+    let mut arrays: BTreeMap<String, Array> = arrays.into_iter().filter_map(named).collect();
+    if let Some(name) = names.iter().find(|n| !arrays.contains_key(*n)) {
+        return Err(missing(name, &names));
+    }
+    let samples = arrays.iter().map(|(n, a)| Ok((n.clone(), to_host(a)?))).collect::<Result<_>>()?;
+    let folder = args.cache_dir.as_deref();
+    let cached = bundle_of(&model, &samples, args.target.as_deref(), &args.device, folder)?;
+    match cached.compiled {
+        Some(took) => note(&format!("compiled in {} and kept as {}", time(took), cached.bundle.display())),
+        None => note(&format!("compiled before: {}", cached.bundle.display())),
+    }
+    let kept = args.cache.pipeline_cache.clone().unwrap_or(cached.pipelines);
+    let start = Instant::now();
+    let session = load(&cached.bundle, &args.device, None, &CacheArgs { pipeline_cache: Some(kept) })?;
+    let loading = start.elapsed();
+    arrays.retain(|name, _| !cached.constants.contains(name));
+    Ok((session, arrays.into_iter().collect(), loading))
+}
+
+fn missing(name: &str, names: &[String]) -> Failure {
+    Failure::usage(format!("input `{name}` is missing"))
+        .help(format!("add --input {name}=FILE.npy; {}", known(names, "input")))
+}
+
 /// The arrays for a function's inputs, in the function's order; every one must be there.
 fn read_inputs(session: &Session, function: &str, files: &[NamedFile]) -> Result<Vec<(String, Array)>> {
     let names: Vec<String> = session.inputs(function)?.iter().map(|p| p.name.clone()).collect();
     let arrays = read_named(files, &names, "input")?;
-    let missing = (0..names.len()).find(|i| arrays.iter().all(|(p, _)| p != i));
-    if let Some(name) = missing.and_then(|i| names.get(i)) {
-        return Err(Failure::usage(format!("input `{name}` is missing"))
-            .help(format!("add --input {name}=FILE.npy; {}", known(&names, "input"))));
+    let absent = (0..names.len()).find(|i| arrays.iter().all(|(p, _)| p != i));
+    if let Some(name) = absent.and_then(|i| names.get(i)) {
+        return Err(missing(name, &names));
     }
     let named = arrays.into_iter().filter_map(|(p, array)| Some((names.get(p)?.clone(), array)));
     Ok(named.collect())
@@ -144,30 +209,57 @@ fn repeat(
 }
 
 fn write_outputs(args: &RunArgs, ports: &[Port], outputs: &[Array]) -> Result<Vec<OutputReport>> {
-    make_folder(&args.output_dir)?;
-    let mut files: Vec<PathBuf> = Vec::with_capacity(outputs.len());
-    for (i, (port, array)) in ports.iter().zip(outputs).enumerate() {
-        let name = if args.positional { format!("output_{i}") } else { file_name(&port.name) };
-        let mut file = args.output_dir.join(format!("{name}.npy"));
-        // Two names may become one when characters are replaced.
-        if files.contains(&file) {
-            file = args.output_dir.join(format!("{name}_{i}.npy"));
-        }
-        npy::write(&file, array)?;
-        files.push(file);
-    }
-    let one = |((port, array), file): ((&Port, &Array), PathBuf)| OutputReport {
+    let files = match &args.output_dir {
+        Some(folder) => write_files(folder, args.positional, ports, outputs)?,
+        None => vec![None; outputs.len()],
+    };
+    let one = |((port, array), file): ((&Port, &Array), Option<PathBuf>)| OutputReport {
         name: port.name.clone(),
         dtype: array.dtype.name(),
         shape: array.shape.clone(),
         file,
+        head: head(array),
     };
     Ok(ports.iter().zip(outputs).zip(files).map(one).collect())
 }
 
+fn write_files(
+    folder: &Path,
+    positional: bool,
+    ports: &[Port],
+    outputs: &[Array],
+) -> Result<Vec<Option<PathBuf>>> {
+    make_folder(folder)?;
+    let mut files: Vec<Option<PathBuf>> = Vec::with_capacity(outputs.len());
+    for (i, (port, array)) in ports.iter().zip(outputs).enumerate() {
+        let name = if positional { format!("output_{i}") } else { file_name(&port.name) };
+        let mut file = folder.join(format!("{name}.npy"));
+        // Two names may become one when characters are replaced.
+        if files.iter().flatten().any(|f| *f == file) {
+            file = folder.join(format!("{name}_{i}.npy"));
+        }
+        npy::write(&file, array)?;
+        files.push(Some(file));
+    }
+    Ok(files)
+}
+
+/// The first elements of an array, as text.
+fn head(array: &Array) -> String {
+    let size = usize::try_from(array.dtype.size()).unwrap_or(1);
+    let bytes = array.bytes.get(..HEAD * size).unwrap_or(&array.bytes);
+    let first = Array { dtype: array.dtype, shape: vec![bytes.len() / size], bytes: bytes.to_vec() };
+    let values: Vec<String> = first.to_f64().iter().map(|v| (*v as f32).to_string()).collect();
+    let more = if first.bytes.len() < array.bytes.len() { ", ..." } else { "" };
+    format!("{}{more}", values.join(", "))
+}
+
 fn print(report: &Report, out: &mut Out) -> Result<()> {
     for o in &report.outputs {
-        writeln!(out, "{}: {}{:?} -> {}", o.name, o.dtype, o.shape, o.file.display())?;
+        match &o.file {
+            Some(file) => writeln!(out, "{}: {}{:?} -> {}", o.name, o.dtype, o.shape, file.display())?,
+            None => writeln!(out, "{}: {}{:?} = {}", o.name, o.dtype, o.shape, o.head)?,
+        }
     }
     let ms = |ms: f64| time(Duration::from_secs_f64(ms / 1e3));
     let (load, first) = (ms(report.load_ms), ms(report.run_ms));

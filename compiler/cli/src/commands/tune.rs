@@ -13,7 +13,7 @@ use clap::Args;
 use drift_runtime::format::{Function, Provenance};
 use drift_runtime::{Array, ArrayRef, Session};
 use driftc::bundle::{self, Planned};
-use driftc::compile::{Options, lower};
+use driftc::compile::Options;
 use driftc::emit::spirv;
 use driftc::ir::dim::Bounds;
 use driftc::kernels::problem::Problem;
@@ -26,6 +26,7 @@ use serde::Serialize;
 
 use crate::arrays::{dtype, made_up, to_runtime};
 use crate::failure::{Failure, Result};
+use crate::lowering::lower;
 use crate::measure::{dispatch_runs, median};
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, file_name, nanoseconds, write_file};
@@ -112,15 +113,15 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
         false => Database::default(),
     };
     let progress = Progress::start("planning");
-    let (model, notes) = args.model.load()?;
-    show_notes(&notes);
-    let options = args.model.options(false);
-    let lowered = lower(&model.graph, &target, &options)?;
+    let loaded = args.model.load()?;
+    show_notes(&loaded.notes);
+    let options = loaded.options(&args.model.given, false);
+    let lowered = lower(&args.model, &loaded, &target, &options)?;
     let mut tasks = tasks_of(args, &lowered.graph, &target, &options, &database)?;
     // A node that was taken apart is measured whole, too, so that the choice between the two can be.
     let mut whole = options.clone();
     whole.plan.alternatives = Alternatives::Never;
-    let whole_graph = lower(&model.graph, &target, &whole)?.graph;
+    let whole_graph = lower(&args.model, &loaded, &target, &whole)?.graph;
     for (key, task) in tasks_of(args, &whole_graph, &target, &options, &database)? {
         tasks.entry(key).or_insert(task);
     }

@@ -7,10 +7,9 @@ use std::path::Path;
 
 use clap::Args;
 use drift_runtime::ArrayRef;
-use driftc::compile::{Lowered, Model, Options, lower, write};
+use driftc::compile::{Lowered, Model, Options, write};
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
-use driftc::ir::graph::Graph;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
@@ -18,7 +17,8 @@ use crate::arrays::{NamedFile, made_up, named_file, read_named, to_host, to_runt
 use crate::compare::{Comparison, Tolerance, compare};
 use crate::divergence::{BadPass, Suspect, first_bad_pass, first_bad_tensor};
 use crate::failure::{Failure, Result};
-use crate::model::{ModelArgs, show_notes};
+use crate::lowering::lower;
+use crate::model::{Loaded, ModelArgs, show_notes};
 use crate::output::{Out, note};
 use crate::progress::Progress;
 use crate::session::{CacheArgs, DeviceArgs, load};
@@ -98,13 +98,14 @@ fn tolerance(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
     let target = TargetProfile::load(&args.target)?;
     let progress = Progress::start("importing");
-    let (model, inputs, made_up) = load_model(args)?;
+    let (loaded, inputs, made_up) = load_model(args)?;
+    let model = &loaded.model;
     if !made_up.is_empty() {
         note(&format!("no --input for {}: random floats, ones elsewhere", made_up.join(", ")));
     }
     let names: Vec<String> = model.graph.outputs().iter().map(|o| o.name.clone()).collect();
     let expected = read_named(&args.expected, &names, "output")?;
-    let mut options = args.model.options(args.optimize);
+    let mut options = loaded.options(&args.model.given, args.optimize);
     args.tuning.apply(&mut options, std::slice::from_ref(&target))?;
     let case = Case {
         target: &target,
@@ -116,10 +117,10 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
     progress.stage("computing the reference");
     let reference = eval(&model.graph, &inputs)?;
     progress.stage("compiling");
-    let lowered = lower(&model.graph, &target, &options)?;
+    let lowered = lower(&args.model, &loaded, &target, &options)?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.drift");
-    write(&model, std::slice::from_ref(&target), std::slice::from_ref(&lowered), &options, &path)?;
+    write(model, std::slice::from_ref(&target), std::slice::from_ref(&lowered), &options, &path)?;
     progress.stage("running");
     let (device, outputs) = run_bundle(&path, &case)?;
     let mut reports = Vec::with_capacity(names.len());
@@ -136,14 +137,14 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
     let as_expected = reports.iter().all(|r| r.expected.as_ref().is_none_or(Comparison::equal));
     let (mut bad_pass, mut suspect) = (None, None);
     if !as_reference {
-        (bad_pass, suspect) = diagnose(&model, &lowered, &reference, &case, &progress)?;
+        (bad_pass, suspect) = diagnose(model, &lowered, &reference, &case, &progress)?;
     }
     drop(progress);
     let report = Report {
-        model: model.name,
+        model: model.name.clone(),
         target: target.name.clone(),
         device,
-        precision: args.model.precision.name(),
+        precision: args.model.given.precision.name(),
         equal: as_reference && as_expected,
         outputs: reports,
         bad_pass,
@@ -158,7 +159,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
 }
 
 fn tolerances(args: &VerifyArgs) -> Tolerance {
-    let default = Tolerance::of(args.model.precision);
+    let default = Tolerance::of(args.model.given.precision);
     Tolerance {
         relative: args.rtol.unwrap_or(default.relative),
         absolute: args.atol.unwrap_or(default.absolute),
@@ -166,21 +167,18 @@ fn tolerances(args: &VerifyArgs) -> Tolerance {
     }
 }
 
-/// The model for the shapes of the inputs that are given, all its inputs, and the names of those made up.
-fn load_model(args: &VerifyArgs) -> Result<(Model, BTreeMap<String, Array>, Vec<String>)> {
-    let (mut model, mut notes) = args.model.load()?;
-    let names = input_names(&model.graph);
+/// The model for the inputs that are given, all its inputs, and the names of those made up.
+fn load_model(args: &VerifyArgs) -> Result<(Loaded, BTreeMap<String, Array>, Vec<String>)> {
+    let names = args.model.inputs()?;
     let mut inputs = BTreeMap::new();
     for (position, array) in read_named(&args.inputs, &names, "input")? {
         let Some(name) = names.get(position) else { continue };
         inputs.insert(name.clone(), to_host(&array)?);
     }
-    if !inputs.is_empty() && !model.graph.bounds.is_empty() {
-        let shape = |a: &Array| a.shape.iter().map(|d| i64::try_from(*d).unwrap_or(i64::MAX)).collect();
-        let shapes = inputs.iter().map(|(name, a)| (name.clone(), shape(a))).collect();
-        (model, notes) = args.model.load_for(&shapes)?;
-    }
-    show_notes(&notes);
+    let loaded = args.model.given.load(&args.model.path, &inputs)?;
+    show_notes(&loaded.notes);
+    inputs.retain(|name, _| !loaded.constants.contains(name));
+    let model = &loaded.model;
     let open: driftc::ir::dim::Bindings = model
         .graph
         .bounds
@@ -201,11 +199,7 @@ fn load_model(args: &VerifyArgs) -> Result<(Model, BTreeMap<String, Array>, Vec<
         inputs.insert(input.name.clone(), made_up(input.dtype, &sizes, i as u64));
         made.push(format!("`{}`", input.name));
     }
-    Ok((model, inputs, made))
-}
-
-fn input_names(graph: &Graph) -> Vec<String> {
-    graph.inputs().iter().filter_map(|id| graph.input(*id)).map(|input| input.name.clone()).collect()
+    Ok((loaded, inputs, made))
 }
 
 /// Loads a bundle and runs it; the device's name, and the outputs in their order.

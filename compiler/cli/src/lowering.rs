@@ -1,0 +1,35 @@
+//! Lowering a model for a target; where only the assumed bounds stand in the way, the error says so.
+
+use driftc::compile::{Lowered, Options};
+use driftc::target::TargetProfile;
+
+use crate::failure::{Failure, Result};
+use crate::model::{DimArg, Loaded, ModelArgs};
+
+/// Lowers a model. A failure that is gone once the symbols without bounds are fixed names the options that fix them.
+pub(crate) fn lower(
+    args: &ModelArgs,
+    loaded: &Loaded,
+    target: &TargetProfile,
+    options: &Options,
+) -> Result<Lowered> {
+    let error = match driftc::compile::lower(&loaded.model.graph, target, options) {
+        Ok(lowered) => return Ok(lowered),
+        Err(error) => error,
+    };
+    let mut fixed = args.clone();
+    let usual = loaded.assumed.iter().map(|(name, n)| DimArg { name: name.clone(), low: *n, high: *n });
+    fixed.given.dims.extend(usual);
+    let helps = || {
+        let loaded = fixed.load().ok()?;
+        driftc::compile::lower(&loaded.model.graph, target, options).ok()
+    };
+    if loaded.assumed.is_empty() || helps().is_none() {
+        return Err(error.into());
+    }
+    let said: Vec<String> = loaded.assumed.iter().map(|(name, n)| format!("--dim {name}={n}")).collect();
+    Err(Failure::from(error).help(format!(
+        "only the assumed bounds are at fault: with {} it compiles; other numbers do, too",
+        said.join(" ")
+    )))
+}
