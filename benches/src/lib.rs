@@ -58,7 +58,8 @@ pub fn measure_candidates(
         let mut candidates = Vec::with_capacity(choices.len());
         for choice in choices {
             match Trial::new(problem, choice) {
-                Ok(trial) => {
+                Ok(None) => {}
+                Ok(Some(trial)) => {
                     trials.push(trial);
                     candidates.push((choice.clone(), 0.0));
                 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::faults;
+use super::fit;
 use super::images::{self, Image};
 use super::limits;
 use super::parts::{self, Parts};
@@ -20,7 +21,7 @@ use crate::ir::tensor::{DType, DeviceType, Layout, TensorDesc};
 use crate::kernels::pack::{Arrangement, Packed};
 use crate::kernels::problem::{Operand, Placement, Problem, storage_elements};
 use crate::kernels::resource::Resource;
-use crate::kernels::shader::{Binding, Bound, Launch};
+use crate::kernels::shader::{Bound, Launch};
 use crate::target::TargetProfile;
 
 /// Storage is rounded up so that a vector of four may be read at the end of any tensor.
@@ -349,7 +350,6 @@ impl<'g> Planner<'g> {
             for size in &launch.scratch {
                 scratch.push(self.tensor(size, &name, self.now)?);
             }
-            check_bindings(&launch, self.target).map_err(&fail)?;
             let mut homes = Vec::with_capacity(launch.bindings.len());
             for binding in &launch.bindings {
                 homes.push(match binding.bound {
@@ -556,7 +556,8 @@ fn pick(
             break;
         }
         let launches = (choice.kernel.launches)(problem, &choice.candidate)?;
-        if let Some(reason) = faults::refused(&launches, problem.target) {
+        let over = fit::exceeded(&launches, problem.bounds, problem.target);
+        if let Some(reason) = over.or_else(|| faults::refused(&launches, problem.target)) {
             refused = Some(reason);
             continue;
         }
@@ -583,28 +584,6 @@ fn pick(
         }
         (None, Some(reason)) if limit == f64::INFINITY => Err(OpError::new(reason)),
         _ => Ok(None),
-    }
-}
-
-/// Whether a launch binds no more than the target allows; what it binds too many of, otherwise.
-fn check_bindings(launch: &Launch, target: &TargetProfile) -> std::result::Result<(), String> {
-    let limits = &target.limits;
-    let uniform = |b: &Binding| b.bound == Bound::Params || matches!(b.resource, Resource::Uniform(_));
-    let uniforms = launch.bindings.iter().filter(|b| uniform(b)).count();
-    let count = |is_buffer: bool, writable: Option<bool>| {
-        let bindings = launch.bindings.iter().filter(|b| !uniform(b));
-        let kind = bindings.filter(|b| (b.resource == Resource::Buffer) == is_buffer);
-        kind.filter(|b| writable.is_none_or(|w| w == b.writable)).count()
-    };
-    let counts = [
-        ("buffers", count(true, None), limits.max_storage_buffers),
-        ("uniform buffers", uniforms, limits.max_uniform_buffers),
-        ("textures", count(false, Some(false)), limits.max_sampled_images),
-        ("textures that it writes", count(false, Some(true)), limits.max_storage_images),
-    ];
-    match counts.iter().find(|(_, n, most)| n > &(*most as usize)) {
-        Some((what, n, most)) => Err(format!("it binds {n} {what}; {} allows {most}", target.name)),
-        None => Ok(()),
     }
 }
 

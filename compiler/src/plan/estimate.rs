@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::select::candidates;
+use super::fit;
+use super::select::{Choice, candidates};
 use super::tuning::{self, Database};
 use super::views::{is_view, view};
 use crate::ir::graph::{Graph, NodeId};
@@ -74,9 +75,9 @@ impl<'a> Costs<'a> {
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
-        let first = |tuning| candidates(&problem, None, tuning).into_iter().next();
-        let measured = self.tuning.and_then(|tuning| first(Some(tuning))).and_then(|choice| choice.measured);
-        let cost = Cost { estimated: first(None).map(|choice| choice.candidate.cost), measured };
+        let measured = self.tuning.and_then(|tuning| first(&problem, Some(tuning)));
+        let measured = measured.and_then(|choice| choice.measured);
+        let cost = Cost { estimated: first(&problem, None).map(|choice| choice.candidate.cost), measured };
         self.known.insert(key, cost);
         cost
     }
@@ -85,6 +86,16 @@ impl<'a> Costs<'a> {
     pub fn sum(&mut self, graph: &Graph, nodes: &[NodeId]) -> Cost {
         nodes.iter().fold(Cost::NOTHING, |sum, id| sum.plus(self.of(graph, *id)))
     }
+}
+
+/// The cheapest candidate that the target's limits allow.
+fn first(problem: &Problem<'_>, tuning: Option<&Database>) -> Option<Choice> {
+    let able = |choice: &Choice| {
+        let launches = (choice.kernel.launches)(problem, &choice.candidate);
+        launches.is_ok_and(|l| fit::exceeded(&l, problem.bounds, problem.target).is_none())
+    };
+    let choices = fit::holds_result(problem).then(|| candidates(problem, None, tuning));
+    choices?.into_iter().find(able)
 }
 
 /// A node as the plan will hand it to kernels; none where its types do not fit.

@@ -6,6 +6,7 @@ pub mod barriers;
 mod build;
 pub mod estimate;
 pub mod faults;
+pub mod fit;
 pub mod images;
 pub(crate) mod limits;
 pub mod memory;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::fit;
 use super::images;
 use super::memory::{self, Record};
 use super::select::Choice;
@@ -44,24 +45,28 @@ enum Source {
 }
 
 impl Trial {
-    /// A candidate by itself.
+    /// A candidate by itself; none where it exceeds a limit of the target.
     ///
     /// # Errors
     /// When the kernel cannot be specialised.
-    pub fn new(problem: &Problem<'_>, choice: &Choice) -> Result<Self, OpError> {
+    pub fn new(problem: &Problem<'_>, choice: &Choice) -> Result<Option<Self>, OpError> {
+        let launches = (choice.kernel.launches)(&problem.in_buffers(), &choice.candidate)?;
+        if fit::exceeded(&launches, problem.bounds, problem.target).is_some() {
+            return Ok(None);
+        }
         let source = |o: &Operand<'_>| match o.constant {
             Some(constant) => Source::Constant(constant.clone()),
             None => Source::Input(o.dtype, extent(o, problem.bounds)),
         };
         let width = problem.result.dtype.on_device().bytes().unsigned_abs();
-        Ok(Self {
+        Ok(Some(Self {
             problem: tuning::key(problem),
             way: tuning::way(choice),
-            launches: (choice.kernel.launches)(&problem.in_buffers(), &choice.candidate)?,
+            launches,
             operands: problem.operands.iter().map(source).collect(),
             result: extent(&problem.result, problem.bounds).saturating_mul(width),
             traffic: problem.traffic_dim(),
-        })
+        }))
     }
 
     /// Dispatches it takes.

@@ -223,7 +223,7 @@ fn tasks_of(
                 continue;
             }
             match Trial::new(problem, choice) {
-                Ok(trial) => task.trials.push(trial),
+                Ok(trial) => task.trials.extend(trial),
                 Err(e) => failure = Some(Failure::input(format!("at node `{name}`: {}", e.0))),
             }
         }
