@@ -51,6 +51,7 @@ mod pool;
 mod reduce;
 mod resize;
 mod scatter;
+mod scatter_list;
 mod softmax;
 mod top_k;
 mod top_k_rank;
@@ -150,6 +151,7 @@ pub const KERNELS: &[Kernel] = &[
     top_k_rank::KERNEL,
     gather::KERNEL,
     scatter::KERNEL,
+    scatter_list::KERNEL,
     fill::KERNEL,
     winograd::KERNEL,
 ];

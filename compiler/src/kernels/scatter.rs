@@ -68,24 +68,46 @@ struct Walk {
 }
 
 fn walk(problem: &Problem<'_>) -> Option<Walk> {
-    let indices = problem.operands.get(1)?;
-    let rows = Rows::new(&problem.result, &[]);
+    let (rows, indices) = (rows(problem)?, problem.operands.get(1)?);
     match problem.op {
         Op::ScatterElements(op) => {
-            Some(Walk { rows: rows.scalar(), entries: vec![indices.shape[op.axis].clone()], tuple: None })
+            Some(Walk { rows, entries: vec![indices.shape[op.axis].clone()], tuple: None })
         }
-        Op::ScatterNd(_) => {
+        _ => {
             let (last, entries) = indices.shape.split_last()?;
             let tuple = usize::try_from(last.as_known()?).ok()?;
-            // Four elements are named together when they differ only in an axis past the tuple.
-            let rows = match rows.lanes.axis() {
-                Some(axis) if axis < tuple => rows.scalar(),
-                _ => rows,
-            };
             Some(Walk { rows, entries: entries.to_vec(), tuple: Some(tuple) })
+        }
+    }
+}
+
+/// The walk over the result of a scatter.
+pub(super) fn rows(problem: &Problem<'_>) -> Option<Rows> {
+    let rows = Rows::new(&problem.result, &[]);
+    match problem.op {
+        Op::ScatterElements(_) => Some(rows.scalar()),
+        Op::ScatterNd(_) => {
+            let tuple = problem.operands.get(1)?.shape.last()?.as_known()?;
+            // Four elements are named together when they differ only in an axis past the tuple.
+            Some(match rows.lanes.axis() {
+                Some(axis) if i64::try_from(axis).is_ok_and(|axis| axis < tuple) => rows.scalar(),
+                _ => rows,
+            })
         }
         _ => None,
     }
+}
+
+/// The hook that combines an update with what is there.
+pub(super) fn combine(combine: Combine) -> String {
+    let text = match combine {
+        Combine::Replace => "next",
+        Combine::Add => "old + next",
+        Combine::Mul => "old * next",
+        Combine::Max => "max(old, next)",
+        Combine::Min => "min(old, next)",
+    };
+    format!("fn combine(old: V, next: V) -> V {{ return {text}; }}")
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -168,14 +190,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         Op::ScatterNd(op) => op.combine,
         _ => Combine::Replace,
     };
-    let text = match combine {
-        Combine::Replace => "next",
-        Combine::Add => "old + next",
-        Combine::Mul => "old * next",
-        Combine::Max => "max(old, next)",
-        Combine::Min => "min(old, next)",
-    };
-    shader.replace("combine", format!("fn combine(old: V, next: V) -> V {{ return {text}; }}"));
+    shader.replace("combine", self::combine(combine));
     let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
     let flops = rows.rows().mul(&product(&entries));
     Ok(vec![shader.finish("scatter", KERNEL.wgsl, grid, flops)?])

@@ -359,10 +359,16 @@ fn picks() {
         let types = if combine == "replace" { &types[..] } else { &types[..2] };
         let a = serde_json::json!({"axis": 2, "combine": combine});
         let operands = ["2,6,h,4", "#1,6,3,4", "1,6,3,4"];
-        assert_eq!(emit_types("scatter-elements", a, &operands, types), ["scatter"]);
+        assert_eq!(emit_types("scatter-elements", a, &operands, types), ["scatter", "scatter_list"]);
         let a = serde_json::json!({"combine": combine});
-        assert_eq!(emit_types("scatter-nd", a.clone(), &["n,6,h,4", "#3,1", "3,6,h,4"], types), ["scatter"]);
-        assert_eq!(emit_types("scatter-nd", a, &["2,6,5", "#3,2,3", "3,2"], types), ["scatter"]);
+        assert_eq!(
+            emit_types("scatter-nd", a.clone(), &["n,6,h,4", "#3,1", "3,6,h,4"], types),
+            ["scatter", "scatter_list"]
+        );
+        assert_eq!(
+            emit_types("scatter-nd", a, &["2,6,5", "#3,2,3", "3,2"], types),
+            ["scatter", "scatter_list"]
+        );
     }
     let a = serde_json::json!({"dtype": "i64", "start": "n-3", "step": -2, "length": "n"});
     assert_eq!(emit_types("range", a, &[], &[DType::I64]), ["fill"]);
