@@ -15,7 +15,8 @@
 //!
 //! Three kinds of values lose their meaning in f16, so they stay f32 even then. Each is small:
 //!
-//! 1. what is computed from integers alone (positions, masks, frequencies): integers above 2048 are not f16;
+//! 1. what is computed from integers alone (positions, masks, frequencies): integers above 2048 are not f16, nor are the
+//!    constants of a product that becomes an integer at once;
 //! 2. arguments of sines, cosines, roundings and comparisons, where a small error becomes a large one;
 //! 3. sums, squares that are about to be summed, and what is computed from them alone: a square passes 65504
 //!    from 256 on, and the root of a small variance is the divisor of everything.
@@ -105,9 +106,10 @@ fn lowers(
         Op::Constant(constant) => {
             let users = graph.users(id);
             let table = |u: &NodeId| is_product(graph.op(*u)) || matches!(graph.op(*u), Op::Gather(_));
+            let mut users = users.iter().filter(|u| !counts(graph, **u));
             let wanted = match precision {
-                Precision::Mixed => users.iter().any(table),
-                _ => users.iter().any(|u| !exact.contains(u)),
+                Precision::Mixed => users.any(table),
+                _ => users.any(|u| !exact.contains(u)),
             };
             constant.elements() > SMALL_CONSTANT && wanted
         }
@@ -121,6 +123,14 @@ fn lowers(
 
 fn is_product(op: &Op) -> bool {
     matches!(op, Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::Attention(_))
+}
+
+/// Whether a node is a product of integers in floats: its result becomes an integer as it is. Integers above 2048 are not
+/// f16, constant ones no more than computed ones.
+fn counts(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let integer = |step: &Step| matches!(step.element, Element::Cast(to) if !to.is_float());
+    is_product(&node.op) && node.chain.first().is_some_and(integer)
 }
 
 fn is_view(op: &Op) -> bool {

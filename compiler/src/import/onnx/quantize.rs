@@ -304,9 +304,9 @@ fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
     }
 }
 
-/// A constant of ones of a shape.
-fn ones(call: &mut Call<'_>, shape: Vec<Dim>) -> Lowered<NodeId> {
-    let one = call.b.scalar(DType::U8, 1.0)?;
+/// A constant of ones of a type and shape.
+fn ones(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> {
+    let one = call.b.scalar(dtype, 1.0)?;
     Ok(call.b.expand(one, shape)?)
 }
 
@@ -342,13 +342,7 @@ fn integer_conv(
         _ => (x, conv, plain),
     };
     if let Some(zero) = zero_w {
-        // The sum under the window; one group's serves all of its filters.
-        let mut shape = call.shape(w);
-        if conv.group == 1 {
-            shape[0] = Dim::known(1);
-        }
-        let filter = ones(call, shape)?;
-        let sums = call.add(conv.clone(), &[x, filter])?;
+        let sums = window_sums(call, &conv, [x, w])?;
         result = less(call, result, zero, sums)?;
     }
     if let Some(zero) = zero_x {
@@ -356,6 +350,41 @@ fn integer_conv(
         result = less(call, result, zero, sums)?;
     }
     Ok(result)
+}
+
+/// Whether sums over the windows of a convolution of 8-bit integers are exact in floats: below 2^24.
+fn exact_in_floats(call: &Call<'_>, w: NodeId) -> bool {
+    let terms = call.shape(w).iter().skip(1).try_fold(1i64, |n, d| n.checked_mul(d.as_known()?));
+    terms.is_some_and(|terms| terms.saturating_mul(255) < 1 << 24)
+}
+
+/// The sums of an image under the windows of a convolution; one group's serves all of its filters.
+fn window_sums(call: &mut Call<'_>, conv: &Conv, [x, w]: [NodeId; 2]) -> Lowered<NodeId> {
+    let mut filter = call.shape(w);
+    if conv.group == 1 {
+        filter[0] = Dim::known(1);
+    }
+    if !exact_in_floats(call, w) {
+        let filter = ones(call, DType::U8, filter)?;
+        return call.add(conv.clone(), &[x, filter]);
+    }
+    // Over the channels of a group first, so that windows slide over one channel for each.
+    let groups = Dim::from(conv.group);
+    let (mut apart, mut together) = (call.shape(x), call.shape(x));
+    let rest = apart.split_off(2);
+    apart[1] = groups.clone();
+    apart.push(filter[1].clone());
+    apart.extend(rest);
+    together[1] = groups;
+    let wide = call.b.cast(x, DType::I32)?;
+    let wide = call.b.reshape(wide, apart)?;
+    let planes = call.b.reduce(ReduceKind::Sum, wide, vec![2], false)?;
+    let planes = call.b.reshape(planes, together)?;
+    let planes = call.b.cast(planes, DType::F32)?;
+    filter[1] = Dim::known(1);
+    let filter = ones(call, DType::F32, filter)?;
+    let sums = call.add(conv.clone(), &[planes, filter])?;
+    Ok(call.b.cast(sums, DType::I32)?)
 }
 
 /// The sum of filters less their zero points over the taps that lie in the image.
@@ -366,26 +395,38 @@ fn filter_sums(
     zero: Option<NodeId>,
 ) -> Lowered<NodeId> {
     let rank = call.rank(w);
+    let per_filter = |call: &mut Call<'_>| match zero {
+        Some(zero) if call.rank(zero) > 0 => {
+            let mut shape = vec![Dim::known(1); rank];
+            shape[0] = call.shape(zero)[0].clone();
+            call.b.reshape(zero, shape).map(Some)
+        }
+        other => Ok(other),
+    };
     let inside = conv.pads_begin.iter().chain(&conv.pads_end).all(|p| *p == 0);
     if inside {
-        let zero = match zero {
-            Some(zero) if call.rank(zero) > 0 => {
-                let mut shape = vec![Dim::known(1); rank];
-                shape[0] = call.shape(zero)[0].clone();
-                Some(call.b.reshape(zero, shape)?)
-            }
-            other => other,
-        };
+        let zero = per_filter(call)?;
         let filters = shifted(call, w, zero)?;
         let sums = call.b.reduce(ReduceKind::Sum, filters, (1..rank).collect(), false)?;
         return per_channel(call, sums, rank);
     }
     let mut shape = call.shape(x);
     shape[0] = Dim::known(1);
-    let image = ones(call, shape)?;
+    if exact_in_floats(call, w) {
+        // One channel of ones meets the sums of the filters over their channels.
+        shape[1] = Dim::known(1);
+        let zero = per_filter(call)?;
+        let filters = shifted(call, w, zero)?;
+        let filters = call.b.reduce(ReduceKind::Sum, filters, vec![1], true)?;
+        let filters = call.b.cast(filters, DType::F32)?;
+        let image = ones(call, DType::F32, shape)?;
+        let sums = call.add(Conv { group: 1, ..conv.clone() }, &[image, filters])?;
+        return Ok(call.b.cast(sums, DType::I32)?);
+    }
+    let image = ones(call, DType::U8, shape)?;
     let sums = call.add(conv.clone(), &[image, w])?;
     let Some(zero) = zero else { return Ok(sums) };
-    let filter = ones(call, call.shape(w))?;
+    let filter = ones(call, DType::U8, call.shape(w))?;
     let counts = call.add(conv.clone(), &[image, filter])?;
     less(call, sums, zero, counts)
 }
