@@ -19,6 +19,7 @@
 
 pub mod separable;
 pub mod split_k;
+pub mod whole_groups;
 pub mod winograd;
 
 use std::collections::BTreeSet;
@@ -46,7 +47,7 @@ const CLOSE: f64 = 1.03;
 
 /// Every decomposition; among equal costs the earlier one wins.
 pub const DECOMPOSITIONS: &[Decomposition] =
-    &[split_k::DECOMPOSITION, winograd::DECOMPOSITION, separable::DECOMPOSITION];
+    &[split_k::DECOMPOSITION, winograd::DECOMPOSITION, separable::DECOMPOSITION, whole_groups::DECOMPOSITION];
 
 /// A way of computing one kind of node as several.
 #[derive(Debug, Clone, Copy)]

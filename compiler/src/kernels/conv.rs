@@ -3,8 +3,7 @@
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, declare_guards, fits, four_channels, group_shape, known, pack_filters, read_filters,
-    spatial, with_bias,
+    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_filters, with_bias,
 };
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
@@ -53,6 +52,38 @@ output "y" %2
 %5 = neg %4 : f32[1, 6, 4, 3]
 output "y" %5
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,5,7,10]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,3,2,3],"random":3}
+%3 = constant {"dtype":"f32","shape":[13],"random":4}
+%4 = conv %1 %2 %3 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[1,0,1],"pads_end":[2,1,0],"group":1} : f32[2, 13, 3, 6, 5]@slices4
+%5 = neg %4 : f32[2, 13, 3, 6, 5]
+output "y" %5
+"#,
+    r#"
+symbol n 1..3
+symbol d 2..6
+%0 = input {"name":"x","dtype":"f32","shape":["n",3,"d",4,9]}
+%1 = constant {"dtype":"f32","shape":[10,3,2,3,3],"random":5}
+%2 = conv %0 %1 {"strides":[1,1,1],"dilations":[1,1,1],"pads_begin":[0,1,1],"pads_end":[0,1,1],"group":1}
+%3 = relu %2
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,9,37,1]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
+%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 18, 1]@slices4
+%4 = neg %3 : f32[1, 13, 18, 1]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,8,5,6,3]}
+%1 = constant {"dtype":"f32","shape":[16,4,3,3,1],"random":7}
+%2 = conv %0 %1 {"strides":[1,1,1],"dilations":[1,1,1],"pads_begin":[1,1,0],"pads_end":[1,1,0],"group":2}
+output "y" %2
+"#,
 ];
 
 /// Pixels along x and y and output slices per invocation.
@@ -83,8 +114,8 @@ struct Shape {
 
 fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     let rank = problem.result.rank();
-    let filters = constant(problem, 1)?;
-    if !(3..=4).contains(&rank) || !problem.computed.is_float() {
+    constant(problem, 1)?;
+    if !(3..=5).contains(&rank) || !problem.computed.is_float() {
         return None;
     }
     let (c, o) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
@@ -92,8 +123,7 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     if op.group > 1 && !whole {
         return None;
     }
-    let windows =
-        Windows::new(filters.shape.get(2..)?, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
+    let windows = Windows::of_conv(op, problem)?;
     let (inputs, outputs) = ((c / op.group).div_ceil(4), (o / op.group).div_ceil(4));
     Some(Shape { windows, inputs, outputs, groups: op.group })
 }
@@ -103,13 +133,14 @@ fn batch_inner(problem: &Problem<'_>) -> bool {
     problem.result.is_slices4()
 }
 
-/// Blocks of pixels along x (times images, when they are fastest), blocks along y, and blocks of slices (times images).
+/// Blocks of pixels along x (times images, when they are fastest), blocks along y, and blocks of slices of all planes (times
+/// images).
 fn blocks(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Dim; 3] {
-    let [_, height, width] = spatial(&problem.result.shape);
+    let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let batch = &problem.result.shape[0];
     let width = width.ceil_div(i64::from(x));
     let height = height.ceil_div(i64::from(y));
-    let slices = Dim::from((shape.outputs * shape.groups).div_ceil(slices as usize));
+    let slices = depth.scale((shape.outputs * shape.groups).div_ceil(slices as usize) as i64);
     if batch_inner(problem) { [width.mul(batch), height, slices] } else { [width, height, slices.mul(batch)] }
 }
 
@@ -211,8 +242,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     } else {
         shader.workgroup_memory(gx * gy * split * 16);
     }
-    shape.windows.declare(&mut shader, &[1, 2]);
-    declare_guards(&mut shader, 0, &[1, 2], shape.windows.padded());
+    shape.windows.declare(&mut shader, &[0, 1, 2]);
+    declare_guards(&mut shader, 0, &[0, 1, 2], shape.windows.padded());
     shader.constant("BATCH_INNER", batch_inner(problem));
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
     shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
@@ -220,20 +251,15 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let rank = problem.result.rank();
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     shader.size("batches", &result[0]);
-    let [_, in_h, in_w] = spatial(&source);
-    let [_, out_h, out_w] = spatial(&result);
-    shader.size("in_h", &in_h);
-    shader.size("in_w", &in_w);
-    shader.size("out_h", &out_h);
-    shader.size("out_w", &out_w);
+    shape.windows.declare_sizes(&mut shader, [&source, &result]);
     // With one slice the guards of its lanes become constants.
     let slice = if shape.inputs * shape.groups == 1 { "0u" } else { "s" };
-    let at = four_channels(rank, "b", slice, ["0u", "y", "x"]);
-    shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    let at = shape.windows.four_channels(rank, "b", slice, ["z", "y", "x"]);
+    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
     read_filters(&mut shader, filters, device, op.group, slices as usize, false)?;
-    let at = four_channels(rank, "b", "s", ["0u", "y", "x"]);
-    shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let at = shape.windows.four_channels(rank, "b", "s", ["z", "y", "x"]);
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let [across, down, deep] = blocks(problem, &shape, [x, y, slices]);
     let grid = Grid {
         groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],

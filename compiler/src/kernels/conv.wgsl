@@ -1,4 +1,4 @@
-// Convolution over one or two spatial axes: each invocation computes BLOCK_Y x BLOCK_X pixels of SLICES slices of four
+// Convolution over one to three spatial axes: each invocation computes BLOCK_Y x BLOCK_X pixels of SLICES slices of four
 // output channels, reading four input channels at a time and every filter once per block. With SPLIT above one as many
 // invocations share the input channels of a block, which keeps the device busy where the image is small.
 // Picked for constant filters, without groups or with groups of whole slices.
@@ -17,15 +17,23 @@ const PIXELS = BLOCK_X * BLOCK_Y;
 
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
+const KERNEL_Z = 1u;
+const TAPS = KERNEL_X * KERNEL_Y * KERNEL_Z;
 const STRIDE_X = 1i;
 const STRIDE_Y = 1i;
+const STRIDE_Z = 1i;
 const DILATION_X = 1i;
 const DILATION_Y = 1i;
+const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
-/// Whether taps outside the image along x and y, if there are any, must be masked.
+const PAD_Z = 0i;
+/// Whether taps outside the image along an axis, if there are any, must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
+const GUARD_Z = true;
+/// Whether there is more than one position along z.
+const DEEP = false;
 /// Slices of four input and output channels per group.
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
@@ -40,11 +48,13 @@ const BATCH_INNER = true;
 fn batches() -> u32 { return 1u; }
 fn in_w() -> u32 { return 8u; }
 fn in_h() -> u32 { return 8u; }
+fn in_d() -> u32 { return 1u; }
 fn out_w() -> u32 { return 8u; }
 fn out_h() -> u32 { return 8u; }
+fn out_d() -> u32 { return 1u; }
 
 /// Channels `4s..4s+4` of a pixel.
-fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
+fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
 /// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
 /// channel four output channels.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
@@ -54,7 +64,7 @@ fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
     return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
 }
 /// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
-fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
+fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 var<workgroup> partial: array<vec4<f32>, GROUP_X * GROUP_Y * SPLIT>;
 
@@ -82,6 +92,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         b = block_s % batches();
         block_s = block_s / batches();
     }
+    var z = 0u;
+    if (DEEP) {
+        z = block_s % out_d();
+        block_s = block_s / out_d();
+    }
     let first_x = block_x * BLOCK_X;
     let first_y = block_y * BLOCK_Y;
     // Invocations outside have no taps to visit; they must not leave before `combine`.
@@ -100,36 +115,40 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     var acc: array<vec4<f32>, PIXELS * SLICES>;
     // unroll
     for (var i = 0u; i < PIXELS * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
-    for (var ky = 0u; ky < taps_y; ky++) {
-        for (var kx = 0u; kx < KERNEL_X; kx++) {
-            var x: array<u32, PIXELS>;
-            var y: array<u32, PIXELS>;
-            var inside: array<bool, PIXELS>;
-            // unroll
-            for (var p = 0u; p < PIXELS; p++) {
-                x[p] = u32(base_x[p % BLOCK_X] + i32(kx) * DILATION_X);
-                y[p] = u32(base_y[p / BLOCK_X] + i32(ky) * DILATION_Y);
-                inside[p] = (!GUARD_X || x[p] < in_w()) && (!GUARD_Y || y[p] < in_h());
-                x[p] = select(0u, x[p], inside[p]);
-                y[p] = select(0u, y[p], inside[p]);
-            }
-            let tap = (block_s * KERNEL_Y + ky) * KERNEL_X + kx;
-            for (var s = part; s < IN_SLICES; s += SPLIT) {
-                let at = (tap * IN_SLICES + s) * (SLICES * 4u);
-                var v: array<vec4<f32>, PIXELS>;
+    for (var kz = 0u; kz < KERNEL_Z; kz++) {
+        let iz = u32(i32(z) * STRIDE_Z - PAD_Z + i32(kz) * DILATION_Z);
+        if (GUARD_Z && iz >= in_d()) { continue; }
+        for (var ky = 0u; ky < taps_y; ky++) {
+            for (var kx = 0u; kx < KERNEL_X; kx++) {
+                var x: array<u32, PIXELS>;
+                var y: array<u32, PIXELS>;
+                var inside: array<bool, PIXELS>;
                 // unroll
                 for (var p = 0u; p < PIXELS; p++) {
-                    v[p] = select(vec4<f32>(0.0), src(b, y[p], x[p], first_in + s), inside[p]);
+                    x[p] = u32(base_x[p % BLOCK_X] + i32(kx) * DILATION_X);
+                    y[p] = u32(base_y[p / BLOCK_X] + i32(ky) * DILATION_Y);
+                    inside[p] = (!GUARD_X || x[p] < in_w()) && (!GUARD_Y || y[p] < in_h());
+                    x[p] = select(0u, x[p], inside[p]);
+                    y[p] = select(0u, y[p], inside[p]);
                 }
-                // unroll
-                for (var o = 0u; o < SLICES; o++) {
-                    let w = weights(at + o * 4u, first_slice + o, (ky * KERNEL_X + kx) * IN_SLICES + s);
+                let tap = (kz * KERNEL_Y + ky) * KERNEL_X + kx;
+                for (var s = part; s < IN_SLICES; s += SPLIT) {
+                    let at = ((block_s * TAPS + tap) * IN_SLICES + s) * (SLICES * 4u);
+                    var v: array<vec4<f32>, PIXELS>;
                     // unroll
                     for (var p = 0u; p < PIXELS; p++) {
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].x), w[0], acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].y), w[1], acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].z), w[2], acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w[3], acc[p * SLICES + o]);
+                        v[p] = select(vec4<f32>(0.0), src(b, iz, y[p], x[p], first_in + s), inside[p]);
+                    }
+                    // unroll
+                    for (var o = 0u; o < SLICES; o++) {
+                        let w = weights(at + o * 4u, first_slice + o, tap * IN_SLICES + s);
+                        // unroll
+                        for (var p = 0u; p < PIXELS; p++) {
+                            acc[p * SLICES + o] = fma(vec4<f32>(v[p].x), w[0], acc[p * SLICES + o]);
+                            acc[p * SLICES + o] = fma(vec4<f32>(v[p].y), w[1], acc[p * SLICES + o]);
+                            acc[p * SLICES + o] = fma(vec4<f32>(v[p].z), w[2], acc[p * SLICES + o]);
+                            acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w[3], acc[p * SLICES + o]);
+                        }
                     }
                 }
             }
@@ -143,7 +162,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         // unroll
         for (var o = 0u; o < SLICES; o++) {
             let sum = combine(acc[p * SLICES + o], local.y * GROUP_X + local.x, part);
-            if (inside && first_slice + o < OUT_SLICES * GROUPS) { store(b, y, x, first_slice + o, sum); }
+            if (inside && first_slice + o < OUT_SLICES * GROUPS) { store(b, z, y, x, first_slice + o, sum); }
         }
     }
 }

@@ -3,8 +3,7 @@
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, declare_guards, fits, four_channels, group_shape, known, pack_filters, read_packed,
-    spatial, with_bias,
+    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_packed, with_bias,
 };
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
@@ -43,6 +42,32 @@ output "y" %4
 %2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
 output "y" %2
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,5,7,10]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,3,2,3],"random":3}
+%3 = constant {"dtype":"f32","shape":[13],"random":4}
+%4 = conv %1 %2 %3 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[1,0,1],"pads_end":[2,1,0],"group":1} : f32[2, 13, 3, 6, 5]@slices4
+%5 = neg %4 : f32[2, 13, 3, 6, 5]
+output "y" %5
+"#,
+    r#"
+symbol n 1..3
+symbol d 2..6
+%0 = input {"name":"x","dtype":"f32","shape":["n",3,"d",4,9]}
+%1 = constant {"dtype":"f32","shape":[10,3,2,3,3],"random":5}
+%2 = conv %0 %1 {"strides":[1,1,1],"dilations":[1,1,1],"pads_begin":[0,1,1],"pads_end":[0,1,1],"group":1}
+%3 = relu %2
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,9,37,1]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
+%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 18, 1]@slices4
+%4 = neg %3 : f32[1, 13, 18, 1]
+output "y" %4
+"#,
 ];
 
 /// Pixels along x and output slices per invocation.
@@ -57,27 +82,27 @@ struct Shape {
 }
 
 fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
-    let filters = constant(problem, 1)?;
+    constant(problem, 1)?;
     let (inputs, outputs) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
     let target = problem.target;
     let sized = target.features.subgroup_size_control
         && target.features.full_subgroups
         && target.subgroup.sizes.contains(&target.subgroup.preferred);
     let able = sized && [SubgroupOp::Basic, SubgroupOp::Shuffle].iter().all(|op| target.has_subgroup_op(*op));
-    let images = (3..=4).contains(&problem.result.rank()) && problem.computed.is_float();
+    let images = (3..=5).contains(&problem.result.rank()) && problem.computed.is_float();
     if !able || !images || op.group != 1 {
         return None;
     }
-    let windows =
-        Windows::new(filters.shape.get(2..)?, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
+    let windows = Windows::of_conv(op, problem)?;
     Some(Shape { windows, inputs: inputs.div_ceil(4), outputs: outputs.div_ceil(4) })
 }
 
-/// Blocks of pixels along x (times images, when they are fastest), lines, and blocks of slices (times images).
+/// Blocks of pixels along x (times images, when they are fastest), lines, and blocks of slices of all planes
+/// (times images).
 fn blocks(problem: &Problem<'_>, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 3] {
-    let [_, height, width] = spatial(&problem.result.shape);
+    let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let (batch, width) = (&problem.result.shape[0], width.ceil_div(i64::from(x)));
-    let slices = Dim::from(shape.outputs.div_ceil(slices as usize));
+    let slices = depth.scale(shape.outputs.div_ceil(slices as usize) as i64);
     match problem.result.is_slices4() {
         true => [width.mul(batch), height, slices],
         false => [width, height, slices.mul(batch)],
@@ -156,27 +181,23 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     }
     // Loops are unrolled by number, so what follows from the knobs is one too.
     shader.knob("STEPS", subgroup / (slices * 4).max(1));
-    shape.windows.declare(&mut shader, &[1, 2]);
-    declare_guards(&mut shader, 0, &[1, 2], shape.windows.padded());
+    shape.windows.declare(&mut shader, &[0, 1, 2]);
+    declare_guards(&mut shader, 0, &[0, 1, 2], shape.windows.padded());
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
     shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     shader.size("batches", &result[0]);
-    for (names, sizes) in [(["in_h", "in_w"], spatial(&source)), (["out_h", "out_w"], spatial(&result))] {
-        for (name, size) in names.into_iter().zip(&sizes[1..]) {
-            shader.size(name, size);
-        }
-    }
+    shape.windows.declare_sizes(&mut shader, [&source, &result]);
     let rank = problem.result.rank();
     // With one slice the guards of its lanes become constants.
     let slice = if shape.inputs == 1 { "0u" } else { "s" };
-    let at = four_channels(rank, "b", slice, ["0u", "y", "x"]);
-    shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    let at = shape.windows.four_channels(rank, "b", slice, ["z", "y", "x"]);
+    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
     read_packed(&mut shader, "weight", pack_filters(filters, device, 1, slices as usize, false)?);
-    let at = four_channels(rank, "b", "s", ["0u", "y", "x"]);
-    shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let at = shape.windows.four_channels(rank, "b", "s", ["z", "y", "x"]);
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let [across, down, deep] = blocks(problem, &shape, [block, slices]);
     let high = (threads / tile.max(1)).max(1);
     let groups = [across.ceil_div(i64::from(tile)), down.ceil_div(i64::from(high)), deep];

@@ -1,4 +1,4 @@
-// Convolution over one or two spatial axes whose filters are handed around in a subgroup: each invocation loads one
+// Convolution over one to three spatial axes whose filters are handed around in a subgroup: each invocation loads one
 // vector of filters at a time, and all read it from that invocation's registers. So a filter is loaded once per
 // subgroup, not once per invocation. Each invocation computes BLOCK_X neighbouring pixels of SLICES slices of four
 // output channels.
@@ -20,19 +20,26 @@ const_assert STEPS * SLICES * 4u == LANES && STEPS > 0u && THREADS % LANES == 0u
 
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
+const KERNEL_Z = 1u;
 const STRIDE_X = 1i;
 const STRIDE_Y = 1i;
+const STRIDE_Z = 1i;
 const DILATION_X = 1i;
 const DILATION_Y = 1i;
+const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
-/// Whether taps outside the image along x and y, if there are any, must be masked.
+const PAD_Z = 0i;
+/// Whether taps outside the image along an axis, if there are any, must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
+const GUARD_Z = true;
+/// Whether there is more than one position or tap along z.
+const DEEP = false;
 /// Slices of four input and output channels.
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
-const ALL_STEPS = KERNEL_X * KERNEL_Y * IN_SLICES;
+const ALL_STEPS = KERNEL_X * KERNEL_Y * KERNEL_Z * IN_SLICES;
 /// Whether the image is the fastest index of the grid rather than the slowest.
 const BATCH_INNER = true;
 
@@ -43,16 +50,18 @@ const BATCH_INNER = true;
 fn batches() -> u32 { return 1u; }
 fn in_w() -> u32 { return 8u; }
 fn in_h() -> u32 { return 8u; }
+fn in_d() -> u32 { return 1u; }
 fn out_w() -> u32 { return 8u; }
 fn out_h() -> u32 { return 8u; }
+fn out_d() -> u32 { return 1u; }
 
 /// Channels `4s..4s+4` of a pixel.
-fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
+fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
 /// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
 /// channel four output channels.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
 /// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
-fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
+fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 @compute @workgroup_size(THREADS, 1, 1)
 fn main(
@@ -71,12 +80,18 @@ fn main(
         b = block_s % batches();
         block_s = block_s / batches();
     }
+    var z = 0u;
+    if (DEEP) {
+        z = block_s % out_d();
+        block_s = block_s / out_d();
+    }
     let first_x = block_x * BLOCK_X;
 
     // Pixels past the image's end repeat the last one and are not stored.
     var base_x: array<i32, BLOCK_X>;
     // unroll
     for (var p = 0u; p < BLOCK_X; p++) { base_x[p] = i32(min(first_x + p, out_w() - 1u)) * STRIDE_X - PAD_X; }
+    let base_z = i32(z) * STRIDE_Z - PAD_Z;
     let base_y = i32(min(y, out_h() - 1u)) * STRIDE_Y - PAD_Y;
 
     var acc: array<vec4<f32>, BLOCK_X * SLICES>;
@@ -92,14 +107,20 @@ fn main(
             let counts = held + k < ALL_STEPS;
             let tap = step / IN_SLICES;
             let s = step % IN_SLICES;
-            let row = u32(base_y + i32(tap / KERNEL_X) * DILATION_Y);
-            let inside_y = counts && (!GUARD_Y || row < in_h());
+            var ky = tap / KERNEL_X;
+            var plane = 0u;
+            if (DEEP) {
+                plane = u32(base_z + i32(ky / KERNEL_Y) * DILATION_Z);
+                ky = ky % KERNEL_Y;
+            }
+            let row = u32(base_y + i32(ky) * DILATION_Y);
+            let inside_y = counts && (!GUARD_Y || row < in_h()) && (!GUARD_Z || plane < in_d());
             var v: array<vec4<f32>, BLOCK_X>;
             // unroll
             for (var p = 0u; p < BLOCK_X; p++) {
                 let x = u32(base_x[p] + i32(tap % KERNEL_X) * DILATION_X);
                 let inside = inside_y && (!GUARD_X || x < in_w());
-                let read = src(b, select(0u, row, inside), select(0u, x, inside), s);
+                let read = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
                 v[p] = select(vec4<f32>(0.0), read, inside);
             }
             // unroll
@@ -122,7 +143,7 @@ fn main(
             // unroll
             for (var o = 0u; o < SLICES; o++) {
                 if (block_s * SLICES + o < OUT_SLICES) {
-                    store(b, y, first_x + p, block_s * SLICES + o, acc[p * SLICES + o]);
+                    store(b, z, y, first_x + p, block_s * SLICES + o, acc[p * SLICES + o]);
                 }
             }
         }

@@ -4,9 +4,7 @@ use super::pack::Packed;
 use super::pack::presets::HWI_O4;
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
-use super::window::{
-    Windows, constant, declare_guards, four_channels, group_shape, known, spatial, with_bias,
-};
+use super::window::{Windows, constant, declare_guards, group_shape, known, with_bias};
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -53,6 +51,14 @@ output "y" %2
 %4 = sigmoid %3 : f32[3, 4, 9, 17]
 output "y" %4
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,9,37,1]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
+%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 18, 1]@slices4
+%4 = neg %3 : f32[1, 13, 18, 1]
+output "y" %4
+"#,
 ];
 
 /// Pixels along x of an invocation, with the most slices of sums that it then keeps.
@@ -73,7 +79,7 @@ fn shape<'a>(op: &Conv, problem: &Problem<'a>) -> Option<Shape<'a>> {
     let (inputs, outputs) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
     let slices = outputs.div_ceil(4);
     let most = BLOCKS.iter().map(|(_, slices)| *slices).max()?;
-    let images = (3..=4).contains(&problem.result.rank()) && problem.computed.is_float();
+    let images = problem.computed.is_float() && (3..=4).contains(&problem.result.rank());
     if !images || op.group != 1 || slices > most {
         return None;
     }
@@ -83,8 +89,7 @@ fn shape<'a>(op: &Conv, problem: &Problem<'a>) -> Option<Shape<'a>> {
     if packed.bytes() > limits.max_uniform_range || limits.max_uniform_buffers < 2 {
         return None;
     }
-    let windows =
-        Windows::new(filters.shape.get(2..)?, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
+    let windows = Windows::of_conv(op, problem)?;
     Some(Shape { windows, inputs, slices, filters: packed, constant: filters })
 }
 
@@ -96,8 +101,8 @@ fn pack(filters: &Constant, device: DeviceType) -> Packed {
 }
 
 /// Blocks of pixels along x (times images, when they are fastest), lines, and images.
-fn blocks(problem: &Problem<'_>, block: u32) -> [Dim; 3] {
-    let [_, height, width] = spatial(&problem.result.shape);
+fn blocks(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> [Dim; 3] {
+    let [_, height, width] = shape.windows.sizes(&problem.result.shape);
     let (batch, width) = (problem.result.shape[0].clone(), width.ceil_div(i64::from(block)));
     match problem.result.is_slices4() {
         true => [width.mul(&batch), height, Dim::known(1)],
@@ -117,7 +122,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 
 fn candidate(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let [across, down, images] = blocks(problem, block).map(|d| problem.max(&d));
+    let [across, down, images] = blocks(problem, shape, block).map(|d| problem.max(&d));
     let wanted = problem.target.prefer.workgroup_invocations;
     let [gx, gy] = group_shape(wanted, limits.max_workgroup_invocations, across, down);
     let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
@@ -158,6 +163,8 @@ fn candidate(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> Option<Can
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("few constant filters are needed"))?;
+    let [gx, gy, block] = ["GROUP_X", "GROUP_Y", "BLOCK_X"].map(|name| candidate.knob(name));
+    let [across, down, images] = blocks(problem, &shape, block);
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
@@ -171,23 +178,21 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.constant("SLICES", format_args!("{}u", shape.slices));
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     shader.size("batches", &result[0]);
-    for (names, sizes) in [(["in_h", "in_w"], spatial(&source)), (["out_h", "out_w"], spatial(&result))] {
-        for (name, size) in names.into_iter().zip(&sizes[1..]) {
+    for (names, sizes) in [(["in_h", "in_w"], &source), (["out_h", "out_w"], &result)] {
+        for (name, size) in names.into_iter().zip(&shape.windows.sizes(sizes)[1..]) {
             shader.size(name, size);
         }
     }
     let rank = problem.result.rank();
     // With one slice the guards of its lanes become constants.
     let slice = if shape.inputs <= 4 { "0u" } else { "s" };
-    let at = four_channels(rank, "b", slice, ["0u", "y", "x"]);
+    let at = shape.windows.four_channels(rank, "b", slice, ["0u", "y", "x"]);
     shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let flops = product(&result).mul(&Dim::from(shape.windows.taps() * shape.inputs)).scale(2);
     let vector = shader.uniform_vector(shape.filters, "i");
     shader.replace("weight", format!("fn weight(i: u32) -> vec4<f32> {{ return {vector}; }}\n"));
-    let at = four_channels(rank, "b", "s", ["0u", "y", "x"]);
+    let at = shape.windows.four_channels(rank, "b", "s", ["0u", "y", "x"]);
     shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
-    let [gx, gy, block] = ["GROUP_X", "GROUP_Y", "BLOCK_X"].map(|name| candidate.knob(name));
-    let [across, down, images] = blocks(problem, block);
     let groups = [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), images];
     let grid = Grid { groups, workgroup: [gx, gy, 1] };
     Ok(vec![shader.finish("conv_constants", KERNEL.wgsl, grid, flops)?])

@@ -3,8 +3,7 @@
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
 use super::window::{
-    Windows, constant, declare_guards, fits, four_channels, group_shape, known, pack_filters, read_filters,
-    spatial, with_bias,
+    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_filters, with_bias,
 };
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
@@ -42,6 +41,14 @@ output "y" %4
 %2 = conv-transpose %0 %1 {"strides":[2],"dilations":[3],"pads_begin":[4],"pads_end":[2],"output_padding":[1],"group":2}
 output "y" %2
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,5,3,4,6]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[5,9,2,3,3],"random":5}
+%3 = conv-transpose %1 %2 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[0,1,1],"pads_end":[1,1,0],"output_padding":[1,0,0],"group":1} : f32[2, 9, 6, 6, 12]@slices4
+%4 = neg %3 : f32[2, 9, 6, 6, 12]
+output "y" %4
+"#,
 ];
 
 /// Pixels along x and output slices per invocation.
@@ -56,7 +63,7 @@ struct Shape {
 
 fn shape(op: &ConvTranspose, problem: &Problem<'_>) -> Option<Shape> {
     let filters = constant(problem, 1)?;
-    if !(3..=4).contains(&problem.result.rank()) || !problem.computed.is_float() {
+    if !(3..=5).contains(&problem.result.rank()) || !problem.computed.is_float() {
         return None;
     }
     let (c, o) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
@@ -69,13 +76,14 @@ fn shape(op: &ConvTranspose, problem: &Problem<'_>) -> Option<Shape> {
     Some(Shape { windows, inputs: c.div_ceil(4), outputs: o.div_ceil(4) })
 }
 
-/// Blocks along x of all phases (times images, when they are fastest), lines, and blocks of slices (times images).
+/// Blocks along x of all phases (times images, when they are fastest), lines, and blocks of slices of all planes
+/// (times images).
 fn blocks(problem: &Problem<'_>, op: &ConvTranspose, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 3] {
-    let [_, height, width] = spatial(&problem.result.shape);
+    let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let batch = &problem.result.shape[0];
     let stride = shape.windows.stride[2] as i64;
     let width = width.ceil_div(stride.saturating_mul(i64::from(x))).scale(stride);
-    let slices = Dim::from((shape.outputs * op.group).div_ceil(slices as usize));
+    let slices = depth.scale((shape.outputs * op.group).div_ceil(slices as usize) as i64);
     if problem.result.is_slices4() {
         [width.mul(batch), height, slices]
     } else {
@@ -89,7 +97,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let machine = &problem.target.machine;
     let limits = &problem.target.limits;
     let device = problem.operands[1].dtype.on_device();
-    let hit = (shape.windows.stride[1] * shape.windows.stride[2]) as f64;
+    let hit = shape.windows.stride.iter().product::<usize>() as f64;
     let mut out = Vec::new();
     for &block in BLOCKS {
         let [x, slices] = block;
@@ -146,25 +154,20 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);
     }
-    shape.windows.declare(&mut shader, &[1, 2]);
-    declare_guards(&mut shader, 0, &[1, 2], [false, true, true]);
+    shape.windows.declare(&mut shader, &[0, 1, 2]);
+    declare_guards(&mut shader, 0, &[0, 1, 2], [problem.result.rank() == 5, true, true]);
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
     shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
     shader.constant("GROUPS", format_args!("{}u", op.group));
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     shader.size("batches", &result[0]);
-    let [_, in_h, in_w] = spatial(&source);
-    let [_, out_h, out_w] = spatial(&result);
-    shader.size("in_h", &in_h);
-    shader.size("in_w", &in_w);
-    shader.size("out_h", &out_h);
-    shader.size("out_w", &out_w);
-    let at = four_channels(problem.result.rank(), "b", "s", ["0u", "y", "x"]);
-    shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    shape.windows.declare_sizes(&mut shader, [&source, &result]);
+    let at = shape.windows.four_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
+    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
     read_filters(&mut shader, filters, device, op.group, slices as usize, true)?;
-    shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let [across, down, deep] = blocks(problem, op, &shape, [x, slices]);
     let grid = Grid {
         groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],

@@ -1,4 +1,4 @@
-// Transposed convolution over one or two spatial axes: each invocation gathers BLOCK_X output pixels of SLICES slices
+// Transposed convolution over one to three spatial axes: each invocation gathers BLOCK_X output pixels of SLICES slices
 // of four output channels. The pixels are a stride apart, so that the same taps hit all of them; invocations that
 // follow each other share their phase between strides as long as possible.
 // Picked for constant filters, without groups or with groups of whole slices.
@@ -13,19 +13,27 @@ const SLICES = 2u;
 
 const KERNEL_X = 3u;
 const KERNEL_Y = 3u;
+const KERNEL_Z = 1u;
+const TAPS = KERNEL_X * KERNEL_Y * KERNEL_Z;
 const STRIDE_X = 2i;
 const STRIDE_Y = 2i;
+const STRIDE_Z = 1i;
 const DILATION_X = 1i;
 const DILATION_Y = 1i;
+const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
+const PAD_Z = 0i;
 /// Slices of four input and output channels per group.
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
 const GROUPS = 1u;
-/// Whether positions outside the image along x and y, if there are any, must be masked.
+/// Whether positions outside the image along an axis, if there are any, must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
+const GUARD_Z = true;
+/// Whether there is more than one position along z.
+const DEEP = false;
 /// Whether the image is the fastest index of the grid rather than the slowest.
 const BATCH_INNER = true;
 
@@ -36,11 +44,13 @@ const BATCH_INNER = true;
 fn batches() -> u32 { return 1u; }
 fn in_w() -> u32 { return 4u; }
 fn in_h() -> u32 { return 4u; }
+fn in_d() -> u32 { return 1u; }
 fn out_w() -> u32 { return 8u; }
 fn out_h() -> u32 { return 8u; }
+fn out_d() -> u32 { return 1u; }
 
 /// Channels `4s..4s+4` of a pixel.
-fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 4u + y) * 4u + x) + b]; }
+fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 4u + y) * 4u + x) + b + z]; }
 /// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
 /// channel four output channels.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
@@ -50,7 +60,7 @@ fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
     return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
 }
 /// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
-fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
+fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 @compute @workgroup_size(GROUP_X, GROUP_Y)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>) {
@@ -65,6 +75,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         b = block_s % batches();
         block_s = block_s / batches();
     }
+    var z = 0u;
+    if (DEEP) {
+        z = block_s % out_d();
+        block_s = block_s / out_d();
+    }
     let reach = BLOCK_X * u32(STRIDE_X);
     let per_phase = (out_w() + reach - 1u) / reach;
     let first_x = block_x % per_phase * reach + block_x / per_phase;
@@ -75,41 +90,47 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     var acc: array<vec4<f32>, BLOCK_X * SLICES>;
     // unroll
     for (var i = 0u; i < BLOCK_X * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
-    for (var ky = 0u; ky < KERNEL_Y; ky++) {
-        let from_y = i32(y) + PAD_Y - i32(ky) * DILATION_Y;
-        let line = u32(from_y / STRIDE_Y);
-        if (from_y % STRIDE_Y != 0 || (GUARD_Y && line >= in_h())) { continue; }
-        for (var kx = 0u; kx < KERNEL_X; kx++) {
-            let from_x = i32(first_x) + PAD_X - i32(kx) * DILATION_X;
-            if (from_x % STRIDE_X != 0) { continue; }
-            let left = from_x / STRIDE_X;
-            var x: array<u32, BLOCK_X>;
-            var inside: array<bool, BLOCK_X>;
-            // unroll
-            for (var p = 0u; p < BLOCK_X; p++) {
-                x[p] = u32(left + i32(p));
-                inside[p] = !GUARD_X || x[p] < in_w();
-                x[p] = select(0u, x[p], inside[p]);
-            }
-            var at = ((block_s * KERNEL_Y + ky) * KERNEL_X + kx) * (IN_SLICES * SLICES * 4u);
-            for (var s = 0u; s < IN_SLICES; s++) {
-                var v: array<vec4<f32>, BLOCK_X>;
+    for (var kz = 0u; kz < KERNEL_Z; kz++) {
+        let from_z = i32(z) + PAD_Z - i32(kz) * DILATION_Z;
+        let plane = u32(from_z / STRIDE_Z);
+        if (from_z % STRIDE_Z != 0 || (GUARD_Z && plane >= in_d())) { continue; }
+        for (var ky = 0u; ky < KERNEL_Y; ky++) {
+            let from_y = i32(y) + PAD_Y - i32(ky) * DILATION_Y;
+            let line = u32(from_y / STRIDE_Y);
+            if (from_y % STRIDE_Y != 0 || (GUARD_Y && line >= in_h())) { continue; }
+            for (var kx = 0u; kx < KERNEL_X; kx++) {
+                let from_x = i32(first_x) + PAD_X - i32(kx) * DILATION_X;
+                if (from_x % STRIDE_X != 0) { continue; }
+                let left = from_x / STRIDE_X;
+                var x: array<u32, BLOCK_X>;
+                var inside: array<bool, BLOCK_X>;
                 // unroll
                 for (var p = 0u; p < BLOCK_X; p++) {
-                    v[p] = select(vec4<f32>(0.0), src(b, line, x[p], first_in + s), inside[p]);
+                    x[p] = u32(left + i32(p));
+                    inside[p] = !GUARD_X || x[p] < in_w();
+                    x[p] = select(0u, x[p], inside[p]);
                 }
-                // unroll
-                for (var o = 0u; o < SLICES; o++) {
-                    let w = weights(at + o * 4u, first_slice + o, (ky * KERNEL_X + kx) * IN_SLICES + s);
+                let tap = (kz * KERNEL_Y + ky) * KERNEL_X + kx;
+                var at = (block_s * TAPS + tap) * (IN_SLICES * SLICES * 4u);
+                for (var s = 0u; s < IN_SLICES; s++) {
+                    var v: array<vec4<f32>, BLOCK_X>;
                     // unroll
                     for (var p = 0u; p < BLOCK_X; p++) {
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].x), w[0], acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].y), w[1], acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].z), w[2], acc[p * SLICES + o]);
-                        acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w[3], acc[p * SLICES + o]);
+                        v[p] = select(vec4<f32>(0.0), src(b, plane, line, x[p], first_in + s), inside[p]);
                     }
+                    // unroll
+                    for (var o = 0u; o < SLICES; o++) {
+                        let w = weights(at + o * 4u, first_slice + o, tap * IN_SLICES + s);
+                        // unroll
+                        for (var p = 0u; p < BLOCK_X; p++) {
+                            acc[p * SLICES + o] = fma(vec4<f32>(v[p].x), w[0], acc[p * SLICES + o]);
+                            acc[p * SLICES + o] = fma(vec4<f32>(v[p].y), w[1], acc[p * SLICES + o]);
+                            acc[p * SLICES + o] = fma(vec4<f32>(v[p].z), w[2], acc[p * SLICES + o]);
+                            acc[p * SLICES + o] = fma(vec4<f32>(v[p].w), w[3], acc[p * SLICES + o]);
+                        }
+                    }
+                    at += SLICES * 4u;
                 }
-                at += SLICES * 4u;
             }
         }
     }
@@ -119,7 +140,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
         if (x < out_w()) {
             // unroll
             for (var o = 0u; o < SLICES; o++) {
-                if (first_slice + o < OUT_SLICES * GROUPS) { store(b, y, x, first_slice + o, acc[p * SLICES + o]); }
+                if (first_slice + o < OUT_SLICES * GROUPS) { store(b, z, y, x, first_slice + o, acc[p * SLICES + o]); }
             }
         }
     }

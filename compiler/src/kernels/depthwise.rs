@@ -4,9 +4,7 @@ use super::pack::Packed;
 use super::pack::presets::CHW_C4;
 use super::problem::Problem;
 use super::shader::{Grid, Launch, Shader};
-use super::window::{
-    Windows, constant, declare_guards, fits, four_channels, group_shape, known, spatial, with_bias,
-};
+use super::window::{Windows, constant, declare_guards, fits, group_shape, known, with_bias};
 use super::{Candidate, Kernel, roofline, waiting};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -39,6 +37,21 @@ output "y" %4
 %2 = conv %0 %1 {"strides":[1],"dilations":[1],"pads_begin":[3],"pads_end":[0],"group":8}
 output "y" %2
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,7,9]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[6,1,3,3,2],"random":5}
+%3 = constant {"dtype":"f32","shape":[6],"random":6}
+%4 = conv %1 %2 %3 {"strides":[2,1,1],"dilations":[1,2,1],"pads_begin":[1,2,0],"pads_end":[1,1,1],"group":6} : f32[2, 6, 3, 6, 9]@slices4
+%5 = neg %4 : f32[2, 6, 3, 6, 9]
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,7,21,1]}
+%1 = constant {"dtype":"f32","shape":[7,1,5,1],"random":7}
+%2 = conv %0 %1 {"strides":[1,1],"dilations":[2,1],"pads_begin":[4,0],"pads_end":[4,0],"group":7}
+output "y" %2
+"#,
 ];
 
 /// Pixels per invocation.
@@ -51,15 +64,18 @@ fn windows(op: &Conv, problem: &Problem<'_>) -> Option<Windows> {
     let filters = constant(problem, 1)?;
     let channels = known(&problem.result.shape[1])?;
     let one_each = op.group == channels && filters.shape[..2] == [channels, 1];
-    let fitting = (3..=4).contains(&problem.result.rank()) && problem.computed.is_float();
-    let taps = filters.shape.get(2..)?;
-    (one_each && fitting)
-        .then(|| Windows::new(taps, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end))
+    let fitting = (3..=5).contains(&problem.result.rank()) && problem.computed.is_float();
+    if one_each && fitting { Windows::of_conv(op, problem) } else { None }
 }
 
 /// Pixels of a line under the windows of neighbouring pixels.
 pub(super) fn span(windows: &Windows, block: u32) -> usize {
     (block as usize - 1) * windows.stride[2] + (windows.kernel[2] - 1) * windows.dilation[2] + 1
+}
+
+/// Pixels of all lines under them.
+fn lines(windows: &Windows, span: usize) -> f64 {
+    (windows.kernel[0] * windows.kernel[1] * span) as f64
 }
 
 /// Filters as a vector of four channels per slice and tap.
@@ -68,12 +84,12 @@ pub(super) fn pack(filters: &Constant, device: DeviceType) -> Packed {
     CHW_C4.of(filters, &[('C', filters.shape[0]), ('S', taps)], &[], device)
 }
 
-/// Blocks of pixels along x (times images, when they are fastest), lines, and slices (times images).
-fn blocks(problem: &Problem<'_>, block: u32) -> [Dim; 3] {
-    let [_, height, width] = spatial(&problem.result.shape);
+/// Blocks of pixels along x (times images, when they are fastest), lines, and slices of all planes (times images).
+fn blocks(problem: &Problem<'_>, windows: &Windows, block: u32) -> [Dim; 3] {
+    let [depth, height, width] = windows.sizes(&problem.result.shape);
     let batch = &problem.result.shape[0];
     let width = width.ceil_div(i64::from(block));
-    let slices = problem.result.shape[1].ceil_div(4);
+    let slices = problem.result.shape[1].ceil_div(4).mul(&depth);
     if problem.result.is_slices4() {
         [width.mul(batch), height, slices]
     } else {
@@ -96,7 +112,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         if block > 1 && span > MOST_SPAN || span > 4 * MOST_SPAN {
             continue;
         }
-        let [across, down, deep] = blocks(problem, block).map(|d| problem.max(&d));
+        let [across, down, deep] = blocks(problem, &windows, block).map(|d| problem.max(&d));
         let [gx, gy] = group_shape(
             problem.target.prefer.workgroup_invocations,
             limits.max_workgroup_invocations,
@@ -116,13 +132,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         // Against each multiply-add of vectors: a read per pixel of the lines (four where channels are not
         // neighbours) and one per tap.
         let apart = if problem.operands[0].is_slices4() { 1.0 } else { 4.0 };
-        let reads = (windows.kernel[1] * span) as f64 * apart + taps;
+        let reads = lines(&windows, span) * apart + taps;
         let flops = lanes * work * 8.0;
         let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let busy = (lanes * f64::from(block) / wanted).clamp(0.02, 1.0);
         let efficiency = 0.6 * busy * work / (work + reads);
         // Ten reads are on their way at a time.
-        let waiting = waiting(problem, lanes, 0.1 * ((windows.kernel[1] * span) as f64 + taps));
+        let waiting = waiting(problem, lanes, 0.1 * (lines(&windows, span) + taps));
         let cost = roofline(problem, flops, problem.traffic() as f64, efficiency)
             .max(waiting + machine.launch_us * 1e3);
         out.push(Candidate {
@@ -148,33 +164,28 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);
     }
-    windows.declare(&mut shader, &[1, 2]);
+    windows.declare(&mut shader, &[0, 1, 2]);
     shader.constant("SPAN", format_args!("{}u", span(&windows, block)));
     shader.constant("STEP_X", format_args!("{}u", windows.stride[2]));
     shader.constant("TAP_X", format_args!("{}u", windows.dilation[2]));
     // Blocks that are cut off at the end of a line read on past it.
-    let [_, padded_y, padded_x] = windows.padded();
-    let [_, _, width] = spatial(&problem.result.shape);
+    let [padded_z, padded_y, padded_x] = windows.padded();
+    let [_, _, width] = windows.sizes(&problem.result.shape);
     let cut = !width.is_multiple_of(i64::from(block));
-    declare_guards(&mut shader, 0, &[1, 2], [false, padded_y, padded_x || cut]);
+    declare_guards(&mut shader, 0, &[0, 1, 2], [padded_z, padded_y, padded_x || cut]);
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     shader.size("batches", &result[0]);
-    let [_, in_h, in_w] = spatial(&source);
-    let [_, out_h, out_w] = spatial(&result);
-    shader.size("in_h", &in_h);
-    shader.size("in_w", &in_w);
-    shader.size("out_h", &out_h);
-    shader.size("out_w", &out_w);
-    let at = four_channels(problem.result.rank(), "b", "s", ["0u", "y", "x"]);
-    shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    windows.declare_sizes(&mut shader, [&source, &result]);
+    let at = windows.four_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
+    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let vector = shader.packed_grid(pack(filters, problem.operands[1].dtype.on_device()), "s", "tap");
     shader.replace(
         "weight",
         format!("fn weight(s: u32, tap: u32) -> vec4<f32> {{ return vec4<f32>({vector}); }}\n"),
     );
-    shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
-    let [across, down, deep] = blocks(problem, block);
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let [across, down, deep] = blocks(problem, &windows, block);
     let grid = Grid {
         groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],
         workgroup: [gx, gy, 1],

@@ -9,7 +9,7 @@ use super::shader::Shader;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::element::{Arg, BinaryFn, Element, Step};
-use crate::ir::op::Constant;
+use crate::ir::op::{Constant, Conv};
 use crate::ir::tensor::DeviceType;
 
 /// The axes of windows, slowest first. A tensor with fewer spatial axes has the last ones.
@@ -25,9 +25,29 @@ pub(super) struct Windows {
     pub(super) begin: [usize; 3],
     /// Padding after.
     pub(super) end: [usize; 3],
+    /// Trailing axes of the tensor that are not among the three, because nothing is but one position along them.
+    pub(super) still: usize,
 }
 
 impl Windows {
+    /// Those of a convolution. An image of one column is a line: kernels compute neighbours along the last axis together,
+    /// so it is one along which there are some.
+    pub(super) fn of_conv(op: &Conv, problem: &Problem<'_>) -> Option<Self> {
+        let filters = problem.operands.get(1)?;
+        let kernel: Vec<usize> = filters.shape.get(2..)?.iter().map(known).collect::<Option<_>>()?;
+        let (source, result) = (problem.operands.first()?.shape.get(2..)?, problem.result.shape.get(2..)?);
+        let still = |axis: &usize| {
+            let one = [source, result].iter().all(|sizes| sizes.get(*axis).is_some_and(|size| size.is(1)));
+            one && kernel.get(*axis) == Some(&1) && op.pads_begin.get(*axis) == Some(&0)
+        };
+        let count = (1..kernel.len()).rev().take_while(still).count();
+        let seen = |list: &'_ [usize]| list.get(..kernel.len() - count).map(<[usize]>::to_vec);
+        let [strides, dilations, begin, end] =
+            [&op.strides, &op.dilations, &op.pads_begin, &op.pads_end].map(|list| seen(list));
+        let windows = Self::new(&seen(&kernel)?, &strides?, &dilations?, &begin?, &end?);
+        Some(Self { still: count, ..windows })
+    }
+
     /// From the attributes of an operator, one number per spatial axis.
     pub(super) fn new(
         kernel: &[usize],
@@ -42,7 +62,37 @@ impl Windows {
             dilation: last_three(dilations, 1),
             begin: last_three(begin, 0),
             end: last_three(end, 0),
+            still: 0,
         }
+    }
+
+    /// The sizes of `[N, C, spatial..]` along the three axes.
+    pub(super) fn sizes(&self, shape: &[Dim]) -> [Dim; 3] {
+        spatial(shape.get(..shape.len() - self.still).unwrap_or(shape))
+    }
+
+    /// Replaces the sizes of the source and the result along the axes, `in_w` and `out_w` and those of the other axes, and
+    /// `DEEP`: whether there is a third axis.
+    pub(super) fn declare_sizes(&self, shader: &mut Shader<'_>, [source, result]: [&[Dim]; 2]) {
+        for (names, shape) in [(["in_d", "in_h", "in_w"], source), (["out_d", "out_h", "out_w"], result)] {
+            for (name, size) in names.into_iter().zip(&self.sizes(shape)) {
+                shader.size(name, size);
+            }
+        }
+        shader.constant("DEEP", result.len() - self.still == 5);
+    }
+
+    /// Coordinates of four channels of `[N, C, spatial..]` at a position along the three axes.
+    pub(super) fn four_channels(
+        &self,
+        rank: usize,
+        batch: &str,
+        slice: &str,
+        position: [&str; 3],
+    ) -> Coordinates {
+        let mut at = four_channels(rank - self.still, batch, slice, position);
+        at.axes.extend(std::iter::repeat_n("0u".to_string(), self.still));
+        at
     }
 
     /// Number of taps.
