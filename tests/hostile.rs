@@ -1,7 +1,8 @@
 //! Models made to harm: each is refused with an error, quickly and in little memory, and nothing panics.
 
 use drift_tests::onnx::{
-    bytes, floats, graph, input, int, integers, ints, model, node, small_integers, subgraph, with,
+    bytes, floats, graph, input, int, integers, ints, model, node, small_integers, subgraph, typed_input,
+    with,
 };
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{
@@ -93,6 +94,30 @@ fn attributes_out_of_range() {
     let conv = node("ConvInteger", &["v", "w", "", "z"], &["y"]);
     let constants = vec![bytes("v", &[4]), bytes("w", &[4]), bytes("z", &[4])];
     refused(&one(conv, constants), "ConvInteger");
+}
+
+/// Values are what their declarations say, and operands that must be of one type are.
+#[test]
+fn types_that_differ() {
+    let two = |operator: &str, a: DataType, b: DataType| {
+        let inputs = vec![typed_input("a", a, &["2", "2"]), typed_input("b", b, &["2", "2"])];
+        model(17, graph(inputs, vec![node(operator, &["a", "b"], &["y"])], &["y"]))
+    };
+    for operator in ["Add", "Concat", "MatMul", "Conv", "Max", "Equal", "LayerNormalization"] {
+        refused(&two(operator, DataType::Float, DataType::Float16), "must be the same");
+        refused(&two(operator, DataType::Int64, DataType::Int32), operator);
+    }
+    let mut declared = one(node("Neg", &["x"], &["y"]), vec![]);
+    let outputs = &mut declared.graph.as_mut().expect("a graph").output;
+    *outputs = vec![typed_input("y", DataType::Int64, &["2", "8"])];
+    refused(&declared, "output `y`: it is declared as i64 and is f32");
+    let mut both = one(node("Add", &["x", "w"], &["y"]), vec![floats("w", &[8], &[1.0; 8])]);
+    both.graph.as_mut().expect("a graph").input.push(typed_input("w", DataType::Int64, &["8"]));
+    refused(&both, "input `w`: it is declared as i64 and is f32");
+    let vector = |name: &str| floats(name, &[2], &[0.0, 1.0]);
+    refused(&one(node("Clip", &["x", "low"], &["y"]), vec![vector("low")]), "operand 1, a bound, is f32[2]");
+    let three = vec![integers("d", &[], &[3]), floats("v", &[3], &[0.0; 3])];
+    refused(&one(node("OneHot", &["x", "d", "v"], &["y"]), three), "not the two values");
 }
 
 #[test]

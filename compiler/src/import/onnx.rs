@@ -41,6 +41,7 @@ mod slice;
 mod softmax;
 mod source;
 mod tensors;
+mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

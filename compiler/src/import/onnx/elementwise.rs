@@ -2,6 +2,7 @@
 
 use super::lowering::{Call, Lowered, OpEntry, Refused, op};
 use super::tensors;
+use crate::ir::dim::product;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
 use crate::ir::tensor::DType;
@@ -154,6 +155,16 @@ fn clip(call: &mut Call<'_>) -> Lowered {
         let low = call.attributes.float("min", f32::NEG_INFINITY)?;
         let high = call.attributes.float("max", f32::INFINITY)?;
         return Ok(call.b.unary(UnaryFn::Clip { low, high }, x)?.into());
+    }
+    for i in [1, 2] {
+        if let Some(bound) = call.optional(i)?
+            && !product(&call.shape(bound)).is(1)
+        {
+            return Err(Refused::new(format!(
+                "operand {i}, a bound, is {} and no number",
+                call.tensor(bound)
+            )));
+        }
     }
     let bound = |c: &Call<'_>, i: usize, none: f32| {
         if c.has(i) { c.array(i).and_then(|a| a.to_floats().first().copied()) } else { Some(none) }

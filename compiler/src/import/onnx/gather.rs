@@ -66,6 +66,10 @@ fn scatter_nd(call: &mut Call<'_>) -> Lowered {
 /// `values[1]` where the position along the new axis is the index, `values[0]` elsewhere.
 fn one_hot(call: &mut Call<'_>) -> Lowered {
     let (indices, values) = (call.node(0)?, call.node(2)?);
+    match call.shape(values).as_slice() {
+        [two] if two.is(2) => {}
+        _ => return Err(Refused::new(format!("{} are not the two values off and on", call.tensor(values)))),
+    }
     let depth = call.known_floats(1, "the depth")?;
     let depth = match depth.as_deref() {
         Some([d]) if *d >= 1.0 => *d as i64,

@@ -41,6 +41,14 @@ pub(super) fn declared(info: &ValueInfoProto) -> Lowered<Declared> {
     Ok(Declared { name, dtype, shape })
 }
 
+/// The element type that is declared, where one is.
+pub(super) fn dtype(info: &ValueInfoProto) -> Option<DType> {
+    match info.r#type.as_ref()?.value.as_ref()? {
+        TypeValue::TensorType(tensor) => tensors::dtype(tensor.elem_type?).ok(),
+        _ => None,
+    }
+}
+
 fn shape(name: &str, tensor: &type_proto::Tensor) -> Lowered<Option<Vec<Dim>>> {
     let Some(shape) = &tensor.shape else { return Ok(None) };
     let dim = |(axis, dim): (usize, &super::schema::tensor_shape_proto::Dimension)| match &dim.value {

@@ -14,9 +14,12 @@ use super::inputs::{self, Assumed, Declared};
 use super::ints;
 use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, Refused, Value};
 use super::order::order;
-use super::schema::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
+use super::schema::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+};
 use super::source::Source;
 use super::tensors::{self, Tensor};
+use super::types;
 use super::{Options, registry};
 use crate::error::{Error, Result, Unsupported};
 use crate::ir::array::{Array, count};
@@ -24,6 +27,7 @@ use crate::ir::builder::Builder;
 use crate::ir::dim::Bindings;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op};
+use crate::ir::tensor::DType;
 
 /// Operator sets of ai.onnx that are understood.
 const OPSETS: std::ops::RangeInclusive<i64> = 7..=27;
@@ -125,6 +129,9 @@ pub(super) fn model(source: &Source, model: &ModelProto, options: &Options, atte
             return Err(error(source, &format!("output `{}`", output.name()), "it is declared twice"));
         }
         let value = scope.find(output.name()).cloned();
+        if let Some(value) = &value {
+            lowerer.declared(output, value, "output")?;
+        }
         lowerer.output(output.name(), value)?;
     }
     if !lowerer.refused.is_empty() {
@@ -219,7 +226,10 @@ impl<'m> Lowerer<'m> {
             if !names.insert(info.name()) {
                 return Err(self.error(&place, "it is declared twice"));
             }
-            if options.constants.contains_key(info.name()) || !scope.values.contains_key(info.name()) {
+            let given = options.constants.contains_key(info.name());
+            if let Some(value) = scope.values.get(info.name()).filter(|_| !given) {
+                self.declared(info, value, "input")?;
+            } else {
                 declared.push(inputs::declared(info).map_err(|e| self.error(&place, e.0))?);
             }
         }
@@ -396,6 +406,25 @@ impl<'m> Lowerer<'m> {
         leaves
     }
 
+    /// The element type, as far as it is known.
+    fn dtype(&self, value: &Value) -> Option<DType> {
+        match value {
+            Value::Node(node) => Some(self.graph.tensor(*node).dtype),
+            Value::Ints(ints) => Some(ints.dtype),
+            Value::Absent | Value::Foreign(_) | Value::Unknown => None,
+        }
+    }
+
+    /// Fails unless a value is of the type that the model declares for its name.
+    fn declared(&self, info: &ValueInfoProto, value: &Value, place: &str) -> Result<()> {
+        let (Some(wanted), Some(dtype)) = (inputs::dtype(info), self.dtype(value)) else { return Ok(()) };
+        if wanted == dtype {
+            return Ok(());
+        }
+        let reason = format!("it is declared as {} and is {}", wanted.name(), dtype.name());
+        Err(self.error(&format!("{place} `{}`", info.name()), reason))
+    }
+
     fn describe(&self, value: &Value) -> String {
         match value {
             Value::Absent => "-".to_string(),
@@ -421,6 +450,10 @@ impl<'m> Lowerer<'m> {
         // onnxruntime's optimizer adds operators of its own domain without importing it.
         let opset = scope.opsets.get(domain).copied().unwrap_or(1);
         let entry = registry::find(domain, node.op_type(), opset)?;
+        if domain.is_empty() {
+            let kinds: Vec<Option<DType>> = operands.iter().map(|value| self.dtype(value)).collect();
+            types::check(node.op_type(), &kinds)?;
+        }
         let wanted: Vec<bool> = node.output.iter().map(|o| !o.is_empty()).collect();
         let mut call = Call {
             b: Builder::new(&mut self.graph, name),

@@ -143,6 +143,9 @@ fn extents(
     let given = call.known_floats(scales_at, "the list of scales")?.filter(|s| !s.is_empty());
     let mut scales = vec![1.0f32; shape.len()];
     if let Some(given) = given {
+        if call.dims(sizes_at, "the list of sizes")?.is_some_and(|sizes| !sizes.is_empty()) {
+            return Err(Refused::new("both scales and sizes are given, of which only one may be"));
+        }
         if given.len() != axes.len() {
             return Err(Refused::new(format!("{} scales do not fit {} axes", given.len(), axes.len())));
         }
