@@ -5,6 +5,7 @@
 //! The form is canonical, so two sizes are equal exactly when their representations are.
 //! Arithmetic saturates: a size that large fails the element limit of [`super::tensor`] anyway.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +20,12 @@ pub type Bounds = BTreeMap<String, (i64, i64)>;
 
 /// Most terms of a product of sums; real models stay below ten, and a hostile one must not exhaust memory.
 const MAX_TERMS: usize = 1024;
+
+/// Largest common multiple of divisors that bounds are worked out with.
+const MAX_DIVISOR: i64 = 1 << 20;
+
+/// Floors within floors whose rests bounds are worked out with; each level doubles the work.
+const MAX_NESTED: u32 = 4;
 
 /// A factor of a term.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +43,28 @@ pub struct Term {
     pub factors: Vec<Atom>,
     /// Never zero.
     pub coefficient: i64,
+}
+
+impl Term {
+    /// Compares exponents, those of the first factor first; more of a factor is greater.
+    fn degree_cmp(&self, other: &Self) -> Ordering {
+        let pairs = self.factors.iter().zip(&other.factors);
+        let unequal = pairs.map(|(a, b)| b.cmp(a)).find(|order| order.is_ne());
+        unequal.unwrap_or_else(|| self.factors.len().cmp(&other.factors.len()))
+    }
+
+    /// Exact quotient.
+    fn over(&self, divisor: &Self) -> Option<Self> {
+        if self.coefficient.checked_rem(divisor.coefficient)? != 0 {
+            return None;
+        }
+        let mut factors = self.factors.clone();
+        for factor in &divisor.factors {
+            let at = factors.iter().position(|f| f == factor)?;
+            factors.remove(at);
+        }
+        Some(Self { factors, coefficient: self.coefficient.checked_div(divisor.coefficient)? })
+    }
 }
 
 /// A size: a canonical sum of terms.
@@ -147,24 +176,26 @@ impl Dim {
         Self::from_terms(terms)
     }
 
-    /// Exact quotient by a single-term divisor, when every term is divisible.
+    /// Exact quotient, when the divisor divides the size as one polynomial divides another.
     pub fn div_exact(&self, divisor: &Self) -> Option<Self> {
-        let [d] = divisor.terms.as_slice() else {
-            return (self == divisor && !divisor.terms.is_empty()).then(|| Self::known(1));
-        };
-        let mut terms = Vec::with_capacity(self.terms.len());
-        for t in &self.terms {
-            if t.coefficient.checked_rem(d.coefficient)? != 0 {
-                return None;
-            }
-            let mut factors = t.factors.clone();
-            for f in &d.factors {
-                let at = factors.iter().position(|x| x == f)?;
-                factors.remove(at);
-            }
-            terms.push(Term { factors, coefficient: t.coefficient.checked_div(d.coefficient)? });
+        let lead = divisor.leading()?;
+        let (mut rest, mut quotient) = (self.clone(), Self::default());
+        // Every step takes the leading term away, so there are no more steps than terms may come up.
+        for _ in 0..MAX_TERMS {
+            let Some(term) = rest.leading() else {
+                // A product that saturated is no quotient.
+                return (quotient.mul(divisor) == *self).then_some(quotient);
+            };
+            let step = Self { terms: vec![term.over(lead)?] };
+            rest = rest.sub(&step.mul(divisor));
+            quotient = quotient.add(&step);
         }
-        Some(Self::from_terms(terms))
+        None
+    }
+
+    /// The term that comes first in lexicographic order of exponents, which multiplication keeps.
+    fn leading(&self) -> Option<&Term> {
+        self.terms.iter().max_by(|a, b| a.degree_cmp(b))
     }
 
     /// Floor of the quotient by a positive integer.
@@ -175,28 +206,67 @@ impl Dim {
         if let Some(value) = self.as_known() {
             return Self::known(value.div_euclid(divisor));
         }
-        // The divisible terms leave the floor.
-        let (whole, rest): (Vec<Term>, Vec<Term>) =
-            self.terms.iter().cloned().partition(|t| t.coefficient % divisor == 0);
-        let whole = Self::from_terms(
-            whole
-                .into_iter()
-                .map(|t| Term { factors: t.factors, coefficient: t.coefficient / divisor })
-                .collect(),
-        );
-        let rest = Self::from_terms(rest);
-        match rest.as_known() {
-            Some(value) => whole.plus(value.div_euclid(divisor)),
-            None => {
-                let atom = Atom::FloorDiv(Box::new(rest), divisor);
-                whole.add(&Self { terms: vec![Term { factors: vec![atom], coefficient: 1 }] })
-            }
+        // Multiples of the divisor leave the floor, and coefficients from 0 to the divisor less 1 stay.
+        let part = |f: fn(i64, i64) -> i64| {
+            let terms =
+                self.terms.iter().map(|t| Term { coefficient: f(t.coefficient, divisor), ..t.clone() });
+            Self::from_terms(terms.collect())
+        };
+        let (whole, rest) = (part(i64::div_euclid), part(i64::rem_euclid));
+        if rest.as_known().is_some() {
+            return whole;
         }
+        // What all but the constant share with the divisor cancels.
+        let symbolic = rest.terms.iter().filter(|t| !t.factors.is_empty());
+        let common = symbolic.fold(divisor, |g, t| gcd(g, t.coefficient));
+        if common > 1 {
+            let terms = rest.terms.iter().map(|t| Term { coefficient: t.coefficient / common, ..t.clone() });
+            return whole.add(&Self::from_terms(terms.collect()).floor_div(divisor / common));
+        }
+        // floor((x//a + y) / b) is floor((x + a*y) / (a*b)).
+        let merged = rest.terms.iter().enumerate().find_map(|(i, term)| match term {
+            Term { factors, coefficient: 1 } => match factors.as_slice() {
+                [Atom::FloorDiv(inner, by)] => Some((i, inner, *by, by.checked_mul(divisor)?)),
+                _ => None,
+            },
+            _ => None,
+        });
+        if let Some((i, inner, by, divisor)) = merged {
+            let mut others = rest.clone();
+            others.terms.remove(i);
+            return whole.add(&inner.add(&others.scale(by)).floor_div(divisor));
+        }
+        let atom = Atom::FloorDiv(Box::new(rest), divisor);
+        whole.add(&Self { terms: vec![Term { factors: vec![atom], coefficient: 1 }] })
     }
 
     /// Ceiling of the quotient by a positive integer.
     pub fn ceil_div(&self, divisor: i64) -> Self {
         self.plus(divisor.saturating_sub(1)).floor_div(divisor)
+    }
+
+    /// The larger of the size and zero, within bounds of the symbols; `None` where these are too wide to tell them apart.
+    pub fn positive_part(&self, bounds: &Bounds) -> Option<Self> {
+        let (low, high) = self.range(bounds);
+        if low >= 0 {
+            return Some(self.clone());
+        }
+        if high <= 0 {
+            return Some(Self::default());
+        }
+        let most = high.max(1i64.checked_sub(low)?);
+        // (x - 1)//most is -1 up to zero, and 0 from one on.
+        (most <= i64::from(i32::MAX)).then(|| self.mul(&self.plus(-1).floor_div(most).plus(1)))
+    }
+
+    /// The larger of two sizes, where it can be told.
+    pub fn larger(&self, other: &Self, bounds: &Bounds) -> Option<Self> {
+        Some(other.add(&self.sub(other).positive_part(bounds)?))
+    }
+
+    /// The smaller of two sizes, where it can be told.
+    pub fn smaller(&self, other: &Self, bounds: &Bounds) -> Option<Self> {
+        Some(self.sub(&self.sub(other).positive_part(bounds)?))
     }
 
     /// The value under bindings; `None` when a symbol is unbound.
@@ -236,8 +306,26 @@ impl Dim {
         sum
     }
 
-    /// Smallest and largest value within bounds, by interval arithmetic; an undeclared symbol is 1 to `i64::MAX`.
+    /// Bounds of the value within bounds of the symbols, by interval arithmetic; an undeclared symbol is 1 to
+    /// `i64::MAX`. A floor division is also taken for the quotient less what the floor cuts off, so that
+    /// `4 * (n + 3)//4 - n` is known to be 0 to 3.
     pub fn range(&self, bounds: &Bounds) -> (i64, i64) {
+        self.range_within(bounds, MAX_NESTED)
+    }
+
+    /// The same, where floors nested deeper than `depth` are taken for what they are alone.
+    fn range_within(&self, bounds: &Bounds, depth: u32) -> (i64, i64) {
+        let (low, high) = self.interval(bounds, depth);
+        let Some(depth) = depth.checked_sub(1) else { return (low, high) };
+        match self.without_floors(bounds, depth) {
+            // Both hold, so the tighter end of each does.
+            Some((l, h)) => (low.max(l), high.min(h)),
+            None => (low, high),
+        }
+    }
+
+    /// Bounds by those of each term.
+    fn interval(&self, bounds: &Bounds, depth: u32) -> (i64, i64) {
         let (mut low, mut high) = (0i64, 0i64);
         for term in &self.terms {
             let mut interval = (term.coefficient, term.coefficient);
@@ -245,7 +333,7 @@ impl Dim {
                 let f = match factor {
                     Atom::Symbol(name) => bounds.get(&**name).copied().unwrap_or((1, i64::MAX)),
                     Atom::FloorDiv(inner, divisor) => {
-                        let (a, b) = inner.range(bounds);
+                        let (a, b) = inner.range_within(bounds, depth.saturating_sub(1));
                         (a.div_euclid(*divisor), b.div_euclid(*divisor))
                     }
                 };
@@ -261,6 +349,38 @@ impl Dim {
             high = high.saturating_add(interval.1);
         }
         (low, high)
+    }
+
+    /// Bounds with each floor `x//d` that stands alone in a term as `x/d - r/d`, `r` from 0 to `d - 1`; `None` where
+    /// there is no such term or numbers are too large to tell.
+    fn without_floors(&self, bounds: &Bounds, depth: u32) -> Option<(i64, i64)> {
+        let alone = |t: &Term| match t.factors.as_slice() {
+            [Atom::FloorDiv(inner, divisor)] => Some(((**inner).clone(), *divisor)),
+            _ => None,
+        };
+        let mut common = 1i64;
+        for (_, divisor) in self.terms.iter().filter_map(alone) {
+            common = common.checked_mul(divisor / gcd(common, divisor))?;
+        }
+        if common == 1 || common > MAX_DIVISOR {
+            return None;
+        }
+        let (mut sum, mut low, mut high) = (Self::default(), 0i64, 0i64);
+        for term in &self.terms {
+            let Some((inner, divisor)) = alone(term) else {
+                let coefficient = term.coefficient.checked_mul(common)?;
+                sum = sum.add(&Self { terms: vec![Term { coefficient, ..term.clone() }] });
+                continue;
+            };
+            let times = term.coefficient.checked_mul(common / divisor)?;
+            sum = sum.add(&inner.scale(times));
+            let cut = times.checked_mul(divisor - 1)?.checked_neg()?;
+            (low, high) = (low.checked_add(cut.min(0))?, high.checked_add(cut.max(0))?);
+        }
+        let (l, h) = sum.range_within(bounds, depth);
+        let (l, h) = (l.checked_add(low)?, h.checked_add(high)?);
+        // The whole is a multiple of the common divisor.
+        Some((l.div_euclid(common) + i64::from(l.rem_euclid(common) != 0), h.div_euclid(common)))
     }
 
     /// Whether the size is a multiple of `divisor` whatever the symbols are.
@@ -286,6 +406,11 @@ impl Dim {
         let dim = parser.sum()?;
         parser.rest.is_empty().then_some(dim)
     }
+}
+
+/// Greatest common divisor of two positive numbers.
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Product of sizes.
@@ -457,6 +582,21 @@ mod tests {
     }
 
     #[test]
+    fn floors_of_floors_are_one() {
+        let s = Dim::symbol("s");
+        let half = s.plus(-1).floor_div(2).plus(1);
+        let quarter = half.plus(-1).floor_div(2).plus(1);
+        assert_eq!(quarter.to_string(), "(s+3)//4");
+        assert_eq!(s.scale(-6).plus(7).floor_div(4).to_string(), "-2*s+(s+1)//2+1");
+        let mixed = s.floor_div(3).add(&Dim::symbol("t")).floor_div(2);
+        assert_eq!(mixed.to_string(), "(s+3*t)//6");
+        for value in -9..9 {
+            let bindings = Bindings::from([("s".into(), value), ("t".into(), 5)]);
+            assert_eq!(mixed.eval(&bindings), Some((value.div_euclid(3) + 5).div_euclid(2)));
+        }
+    }
+
+    #[test]
     fn exact_division() {
         let s = Dim::symbol("seq");
         let b = Dim::symbol("batch");
@@ -464,5 +604,50 @@ mod tests {
         assert_eq!(n.div_exact(&Dim::known(12).mul(&b)), Some(s.scale(32)));
         assert_eq!(n.div_exact(&Dim::known(5)), None);
         assert_eq!(n.div_exact(&Dim::known(0)), None);
+    }
+
+    #[test]
+    fn exact_division_by_sums() {
+        let dim = |text: &str| Dim::parse(text).unwrap();
+        let (h, w) = (dim("(h-1)//2+1"), dim("(w-1)//2+1"));
+        let all = h.mul(&w).mul(&dim("batch")).scale(120);
+        assert_eq!(all.div_exact(&h.mul(&w)), Some(dim("120*batch")));
+        assert_eq!(all.div_exact(&w.scale(8)), Some(h.mul(&dim("15*batch"))));
+        assert_eq!(all.div_exact(&h.plus(1)), None);
+        assert_eq!(dim("a*a-b*b").div_exact(&dim("a+b")), Some(dim("a-b")));
+        assert_eq!(dim("a*a+b*b").div_exact(&dim("a+b")), None);
+        assert_eq!(Dim::known(0).div_exact(&h), Some(Dim::known(0)));
+        let huge = Dim::known(i64::MAX).mul(&h);
+        assert_eq!(huge.mul(&h).div_exact(&huge.plus(1)), None);
+    }
+
+    #[test]
+    fn larger_and_smaller() {
+        let bounds = Bounds::from([("n".into(), (1, 100)), ("m".into(), (3, 9))]);
+        let (n, m) = (Dim::symbol("n"), Dim::symbol("m"));
+        let (large, small) =
+            (n.larger(&m.scale(4), &bounds).unwrap(), n.smaller(&m.scale(4), &bounds).unwrap());
+        for a in 1..=100 {
+            for b in 3..=9 {
+                let bindings = Bindings::from([("n".into(), a), ("m".into(), b)]);
+                let both = [&large, &small].map(|d| d.eval(&bindings));
+                assert_eq!(both, [Some(a.max(4 * b)), Some(a.min(4 * b))]);
+            }
+        }
+        assert_eq!(n.larger(&Dim::known(1), &bounds), Some(n.clone()));
+        assert_eq!(n.smaller(&Dim::known(0), &bounds), Some(Dim::known(0)));
+        assert_eq!(n.plus(-7).positive_part(&Bounds::new()), None);
+    }
+
+    #[test]
+    fn bounds_of_floors_are_tight() {
+        let bounds = Bounds::from([("n".into(), (1, 100)), ("m".into(), (3, 9))]);
+        let range = |text: &str| Dim::parse(text).unwrap().range(&bounds);
+        assert_eq!(range("4*((n+3)//4)-n"), (0, 3));
+        assert_eq!(range("n-8*(n)//8"), (0, 7));
+        assert_eq!(range("2*((n-1)//2)+3-n"), (1, 2));
+        assert_eq!(range("((n+1)//2+1)//2-(n)//4"), (0, 1));
+        assert_eq!(range("(n)//2*(m)//2"), (0, 200));
+        assert_eq!(range("(n*m+1)//2-n*m"), (-450, -1));
     }
 }

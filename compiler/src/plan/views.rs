@@ -51,7 +51,8 @@ fn reshape(from: &[Dim], strides: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     let mut out = dense_strides(to);
     let old: Vec<usize> = (0..from.len()).filter(|i| !from[*i].is(1)).collect();
     let new: Vec<usize> = (0..to.len()).filter(|i| !to[*i].is(1)).collect();
-    if from.iter().any(|d| d.is(0)) {
+    // What lies dense lies so under any shape, whether or not the sizes can be divided.
+    if from.iter().any(|d| d.is(0)) || dense(from, strides) {
         return Some(out);
     }
     let (mut i, mut j) = (0, 0);
@@ -82,6 +83,11 @@ fn reshape(from: &[Dim], strides: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
         j += 1;
     }
     (i == old.len() && j == new.len()).then_some(out)
+}
+
+/// Whether the strides are those of a dense tensor; axes of size 1 do not count.
+fn dense(shape: &[Dim], strides: &[Dim]) -> bool {
+    shape.iter().zip(strides).zip(dense_strides(shape)).all(|((d, a), b)| d.is(1) || *a == b)
 }
 
 /// Whether `a` is the smaller of two unequal products, so that it has to take in another axis.
@@ -115,5 +121,22 @@ mod tests {
         let from = vec![Dim::known(1), s.clone(), Dim::known(384)];
         let to = vec![Dim::known(1), s, Dim::known(12), Dim::known(32)];
         assert_eq!(reshape(&from, &dense_strides(&from), &to), Some(dense_strides(&to)));
+    }
+
+    #[test]
+    fn dense_tensors_take_any_shape() {
+        let dim = |text: &str| Dim::parse(text).unwrap();
+        let (h, w) = (dim("(h-1)//2+1"), dim("(w-1)//2+1"));
+        let from = vec![Dim::known(1), Dim::known(120), h.clone(), w.clone()];
+        let merged = vec![Dim::known(1), Dim::known(120), h.mul(&w)];
+        assert_eq!(reshape(&from, &dense_strides(&from), &merged), Some(dense_strides(&merged)));
+        // Pixels first, then channels: the pixels merge.
+        let pixels = [Dim::known(0), Dim::known(1), w.scale(120), Dim::known(120)];
+        let strides = reshape(&from, &pixels, &merged).unwrap();
+        assert_eq!(strides[1..], [Dim::known(1), Dim::known(120)]);
+        // The number of elements says nothing about the sizes: no strides follow from it, but those of dense elements.
+        let other = vec![dim("a"), dim("b")];
+        assert_eq!(reshape(&from, &dense_strides(&from), &other), Some(dense_strides(&other)));
+        assert_eq!(reshape(&from, &pixels, &other), None);
     }
 }

@@ -310,7 +310,7 @@ mod tests {
         let x = TensorDesc::new(DType::F32, dims);
         let w = TensorDesc::of(DType::F32, &[64, 3, 3, 3]);
         let y = conv(2, 1).infer(&[&x, &w]).unwrap();
-        assert_eq!(y.to_string(), "f32[batch, 64, (h-1)//2+1, 112]");
+        assert_eq!(y.to_string(), "f32[batch, 64, (h+1)//2, 112]");
     }
 
     #[test]

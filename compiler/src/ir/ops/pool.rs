@@ -325,7 +325,7 @@ mod tests {
         let x =
             TensorDesc::new(DType::F32, vec![Dim::known(1), Dim::known(4), Dim::symbol("n"), Dim::known(7)]);
         let mut op = pool(PoolKind::Max, &[3, 3], 2, 1);
-        assert_eq!(op.infer(&[&x]).unwrap().to_string(), "f32[1, 4, (n-1)//2+1, 4]");
+        assert_eq!(op.infer(&[&x]).unwrap().to_string(), "f32[1, 4, (n+1)//2, 4]");
         op.ceil = true;
         assert_eq!(op.infer(&[&x]).unwrap().to_string(), "f32[1, 4, (n)//2+1, 4]");
         assert!(pool(PoolKind::Max, &[3], 1, 0).infer(&[&x]).is_err());
