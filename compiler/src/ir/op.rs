@@ -31,6 +31,7 @@ pub use super::ops::matmul::MatMul;
 pub use super::ops::pad::Pad;
 pub use super::ops::pool::Pool;
 pub use super::ops::range::Range;
+pub use super::ops::recurrent::Recurrent;
 pub use super::ops::reduce::Reduce;
 pub use super::ops::relayout::Relayout;
 pub use super::ops::reshape::Reshape;
@@ -134,6 +135,7 @@ ops! {
     ArgReduce = "arg-reduce",
     CumSum = "cum-sum",
     TopK = "top-k",
+    Recurrent = "recurrent",
     MatMul = "matmul",
     Conv = "conv",
     ConvTranspose = "conv-transpose",

@@ -48,6 +48,7 @@ mod matvec_dot;
 mod normalize;
 mod pad;
 mod pool;
+mod recurrent;
 mod reduce;
 mod resize;
 mod scatter;
@@ -149,6 +150,7 @@ pub const KERNELS: &[Kernel] = &[
     cum_sum::KERNEL,
     top_k::KERNEL,
     top_k_rank::KERNEL,
+    recurrent::KERNEL,
     gather::KERNEL,
     scatter::KERNEL,
     scatter_list::KERNEL,

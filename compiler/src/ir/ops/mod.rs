@@ -22,6 +22,7 @@ pub mod pad;
 pub mod pool;
 pub(crate) mod product;
 pub mod range;
+pub mod recurrent;
 pub mod reduce;
 pub mod relayout;
 pub mod reshape;

@@ -1,0 +1,368 @@
+//! RNN, GRU and LSTM cells along a sequence, given the inputs' part of every gate.
+//!
+//! Operands, for S steps, B sequences, D directions, H units and G gates:
+//! the inputs' part of the gates with every bias that is merely added, `[S, B, D, G * H]`; the weights of the state,
+//! `[D, H, G * H]`; the initial state `[D, B, H]`, and for an LSTM the initial cell state; then, where the payload asks
+//! for them, the peepholes `[D, 3 * H]` (input, output, forget) or the bias `[D, H]` inside a reset product; last the
+//! lengths of the sequences, integers `[B]`. Gates are in ONNX's order: update, reset, new; input, output, forget, cell.
+//!
+//! The result is `[S + states, D, B, H]`: the state after each step, zero past a sequence's end, then the final state
+//! and the final cell state as far as `states` asks.
+
+use serde::{Deserialize, Serialize};
+
+use super::check;
+use crate::error::OpError;
+use crate::ir::array::{Array, Data};
+use crate::ir::dim::{Bindings, Dim};
+use crate::ir::element::{UnaryFn, eval_unary};
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::TensorDesc;
+
+/// What a step computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cell {
+    /// `h = f(x + h R)`.
+    Rnn,
+    /// A gated recurrent unit.
+    Gru {
+        /// Whether the reset gate multiplies the product with the state, of which the bias is an operand, rather than
+        /// the state.
+        linear_before_reset: bool,
+    },
+    /// A long short-term memory.
+    Lstm {
+        /// Whether gates see the cell state through weights of their own.
+        peepholes: bool,
+        /// Whether the forget gate is one less the input gate.
+        coupled: bool,
+    },
+}
+
+impl Cell {
+    /// Gates.
+    pub fn gates(self) -> usize {
+        match self {
+            Self::Rnn => 1,
+            Self::Gru { .. } => 3,
+            Self::Lstm { .. } => 4,
+        }
+    }
+
+    /// Functions of one direction: those of the gates, then of what is shown of an LSTM's cell state.
+    pub fn functions(self) -> usize {
+        match self {
+            Self::Rnn => 1,
+            Self::Gru { .. } => 2,
+            Self::Lstm { .. } => 3,
+        }
+    }
+
+    /// States that one step hands to the next.
+    pub fn states(self) -> usize {
+        if matches!(self, Self::Lstm { .. }) { 2 } else { 1 }
+    }
+
+    /// Whether an operand of weights follows the initial states.
+    pub fn extra(self) -> bool {
+        matches!(self, Self::Gru { linear_before_reset: true } | Self::Lstm { peepholes: true, .. })
+    }
+}
+
+/// RNN, GRU and LSTM cells along a sequence, given the inputs' part of every gate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Recurrent {
+    /// What a step computes.
+    pub cell: Cell,
+    /// For each direction, whether it starts at the end of a sequence.
+    pub reverse: Vec<bool>,
+    /// Functions of each direction in turn.
+    pub functions: Vec<UnaryFn>,
+    /// Bound of what gates' functions are applied to, on either side.
+    pub clip: Option<f32>,
+    /// Whether the last operand holds the sequences' lengths.
+    pub lengths: bool,
+    /// How many states follow the outputs of the steps.
+    pub states: usize,
+}
+
+impl Recurrent {
+    /// The operand of the weights that follow the initial states.
+    pub fn extra(&self) -> Option<usize> {
+        self.cell.extra().then_some(2 + self.cell.states())
+    }
+
+    /// Operands.
+    pub fn operands(&self) -> usize {
+        2 + self.cell.states() + usize::from(self.cell.extra()) + usize::from(self.lengths)
+    }
+}
+
+impl Operation for Recurrent {
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let x = check::operands(inputs, self.operands()..=self.operands())?;
+        check::float(x, "the inputs' part")?;
+        let [steps, batch, directions, all] = x.shape.as_slice() else {
+            return Err(OpError::new(format!("the inputs' part {x} is not of rank 4")));
+        };
+        let gates = Dim::from(self.cell.gates());
+        let hidden = all.div_exact(&gates).ok_or_else(|| {
+            OpError::new(format!("{all} columns do not divide into {} gates", self.cell.gates()))
+        })?;
+        if hidden.as_known().is_none_or(|h| h < 1) {
+            return Err(OpError::new(format!("the number of units {hidden} is not known or zero")));
+        }
+        if !directions.is(i64::try_from(self.reverse.len()).unwrap_or(-1)) || self.reverse.is_empty() {
+            return Err(OpError::new(format!("{directions} directions, {} known", self.reverse.len())));
+        }
+        if self.functions.len() != self.cell.functions() * self.reverse.len() {
+            return Err(OpError::new(format!("{} functions do not fit the cell", self.functions.len())));
+        }
+        if self.states > self.cell.states() {
+            return Err(OpError::new(format!("the cell has no {} states", self.states)));
+        }
+        let state = vec![directions.clone(), batch.clone(), hidden.clone()];
+        let mut wanted = vec![(vec![directions.clone(), hidden.clone(), all.clone()], "the state's weights")];
+        for _ in 0..self.cell.states() {
+            wanted.push((state.clone(), "an initial state"));
+        }
+        if self.cell.extra() {
+            let each = if self.cell.gates() == 4 { hidden.scale(3) } else { hidden.clone() };
+            wanted.push((vec![directions.clone(), each], "the weights after the initial states"));
+        }
+        for ((shape, role), given) in wanted.iter().zip(&inputs[1..]) {
+            check::float(given, role)?;
+            if given.rank() != shape.len() {
+                return Err(OpError::new(format!("{role} must have rank {}, not {given}", shape.len())));
+            }
+            for (a, b) in given.shape.iter().zip(shape) {
+                check::equal(a, b, role)?;
+            }
+        }
+        if let Some(lengths) = inputs.last().filter(|_| self.lengths) {
+            check::indices(lengths)?;
+            check::vector(lengths, batch, "the list of lengths")?;
+        }
+        let rows = steps.add(&Dim::from(self.states));
+        Ok(TensorDesc::new(x.dtype, vec![rows, directions.clone(), batch.clone(), hidden]))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Opaque
+    }
+
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let floats = inputs.iter().take(self.operands() - usize::from(self.lengths));
+            let floats: Vec<&[f32]> = floats.map(|x| x.floats()).collect::<Result<_, _>>()?;
+            let shape = &inputs[0].shape;
+            let [steps, batch, directions] = [shape[0], shape[1], shape[2]];
+            let mut values = vec![0.0; out.iter().product()];
+            let sizes = Sizes { steps, batch, directions, hidden: out[3] };
+            for d in 0..directions {
+                for b in 0..batch {
+                    let length = match inputs.last().filter(|_| self.lengths) {
+                        Some(list) => usize::try_from(list.ints()?[b]).unwrap_or(0).min(steps),
+                        None => steps,
+                    };
+                    self.sequence(&floats, &sizes, d, b, length, &mut values);
+                }
+            }
+            Ok(Data::Float(values))
+        })
+    }
+}
+
+/// Sizes of a recurrence.
+struct Sizes {
+    steps: usize,
+    batch: usize,
+    directions: usize,
+    hidden: usize,
+}
+
+impl Sizes {
+    /// Where the result of a sequence at a step starts.
+    fn row(&self, step: usize, d: usize, b: usize) -> usize {
+        ((step * self.directions + d) * self.batch + b) * self.hidden
+    }
+}
+
+impl Recurrent {
+    /// One direction of one sequence.
+    fn sequence(&self, operands: &[&[f32]], s: &Sizes, d: usize, b: usize, length: usize, out: &mut [f32]) {
+        let (hidden, all) = (s.hidden, s.hidden * self.cell.gates());
+        let weights = &operands[1][d * hidden * all..][..hidden * all];
+        let start = |i: usize| operands[i][(d * s.batch + b) * hidden..][..hidden].to_vec();
+        let mut state = start(2);
+        let mut kept = if self.cell.states() == 2 { start(3) } else { Vec::new() };
+        let extra = self.extra().map_or(&[][..], |i| {
+            let each = operands[i].len() / s.directions;
+            &operands[i][d * each..][..each]
+        });
+        let n = self.cell.functions();
+        let functions = &self.functions[d * n..][..n];
+        for step in 0..length {
+            let t = if self.reverse[d] { length - 1 - step } else { step };
+            let x = &operands[0][((t * s.batch + b) * s.directions + d) * all..][..all];
+            let cell = Step { op: self, functions, x, weights, extra, hidden };
+            match self.cell {
+                Cell::Rnn => state = cell.rnn(&state),
+                Cell::Gru { linear_before_reset } => state = cell.gru(&state, linear_before_reset),
+                Cell::Lstm { coupled, .. } => state = cell.lstm(&state, &mut kept, coupled),
+            }
+            out[s.row(t, d, b)..][..hidden].copy_from_slice(&state);
+        }
+        for (i, last) in [&state, &kept].into_iter().take(self.states).enumerate() {
+            out[s.row(s.steps + i, d, b)..][..hidden].copy_from_slice(last);
+        }
+    }
+}
+
+/// One step of one sequence.
+struct Step<'a> {
+    op: &'a Recurrent,
+    functions: &'a [UnaryFn],
+    x: &'a [f32],
+    weights: &'a [f32],
+    extra: &'a [f32],
+    hidden: usize,
+}
+
+impl Step<'_> {
+    /// The product of a state with the weights of unit `j` of a gate.
+    fn product(&self, state: &[f32], gate: usize, j: usize) -> f32 {
+        let column = gate * self.hidden + j;
+        let products = state.iter().zip(self.weights[column..].iter().step_by(self.x.len()));
+        products.map(|(h, w)| f64::from(*h) * f64::from(*w)).sum::<f64>() as f32
+    }
+
+    fn part(&self, gate: usize, j: usize) -> f32 {
+        self.x[gate * self.hidden + j]
+    }
+
+    fn gate(&self, function: usize, x: f32) -> f32 {
+        let bound = self.op.clip.map_or(x, |clip| x.clamp(-clip.abs(), clip.abs()));
+        eval_unary(self.functions[function], bound)
+    }
+
+    /// What a gate sees of the cell state.
+    fn peep(&self, i: usize, j: usize, kept: f32) -> f32 {
+        self.extra.get(i * self.hidden + j).map_or(0.0, |w| w * kept)
+    }
+
+    fn rnn(&self, h: &[f32]) -> Vec<f32> {
+        (0..self.hidden).map(|j| self.gate(0, self.part(0, j) + self.product(h, 0, j))).collect()
+    }
+
+    fn gru(&self, h: &[f32], linear: bool) -> Vec<f32> {
+        let gate = |g: usize, j: usize| self.gate(0, self.part(g, j) + self.product(h, g, j));
+        let reset: Vec<f32> = (0..self.hidden).map(|j| gate(1, j)).collect();
+        let seen: Vec<f32> = h.iter().zip(&reset).map(|(h, r)| h * r).collect();
+        let fresh = |j: usize| {
+            let product = if linear {
+                reset[j] * (self.product(h, 2, j) + self.extra[j])
+            } else {
+                self.product(&seen, 2, j)
+            };
+            self.gate(1, self.part(2, j) + product)
+        };
+        (0..self.hidden)
+            .map(|j| {
+                let (update, fresh) = (gate(0, j), fresh(j));
+                fresh + update * (h[j] - fresh)
+            })
+            .collect()
+    }
+
+    fn lstm(&self, h: &[f32], kept: &mut [f32], coupled: bool) -> Vec<f32> {
+        let sum = |g: usize, j: usize| self.part(g, j) + self.product(h, g, j);
+        (0..self.hidden)
+            .map(|j| {
+                let before = kept[j];
+                let input = self.gate(0, sum(0, j) + self.peep(0, j, before));
+                let forget =
+                    if coupled { 1.0 - input } else { self.gate(0, sum(2, j) + self.peep(2, j, before)) };
+                kept[j] = forget * before + input * self.gate(1, sum(3, j));
+                let output = self.gate(0, sum(1, j) + self.peep(1, j, kept[j]));
+                output * eval_unary(self.functions[2], kept[j])
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cell, Recurrent};
+    use crate::ir::array::Array;
+    use crate::ir::dim::{Bindings, Dim};
+    use crate::ir::element::UnaryFn;
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    fn sums(reverse: Vec<bool>, lengths: bool, states: usize) -> Recurrent {
+        let functions = vec![UnaryFn::Relu; reverse.len()];
+        Recurrent { cell: Cell::Rnn, reverse, functions, clip: None, lengths, states }
+    }
+
+    #[test]
+    fn directions_and_lengths() {
+        // One unit that adds up its inputs.
+        let x = Array::f32(&[3, 2, 2, 1], vec![1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0, 6.0, 6.0]);
+        let one = Array::f32(&[2, 1, 1], vec![1.0, 1.0]);
+        let start = Array::f32(&[2, 2, 1], vec![10.0, 0.0, 0.0, 20.0]);
+        let op = sums(vec![false, true], false, 1);
+        let y = run(&op, &[&x, &one, &start], &Bindings::new()).unwrap();
+        let steps = [11.0, 2.0, 9.0, 32.0, 14.0, 6.0, 8.0, 30.0, 19.0, 12.0, 5.0, 26.0];
+        assert_eq!((&y.shape[..], &y.floats().unwrap()[..12]), (&[4, 2, 2, 1][..], &steps[..]));
+        assert_eq!(&y.floats().unwrap()[12..], [19.0, 12.0, 9.0, 32.0]);
+        let lengths = Array::i64s(&[1, 2]);
+        let y = run(&sums(vec![false, true], true, 1), &[&x, &one, &start, &lengths], &Bindings::new());
+        let steps = [11.0, 2.0, 1.0, 26.0, 0.0, 6.0, 0.0, 24.0, 0.0, 0.0, 0.0, 0.0, 11.0, 6.0, 1.0, 26.0];
+        assert_eq!(y.unwrap().floats().unwrap(), steps);
+    }
+
+    #[test]
+    fn cells_without_products() {
+        // Weights of the state are zero: a step is a formula of its inputs.
+        let zero = |n: usize| Array::f32(&[1, 1, n], vec![0.0; n]);
+        let cell = Cell::Lstm { peepholes: true, coupled: false };
+        let functions = vec![UnaryFn::Relu, UnaryFn::Relu, UnaryFn::Relu];
+        let op =
+            Recurrent { cell, reverse: vec![false], functions, clip: Some(8.0), lengths: false, states: 2 };
+        let x = Array::f32(&[1, 1, 1, 4], vec![2.0, 1.0, 3.0, 9.0]);
+        let peepholes = Array::f32(&[1, 3], vec![1.0, 0.5, -1.0]);
+        let start = Array::f32(&[1, 1, 1], vec![2.0]);
+        // i = 2 + 2, f = 3 - 2, c = 1 * 2 + 4 * 8, o = min(1 + c / 2, 8)
+        let y = run(&op, &[&x, &zero(4), &start, &start, &peepholes], &Bindings::new()).unwrap();
+        assert_eq!(y.floats().unwrap(), [272.0, 272.0, 34.0]);
+        let cell = Cell::Gru { linear_before_reset: true };
+        let functions = vec![UnaryFn::Relu, UnaryFn::Relu];
+        let op = Recurrent { cell, reverse: vec![false], functions, clip: None, lengths: false, states: 0 };
+        let x = Array::f32(&[1, 1, 1, 3], vec![0.25, 2.0, 1.0]);
+        let bias = Array::f32(&[1, 1], vec![3.0]);
+        // new = 1 + 2 * 3, h = 0.75 * new + 0.25 * 2
+        let y = run(&op, &[&x, &zero(3), &start, &bias], &Bindings::new()).unwrap();
+        assert_eq!(y.floats().unwrap(), [5.75]);
+    }
+
+    #[test]
+    fn shapes() {
+        let dim = |text: &str| Dim::parse(text).unwrap();
+        let tensor = |shape: &[&str]| TensorDesc::new(DType::F32, shape.iter().map(|d| dim(d)).collect());
+        let (x, weights) = (tensor(&["seq", "b", "1", "5"]), tensor(&["1", "5", "5"]));
+        let op = sums(vec![true], false, 1);
+        let y = op.infer(&[&x, &weights, &tensor(&["1", "b", "5"])]).unwrap();
+        assert_eq!(y.to_string(), "f32[seq+1, 1, b, 5]");
+        assert!(op.infer(&[&x, &weights, &tensor(&["2", "b", "5"])]).is_err());
+        assert!(op.infer(&[&x, &weights]).is_err());
+        assert!(sums(vec![true, false], false, 0).infer(&[&x, &weights, &tensor(&["1", "b", "5"])]).is_err());
+        let none = Array::f32(&[0, 2, 1, 1], vec![]);
+        let one = Array::f32(&[1, 1, 1], vec![1.0]);
+        let start = Array::f32(&[1, 2, 1], vec![3.0, 4.0]);
+        let y = run(&op, &[&none, &one, &start], &Bindings::new()).unwrap();
+        assert_eq!(y.floats().unwrap(), [3.0, 4.0]);
+    }
+}

@@ -1,0 +1,276 @@
+//! `recurrent.wgsl`: RNN, GRU and LSTM along a sequence, in one dispatch.
+
+use super::access::Coordinates;
+use super::problem::Problem;
+use super::shader::{Class, Grid, Launch, Shader};
+use super::{Candidate, Kernel, barriers, waiting};
+use crate::error::OpError;
+use crate::ir::dim::Dim;
+use crate::ir::element::{Arg, Element, Step, UnaryFn};
+use crate::ir::op::{Op, Recurrent};
+use crate::ir::ops::recurrent::Cell;
+
+pub(super) const KERNEL: Kernel =
+    Kernel { name: "recurrent", wgsl: include_str!("recurrent.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[7,3,2,5]}
+%1 = input {"name":"r","dtype":"f32","shape":[2,5,5]}
+%2 = input {"name":"h","dtype":"f32","shape":[2,3,5]}
+%3 = recurrent %0 %1 %2 {"cell":"rnn","reverse":[false,true],"functions":["tanh","relu"],"clip":0.5,"lengths":false,"states":1}
+output "y" %3
+"#,
+    r#"
+symbol s 0..40
+symbol b 1..6
+%0 = input {"name":"x","dtype":"f32","shape":["s","b",1,144]}
+%1 = input {"name":"r","dtype":"f32","shape":[1,36,144]}
+%2 = input {"name":"h","dtype":"f32","shape":[1,"b",36]}
+%3 = input {"name":"c","dtype":"f32","shape":[1,"b",36]}
+%4 = recurrent %0 %1 %2 %3 {"cell":{"lstm":{"peepholes":false,"coupled":false}},"reverse":[true],"functions":["sigmoid","tanh","tanh"],"clip":null,"lengths":false,"states":2}
+%5 = neg %4
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[4,5,2,28]}
+%1 = input {"name":"r","dtype":"f32","shape":[2,28,7]}
+%2 = transpose %1 {"perm":[0,2,1]}
+%3 = input {"name":"h","dtype":"f32","shape":[2,5,7]}
+%4 = input {"name":"c","dtype":"f32","shape":[2,5,7]}
+%5 = input {"name":"p","dtype":"f32","shape":[2,21]}
+%6 = constant {"dtype":"i32","shape":[5],"values":[4,0,1,3,9]}
+%7 = recurrent %0 %2 %3 %4 %5 %6 {"cell":{"lstm":{"peepholes":true,"coupled":true}},"reverse":[false,true],"functions":["sigmoid","tanh","tanh",{"hard-sigmoid":{"alpha":0.2,"beta":0.5}},"softsign","relu"],"clip":1.5,"lengths":true,"states":2}
+output "y" %7
+"#,
+    r#"
+symbol s 1..9
+%0 = input {"name":"x","dtype":"f32","shape":["s",3,2,33]}
+%1 = input {"name":"r","dtype":"f32","shape":[2,11,33]}
+%2 = input {"name":"h","dtype":"f32","shape":[2,3,11]}
+%3 = input {"name":"n","dtype":"i32","shape":[3]}
+%4 = recurrent %0 %1 %2 %3 {"cell":{"gru":{"linear_before_reset":false}},"reverse":[false,true],"functions":["sigmoid","tanh","sigmoid","tanh"],"clip":null,"lengths":true,"states":1}
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[9,2,1,96]}
+%1 = input {"name":"r","dtype":"f32","shape":[1,32,96]}
+%2 = constant {"dtype":"f32","shape":[],"values":[0.0]}
+%3 = expand %2 {"shape":[1,2,32]}
+%4 = input {"name":"b","dtype":"f32","shape":[1,32]}
+%5 = recurrent %0 %1 %3 %4 {"cell":{"gru":{"linear_before_reset":true}},"reverse":[false],"functions":["sigmoid","tanh"],"clip":null,"lengths":false,"states":0}
+output "y" %5
+"#,
+];
+
+/// Sizes of a recurrence.
+struct Sizes {
+    steps: Dim,
+    batch: Dim,
+    directions: Dim,
+    hidden: u32,
+    gates: u32,
+}
+
+impl Sizes {
+    fn of(op: &Recurrent, problem: &Problem<'_>) -> Option<Self> {
+        let [steps, batch, directions, _] = problem.operands.first()?.shape.as_slice() else { return None };
+        let hidden = problem.result.shape.get(3)?.as_known()?;
+        Some(Self {
+            steps: steps.clone(),
+            batch: batch.clone(),
+            directions: directions.clone(),
+            hidden: u32::try_from(hidden).ok()?,
+            gates: u32::try_from(op.cell.gates()).ok()?,
+        })
+    }
+
+    /// Groups of four columns of the gates.
+    fn columns(&self) -> u32 {
+        self.gates.saturating_mul(self.hidden).div_ceil(4)
+    }
+
+    /// Bytes of workgroup memory.
+    fn memory(&self, op: &Recurrent, rows: u32, split: u32) -> u32 {
+        let states = self.hidden.div_ceil(4).saturating_mul(16 * sets(op));
+        let sums = self.columns().saturating_mul(16).saturating_mul(split);
+        states.saturating_add(sums).saturating_add(self.hidden.saturating_mul(4)).saturating_mul(rows)
+    }
+}
+
+/// How many sets of states a workgroup holds.
+fn sets(op: &Recurrent) -> u32 {
+    if op.cell == (Cell::Gru { linear_before_reset: false }) { 2 } else { 1 }
+}
+
+/// Products per second of a workgroup, of what its share of the device could do.
+const EFFICIENCY: f64 = 0.25;
+/// Waits for a load of four rows of weights, and for what a unit reads between two barriers, in latencies of memory.
+const LOAD: f64 = 0.5;
+const UNIT: f64 = 1.0;
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::Recurrent(op) = problem.op else { return Vec::new() };
+    let Some(sizes) = Sizes::of(op, problem) else { return Vec::new() };
+    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
+    let (steps, batch) = (problem.max(&sizes.steps) as f64, problem.max(&sizes.batch));
+    let directions = problem.max(&sizes.directions) as f64;
+    let (hidden, columns) = (f64::from(sizes.hidden), sizes.columns());
+    let twice = sets(op) > 1;
+    let bytes = problem.operands.get(1).map_or(4, |o| o.dtype.on_device().bytes()) as f64;
+    let mut out = Vec::new();
+    for threads in [16u32, 32, 64, 128, 256, 512, 1024] {
+        for split in [1u32, 2, 4, 8, 16] {
+            for rows in [1u32, 2, 4, 8] {
+                let memory = sizes.memory(op, rows, split);
+                let fits = threads <= limits.max_workgroup_invocations
+                    && threads <= limits.max_workgroup_size[0]
+                    && memory <= limits.max_workgroup_memory;
+                let lanes = columns.saturating_mul(split);
+                let wasted = i64::from(rows) >= 2 * batch.max(1)
+                    || split > 1 && (lanes > 2 * threads || split > sizes.hidden.div_ceil(4))
+                    || threads > 16 && threads >= lanes.max(sizes.hidden) * 2;
+                if !fits || wasted {
+                    continue;
+                }
+                let groups = (batch as f64 / f64::from(rows)).ceil() * directions;
+                let all = groups * f64::from(threads);
+                let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+                let rounds = (all / room).ceil().max(1.0);
+                // A workgroup stays on one unit, which has its share of the peak and of the cache.
+                let unit = f64::from(machine.compute_units.max(1));
+                let busy = (f64::from(threads) / f64::from(machine.invocations_per_unit)).min(1.0);
+                let products = 8.0 * f64::from(columns) * hidden * f64::from(rows);
+                let computing = products / (machine.peak.f32 / unit * EFFICIENCY * busy).max(1e-3);
+                let reading = 4.0 * f64::from(columns) * hidden * bytes
+                    / (machine.cache_bandwidth_gb_s / unit).max(1e-3);
+                let turns = (f64::from(lanes) / f64::from(threads)).ceil();
+                let depth = (hidden / 4.0 / f64::from(split)).ceil();
+                let units = (hidden * f64::from(rows) / f64::from(threads)).ceil();
+                let waits = turns * depth * LOAD + units * (UNIT + f64::from(split - 1) * 0.1);
+                let step = computing.max(reading) * rounds
+                    + waiting(problem, all, waits)
+                    + barriers(problem, all, if twice { 4.0 } else { 2.0 });
+                out.push(Candidate {
+                    knobs: vec![("THREADS", threads), ("ROWS", rows), ("SPLIT", split)],
+                    cost: steps * step + machine.launch_us * 1e3,
+                    reason: format!(
+                        "{groups} workgroups of {rows} sequences go through {steps} steps, {split} invocations on a column"
+                    ),
+                });
+            }
+        }
+    }
+    out
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Recurrent(op) = problem.op else { return Err(OpError::new("not a recurrence")) };
+    let sizes = Sizes::of(op, problem).ok_or_else(|| OpError::new("the number of units must be known"))?;
+    let [threads, rows, split] = ["THREADS", "ROWS", "SPLIT"].map(|name| candidate.knob(name));
+    let mut shader = Shader::new(problem);
+    for (name, value) in &candidate.knobs {
+        shader.knob(name, *value);
+    }
+    shader.knob("HIDDEN", sizes.hidden);
+    shader.knob("GATES", sizes.gates);
+    shader.knob("STATES", u32::try_from(op.states).unwrap_or(0));
+    shader.knob("SETS", sets(op));
+    let (cell, peepholes, coupled) = match op.cell {
+        Cell::Rnn => (0, false, false),
+        Cell::Gru { linear_before_reset: false } => (1, false, false),
+        Cell::Gru { linear_before_reset: true } => (2, false, false),
+        Cell::Lstm { peepholes, coupled } => (3, peepholes, coupled),
+    };
+    shader.knob("CELL", cell);
+    shader.constant("PEEPHOLES", peepholes);
+    shader.constant("COUPLED", coupled);
+    shader.size("steps", &sizes.steps);
+    shader.size("batch", &sizes.batch);
+    let names = |list: &[&str]| list.iter().map(|n| (*n).to_string()).collect::<Vec<_>>();
+    if op.lengths {
+        let at = Coordinates::element(names(&["b"]));
+        let list = shader.read_fn("listed", "b: u32", "", op.operands() - 1, &at, false);
+        let class = Class::of(problem.operands[op.operands() - 1].dtype);
+        let least = if class == Class::Int { "max(listed(b), 0i)" } else { "listed(b)" };
+        let text = format!("fn length_of(b: u32) -> u32 {{ return min(u32({least}), steps()); }}");
+        shader.replace("length_of", format!("{list}{text}"));
+    }
+    let reversed = match op.reverse.as_slice() {
+        [a, b] if a != b => if *b { "d == 1u" } else { "d == 0u" }.to_string(),
+        list => list.first().copied().unwrap_or(false).to_string(),
+    };
+    shader.replace("reversed", format!("fn reversed(d: u32) -> bool {{ return {reversed}; }}"));
+    // Inputs' parts are read four at once, but where the product with the state is to be alone.
+    if cell == 2 {
+        shader.read(
+            "load_gate",
+            "t: u32, b: u32, d: u32, n: u32",
+            "",
+            0,
+            &Coordinates::element(names(&["t", "b", "d", "n"])),
+        );
+        let none = "fn load_gates(t: u32, b: u32, d: u32, n4: u32) -> vec4<f32> { return vec4<f32>(0.0); }";
+        shader.replace("load_gates", none.into());
+    } else {
+        let at = Coordinates::four(names(&["t", "b", "d", "n4"]), 3);
+        shader.read("load_gates", "t: u32, b: u32, d: u32, n4: u32", "", 0, &at);
+        let none = "fn load_gate(t: u32, b: u32, d: u32, n: u32) -> f32 { return 0.0; }";
+        shader.replace("load_gate", none.into());
+    }
+    let at = Coordinates::four(names(&["d", "k", "n4"]), 2);
+    shader.read("load_weights", "d: u32, k: u32, n4: u32", "", 1, &at);
+    for (i, name) in ["load_state", "load_kept"].into_iter().enumerate().take(op.cell.states()) {
+        shader.read(
+            name,
+            "d: u32, b: u32, j: u32",
+            "",
+            2 + i,
+            &Coordinates::element(names(&["d", "b", "j"])),
+        );
+    }
+    if let Some(extra) = op.extra() {
+        shader.read("load_extra", "d: u32, i: u32", "", extra, &Coordinates::element(names(&["d", "i"])));
+    }
+    functions(&mut shader, op)?;
+    shader.write(
+        "store",
+        "t: u32, d: u32, b: u32, j: u32",
+        "",
+        &Coordinates::element(names(&["t", "d", "b", "j"])),
+    )?;
+    shader.workgroup_memory(sizes.memory(op, rows, split));
+    let grid = Grid {
+        groups: [sizes.batch.ceil_div(i64::from(rows)), sizes.directions.clone(), Dim::known(1)],
+        workgroup: [threads, 1, 1],
+    };
+    let products = i64::from(sizes.gates) * i64::from(sizes.hidden) * i64::from(sizes.hidden);
+    let flops = sizes.steps.mul(&sizes.batch).mul(&sizes.directions).scale(products.saturating_mul(2));
+    Ok(vec![shader.finish("recurrent", KERNEL.wgsl, grid, flops)?])
+}
+
+/// Replaces the hooks of the functions, which may differ between directions.
+fn functions(shader: &mut Shader<'_>, op: &Recurrent) -> Result<(), OpError> {
+    let n = op.cell.functions();
+    let nowhere = Coordinates::element(Vec::new());
+    for i in 0..n {
+        let mut text = String::new();
+        for (d, f) in op.functions.iter().skip(i).step_by(n).enumerate().rev() {
+            // What is shown of a cell state is not bounded.
+            let clip = op.clip.filter(|_| i < 2).map(|c| UnaryFn::Clip { low: -c.abs(), high: c.abs() });
+            let steps: Vec<Step> = clip
+                .into_iter()
+                .chain([*f])
+                .zip(0..)
+                .map(|(f, at)| Step { element: Element::Unary(f), args: vec![Arg::Step(at)] })
+                .collect();
+            let start = Some(("x".to_string(), Class::Float));
+            let (statements, value, _) = shader.chain_text(&steps, start, &nowhere, 1, false)?;
+            let body = format!("{statements}    return {value};\n");
+            text += &if d == 0 { body } else { format!("    if (d == {d}u) {{\n{body}    }}\n") };
+        }
+        let name = format!("function{i}");
+        shader.replace(&name, format!("fn {name}(d: u32, x: f32) -> f32 {{\n{text}}}\n"));
+    }
+    Ok(())
+}

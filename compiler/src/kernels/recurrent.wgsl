@@ -1,0 +1,198 @@
+// RNN, GRU and LSTM along a sequence in one dispatch. A workgroup takes ROWS sequences in one direction through all
+// steps; their states stay in its memory. In a step, every invocation multiplies the states with some columns of the
+// weights, four neighbours at once, SPLIT of them sharing the depth of a column; then each computes whole units from the
+// sums of their gates. Picked for every recurrence: more ROWS where many sequences share the reading of the weights.
+//
+// Replaced: the knobs, the sizes, the cell, its functions and the hooks. What `load_weights` returns past the last column
+// is unused.
+
+const THREADS = 64u;
+const ROWS = 1u;
+const SPLIT = 2u;
+/// Units and gates.
+const HIDDEN = 6u;
+const GATES = 4u;
+/// What a step computes: 0 an RNN, 1 a GRU, 2 one that resets the product with the state, 3 an LSTM.
+const CELL = 3u;
+const PEEPHOLES = false;
+/// Whether the forget gate is one less the input gate.
+const COUPLED = false;
+/// How many states follow the outputs of the steps.
+const STATES = 0u;
+/// Sets of states: a GRU that resets the state holds a second one.
+const SETS = 1u;
+
+const DEPTH = (HIDDEN + 3u) / 4u;
+const COLUMNS = (GATES * HIDDEN + 3u) / 4u;
+const WIDTH = COLUMNS * 4u;
+/// Where the states lie that the reset gate has multiplied.
+const RESET = ROWS * DEPTH;
+const_assert ROWS > 0u && SPLIT > 0u && HIDDEN > 0u && (CELL != 1u || SETS == 2u);
+
+@group(0) @binding(0) var<storage, read> gates: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> weights: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> start: array<f32>;
+@group(0) @binding(3) var<storage, read_write> result: array<f32>;
+
+/// Number of steps and of sequences.
+fn steps() -> u32 { return 5u; }
+fn batch() -> u32 { return 2u; }
+/// Steps of a sequence.
+fn length_of(b: u32) -> u32 { return steps(); }
+/// Whether a direction starts at the end.
+fn reversed(d: u32) -> bool { return d == 1u; }
+/// The inputs' part of four columns of the gates, and of one.
+fn load_gates(t: u32, b: u32, d: u32, n4: u32) -> vec4<f32> { return gates[((t * 2u + b) * 2u + d) * 6u + n4]; }
+fn load_gate(t: u32, b: u32, d: u32, n: u32) -> f32 { return gates[((t * 2u + b) * 2u + d) * 6u + n / 4u][n % 4u]; }
+/// Four columns of the weights of unit `k` of the state.
+fn load_weights(d: u32, k: u32, n4: u32) -> vec4<f32> { return weights[(d * 6u + k) * 6u + n4]; }
+/// The initial states.
+fn load_state(d: u32, b: u32, j: u32) -> f32 { return start[(d * 2u + b) * 6u + j]; }
+fn load_kept(d: u32, b: u32, j: u32) -> f32 { return 0.0; }
+/// Peepholes, or the bias inside the reset product.
+fn load_extra(d: u32, i: u32) -> f32 { return 0.0; }
+/// Functions of the gates and of an LSTM's cell state, by their place in the list.
+fn function0(d: u32, x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }
+fn function1(d: u32, x: f32) -> f32 { return tanh(x); }
+fn function2(d: u32, x: f32) -> f32 { return tanh(x); }
+fn store(t: u32, d: u32, b: u32, j: u32, v: f32) { result[((t * 2u + d) * 2u + b) * 6u + j] = v; }
+
+/// The states, padded with zeros; for a GRU those that the reset gate has multiplied come behind.
+var<workgroup> states: array<vec4<f32>, RESET * SETS>;
+/// An LSTM's cell states; the update gates of a GRU.
+var<workgroup> kept: array<f32, ROWS * HIDDEN>;
+var<workgroup> sums: array<f32, SPLIT * ROWS * WIDTH>;
+
+/// The position of step `s` of a sequence of `length` steps.
+fn position(d: u32, s: u32, length: u32) -> u32 { return select(s, length - 1u - s, reversed(d) && s < length); }
+
+/// Multiplies the states from `base` on with columns `first` to `end` of the weights, and adds the inputs' part.
+fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32) {
+    for (var at = local; at < (end - first) * SPLIT; at += THREADS) {
+        let column = first + at % (end - first);
+        let part = at / (end - first);
+        var acc: array<vec4<f32>, ROWS>;
+        // unroll
+        for (var r = 0u; r < ROWS; r++) {
+            acc[r] = vec4<f32>(0.0);
+            if (CELL != 2u && part == 0u) {
+                let b = min(b0 + r, batch() - 1u);
+                acc[r] = load_gates(position(d, s, length_of(b)), b, d, column);
+            }
+        }
+        for (var k4 = part; k4 < DEPTH; k4 += SPLIT) {
+            let w0 = load_weights(d, k4 * 4u, column);
+            let w1 = load_weights(d, min(k4 * 4u + 1u, HIDDEN - 1u), column);
+            let w2 = load_weights(d, min(k4 * 4u + 2u, HIDDEN - 1u), column);
+            let w3 = load_weights(d, min(k4 * 4u + 3u, HIDDEN - 1u), column);
+            // unroll
+            for (var r = 0u; r < ROWS; r++) {
+                let h = states[base + r * DEPTH + k4];
+                acc[r] += h.x * w0 + h.y * w1 + h.z * w2 + h.w * w3;
+            }
+        }
+        // unroll
+        for (var r = 0u; r < ROWS; r++) {
+            let to = (part * ROWS + r) * WIDTH + column * 4u;
+            sums[to] = acc[r].x;
+            sums[to + 1u] = acc[r].y;
+            sums[to + 2u] = acc[r].z;
+            sums[to + 3u] = acc[r].w;
+        }
+    }
+    workgroupBarrier();
+}
+
+/// The sum of unit `j` of gate `g`.
+fn sum(r: u32, g: u32, j: u32) -> f32 {
+    var total = sums[r * WIDTH + g * HIDDEN + j];
+    for (var p = 1u; p < SPLIT; p++) { total += sums[(p * ROWS + r) * WIDTH + g * HIDDEN + j]; }
+    return total;
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let b0 = group.x * ROWS;
+    let d = group.y;
+    for (var i = local; i < ROWS * DEPTH * 4u; i += THREADS) {
+        let r = i / (DEPTH * 4u);
+        let j = i % (DEPTH * 4u);
+        var h = 0.0;
+        if (j < HIDDEN) { h = load_state(d, min(b0 + r, batch() - 1u), j); }
+        states[i / 4u][i % 4u] = h;
+        if (CELL == 1u) { states[RESET + i / 4u][i % 4u] = 0.0; }
+    }
+    for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
+        kept[i] = 0.0;
+        if (CELL == 3u) { kept[i] = load_kept(d, min(b0 + i / HIDDEN, batch() - 1u), i % HIDDEN); }
+    }
+    workgroupBarrier();
+    for (var s = 0u; s < steps(); s++) {
+        if (CELL == 1u) {
+            multiply(local, s, d, b0, 0u, 0u, (2u * HIDDEN + 3u) / 4u);
+            for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
+                let r = i / HIDDEN;
+                let j = i % HIDDEN;
+                kept[i] = function0(d, sum(r, 0u, j));
+                let h = states[r * DEPTH + j / 4u][j % 4u];
+                states[RESET + r * DEPTH + j / 4u][j % 4u] = h * function0(d, sum(r, 1u, j));
+            }
+            workgroupBarrier();
+            multiply(local, s, d, b0, RESET, 2u * HIDDEN / 4u, COLUMNS);
+        } else {
+            multiply(local, s, d, b0, 0u, 0u, COLUMNS);
+        }
+        for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
+            let r = i / HIDDEN;
+            let j = i % HIDDEN;
+            let b = b0 + r;
+            // A sequence past the last one repeats it and stores nothing.
+            let n = length_of(min(b, batch() - 1u));
+            let t = position(d, s, n);
+            let before = states[r * DEPTH + j / 4u][j % 4u];
+            var h = before;
+            if (CELL == 0u) {
+                h = function0(d, sum(r, 0u, j));
+            } else if (CELL == 1u) {
+                let fresh = function1(d, sum(r, 2u, j));
+                h = fresh + kept[i] * (before - fresh);
+            } else if (CELL == 2u) {
+                let at = min(b, batch() - 1u);
+                let update = function0(d, load_gate(t, at, d, j) + sum(r, 0u, j));
+                let reset = function0(d, load_gate(t, at, d, HIDDEN + j) + sum(r, 1u, j));
+                let product = reset * (sum(r, 2u, j) + load_extra(d, j));
+                let fresh = function1(d, load_gate(t, at, d, 2u * HIDDEN + j) + product);
+                h = fresh + update * (before - fresh);
+            } else {
+                var cell = kept[i];
+                var gate_i = sum(r, 0u, j);
+                var gate_o = sum(r, 1u, j);
+                var gate_f = sum(r, 2u, j);
+                if (PEEPHOLES) {
+                    gate_i += load_extra(d, j) * cell;
+                    gate_f += load_extra(d, 2u * HIDDEN + j) * cell;
+                }
+                let input = function0(d, gate_i);
+                var forget = 1.0 - input;
+                if (!COUPLED) { forget = function0(d, gate_f); }
+                cell = forget * cell + input * function1(d, sum(r, 3u, j));
+                if (PEEPHOLES) { gate_o += load_extra(d, HIDDEN + j) * cell; }
+                h = function0(d, gate_o) * function2(d, cell);
+                if (s < n) { kept[i] = cell; }
+            }
+            if (s < n) { states[r * DEPTH + j / 4u][j % 4u] = h; }
+            if (b < batch()) { store(t, d, b, j, select(0.0, h, s < n)); }
+        }
+        workgroupBarrier();
+    }
+    if (STATES > 0u) {
+        for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
+            let r = i / HIDDEN;
+            let j = i % HIDDEN;
+            if (b0 + r < batch()) {
+                store(steps(), d, b0 + r, j, states[r * DEPTH + j / 4u][j % 4u]);
+                if (STATES > 1u) { store(steps() + 1u, d, b0 + r, j, kept[i]); }
+            }
+        }
+    }
+}
