@@ -157,6 +157,7 @@ fn check_symbols(graph: &Graph) -> Result<(), OpError> {
         let carried: &[&[Dim]] = match &node.op {
             Op::Slice(op) => &[&op.starts, &op.sizes],
             Op::ShapeValues(op) => &[&op.values],
+            Op::Pad(op) => &[&op.before, &op.after],
             Op::Range(op) => &[std::slice::from_ref(&op.start)],
             _ => &[],
         };

@@ -43,6 +43,14 @@ output "y" %1
 %1 = pad %0 {"mode":"wrap","before":[4,7],"after":[1,2],"value":0.0}
 output "y" %1
 "#,
+    r#"
+symbol n 2..9
+%0 = input {"name":"x","dtype":"f32","shape":[3,"n"]}
+%1 = pad %0 {"mode":"constant","before":[-1,"(n)//2"],"after":[2,"4*((n+3)//4)-n"],"value":0.5}
+%2 = pad %0 {"mode":"reflect","before":[0,"n-1"],"after":[0,"(n)//2"],"value":0.0}
+output "y" %1
+output "z" %2
+"#,
 ];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -68,7 +76,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         PadMode::Wrap => 3,
     };
     shader.knob("MODE", mode);
-    let keeps = |axis: usize| op.before.get(axis) == Some(&0) && op.after.get(axis) == Some(&0);
+    let keeps = |axis: usize| [&op.before, &op.after].iter().all(|l| l.get(axis).is_some_and(|n| n.is(0)));
     let result = problem.result.clone();
     let walk = walk(&mut shader, &result, keeps);
     let class = Class::of(problem.computed);
@@ -83,7 +91,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
             if keeps(axis) {
                 continue;
             }
-            let before = shader.dim(&Dim::from(op.before[axis]));
+            let before = shader.dim(&op.before[axis]);
             let size = shader.dim(&problem.operands[0].shape[axis]);
             text += &format!("    let p{axis} = place({place}, {before}, {size});\n");
             if op.mode == PadMode::Constant {

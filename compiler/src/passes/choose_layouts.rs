@@ -188,7 +188,7 @@ fn is_image_operator(graph: &Graph, id: NodeId) -> bool {
             source.is_some_and(|s| s.get(..2) == resize.sizes.get(..2))
         }
         Op::Concat(concat) => concat.axis >= 1,
-        Op::Pad(pad) => pad.before.iter().zip(&pad.after).take(2).all(|(b, a)| *b == 0 && *a == 0),
+        Op::Pad(pad) => pad.before.iter().zip(&pad.after).take(2).all(|(b, a)| b.is(0) && a.is(0)),
         Op::Reduce(reduce) => reduce.keepdims && reduce.axes.iter().all(|a| *a >= 2),
         _ => false,
     }

@@ -12,6 +12,7 @@
 use super::matching::{name, plain, rewrite};
 use super::{Changes, Context};
 use crate::error::Result;
+use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Op, Pad, Pool};
 use crate::ir::ops::pad::PadMode;
@@ -30,11 +31,11 @@ fn merge(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let merged = match op {
         Op::Conv(conv) if pad.value == 0.0 => {
             let mut conv = conv.clone();
-            add(&mut conv.pads_begin, before);
-            add(&mut conv.pads_end, after);
+            add(&mut conv.pads_begin, &before);
+            add(&mut conv.pads_end, &after);
             Op::Conv(conv)
         }
-        Op::Pool(pool) if !pool.ceil => match merge_pool(pool, pad, before, after) {
+        Op::Pool(pool) if !pool.ceil => match merge_pool(pool, pad, &before, &after) {
             Some(pool) => Op::Pool(pool),
             None => return Ok(None),
         },
@@ -44,13 +45,16 @@ fn merge(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(merged, &operands, &name(graph, id)).map(Some)
 }
 
-/// Padding of the spatial axes before and after, when the other axes have none.
-fn spatial(pad: &Pad) -> Option<(&[usize], &[usize])> {
+/// Padding of the spatial axes before and after, when it is known and the other axes have none.
+fn spatial(pad: &Pad) -> Option<(Vec<usize>, Vec<usize>)> {
     let ([n0, c0, before @ ..], [n1, c1, after @ ..]) = (pad.before.as_slice(), pad.after.as_slice()) else {
         return None;
     };
-    let others = [n0, c0, n1, c1].into_iter().all(|n| *n == 0);
-    (others && pad.mode == PadMode::Constant && !before.is_empty()).then_some((before, after))
+    let others = [n0, c0, n1, c1].into_iter().all(|n| n.is(0));
+    let known =
+        |list: &[Dim]| list.iter().map(|n| usize::try_from(n.as_known()?).ok()).collect::<Option<_>>();
+    let fits = others && pad.mode == PadMode::Constant && !before.is_empty();
+    if fits { Some((known(before)?, known(after)?)) } else { None }
 }
 
 fn merge_pool(pool: &Pool, pad: &Pad, before: &[usize], after: &[usize]) -> Option<Pool> {

@@ -193,8 +193,12 @@ pub(super) fn conv(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let group = if g.rng.once_in(3) { c } else { 1 };
     let out = if group == 1 { g.rng.pick(&[1, 3, 4, 6]) } else { c * g.rng.pick(&[1, 2]) };
     if kernel > 1 && g.rng.once_in(4) {
-        let op =
-            Pad { mode: PadMode::Constant, before: vec![0, 0, 1, 0], after: vec![0, 0, 1, 2], value: 0.0 };
+        let op = Pad {
+            mode: PadMode::Constant,
+            before: [0i64, 0, 1, 0].map(Dim::from).to_vec(),
+            after: [0i64, 0, 1, 2].map(Dim::from).to_vec(),
+            value: 0.0,
+        };
         x = g.builder.add(op, &[x])?;
     }
     let fan = (c / group * kernel * kernel) as f32;
@@ -349,7 +353,7 @@ fn pad(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let rank = g.shape(x).len();
     let mode =
         g.rng.pick(&[PadMode::Constant, PadMode::Constant, PadMode::Reflect, PadMode::Edge, PadMode::Wrap]);
-    let mut amounts = || (0..rank).map(|_| g.rng.below(3) / 2).collect::<Vec<usize>>();
+    let mut amounts = || (0..rank).map(|_| Dim::from(g.rng.below(3) / 2)).collect::<Vec<Dim>>();
     let op = Pad { mode, before: amounts(), after: amounts(), value: 0.5 };
     g.builder.add(op, &[x]).map(Some)
 }

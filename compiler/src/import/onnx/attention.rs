@@ -134,10 +134,10 @@ fn lengthened(call: &mut Call<'_>, mask: NodeId, length: &Dim) -> Lowered<NodeId
     if have == 1 || have >= want {
         return Ok(mask);
     }
-    let before = vec![0; shape.len()];
+    let before = vec![Dim::known(0); shape.len()];
     let mut after = before.clone();
     if let Some(last) = after.last_mut() {
-        *last = usize::try_from(want - have).unwrap_or(0);
+        *last = Dim::known(want - have);
     }
     call.add(Pad { mode: PadMode::Constant, before, after, value: f64::NEG_INFINITY }, &[mask])
 }

@@ -5,7 +5,8 @@ use super::lowering::{Call, Lowered, OpEntry, Refused, microsoft, op};
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
-use crate::ir::op::{Conv, ConvTranspose};
+use crate::ir::op::{Conv, ConvTranspose, Pad};
+use crate::ir::ops::pad::PadMode;
 
 pub(super) const OPS: &[OpEntry] = &[
     op("Conv", 7, |c| Ok(conv(c)?.into())),
@@ -20,6 +21,18 @@ pub(super) struct Window {
     pub(super) dilations: Vec<usize>,
     pub(super) begin: Vec<usize>,
     pub(super) end: Vec<usize>,
+    /// Padding before and after that follows from symbolic sizes, beside that which is known.
+    pub(super) sized: Option<[Vec<Dim>; 2]>,
+}
+
+impl Window {
+    /// The input with the padding around it that follows from symbolic sizes.
+    pub(super) fn surrounded(&self, call: &mut Call<'_>, x: NodeId, value: f64) -> Lowered<NodeId> {
+        let Some(amounts) = &self.sized else { return Ok(x) };
+        let others = [Dim::known(0), Dim::known(0)];
+        let [before, after] = amounts.clone().map(|list| [&others[..], &list[..]].concat());
+        call.add(Pad { mode: PadMode::Constant, before, after, value }, &[x])
+    }
 }
 
 /// How `auto_pad` asks for padding.
@@ -63,6 +76,7 @@ pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowe
     let dilations = positive("dilations", call.attributes.sizes("dilations", rank, 1)?)?;
     let pads = call.attributes.sizes("pads", 2 * rank, 0)?;
     let (mut begin, mut end) = (pads[..rank].to_vec(), pads[rank..].to_vec());
+    let mut sized: Option<[Vec<Dim>; 2]> = None;
     match auto_pad(call)? {
         AutoPad::Explicit => {}
         AutoPad::Valid => {
@@ -72,18 +86,39 @@ pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowe
         AutoPad::Same { upper } => {
             for i in 0..rank {
                 let reach = (kernel[i].saturating_sub(1)).saturating_mul(dilations[i]).saturating_add(1);
-                let total = if strides[i] == 1 {
-                    reach - 1
-                } else {
-                    let extent = call.known_dim(&extents[i], "the extent under auto_pad")?;
-                    let last = extent.div_ceil(strides[i]).saturating_sub(1).saturating_mul(strides[i]);
-                    last.saturating_add(reach).saturating_sub(extent)
-                };
-                (begin[i], end[i]) = halves(total, upper);
+                let total = same_padding(call, &extents[i], strides[i], reach)?;
+                (begin[i], end[i]) = (0, 0);
+                match total.as_known() {
+                    Some(total) => (begin[i], end[i]) = halves(usize::try_from(total).unwrap_or(0), upper),
+                    None => {
+                        let small = total.floor_div(2);
+                        let large = total.sub(&small);
+                        let lists = sized.get_or_insert_with(|| [(); 2].map(|()| vec![Dim::known(0); rank]));
+                        (lists[0][i], lists[1][i]) = if upper { (small, large) } else { (large, small) };
+                    }
+                }
             }
         }
     }
-    Ok(Window { strides, dilations, begin, end })
+    Ok(Window { strides, dilations, begin, end, sized })
+}
+
+/// What is to be added to an extent so that windows of `reach` positions start at each multiple of the stride within it.
+fn same_padding(call: &Call<'_>, extent: &Dim, stride: usize, reach: usize) -> Lowered<Dim> {
+    let (stride, reach) = (Dim::from(stride), Dim::from(reach));
+    let (Some(step), Some(extra)) = (stride.as_known(), reach.sub(&stride).as_known()) else {
+        return Err(Refused::new("the window is too large"));
+    };
+    let total = extent.ceil_div(step).scale(step).plus(extra).sub(extent);
+    let (low, high) = total.range(call.bounds());
+    match total.as_known() {
+        Some(total) => Ok(Dim::known(total.max(0))),
+        None if low >= 0 => Ok(total),
+        None if high <= 0 => Ok(Dim::known(0)),
+        None => Err(Refused::new(format!(
+            "whether auto_pad adds to the extent {extent} depends on it; fix it with --dim"
+        ))),
+    }
 }
 
 /// The kernel extents of weights, checked against the attribute, and the spatial extents of `x`.
@@ -118,18 +153,29 @@ fn group(call: &Call<'_>) -> Lowered<usize> {
 fn conv(call: &mut Call<'_>) -> Lowered<NodeId> {
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let bias = call.optional(2)?;
-    conv_of(call, x, weights, bias)
+    conv_of(call, x, weights, bias, Some(0.0))
 }
 
-/// The convolution that the node describes, of values made from its operands.
+/// The convolution that the node describes, of values made from its operands. What lies around the input is `outside`,
+/// where that is known; it is where padding follows from symbolic sizes, and zero where padding is known.
 pub(super) fn conv_of(
     call: &mut Call<'_>,
     x: NodeId,
     weights: NodeId,
     bias: Option<NodeId>,
+    outside: Option<f64>,
 ) -> Lowered<NodeId> {
     let (kernel, extents) = kernel(call, x, weights)?;
     let window = window(call, &extents, &kernel)?;
+    let x = match (&window.sized, outside) {
+        (None, _) => x,
+        (Some(_), Some(value)) => window.surrounded(call, x, value)?,
+        (Some(_), None) => {
+            return Err(Refused::new(
+                "padding with a computed zero point follows from symbolic sizes; fix them with --dim",
+            ));
+        }
+    };
     let op = Conv {
         strides: window.strides,
         dilations: window.dilations,

@@ -1,13 +1,13 @@
 //! Tensors made from little: constants, ranges, shapes.
 
 use super::ints::{Ints, shape_of};
-use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, OpEntry, Outputs, Refused, op};
+use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, OpEntry, Outputs, Refused, Value, op};
 use super::tensors;
 use crate::ir::array::{Array, unravel};
 use crate::ir::dim::{Dim, product};
-use crate::ir::element::{BinaryFn, UnaryFn};
+use crate::ir::element::{BinaryFn, Element, UnaryFn};
 use crate::ir::graph::NodeId;
-use crate::ir::op::{Constant, Range};
+use crate::ir::op::{Constant, Elementwise, Op, Range};
 use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[
@@ -73,10 +73,41 @@ pub(super) fn range_length(start: i64, limit: i64, step: i64) -> Option<i64> {
     Some(if distance <= 0 { 0 } else { (distance - 1) / stride + 1 })
 }
 
+/// An end of a range as a size: an integer, or a float that a size was cast to.
+fn end(call: &Call<'_>, index: usize) -> Option<Dim> {
+    let one = |ints: Ints| ints.values.first().cloned().filter(|_| ints.values.len() == 1);
+    if let Some(ints) = call.ints(index) {
+        return one(ints);
+    }
+    let Some(Value::Node(node)) = call.inputs.get(index) else { return None };
+    let mut node = *node;
+    loop {
+        let next = call.b.graph.operands(node).first().copied();
+        match call.b.graph.op(node) {
+            Op::Elementwise(Elementwise { element: Element::Cast(to) }) if to.is_float() => node = next?,
+            Op::Reshape(_) => node = next?,
+            Op::ShapeValues(sizes) if sizes.values.len() == 1 => return sizes.values.first().cloned(),
+            Op::Constant(_) => {
+                let array = call.constant(node).filter(|a| a.len() == 1)?;
+                let value = array.to_floats().first().copied()?;
+                // Whole numbers that a float holds exactly.
+                let whole = value.fract() == 0.0 && value.abs() <= 16_777_216.0;
+                return whole.then(|| Dim::known(value as i64));
+            }
+            _ => return None,
+        }
+    }
+}
+
 fn range(call: &mut Call<'_>) -> Lowered {
-    let scalar = |c: &Call<'_>, i: usize| c.ints(i).and_then(|v| v.values.first().cloned());
-    if let (Some(start), Some(limit), Some(step)) = (scalar(call, 0), scalar(call, 1), scalar(call, 2)) {
-        let dtype = call.ints(0).map_or(DType::I64, |v| v.dtype);
+    if let (Some(start), Some(limit), Some(step)) = (end(call, 0), end(call, 1), end(call, 2)) {
+        let floats = matches!(call.inputs.first(), Some(Value::Node(x)) if call.dtype(*x).is_float());
+        let to = match call.inputs.first() {
+            Some(Value::Node(x)) => call.dtype(*x),
+            Some(Value::Ints(ints)) => ints.dtype,
+            _ => DType::I64,
+        };
+        let dtype = if floats { DType::I64 } else { to };
         let step = step
             .as_known()
             .filter(|s| *s != 0)
@@ -91,17 +122,14 @@ fn range(call: &mut Call<'_>) -> Lowered {
                 "whether {limit} exceeds {start} depends on the symbols; narrow them with --dim"
             ))
         })?;
-        return Ok(call.add(Range { dtype, start, step, length }, &[])?.into());
+        let integers = call.add(Range { dtype, start, step, length }, &[])?;
+        return Ok(call.b.cast(integers, to)?.into());
     }
     float_range(call)
 }
 
 fn distance(call: &Call<'_>, distance: &Dim, step: i64) -> Option<Dim> {
-    let (low, high) = distance.range(call.bounds());
-    if high <= 0 {
-        return Some(Dim::known(0));
-    }
-    (low >= 0).then(|| distance.ceil_div(step.saturating_abs()))
+    Some(distance.positive_part(call.bounds())?.ceil_div(step.saturating_abs()))
 }
 
 /// A range of floats is an affine function of a range of integers.

@@ -141,7 +141,7 @@ fn nhwc_conv(call: &mut Call<'_>) -> Lowered {
     let x = moved(call, x, true)?;
     let weights = moved(call, weights, true)?;
     let bias = call.optional(2)?;
-    let result = super::conv::conv_of(call, x, weights, bias)?;
+    let result = super::conv::conv_of(call, x, weights, bias, Some(0.0))?;
     Ok(moved(call, result, false)?.into())
 }
 

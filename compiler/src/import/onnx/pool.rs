@@ -2,11 +2,13 @@
 
 use super::conv::window;
 use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, op};
-use crate::ir::element::UnaryFn;
+use crate::ir::dim::Dim;
+use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
 use crate::ir::op::Pool;
 use crate::ir::ops::pool::PoolKind;
 use crate::ir::ops::reduce::ReduceKind;
+use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[
     op("MaxPool", 7, max_pool),
@@ -31,16 +33,48 @@ fn pool(call: &mut Call<'_>, x: NodeId, kind: PoolKind) -> Lowered<NodeId> {
         return Err(Refused::new("attribute `kernel_shape` holds a zero"));
     }
     let window = window(call, &shape[2..], &kernel)?;
+    let x = match kind {
+        _ if window.sized.is_none() => x,
+        PoolKind::Max => {
+            let lowest = match call.dtype(x) {
+                dtype if dtype.is_float() => f64::NEG_INFINITY,
+                dtype => least(dtype),
+            };
+            window.surrounded(call, x, lowest)?
+        }
+        PoolKind::Average { .. } | PoolKind::Lp { .. } => window.surrounded(call, x, 0.0)?,
+        PoolKind::MaxIndex { .. } => {
+            return Err(Refused::new("positions under auto_pad need known sizes; fix them with --dim"));
+        }
+    };
+    let apart = window.sized.is_some();
     let op = Pool {
         kind,
         kernel,
-        strides: window.strides,
-        dilations: window.dilations,
-        pads_begin: window.begin,
-        pads_end: window.end,
+        strides: window.strides.clone(),
+        dilations: window.dilations.clone(),
+        pads_begin: window.begin.clone(),
+        pads_end: window.end.clone(),
         ceil: call.attributes.flag("ceil_mode", false)?,
     };
-    call.add(op, &[x])
+    if kind != (PoolKind::Average { count_include_pad: false }) || !apart {
+        return call.add(op, &[x]);
+    }
+    // The mean with zeros around the image, over the share of the window that lies in it.
+    let all = Pool { kind: PoolKind::Average { count_include_pad: true }, ..op };
+    let mean = call.add(all.clone(), &[x])?;
+    let one = call.b.scalar(call.dtype(x), 1.0)?;
+    let image = [&[Dim::known(1), Dim::known(1)], &shape[2..]].concat();
+    let ones = call.b.expand(one, image)?;
+    let ones = window.surrounded(call, ones, 0.0)?;
+    let share = call.add(all, &[ones])?;
+    Ok(call.b.binary(BinaryFn::Div, mean, share)?)
+}
+
+/// The least number of an integer type.
+fn least(dtype: DType) -> f64 {
+    let bits = u32::try_from(dtype.bytes() * 8).unwrap_or(64);
+    if dtype.is_unsigned() { 0.0 } else { -(2f64.powi(i32::try_from(bits).unwrap_or(64) - 1)) }
 }
 
 fn max_pool(call: &mut Call<'_>) -> Lowered {

@@ -53,6 +53,8 @@ fn spread(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Lowered<NodeId> 
     let (own, shape) = (call.shape(parameter), call.shape(x));
     let block = call.attributes.int("block_size", 0)?;
     if own.is_empty() || block == 0 && own.iter().all(|d| d.is(1)) {
+        // One number serves every index, whatever the axis.
+        call.attributes.ignore(&["axis"]);
         return scalar(call, parameter);
     }
     let axis = normalize_axis(call.attributes.int("axis", 1)?, shape.len())?;
@@ -319,20 +321,26 @@ fn integer_conv(
 ) -> Lowered<NodeId> {
     bytes(call, [x, w])?;
     let (w, zero_w) = centred(call, w, zero_w)?;
-    let plain = conv_of(call, x, w, None)?;
+    let known = zero_x.and_then(|zero| call.constant(zero)).filter(|zero| zero.len() == 1);
+    let outside = match (&known, zero_x) {
+        (Some(zero), _) => zero.ints()?.first().map(|v| *v as f64),
+        (None, Some(_)) => None,
+        (None, None) => Some(0.0),
+    };
+    let plain = conv_of(call, x, w, None, outside)?;
     let rank = call.rank(plain);
     let zero_w = zero_w.map(|zero| per_channel(call, zero, rank)).transpose()?;
     let Op::Conv(conv) = call.b.graph.op(plain).clone() else {
         return Err(Refused::new("it is no convolution"));
     };
+    let x = call.b.graph.operands(plain).first().copied().unwrap_or(x);
     let padded = conv.pads_begin.iter().chain(&conv.pads_end).any(|p| *p > 0);
-    let known = zero_x.and_then(|zero| call.constant(zero)).filter(|zero| zero.len() == 1);
     // A known zero point is put around the image; what it adds is then the same everywhere.
     let (x, conv, mut result) = match known {
         Some(zero) if padded => {
             let value = zero.ints()?.first().copied().unwrap_or(0) as f64;
             let (none, mut inside) = (vec![0; rank - 2], conv.clone());
-            let around = |pads: &[usize]| [&[0, 0], pads].concat();
+            let around = |pads: &[usize]| [&[0, 0], pads].concat().into_iter().map(Dim::from).collect();
             let (before, after) = (around(&conv.pads_begin), around(&conv.pads_end));
             let x = call.add(Pad { mode: PadMode::Constant, before, after, value }, &[x])?;
             (inside.pads_begin, inside.pads_end) = (none.clone(), none);

@@ -1,7 +1,6 @@
 //! Parts of tensors and their surroundings: Slice, Pad, Trilu.
 
 use super::generate::iota;
-use super::ints::compare;
 use super::lowering::{Call, Lowered, OpEntry, Refused, op};
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::BinaryFn;
@@ -87,15 +86,8 @@ fn extent(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Low
         } else {
             return Err(undecided(v));
         };
-        if compare(&v, &low, bounds, |d| d <= 0) == Some(true) {
-            return Ok(low);
-        }
-        if compare(&v, &high, bounds, |d| d >= 0) == Some(true) {
-            return Ok(high);
-        }
-        let inside = compare(&v, &low, bounds, |d| d >= 0) == Some(true)
-            && compare(&v, &high, bounds, |d| d <= 0) == Some(true);
-        if inside { Ok(v) } else { Err(undecided(&v)) }
+        let inside = v.larger(&low, bounds).and_then(|v| v.smaller(&high, bounds));
+        inside.ok_or_else(|| undecided(&v))
     };
     let zero = Dim::known(0);
     let (first, distance) = if step > 0 {
@@ -113,9 +105,8 @@ fn extent(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Low
     if most <= 0 {
         return Ok((zero.clone(), zero));
     }
-    if least < 0 {
-        return Err(undecided(&distance));
-    }
+    let distance = if least < 0 { distance.positive_part(bounds) } else { Some(distance.clone()) }
+        .ok_or_else(|| undecided(&distance))?;
     Ok((first, distance.ceil_div(step.saturating_abs())))
 }
 
@@ -160,11 +151,12 @@ fn pad(call: &mut Call<'_>) -> Lowered {
     };
     let (pads, value, axes) = if call.opset < 11 {
         let value = call.attributes.float("value", 0.0)?;
-        (call.attributes.ints_opt("pads")?.map(<[i64]>::to_vec), f64::from(value), None)
+        let pads = call.attributes.ints_opt("pads")?;
+        (pads.map(|l| l.iter().map(|v| Dim::known(*v)).collect()), f64::from(value), None)
     } else {
         let value = call.known_floats(2, "the padding value")?;
         let value = value.and_then(|v| v.first().copied()).unwrap_or(0.0);
-        (call.known(1, "the padding")?, f64::from(value), call.known(3, "the list of axes")?)
+        (call.dims(1, "the padding")?, f64::from(value), call.known(3, "the list of axes")?)
     };
     let pads = pads.ok_or_else(|| Refused::new("the padding is missing"))?;
     let axes = match axes {
@@ -174,12 +166,12 @@ fn pad(call: &mut Call<'_>) -> Lowered {
     if pads.len() != 2 * axes.len() {
         return Err(Refused::new(format!("{} pads do not fit {} axes", pads.len(), axes.len())));
     }
-    let (mut before, mut after) = (vec![0i64; rank], vec![0i64; rank]);
+    let (mut before, mut after) = (vec![Dim::known(0); rank], vec![Dim::known(0); rank]);
     for (i, axis) in axes.iter().enumerate() {
-        before[*axis] = pads[i];
-        after[*axis] = pads[i + axes.len()];
+        before[*axis].clone_from(&pads[i]);
+        after[*axis].clone_from(&pads[i + axes.len()]);
     }
-    Ok(padded(call, x, mode, &before, &after, value)?.into())
+    Ok(padded(call, x, mode, before, after, value)?.into())
 }
 
 /// Adds elements on each side; a negative number crops instead.
@@ -187,22 +179,38 @@ fn padded(
     call: &mut Call<'_>,
     x: NodeId,
     mode: PadMode,
-    before: &[i64],
-    after: &[i64],
+    before: Vec<Dim>,
+    after: Vec<Dim>,
     value: f64,
 ) -> Lowered<NodeId> {
     let shape = call.shape(x);
-    let crop = |v: &i64| Dim::known(v.saturating_neg().max(0));
-    let starts: Vec<Dim> = before.iter().map(crop).collect();
-    let ends = after.iter().map(crop);
-    let sizes: Vec<Dim> = shape.iter().zip(&starts).zip(ends).map(|((d, s), e)| d.sub(s).sub(&e)).collect();
-    if sizes.iter().any(|s| s.range(call.bounds()).0 < 0) {
-        return Err(Refused::new("the padding crops more than there is"));
+    let amounts = [before, after];
+    // What is sure to crop is a slice; what may do either is left to the operator, which knows constants only.
+    let crops = |d: &Dim| d.range(call.bounds()).1 <= 0;
+    let either = |d: &&Dim| !crops(d) && d.range(call.bounds()).0 < 0;
+    if mode != PadMode::Constant
+        && let Some(d) = amounts.iter().flatten().find(either)
+    {
+        return Err(Refused::new(format!(
+            "whether the padding {d} is negative depends on the sizes; narrow them with --dim"
+        )));
+    }
+    let zero = Dim::known(0);
+    let [starts, ends] = amounts
+        .each_ref()
+        .map(|l| l.iter().map(|d| if crops(d) { d.scale(-1) } else { zero.clone() }).collect::<Vec<Dim>>());
+    let [before, after] = amounts
+        .each_ref()
+        .map(|l| l.iter().map(|d| if crops(d) { zero.clone() } else { d.clone() }).collect::<Vec<Dim>>());
+    let sizes: Vec<Dim> = shape.iter().zip(&starts).zip(&ends).map(|((d, s), e)| d.sub(s).sub(e)).collect();
+    if let Some(i) = sizes.iter().position(|s| s.range(call.bounds()).1 < 0) {
+        return Err(Refused::new(format!(
+            "the padding crops more than the {} elements of axis {i}",
+            shape[i]
+        )));
     }
     let x = part(call, x, starts, vec![1; shape.len()], sizes)?;
-    let grow = |l: &[i64]| l.iter().map(|v| usize::try_from(*v).unwrap_or(0)).collect::<Vec<_>>();
-    let (before, after) = (grow(before), grow(after));
-    if before.iter().chain(&after).all(|v| *v == 0) {
+    if before.iter().chain(&after).all(|d| d.is(0)) {
         return Ok(x);
     }
     call.add(Pad { mode, before, after, value }, &[x])
@@ -231,7 +239,7 @@ fn trilu(call: &mut Call<'_>) -> Lowered {
 fn center(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let shape = call.shape(x);
-    let target = call.known(1, "the shape")?.ok_or_else(|| Refused::new("the shape is missing"))?;
+    let target = call.dims(1, "the shape")?.ok_or_else(|| Refused::new("the shape is missing"))?;
     let axes = match call.attributes.ints_opt("axes")? {
         Some(list) => list.iter().map(|a| normalize_axis(*a, shape.len())).collect::<Result<Vec<_>, _>>()?,
         None => (0..shape.len()).collect(),
@@ -239,13 +247,21 @@ fn center(call: &mut Call<'_>) -> Lowered {
     if axes.len() != target.len() {
         return Err(Refused::new("the shape does not fit the axes"));
     }
-    let (mut before, mut after) = (vec![0i64; shape.len()], vec![0i64; shape.len()]);
+    let (mut before, mut after) = (vec![Dim::known(0); shape.len()], vec![Dim::known(0); shape.len()]);
     for (axis, to) in axes.iter().zip(&target) {
-        let from = i64::try_from(call.known_dim(&shape[*axis], "a size")?).unwrap_or(i64::MAX);
-        let difference = to.saturating_sub(from);
+        let difference = to.sub(&shape[*axis]);
         // Both directions round towards the beginning.
-        before[*axis] = if difference >= 0 { difference / 2 } else { -(difference.saturating_neg() / 2) };
-        after[*axis] = difference - before[*axis];
+        before[*axis] = match difference.range(call.bounds()) {
+            (low, _) if low >= 0 => difference.floor_div(2),
+            (_, high) if high <= 0 => difference.ceil_div(2),
+            _ => {
+                return Err(Refused::new(format!(
+                    "whether {to} exceeds {} depends on the sizes; narrow them with --dim",
+                    shape[*axis]
+                )));
+            }
+        };
+        after[*axis] = difference.sub(&before[*axis]);
     }
-    Ok(padded(call, x, PadMode::Constant, &before, &after, 0.0)?.into())
+    Ok(padded(call, x, PadMode::Constant, before, after, 0.0)?.into())
 }

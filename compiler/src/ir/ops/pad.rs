@@ -24,15 +24,15 @@ pub enum PadMode {
     Wrap,
 }
 
-/// Elements added before and after, per axis.
+/// Elements added before and after, per axis. With a constant, a negative number takes elements away.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pad {
     /// Where added elements come from.
     pub mode: PadMode,
     /// Per axis.
-    pub before: Vec<usize>,
+    pub before: Vec<Dim>,
     /// Per axis.
-    pub after: Vec<usize>,
+    pub after: Vec<Dim>,
     /// The added value in constant mode.
     #[serde(with = "crate::ir::element::bound")]
     pub value: f64,
@@ -46,9 +46,13 @@ impl Operation for Pad {
         }
         let mut shape = Vec::with_capacity(x.rank());
         for ((dim, before), after) in x.shape.iter().zip(&self.before).zip(&self.after) {
-            let added = Dim::from(*before).add(&Dim::from(*after));
+            let added = before.add(after);
             if self.mode != PadMode::Constant && dim.is(0) && !added.is(0) {
                 return Err(OpError::new(format!("{x} has no element to pad with")));
+            }
+            let least = [before, after].into_iter().filter_map(Dim::as_known).min();
+            if self.mode != PadMode::Constant && least.is_some_and(|n| n < 0) {
+                return Err(OpError::new("only padding with a constant takes elements away"));
             }
             shape.push(dim.add(&added));
         }
@@ -59,13 +63,17 @@ impl Operation for Pad {
         Fusion::Injective
     }
 
-    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
+    fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
+        let [before, after] = [&self.before, &self.after].map(|list| check::substitute(list, symbols));
+        let bound = Self { before, after, ..self.clone() };
+        check::concrete(&bound, inputs, out)?;
         let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
         let mut axes = Vec::with_capacity(out.len());
-        for (((size, before), stride), to) in x.shape.iter().zip(&self.before).zip(strides(&x.shape)).zip(out)
+        for (((size, before), stride), to) in
+            x.shape.iter().zip(&bound.before).zip(strides(&x.shape)).zip(out)
         {
-            let source = |i: usize| Some(source(self.mode, i as i64 - *before as i64, *size)? * stride);
+            let before = check::bound(before, symbols)?;
+            let source = |i: usize| Some(source(self.mode, i as i64 - before, *size)? * stride);
             axes.push((0..*to).map(source).collect());
         }
         movement::pick_or(x, out, &movement::combine(&axes), self.value)
@@ -98,13 +106,25 @@ pub fn source(mode: PadMode, at: i64, size: usize) -> Option<usize> {
 mod tests {
     use super::{Pad, PadMode};
     use crate::ir::array::Array;
-    use crate::ir::dim::Bindings;
+    use crate::ir::dim::{Bindings, Dim};
     use crate::ir::op::Operation;
     use crate::ir::ops::check::run;
     use crate::ir::tensor::{DType, TensorDesc};
 
-    fn pad(mode: PadMode, before: usize, after: usize) -> Pad {
-        Pad { mode, before: vec![before], after: vec![after], value: 9.0 }
+    fn pad(mode: PadMode, before: i64, after: i64) -> Pad {
+        Pad { mode, before: vec![before.into()], after: vec![after.into()], value: 9.0 }
+    }
+
+    #[test]
+    fn amounts_of_sizes() {
+        // Up to a multiple of four, less one element before.
+        let (n, x) = (Dim::symbol("n"), Array::i64s(&[1, 2, 3, 4, 5]));
+        let after = n.ceil_div(4).scale(4).sub(&n);
+        let op = Pad { before: vec![Dim::known(-1)], after: vec![after], ..pad(PadMode::Constant, 0, 0) };
+        let y = run(&op, &[&x], &Bindings::from([("n".into(), 5)])).unwrap();
+        assert_eq!(y.ints().unwrap(), [2, 3, 4, 5, 9, 9, 9]);
+        assert!(run(&op, &[&x], &Bindings::new()).is_err());
+        assert!(pad(PadMode::Edge, -1, 2).infer(&[&TensorDesc::of(DType::F32, &[4])]).is_err());
     }
 
     #[test]
@@ -125,8 +145,8 @@ mod tests {
 
     #[test]
     fn several_axes() {
-        let op =
-            Pad { mode: PadMode::Constant, before: vec![1, 0], after: vec![0, 1], value: f64::NEG_INFINITY };
+        let [before, after] = [[1i64, 0], [0, 1]].map(|l| l.map(Dim::from).to_vec());
+        let op = Pad { mode: PadMode::Constant, before, after, value: f64::NEG_INFINITY };
         let y = run(&op, &[&Array::f32(&[1, 1], vec![2.0])], &Bindings::new()).unwrap();
         let low = f32::NEG_INFINITY;
         assert_eq!((y.shape.as_slice(), y.floats().unwrap()), (&[2, 2][..], &[low, low, 2.0, low][..]));
@@ -138,7 +158,7 @@ mod tests {
         assert!(pad(PadMode::Edge, 1, 0).infer(&[&empty]).is_err());
         assert!(pad(PadMode::Constant, 1, 0).infer(&[&empty]).is_ok());
         assert!(pad(PadMode::Constant, 1, 0).infer(&[&TensorDesc::of(DType::F32, &[1, 1])]).is_err());
-        let huge = pad(PadMode::Constant, usize::MAX, usize::MAX).infer(&[&empty]).unwrap();
+        let huge = pad(PadMode::Constant, i64::MAX, i64::MAX).infer(&[&empty]).unwrap();
         assert!(huge.check(&Default::default()).is_err());
     }
 }

@@ -18,7 +18,7 @@ pub(in super::super) fn identity(graph: &mut Graph, id: NodeId) -> Result<Option
         Op::Slice(o) => {
             o.sizes == *shape && o.starts.iter().all(|s| s.is(0)) && o.steps.iter().all(|s| *s == 1)
         }
-        Op::Pad(o) => o.before.iter().chain(&o.after).all(|n| *n == 0),
+        Op::Pad(o) => o.before.iter().chain(&o.after).all(|n| n.is(0)),
         Op::Concat(_) => true,
         Op::Relayout(o) => graph.tensor(*x).layout == o.layout,
         Op::Reduce(o) => {
