@@ -133,26 +133,6 @@ fn a_symbol_can_equal_another() {
     assert!(!graph.bounds.contains_key("s1"));
 }
 
-/// Undecidable ends of a slice are refused with what would decide them.
-#[test]
-fn slices_need_bounds_that_decide() {
-    let mut g = graph(vec![input("x", &["seq"])], vec![node("Slice", &["x", "a", "b"], &["y"])], &["y"]);
-    g.initializer = vec![integers("a", &[1], &[0]), integers("b", &[1], &[5])];
-    let m = model(17, g);
-    let within = |low, high| {
-        let dims = BTreeMap::from([("seq".to_string(), DimSpec::Range(low, high))]);
-        load_bytes(bytes(&m), &Options { dims, ..Options::default() })
-    };
-    let error = within(1, 64).expect_err("the slice may be shorter").to_string();
-    assert!(error.contains("narrow their bounds with --dim"), "{error}");
-    let text = print(&within(5, 64).expect("the slice is whole").graph);
-    assert!(text.contains("f32[5]"), "{text}");
-    // Where nobody says any, bounds that decide are assumed.
-    let assumed = imported(&m, &Options::default());
-    assert!(print(&assumed.graph).contains("f32[5]"));
-    assert!(assumed.notes[0].contains("16..=256 assumed (a sequence)"), "{:?}", assumed.notes);
-}
-
 /// Ranges that are said hold against shapes, which must lie within them.
 #[test]
 fn shapes_do_not_narrow_ranges() {

@@ -22,6 +22,7 @@ mod lower;
 mod lowering;
 mod matmul;
 mod microsoft;
+mod narrow;
 mod norm;
 mod order;
 mod pool;

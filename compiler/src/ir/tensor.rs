@@ -232,7 +232,8 @@ impl TensorDesc {
             return Err(OpError::new(format!("rank {} exceeds {MAX_RANK}", self.rank())));
         }
         if let Some(d) = self.shape.iter().find(|d| d.range(bounds).1 < 0) {
-            return Err(OpError::new(format!("size {d} is negative in {self}")));
+            let advice = d.as_known().map_or("; higher bounds are given with --dim", |_| "");
+            return Err(OpError::new(format!("size {d} is negative in {self}{advice}")));
         }
         let mut count = 1i64;
         for d in &self.shape {

@@ -13,6 +13,7 @@ use super::attributes::Attributes;
 use super::inputs::{self, Assumed, Declared};
 use super::ints;
 use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, Refused, Value};
+use super::narrow::Narrowing;
 use super::order::order;
 use super::schema::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
@@ -68,6 +69,7 @@ struct Lowerer<'m> {
     graph: Graph,
     /// Results of nodes that are not constant.
     computed: BTreeSet<NodeId>,
+    narrowing: Narrowing,
     refused: Vec<Unsupported>,
     nodes: usize,
     /// Functions being expanded, outermost first.
@@ -113,11 +115,11 @@ pub(super) fn model(source: &Source, model: &ModelProto, options: &Options, atte
         functions,
         graph: Graph::default(),
         computed: BTreeSet::new(),
+        narrowing: Narrowing::new(options),
         refused: Vec::new(),
         nodes: 0,
         calls: Vec::new(),
     };
-    let notes = Vec::new();
     let mut scope =
         Scope { values: BTreeMap::new(), parent: None, opsets: &opsets, attributes: &[], prefix: "" };
     lowerer.constants(graph, &mut scope)?;
@@ -138,6 +140,7 @@ pub(super) fn model(source: &Source, model: &ModelProto, options: &Options, atte
         return Err(Error::Unsupported { nodes: lowerer.refused });
     }
     let mut graph = lowerer.graph;
+    let notes = lowerer.narrowing.notes(&graph.bounds);
     graph.sweep();
     Ok(Whole { graph, assumed, notes })
 }
@@ -476,6 +479,7 @@ impl<'m> Lowerer<'m> {
         }
         for value in &mut outputs.0 {
             if let Value::Node(node) = value {
+                self.narrowing.settle(&mut self.graph, *node, name)?;
                 *node = self.folded(*node, name)?;
             }
         }

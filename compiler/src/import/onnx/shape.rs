@@ -42,7 +42,16 @@ pub(super) fn target_shape(name: &str, call: &Call<'_>, dims: &[Dim]) -> Lowered
         "Squeeze" => {
             let removed = match axis_list(call)? {
                 Some(list) => axes(&list, dims.len())?,
-                None => (0..dims.len()).filter(|i| dims[*i].is(1)).collect(),
+                None => {
+                    let unsure = |i: &usize| dims[*i].as_known().is_none() && may_be_one(&dims[*i], call);
+                    if let Some(i) = (0..dims.len()).find(unsure) {
+                        return Err(Refused::new(format!(
+                            "without a list of axes, whether axis {i} goes depends on its size {}: fix it with --dim, or give it a lower bound above 1",
+                            dims[i]
+                        )));
+                    }
+                    (0..dims.len()).filter(|i| dims[*i].is(1)).collect()
+                }
             };
             if let Some(i) = removed.iter().find(|i| dims[**i].as_known().is_some_and(|d| d != 1)) {
                 return Err(Refused::new(format!("axis {i} has size {}, not 1", dims[*i])));
@@ -62,6 +71,12 @@ pub(super) fn target_shape(name: &str, call: &Call<'_>, dims: &[Dim]) -> Lowered
                 .collect())
         }
     }
+}
+
+/// Whether a size may be 1 for some values of the symbols.
+fn may_be_one(dim: &Dim, call: &Call<'_>) -> bool {
+    let (low, high) = dim.range(call.bounds());
+    (low..=high).contains(&1)
 }
 
 /// The axes of Squeeze and Unsqueeze: an attribute until opset 12, an operand since.
