@@ -9,6 +9,7 @@ use crate::bundle::{self, Planned};
 use crate::decompose;
 use crate::emit::spirv;
 use crate::error::Result;
+use crate::functions::{self, Specialize};
 use crate::ir::graph::Graph;
 use crate::layouts;
 use crate::passes::{self, Context, PassReport, Precision};
@@ -38,11 +39,13 @@ pub struct Options {
     pub optimize: bool,
     /// Planning.
     pub plan: plan::Options,
+    /// Which sizes get a function of their own.
+    pub specialize: Specialize,
     /// Options that changed the output, for the bundle's provenance.
     pub flags: Vec<String>,
 }
 
-/// A graph after the passes, with its plan.
+/// A function after the passes, with its plan.
 #[derive(Debug)]
 pub struct Lowered {
     /// The graph that was planned.
@@ -53,27 +56,48 @@ pub struct Lowered {
     pub plan: Plan,
 }
 
-/// Runs the passes, takes apart what is cheaper so, and plans, for one target.
+/// Runs the passes, takes apart what is cheaper so, and plans, for one target, all sizes within their bounds by one
+/// function.
 ///
 /// # Errors
 /// When a pass breaks the graph, no kernel computes a node, or a limit of the target is exceeded.
 pub fn lower(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Lowered> {
+    let (graph, passes) = run_passes(graph, target, options)?;
+    plan_function(graph, passes, target, &options.plan)
+}
+
+/// The graph after the passes, and what each of them did.
+pub(crate) fn run_passes(
+    graph: &Graph,
+    target: &TargetProfile,
+    options: &Options,
+) -> Result<(Graph, Vec<PassReport>)> {
     let mut graph = graph.clone();
     let context = Context { target, precision: options.precision };
-    let mut passes =
+    let reports =
         passes::run_pipeline(&mut graph, &context, passes::Options { timings: true, ..Default::default() })?;
-    let mut costs = Costs::new(target, options.plan.tuning.as_deref());
-    passes.push(layouts::run(&mut graph, &mut costs, &options.plan)?);
-    passes.push(decompose::run(&mut graph, &mut costs, &options.plan)?);
-    let plan = plan::build(&graph, target, &options.plan)?;
+    Ok((graph, reports))
+}
+
+/// Layouts, alternatives and the plan of a graph that went through the passes.
+pub(crate) fn plan_function(
+    mut graph: Graph,
+    mut passes: Vec<PassReport>,
+    target: &TargetProfile,
+    options: &plan::Options,
+) -> Result<Lowered> {
+    let mut costs = Costs::new(target, options.tuning.as_deref());
+    passes.push(layouts::run(&mut graph, &mut costs, options)?);
+    passes.push(decompose::run(&mut graph, &mut costs, options)?);
+    let plan = plan::build(&graph, target, options)?;
     Ok(Lowered { graph, passes, plan })
 }
 
 /// What compiling produced.
 #[derive(Debug)]
 pub struct Report {
-    /// Each target's graph and plan.
-    pub lowered: Vec<Lowered>,
+    /// Each target's functions, as [`functions::lower_all`] orders them.
+    pub lowered: Vec<Vec<Lowered>>,
     /// Bytes written.
     pub summary: Summary,
 }
@@ -83,9 +107,12 @@ pub struct Report {
 /// # Errors
 /// As [`lower`]; also a shader that is not valid, or a file that cannot be written.
 pub fn compile(model: &Model, targets: &[TargetProfile], options: &Options, path: &Path) -> Result<Report> {
-    let lowered =
-        targets.iter().map(|t| lower(&model.graph, t, options)).collect::<Result<Vec<Lowered>>>()?;
-    let summary = write(model, targets, &lowered, options, path)?;
+    let lowered = targets
+        .iter()
+        .map(|target| functions::lower_all(&model.graph, target, options))
+        .collect::<Result<Vec<Vec<Lowered>>>>()?;
+    let functions: Vec<&[Lowered]> = lowered.iter().map(Vec::as_slice).collect();
+    let summary = write(model, targets, &functions, options, path)?;
     Ok(Report { lowered, summary })
 }
 
@@ -96,14 +123,17 @@ pub fn compile(model: &Model, targets: &[TargetProfile], options: &Options, path
 pub fn write(
     model: &Model,
     targets: &[TargetProfile],
-    lowered: &[Lowered],
+    lowered: &[&[Lowered]],
     options: &Options,
     path: &Path,
 ) -> Result<Summary> {
     let planned: Vec<Planned<'_>> = targets
         .iter()
         .zip(lowered)
-        .map(|(target, l)| Planned { target, functions: vec![("main".to_string(), l.plan.clone())] })
+        .map(|(target, functions)| Planned {
+            target,
+            functions: functions.iter().map(|f| (functions::MAIN.to_string(), &f.plan)).collect(),
+        })
         .collect();
     let provenance = Provenance {
         compiler_version: env!("CARGO_PKG_VERSION").to_string(),

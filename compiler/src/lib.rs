@@ -9,6 +9,7 @@ pub mod content;
 pub mod decompose;
 pub mod emit;
 pub mod error;
+pub mod functions;
 pub mod import;
 pub mod ir;
 pub mod kernels;

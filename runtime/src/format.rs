@@ -153,7 +153,8 @@ pub struct StateSlot {
 /// A named entry point: what it takes, what it gives, and the dispatches in between.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Function {
-    /// `main`, `prefill`, `decode`, ...; unique within the variant.
+    /// `main`, `prefill`, `decode`, ... Functions that follow one of the same name are the same function for some of
+    /// the sizes that it takes; they use its inputs and outputs.
     pub name: String,
     pub symbols: Vec<Symbol>,
     pub inputs: Vec<Port>,
@@ -288,6 +289,33 @@ impl Function {
     /// Whether every launch is the same in each run, so that no size depends on a symbol.
     pub fn is_static(&self) -> bool {
         self.symbols.is_empty()
+    }
+}
+
+impl Variant {
+    /// Whether a function serves some of the sizes of one before it.
+    pub fn is_special(&self, index: usize) -> bool {
+        let name = |index: usize| self.functions.get(index).map(|function| &function.name);
+        index.checked_sub(1).is_some_and(|before| name(before) == name(index))
+    }
+
+    /// The function that runs for given symbol values where `first` is asked for: the last one of its name whose bounds
+    /// hold them.
+    pub fn specialized(&self, first: usize, symbols: &[i64]) -> usize {
+        let holds = |function: &Function| {
+            let values = function.symbols.iter().zip(symbols);
+            values.into_iter().all(|(symbol, value)| (symbol.min..=symbol.max).contains(value))
+        };
+        let mut chosen = first;
+        for (index, function) in self.functions.iter().enumerate().skip(first + 1) {
+            if !self.is_special(index) {
+                break;
+            }
+            if holds(function) {
+                chosen = index;
+            }
+        }
+        chosen
     }
 }
 

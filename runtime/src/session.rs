@@ -68,7 +68,8 @@ pub struct Session {
     stats: Stats,
 }
 
-/// What the next run of a function will use, and what the last one did.
+/// What the next run of a function will use, and what the last one did. Of functions of one name the first has all but
+/// `symbols`.
 #[derive(Default)]
 struct Run {
     /// The shape of the array last written to each input.
@@ -79,8 +80,10 @@ struct Run {
     given: Vec<Option<i64>>,
     /// What parameters and grids were last computed for.
     symbols: Option<Vec<i64>>,
-    /// Whether outputs hold the result of `symbols`.
-    readable: bool,
+    /// The function of this name that ran last.
+    replayed: Option<usize>,
+    /// What the outputs hold the result of.
+    result: Option<Vec<i64>>,
 }
 
 impl Session {
@@ -125,8 +128,17 @@ impl Session {
         &self.variant().functions
     }
 
+    /// The first function of a name, which takes all sizes that any of them takes.
     pub fn function(&self, name: &str) -> Result<&Function> {
         self.index(name).map(|(_, function)| function)
+    }
+
+    /// The function of a name that ran last, whose dispatches [`Session::replay_timed`] counts; the first one before any
+    /// run.
+    pub fn replayed(&self, name: &str) -> Result<&Function> {
+        let (index, first) = self.index(name)?;
+        let last = self.runs.get(index).and_then(|run| run.replayed);
+        Ok(last.and_then(|index| self.functions().get(index)).unwrap_or(first))
     }
 
     pub fn inputs(&self, function: &str) -> Result<&[Port]> {
@@ -192,20 +204,21 @@ impl Session {
 
     /// Runs a function on the inputs that were written, and makes its outputs readable.
     pub fn replay(&mut self, function: &str) -> Result<()> {
-        self.replay_with(function, true)
+        self.replay_with(function, true).map(|_| ())
     }
 
     /// Runs a function without copying its outputs to the host, for benches and for functions that only change
     /// states; outputs cannot be read afterwards.
     pub fn replay_on_device(&mut self, function: &str) -> Result<()> {
-        self.replay_with(function, false)
+        self.replay_with(function, false).map(|_| ())
     }
 
-    /// Runs a function on the inputs of the last run, with the time of every dispatch. The first call for a
-    /// function records a command buffer for it.
+    /// Runs a function on the inputs of the last run, with the time of every dispatch of what
+    /// [`Session::replayed`] names. The first call for a function records a command buffer for it.
     pub fn replay_timed(&mut self, function: &str) -> Result<Vec<DispatchTime>> {
-        self.replay_with(function, true)?;
-        let (index, described) = find(self.bundle.manifest().variants.get(self.variant), function)?;
+        let index = self.replay_with(function, true)?;
+        let functions = self.bundle.manifest().variants.get(self.variant).map(|variant| &variant.functions);
+        let Some(described) = functions.and_then(|list| list.get(index)) else { return Ok(Vec::new()) };
         let ends = self.replayer.replay_timed(index, described)?;
         let starts = std::iter::once(0.0).chain(ends.iter().copied());
         let times = starts.zip(&ends).enumerate();
@@ -225,8 +238,7 @@ impl Session {
         let (index, described) = self.index(function)?;
         let known = described.outputs.iter().map(|port| port.name.as_str());
         let position = position(described, "output", known, name)?;
-        let run = self.runs.get(index).filter(|run| run.readable);
-        let symbols = run.and_then(|run| run.symbols.as_deref());
+        let symbols = self.runs.get(index).and_then(|run| run.result.as_deref());
         let (Some(symbols), Some(port)) = (symbols, described.outputs.get(position)) else {
             return Err(Error::NotRun(name.to_owned()));
         };
@@ -264,8 +276,7 @@ impl Session {
             shapes: vec![None; function.inputs.len()],
             fresh: vec![false; function.inputs.len()],
             given: vec![None; function.symbols.len()],
-            symbols: None,
-            readable: false,
+            ..Run::default()
         };
         let runs = chosen.functions.iter().map(run).collect();
         let prepare_time = start.elapsed() - open_time - device_time;
@@ -273,19 +284,25 @@ impl Session {
         Ok(Session { replayer, bundle, variant, runs, stats })
     }
 
-    fn replay_with(&mut self, name: &str, download: bool) -> Result<()> {
-        let (index, function) = find(self.bundle.manifest().variants.get(self.variant), name)?;
-        let Some(run) = self.runs.get_mut(index) else { return Ok(()) };
-        run.readable = false;
+    /// Returns the index of the function that ran.
+    fn replay_with(&mut self, name: &str, download: bool) -> Result<usize> {
+        let variant = self.bundle.manifest().variants.get(self.variant);
+        let (first, function) = find(variant, name)?;
+        let Some(run) = self.runs.get_mut(first) else { return Ok(first) };
+        (run.result, run.replayed) = (None, None);
         let symbols = symbols::solve(function, &run.shapes, &run.given)?;
-        if run.symbols.as_ref() != Some(&symbols) {
+        let index = variant.map_or(first, |variant| variant.specialized(first, &symbols));
+        let special = variant.and_then(|variant| variant.functions.get(index)).unwrap_or(function);
+        let Some(known) = self.runs.get_mut(index).map(|run| &mut run.symbols) else { return Ok(first) };
+        if known.as_ref() != Some(&symbols) {
             // What is half written must not pass for the parameters of before.
-            run.symbols = None;
+            *known = None;
             let max_grid = self.replayer.context.info.limits.max_grid;
             let (slot, grids) = self.replayer.params(index).unwrap_or_default();
-            params::write(function, &symbols, max_grid, slot, grids)?;
-            run.symbols = Some(symbols.clone());
+            params::write(special, &symbols, max_grid, slot, grids)?;
+            *known = Some(symbols.clone());
         }
+        let Some(run) = self.runs.get_mut(first) else { return Ok(first) };
         let fresh = |(position, port)| {
             let fresh = run.fresh.get(position).copied().unwrap_or(false);
             fresh.then_some((position, port))
@@ -296,10 +313,11 @@ impl Session {
             .collect::<Result<Vec<_>>>()?;
         let outputs = function.outputs.iter().enumerate().filter(|_| download);
         let downloads = outputs.map(|(position, port)| ports::range(position, port, &symbols));
-        self.replayer.replay(index, &uploads, &downloads.collect::<Result<Vec<_>>>()?)?;
+        self.replayer.replay(first, index, &uploads, &downloads.collect::<Result<Vec<_>>>()?)?;
         run.fresh.fill(false);
-        run.readable = download;
-        Ok(())
+        run.replayed = Some(index);
+        run.result = download.then_some(symbols);
+        Ok(index)
     }
 
     /// Whether exactly the inputs of a function are given.

@@ -4,7 +4,7 @@ mod common;
 
 use common::{edited_bundle, encode, small_bundle, with_manifest, write_bundle};
 use drift_runtime::codec::read_manifest;
-use drift_runtime::format::{Expr, ExprOp, Hash, Manifest, SlotKind, Variant};
+use drift_runtime::format::{Expr, ExprOp, Function, Hash, HostType, Manifest, SlotKind, Variant};
 use drift_runtime::{Bundle, Error};
 
 fn read(bytes: Vec<u8>) -> Result<Bundle, Error> {
@@ -131,6 +131,15 @@ fn other_versions_and_other_files_are_named() {
     assert!(matches!(Bundle::open("no such file".as_ref()), Err(Error::Io { .. })));
 }
 
+/// Adds a function for some sizes of `scale` behind it, after a change.
+fn add_special(manifest: &mut Manifest, edit: fn(&mut Function)) {
+    let functions = &mut manifest.variants[0].functions;
+    let mut special = functions[1].clone();
+    special.symbols[0].max = 7;
+    edit(&mut special);
+    functions.insert(2, special);
+}
+
 #[test]
 fn contradictions_are_refused_with_their_place() {
     type Edit = (&'static str, fn(&mut Manifest));
@@ -185,7 +194,13 @@ fn contradictions_are_refused_with_their_place() {
         }),
         ("variants[0].functions[1]", |m| m.variants[0].functions[1].symbols[0].min = 101),
         ("variants[0].functions[1].inputs[0]", |m| m.variants[0].functions[1].symbols[0].max = 101),
-        ("variants[0].functions", |m| m.variants[0].functions[1].name = "main".to_owned()),
+        ("variants[0].functions", |m| m.variants[0].functions[2].name = "main".to_owned()),
+        ("variants[0].functions[1]", |m| m.variants[0].functions[1].name = "main".to_owned()),
+        ("variants[0].functions[2]", |m| add_special(m, |special| special.symbols[0].max = 101)),
+        ("variants[0].functions[2]", |m| add_special(m, |special| special.symbols[0].name.push('m'))),
+        ("variants[0].functions[2]", |m| add_special(m, |special| special.inputs.clear())),
+        ("variants[0].functions[2]", |m| add_special(m, |special| special.slots[1].size = 396)),
+        ("variants[0].functions[2]", |m| add_special(m, |s| s.outputs[0].host_type = HostType::I32)),
         ("variants[0].requirements", |m| m.variants[0].requirements.limits.storage_alignment = 3),
         ("variants[0].requirements.limits", |m| {
             m.variants[0].requirements.limits.max_workgroup_invocations = 4;
@@ -233,4 +248,9 @@ fn edits_within_the_rules_are_accepted() {
         variants.push(second);
     });
     assert_eq!(read(bytes).unwrap().manifest().variants.len(), 2);
+    let mut manifest = read_manifest(&small_bundle()).unwrap();
+    add_special(&mut manifest, |_| ());
+    manifest.variants[0].requirements.limits = manifest.variants[0].needed_limits();
+    let file = with_manifest(&small_bundle(), &encode(&manifest));
+    assert_eq!(read_manifest(&file).unwrap().variants[0].functions.len(), 4);
 }

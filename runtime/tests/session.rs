@@ -5,7 +5,7 @@ mod common;
 use common::{WEIGHTS, edited_bundle, small_bundle, with_variant, write_bundle, write_bundle_with};
 use drift_runtime::device::{choose_variant, probe, unmet};
 use drift_runtime::format::{
-    Feature, Features, HostType, MatrixScope, MatrixShape, MatrixType, WeightPlacement,
+    Expr, Feature, Features, Function, HostType, MatrixScope, MatrixShape, MatrixType, WeightPlacement,
 };
 use drift_runtime::{Array, ArrayRef, Bundle, Error, Options, Session};
 
@@ -40,6 +40,51 @@ fn symbolic_function_creates_nothing_after_load() {
     let after = session.stats();
     assert_eq!((after.pipelines, after.allocations), (before.pipelines, before.allocations));
     assert_eq!(after.allocated_bytes, before.allocated_bytes);
+}
+
+/// Adds a function for 3 to 7 numbers behind `scale`, which multiplies by 5, and one for 5 numbers, which multiplies by 7.
+fn with_special_functions() -> Vec<u8> {
+    edited_bundle(&|variants| {
+        let special = |general: &Function, min, max, factor| {
+            let mut special = general.clone();
+            (special.symbols[0].min, special.symbols[0].max) = (min, max);
+            special.dispatches[0].params[1] = Expr::constant(factor);
+            special
+        };
+        let functions = &mut variants[0].functions;
+        let (few, five) = (special(&functions[1], 3, 7, 5), special(&functions[1], 5, 5, 7));
+        functions.splice(2..2, [few, five]);
+        variants[0].requirements.limits = variants[0].needed_limits();
+    })
+}
+
+#[test]
+fn the_most_special_function_that_holds_the_sizes_runs() {
+    let mut session = load(with_special_functions()).unwrap();
+    let before = session.stats();
+    assert_eq!(session.functions().len(), 5);
+    let bounds = |f: &Function| (f.symbols[0].min, f.symbols[0].max);
+    assert_eq!(bounds(session.replayed("scale").unwrap()), (1, 100));
+    for (n, factor, range) in [
+        (2usize, 3i64, (1, 100)),
+        (3, 5, (3, 7)),
+        (5, 7, (5, 5)),
+        (7, 5, (3, 7)),
+        (8, 3, (1, 100)),
+        (5, 7, (5, 5)),
+    ] {
+        let values: Vec<i64> = (0..n).map(|i| i64::try_from(i).unwrap() - 5).collect();
+        let outputs = session.run("scale", &[("ids", ids(&values).as_ref())]).unwrap();
+        let expected: Vec<i64> = values.iter().map(|value| value * factor).collect();
+        assert_eq!(outputs, [Array::from_i64(&[n], &expected)], "n = {n}");
+        assert_eq!(bounds(session.replayed("scale").unwrap()), range);
+        assert_eq!(session.replay_timed("scale").unwrap().len(), 1);
+    }
+    assert!(session.run("scale", &[("ids", ids(&[0; 101]).as_ref())]).is_err());
+    assert_eq!(session.stats().allocations, before.allocations);
+    // Inputs and outputs are those of the first function, so another one only adds its parameters.
+    let single = load(small_bundle()).unwrap().stats();
+    assert_eq!(before.allocations, single.allocations + 2);
 }
 
 /// Weights of several chunks, larger than the staging window, with odd sizes and gaps between them.

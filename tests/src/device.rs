@@ -59,7 +59,7 @@ pub fn load(target: &TargetProfile, lowered: Lowered, options: &compile::Options
     let path = folder.path().join("graph.drift");
     let model = Model { name: "test".into(), ..Model::default() };
     let targets = std::slice::from_ref(target);
-    compile::write(&model, targets, &[lowered], options, &path).map_err(|e| e.to_string())?;
+    compile::write(&model, targets, &[&[lowered]], options, &path).map_err(|e| e.to_string())?;
     Session::load(&path, &drift_runtime::Options::default()).map_err(|e| e.to_string())
 }
 

@@ -51,7 +51,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::fs::remove_dir_all(&folder)?;
     }
     let report = report?;
-    for (target, lowered) in targets.iter().zip(&report.lowered) {
+    let targets = targets.iter().zip(&report.lowered);
+    for (target, lowered) in
+        targets.flat_map(|(target, functions)| functions.iter().map(move |f| (target, f)))
+    {
         let memory = &lowered.plan.memory;
         println!(
             "{}: {} dispatches, intermediate memory {:.2} MB (at least {:.2}, unshared {:.2})",

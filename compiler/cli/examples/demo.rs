@@ -173,8 +173,13 @@ fn image_network(folder: &Path, target: &TargetProfile) -> Result<()> {
     if logits.len() != 1000 || logits.iter().any(|v| !v.is_finite()) {
         return Err("the network's output is not 1000 numbers".into());
     }
-    let flops: i64 =
-        report.lowered.iter().flat_map(|l| &l.plan.steps).filter_map(|s| s.launch.flops.as_known()).sum();
+    let flops: i64 = report
+        .lowered
+        .iter()
+        .flatten()
+        .flat_map(|l| &l.plan.steps)
+        .filter_map(|s| s.launch.flops.as_known())
+        .sum();
     println!("run       first {}, second {}", ms(first), ms(second));
     println!(
         "          {:.1} GFLOP, {:.1} GFLOP/s",
@@ -189,7 +194,7 @@ fn compile(model: &Model, target: &TargetProfile, bundle: &Path, start: Instant)
     let targets = std::slice::from_ref(target);
     let report = compile::compile(model, targets, &compile::Options::default(), bundle)?;
     println!("compile   {} (of which reading the model {})", ms(start.elapsed()), ms(imported));
-    for lowered in &report.lowered {
+    for lowered in report.lowered.iter().flatten() {
         let plan = &lowered.plan;
         println!("          {} nodes became {} dispatches", model.graph.len(), plan.steps.len());
         let (peak, bound) = (mib(plan.memory.peak), mib(plan.memory.lower_bound));

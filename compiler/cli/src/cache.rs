@@ -17,7 +17,7 @@ use driftc::ir::array::Array;
 use driftc::target::TargetProfile;
 
 use crate::failure::{Failure, Result};
-use crate::lowering::lower;
+use crate::lowering::lower_all;
 use crate::model::{Loaded, ModelArgs, show_notes};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
@@ -57,9 +57,8 @@ pub(crate) fn bundle_of(
             show_notes(&loaded.notes);
             progress.stage(&format!("compiling for {}", profile.name));
             let start = Instant::now();
-            let lowered = lower(model, &loaded, &profile, &options)?;
-            let (profiles, lowered) = (std::slice::from_ref(&profile), std::slice::from_ref(&lowered));
-            write(&loaded.model, profiles, lowered, &options, &bundle)?;
+            let functions = lower_all(model, &loaded, &profile, &options)?;
+            write(&loaded.model, std::slice::from_ref(&profile), &[functions.as_slice()], &options, &bundle)?;
             compiled = Some(start.elapsed());
         }
         let opened = Bundle::open(&bundle)?;

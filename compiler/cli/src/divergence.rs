@@ -112,7 +112,7 @@ fn compare_all(lowered: &Lowered, case: &Case<'_>, values: &[(NodeId, Array)]) -
     let plan = plan::build(&graph, case.target, &case.options.plan)?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("debug.drift");
-    let planned = [Planned { target: case.target, functions: vec![("main".to_owned(), plan.clone())] }];
+    let planned = [Planned { target: case.target, functions: vec![("main".to_owned(), &plan)] }];
     let emit = spirv::Options { optimize: case.options.optimize, matrix: None };
     bundle::write(&path, Default::default(), &planned, &[], emit)?;
     let (_, outputs) = run_bundle(&path, case)

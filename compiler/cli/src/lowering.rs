@@ -1,29 +1,42 @@
 //! Lowering a model for a target; where only the assumed bounds stand in the way, the error says so.
 
 use driftc::compile::{Lowered, Options};
+use driftc::ir::graph::Graph;
 use driftc::target::TargetProfile;
 
 use crate::failure::{Failure, Result};
 use crate::model::{DimArg, Loaded, ModelArgs};
 
-/// Lowers a model. A failure that is gone once the symbols without bounds are fixed names the options that fix them.
+/// Lowers a model into one function. A failure that is gone once the symbols without bounds are fixed names the options
+/// that fix them.
 pub(crate) fn lower(
     args: &ModelArgs,
     loaded: &Loaded,
     target: &TargetProfile,
     options: &Options,
 ) -> Result<Lowered> {
-    let error = match driftc::compile::lower(&loaded.model.graph, target, options) {
+    helped(args, loaded, |graph| driftc::compile::lower(graph, target, options))
+}
+
+/// Lowers a model into the functions of its bundle, with the same help.
+pub(crate) fn lower_all(
+    args: &ModelArgs,
+    loaded: &Loaded,
+    target: &TargetProfile,
+    options: &Options,
+) -> Result<Vec<Lowered>> {
+    helped(args, loaded, |graph| driftc::functions::lower_all(graph, target, options))
+}
+
+fn helped<T>(args: &ModelArgs, loaded: &Loaded, lower: impl Fn(&Graph) -> driftc::Result<T>) -> Result<T> {
+    let error = match lower(&loaded.model.graph) {
         Ok(lowered) => return Ok(lowered),
         Err(error) => error,
     };
     let mut fixed = args.clone();
     let usual = loaded.assumed.iter().map(|(name, n)| DimArg { name: name.clone(), low: *n, high: *n });
     fixed.given.dims.extend(usual);
-    let helps = || {
-        let loaded = fixed.load().ok()?;
-        driftc::compile::lower(&loaded.model.graph, target, options).ok()
-    };
+    let helps = || lower(&fixed.load().ok()?.model.graph).ok();
     if loaded.assumed.is_empty() || helps().is_none() {
         return Err(error.into());
     }

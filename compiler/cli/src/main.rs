@@ -20,6 +20,7 @@ mod progress;
 mod reused;
 mod roofline;
 mod session;
+mod specialize;
 mod trace;
 mod tuning;
 

@@ -15,7 +15,7 @@ pub(crate) fn write_trace(
     function: &str,
     times: &[DispatchTime],
 ) -> Result<()> {
-    let described = session.function(function)?;
+    let described = session.replayed(function)?;
     let variant = session.variant();
     let events = times.iter().filter_map(|t| {
         let dispatch = described.dispatches.get(t.dispatch)?;

@@ -10,7 +10,7 @@ use petgraph::Direction;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 
-use super::dim::Bounds;
+use super::dim::{Bindings, Bounds};
 use super::element::{Arg, Step};
 use super::op::{Constant, Input, Op};
 use super::tensor::{DType, Layout, TensorDesc};
@@ -307,6 +307,22 @@ impl Graph {
     /// Renames a node.
     pub fn set_name(&mut self, id: NodeId, name: &str) {
         self.graph[id.0].name = name.to_string();
+    }
+
+    /// Gives symbols known values: in the shapes of all values and in the attributes of operators. The symbols stay
+    /// declared, with that one value as both bounds.
+    pub fn substitute(&mut self, values: &Bindings) {
+        for node in self.graph.node_weights_mut() {
+            let sizes = node.op.operation_mut().sizes_mut();
+            for size in sizes.into_iter().chain(&mut node.tensor.shape) {
+                *size = size.substitute(values);
+            }
+        }
+        for (name, value) in values {
+            if let Some(bounds) = self.bounds.get_mut(name) {
+                *bounds = (*value, *value);
+            }
+        }
     }
 
     /// Removes nodes that no result depends on; inputs stay. Returns how many went.

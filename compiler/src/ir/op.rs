@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::array::Array;
-use super::dim::Bindings;
+use super::dim::{Bindings, Dim};
 use super::tensor::TensorDesc;
 use crate::error::OpError;
 
@@ -73,6 +73,11 @@ pub trait Operation {
     /// How the operator takes part in fusion.
     fn fusion(&self) -> Fusion;
 
+    /// The symbolic sizes among the attributes.
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        Vec::new()
+    }
+
     /// The CPU reference: the result for given operands, of shape `out`.
     ///
     /// # Errors
@@ -100,6 +105,11 @@ macro_rules! ops {
 
             /// The payload as an [`Operation`].
             pub fn operation(&self) -> &dyn Operation {
+                match self { $(Self::$op(op) => op,)* }
+            }
+
+            /// The payload as an [`Operation`] that can be changed.
+            pub fn operation_mut(&mut self) -> &mut dyn Operation {
                 match self { $(Self::$op(op) => op,)* }
             }
 

@@ -23,7 +23,7 @@ use tiles::Tiles;
 use crate::error::OpError;
 use crate::ir::array::{count, strides};
 use crate::ir::op::Constant;
-use crate::ir::tensor::DeviceType;
+use crate::ir::tensor::{DType, DeviceType};
 
 /// Part of an axis: `size` consecutive positions, with 0 for however many groups cover the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +100,18 @@ pub struct Packed {
     pub device: DeviceType,
 }
 
+/// What tells packed constants apart without a look at their elements: where the bytes of the source lie, how they are
+/// seen, and what becomes of them.
+pub type Identity = ((usize, usize), (DType, Vec<usize>, Option<Vec<usize>>), Arrangement, DeviceType);
+
 impl Packed {
+    /// What tells it apart from other packed constants of the process.
+    pub fn identity(&self) -> Identity {
+        let Constant { dtype, shape, strides, bytes, .. } = &self.source;
+        let place = (bytes.as_ptr() as usize, bytes.len());
+        (place, (*dtype, shape.clone(), strides.clone()), self.arrangement.clone(), self.device)
+    }
+
     /// The constant as it is, in its type's device form.
     pub fn dense(source: &Constant) -> Self {
         Self { source: source.clone(), arrangement: Arrangement::Dense, device: source.dtype.on_device() }

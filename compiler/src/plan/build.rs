@@ -1,6 +1,6 @@
 //! Building a plan: one walk over the graph in topological order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::faults;
 use super::fit;
@@ -17,8 +17,8 @@ use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op, Relayout};
 use crate::ir::storage::Storage as Kind;
-use crate::ir::tensor::{DType, DeviceType, Layout, TensorDesc};
-use crate::kernels::pack::{Arrangement, Packed};
+use crate::ir::tensor::{DType, Layout, TensorDesc};
+use crate::kernels::pack::{Identity, Packed};
 use crate::kernels::problem::{Operand, Placement, Problem, storage_elements};
 use crate::kernels::resource::Resource;
 use crate::kernels::shader::{Bound, Launch};
@@ -26,6 +26,11 @@ use crate::target::TargetProfile;
 
 /// Storage is rounded up so that a vector of four may be read at the end of any tensor.
 const ROUND: u64 = 16;
+/// How much slower a kernel may be that shares its packed constants with another function: that costs time in each run,
+/// a further copy costs memory once.
+const SHARE: f64 = 1.15;
+/// Bytes of a constant whose copies do not count.
+const SMALL: u64 = 1 << 16;
 
 /// Where a value is.
 #[derive(Debug, Clone)]
@@ -76,7 +81,8 @@ struct Planner<'g> {
     parts: Parts,
     assembled: BTreeMap<NodeId, (usize, Vec<usize>)>,
     weights: Vec<Packed>,
-    known_weights: BTreeMap<(usize, usize, Packing), usize>,
+    /// The constants among `weights`; the last says whether it is read as a texture.
+    known_weights: BTreeMap<(Identity, bool), usize>,
     steps: Vec<Step>,
     decisions: Vec<Decision>,
     visit: &'g mut Visit<'g>,
@@ -84,9 +90,6 @@ struct Planner<'g> {
 
 /// Is told each problem with the name of its node (empty for a copy) and its candidates, the pick first.
 pub type Visit<'a> = dyn FnMut(&str, &Problem<'_>, &[Choice]) + 'a;
-
-/// What tells packed constants of the same bytes apart; the last says whether it is read as a texture.
-type Packing = (Arrangement, DeviceType, (DType, Vec<usize>, Option<Vec<usize>>), bool);
 
 /// Plans a graph for a target.
 ///
@@ -327,7 +330,8 @@ impl<'g> Planner<'g> {
             )));
         }
         let forced = self.options.prefer_kernel.is_some();
-        let Some(launches) = pick(&problem, &mut choices, forced).map_err(|e| fail(e.0))? else {
+        let packed = self.options.packed.as_deref();
+        let Some(launches) = pick(&problem, &mut choices, forced, packed).map_err(|e| fail(e.0))? else {
             // No kernel that writes whole texels is worth it: through a buffer, then.
             let through =
                 TensorDesc { layout: Layout::SLICES4, ..TensorDesc::new(result.dtype, result.shape.clone()) };
@@ -475,13 +479,7 @@ impl<'g> Planner<'g> {
     }
 
     fn weight(&mut self, packed: Packed, texture: bool) -> usize {
-        let Constant { dtype, shape, strides, bytes, .. } = &packed.source;
-        let source = (*dtype, shape.clone(), strides.clone());
-        let key = (
-            bytes.as_ptr() as usize,
-            bytes.len(),
-            (packed.arrangement.clone(), packed.device, source, texture),
-        );
+        let key = (packed.identity(), texture);
         if let Some(index) = self.known_weights.get(&key) {
             return *index;
         }
@@ -537,17 +535,20 @@ impl<'g> Planner<'g> {
 
 /// The launches of the cheapest candidate, which becomes the first; `None` where it would be cheaper to compute
 /// slices of four in a buffer and to copy them into the result's texture, because the candidate writes texels in
-/// part. With `forced` the first candidate is taken, whatever it costs.
+/// part. With `forced` the first candidate is taken, whatever it costs. A candidate whose constants are all among
+/// `packed` goes before one that costs up to [`SHARE`] times less and needs a copy of its own.
 fn pick(
     problem: &Problem<'_>,
     choices: &mut [Choice],
     forced: bool,
+    packed: Option<&BTreeSet<Identity>>,
 ) -> std::result::Result<Option<Vec<Launch>>, OpError> {
     let machine = &problem.target.machine;
     let moved = 2.0 * problem.result.bytes(problem.bounds) as f64;
     let copy = machine.launch_us * 1e3 + moved / machine.bandwidth_gb_s;
     let mut limit = f64::INFINITY;
     let mut refused = None;
+    let mut own_copy: Option<(usize, Vec<Launch>)> = None;
     // What to fall back on where every shader is longer than the driver should be trusted with.
     let mut shortest: Option<(usize, usize, Vec<Launch>)> = None;
     for at in 0..choices.len() {
@@ -563,9 +564,18 @@ fn pick(
         }
         if !launches.iter().any(|launch| launch.partial_texels) {
             let excess = faults::too_long(&launches, problem.target);
-            if excess == 0 {
+            let shared = packed.is_none_or(|packed| {
+                let mut copies = launches.iter().flat_map(|l| &l.packed).filter(|p| p.bytes() > SMALL);
+                copies.all(|p| packed.contains(&p.identity()))
+            });
+            if excess == 0 && shared {
                 choices[..=at].rotate_right(1);
                 return Ok(Some(launches));
+            }
+            if excess == 0 {
+                limit = limit.min(choice.candidate.cost * SHARE);
+                own_copy.get_or_insert((at, launches));
+                continue;
             }
             if shortest.as_ref().is_none_or(|(least, ..)| excess < *least) {
                 shortest = Some((excess, at, launches));
@@ -576,6 +586,10 @@ fn pick(
             break;
         }
         limit = limit.min(choice.candidate.cost + copy);
+    }
+    if let Some((at, launches)) = own_copy {
+        choices[..=at].rotate_right(1);
+        return Ok(Some(launches));
     }
     match (shortest, refused) {
         (Some((_, at, launches)), _) => {

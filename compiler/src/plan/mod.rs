@@ -18,12 +18,13 @@ pub mod trial;
 pub mod tuning;
 pub mod views;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::graph::NodeId;
 use crate::ir::tensor::DType;
-use crate::kernels::pack::Packed;
+use crate::kernels::pack::{Identity, Packed};
 use crate::kernels::shader::Launch;
 use images::Images;
 use memory::{MemoryPlan, Record};
@@ -158,4 +159,6 @@ pub struct Options {
     pub alternatives: Alternatives,
     /// Measured times, which override the estimates of those problems that they cover.
     pub tuning: Option<Arc<Database>>,
+    /// Packed constants of another function, which are taken where that costs little.
+    pub packed: Option<Arc<BTreeSet<Identity>>>,
 }

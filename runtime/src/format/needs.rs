@@ -72,10 +72,14 @@ impl Variant {
     pub fn device_memory(&self) -> u64 {
         let weights = self.weights.iter().map(|slot| slot.size);
         let states = self.states.iter().map(|slot| slot.size);
-        let own =
-            self.functions.iter().flat_map(|function| &function.slots).filter(|slot| {
-                matches!(slot.kind, SlotKind::Input(_) | SlotKind::Output(_) | SlotKind::Params)
-            });
+        let functions = self.functions.iter().enumerate();
+        let own = functions.flat_map(|(index, function)| {
+            let special = self.is_special(index);
+            function.slots.iter().filter(move |slot| match slot.kind {
+                SlotKind::Input(_) | SlotKind::Output(_) => !special,
+                kind => kind == SlotKind::Params,
+            })
+        });
         let own = own.map(|slot| slot.size);
         let images = self.images().0.into_iter().map(|image| image.size().unwrap_or(u64::MAX));
         weights.chain(states).chain(self.arena_sizes()).chain(own).chain(images).fold(0, u64::saturating_add)

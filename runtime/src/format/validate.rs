@@ -119,13 +119,20 @@ fn check_variant(manifest: &Manifest, variant: &Variant) -> Check {
         check_slot_size(size).at(|| "weights or states".to_owned())?;
     }
     check_placements(manifest, variant).at(|| "placements".to_owned())?;
-    unique(variant.functions.iter().map(|function| function.name.as_str()), "functions")?;
+    let firsts = variant.functions.iter().enumerate().filter(|(index, _)| !variant.is_special(*index));
+    unique(firsts.map(|(_, function)| function.name.as_str()), "functions")?;
     let slots = variant.functions.iter().flat_map(|function| &function.slots);
     if slots.filter(|slot| matches!(slot.kind, SlotKind::Image(_))).count() > MAX_IMAGES {
         return fault(format!("more than {MAX_IMAGES} images"));
     }
+    let mut general = None;
     for (index, function) in variant.functions.iter().enumerate() {
-        check_function(manifest, variant, function).at(|| format!("functions[{index}]"))?;
+        let first = general.filter(|_| variant.is_special(index));
+        general = Some(first.unwrap_or(function));
+        first
+            .map_or(Ok(()), |first| check_special(first, function))
+            .and_then(|()| check_function(manifest, variant, function))
+            .at(|| format!("functions[{index}]"))?;
     }
     check_limits(&variant.needed_limits(), &variant.requirements.limits)
         .at(|| "requirements.limits".to_owned())
@@ -227,6 +234,25 @@ fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -
         check_dispatch(variant, function, dispatch).at(|| format!("dispatches[{index}]"))?;
     }
     check_params(function)
+}
+
+/// Whether a function can stand for a general one of the same name at some of its sizes: the same symbols within its
+/// bounds, and the same inputs and outputs in slots of the same size.
+fn check_special(general: &Function, special: &Function) -> Check {
+    let symbols = general.symbols.iter().zip(&special.symbols);
+    let narrower = symbols.into_iter().all(|(a, b)| a.name == b.name && a.min <= b.min && b.max <= a.max);
+    let slot = |function: &'_ Function, slot: u32| {
+        usize::try_from(slot).ok().and_then(|slot| function.slots.get(slot)).map(|slot| slot.size)
+    };
+    let mut ports = general.inputs.iter().chain(&general.outputs);
+    let same = general.symbols.len() == special.symbols.len()
+        && general.inputs == special.inputs
+        && general.outputs == special.outputs
+        && ports.all(|port| slot(general, port.slot) == slot(special, port.slot));
+    match narrower && same {
+        true => Ok(()),
+        false => fault("it takes other sizes, or has other ports, than the first function of its name"),
+    }
 }
 
 fn check_slot(

@@ -1,6 +1,6 @@
 //! `driftc compile`: a model in, a bundle out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,15 +9,17 @@ use clap::Args;
 use drift_runtime::Bundle;
 use drift_runtime::codec::Summary;
 use driftc::compile::{Lowered, write};
+use driftc::functions::{MAIN, label};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use super::inspect::{apart_and_stored, own_and_shared};
 use crate::failure::{Failure, Result};
-use crate::lowering::lower;
+use crate::lowering::lower_all;
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, time, write_file};
 use crate::progress::Progress;
+use crate::specialize::SpecializeArgs;
 use crate::tuning::{TuningArgs, measured_nodes};
 
 #[derive(Debug, Args)]
@@ -32,6 +34,8 @@ pub(crate) struct CompileArgs {
     output: PathBuf,
     #[command(flatten)]
     tuning: TuningArgs,
+    #[command(flatten)]
+    specialize: SpecializeArgs,
     /// Run spirv-opt over every shader
     #[arg(long)]
     optimize: bool,
@@ -68,7 +72,7 @@ struct Sections {
     padding: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Target {
     target: String,
     nodes_before: usize,
@@ -82,13 +86,22 @@ struct Target {
     own_weight_bytes: u64,
     shared_weight_bytes: u64,
     memory: Memory,
+    /// Functions for some of the sizes only.
+    specialized: Vec<Special>,
     passes: Vec<Pass>,
     passes_ms: f64,
     plan_ms: f64,
 }
 
-/// Of intermediate tensors, in bytes, as the bundle says it too.
 #[derive(Debug, Serialize)]
+struct Special {
+    function: String,
+    dispatches: usize,
+    memory: Memory,
+}
+
+/// Of intermediate tensors, in bytes, as the bundle says it too.
+#[derive(Debug, Default, Serialize)]
 struct Memory {
     peak: u64,
     lower_bound: u64,
@@ -125,6 +138,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     show_notes(&loaded.notes);
     let mut options = loaded.options(&args.model.given, args.optimize);
     args.tuning.apply(&mut options, &targets)?;
+    args.specialize.apply(&mut options)?;
     let model = &loaded.model;
     let imported = Instant::now();
     let mut lowered = Vec::with_capacity(targets.len());
@@ -132,20 +146,21 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     for target in &targets {
         progress.stage(&format!("planning for {}", target.name));
         let start = Instant::now();
-        let one = lower(&args.model, &loaded, target, &options)?;
+        let one = lower_all(&args.model, &loaded, target, &options)?;
         reports.push(describe(&target.name, model.graph.len(), &one, start.elapsed()));
         lowered.push(one);
     }
     let planned = Instant::now();
     progress.stage("writing shaders and weights");
-    let summary = write(model, &targets, &lowered, &options, &args.output)?;
+    let functions: Vec<&[Lowered]> = lowered.iter().map(Vec::as_slice).collect();
+    let summary = write(model, &targets, &functions, &options, &args.output)?;
     let written = Bundle::open(&args.output)?;
     let manifest = written.manifest();
     for (report, variant) in reports.iter_mut().zip(&manifest.variants) {
         (report.own_weight_bytes, report.shared_weight_bytes) = own_and_shared(variant, manifest);
     }
     if let Some(folder) = &args.emit_dir {
-        emit(folder, &targets, &lowered)?;
+        emit(folder, &targets, &functions)?;
     }
     drop(progress);
     let report = Report {
@@ -179,32 +194,38 @@ pub(crate) fn load_targets(names: &[String]) -> Result<Vec<TargetProfile>> {
     Ok(targets)
 }
 
-/// The distinct shaders of a plan in order of first use, with their kernels' names.
-pub(crate) fn shaders(lowered: &Lowered) -> Vec<(&'static str, &str)> {
+/// The distinct shaders of functions in order of first use, with their kernels' names.
+pub(crate) fn shaders(functions: &[Lowered]) -> Vec<(&'static str, &str)> {
     let mut seen = BTreeSet::new();
-    let launches = lowered.plan.steps.iter().map(|step| &step.launch);
+    let launches = functions.iter().flat_map(|f| &f.plan.steps).map(|step| &step.launch);
     launches.filter(|l| seen.insert(l.wgsl.as_str())).map(|l| (l.kernel, l.wgsl.as_str())).collect()
 }
 
-fn describe(target: &str, nodes_before: usize, lowered: &Lowered, total: Duration) -> Target {
+/// What came of a target, whose first function is the one for all sizes.
+fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Duration) -> Target {
+    let Some((lowered, special)) = functions.split_first() else { return Target::default() };
     let in_passes: Duration = lowered.passes.iter().filter_map(|p| p.time).sum();
-    let memory = lowered.plan.footprint();
+    let packed = functions.iter().flat_map(|f| &f.plan.weights);
+    let packed: BTreeMap<_, u64> = packed.map(|p| (p.identity(), p.bytes())).collect();
     Target {
         target: target.to_owned(),
         nodes_before,
         nodes_after: lowered.graph.len(),
         dispatches: lowered.plan.steps.len(),
-        pipelines: shaders(lowered).len(),
+        pipelines: shaders(functions).len(),
         measured_nodes: measured_nodes(lowered).0,
-        weight_bytes: lowered.plan.weights.iter().map(driftc::kernels::pack::Packed::bytes).sum(),
+        weight_bytes: packed.into_values().sum(),
         own_weight_bytes: 0,
         shared_weight_bytes: 0,
-        memory: Memory {
-            peak: memory.peak,
-            lower_bound: memory.lower_bound,
-            naive: memory.naive,
-            strategy: lowered.plan.memory.strategy,
-        },
+        memory: memory(lowered),
+        specialized: special
+            .iter()
+            .map(|f| Special {
+                function: label(MAIN, &f.plan.bounds),
+                dispatches: f.plan.steps.len(),
+                memory: memory(f),
+            })
+            .collect(),
         passes: lowered
             .passes
             .iter()
@@ -221,6 +242,16 @@ fn describe(target: &str, nodes_before: usize, lowered: &Lowered, total: Duratio
     }
 }
 
+fn memory(function: &Lowered) -> Memory {
+    let memory = function.plan.footprint();
+    Memory {
+        peak: memory.peak,
+        lower_bound: memory.lower_bound,
+        naive: memory.naive,
+        strategy: function.plan.memory.strategy,
+    }
+}
+
 fn sections(summary: &Summary) -> Sections {
     Sections {
         file: summary.file_size,
@@ -231,11 +262,11 @@ fn sections(summary: &Summary) -> Sections {
     }
 }
 
-fn emit(folder: &Path, targets: &[TargetProfile], lowered: &[Lowered]) -> Result<()> {
-    for (target, lowered) in targets.iter().zip(lowered) {
+fn emit(folder: &Path, targets: &[TargetProfile], functions: &[&[Lowered]]) -> Result<()> {
+    for (target, functions) in targets.iter().zip(functions) {
         let folder = if targets.len() > 1 { folder.join(file_name(&target.name)) } else { folder.to_owned() };
         make_folder(&folder)?;
-        for (index, (kernel, wgsl)) in shaders(lowered).into_iter().enumerate() {
+        for (index, (kernel, wgsl)) in shaders(functions).into_iter().enumerate() {
             let path = folder.join(format!("{index:03}_{kernel}.wgsl"));
             write_file(&path, |file| file.write_all(wgsl.as_bytes()))?;
         }
@@ -260,6 +291,10 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         let m = &t.memory;
         let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
         writeln!(out, "  memory      {peak} peak, lower bound {bound}, unshared {naive}")?;
+        for special in &t.specialized {
+            let (what, n, peak) = (&special.function, special.dispatches, bytes(special.memory.peak));
+            writeln!(out, "  specialised {what}: {n} dispatches, {peak} peak")?;
+        }
     }
     if report.targets.len() > 1 {
         let (stored, apart) = (bytes(report.bytes.chunks), bytes(report.weights_apart));

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::inspect::{Sections, expression, sections};
 use crate::failure::{Failure, Result};
 use crate::output::{Out, bytes};
+use crate::specialize::function_labels;
 
 /// Changed dispatches that are listed without `--all`.
 const LISTED: usize = 40;
@@ -203,9 +204,9 @@ fn variant(a: &Variant, b: &Variant, before: &Manifest, after: &Manifest) -> Var
         let placed = v.placements.iter().filter_map(|p| m.chunks.get(p.chunk as usize));
         placed.map(|c| (c.hash, c.size)).collect()
     };
-    let names: BTreeSet<&str> = a.functions.iter().chain(&b.functions).map(|f| f.name.as_str()).collect();
-    let functions = names.into_iter().map(|name| {
-        let find = |v: &Variant| v.functions.iter().position(|f| f.name == name);
+    let labels: BTreeSet<String> = [a, b].into_iter().flat_map(function_labels).collect();
+    let functions = labels.iter().map(|name| {
+        let find = |v: &Variant| function_labels(v).iter().position(|label| label == name);
         let at = |v: &'_ Variant| find(v).and_then(|i| v.functions.get(i)).cloned();
         let side = |v: &Variant, m: &Manifest| at(v).map_or_else(Described::default, |f| described(&f, v, m));
         function(name, &side(a, before), &side(b, after))

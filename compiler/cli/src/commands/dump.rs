@@ -106,7 +106,7 @@ fn list(dims: &[driftc::ir::dim::Dim]) -> String {
 }
 
 fn wgsl(lowered: &Lowered, out: &mut Out) -> Result<()> {
-    for (i, (kernel, wgsl)) in shaders(lowered).into_iter().enumerate() {
+    for (i, (kernel, wgsl)) in shaders(std::slice::from_ref(lowered)).into_iter().enumerate() {
         let uses = lowered.plan.steps.iter().filter(|s| s.launch.wgsl == wgsl);
         let labels: Vec<&str> = uses.map(|s| s.label.as_str()).collect();
         writeln!(out, "// ---- {i:03} {kernel}, for {}\n{wgsl}", labels.join(", "))?;

@@ -6,15 +6,17 @@ use std::io::Write;
 
 use clap::Args;
 use driftc::compile::Lowered;
+use driftc::functions::{MAIN, label};
 use driftc::plan::select::Choice;
 use driftc::plan::{Home, Plan, Step};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
-use crate::lowering::lower;
+use crate::lowering::lower_all;
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, nanoseconds};
+use crate::specialize::SpecializeArgs;
 use crate::tuning::TuningArgs;
 
 /// The step whose notes say what nodes would cost as several.
@@ -32,6 +34,8 @@ pub(crate) struct ExplainArgs {
     target: String,
     #[command(flatten)]
     tuning: TuningArgs,
+    #[command(flatten)]
+    specialize: SpecializeArgs,
     /// Only the node of this name in the model
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
@@ -43,6 +47,15 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     target: String,
+    #[serde(flatten)]
+    function: Function,
+    /// Functions for some of the sizes only.
+    specialized: Vec<Function>,
+}
+
+#[derive(Debug, Serialize)]
+struct Function {
+    function: String,
     nodes: Vec<Node>,
     /// What passes did to nodes, most of which no longer exist under that name.
     passes: Vec<Note>,
@@ -134,17 +147,30 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
     show_notes(&loaded.notes);
     let mut options = loaded.options(&args.model.given, false);
     args.tuning.apply(&mut options, std::slice::from_ref(&target))?;
-    let lowered = lower(&args.model, &loaded, &target, &options)?;
-    let report = report(&target.name, &lowered, args.node.as_deref());
-    if let Some(name) = &args.node
-        && report.nodes.is_empty()
-        && report.passes.is_empty()
+    args.specialize.apply(&mut options)?;
+    let functions = lower_all(&args.model, &loaded, &target, &options)?;
+    let mut reports: Vec<Function> = functions.iter().map(|f| report(f, args.node.as_deref())).collect();
+    if let (Some(name), Some(general)) = (&args.node, functions.first())
+        && reports.iter().all(|f| f.nodes.is_empty() && f.passes.is_empty())
     {
-        return Err(unknown(name, &lowered));
+        return Err(unknown(name, general));
     }
     if args.json {
-        return out.json(&report);
+        let specialized = reports.split_off(reports.len().min(1));
+        let Some(function) = reports.pop() else { return Ok(()) };
+        return out.json(&Report { target: target.name, function, specialized });
     }
+    for report in &reports {
+        if functions.len() > 1 {
+            writeln!(out, "function {}", report.function)?;
+        }
+        print(report, args.node.is_some(), out)?;
+    }
+    Ok(())
+}
+
+/// `one` says that a single node was asked for.
+fn print(report: &Function, one: bool, out: &mut Out) -> Result<()> {
     for node in &report.nodes {
         writeln!(out, "{}\n  {}", node.node, node.what)?;
         if let Some(reason) = &node.layout {
@@ -166,13 +192,13 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
         print_places(node, out)?;
         let shown = |pass| LAYOUTS.contains(&pass) || pass == ALTERNATIVES;
         let told = |n: &&Note| n.node == node.node && !shown(n.pass);
-        for note in report.passes.iter().filter(|n| args.node.is_some() && told(n)) {
+        for note in report.passes.iter().filter(|n| one && told(n)) {
             writeln!(out, "  pass {}: {}", note.pass, note.what)?;
         }
     }
     // Nodes that passes removed have no entry above.
     let gone = |n: &&Note| report.nodes.iter().all(|node| node.node != n.node);
-    if args.node.is_some() {
+    if one {
         for note in report.passes.iter().filter(gone) {
             writeln!(out, "{}\n  pass {}: {}", note.node, note.pass, note.what)?;
         }
@@ -180,7 +206,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
+fn report(lowered: &Lowered, only: Option<&str>) -> Function {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     let note_of = |stages: &[&str], name: &str| {
         let passes = lowered.passes.iter().filter(|p| stages.contains(&p.pass));
@@ -202,8 +228,8 @@ fn report(target: &str, lowered: &Lowered, only: Option<&str>) -> Report {
     });
     let notes = lowered.passes.iter().flat_map(|p| p.changes.notes.iter().map(move |n| (p.pass, n)));
     let notes = notes.filter(|(_, n)| wanted(&n.node));
-    Report {
-        target: target.to_owned(),
+    Function {
+        function: label(MAIN, &lowered.plan.bounds),
         nodes: nodes.collect(),
         passes: notes.map(|(pass, n)| Note { pass, node: n.node.clone(), what: n.what.clone() }).collect(),
     }

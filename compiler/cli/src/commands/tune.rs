@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::arrays::{dtype, made_up, to_runtime};
 use crate::failure::{Failure, Result};
-use crate::lowering::lower;
+use crate::lowering::{lower, lower_all};
 use crate::measure::{dispatch_runs, median};
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, file_name, nanoseconds, write_file};
@@ -116,8 +116,12 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
     let options = loaded.options(&args.model.given, false);
-    let lowered = lower(&args.model, &loaded, &target, &options)?;
-    let mut tasks = tasks_of(args, &lowered.graph, &target, &options, &database)?;
+    let mut tasks = BTreeMap::new();
+    for function in lower_all(&args.model, &loaded, &target, &options)? {
+        for (key, task) in tasks_of(args, &function.graph, &target, &options, &database)? {
+            tasks.entry(key).or_insert(task);
+        }
+    }
     // A node that was taken apart is measured whole, too, so that the choice between the two can be.
     let mut whole = options.clone();
     whole.plan.alternatives = Alternatives::Never;
@@ -143,7 +147,7 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     let progress = Progress::steps("measuring", trials.len());
     let bench = Bench {
         target: &target,
-        bounds: &lowered.graph.bounds,
+        bounds: &loaded.model.graph.bounds,
         device: &args.device,
         folder: tempfile::tempdir()?,
     };
@@ -264,7 +268,7 @@ impl Bench<'_> {
         let path = self.folder.path().join(format!("{}.drift", file_name(&self.target.name)));
         let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
         let plan = trial::plan(&owned, self.bounds, self.target)?;
-        let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), plan)] }];
+        let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), &plan)] }];
         bundle::write(&path, Provenance::default(), &planned, &[], spirv::Options::default())?;
         match self.replay(&path, trials.len()) {
             Ok(measured) => Ok(measured),

@@ -120,7 +120,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
     let lowered = lower(&args.model, &loaded, &target, &options)?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.drift");
-    write(model, std::slice::from_ref(&target), std::slice::from_ref(&lowered), &options, &path)?;
+    write(model, std::slice::from_ref(&target), &[std::slice::from_ref(&lowered)], &options, &path)?;
     progress.stage("running");
     let (device, outputs) = run_bundle(&path, &case)?;
     let mut reports = Vec::with_capacity(names.len());

@@ -30,6 +30,10 @@ impl Operation for Expand {
         Ok(result)
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        self.shape.iter_mut().collect()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Injective
     }

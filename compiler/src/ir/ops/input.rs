@@ -26,6 +26,10 @@ impl Operation for Input {
         Ok(TensorDesc::new(self.dtype, self.shape.clone()))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        self.shape.iter_mut().collect()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Opaque
     }

@@ -34,6 +34,10 @@ impl Operation for Range {
         Ok(TensorDesc::new(self.dtype, vec![self.length.clone()]))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        vec![&mut self.start, &mut self.length]
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Injective
     }

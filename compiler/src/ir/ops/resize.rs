@@ -124,6 +124,10 @@ impl Operation for Resize {
         Ok(TensorDesc::new(x.dtype, self.sizes.clone()))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        self.sizes.iter_mut().collect()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Injective
     }

@@ -33,6 +33,10 @@ impl Operation for ShapeValues {
         Ok(TensorDesc::of(self.dtype, &self.shape))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        self.values.iter_mut().collect()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Injective
     }

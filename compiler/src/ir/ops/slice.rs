@@ -59,6 +59,10 @@ impl Operation for Slice {
         Ok(TensorDesc::new(x.dtype, self.sizes.clone()))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        self.starts.iter_mut().chain(&mut self.sizes).collect()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Injective
     }

@@ -43,6 +43,10 @@ impl Operation for WinogradOutput {
         Ok(TensorDesc::new(x.dtype, self.shape.clone()))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        self.shape.iter_mut().collect()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Anchor
     }

@@ -10,7 +10,7 @@ use super::record::{Commands, Indirect, Resource, Sets, barrier, constant_grid, 
 use super::timing::Timed;
 use super::upload;
 use crate::error::{Error, Result};
-use crate::format::{Function, Manifest, Slot, SlotKind, Variant};
+use crate::format::{Function, Manifest, Port, Slot, SlotKind, Variant};
 use crate::threads;
 use ash::vk;
 use std::path::Path;
@@ -77,12 +77,20 @@ impl Replayer {
         let (pipelines, memory) = (pipelines.ok_or_else(failed)?, memory.ok_or_else(failed)?);
         let (pipelines, (weights, states, arenas, images)) = (pipelines?, memory?);
         let commands = Commands::new(context)?;
-        let mut functions = Vec::with_capacity(variant.functions.len());
+        let mut functions: Vec<Loaded> = Vec::with_capacity(variant.functions.len());
+        let mut first = 0;
         let (_, places) = variant.images();
         let mut views = places.into_iter().map(|place| images.get(place).map(|image| image.view));
-        for function in &variant.functions {
-            let shared =
-                &mut Shared { weights: &weights, states: &states, arenas: &arenas, views: &mut views };
+        for (index, function) in variant.functions.iter().enumerate() {
+            first = if variant.is_special(index) { first } else { index };
+            let general = functions.get(first);
+            let shared = &mut Shared {
+                weights: &weights,
+                states: &states,
+                arenas: &arenas,
+                general,
+                views: &mut views,
+            };
             functions.push(load_function(context, variant, function, &pipelines, &commands, shared)?);
         }
         Ok(Replayer {
@@ -117,18 +125,20 @@ impl Replayer {
     }
 
     /// Copies inputs up (those that need it), runs, and copies outputs down (those that need it).
-    /// `uploads` and `downloads` are (port, offset, bytes).
+    /// `uploads` and `downloads` are (port, offset, bytes) of the function `first`; the one that runs is `index`.
     pub(crate) fn replay(
         &mut self,
+        first: usize,
         index: usize,
         uploads: &[(usize, u64, u64)],
         downloads: &[(usize, u64, u64)],
     ) -> Result<()> {
-        let Some(function) = self.functions.get_mut(index) else { return Ok(()) };
+        let Some(main) = self.functions.get(index).map(|function| function.main) else { return Ok(()) };
+        let Some(function) = self.functions.get_mut(first) else { return Ok(()) };
         let mut commands = Vec::with_capacity(3);
         let up = function.upload.prepare(&self.context, &self.commands, &function.inputs, uploads, true)?;
         commands.extend(up);
-        commands.push(function.main);
+        commands.push(main);
         let down =
             function.download.prepare(&self.context, &self.commands, &function.outputs, downloads, false)?;
         commands.extend(down);
@@ -225,6 +235,8 @@ struct Shared<'a> {
     weights: &'a [Buffer],
     states: &'a [Buffer],
     arenas: &'a [Buffer],
+    /// The function whose inputs and outputs this one uses.
+    general: Option<&'a Loaded>,
     /// Of the image slots that are still to come.
     views: &'a mut dyn Iterator<Item = Option<vk::ImageView>>,
 }
@@ -239,17 +251,17 @@ fn shared_memory(
 ) -> Result<(Buffers, Buffers, Buffers, Vec<Image>)> {
     let usage = BOUND | vk::BufferUsageFlags::TRANSFER_DST;
     let place = if context.direct_writes() { Place::DeviceWritten } else { Place::Device };
-    let make = |size: u64, place, what| Buffer::new(context, size, usage, place, what);
-    let mut weights =
-        variant.weights.iter().map(|slot| make(slot.size, place, "weights")).collect::<Result<Buffers>>()?;
-    let states = variant
-        .states
-        .iter()
-        .map(|slot| make(slot.size, Place::Device, "states"))
-        .collect::<Result<Buffers>>()?;
-    let arenas = variant.arena_sizes();
-    let arenas =
-        arenas.into_iter().map(|size| make(size, Place::Device, "arena")).collect::<Result<Buffers>>()?;
+    // One loop for all of them is less code than one for each.
+    let make = |sizes: &mut dyn Iterator<Item = u64>, place, what| {
+        let mut buffers = Buffers::new();
+        for size in sizes {
+            buffers.push(Buffer::new(context, size, usage, place, what)?);
+        }
+        Ok::<_, Error>(buffers)
+    };
+    let mut weights = make(&mut variant.weights.iter().map(|slot| slot.size), place, "weights")?;
+    let states = make(&mut variant.states.iter().map(|slot| slot.size), Place::Device, "states")?;
+    let arenas = make(&mut variant.arena_sizes().into_iter(), Place::Device, "arena")?;
     upload::fill_weights(context, manifest, variant, file, &mut weights, &states)?;
     Ok((weights, states, arenas, images::create(context, manifest, variant, file)?))
 }
@@ -275,12 +287,15 @@ fn load_function(
             Some(Buffer::new(context, size, usage, Place::Params, "parameters")?)
         }
     };
-    let slot_of = |port: u32| usize::try_from(port).ok().and_then(|index| function.slots.get(index));
-    let inputs = function.inputs.iter().map(|port| port_memory(context, slot_of(port.slot), true));
-    let inputs = inputs.collect::<Result<Vec<_>>>()?;
-    let outputs = function.outputs.iter().map(|port| port_memory(context, slot_of(port.slot), false));
-    let outputs = outputs.collect::<Result<Vec<_>>>()?;
-
+    let own = |ports: &[Port], input: bool| {
+        let mut own = Vec::new();
+        for port in ports.iter().filter(|_| shared.general.is_none()) {
+            let slot = usize::try_from(port.slot).ok().and_then(|index| function.slots.get(index));
+            own.push(port_memory(context, slot, input)?);
+        }
+        Ok::<_, Error>(own)
+    };
+    let (inputs, outputs) = (own(&function.inputs, true)?, own(&function.outputs, false)?);
     let mut n_arenas = 0;
     let mut slots = Vec::with_capacity(function.slots.len());
     for slot in &function.slots {
@@ -302,8 +317,10 @@ fn load_function(
                 n_arenas += 1;
                 at(shared.arenas, n_arenas - 1)
             }
-            SlotKind::Input(index) => port(&inputs, index),
-            SlotKind::Output(index) => port(&outputs, index),
+            SlotKind::Input(index) => port(shared.general.map_or(&inputs, |general| &general.inputs), index),
+            SlotKind::Output(index) => {
+                port(shared.general.map_or(&outputs, |general| &general.outputs), index)
+            }
             SlotKind::Params => params.as_ref().map(|buffer| buffer.raw),
         };
         let buffer = buffer.ok_or_else(|| Error::invalid(&function.name, "a slot refers to nothing"))?;

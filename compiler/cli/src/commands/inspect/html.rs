@@ -8,6 +8,7 @@ use drift_runtime::format::{Function, Symbol, Variant};
 use super::lifetimes::{Lifetime, lifetimes};
 use super::{Report, expression};
 use crate::output::{bytes, three_digits};
+use crate::specialize::function_labels;
 
 /// Width and greatest height of a drawing, in pixels.
 const WIDTH: f64 = 620.0;
@@ -46,8 +47,8 @@ pub(super) fn page(report: &Report<'_>, variants: &[Variant]) -> String {
             bytes(weights),
             bytes(variant.device_memory())
         ));
-        for function in &variant.functions {
-            page.function(variant, function);
+        for (function, label) in variant.functions.iter().zip(function_labels(variant)) {
+            page.function(variant, function, &label);
         }
     }
     page.put(format_args!("</body>\n</html>\n"));
@@ -111,9 +112,9 @@ impl Page {
         }
     }
 
-    fn function(&mut self, variant: &Variant, function: &Function) {
+    fn function(&mut self, variant: &Variant, function: &Function, label: &str) {
         let (m, n) = (&function.memory, function.dispatches.len());
-        self.put(format_args!("<h3>Function {}</h3>\n", escape(&function.name)));
+        self.put(format_args!("<h3>Function {}</h3>\n", escape(label)));
         for s in &function.symbols {
             self.put(format_args!("<p>{} is within {}..={}.</p>\n", escape(&s.name), s.min, s.max));
         }

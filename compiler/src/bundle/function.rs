@@ -1,0 +1,303 @@
+//! A plan as a function of the format: its slots, its dispatches and its ports.
+
+use std::collections::BTreeMap;
+
+use drift_runtime::format::{
+    self, Binding, Dispatch, Expr, ExprOp, Function, MemoryReport, Slot, SlotKind, Symbol, WeightSlot,
+};
+
+use super::types::{device_type, host_type};
+use super::weights::Place;
+use super::{Pipelines, images, index, key};
+use crate::error::{Error, Result};
+use crate::ir::dim::{Atom, Bounds, Dim};
+use crate::plan::{Home, Plan, Port, Step, limits};
+use crate::target::TargetProfile;
+
+/// What functions of a variant share.
+pub(super) struct Shared<'a> {
+    pub(super) target: &'a TargetProfile,
+    /// Every slot of weights at its final size.
+    pub(super) weights: &'a [WeightSlot],
+    pub(super) pipelines: &'a Pipelines<'a>,
+}
+
+/// Symbols by their names.
+type Symbols<'a> = BTreeMap<&'a str, u32>;
+
+/// The function of a plan whose constants lie in `places`. Inputs and outputs have room for the bounds of the `general`
+/// function of the name.
+pub(super) fn function(
+    (name, general): (&str, &Bounds),
+    plan: &Plan,
+    places: &[Place],
+    shared: &Shared<'_>,
+) -> Result<Function> {
+    let symbols: Vec<Symbol> = plan
+        .bounds
+        .iter()
+        .map(|(name, (min, max))| Symbol { name: name.clone(), min: *min, max: *max })
+        .collect();
+    let order: Symbols<'_> = symbols.iter().map(|s| s.name.as_str()).zip(0..).collect();
+    let params = Params::of(plan, shared.target);
+    let (slots, places) = slots(plan, general, places, params.bytes, shared)?;
+    let mut dispatches = Vec::with_capacity(plan.steps.len());
+    for (step, params) in plan.steps.iter().zip(&params.ranges) {
+        dispatches.push(dispatch(step, plan, *params, &places, &order, shared)?);
+    }
+    let footprint = plan.footprint();
+    Ok(Function {
+        name: name.to_string(),
+        inputs: ports(&plan.inputs, places.first_input, &order)?,
+        outputs: ports(&plan.outputs, places.first_output, &order)?,
+        symbols,
+        slots,
+        memory: MemoryReport {
+            peak: footprint.peak,
+            lower_bound: footprint.lower_bound,
+            naive: footprint.naive,
+            strategy: plan.memory.strategy.to_string(),
+        },
+        dispatches,
+    })
+}
+
+/// Where the parameter words of each step lie.
+struct Params {
+    /// (offset, bytes) of each step; nothing for a step without parameters.
+    ranges: Vec<(u64, u64)>,
+    bytes: u64,
+}
+
+impl Params {
+    /// Steps with the same words share them.
+    fn of(plan: &Plan, target: &TargetProfile) -> Self {
+        let alignment = u64::from(target.limits.uniform_buffer_alignment).max(16);
+        let mut known: BTreeMap<&[Dim], u64> = BTreeMap::new();
+        let (mut ranges, mut end) = (Vec::with_capacity(plan.steps.len()), 0u64);
+        for step in &plan.steps {
+            let words = step.launch.params.as_slice();
+            let bytes = (words.len() as u64 * 4).next_multiple_of(16);
+            if words.is_empty() {
+                ranges.push((0, 0));
+                continue;
+            }
+            let offset = *known.entry(words).or_insert_with(|| {
+                let offset = end.next_multiple_of(alignment);
+                end = offset + bytes;
+                offset
+            });
+            ranges.push((offset, bytes));
+        }
+        Self { ranges, bytes: end }
+    }
+}
+
+/// The slots that dispatches bind, by what lies in them.
+struct Places<'a> {
+    weights: &'a [Place],
+    first_weights: u32,
+    arena: u32,
+    first_input: u32,
+    first_output: u32,
+    params: u32,
+    first_image: u32,
+    /// The image slot of each constant that lies in one.
+    constants: BTreeMap<usize, u32>,
+}
+
+fn slots<'a>(
+    plan: &Plan,
+    bounds: &Bounds,
+    weights: &'a [Place],
+    params: u64,
+    shared: &Shared<'_>,
+) -> Result<(Vec<Slot>, Places<'a>)> {
+    // Inputs and outputs come first, so that functions of one name have them in the same slots.
+    let mut slots = Vec::new();
+    let first_input = index(slots.len())?;
+    for (i, port) in plan.inputs.iter().enumerate() {
+        slots.push(Slot { kind: SlotKind::Input(index(i)?), size: port_bytes(port, bounds, shared.target)? });
+    }
+    let first_output = index(slots.len())?;
+    for (i, port) in plan.outputs.iter().enumerate() {
+        slots
+            .push(Slot { kind: SlotKind::Output(index(i)?), size: port_bytes(port, bounds, shared.target)? });
+    }
+    let first_weights = index(slots.len())?;
+    for (i, slot) in shared.weights.iter().enumerate() {
+        slots.push(Slot { kind: SlotKind::Weights(index(i)?), size: slot.size });
+    }
+    let arena = index(slots.len())?;
+    if plan.memory.peak > 0 {
+        slots.push(Slot { kind: SlotKind::Arena, size: plan.memory.peak });
+    }
+    let params_slot = index(slots.len())?;
+    if params > 0 {
+        slots.push(Slot { kind: SlotKind::Params, size: params });
+    }
+    let first_image = index(slots.len())?;
+    for image in &plan.images.objects {
+        slots.push(Slot { kind: SlotKind::Image(images::slot(image, None)), size: image.bytes() });
+    }
+    let mut constants = BTreeMap::new();
+    for (i, place) in weights.iter().enumerate() {
+        if let Place::Texture(image, size) = place {
+            constants.insert(i, index(slots.len())?);
+            slots.push(Slot { kind: SlotKind::Image(*image), size: *size });
+        }
+    }
+    let places = Places {
+        weights,
+        first_weights,
+        arena,
+        first_input,
+        first_output,
+        params: params_slot,
+        first_image,
+        constants,
+    };
+    Ok((slots, places))
+}
+
+/// The range of a slot that a home is.
+fn binding(
+    home: Home,
+    plan: &Plan,
+    params: (u64, u64),
+    places: &Places<'_>,
+    shared: &Shared<'_>,
+) -> Result<Binding> {
+    let unplaced = |what: &str| Error::internal("bundle", format!("{what} has no place"));
+    let port = |ports: &[Port], first: u32, i: usize| {
+        let port = ports.get(i).ok_or_else(|| unplaced("a port"))?;
+        Ok(Binding {
+            slot: first + index(i)?,
+            offset: 0,
+            size: port_bytes(port, &plan.bounds, shared.target)?,
+        })
+    };
+    match home {
+        Home::Arena(i) => {
+            let place = plan.memory.offsets.get(i).zip(plan.tensors.get(i));
+            let (offset, size) = place.ok_or_else(|| unplaced("a tensor"))?;
+            Ok(Binding { slot: places.arena, offset: *offset, size: *size })
+        }
+        Home::Image(i) => {
+            let object = plan.images.places.get(i).copied();
+            let image = object.and_then(|object| plan.images.objects.get(object));
+            let (object, image) = object.zip(image).ok_or_else(|| unplaced("an image"))?;
+            Ok(Binding { slot: places.first_image + index(object)?, offset: 0, size: image.bytes() })
+        }
+        Home::Input(i) => port(&plan.inputs, places.first_input, i),
+        Home::Output(i) => port(&plan.outputs, places.first_output, i),
+        Home::Weight(i) => match places.weights.get(i) {
+            Some(Place::Buffer(place)) => {
+                Ok(Binding { slot: places.first_weights + place.slot, ..place.clone() })
+            }
+            Some(Place::Texture(_, size)) => {
+                let slot = *places.constants.get(&i).ok_or_else(|| unplaced("a constant"))?;
+                Ok(Binding { slot, offset: 0, size: *size })
+            }
+            None => Err(unplaced("a constant")),
+        },
+        Home::Params => Ok(Binding { slot: places.params, offset: params.0, size: params.1 }),
+    }
+}
+
+fn dispatch(
+    step: &Step,
+    plan: &Plan,
+    params: (u64, u64),
+    places: &Places<'_>,
+    symbols: &Symbols<'_>,
+    shared: &Shared<'_>,
+) -> Result<Dispatch> {
+    let launch = &step.launch;
+    let bindings = step.homes.iter().map(|home| binding(*home, plan, params, places, shared));
+    let pipeline = shared.pipelines.get(&key(step));
+    let [x, y, z] = &launch.grid;
+    check_grid(step, &plan.bounds, shared.target)?;
+    Ok(Dispatch {
+        pipeline: *pipeline.ok_or_else(|| Error::internal("bundle", "an unknown pipeline"))?,
+        bindings: bindings.collect::<Result<_>>()?,
+        grid: [expr(x, symbols)?, expr(y, symbols)?, expr(z, symbols)?],
+        params: launch.params.iter().map(|d| expr(d, symbols)).collect::<Result<_>>()?,
+        params_offset: params.0,
+        barrier_before: step.barrier,
+        label: step.label.clone(),
+        flops: expr(&launch.flops, symbols)?,
+        bytes: expr(&step.bytes, symbols)?,
+    })
+}
+
+/// Whether a step stays within the workgroups that the target takes, whatever the symbols are.
+fn check_grid(step: &Step, bounds: &Bounds, target: &TargetProfile) -> Result<()> {
+    for (groups, limit) in step.launch.grid.iter().zip(target.limits.max_workgroup_count) {
+        let most = groups.range(bounds).1;
+        if most > i64::from(limit) {
+            return Err(Error::request(
+                format!(
+                    "`{}` needs {most} workgroups on one axis; {} allows {limit}",
+                    step.label, target.name
+                ),
+                limits::remedy(groups, bounds, limit.into()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn ports(ports: &[Port], first: u32, symbols: &Symbols<'_>) -> Result<Vec<format::Port>> {
+    let port = |(i, port): (usize, &Port)| {
+        Ok(format::Port {
+            name: port.name.clone(),
+            host_type: host_type(port.dtype),
+            device_type: device_type(port.dtype.on_device()),
+            shape: port.shape.iter().map(|d| expr(d, symbols)).collect::<Result<_>>()?,
+            slot: first + index(i)?,
+            offset: 0,
+        })
+    };
+    ports.iter().enumerate().map(port).collect()
+}
+
+/// Bytes of an input's or output's buffer at the upper bounds.
+fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u64> {
+    let elements = port.shape.iter().fold(1i64, |n, d| n.saturating_mul(d.range(bounds).1.max(0)));
+    let bytes = elements.saturating_mul(port.dtype.on_device().bytes());
+    let bytes = u64::try_from(bytes).map_err(|e| Error::internal("bundle", e.to_string()))?;
+    let limit = target.limits.max_storage_buffer_range;
+    if bytes > limit {
+        return Err(Error::request(
+            format!("`{}` takes {bytes} bytes, and {} binds at most {limit} bytes", port.name, target.name),
+            "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or pick a target with a larger limit",
+        ));
+    }
+    Ok(bytes.max(1).next_multiple_of(16))
+}
+
+/// A size as a program over the function's symbols.
+fn expr(dim: &Dim, symbols: &BTreeMap<&str, u32>) -> Result<Expr> {
+    let mut sum: Option<Expr> = None;
+    for term in dim.terms() {
+        let mut product = Expr::constant(term.coefficient);
+        for (i, factor) in term.factors.iter().enumerate() {
+            let value =
+                match factor {
+                    Atom::Symbol(name) => Expr::symbol(*symbols.get(&**name).ok_or_else(|| {
+                        Error::internal("bundle", format!("symbol `{name}` is not declared"))
+                    })?),
+                    Atom::FloorDiv(inner, divisor) => {
+                        expr(inner, symbols)?.then(ExprOp::FloorDiv, Expr::constant(*divisor))
+                    }
+                };
+            product = if i == 0 && term.coefficient == 1 { value } else { product.then(ExprOp::Mul, value) };
+        }
+        sum = Some(match sum {
+            Some(before) => before.then(ExprOp::Add, product),
+            None => product,
+        });
+    }
+    Ok(sum.unwrap_or_else(|| Expr::constant(0)))
+}

@@ -1,0 +1,99 @@
+//! What the device of a variant must offer.
+
+use std::collections::BTreeSet;
+
+use drift_runtime::format::{self, DeviceHints, Feature, Features, Requirements, Variant};
+
+use super::Planned;
+use super::types::matrix_shape;
+use crate::kernels::shader::{Launch, Outside};
+use crate::plan::Step;
+use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
+
+/// What shaders call, with what the device must be able to do for it.
+const CALLS: &[(&str, Feature)] = &[
+    ("dot4I8Packed(", Feature::IntDotProduct),
+    ("dot4U8Packed(", Feature::IntDotProduct),
+    ("subgroupAny", Feature::SubgroupVote),
+    ("subgroupShuffle", Feature::SubgroupShuffle),
+];
+
+/// Declares the features that the shaders of a variant use, and limits that everything in it stays within.
+pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
+    let target = planned.target;
+    let launches: Vec<&Launch> = steps(planned).map(|step| &step.launch).collect();
+    let matrices: BTreeSet<&MatrixShape> = launches.iter().filter_map(|l| l.matrix.as_ref()).collect();
+    variant.requirements.limits.storage_alignment = target.limits.storage_buffer_alignment.max(16);
+    variant.requirements.limits.uniform_alignment = target.limits.uniform_buffer_alignment.max(16);
+    let mut limits = variant.needed_limits();
+    // Within the bounds of the symbols a grid may be larger than at their ends.
+    for (_, plan) in &planned.functions {
+        for step in &plan.steps {
+            for (most, groups) in limits.max_grid.iter_mut().zip(&step.launch.grid) {
+                let largest = u32::try_from(groups.range(&plan.bounds).1).unwrap_or(u32::MAX);
+                *most = (*most).max(largest);
+            }
+        }
+    }
+    let subgroup_shapes = matrices.iter().filter(|shape| shape.scope == MatrixScope::Subgroup);
+    variant.requirements = Requirements {
+        api_version: format::ApiVersion { major: 1, minor: 1 },
+        features: features(&launches, &matrices, target),
+        limits,
+        subgroup_sizes: Vec::new(),
+        matrix_shapes: subgroup_shapes.map(|shape| matrix_shape(shape)).collect(),
+        hints: DeviceHints {
+            vendor_ids: target.device.vendor_id.into_iter().collect(),
+            device_names: target.device.names.clone(),
+            ..DeviceHints::default()
+        },
+    };
+}
+
+fn steps<'a>(planned: &'a Planned<'_>) -> impl Iterator<Item = &'a Step> {
+    planned.functions.iter().flat_map(|(_, plan)| &plan.steps)
+}
+
+fn features(launches: &[&Launch], matrices: &BTreeSet<&MatrixShape>, target: &TargetProfile) -> Features {
+    let mut features = Features::NONE;
+    let calls = |word: &str| launches.iter().any(|l| l.wgsl.contains(word));
+    if calls("enable f16;") {
+        features.insert(Feature::ShaderF16);
+        features.insert(Feature::Storage16bit);
+    }
+    if launches.iter().any(|l| l.subgroup_size.is_some()) {
+        features.insert(Feature::SubgroupSizeControl);
+        features.insert(Feature::SubgroupBasic);
+        if target.features.full_subgroups {
+            features.insert(Feature::FullSubgroups);
+        }
+    }
+    for (word, feature) in CALLS {
+        if calls(word) {
+            features.insert(*feature);
+        }
+    }
+    for (outside, feature) in
+        [(Outside::ThreeZeros, Feature::RobustImageAccess), (Outside::Zeros, Feature::RobustImageAccess2)]
+    {
+        if launches.iter().any(|l| l.outside == outside) {
+            features.insert(feature);
+        }
+    }
+    if !matrices.is_empty() {
+        features.insert(Feature::CooperativeMatrix);
+    }
+    for shape in matrices {
+        features.insert(match shape.a {
+            MatrixType::F16 => Feature::ShaderF16,
+            _ => Feature::ShaderInt8,
+        });
+    }
+    // Devices list the shapes of subgroups; for workgroups they have features.
+    if matrices.iter().any(|shape| shape.scope == MatrixScope::Workgroup) {
+        features.insert(Feature::CooperativeMatrixWorkgroupScope);
+        features.insert(Feature::CooperativeMatrixFlexibleDimensions);
+        features.insert(Feature::CooperativeMatrixTensorAddressing);
+    }
+    features
+}

@@ -1,0 +1,255 @@
+//! The functions of a bundle that a graph becomes: one for all sizes, and others for sizes at which its kernels would be
+//! a poor choice.
+//!
+//! ```text
+//! main [seq=1..256]                        matmul 64x64 tiles, ...
+//! main [seq=1]                             matvec, ...
+//! ```
+//!
+//! Kernels, layouts and alternatives of a function are chosen for the upper bounds of its symbols. A product of 256 rows
+//! wants another kernel than one of a single row, so a model that takes both gets a function for each; the runtime
+//! replays the last one whose bounds hold the sizes at hand. A function for known sizes is the same graph after the same
+//! passes with these sizes put in, so functions share constants, and packed constants wherever that costs little.
+//!
+//! A further function is kept where the estimates say that it saves time: the kernels of the general one are estimated
+//! anew for the smaller sizes.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::compile::{Lowered, Options, plan_function, run_passes};
+use crate::error::{Error, Result};
+use crate::ir::dim::{Bindings, Bounds};
+use crate::ir::graph::Graph;
+use crate::ir::verify::verify;
+use crate::kernels::pack::Packed;
+use crate::plan::estimate::problem;
+use crate::plan::select::candidates;
+use crate::plan::tuning::plain_way;
+use crate::target::TargetProfile;
+
+/// The name of the functions of a model that has one entry point.
+pub const MAIN: &str = "main";
+
+/// The name in errors.
+const STAGE: &str = "functions";
+/// Sizes this many times below the upper bound may get a function.
+const SPAN: i64 = 4;
+/// Most symbols that are specialised one by one too; more are specialised together only.
+const ALONE: usize = 2;
+/// How many times longer the general kernels must take by the estimates, which are not exact.
+const WORTH: f64 = 1.15;
+
+/// Which sizes get a function of their own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Specialize {
+    /// The lower bounds of symbols, where that is estimated to save time.
+    #[default]
+    Worthwhile,
+    /// None: one function serves all sizes.
+    Never,
+    /// These, each with the values of some symbols.
+    Sizes(Vec<Bindings>),
+}
+
+impl FromStr for Specialize {
+    type Err = String;
+
+    /// Parses `auto`, `never`, or values such as `seq=1` and `batch=1,seq=1`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Worthwhile),
+            "never" => Ok(Self::Never),
+            _ => {
+                let mut values = Bindings::new();
+                for part in text.split(',') {
+                    let value = part.split_once('=').and_then(|(name, v)| Some((name, v.parse().ok()?)));
+                    let (name, value) =
+                        value.ok_or("write auto, never or NAME=N[,NAME=N], for example seq=1")?;
+                    values.insert(name.to_string(), value);
+                }
+                Ok(Self::Sizes(vec![values]))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Specialize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worthwhile => f.write_str("auto"),
+            Self::Never => f.write_str("never"),
+            Self::Sizes(all) => {
+                let one = |values: &Bindings| {
+                    values.iter().map(|(name, v)| format!("{name}={v}")).collect::<Vec<_>>().join(",")
+                };
+                f.write_str(&all.iter().map(one).collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
+}
+
+/// Lowers a model for one target: first the function for all sizes, then those for known sizes, each more special than
+/// those before it.
+///
+/// # Errors
+/// As [`crate::compile::lower`]; also a size that was asked for and lies outside its bounds.
+pub fn lower_all(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Vec<Lowered>> {
+    let (graph, passes) = run_passes(graph, target, options)?;
+    let mut plan_options = options.plan.clone();
+    let general = plan_function(graph.clone(), passes.clone(), target, &plan_options)?;
+    plan_options.packed = Some(Arc::new(general.plan.weights.iter().map(Packed::identity).collect()));
+    let mut functions = vec![general];
+    for values in sizes(&graph.bounds, &options.specialize)? {
+        let mut special = graph.clone();
+        special.substitute(&values);
+        verify(&special, STAGE)?;
+        let mut special = plan_function(special, passes.clone(), target, &plan_options)?;
+        let Some(general) = functions.first() else { continue };
+        // Callers see the same inputs and outputs, of which they choose a smaller size.
+        special.plan.inputs.clone_from(&general.plan.inputs);
+        special.plan.outputs.clone_from(&general.plan.outputs);
+        let asked = matches!(options.specialize, Specialize::Sizes(_));
+        let worth = || estimate(general, &values, target, options) > WORTH * picked(&special);
+        if asked || worth() {
+            functions.push(special);
+        }
+    }
+    Ok(functions)
+}
+
+/// What a function is called in reports: its name, with the bounds of its symbols where there are any.
+pub fn label(name: &str, bounds: &Bounds) -> String {
+    let symbols: Vec<String> = bounds
+        .iter()
+        .map(|(symbol, (low, high))| match low == high {
+            true => format!("{symbol}={low}"),
+            false => format!("{symbol}={low}..{high}"),
+        })
+        .collect();
+    if symbols.is_empty() { name.to_string() } else { format!("{name} [{}]", symbols.join(", ")) }
+}
+
+/// The sizes that may get a function, the least special ones first.
+fn sizes(bounds: &Bounds, specialize: &Specialize) -> Result<Vec<Bindings>> {
+    match specialize {
+        Specialize::Never => Ok(Vec::new()),
+        Specialize::Sizes(all) => {
+            for (name, value) in all.iter().flatten() {
+                let (low, high) = bounds.get(name).copied().ok_or_else(|| {
+                    let known: Vec<&str> = bounds.keys().map(String::as_str).collect();
+                    let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
+                    Error::request(
+                        format!("there is no symbolic size `{name}` to specialise"),
+                        format!("the symbolic sizes of the model are: {known}"),
+                    )
+                })?;
+                if !(low..=high).contains(value) {
+                    return Err(Error::request(
+                        format!("`{name}={value}` lies outside of its bounds {low}..{high}"),
+                        format!("widen them with --dim {name}=LOW..HIGH, or ask for another size"),
+                    ));
+                }
+            }
+            let mut all = all.clone();
+            all.sort_by_key(Bindings::len);
+            Ok(all)
+        }
+        Specialize::Worthwhile => {
+            let wide: Vec<(&String, i64)> = bounds
+                .iter()
+                .filter(|(_, (low, high))| *high >= SPAN.saturating_mul((*low).max(1)))
+                .map(|(name, (low, _))| (name, *low))
+                .collect();
+            let together: Bindings = wide.iter().map(|(name, low)| ((*name).clone(), *low)).collect();
+            let mut all = Vec::new();
+            if (2..=ALONE).contains(&wide.len()) {
+                all.extend(wide.into_iter().map(|(name, low)| Bindings::from([(name.clone(), low)])));
+            }
+            if !together.is_empty() {
+                all.push(together);
+            }
+            Ok(all)
+        }
+    }
+}
+
+/// What the picked kernels of a function take together by the estimates, in nanoseconds.
+fn picked(function: &Lowered) -> f64 {
+    function.plan.decisions.iter().filter_map(|d| Some(d.choices.first()?.candidate.cost)).sum()
+}
+
+/// What the kernels of a function would take with values for symbols. A kernel that is not offered for such sizes counts
+/// as for its own.
+fn estimate(function: &Lowered, values: &Bindings, target: &TargetProfile, options: &Options) -> f64 {
+    let mut graph = function.graph.clone();
+    graph.substitute(values);
+    let tuning = options.plan.tuning.as_deref();
+    let decisions = function.plan.decisions.iter();
+    let picks = decisions.filter_map(|decision| Some((decision.node, decision.choices.first()?)));
+    picks
+        .map(|(node, pick)| {
+            let wanted = plain_way(pick);
+            let offered = problem(&graph, node, target)
+                .map(|problem| candidates(&problem, Some(pick.kernel.name), tuning))
+                .unwrap_or_default();
+            let same = offered.iter().find(|choice| plain_way(choice) == wanted);
+            same.unwrap_or(pick).candidate.cost
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAIN, Specialize, label, lower_all};
+    use crate::compile::{Lowered, Options};
+    use crate::ir::text;
+    use crate::target::TargetProfile;
+
+    /// A product with a weight matrix, of as many rows as a symbol says.
+    fn functions(low: i64, high: i64, specialize: &str) -> Result<Vec<Lowered>, String> {
+        let graph = format!(
+            r#"symbol n {low}..{high}
+%0 = input {{"name":"x","dtype":"f32","shape":["n",512]}}
+%1 = constant {{"dtype":"f32","shape":[512,768],"random":1}}
+%2 = matmul %0 %1 {{"trans_a":false,"trans_b":false}}
+output "y" %2
+"#
+        );
+        let target = TargetProfile::load("vulkan-baseline").unwrap();
+        let options = Options { specialize: specialize.parse::<Specialize>()?, ..Options::default() };
+        lower_all(&text::parse(&graph).map_err(|e| e.to_string())?, &target, &options)
+            .map_err(|e| e.to_string())
+    }
+
+    fn labels(functions: &[Lowered]) -> Vec<String> {
+        functions.iter().map(|f| label(MAIN, &f.plan.bounds)).collect()
+    }
+
+    #[test]
+    fn a_single_row_has_a_kernel_of_its_own() {
+        let both = functions(1, 256, "auto").unwrap();
+        assert_eq!(labels(&both), ["main [n=1..256]", "main [n=1]"]);
+        let kernels: Vec<&str> = both.iter().map(|f| f.plan.steps[0].launch.kernel).collect();
+        assert_ne!(kernels[0], kernels[1]);
+        assert_eq!(both[0].plan.inputs, both[1].plan.inputs);
+        assert_eq!(labels(&functions(1, 256, "never").unwrap()), ["main [n=1..256]"]);
+    }
+
+    #[test]
+    fn sizes_that_differ_little_share_a_function() {
+        assert_eq!(labels(&functions(200, 256, "auto").unwrap()), ["main [n=200..256]"]);
+        assert_eq!(labels(&functions(7, 7, "auto").unwrap()), ["main [n=7]"]);
+    }
+
+    #[test]
+    fn sizes_that_are_asked_for_are_made_or_refused() {
+        assert_eq!(labels(&functions(1, 8, "n=5").unwrap()), ["main [n=1..8]", "main [n=5]"]);
+        let error = functions(1, 8, "n=9").unwrap_err();
+        assert!(error.contains("outside of its bounds 1..8"), "{error}");
+        let error = functions(1, 8, "m=1").unwrap_err();
+        assert!(error.contains("no symbolic size `m`"), "{error}");
+        assert!("n".parse::<Specialize>().is_err());
+    }
+}

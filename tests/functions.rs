@@ -1,0 +1,99 @@
+//! Functions for some of the sizes that a model takes: run on the device at every size and compared with the CPU
+//! reference, and their packed constants counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drift_tests::compare::{Tolerance, compare};
+use drift_tests::{device, random_graph};
+use driftc::compile::{Lowered, Model, Options, write};
+use driftc::functions::{Specialize, lower_all};
+use driftc::ir::dim::Bindings;
+use driftc::ir::graph::Graph;
+use driftc::ir::{eval, text};
+
+/// A block of a transformer: a view that splits heads, attention over a symbolic length, two products with residuals.
+const BLOCK: &str = r#"
+symbol batch 1..4
+symbol seq 1..70
+%0 = input {"name":"x","dtype":"f32","shape":["batch","seq",64]}
+%1 = constant {"dtype":"f32","shape":[64,64],"random":1}
+%2 = constant {"dtype":"f32","shape":[64,200],"random":2}
+%3 = constant {"dtype":"f32","shape":[200,64],"random":3}
+%4 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%5 = reshape %4 {"shape":["batch","seq",4,16]}
+%6 = transpose %5 {"perm":[0,2,1,3]}
+%7 = matmul %6 %6 {"trans_a":false,"trans_b":true}
+%8 = softmax %7 {"axis":3,"log":false}
+%9 = matmul %8 %6 {"trans_a":false,"trans_b":false}
+%10 = transpose %9 {"perm":[0,2,1,3]}
+%11 = reshape %10 {"shape":["batch","seq",64]}
+%12 = add %11 %0
+%13 = matmul %12 %2 {"trans_a":false,"trans_b":false}
+%14 = relu %13
+%15 = matmul %14 %3 {"trans_a":false,"trans_b":false}
+%16 = add %15 %12
+output "y" %16
+"#;
+
+fn lower(graph: &Graph, specialize: Specialize) -> (Vec<Lowered>, Options) {
+    let options = Options { specialize, ..Options::default() };
+    (lower_all(graph, &device::target(), &options).unwrap(), options)
+}
+
+fn sizes(batch: i64, seq: i64) -> Bindings {
+    Bindings::from([("batch".to_owned(), batch), ("seq".to_owned(), seq)])
+}
+
+#[test]
+fn every_function_computes_what_the_graph_says() {
+    let graph = text::parse(BLOCK).unwrap();
+    let asked = vec![Bindings::from([("seq".to_owned(), 1)]), sizes(1, 1), sizes(3, 17)];
+    let (functions, options) = lower(&graph, Specialize::Sizes(asked));
+    assert_eq!(functions.len(), 4);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("block.drift");
+    let model = Model { name: "block".into(), ..Model::default() };
+    write(&model, &[device::target()], &[functions.as_slice()], &options, &path).unwrap();
+    let mut session = drift_runtime::Session::load(&path, &drift_runtime::Options::default()).unwrap();
+    for (batch, seq, ranges) in [
+        (1, 1, [(1, 1), (1, 1)]),
+        (4, 70, [(1, 4), (1, 70)]),
+        (3, 17, [(3, 3), (17, 17)]),
+        (2, 1, [(1, 4), (1, 1)]),
+        (3, 16, [(1, 4), (1, 70)]),
+        (1, 1, [(1, 1), (1, 1)]),
+    ] {
+        let mut known = graph.clone();
+        known.substitute(&sizes(batch, seq));
+        let inputs = random_graph::inputs(&known, 11);
+        let want = eval::eval(&known, &inputs).unwrap();
+        let got = device::run_session(&mut session, &inputs).unwrap();
+        compare("y", &got[0].1, &want[0].1, Tolerance::F32)
+            .unwrap_or_else(|e| panic!("batch {batch}, seq {seq}: {e}"));
+        let symbols = &session.replayed("main").unwrap().symbols;
+        assert_eq!(symbols.iter().map(|s| (s.min, s.max)).collect::<Vec<_>>(), ranges);
+    }
+}
+
+#[test]
+fn known_sizes_are_all_that_substitution_changes() {
+    let graph = text::parse(BLOCK).unwrap();
+    let mut known = graph.clone();
+    known.substitute(&sizes(2, 5));
+    driftc::ir::verify::verify(&known, "substitute").unwrap();
+    let inputs = random_graph::inputs(&known, 3);
+    let all: BTreeMap<_, _> = eval::eval(&graph, &inputs).unwrap().into_iter().collect();
+    let some: BTreeMap<_, _> = eval::eval(&known, &inputs).unwrap().into_iter().collect();
+    assert_eq!(all, some);
+}
+
+#[test]
+fn functions_share_large_packed_constants_where_that_costs_little() {
+    let graph = BLOCK.replace("64,200", "64,2000").replace("200,64", "2000,64");
+    let (functions, _) = lower(&text::parse(&graph).unwrap(), Specialize::Sizes(vec![sizes(1, 1)]));
+    let large = |f: &Lowered| -> BTreeSet<_> {
+        f.plan.weights.iter().filter(|w| w.bytes() > 1 << 16).map(|w| w.identity()).collect()
+    };
+    let (general, special) = (large(&functions[0]), large(&functions[1]));
+    assert!(!special.is_empty() && special.is_subset(&general), "{special:?} besides {general:?}");
+}
