@@ -111,6 +111,20 @@ fn every_kernel_is_in_the_table() {
 }
 
 #[test]
+fn every_operator_with_symbolic_sizes_hands_them_out() {
+    let files = sources("compiler/src/ir/ops", &["rs"]);
+    assert!(files.iter().any(|file| file.text.contains("fn sizes_mut")), "no operator has sizes");
+    report(&files, |file| {
+        let held = |line: &str| {
+            let field = line.trim_start().strip_prefix("pub ").and_then(|rest| rest.split_once(": "));
+            field.is_some_and(|(name, kind)| !name.contains('(') && words_of(kind).contains("dim"))
+        };
+        let missing = code_of(file).lines().any(held) && !file.text.contains("fn sizes_mut");
+        missing.then(|| "a field holds sizes; `sizes_mut` must return them, or they stay symbolic".to_owned())
+    });
+}
+
+#[test]
 fn every_pass_is_in_the_pipeline() {
     let folder = "compiler/src/passes";
     let Some(table) = table(&format!("{folder}/mod.rs"), "PIPELINE") else { return };

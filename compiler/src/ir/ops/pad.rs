@@ -59,6 +59,10 @@ impl Operation for Pad {
         Ok(TensorDesc::new(x.dtype, shape))
     }
 
+    fn sizes_mut(&mut self) -> Vec<&mut Dim> {
+        self.before.iter_mut().chain(&mut self.after).collect()
+    }
+
     fn fusion(&self) -> Fusion {
         Fusion::Injective
     }
