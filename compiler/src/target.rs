@@ -119,6 +119,8 @@ pub struct Limits {
     pub max_workgroup_memory: u32,
     /// Subgroups in one workgroup when the subgroup size is required at pipeline creation.
     pub max_workgroup_subgroups: u32,
+    /// Times that one invocation may go round its loops, all of them together; what comes later is not computed.
+    pub max_loop_iterations: u32,
     /// Offsets of storage buffer bindings are multiples of this.
     pub storage_buffer_alignment: u32,
     pub uniform_buffer_alignment: u32,

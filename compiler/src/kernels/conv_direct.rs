@@ -150,6 +150,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     units[1] = units[1].ceil_div(4);
     let grid = Grid::linear(&product(&units), threads, problem.bounds);
     let taps = Dim::from(windows.taps()).mul(&inputs);
+    shader.iterations(taps.clone());
     let flops = problem.result.elements().mul(&taps).scale(2);
     Ok(vec![shader.finish("conv_direct", KERNEL.wgsl, grid, flops)?])
 }

@@ -84,6 +84,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.read("load_a", "unit: u32, k: u32", &prelude, 0, &Coordinates::element(a));
     shader.read("load_b", "unit: u32, k: u32", &prelude, 1, &Coordinates::element(b));
     shader.write("store", "unit: u32", &prelude, &at)?;
+    shader.iterations(sizes.k.clone());
     let flops = problem.result.elements().mul(&sizes.k).scale(2);
     let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
     Ok(vec![shader.finish("matmul_direct", KERNEL.wgsl, grid, flops)?])

@@ -146,6 +146,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         kind(&mut shader, op, &walk, true);
         result(&mut shader, &walk)?;
         shader.knob("KEEP", KEEP);
+        shader.iterations(rows.length().ceil_div(i64::from(shares.lanes) * i64::from(KEEP)));
         shader.workgroup_memory(shares.threads() * bytes(op.kind, rows.lanes));
         return Ok(vec![shader.finish("reduce", KERNEL.wgsl, shares.grid(problem, &rows.rows()), flops)?]);
     }
@@ -153,6 +154,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let mut first = Shader::new(problem);
     shares.split(&mut first, rows);
     first.knob("SPLIT", split);
+    let each = rows.length().ceil_div(i64::from(split) * i64::from(shares.lanes) * i64::from(KEEP));
+    first.iterations(each);
     first.knob("KEEP", KEEP);
     let (prelude, at) = rows.at(&mut first);
     first.read("load", "row: u32, i: u32", &prelude, 0, &at);
@@ -171,6 +174,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     second.constant("ROWS_FIRST", false);
     second.knob("KEEP", KEEP);
     second.size("length", &Dim::known(i64::from(split)));
+    second.iterations(Dim::known(i64::from(split)));
     kind(&mut second, op, &walk, true);
     let buffer = second.bind(scratch, "A", false);
     second.replace(

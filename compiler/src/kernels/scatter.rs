@@ -137,6 +137,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.write("store", "unit: u32", &prelude, &at)?;
     shader.size("units", &rows.rows());
     shader.size("entries", &product(&entries));
+    shader.iterations(product(&entries));
 
     let shape = &problem.result.shape;
     let order: Vec<usize> = (0..entries.len()).rev().collect();

@@ -139,6 +139,8 @@ pub struct Launch {
     pub workgroup: [u32; 3],
     /// Bytes of workgroup memory.
     pub workgroup_memory: u32,
+    /// Times that an invocation goes round its loops, where that grows with what it computes; 1 where nobody counted.
+    pub iterations: Dim,
     /// Constants in the arrangement the kernel wants.
     pub packed: Vec<Packed>,
     /// Bytes of the scratch buffers the node's launches share, by index; only the first launch that uses one lists it.
@@ -173,6 +175,7 @@ pub struct Shader<'p> {
     f16: bool,
     elementary: Option<u32>,
     workgroup_memory: u32,
+    iterations: Dim,
     partial_texels: bool,
     outside: Outside,
     /// Operands of whose last channel nothing is known outside along some axes (z, y, x).
@@ -218,6 +221,7 @@ impl<'p> Shader<'p> {
             f16: false,
             elementary: None,
             workgroup_memory: 0,
+            iterations: Dim::known(1),
             partial_texels: false,
             outside: Outside::Nothing,
             open: BTreeMap::new(),
@@ -259,6 +263,11 @@ impl<'p> Shader<'p> {
     /// Replaces any declaration by text.
     pub fn replace(&mut self, name: &str, text: String) {
         self.replacements.insert(name.to_string(), text);
+    }
+
+    /// Says how often an invocation goes round its loops.
+    pub fn iterations(&mut self, iterations: Dim) {
+        self.iterations = iterations;
     }
 
     /// Says how many bytes of workgroup memory the kernel uses.
@@ -709,6 +718,7 @@ impl<'p> Shader<'p> {
             grid: grid.groups,
             workgroup: grid.workgroup,
             workgroup_memory: self.workgroup_memory,
+            iterations: self.iterations,
             packed: self.packed,
             scratch: self.scratch,
             flops,

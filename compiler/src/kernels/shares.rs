@@ -114,6 +114,7 @@ impl Shares {
         shader.constant("ROWS_FIRST", !rows.contiguous());
         shader.size("rows", &rows.rows());
         shader.size("length", &rows.length());
+        shader.iterations(rows.length().ceil_div(i64::from(self.lanes)));
     }
 
     /// The grid with a workgroup for every ROWS of `rows`.

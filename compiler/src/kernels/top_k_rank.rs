@@ -47,6 +47,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.knob("THREADS", threads);
     shader.knob("COUNT", u32::try_from(op.k).map_err(|e| OpError::new(e.to_string()))?);
     hooks(&mut shader, op, &rows)?;
+    shader.iterations(rows.length());
     let units = rows.rows().mul(&rows.length());
     let grid = Grid::linear(&units, threads, problem.bounds);
     let flops = units.mul(&rows.length());

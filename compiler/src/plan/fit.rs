@@ -15,6 +15,7 @@ pub fn exceeded(launches: &[Launch], bounds: &Bounds, target: &TargetProfile) ->
         bindings(launch, target)
             .or_else(|| bytes(launch, bounds, target))
             .or_else(|| invocations(launch, bounds, target))
+            .or_else(|| iterations(launch, bounds, target))
     })
 }
 
@@ -88,6 +89,14 @@ fn invocations(launch: &Launch, bounds: &Bounds, target: &TargetProfile) -> Opti
     (bytes > most).then(|| format!("kernel {kernel} takes {bytes} bytes a workgroup; {name} allows {most}"))
 }
 
+/// Loops that go on for longer than the device does.
+fn iterations(launch: &Launch, bounds: &Bounds, target: &TargetProfile) -> Option<String> {
+    let (rounds, most) = (launch.iterations.range(bounds).1, target.limits.max_loop_iterations);
+    let (kernel, name) = (launch.kernel, &target.name);
+    let over = rounds > i64::from(most);
+    over.then(|| format!("kernel {kernel} goes round a loop {rounds} times; {name} ends it after {most}"))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::compile::{Options, lower};
@@ -141,6 +150,19 @@ output "y" %1
                 groups.iter().zip(target.limits.max_workgroup_count).all(|(n, most)| *n <= most.into());
             assert!(fits, "{}: {groups:?}", step.launch.kernel);
         }
+    }
+
+    #[test]
+    fn loops_end_before_the_device_ends_them() {
+        let mut target = TargetProfile::load("lavapipe").unwrap();
+        let rounds = |target: &TargetProfile| {
+            let plan = plan(SUM, target);
+            plan.steps.iter().map(|step| step.launch.iterations.range(&plan.bounds).1).max().unwrap()
+        };
+        let free = rounds(&target);
+        assert!(free > 256);
+        target.limits.max_loop_iterations = 256;
+        assert!(rounds(&target) <= 256);
     }
 
     #[test]

@@ -82,6 +82,7 @@ fn counts(profile: &TargetProfile) -> Vec<(&'static str, u64)> {
         ("limits.max_workgroup_invocations", limits.max_workgroup_invocations.into()),
         ("limits.max_workgroup_memory", limits.max_workgroup_memory.into()),
         ("limits.max_workgroup_subgroups", limits.max_workgroup_subgroups.into()),
+        ("limits.max_loop_iterations", limits.max_loop_iterations.into()),
         ("machine.compute_units", machine.compute_units.into()),
         ("machine.invocations_per_unit", machine.invocations_per_unit.into()),
         ("machine.last_level_cache", machine.last_level_cache),
