@@ -1,8 +1,8 @@
-//! `recurrent.wgsl`: RNN, GRU and LSTM along a sequence, in one dispatch.
+//! `recurrent.wgsl`: RNN, GRU and LSTM along a sequence, in one dispatch or a few.
 
 use super::access::Coordinates;
 use super::problem::Problem;
-use super::shader::{Class, Grid, Launch, Shader};
+use super::shader::{Bound, Class, Grid, Launch, Shader};
 use super::{Candidate, Kernel, barriers, waiting};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
@@ -61,7 +61,29 @@ output "y" %4
 %5 = recurrent %0 %1 %3 %4 {"cell":{"gru":{"linear_before_reset":true}},"reverse":[false],"functions":["sigmoid","tanh"],"clip":null,"lengths":false,"states":0}
 output "y" %5
 "#,
+    r#"
+symbol s 1..9000
+%0 = input {"name":"x","dtype":"f32","shape":["s",2,2,12]}
+%1 = input {"name":"r","dtype":"f32","shape":[2,3,12]}
+%2 = input {"name":"h","dtype":"f32","shape":[2,2,3]}
+%3 = input {"name":"c","dtype":"f32","shape":[2,2,3]}
+%4 = constant {"dtype":"i32","shape":[2],"values":[8000,8999]}
+%5 = recurrent %0 %1 %2 %3 %4 {"cell":{"lstm":{"peepholes":false,"coupled":false}},"reverse":[false,true],"functions":["sigmoid","tanh","tanh","sigmoid","tanh","tanh"],"clip":null,"lengths":true,"states":2}
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[9000,1,1,9]}
+%1 = input {"name":"r","dtype":"f32","shape":[1,3,9]}
+%2 = input {"name":"h","dtype":"f32","shape":[1,1,3]}
+%3 = recurrent %0 %1 %2 {"cell":{"gru":{"linear_before_reset":false}},"reverse":[true],"functions":["sigmoid","tanh"],"clip":null,"lengths":false,"states":0}
+output "y" %3
+"#,
 ];
+
+/// Turns of all loops of an invocation in one dispatch. Some drivers end loops silently after 65,535 of them.
+const TURNS: u32 = 50_000;
+/// Most dispatches of one recurrence.
+const DISPATCHES: i64 = 1024;
 
 /// Sizes of a recurrence.
 struct Sizes {
@@ -98,6 +120,16 @@ impl Sizes {
     }
 }
 
+/// Steps that one dispatch goes through.
+fn steps_at_once(op: &Recurrent, sizes: &Sizes, [threads, rows, split]: [u32; 3]) -> u32 {
+    let each = |n: u32| n.div_ceil(threads.max(1));
+    let depth = sizes.hidden.div_ceil(4).div_ceil(split.max(1));
+    let products = each(sizes.columns().saturating_mul(split)).saturating_mul(depth.saturating_add(1));
+    let units = each(sizes.hidden.saturating_mul(rows)).saturating_mul(1 + sizes.gates * split);
+    let step = products.saturating_add(units).saturating_add(1).saturating_mul(sets(op));
+    (TURNS / step.max(1)).max(1)
+}
+
 /// How many sets of states a workgroup holds.
 fn sets(op: &Recurrent) -> u32 {
     if op.cell == (Cell::Gru { linear_before_reset: false }) { 2 } else { 1 }
@@ -130,7 +162,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let wasted = i64::from(rows) >= 2 * batch.max(1)
                     || split > 1 && (lanes > 2 * threads || split > sizes.hidden.div_ceil(4))
                     || threads > 16 && threads >= lanes.max(sizes.hidden) * 2;
-                if !fits || wasted {
+                let at_once = f64::from(steps_at_once(op, &sizes, [threads, rows, split]));
+                let dispatches = (steps / at_once).ceil().max(1.0);
+                if !fits || wasted || dispatches > DISPATCHES as f64 {
                     continue;
                 }
                 let groups = (batch as f64 / f64::from(rows)).ceil() * directions;
@@ -153,7 +187,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                     + barriers(problem, all, if twice { 4.0 } else { 2.0 });
                 out.push(Candidate {
                     knobs: vec![("THREADS", threads), ("ROWS", rows), ("SPLIT", split)],
-                    cost: steps * step + machine.launch_us * 1e3,
+                    cost: steps * step + dispatches * machine.launch_us * 1e3,
                     reason: format!(
                         "{groups} workgroups of {rows} sequences go through {steps} steps, {split} invocations on a column"
                     ),
@@ -167,6 +201,22 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Recurrent(op) = problem.op else { return Err(OpError::new("not a recurrence")) };
     let sizes = Sizes::of(op, problem).ok_or_else(|| OpError::new("the number of units must be known"))?;
+    let knobs = ["THREADS", "ROWS", "SPLIT"].map(|name| candidate.knob(name));
+    let at_once = i64::from(steps_at_once(op, &sizes, knobs));
+    let count = (problem.max(&sizes.steps).saturating_sub(1) / at_once).clamp(0, DISPATCHES - 1) + 1;
+    let mut handed = None;
+    (0..count).map(|i| launch(problem, op, &sizes, candidate, [i, at_once, count], &mut handed)).collect()
+}
+
+/// Dispatch `i` of `count`, each of `at_once` steps; they share a buffer of states, which the first one makes.
+fn launch(
+    problem: &Problem<'_>,
+    op: &Recurrent,
+    sizes: &Sizes,
+    candidate: &Candidate,
+    [i, at_once, count]: [i64; 3],
+    handed: &mut Option<Bound>,
+) -> Result<Launch, OpError> {
     let [threads, rows, split] = ["THREADS", "ROWS", "SPLIT"].map(|name| candidate.knob(name));
     let mut shader = Shader::new(problem);
     for (name, value) in &candidate.knobs {
@@ -229,6 +279,33 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
             &Coordinates::element(names(&["d", "b", "j"])),
         );
     }
+    if count > 1 {
+        let ends = i + 1 == count;
+        let each = sizes.directions.mul(&sizes.batch).scale(i64::from(sizes.hidden));
+        let states = i64::try_from(op.cell.states()).unwrap_or(1);
+        let bound = *handed.get_or_insert_with(|| shader.scratch(each.scale(4 * states)));
+        let buffer = shader.bind(bound, "f32", true);
+        let [batch, each] = [&sizes.batch, &each].map(|d| shader.dim(d));
+        let at = |which: &str| format!("{buffer}[{which} * {each} + (d * {batch} + b) * HIDDEN + j]");
+        if i > 0 {
+            for (which, name) in ["load_state", "load_kept"].into_iter().enumerate().take(op.cell.states()) {
+                let place = at(&format!("{which}u"));
+                shader
+                    .replace(name, format!("fn {name}(d: u32, b: u32, j: u32) -> f32 {{ return {place}; }}"));
+            }
+        }
+        let place = at("which");
+        let hand = format!("fn hand(which: u32, d: u32, b: u32, j: u32, v: f32) {{ {place} = v; }}");
+        shader.replace("hand", hand);
+        shader.constant("ENDS", ends);
+        let first = i.saturating_mul(at_once);
+        shader.size("first", &Dim::known(first));
+        if !ends {
+            let steps = shader.dim(&sizes.steps);
+            let end = first.saturating_add(at_once);
+            shader.replace("last", format!("fn last() -> u32 {{ return min({end}u, {steps}); }}"));
+        }
+    }
     if let Some(extra) = op.extra() {
         shader.read("load_extra", "d: u32, i: u32", "", extra, &Coordinates::element(names(&["d", "i"])));
     }
@@ -245,8 +322,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         workgroup: [threads, 1, 1],
     };
     let products = i64::from(sizes.gates) * i64::from(sizes.hidden) * i64::from(sizes.hidden);
-    let flops = sizes.steps.mul(&sizes.batch).mul(&sizes.directions).scale(products.saturating_mul(2));
-    Ok(vec![shader.finish("recurrent", KERNEL.wgsl, grid, flops)?])
+    // The first dispatch counts for all.
+    let flops = if i == 0 {
+        sizes.steps.mul(&sizes.batch).mul(&sizes.directions).scale(products.saturating_mul(2))
+    } else {
+        Dim::known(0)
+    };
+    shader.finish("recurrent", KERNEL.wgsl, grid, flops)
 }
 
 /// Replaces the hooks of the functions, which may differ between directions.

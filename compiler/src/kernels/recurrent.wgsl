@@ -1,4 +1,4 @@
-// RNN, GRU and LSTM along a sequence in one dispatch. A workgroup takes ROWS sequences in one direction through all
+// RNN, GRU and LSTM along a sequence, in as few dispatches as loops may be long. A workgroup takes ROWS sequences in one direction through all
 // steps; their states stay in its memory. In a step, every invocation multiplies the states with some columns of the
 // weights, four neighbours at once, SPLIT of them sharing the depth of a column; then each computes whole units from the
 // sums of their gates. Picked for every recurrence: more ROWS where many sequences share the reading of the weights.
@@ -21,6 +21,8 @@ const COUPLED = false;
 const STATES = 0u;
 /// Sets of states: a GRU that resets the state holds a second one.
 const SETS = 1u;
+/// Whether the sequences end in this dispatch, rather than being handed on.
+const ENDS = true;
 
 const DEPTH = (HIDDEN + 3u) / 4u;
 const COLUMNS = (GATES * HIDDEN + 3u) / 4u;
@@ -37,6 +39,9 @@ const_assert ROWS > 0u && SPLIT > 0u && HIDDEN > 0u && (CELL != 1u || SETS == 2u
 /// Number of steps and of sequences.
 fn steps() -> u32 { return 5u; }
 fn batch() -> u32 { return 2u; }
+/// The steps of this dispatch, from the first to before the last.
+fn first() -> u32 { return 0u; }
+fn last() -> u32 { return steps(); }
 /// Steps of a sequence.
 fn length_of(b: u32) -> u32 { return steps(); }
 /// Whether a direction starts at the end.
@@ -55,6 +60,8 @@ fn load_extra(d: u32, i: u32) -> f32 { return 0.0; }
 fn function0(d: u32, x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }
 fn function1(d: u32, x: f32) -> f32 { return tanh(x); }
 fn function2(d: u32, x: f32) -> f32 { return tanh(x); }
+/// Hands a state (0) or a cell state (1) to the next dispatch.
+fn hand(which: u32, d: u32, b: u32, j: u32, v: f32) {}
 fn store(t: u32, d: u32, b: u32, j: u32, v: f32) { result[((t * 2u + d) * 2u + b) * 6u + j] = v; }
 
 /// The states, padded with zeros; for a GRU those that the reset gate has multiplied come behind.
@@ -127,7 +134,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (CELL == 3u) { kept[i] = load_kept(d, min(b0 + i / HIDDEN, batch() - 1u), i % HIDDEN); }
     }
     workgroupBarrier();
-    for (var s = 0u; s < steps(); s++) {
+    for (var s = first(); s < last(); s++) {
         if (CELL == 1u) {
             multiply(local, s, d, b0, 0u, 0u, (2u * HIDDEN + 3u) / 4u);
             for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
@@ -185,11 +192,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
     }
-    if (STATES > 0u) {
+    if (!ENDS || STATES > 0u) {
         for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
             let r = i / HIDDEN;
             let j = i % HIDDEN;
-            if (b0 + r < batch()) {
+            if (b0 + r < batch() && !ENDS) {
+                hand(0u, d, b0 + r, j, states[r * DEPTH + j / 4u][j % 4u]);
+                if (CELL == 3u) { hand(1u, d, b0 + r, j, kept[i]); }
+            } else if (b0 + r < batch()) {
                 store(steps(), d, b0 + r, j, states[r * DEPTH + j / 4u][j % 4u]);
                 if (STATES > 1u) { store(steps() + 1u, d, b0 + r, j, kept[i]); }
             }
