@@ -77,15 +77,39 @@ pub fn narrow(x: &str, dtype: DType, lanes: u32) -> String {
     format!("(({x} << {shift}) >> {shift})")
 }
 
-/// Rounds to f16 precision without needing f16 arithmetic on the device.
+/// Rounds to f16 precision without needing f16 arithmetic on the device; what f16 cannot hold becomes infinite.
 fn round_half(x: &str, ty: &str, lanes: u32) -> String {
-    if lanes == 1 {
-        format!("{ty}(unpack2x16float(pack2x16float(vec2<f32>({x}, 0.0))).x)")
+    let kept = clamp_half(x, lanes);
+    let half = if lanes == 1 {
+        format!("{ty}(unpack2x16float(pack2x16float(vec2<f32>({kept}, 0.0))).x)")
     } else {
         format!(
-            "vec4<f32>(unpack2x16float(pack2x16float(({x}).xy)), unpack2x16float(pack2x16float(({x}).zw)))"
+            "vec4<f32>(unpack2x16float(pack2x16float(({kept}).xy)), unpack2x16float(pack2x16float(({kept}).zw)))"
         )
-    }
+    };
+    // Bits of 65520, the middle between the largest number and the one that would come next, and of infinity; those
+    // of what is no number are larger still.
+    let bits = |value: &str| splat("u32", value, lanes);
+    let (overflow, infinity) = (bits("0x477ff000u"), bits("0x7f800000u"));
+    let sign = format!("(bitcast<{}>({x}) & {})", Class::Uint.wgsl(lanes), bits("0x80000000u"));
+    let magnitude = magnitude_bits(x, lanes);
+    let beyond = format!("bitcast<{ty}>({sign} | max({magnitude}, {infinity}))");
+    format!("select({half}, {beyond}, {magnitude} >= {overflow})")
+}
+
+/// The closest of the finite numbers of f16.
+fn clamp_half(x: &str, lanes: u32) -> String {
+    format!("clamp({x}, {}, {})", splat("f32", "-65504.0", lanes), splat("f32", "65504.0", lanes))
+}
+
+fn magnitude_bits(x: &str, lanes: u32) -> String {
+    format!("(bitcast<{}>({x}) & {})", Class::Uint.wgsl(lanes), splat("u32", "0x7fffffffu", lanes))
+}
+
+/// What is stored in f16: finite numbers stay finite, infinite ones and what is no number stay what they are.
+pub fn storable_half(x: &str, lanes: u32) -> String {
+    let finite = format!("{} < {}", magnitude_bits(x, lanes), splat("u32", "0x7f800000u", lanes));
+    format!("select({x}, {}, {finite})", clamp_half(x, lanes))
 }
 
 fn splat(scalar: &str, value: &str, lanes: u32) -> String {
@@ -279,6 +303,8 @@ fn binary(
         _ if is_bool => return undefined(),
         _ => {}
     }
+    let (zero, by) = (class.zero(lanes), format!("{}({b})", Class::Uint.wgsl(lanes)));
+    let (width, last) = (splat("u32", "32u", lanes), splat("u32", "31u", lanes));
     match f {
         F::Add => plain(format!("({a} + {b})")),
         F::Sub => plain(format!("({a} - {b})")),
@@ -294,7 +320,8 @@ fn binary(
             let v = Class::Float.wgsl(lanes);
             Ok((format!("{ty}(round(power({v}({a}), {v}({b}))))"), class, true))
         }
-        F::Mod if float => plain(format!("({a} - {b} * floor({a} / {b}))")),
+        F::Mod if float => Ok((format!("modulo({a}, {b})"), class, true)),
+        F::Fmod if float => Ok((format!("remainder({a}, {b})"), class, true)),
         F::Mod if class == Class::Int => plain(format!("((({a} % {b}) + {b}) % {b})")),
         F::Mod | F::Fmod => plain(format!("({a} % {b})")),
         F::PRelu if float => plain(format!("select({a}, {a} * {b}, {a} < {})", n(0.0))),
@@ -302,8 +329,10 @@ fn binary(
         F::BitAnd if !float => plain(format!("({a} & {b})")),
         F::BitOr if !float => plain(format!("({a} | {b})")),
         F::BitXor if !float => plain(format!("({a} ^ {b})")),
-        F::ShiftLeft if !float => plain(format!("({a} << {}({b}))", Class::Uint.wgsl(lanes))),
-        F::ShiftRight if !float => plain(format!("({a} >> {}({b}))", Class::Uint.wgsl(lanes))),
+        // A shift by the width and beyond, which a negative number is too, leaves copies of the sign.
+        F::ShiftLeft if !float => plain(format!("select({zero}, {a} << {by}, {by} < {width})")),
+        F::ShiftRight if class == Class::Int => plain(format!("({a} >> min({by}, {last}))")),
+        F::ShiftRight if !float => plain(format!("select({zero}, {a} >> {by}, {by} < {width})")),
         _ => undefined(),
     }
 }

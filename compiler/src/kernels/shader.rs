@@ -742,9 +742,8 @@ fn from_storage(text: &str, class: Class, lanes: u32) -> String {
 fn to_storage(text: &str, class: Class, device: DeviceType, scalar: &str, lanes: u32) -> String {
     let ty = if lanes == 4 { format!("vec4<{scalar}>") } else { scalar.to_string() };
     if class == Class::Float && device == DeviceType::F16 {
-        // Out-of-range conversion to f16 is undefined in SPIR-V; the largest finite values are kept instead.
-        let v = if lanes == 4 { "vec4<f32>" } else { "f32" };
-        let kept = format!("clamp({text}, {v}(-65504.0), {v}(65504.0))");
+        // Conversion of finite numbers beyond f16 is undefined in SPIR-V.
+        let kept = chain::storable_half(text, lanes);
         // Texels are rounded as the device likes, which may be towards zero; what fits exactly is not rounded.
         return if scalar == "f16" { format!("{ty}({kept})") } else { format!("quantizeToF16({kept})") };
     }

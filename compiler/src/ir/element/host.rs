@@ -175,7 +175,7 @@ pub fn eval_binary_int(f: BinaryFn, dtype: DType, a: i64, b: i64) -> i64 {
         BinaryFn::BitOr => a | b,
         BinaryFn::BitXor => a ^ b,
         BinaryFn::ShiftLeft => u32::try_from(b).ok().and_then(|n| a.checked_shl(n)).unwrap_or(0),
-        BinaryFn::ShiftRight => a >> b.clamp(0, 63),
+        BinaryFn::ShiftRight => a >> if (0..64).contains(&b) { b } else { 63 },
         BinaryFn::Equal => i64::from(a == b),
         BinaryFn::Less => i64::from(a < b),
         BinaryFn::LessEqual => i64::from(a <= b),
@@ -332,6 +332,9 @@ mod tests {
             (ShiftLeft, DType::U8, 0x81, 1, 2),
             (ShiftLeft, DType::I64, 1, 64, 0),
             (ShiftRight, DType::I32, -8, 1, -4),
+            (ShiftRight, DType::I32, -8, -1, -1),
+            (ShiftRight, DType::I32, 8, 40, 0),
+            (ShiftLeft, DType::I32, 8, -1, 0),
             (ShiftRight, DType::U64, -1, 63, 1),
         ] {
             assert_eq!(eval_binary_int(f, dtype, a, b), c, "{f:?} {dtype:?} {a} {b}");

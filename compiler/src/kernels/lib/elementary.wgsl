@@ -43,6 +43,19 @@ fn power(x: Elem, y: Elem) -> Elem {
     return select(r, Elem(1.0), y == Elem(0.0));
 }
 
+/// The remainder of a division that truncates, with the sign of x; x itself where y is infinite.
+fn remainder(x: Elem, y: Elem) -> Elem {
+    let rest = x - y * trunc(x / y);
+    return select(rest, x, is_inf(y) & (abs(x) < Elem(3.4e38)));
+}
+
+/// The remainder of a division that rounds down, with the sign of y.
+fn modulo(x: Elem, y: Elem) -> Elem {
+    let rest = remainder(x, y);
+    let other = (rest != Elem(0.0)) & ((rest < Elem(0.0)) != (y < Elem(0.0)));
+    return select(rest, rest + y, other);
+}
+
 /// Whether x is not a number, by its bits, since a compiler may take `x != x` for false.
 fn is_nan(x: Elem) -> ElemBool {
     return (bitcast<ElemBits>(x) & ElemBits(0x7fffffffu)) > ElemBits(0x7f800000u);
