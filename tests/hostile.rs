@@ -128,13 +128,78 @@ fn graphs_that_are_none() {
     refused(&model(17, graph(vec![input("x", &["1"])], nodes, &["y"])), "already defined");
     refused(&model(17, graph(vec![input("x", &["1"])], vec![], &["y"])), "no node computes it");
     refused(&one(node("Neg", &["nothing"], &["y"]), vec![]), "`nothing` is not defined");
-    refused(&model(6, graph(vec![], vec![], &[])), "opset 6");
-    let mut twice = graph(vec![input("x", &["1"]), input("x", &["2"])], vec![], &["x"]);
-    refused(&model(17, twice.clone()), "declared twice");
-    twice.input.truncate(1);
-    let mut newer = model(17, twice);
-    newer.ir_version = Some(999);
-    refused(&newer, "999");
+    refused(&model(17, graph(vec![input("x", &["1"])], vec![], &[])), "declares no output");
+    refused(&model(0, graph(vec![input("x", &["1"])], vec![], &["x"])), "imports version 0");
+    let twice = graph(vec![input("x", &["1"]), input("x", &["2"])], vec![], &["x"]);
+    refused(&model(17, twice), "declared twice");
+}
+
+/// Operands that an operator does not take, whether or not their values are known while importing.
+#[test]
+fn operands_too_many() {
+    let extra = |op: &str, inputs: &[&str]| one(node(op, inputs, &["y"]), vec![integers("n", &[1], &[2])]);
+    for (model, operand) in [
+        (extra("Relu", &["x", "x"]), 1),
+        (extra("Sub", &["x", "x", "x"]), 2),
+        (extra("Identity", &["x", "x"]), 1),
+        (extra("Identity", &["n", "n"]), 1),
+        (extra("Shape", &["x", "n"]), 1),
+        (extra("Add", &["n", "n", "n"]), 2),
+        (extra("Sqrt", &["x", "", "x"]), 2),
+        (extra("ReduceMean", &["x", "n"]), 1),
+    ] {
+        refused(&model, &format!("it has an operand {operand}, which the operator does not take"));
+    }
+    refused(&extra("Add", &["n"]), "operand 1 is missing");
+}
+
+/// A constant index must lie within the axis that it counts along, from either end.
+#[test]
+fn constant_indices_outside_of_their_table() {
+    let at = |op: &str, index: i64, shape: &[i64]| {
+        let update = floats("u", &[1, 1], &[0.0]);
+        let operands: &[&str] = if op.starts_with("Scatter") { &["x", "i", "u"] } else { &["x", "i"] };
+        one(node(op, operands, &["y"]), vec![integers("i", shape, &[index]), update])
+    };
+    for (op, shape, size) in [
+        ("Gather", &[1][..], 2),
+        ("GatherElements", &[1, 1], 2),
+        ("GatherND", &[1, 1], 2),
+        ("ScatterElements", &[1, 1], 2),
+    ] {
+        for index in [2, 1 << 40, -3, i64::MIN] {
+            let part = format!("the constant index {index} is outside of the size {size}");
+            refused(&at(op, index, shape), &part);
+        }
+        for index in [1, -2] {
+            load_bytes(bytes(&at(op, index, shape)), &Options::default()).expect("the index is within");
+        }
+    }
+    let kept = vec![integers("c", &[3], &[0, 0, 1])];
+    refused(&one(with(node("Compress", &["x", "c"], &["y"]), int("axis", 0)), kept), "index 2 is outside");
+}
+
+/// Zero points count in the numbers they are subtracted from.
+#[test]
+fn zero_points_of_another_type() {
+    let constants = || {
+        vec![
+            floats("s", &[], &[0.5]),
+            small_integers("q", DataType::Uint8, &[8, 2], &[1; 16]),
+            small_integers("unsigned", DataType::Uint8, &[], &[3]),
+            small_integers("signed", DataType::Int8, &[], &[3]),
+            small_integers("wide", DataType::Int16, &[], &[3]),
+        ]
+    };
+    for zero in ["signed", "wide"] {
+        let part = "does not belong to numbers of u8";
+        refused(&one(node("DequantizeLinear", &["q", "s", zero], &["y"]), constants()), part);
+        refused(&one(node("MatMulInteger", &["q", "q", "unsigned", zero], &["y"]), constants()), part);
+        let operands = ["q", "s", zero, "q", "s", "unsigned", "s", "unsigned"];
+        refused(&one(node("QLinearMatMul", &operands, &["y"]), constants()), part);
+    }
+    let quantize = with(node("QuantizeLinear", &["x", "s", "unsigned"], &["y"]), int("output_dtype", 3));
+    refused(&one(quantize, constants()), "does not belong to numbers of i8");
 }
 
 /// Functions that call themselves, or double at every level, and branches nested deeply.

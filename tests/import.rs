@@ -10,11 +10,12 @@ use drift_tests::onnx::{
 use driftc::Error;
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{
-    FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
+    AttributeProto, FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto,
 };
 use driftc::import::onnx::{DimSpec, Imported, Options, load, load_bytes, supported};
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
+use driftc::ir::tensor::DType;
 use driftc::ir::text::print;
 
 fn imported(model: &ModelProto, options: &Options) -> Imported {
@@ -344,4 +345,61 @@ fn the_list_of_operators_has_no_doubles() {
         list.windows(2).filter(|w| w[0].domain == w[1].domain && w[0].name == w[1].name).collect();
     assert!(ranges.is_empty(), "{ranges:?}");
     assert!(list.len() > 150);
+}
+
+/// Versions newer than those known are read, with a note for each; what they mean is taken to be what it was.
+#[test]
+fn newer_versions_are_notes() {
+    let g = || graph(vec![input("x", &["2"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
+    let newest = ModelProto { ir_version: Some(14), ..model(28, g()) };
+    assert_eq!(imported(&newest, &Options::default()).notes, Vec::<String>::new());
+    let newer = ModelProto { ir_version: Some(99), ..model(77, g()) };
+    let notes = imported(&newer, &Options::default()).notes;
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes[0].contains("99") && notes[1].contains("opset 77"), "{notes:?}");
+}
+
+/// An operator that meant something else before is refused by name, with the versions that are understood.
+#[test]
+fn changed_meanings_are_refused() {
+    let mut g = graph(vec![input("x", &["2"])], vec![node("Tile", &["x", "n"], &["y"])], &["y"]);
+    g.initializer = vec![integers("n", &[1], &[2])];
+    assert_eq!(operators(&model(6, g.clone())), "input reshape expand reshape");
+    let error = refusal(&model(5, g));
+    assert!(error.contains("Tile, opset 5") && error.contains("from opset 6 on"), "{error}");
+    let gelu = graph(vec![input("x", &["2"])], vec![node("Gelu", &["x"], &["y"])], &["y"]);
+    assert!(refusal(&model(19, gelu)).contains("from opset 20 on"));
+}
+
+/// Until opset 6 the second operand lies along the axes of the first from `axis` on, and names of types are strings.
+#[test]
+fn the_first_opsets_are_read() {
+    let with_axis = |attributes: Vec<AttributeProto>| {
+        let sum = attributes.into_iter().fold(node("Add", &["x", "b"], &["s"]), with);
+        let cast = with(node("Cast", &["s"], &["y"]), text("to", "INT32"));
+        model(5, graph(vec![input("x", &["2", "3"]), input("b", &["2"])], vec![sum, cast], &["y"]))
+    };
+    let m = with_axis(vec![int("broadcast", 1), int("axis", 0), ints("consumed_inputs", &[0, 0])]);
+    let (x, b) = (Array::f32(&[2, 3], vec![0.0; 6]), Array::f32(&[2], vec![1.0, 2.0]));
+    let sums = Array::int(DType::I32, &[2, 3], vec![1, 1, 1, 2, 2, 2]);
+    // Names of types are integers from opset 6 on.
+    assert!(
+        refusal(&ModelProto { opset_import: model(6, Default::default()).opset_import, ..m.clone() })
+            .contains("attribute `to`")
+    );
+    assert_eq!(run(&m, &[("x", x), ("b", b)]), sums);
+    let bn = node("Dropout", &["x"], &["y"]);
+    let dropout = |node| model(6, graph(vec![input("x", &["2"])], vec![node], &["y"]));
+    assert!(refusal(&dropout(bn.clone())).contains("training"));
+    assert_eq!(operators(&dropout(with(bn, int("is_test", 1)))), "input");
+}
+
+/// Finite numbers beyond f16 become infinite where a model casts them.
+#[test]
+fn casts_to_f16_overflow_to_infinity() {
+    let cast = with(node("Cast", &["c"], &["y"]), int("to", DataType::Float16 as i64));
+    let mut g = graph(vec![], vec![cast], &["y"]);
+    g.initializer = vec![floats("c", &[4], &[65504.0, 65519.0, 65520.0, -1e9])];
+    let y = run(&model(17, g), &[]);
+    assert_eq!(y.floats(), Ok(&[65504.0, 65504.0, f32::INFINITY, f32::NEG_INFINITY][..]));
 }

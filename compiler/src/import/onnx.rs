@@ -34,6 +34,7 @@ mod registry;
 mod remedies;
 mod resize;
 mod roles;
+mod rotary;
 #[rustfmt::skip]
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod schema;
@@ -41,6 +42,7 @@ mod shape;
 mod slice;
 mod softmax;
 mod source;
+mod state;
 mod tensors;
 mod types;
 
@@ -133,9 +135,9 @@ pub struct Supported {
     pub domain: &'static str,
     /// Operator name.
     pub name: &'static str,
-    /// First version of the operator set that is understood.
+    /// First version of the operator set from which on the operator is understood.
     pub since: i64,
-    /// Last version that has the operator, when it was removed.
+    /// Last version in which it is, where it was removed or got another meaning.
     pub until: Option<i64>,
 }
 
@@ -199,7 +201,7 @@ pub fn supported() -> Vec<Supported> {
     let mut list: Vec<Supported> = registry::entries()
         .map(|e| Supported { domain: e.domain, name: e.name, since: e.since, until: e.until })
         .collect();
-    list.push(Supported { domain: "", name: "If", since: 7, until: None });
+    list.push(Supported { domain: "", name: "If", since: 1, until: None });
     list.sort_unstable();
     list.dedup();
     list

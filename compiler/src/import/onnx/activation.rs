@@ -5,26 +5,28 @@ use super::lowering::{Call, Lowered, OpEntry, Refused, microsoft, op};
 use crate::ir::element::{BinaryFn, UnaryFn};
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("Relu", 7, |c| apply(c, UnaryFn::Relu)),
-    op("LeakyRelu", 7, |c| {
+    op("Relu", 1, |c| apply(c, UnaryFn::Relu)),
+    op("LeakyRelu", 1, |c| {
         let alpha = c.attributes.float("alpha", 0.01)?;
         apply(c, UnaryFn::LeakyRelu { alpha })
     }),
-    op("Elu", 7, |c| {
+    op("Elu", 1, |c| {
         let alpha = c.attributes.float("alpha", 1.0)?;
         apply(c, UnaryFn::Elu { alpha })
     }),
-    op("Selu", 7, |c| {
-        let alpha = c.attributes.float("alpha", 1.673_263_2)?;
-        let gamma = c.attributes.float("gamma", 1.050_701)?;
+    op("Selu", 1, |c| {
+        // Opset 6 gave the constants more digits.
+        let (alpha, gamma) = if c.opset < 6 { (1.6732, 1.0507) } else { (1.673_263_2, 1.050_701) };
+        let alpha = c.attributes.float("alpha", alpha)?;
+        let gamma = c.attributes.float("gamma", gamma)?;
         apply(c, UnaryFn::Selu { alpha, gamma })
     }),
     op("Celu", 12, |c| {
         let alpha = c.attributes.float("alpha", 1.0)?;
         apply(c, UnaryFn::Celu { alpha })
     }),
-    op("Sigmoid", 7, |c| apply(c, UnaryFn::Sigmoid)),
-    op("HardSigmoid", 7, |c| {
+    op("Sigmoid", 1, |c| apply(c, UnaryFn::Sigmoid)),
+    op("HardSigmoid", 1, |c| {
         let alpha = c.attributes.float("alpha", 0.2)?;
         let beta = c.attributes.float("beta", 0.5)?;
         apply(c, UnaryFn::HardSigmoid { alpha, beta })
@@ -34,9 +36,10 @@ pub(super) const OPS: &[OpEntry] = &[
         let alpha = c.attributes.float("alpha", 1.0)?;
         apply(c, UnaryFn::Swish { alpha })
     }),
+    op("SwiGLU", 28, swi_glu),
     op("Mish", 18, |c| apply(c, UnaryFn::Mish)),
-    op("Softplus", 7, |c| apply(c, UnaryFn::Softplus)),
-    op("Softsign", 7, |c| apply(c, UnaryFn::Softsign)),
+    op("Softplus", 1, |c| apply(c, UnaryFn::Softplus)),
+    op("Softsign", 1, |c| apply(c, UnaryFn::Softsign)),
     op("ThresholdedRelu", 10, |c| {
         let alpha = c.attributes.float("alpha", 1.0)?;
         apply(c, UnaryFn::ThresholdedRelu { alpha })
@@ -59,6 +62,14 @@ pub(super) const OPS: &[OpEntry] = &[
 fn apply(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
     let x = call.node(0)?;
     Ok(call.b.unary(f, x)?.into())
+}
+
+/// The first operand through Swish, times the second one.
+fn swi_glu(call: &mut Call<'_>) -> Lowered {
+    let alpha = call.attributes.float("alpha", 1.0)?;
+    let (gate, x) = (call.node(0)?, call.node(1)?);
+    let gate = call.b.unary(UnaryFn::Swish { alpha }, gate)?;
+    Ok(typed_binary(call, BinaryFn::Mul, gate, x)?.into())
 }
 
 fn gelu(call: &mut Call<'_>) -> Lowered {

@@ -9,8 +9,8 @@ use crate::ir::op::{Conv, ConvTranspose, Pad};
 use crate::ir::ops::pad::PadMode;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("Conv", 7, |c| Ok(conv(c)?.into())),
-    op("ConvTranspose", 7, conv_transpose),
+    op("Conv", 1, |c| Ok(conv(c)?.into())),
+    op("ConvTranspose", 1, conv_transpose),
     microsoft("FusedConv", fused_conv),
 ];
 

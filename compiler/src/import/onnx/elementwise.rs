@@ -1,19 +1,20 @@
 //! Element functions of one, two and several operands: arithmetic, comparisons, logic, casts.
 
 use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use super::schema::tensor_proto::DataType;
 use super::tensors;
-use crate::ir::dim::product;
+use crate::ir::dim::{Dim, product};
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
-use crate::ir::tensor::DType;
+use crate::ir::tensor::{DType, normalize_axis};
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("Abs", 7, |c| unary(c, UnaryFn::Abs)),
-    op("Neg", 7, |c| unary(c, UnaryFn::Neg)),
-    op("Exp", 7, |c| unary(c, UnaryFn::Exp)),
-    op("Log", 7, |c| unary(c, UnaryFn::Log)),
-    op("Sqrt", 7, |c| unary(c, UnaryFn::Sqrt)),
-    op("Reciprocal", 7, |c| unary(c, UnaryFn::Reciprocal)),
+    op("Abs", 1, |c| unary(c, UnaryFn::Abs)),
+    op("Neg", 1, |c| unary(c, UnaryFn::Neg)),
+    op("Exp", 1, |c| unary(c, UnaryFn::Exp)),
+    op("Log", 1, |c| unary(c, UnaryFn::Log)),
+    op("Sqrt", 1, |c| unary(c, UnaryFn::Sqrt)),
+    op("Reciprocal", 1, |c| unary(c, UnaryFn::Reciprocal)),
     op("Sin", 7, |c| unary(c, UnaryFn::Sin)),
     op("Cos", 7, |c| unary(c, UnaryFn::Cos)),
     op("Tan", 7, |c| unary(c, UnaryFn::Tan)),
@@ -22,47 +23,50 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Atan", 7, |c| unary(c, UnaryFn::Atan)),
     op("Sinh", 9, |c| unary(c, UnaryFn::Sinh)),
     op("Cosh", 9, |c| unary(c, UnaryFn::Cosh)),
-    op("Tanh", 7, |c| unary(c, UnaryFn::Tanh)),
+    op("Tanh", 1, |c| unary(c, UnaryFn::Tanh)),
     op("Asinh", 9, |c| unary(c, UnaryFn::Asinh)),
     op("Acosh", 9, |c| unary(c, UnaryFn::Acosh)),
     op("Atanh", 9, |c| unary(c, UnaryFn::Atanh)),
     op("Erf", 9, |c| unary(c, UnaryFn::Erf)),
-    op("Floor", 7, |c| unary(c, UnaryFn::Floor)),
-    op("Ceil", 7, |c| unary(c, UnaryFn::Ceil)),
+    op("Floor", 1, |c| unary(c, UnaryFn::Floor)),
+    op("Ceil", 1, |c| unary(c, UnaryFn::Ceil)),
     op("Round", 11, |c| unary(c, UnaryFn::Round)),
     op("Sign", 9, |c| unary(c, UnaryFn::Sign)),
-    op("Not", 7, |c| unary(c, UnaryFn::Not)),
+    op("Not", 1, |c| unary(c, UnaryFn::Not)),
     op("BitwiseNot", 18, |c| unary(c, UnaryFn::BitNot)),
     op("IsNaN", 9, |c| unary(c, UnaryFn::IsNan)),
     op("IsInf", 10, is_inf),
-    op("Add", 7, |c| binary(c, BinaryFn::Add)),
-    op("Sub", 7, |c| binary(c, BinaryFn::Sub)),
-    op("Mul", 7, |c| binary(c, BinaryFn::Mul)),
-    op("Div", 7, |c| binary(c, BinaryFn::Div)),
-    op("Pow", 7, pow),
+    op("Add", 1, |c| binary(c, BinaryFn::Add)),
+    op("Sub", 1, |c| binary(c, BinaryFn::Sub)),
+    op("Mul", 1, |c| binary(c, BinaryFn::Mul)),
+    op("Div", 1, |c| binary(c, BinaryFn::Div)),
+    op("Pow", 1, pow),
     op("Mod", 10, modulo),
-    op("PRelu", 7, |c| binary(c, BinaryFn::PRelu)),
-    op("And", 7, |c| binary(c, BinaryFn::And)),
-    op("Or", 7, |c| binary(c, BinaryFn::Or)),
-    op("Xor", 7, |c| binary(c, BinaryFn::Xor)),
+    op("PRelu", 1, p_relu),
+    op("And", 1, |c| binary(c, BinaryFn::And)),
+    op("Or", 1, |c| binary(c, BinaryFn::Or)),
+    op("Xor", 1, |c| binary(c, BinaryFn::Xor)),
     op("BitwiseAnd", 18, |c| binary(c, BinaryFn::BitAnd)),
     op("BitwiseOr", 18, |c| binary(c, BinaryFn::BitOr)),
     op("BitwiseXor", 18, |c| binary(c, BinaryFn::BitXor)),
     op("BitShift", 11, bit_shift),
-    op("Equal", 7, |c| binary(c, BinaryFn::Equal)),
-    op("Less", 7, |c| binary(c, BinaryFn::Less)),
+    op("Equal", 1, |c| binary(c, BinaryFn::Equal)),
+    op("Less", 1, |c| binary(c, BinaryFn::Less)),
     op("LessOrEqual", 12, |c| binary(c, BinaryFn::LessEqual)),
-    op("Greater", 7, |c| binary(c, BinaryFn::Greater)),
+    op("Greater", 1, |c| binary(c, BinaryFn::Greater)),
     op("GreaterOrEqual", 12, |c| binary(c, BinaryFn::GreaterEqual)),
-    op("Sum", 8, |c| variadic(c, BinaryFn::Add)),
-    op("Max", 8, |c| variadic(c, BinaryFn::Max)),
-    op("Min", 8, |c| variadic(c, BinaryFn::Min)),
-    op("Mean", 8, mean),
+    op("Sum", 1, |c| variadic(c, BinaryFn::Add)),
+    op("Max", 1, |c| variadic(c, BinaryFn::Max)),
+    op("Min", 1, |c| variadic(c, BinaryFn::Min)),
+    op("Mean", 1, mean),
     op("Where", 9, select),
-    op("Clip", 7, clip),
-    op("Cast", 7, cast),
+    op("Clip", 1, clip),
+    op("Cast", 1, cast),
     op("CastLike", 15, cast_like),
 ];
+
+/// Attributes of casts that concern the conversion to floats of 8 and fewer bits only.
+pub(super) const CAST_TO_NARROW_FLOATS: &[&str] = &["saturate", "round_mode"];
 
 fn unary(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
     let x = call.node(0)?;
@@ -71,7 +75,35 @@ fn unary(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
 
 fn binary(call: &mut Call<'_>, f: BinaryFn) -> Lowered {
     let (a, b) = (call.node(0)?, call.node(1)?);
+    let b = aligned(call, a, b)?;
     Ok(typed_binary(call, f, a, b)?.into())
+}
+
+/// The second operand, with its axes where they broadcast: until opset 6 they lie along those of the first from the
+/// attribute `axis` on, if it is given.
+fn aligned(call: &mut Call<'_>, a: NodeId, b: NodeId) -> Lowered<NodeId> {
+    if call.opset >= 7 {
+        return Ok(b);
+    }
+    call.attributes.ignore(&["broadcast"]);
+    let Some(axis) = call.attributes.int_opt("axis")? else { return Ok(b) };
+    let (rank, mut shape) = (call.rank(a), call.shape(b));
+    let after = rank.checked_sub(normalize_axis(axis, rank)? + shape.len()).ok_or_else(|| {
+        Refused::new(format!("a second operand of rank {} does not fit from axis {axis} on", shape.len()))
+    })?;
+    shape.extend(vec![Dim::known(1); after]);
+    Ok(call.b.reshape(b, shape)?)
+}
+
+/// Until opset 6 a vector of slopes lies along the channels.
+fn p_relu(call: &mut Call<'_>) -> Lowered {
+    let (x, mut slope) = (call.node(0)?, call.node(1)?);
+    let (rank, mut shape) = (call.rank(x), call.shape(slope));
+    if call.opset < 7 && shape.len() == 1 && rank > 2 {
+        shape.extend(vec![Dim::known(1); rank - 2]);
+        slope = call.b.reshape(slope, shape)?;
+    }
+    Ok(typed_binary(call, BinaryFn::PRelu, x, slope)?.into())
 }
 
 /// An element function of operands that must have one type.
@@ -99,7 +131,7 @@ fn combined(call: &mut Call<'_>, f: BinaryFn) -> Lowered<NodeId> {
 
 fn mean(call: &mut Call<'_>) -> Lowered {
     let sum = combined(call, BinaryFn::Add)?;
-    let scale = 1.0 / call.inputs.len() as f32;
+    let scale = 1.0 / call.operands() as f32;
     Ok(call.b.unary(UnaryFn::Affine { scale, shift: 0.0 }, sum)?.into())
 }
 
@@ -112,6 +144,7 @@ fn is_inf(call: &mut Call<'_>) -> Lowered {
 /// The exponent may have another type; an integer base with a float exponent is computed in floats.
 fn pow(call: &mut Call<'_>) -> Lowered {
     let (mut base, mut exponent) = (call.node(0)?, call.node(1)?);
+    exponent = aligned(call, base, exponent)?;
     let (to, power) = (call.dtype(base), call.dtype(exponent));
     if to.is_float() {
         exponent = call.b.cast(exponent, to)?;
@@ -190,16 +223,23 @@ fn clip(call: &mut Call<'_>) -> Lowered {
 }
 
 fn cast(call: &mut Call<'_>) -> Lowered {
-    // Both attributes concern only the conversion to 8-bit floats.
-    call.attributes.ignore(&["saturate", "round_mode"]);
+    call.attributes.ignore(CAST_TO_NARROW_FLOATS);
     let x = call.node(0)?;
-    let to = call.attributes.int_opt("to")?.ok_or_else(|| Refused::new("attribute `to` is missing"))?;
-    let to = tensors::dtype(i32::try_from(to).unwrap_or(-1))?;
+    let to = if call.opset < 6 {
+        let name = call.attributes.text("to", "")?;
+        DataType::from_str_name(name)
+            .map(|t| t as i32)
+            .ok_or_else(|| Refused::new(format!("element type `{name}` is not known")))?
+    } else {
+        let to = call.attributes.int_opt("to")?.ok_or_else(|| Refused::new("attribute `to` is missing"))?;
+        i32::try_from(to).unwrap_or(-1)
+    };
+    let to = tensors::dtype(to)?;
     Ok(call.b.cast(x, to)?.into())
 }
 
 fn cast_like(call: &mut Call<'_>) -> Lowered {
-    call.attributes.ignore(&["saturate", "round_mode"]);
+    call.attributes.ignore(CAST_TO_NARROW_FLOATS);
     let (x, like) = (call.node(0)?, call.node(1)?);
     let to = call.dtype(like);
     Ok(call.b.cast(x, to)?.into())

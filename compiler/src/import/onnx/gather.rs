@@ -1,15 +1,17 @@
 //! Indexed reads and writes.
 
+use super::elementwise::typed_binary;
 use super::generate::iota;
 use super::lowering::{Call, Lowered, OpEntry, Refused, old, op};
 use crate::ir::array::Array;
-use crate::ir::dim::Dim;
+use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::BinaryFn;
+use crate::ir::graph::NodeId;
 use crate::ir::op::{Combine, Gather, GatherElements, GatherNd, ScatterElements, ScatterNd};
 use crate::ir::tensor::{DType, normalize_axis};
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("Gather", 7, gather),
+    op("Gather", 1, gather),
     op("GatherElements", 11, gather_elements),
     op("GatherND", 11, gather_nd),
     old("Scatter", 9, 10, scatter_elements),
@@ -17,17 +19,46 @@ pub(super) const OPS: &[OpEntry] = &[
     op("ScatterND", 11, scatter_nd),
     op("OneHot", 9, one_hot),
     op("Compress", 9, compress),
+    op("ReverseSequence", 10, reverse_sequence),
 ];
+
+/// Fails where a constant index lies outside of the extent it counts along; negative ones count from its end.
+fn check_indices(call: &Call<'_>, indices: NodeId, extent: &Dim) -> Lowered<()> {
+    let Some(array) = call.constant(indices) else { return Ok(()) };
+    within(array.ints()?.iter().copied(), extent, call.bounds())
+}
+
+fn within(mut indices: impl Iterator<Item = i64>, extent: &Dim, bounds: &Bounds) -> Lowered<()> {
+    let most = extent.range(bounds).1;
+    match indices.find(|i| *i >= most || *i < most.saturating_neg()) {
+        Some(index) => {
+            Err(Refused::new(format!("the constant index {index} is outside of the size {extent}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The same for tuples of indices, along the last axis, which count along the axes of `x` from `first` on.
+fn check_tuples(call: &Call<'_>, x: NodeId, indices: NodeId, first: usize) -> Lowered<()> {
+    let Some(array) = call.constant(indices) else { return Ok(()) };
+    let (shape, width) = (call.shape(x), array.shape.last().copied().unwrap_or(0));
+    for (k, extent) in shape.iter().skip(first).take(width).enumerate() {
+        within(array.ints()?.iter().copied().skip(k).step_by(width), extent, call.bounds())?;
+    }
+    Ok(())
+}
 
 fn gather(call: &mut Call<'_>) -> Lowered {
     let (x, indices) = (call.node(0)?, call.node(1)?);
     let axis = call.axis(0, call.rank(x))?;
+    check_indices(call, indices, &call.shape(x)[axis])?;
     Ok(call.add(Gather { axis }, &[x, indices])?.into())
 }
 
 fn gather_elements(call: &mut Call<'_>) -> Lowered {
     let (x, indices) = (call.node(0)?, call.node(1)?);
     let axis = call.axis(0, call.rank(x))?;
+    check_indices(call, indices, &call.shape(x)[axis])?;
     Ok(call.add(GatherElements { axis }, &[x, indices])?.into())
 }
 
@@ -36,6 +67,7 @@ fn gather_nd(call: &mut Call<'_>) -> Lowered {
     let batch_dims = call.attributes.int("batch_dims", 0)?;
     let batch_dims = usize::try_from(batch_dims)
         .map_err(|_| Refused::new(format!("attribute `batch_dims` is {batch_dims}")))?;
+    check_tuples(call, x, indices, batch_dims)?;
     Ok(call.add(GatherNd { batch_dims }, &[x, indices])?.into())
 }
 
@@ -54,12 +86,14 @@ fn scatter_elements(call: &mut Call<'_>) -> Lowered {
     let (x, indices, updates) = (call.node(0)?, call.node(1)?, call.node(2)?);
     let axis = call.axis(0, call.rank(x))?;
     let combine = combine(call)?;
+    check_indices(call, indices, &call.shape(x)[axis])?;
     Ok(call.add(ScatterElements { axis, combine }, &[x, indices, updates])?.into())
 }
 
 fn scatter_nd(call: &mut Call<'_>) -> Lowered {
     let (x, indices, updates) = (call.node(0)?, call.node(1)?, call.node(2)?);
     let combine = combine(call)?;
+    check_tuples(call, x, indices, 0)?;
     Ok(call.add(ScatterNd { combine }, &[x, indices, updates])?.into())
 }
 
@@ -112,5 +146,32 @@ fn compress(call: &mut Call<'_>) -> Lowered {
         }
     };
     let indices = call.b.constant(&Array::i64s(&kept))?;
+    check_indices(call, indices, &call.shape(x)[axis])?;
     Ok(call.add(Gather { axis }, &[x, indices])?.into())
+}
+
+/// Element t of a sequence of length n is its element `n - 1 - t`, or t from n on.
+fn reverse_sequence(call: &mut Call<'_>) -> Lowered {
+    let (x, lengths) = (call.node(0)?, call.node(1)?);
+    let shape = call.shape(x);
+    let time = normalize_axis(call.attributes.int("time_axis", 0)?, shape.len())?;
+    let batch = normalize_axis(call.attributes.int("batch_axis", 1)?, shape.len())?;
+    if time == batch {
+        return Err(Refused::new("the axes of time and batch are the same"));
+    }
+    let along = |axis: usize| {
+        let mut sizes = vec![Dim::known(1); shape.len()];
+        sizes[axis] = shape[axis].clone();
+        sizes
+    };
+    let lengths = call.b.reshape(lengths, along(batch))?;
+    let steps = iota(call, DType::I64, Dim::known(0), shape[time].clone())?;
+    let steps = call.b.reshape(steps, along(time))?;
+    let one = call.b.constant(&Array::int(DType::I64, &[], vec![1]))?;
+    let last = typed_binary(call, BinaryFn::Sub, lengths, one)?;
+    let turned = call.b.binary(BinaryFn::Sub, last, steps)?;
+    let inside = call.b.binary(BinaryFn::Less, steps, lengths)?;
+    let indices = call.b.select(inside, turned, steps)?;
+    let indices = call.b.expand(indices, shape)?;
+    Ok(call.add(GatherElements { axis: time }, &[x, indices])?.into())
 }

@@ -11,13 +11,16 @@ use crate::ir::op::{Constant, Elementwise, Op, Range};
 use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("Constant", 7, constant),
+    op("Constant", 1, constant),
     op("ConstantOfShape", 9, constant_of_shape),
     op("Range", 11, range),
     op("EyeLike", 9, eye_like),
-    op("Shape", 7, |c| unknown(c, Ints::vector)),
-    op("Size", 7, |c| unknown(c, |dims| Ints::vector(vec![product(&dims)]))),
+    op("Shape", 1, |c| unknown(c, Ints::vector)),
+    op("Size", 1, |c| unknown(c, |dims| Ints::vector(vec![product(&dims)]))),
     op("NonZero", 9, non_zero),
+    op("HannWindow", 17, |c| window(c, [0.5, 0.5, 0.0])),
+    op("HammingWindow", 17, |c| window(c, [25.0 / 46.0, 21.0 / 46.0, 0.0])),
+    op("BlackmanWindow", 17, |c| window(c, [0.42, 0.5, 0.08])),
 ];
 
 /// Integers from `start` on.
@@ -79,7 +82,7 @@ fn end(call: &Call<'_>, index: usize) -> Option<Dim> {
     if let Some(ints) = call.ints(index) {
         return one(ints);
     }
-    let Some(Value::Node(node)) = call.inputs.get(index) else { return None };
+    let Some(Value::Node(node)) = call.operand(index) else { return None };
     let mut node = *node;
     loop {
         let next = call.b.graph.operands(node).first().copied();
@@ -101,8 +104,8 @@ fn end(call: &Call<'_>, index: usize) -> Option<Dim> {
 
 fn range(call: &mut Call<'_>) -> Lowered {
     if let (Some(start), Some(limit), Some(step)) = (end(call, 0), end(call, 1), end(call, 2)) {
-        let floats = matches!(call.inputs.first(), Some(Value::Node(x)) if call.dtype(*x).is_float());
-        let to = match call.inputs.first() {
+        let floats = matches!(call.operand(0), Some(Value::Node(x)) if call.dtype(*x).is_float());
+        let to = match call.operand(0) {
             Some(Value::Node(x)) => call.dtype(*x),
             Some(Value::Ints(ints)) => ints.dtype,
             _ => DType::I64,
@@ -196,4 +199,25 @@ fn non_zero(call: &mut Call<'_>) -> Lowered {
     let positions = Array::int(DType::I64, &shape, columns.concat());
     let node = call.b.constant(&positions)?;
     Ok(Outputs::from(node))
+}
+
+/// Longest window that is computed while importing.
+const MAX_WINDOW: i64 = 1 << 20;
+
+/// `a - b cos(2 pi i / n) + c cos(4 pi i / n)`, where n counts the end when the window is symmetric.
+fn window(call: &mut Call<'_>, [a, b, c]: [f64; 3]) -> Lowered {
+    let size = call.known_scalar(0, "the size")?.ok_or_else(|| Refused::new("the size is missing"))?;
+    if !(0..=MAX_WINDOW).contains(&size) {
+        return Err(Refused::new(format!("a window of {size} elements is not computed")));
+    }
+    let periodic = call.attributes.flag("periodic", true)?;
+    let dtype = tensors::dtype(i32::try_from(call.attributes.int("output_datatype", 1)?).unwrap_or(-1))?;
+    let turn = std::f64::consts::TAU / if periodic { size } else { (size - 1).max(1) } as f64;
+    let value = |i: i64| {
+        let angle = turn * i as f64;
+        (a - b * angle.cos() + c * (2.0 * angle).cos()) as f32
+    };
+    let values: Vec<f32> = (0..size).map(value).collect();
+    let window = Array::f32(&[values.len()], values).cast(dtype);
+    Ok(call.b.constant(&window)?.into())
 }

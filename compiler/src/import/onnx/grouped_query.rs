@@ -3,10 +3,11 @@
 //! The cache grows by concatenation: `present = past ++ new`. A buffer that is longer than its contents, and
 //! batches whose sequences differ in length, are refused.
 
-use super::attention::{Scores, additive, attend, merge_heads, rotate, split_heads};
+use super::attention::{Scores, additive, attend, merge_heads, split_heads};
 use super::elementwise::typed_binary;
 use super::generate::iota;
 use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, microsoft};
+use super::rotary::rotate;
 use crate::ir::dim::Dim;
 use crate::ir::element::BinaryFn;
 use crate::ir::graph::NodeId;
@@ -27,6 +28,8 @@ fn grouped_query(call: &mut Call<'_>) -> Lowered {
     if call.has(11) {
         return Err(Refused::new("attention sinks are not supported"));
     }
+    // The length of a batch's only sequence follows from the sizes.
+    call.ignore(&[5]);
     let [q, k, v] = projections(call, heads, kv_heads)?;
     let (s, b) = (call.shape(q)[2].clone(), call.shape(q)[0].clone());
     let past = match call.optional(3)? {

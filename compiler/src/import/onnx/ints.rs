@@ -64,7 +64,7 @@ impl Ints {
 
 /// The shape of an operand, whatever it is.
 pub(super) fn shape_of(call: &Call<'_>, index: usize) -> Option<Vec<Dim>> {
-    match call.inputs.get(index)? {
+    match call.operand(index)? {
         Value::Node(node) => Some(call.shape(*node)),
         Value::Ints(ints) => Some(ints.shape.iter().map(|d| Dim::from(*d)).collect()),
         _ => None,
@@ -176,7 +176,7 @@ fn gather(call: &Call<'_>) -> Option<Ints> {
 }
 
 fn concat(call: &Call<'_>) -> Option<Ints> {
-    let parts = (0..call.inputs.len()).map(|i| call.ints(i)).collect::<Option<Vec<_>>>()?;
+    let parts = (0..call.operands()).map(|i| call.ints(i)).collect::<Option<Vec<_>>>()?;
     let first = parts.first()?;
     if parts.iter().any(|p| p.dtype != first.dtype || p.shape.len() != first.shape.len()) {
         return None;
@@ -251,6 +251,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
 
 fn cast(call: &Call<'_>) -> Option<Ints> {
     let data = call.ints(0)?;
+    call.attributes.ignore(super::elementwise::CAST_TO_NARROW_FLOATS);
     let to = super::tensors::dtype(i32::try_from(call.attributes.int_opt("to").ok()??).ok()?).ok()?;
     if to.is_float() {
         return None;
@@ -272,8 +273,13 @@ fn truth(value: &Dim, bounds: &Bounds) -> Option<bool> {
 }
 
 fn binary(name: &str, call: &Call<'_>) -> Option<Ints> {
+    // Until opset 6 the second operand may lie along any axes of the first.
+    if call.attributes.has("axis") {
+        return None;
+    }
+    let operands = if matches!(name, "Min" | "Max") { call.operands() } else { 2 };
     let mut result = call.ints(0)?;
-    for i in 1..call.inputs.len() {
+    for i in 1..operands {
         result = pair(name, call, &result, &call.ints(i)?)?;
     }
     Some(result)
@@ -379,8 +385,9 @@ fn reduce(name: &str, call: &Call<'_>) -> Option<Ints> {
         None if call.has(1) => return None,
         None => call.attributes.ints_opt("axes").ok()?.map(<[i64]>::to_vec),
     };
+    let noop = call.attributes.flag("noop_with_empty_axes", false).ok()?;
     let whole = match axes.as_deref() {
-        None | Some([]) => !call.attributes.flag("noop_with_empty_axes", false).ok()?,
+        None | Some([]) => !noop,
         Some([axis]) => data.shape.len() == 1 && (*axis == 0 || *axis == -1),
         Some(_) => false,
     };

@@ -30,11 +30,11 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op};
 use crate::ir::tensor::DType;
 
-/// Operator sets of ai.onnx that are understood.
-const OPSETS: std::ops::RangeInclusive<i64> = 7..=27;
+/// Newest operator set of ai.onnx whose operators were compared with what the lowerings do.
+const OPSET: i64 = 28;
 
-/// Newest version of the file format that is understood.
-const IR_VERSION: i64 = 13;
+/// Newest version of the file format that was compared with what is read.
+const IR_VERSION: i64 = 14;
 
 /// Most nodes after functions are expanded; a function that calls another twice doubles them at each level.
 const MAX_NODES: usize = 1 << 17;
@@ -96,11 +96,18 @@ pub(super) fn model(source: &Source, model: &ModelProto, options: &Options, atte
     let Some(graph) = &model.graph else {
         return Err(error(source, "the file", "it holds no graph"));
     };
+    if graph.output.is_empty() {
+        return Err(error(source, "the file", "its graph declares no output"));
+    }
+    let mut notes = Vec::new();
     if model.ir_version() > IR_VERSION {
-        let reason = format!("its format version {} is newer than {IR_VERSION}", model.ir_version());
-        return Err(error(source, "the file", reason));
+        let version = model.ir_version();
+        notes.push(format!("the format version {version} is newer than {IR_VERSION}, as which it is read"));
     }
     let opsets = opsets(source, &model.opset_import)?;
+    if let Some(version) = opsets.get("").filter(|v| **v > OPSET) {
+        notes.push(format!("opset {version} is newer than {OPSET}, whose operators its are taken to be"));
+    }
     if !opsets.contains_key("") && graph.node.iter().any(|n| domain(n).is_empty()) {
         return Err(error(source, "the file", "it imports no version of the ai.onnx operator set"));
     }
@@ -166,19 +173,9 @@ fn opsets<'m>(source: &Source, imports: &'m [OperatorSetIdProto]) -> Result<Opse
     let mut opsets = Opsets::new();
     for import in imports {
         let name = if import.domain() == "ai.onnx" { "" } else { import.domain() };
-        if name.is_empty() && !OPSETS.contains(&import.version()) {
-            let reason = format!(
-                "opset {} is outside the supported versions {} to {}",
-                import.version(),
-                OPSETS.start(),
-                OPSETS.end()
-            );
-            return Err(Error::Model {
-                path: source.path.clone(),
-                place: "the file".to_string(),
-                reason,
-                help: "convert it with `onnx.version_converter`, or export it again".to_string(),
-            });
+        if import.version() < 1 {
+            let reason = format!("it imports version {} of the operator set `{name}`", import.version());
+            return Err(error(source, "the file", reason));
         }
         opsets.insert(name, import.version());
     }
@@ -458,21 +455,24 @@ impl<'m> Lowerer<'m> {
             types::check(node.op_type(), &kinds)?;
         }
         let wanted: Vec<bool> = node.output.iter().map(|o| !o.is_empty()).collect();
-        let mut call = Call {
-            b: Builder::new(&mut self.graph, name),
-            attributes,
-            opset,
-            inputs: operands,
-            wanted: &wanted,
-        };
+        // Which operands a runtime may overwrite, in files of opsets 1 to 5.
+        attributes.ignore(&["consumed_inputs"]);
+        let mut call = Call::new(Builder::new(&mut self.graph, name), attributes, opset, operands, &wanted);
         if domain.is_empty()
             && let Some(known) = ints::apply(node.op_type(), &call)
+            && attributes.unread().is_empty()
+            && call.unread().is_none()
         {
             return Ok(known.into());
         }
         let mut outputs = (entry.lower)(&mut call)?;
         if let Some(unread) = attributes.unread().first() {
             return Err(Refused::new(format!("attribute `{unread}` is not supported")));
+        }
+        if let Some(unread) = call.unread() {
+            return Err(Refused::new(format!(
+                "it has an operand {unread}, which the operator does not take"
+            )));
         }
         if let Some(i) = wanted.iter().enumerate().rposition(|(i, w)| *w && i >= outputs.0.len()) {
             return Err(Refused::new(format!("result {i} is not supported")));
@@ -516,13 +516,7 @@ impl<'m> Lowerer<'m> {
 
     /// The branch of an If that is taken, when that is known.
     fn branch(&mut self, operands: &[Value], attributes: &Attributes<'m>) -> Lowered<&'m GraphProto> {
-        let call = Call {
-            b: Builder::new(&mut self.graph, ""),
-            attributes,
-            opset: 0,
-            inputs: operands,
-            wanted: &[],
-        };
+        let call = Call::new(Builder::new(&mut self.graph, ""), attributes, 0, operands, &[]);
         match call.array(0).as_ref().map(|a| a.to_floats()).as_deref() {
             Some([0.0]) => attributes.graph("else_branch"),
             Some([_]) => attributes.graph("then_branch"),

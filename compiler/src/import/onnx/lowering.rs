@@ -1,4 +1,10 @@
 //! What a lowering sees of one node: its operands, attributes and operator-set version, and a builder.
+//!
+//! Operands are tracked like attributes: one that no lowering looked at is refused afterwards, so that an operand which
+//! would change the result is never dropped in silence.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use super::attributes::Attributes;
 use super::ints::Ints;
@@ -85,20 +91,21 @@ pub(super) struct OpEntry {
     pub(super) name: &'static str,
     /// Domain; empty for ai.onnx.
     pub(super) domain: &'static str,
-    /// First version of the operator set that is understood.
+    /// First version of the operator set from which on the operator means what the lowering does.
     pub(super) since: i64,
-    /// Last version that has the operator, when it was removed.
+    /// Last version in which it means that, where it was removed or changed.
     pub(super) until: Option<i64>,
     /// The lowering.
     pub(super) lower: fn(&mut Call<'_>) -> Lowered,
 }
 
-/// An operator of ai.onnx that exists from opset 7 or earlier, or from `since`, until now.
+/// An operator of ai.onnx that has one meaning from `since` on, whatever newer versions there are. Where attributes
+/// became operands or defaults changed, the lowering asks for the version.
 pub(super) const fn op(name: &'static str, since: i64, lower: fn(&mut Call<'_>) -> Lowered) -> OpEntry {
     OpEntry { name, domain: "", since, until: None, lower }
 }
 
-/// An operator of ai.onnx that was removed after version `until`.
+/// An operator of ai.onnx that was removed, or got another meaning, after version `until`.
 pub(super) const fn old(
     name: &'static str,
     since: i64,
@@ -123,15 +130,52 @@ pub(super) struct Call<'a> {
     /// Version of the operator set of the node's domain.
     pub(super) opset: i64,
     /// Operands.
-    pub(super) inputs: &'a [Value],
+    inputs: &'a [Value],
     /// For each result, whether it has a name.
     pub(super) wanted: &'a [bool],
+    /// Operands that were looked at.
+    seen: RefCell<BTreeSet<usize>>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(
+        b: Builder<'a>,
+        attributes: &'a Attributes<'a>,
+        opset: i64,
+        inputs: &'a [Value],
+        wanted: &'a [bool],
+    ) -> Self {
+        Self { b, attributes, opset, inputs, wanted, seen: RefCell::default() }
+    }
 }
 
 impl Call<'_> {
+    /// The operand, if there is one at this place.
+    pub(super) fn operand(&self, index: usize) -> Option<&Value> {
+        self.seen.borrow_mut().insert(index);
+        self.inputs.get(index)
+    }
+
+    /// How many operands there are, those that are left out included.
+    pub(super) fn operands(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Marks operands that do not change the result.
+    pub(super) fn ignore(&self, indices: &[usize]) {
+        self.seen.borrow_mut().extend(indices);
+    }
+
+    /// The first operand that is given and that nobody looked at.
+    pub(super) fn unread(&self) -> Option<usize> {
+        let seen = self.seen.borrow();
+        let given = |i: &usize| !matches!(self.inputs.get(*i), None | Some(Value::Absent));
+        (0..self.inputs.len()).filter(given).find(|i| !seen.contains(i))
+    }
+
     /// Whether the operand is given.
     pub(super) fn has(&self, index: usize) -> bool {
-        !matches!(self.inputs.get(index), None | Some(Value::Absent))
+        !matches!(self.operand(index), None | Some(Value::Absent))
     }
 
     /// Whether the model names the result.
@@ -146,10 +190,13 @@ impl Call<'_> {
 
     /// An optional operand as a value of the graph.
     pub(super) fn optional(&mut self, index: usize) -> Lowered<Option<NodeId>> {
-        match self.inputs.get(index) {
+        match self.operand(index) {
             None | Some(Value::Absent) => Ok(None),
             Some(Value::Node(node)) => Ok(Some(*node)),
-            Some(Value::Ints(ints)) => Ok(Some(ints.materialize(&mut self.b)?)),
+            Some(Value::Ints(ints)) => {
+                let ints = ints.clone();
+                Ok(Some(ints.materialize(&mut self.b)?))
+            }
             Some(Value::Foreign(reason)) => Err(Refused::new(reason.clone())),
             Some(Value::Unknown) => Err(Refused::new("an operand could not be lowered")),
         }
@@ -162,7 +209,7 @@ impl Call<'_> {
 
     /// The operand as integers that are known as functions of the symbols.
     pub(super) fn ints(&self, index: usize) -> Option<Ints> {
-        match self.inputs.get(index)? {
+        match self.operand(index)? {
             Value::Ints(ints) => Some(ints.clone()),
             Value::Node(node) => {
                 let constant = self.b.graph.constant(*node)?;
@@ -208,7 +255,7 @@ impl Call<'_> {
 
     /// The operand's elements when it is constant.
     pub(super) fn array(&self, index: usize) -> Option<Array> {
-        match self.inputs.get(index)? {
+        match self.operand(index)? {
             Value::Node(node) => self.constant(*node),
             Value::Ints(ints) => ints.to_array(),
             _ => None,
@@ -289,4 +336,15 @@ pub(super) fn axes(list: &[i64], rank: usize) -> Lowered<Vec<usize>> {
         return Err(Refused::new("an axis is named twice"));
     }
     Ok(axes)
+}
+
+/// Fails where a file of opset 1 to 6 asks for training, which is what BatchNormalization and Dropout did there unless
+/// told otherwise.
+pub(super) fn inference(call: &Call<'_>) -> Lowered<()> {
+    if call.opset < 7 && !call.attributes.flag("is_test", false)? {
+        return Err(Refused::new(
+            "until opset 6 it is in training mode unless the attribute `is_test` is 1, and training is not supported",
+        ));
+    }
+    Ok(())
 }

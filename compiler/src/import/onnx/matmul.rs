@@ -8,8 +8,8 @@ use crate::ir::graph::NodeId;
 use crate::ir::op::MatMul;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("MatMul", 7, matmul),
-    op("Gemm", 7, gemm),
+    op("MatMul", 1, matmul),
+    op("Gemm", 1, gemm),
     microsoft("FusedMatMul", fused_matmul),
     microsoft("TransposeMatMul", fused_matmul),
 ];
@@ -47,6 +47,9 @@ fn gemm(call: &mut Call<'_>) -> Lowered {
     let trans_b = call.attributes.flag("transB", false)?;
     let alpha = call.attributes.float("alpha", 1.0)?;
     let beta = call.attributes.float("beta", 1.0)?;
+    if call.opset < 7 {
+        call.attributes.ignore(&["broadcast"]);
+    }
     if call.rank(a) != 2 || call.rank(b) != 2 {
         return Err(Refused::new("the operands are not matrices"));
     }

@@ -1,6 +1,6 @@
 //! Fused operators that onnxruntime's optimizer writes (domain com.microsoft), expanded again.
 
-use super::attention::{Scores, attend, merge_heads, split_heads};
+use super::attention::{Scores, attend, joined, merge_heads, split_heads};
 use super::elementwise::typed_binary;
 use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, microsoft};
 use crate::ir::dim::Dim;
@@ -185,13 +185,6 @@ fn padding(call: &mut Call<'_>, mask: NodeId, keys: &Dim, dtype: DType) -> Lower
     let zero = call.b.scalar(dtype, 0.0)?;
     let filter = call.b.scalar(dtype, filter)?;
     Ok(call.b.select(valid, zero, filter)?)
-}
-
-fn joined(call: &mut Call<'_>, a: Option<NodeId>, b: Option<NodeId>) -> Lowered<Option<NodeId>> {
-    Ok(match (a, b) {
-        (Some(a), Some(b)) => Some(call.b.binary(BinaryFn::Add, a, b)?),
-        (one, other) => one.or(other),
-    })
 }
 
 /// `x [B, S, I]` through one packed projection `[I, 3 * N]` with bias.

@@ -1,7 +1,7 @@
 //! Normalisations.
 
 use super::elementwise::typed_binary;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, inference, op};
 use super::pool::lp_norm;
 use crate::ir::array::Array;
 use crate::ir::dim::{Dim, product};
@@ -13,16 +13,16 @@ use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::normalize_axis;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("BatchNormalization", 7, batch_norm),
+    op("BatchNormalization", 1, batch_norm),
     op("LayerNormalization", 17, layer_norm),
     op("RMSNormalization", 23, rms_norm),
     // Not an ONNX operator, but exporters put it into the default domain.
-    op("SimplifiedLayerNormalization", 7, rms_norm),
-    op("InstanceNormalization", 7, instance_norm),
+    op("SimplifiedLayerNormalization", 1, rms_norm),
+    op("InstanceNormalization", 1, instance_norm),
     op("GroupNormalization", 18, group_norm),
-    op("LRN", 7, local_response),
+    op("LRN", 1, local_response),
     op("MeanVarianceNormalization", 9, mean_variance),
-    op("LpNormalization", 7, lp_normalization),
+    op("LpNormalization", 1, lp_normalization),
 ];
 
 /// A vector over channels, shaped to broadcast against `[N, C, spatial..]`.
@@ -34,7 +34,11 @@ fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
 
 /// `x * scale + shift` per channel; the two are computed here when the statistics are constant.
 fn batch_norm(call: &mut Call<'_>) -> Lowered {
-    call.attributes.ignore(&["momentum", "spatial", "consumed_inputs"]);
+    call.attributes.ignore(&["momentum"]);
+    inference(call)?;
+    if call.opset < 9 && !call.attributes.flag("spatial", true)? {
+        return Err(Refused::new("statistics per pixel (`spatial` 0) are not supported"));
+    }
     let epsilon = call.attributes.float("epsilon", 1e-5)?;
     if call.attributes.flag("training_mode", false)? {
         return Err(Refused::new("training mode is not supported"));

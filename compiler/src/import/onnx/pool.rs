@@ -11,12 +11,12 @@ use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("MaxPool", 7, max_pool),
-    op("AveragePool", 7, average_pool),
-    op("LpPool", 7, lp_pool),
-    op("GlobalMaxPool", 7, |c| global(c, ReduceKind::Max)),
-    op("GlobalAveragePool", 7, |c| global(c, ReduceKind::Mean)),
-    op("GlobalLpPool", 7, global_lp),
+    op("MaxPool", 1, max_pool),
+    op("AveragePool", 1, average_pool),
+    op("LpPool", 1, lp_pool),
+    op("GlobalMaxPool", 1, |c| global(c, ReduceKind::Max)),
+    op("GlobalAveragePool", 1, |c| global(c, ReduceKind::Mean)),
+    op("GlobalLpPool", 1, global_lp),
 ];
 
 fn pool(call: &mut Call<'_>, x: NodeId, kind: PoolKind) -> Lowered<NodeId> {
@@ -94,9 +94,18 @@ fn average_pool(call: &mut Call<'_>) -> Lowered {
     Ok(pool(call, x, PoolKind::Average { count_include_pad })?.into())
 }
 
+/// The attribute `p` of a norm, which opset 1 has as a float.
+fn order(call: &Call<'_>) -> Lowered<i64> {
+    if call.opset >= 2 {
+        return call.attributes.int("p", 2);
+    }
+    let p = call.attributes.float("p", 2.0)?;
+    if p.fract() == 0.0 { Ok(p as i64) } else { Err(Refused::new(format!("p is {p}"))) }
+}
+
 fn lp_pool(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
-    let p = call.attributes.int("p", 2)?;
+    let p = order(call)?;
     let p = u32::try_from(p).ok().filter(|p| *p > 0).ok_or_else(|| Refused::new(format!("p is {p}")))?;
     Ok(pool(call, x, PoolKind::Lp { p })?.into())
 }
@@ -113,7 +122,7 @@ fn global(call: &mut Call<'_>, kind: ReduceKind) -> Lowered {
 
 fn global_lp(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
-    let p = call.attributes.int("p", 2)?;
+    let p = order(call)?;
     let axes = spatial(call, x);
     Ok(lp_norm(call, x, p, axes)?.into())
 }

@@ -52,6 +52,8 @@ pub(super) fn scalar(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
 fn spread(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Lowered<NodeId> {
     let (own, shape) = (call.shape(parameter), call.shape(x));
     let block = call.attributes.int("block_size", 0)?;
+    // The axis of one number for all is of no meaning.
+    call.attributes.ignore(&["axis"]);
     if own.is_empty() || block == 0 && own.iter().all(|d| d.is(1)) {
         // One number serves every index, whatever the axis.
         call.attributes.ignore(&["axis"]);
@@ -102,9 +104,13 @@ pub(super) fn quantize_linear(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["saturate", "precision"]);
     let (x, scale) = (call.node(0)?, call.node(1)?);
     let zero = call.optional(2)?;
-    let to = match zero {
-        Some(zero) => call.dtype(zero),
-        None => output_dtype(call)?.unwrap_or(DType::U8),
+    let to = match (zero, output_dtype(call)?) {
+        (Some(zero), Some(to)) => {
+            check_zero(call, zero, to)?;
+            to
+        }
+        (Some(zero), None) => call.dtype(zero),
+        (None, to) => to.unwrap_or(DType::U8),
     };
     let scale = spread(call, scale, x)?;
     let zero = zero.map(|z| spread(call, z, x)).transpose()?;
@@ -118,6 +124,7 @@ pub(super) fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
     let to = output_dtype(call)?.unwrap_or(call.dtype(scale));
     let mut value = x;
     if let Some(zero) = call.optional(2)? {
+        check_zero(call, zero, call.dtype(x))?;
         let zero = spread(call, zero, x)?;
         value = shifted(call, value, Some(zero))?;
     }
@@ -174,9 +181,25 @@ fn is_zero(call: &Call<'_>, zero: Option<NodeId>) -> bool {
     call.constant(zero).is_some_and(zeros)
 }
 
-/// A zero point that matters.
-pub(super) fn zero_point(call: &mut Call<'_>, index: usize) -> Lowered<Option<NodeId>> {
+/// Fails unless a zero point has the type of the numbers it belongs to.
+fn check_zero(call: &Call<'_>, zero: NodeId, of: DType) -> Lowered<()> {
+    let dtype = call.dtype(zero);
+    if dtype == of {
+        return Ok(());
+    }
+    Err(Refused::new(format!(
+        "a zero point of type {} does not belong to numbers of {}",
+        dtype.name(),
+        of.name()
+    )))
+}
+
+/// Operand `index` as a zero point of numbers of a type, where there is one that matters.
+pub(super) fn zero_point(call: &mut Call<'_>, index: usize, of: DType) -> Lowered<Option<NodeId>> {
     let zero = call.optional(index)?;
+    if let Some(zero) = zero {
+        check_zero(call, zero, of)?;
+    }
     if is_zero(call, zero) {
         return Ok(None);
     }
@@ -258,7 +281,8 @@ pub(super) fn integer_product(
 
 fn matmul_integer(call: &mut Call<'_>) -> Lowered {
     let operands = [call.node(0)?, call.node(1)?];
-    let zeros = [zero_point(call, 2)?, zero_point(call, 3)?];
+    let [a, b] = operands.map(|x| call.dtype(x));
+    let zeros = [zero_point(call, 2, a)?, zero_point(call, 3, b)?];
     Ok(integer_product(call, operands, zeros)?.into())
 }
 
@@ -278,7 +302,8 @@ fn combined_scale(call: &mut Call<'_>, [first, second]: [NodeId; 2]) -> Lowered<
 /// A sum of products in the steps of the result, whose zero point is operand 7.
 fn requantized(call: &mut Call<'_>, sum: NodeId, scale: NodeId) -> Lowered<NodeId> {
     let to = call.node(7)?;
-    let (zero, to) = (zero_point(call, 7)?, call.dtype(to));
+    let to = call.dtype(to);
+    let zero = zero_point(call, 7, to)?;
     let sum = call.b.cast(sum, DType::F32)?;
     let scaled = call.b.binary(BinaryFn::Mul, sum, scale)?;
     saturated(call, scaled, zero, to)
@@ -286,7 +311,8 @@ fn requantized(call: &mut Call<'_>, sum: NodeId, scale: NodeId) -> Lowered<NodeI
 
 fn q_linear_matmul(call: &mut Call<'_>) -> Lowered {
     let operands = [call.node(0)?, call.node(3)?];
-    let zeros = [zero_point(call, 2)?, zero_point(call, 5)?];
+    let [a, b] = operands.map(|x| call.dtype(x));
+    let zeros = [zero_point(call, 2, a)?, zero_point(call, 5, b)?];
     let sum = integer_product(call, operands, zeros)?;
     let (first, second) = (call.node(1)?, call.node(4)?);
     let first = per_row(call, first)?;
@@ -441,13 +467,15 @@ fn filter_sums(
 
 fn conv_integer(call: &mut Call<'_>) -> Lowered {
     let operands = [call.node(0)?, call.node(1)?];
-    let zeros = [zero_point(call, 2)?, zero_point(call, 3)?];
+    let [a, b] = operands.map(|x| call.dtype(x));
+    let zeros = [zero_point(call, 2, a)?, zero_point(call, 3, b)?];
     Ok(integer_conv(call, operands, zeros)?.into())
 }
 
 fn q_linear_conv(call: &mut Call<'_>) -> Lowered {
     let operands = [call.node(0)?, call.node(3)?];
-    let zeros = [zero_point(call, 2)?, zero_point(call, 5)?];
+    let [a, b] = operands.map(|x| call.dtype(x));
+    let zeros = [zero_point(call, 2, a)?, zero_point(call, 5, b)?];
     let mut sum = integer_conv(call, operands, zeros)?;
     let rank = call.rank(sum);
     if let Some(bias) = call.optional(8)? {

@@ -30,7 +30,7 @@ pub(super) const OPS: &[OpEntry] = &[
 /// The float that operand `x` stands for, with its scale and zero point in the operands after it.
 fn real(call: &mut Call<'_>, x: usize) -> Lowered<NodeId> {
     let (value, scale) = (call.node(x)?, call.node(x + 1)?);
-    let zero = zero_point(call, x + 2)?;
+    let zero = zero_point(call, x + 2, call.dtype(value))?;
     let scale = scalar(call, scale)?;
     let value = shifted(call, value, zero)?;
     let (value, scale) = (call.b.cast(value, DType::F32)?, call.b.cast(scale, DType::F32)?);
@@ -42,7 +42,8 @@ fn real(call: &mut Call<'_>, x: usize) -> Lowered<NodeId> {
 fn stored(call: &mut Call<'_>, value: NodeId, scale: usize) -> Lowered<NodeId> {
     let step = call.node(scale)?;
     let like = call.optional(scale + 1)?.unwrap_or(call.node(0)?);
-    let (to, zero) = (call.dtype(like), zero_point(call, scale + 1)?);
+    let to = call.dtype(like);
+    let zero = zero_point(call, scale + 1, to)?;
     let step = scalar(call, step)?;
     let step = call.b.cast(step, DType::F32)?;
     let value = call.b.binary(BinaryFn::Div, value, step)?;
@@ -84,9 +85,10 @@ fn global_average_pool(call: &mut Call<'_>) -> Lowered {
 fn concat(call: &mut Call<'_>) -> Lowered {
     let axis = call.attributes.int("axis", 1)?;
     let (step, like) = (call.node(0)?, call.node(1)?);
-    let (to, zero) = (call.dtype(like), zero_point(call, 1)?);
+    let to = call.dtype(like);
+    let zero = zero_point(call, 1, to)?;
     let parts: Vec<NodeId> =
-        (2..call.inputs.len()).step_by(3).map(|at| real(call, at)).collect::<Lowered<_>>()?;
+        (2..call.operands()).step_by(3).map(|at| real(call, at)).collect::<Lowered<_>>()?;
     let rank = parts.first().map_or(0, |part| call.rank(*part));
     let value = call.add(Concat { axis: normalize_axis(axis, rank)? }, &parts)?;
     let step = scalar(call, step)?;
@@ -124,7 +126,8 @@ fn gemm(call: &mut Call<'_>) -> Lowered {
     let (a, b) = (call.node(0)?, call.node(3)?);
     let operands = [turned(call, a, "transA")?, turned(call, b, "transB")?];
     let alpha = call.attributes.float("alpha", 1.0)?;
-    let zeros = [zero_point(call, 2)?, zero_point(call, 5)?];
+    let [first, second] = operands.map(|x| call.dtype(x));
+    let zeros = [zero_point(call, 2, first)?, zero_point(call, 5, second)?];
     let mut sum = integer_product(call, operands, zeros)?;
     if let Some(bias) = call.optional(6)? {
         sum = call.b.binary(BinaryFn::Add, sum, bias)?;
@@ -139,7 +142,8 @@ fn gemm(call: &mut Call<'_>) -> Lowered {
 
 fn matmul_to_float(call: &mut Call<'_>) -> Lowered {
     let operands = [call.node(0)?, call.node(1)?];
-    let zeros = [zero_point(call, 4)?, zero_point(call, 5)?];
+    let [first, second] = operands.map(|x| call.dtype(x));
+    let zeros = [zero_point(call, 4, first)?, zero_point(call, 5, second)?];
     let sum = integer_product(call, operands, zeros)?;
     let scales = [call.node(2)?, call.node(3)?];
     let bias = call.optional(6)?;
@@ -149,7 +153,7 @@ fn matmul_to_float(call: &mut Call<'_>) -> Lowered {
 /// The first operand is quantised with what its numbers need.
 fn dynamic_matmul(call: &mut Call<'_>) -> Lowered {
     let (a, b, second) = (call.node(0)?, call.node(1)?, call.node(2)?);
-    let zero_b = zero_point(call, 3)?;
+    let zero_b = zero_point(call, 3, call.dtype(b))?;
     let [a, first, zero_a] = dynamic_scale(call, a)?;
     let sum = integer_product(call, [a, b], [Some(zero_a), zero_b])?;
     let one = call.b.reshape(first, vec![Dim::known(1)])?;

@@ -12,9 +12,9 @@ use crate::ir::op::{Concat, MatMul, Recurrent};
 use crate::ir::ops::recurrent::Cell;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("RNN", 7, |c| recurrent(c, Kind::Rnn)),
-    op("GRU", 7, |c| recurrent(c, Kind::Gru)),
-    op("LSTM", 7, |c| recurrent(c, Kind::Lstm)),
+    op("RNN", 1, |c| recurrent(c, Kind::Rnn)),
+    op("GRU", 1, |c| recurrent(c, Kind::Gru)),
+    op("LSTM", 1, |c| recurrent(c, Kind::Lstm)),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ fn recurrent(call: &mut Call<'_>, kind: Kind) -> Lowered {
     call.attributes.ignore(&["hidden_size", "output_sequence"]);
     let linear_before_reset = call.attributes.flag("linear_before_reset", false)?;
     let coupled = call.attributes.flag("input_forget", false)?;
-    let peepholes = call.optional(7)?.filter(|_| kind == Kind::Lstm);
+    let peepholes = if kind == Kind::Lstm { call.optional(7)? } else { None };
     let cell = match kind {
         Kind::Rnn => Cell::Rnn,
         Kind::Gru => Cell::Gru { linear_before_reset },

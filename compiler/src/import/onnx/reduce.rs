@@ -6,20 +6,20 @@ use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::normalize_axis;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("ReduceSum", 7, |c| reduce(c, ReduceKind::Sum, 13)),
-    op("ReduceMean", 7, |c| reduce(c, ReduceKind::Mean, 18)),
-    op("ReduceMax", 7, |c| reduce(c, ReduceKind::Max, 18)),
-    op("ReduceMin", 7, |c| reduce(c, ReduceKind::Min, 18)),
-    op("ReduceProd", 7, |c| reduce(c, ReduceKind::Prod, 18)),
-    op("ReduceL1", 7, |c| reduce(c, ReduceKind::L1, 18)),
-    op("ReduceL2", 7, |c| reduce(c, ReduceKind::L2, 18)),
-    op("ReduceLogSum", 7, |c| reduce(c, ReduceKind::LogSum, 18)),
-    op("ReduceLogSumExp", 7, |c| reduce(c, ReduceKind::LogSumExp, 18)),
-    op("ReduceSumSquare", 7, |c| reduce(c, ReduceKind::SumSquare, 18)),
-    op("ArgMax", 7, |c| arg_reduce(c, true)),
-    op("ArgMin", 7, |c| arg_reduce(c, false)),
+    op("ReduceSum", 1, |c| reduce(c, ReduceKind::Sum, 13)),
+    op("ReduceMean", 1, |c| reduce(c, ReduceKind::Mean, 18)),
+    op("ReduceMax", 1, |c| reduce(c, ReduceKind::Max, 18)),
+    op("ReduceMin", 1, |c| reduce(c, ReduceKind::Min, 18)),
+    op("ReduceProd", 1, |c| reduce(c, ReduceKind::Prod, 18)),
+    op("ReduceL1", 1, |c| reduce(c, ReduceKind::L1, 18)),
+    op("ReduceL2", 1, |c| reduce(c, ReduceKind::L2, 18)),
+    op("ReduceLogSum", 1, |c| reduce(c, ReduceKind::LogSum, 18)),
+    op("ReduceLogSumExp", 1, |c| reduce(c, ReduceKind::LogSumExp, 18)),
+    op("ReduceSumSquare", 1, |c| reduce(c, ReduceKind::SumSquare, 18)),
+    op("ArgMax", 1, |c| arg_reduce(c, true)),
+    op("ArgMin", 1, |c| arg_reduce(c, false)),
     op("CumSum", 11, cum_sum),
-    op("TopK", 7, top_k),
+    op("TopK", 1, top_k),
 ];
 
 /// `axes` is an attribute before the opset `as_input`, and an operand from it on.

@@ -13,6 +13,8 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::pool::OPS,
     super::norm::OPS,
     super::attention::OPS,
+    super::rotary::OPS,
+    super::state::OPS,
     super::reduce::OPS,
     super::softmax::OPS,
     super::shape::OPS,
@@ -39,5 +41,18 @@ pub(super) fn find(domain: &str, name: &str, opset: i64) -> Lowered<&'static OpE
         return Err(Refused::new(format!("{UNKNOWN} supported")));
     }
     let fits = |e: &&OpEntry| e.since <= opset && e.until.is_none_or(|u| opset <= u);
-    known.find(fits).ok_or_else(|| Refused::new(format!("{UNKNOWN} part of opset {opset}")))
+    known.find(fits).ok_or_else(|| {
+        let versions: Vec<String> = entries()
+            .filter(|e| e.domain == domain && e.name == name)
+            .map(|e| match e.until {
+                Some(until) => format!("{} to {until}", e.since),
+                None => format!("{} on", e.since),
+            })
+            .collect();
+        Refused::new(format!(
+            "{UNKNOWN} part of opset {opset}, or meant something else there; it is understood from opset {}; \
+             convert the model with `onnx.version_converter`",
+            versions.join(", ")
+        ))
+    })
 }

@@ -112,6 +112,8 @@ fn resize(call: &mut Call<'_>) -> Lowered {
 /// The region of tf_crop_and_resize over all axes: starts, then ends.
 fn region(call: &Call<'_>, coordinates: Coordinates, axes: &[usize], rank: usize) -> Lowered<Vec<f32>> {
     if coordinates != Coordinates::TfCropAndResize {
+        // Files have a region of no meaning there.
+        call.ignore(&[1]);
         return Ok(Vec::new());
     }
     let given = call.known_floats(1, "the region")?.unwrap_or_default();

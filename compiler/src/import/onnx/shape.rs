@@ -1,33 +1,38 @@
 //! Operators that move elements without computing: reshapes, transposes, broadcasts, joins and splits.
 
 use super::ints::compare;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, axes, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, axes, inference, op};
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Concat;
 use crate::ir::tensor::{DType, broadcast, normalize_axis};
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("Identity", 7, |c| Ok(Outputs(vec![c.inputs.first().cloned().unwrap_or(Value::Absent)]))),
-    op("Dropout", 7, dropout),
-    op("Reshape", 7, |c| reshape("Reshape", c)),
-    op("Flatten", 7, |c| reshape("Flatten", c)),
-    op("Squeeze", 7, |c| reshape("Squeeze", c)),
-    op("Unsqueeze", 7, |c| reshape("Unsqueeze", c)),
-    op("Transpose", 7, transpose),
+    op("Identity", 1, |c| Ok(Outputs(vec![c.operand(0).cloned().unwrap_or(Value::Absent)]))),
+    op("Dropout", 1, dropout),
+    op("Reshape", 1, |c| reshape("Reshape", c)),
+    op("Flatten", 1, |c| reshape("Flatten", c)),
+    op("Squeeze", 1, |c| reshape("Squeeze", c)),
+    op("Unsqueeze", 1, |c| reshape("Unsqueeze", c)),
+    op("Transpose", 1, transpose),
     op("Expand", 8, expand),
-    op("Tile", 7, tile),
-    op("Concat", 7, concat),
-    op("Split", 7, split),
-    op("DepthToSpace", 7, depth_to_space),
-    op("SpaceToDepth", 7, space_to_depth),
+    op("Tile", 6, tile),
+    op("Concat", 1, concat),
+    op("Split", 1, split),
+    op("DepthToSpace", 1, depth_to_space),
+    op("SpaceToDepth", 1, space_to_depth),
 ];
 
 /// The shape that Reshape, Flatten, Squeeze or Unsqueeze gives a tensor of shape `dims`.
 pub(super) fn target_shape(name: &str, call: &Call<'_>, dims: &[Dim]) -> Lowered<Vec<Dim>> {
     match name {
         "Reshape" => {
-            let target =
-                call.dims(1, "the target shape")?.ok_or_else(|| Refused::new("the shape is missing"))?;
+            let target = if call.opset < 5 {
+                let list = call.attributes.ints_opt("shape")?;
+                list.map(|l| l.iter().map(|d| Dim::known(*d)).collect())
+            } else {
+                call.dims(1, "the target shape")?
+            };
+            let target: Vec<Dim> = target.ok_or_else(|| Refused::new("the shape is missing"))?;
             resolve(&target, dims, call.attributes.flag("allowzero", false)?)
         }
         "Flatten" => {
@@ -136,6 +141,8 @@ fn reshape(name: &str, call: &mut Call<'_>) -> Lowered {
 
 fn dropout(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["ratio", "seed"]);
+    call.ignore(&[1]);
+    inference(call)?;
     if call.has(2) && call.array(2).is_none_or(|a| a.to_floats() != [0.0]) {
         return Err(Refused::new("dropout in training mode is random"));
     }
@@ -205,7 +212,11 @@ fn tile(call: &mut Call<'_>) -> Lowered {
 fn concat(call: &mut Call<'_>) -> Lowered {
     let parts = call.nodes()?;
     let first = *parts.first().ok_or_else(|| Refused::new("it has no operand"))?;
-    let axis = call.attributes.int_opt("axis")?.ok_or_else(|| Refused::new("attribute `axis` is missing"))?;
+    let axis = match call.attributes.int_opt("axis")? {
+        Some(axis) => axis,
+        None if call.opset < 4 => 1,
+        None => return Err(Refused::new("attribute `axis` is missing")),
+    };
     let axis = normalize_axis(axis, call.rank(first))?;
     if parts.len() == 1 {
         return Ok(first.into());
@@ -291,14 +302,19 @@ fn exact(size: &Dim, divisor: i64) -> Lowered<Dim> {
         .ok_or_else(|| Refused::new(format!("size {size} does not divide by {divisor}")))
 }
 
+/// Whether a channel's blocks lie together (`CRD`), not those of one place in the block (`DCR`).
+fn columns_first(call: &Call<'_>) -> Lowered<bool> {
+    match call.attributes.text("mode", "DCR")? {
+        "DCR" => Ok(false),
+        "CRD" => Ok(true),
+        other => Err(Refused::new(format!("mode `{other}` is not known"))),
+    }
+}
+
 fn depth_to_space(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let size = block_size(call)?;
-    let columns_first = match call.attributes.text("mode", "DCR")? {
-        "DCR" => false,
-        "CRD" => true,
-        other => return Err(Refused::new(format!("mode `{other}` is not known"))),
-    };
+    let columns_first = columns_first(call)?;
     let [n, c, h, w] = image(call, x)?;
     let depth = exact(&c, size.saturating_mul(size))?;
     let b = Dim::known(size);
@@ -315,11 +331,13 @@ fn depth_to_space(call: &mut Call<'_>) -> Lowered {
 fn space_to_depth(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let size = block_size(call)?;
+    let columns_first = columns_first(call)?;
     let [n, c, h, w] = image(call, x)?;
     let (rows, columns) = (exact(&h, size)?, exact(&w, size)?);
     let b = Dim::known(size);
     let split = vec![n.clone(), c.clone(), rows.clone(), b.clone(), columns.clone(), b];
     let x = call.b.reshape(x, split)?;
-    let x = call.b.transpose(x, vec![0, 3, 5, 1, 2, 4])?;
+    let perm = if columns_first { vec![0, 1, 3, 5, 2, 4] } else { vec![0, 3, 5, 1, 2, 4] };
+    let x = call.b.transpose(x, perm)?;
     Ok(call.b.reshape(x, vec![n, c.scale(size.saturating_mul(size)), rows, columns])?.into())
 }

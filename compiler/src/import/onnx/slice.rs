@@ -10,7 +10,7 @@ use crate::ir::ops::pad::PadMode;
 use crate::ir::tensor::{DType, normalize_axis};
 
 pub(super) const OPS: &[OpEntry] =
-    &[op("Slice", 7, slice), op("Pad", 7, pad), op("Trilu", 14, trilu), op("CenterCropPad", 18, center)];
+    &[op("Slice", 1, slice), op("Pad", 1, pad), op("Trilu", 14, trilu), op("CenterCropPad", 18, center)];
 
 /// Starts, ends, axes and steps of Slice: attributes until opset 9, operands since.
 #[expect(clippy::type_complexity, reason = "four lists, named where they are used")]
@@ -151,7 +151,7 @@ fn pad(call: &mut Call<'_>) -> Lowered {
     };
     let (pads, value, axes) = if call.opset < 11 {
         let value = call.attributes.float("value", 0.0)?;
-        let pads = call.attributes.ints_opt("pads")?;
+        let pads = call.attributes.ints_opt(if call.opset < 2 { "paddings" } else { "pads" })?;
         (pads.map(|l| l.iter().map(|v| Dim::known(*v)).collect()), f64::from(value), None)
     } else {
         let value = call.known_floats(2, "the padding value")?;

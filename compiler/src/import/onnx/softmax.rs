@@ -8,9 +8,9 @@ use crate::ir::op::{ArgReduce, Range, Softmax};
 use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[
-    op("Softmax", 7, |c| along_axis(c, |c, x, axis| c.add(Softmax { axis, log: false }, &[x]))),
-    op("LogSoftmax", 7, |c| along_axis(c, |c, x, axis| c.add(Softmax { axis, log: true }, &[x]))),
-    op("Hardmax", 7, |c| along_axis(c, hardmax)),
+    op("Softmax", 1, |c| along_axis(c, |c, x, axis| c.add(Softmax { axis, log: false }, &[x]))),
+    op("LogSoftmax", 1, |c| along_axis(c, |c, x, axis| c.add(Softmax { axis, log: true }, &[x]))),
+    op("Hardmax", 1, |c| along_axis(c, hardmax)),
 ];
 
 /// Until opset 12 the axes from `axis` on are one axis; since then only `axis` counts.

@@ -1,0 +1,187 @@
+//! Operators that carry a state from one call of a model to the next: causal convolutions, linear attention, and
+//! caches that are written in place.
+
+use super::elementwise::typed_binary;
+use super::generate::iota;
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, op};
+use crate::ir::array::Array;
+use crate::ir::dim::Dim;
+use crate::ir::element::{BinaryFn, UnaryFn};
+use crate::ir::graph::NodeId;
+use crate::ir::op::{Combine, Concat, Conv, MatMul, ScatterElements};
+use crate::ir::tensor::{DType, normalize_axis};
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("CausalConvWithState", 27, causal_conv),
+    op("LinearAttention", 27, linear_attention),
+    op("TensorScatter", 24, tensor_scatter),
+];
+
+/// Longest sequence that is unrolled.
+const MAX_STEPS: usize = 1024;
+
+fn zeros(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> {
+    let zero = call.b.scalar(dtype, 0.0)?;
+    Ok(call.b.expand(zero, shape)?)
+}
+
+/// A depthwise convolution of what went before and `x [B, C, L]`; the state is the end of both.
+fn causal_conv(call: &mut Call<'_>) -> Lowered {
+    let (x, weights) = (call.node(0)?, call.node(1)?);
+    let (data, kernel) = (call.shape(x), call.shape(weights));
+    let ([batch, channels, length], [_, _, reach]) = (data.as_slice(), kernel.as_slice()) else {
+        return Err(Refused::new("the input and the weights are not of rank 3"));
+    };
+    let group = call.known_dim(channels, "the number of channels")?;
+    let before = call.known_dim(reach, "the kernel's extent")?.checked_sub(1);
+    let before = Dim::from(before.ok_or_else(|| Refused::new("the kernel is empty"))?);
+    let dtype = call.dtype(x);
+    let past = match call.optional(3)? {
+        Some(past) => past,
+        None => zeros(call, dtype, vec![batch.clone(), channels.clone(), before.clone()])?,
+    };
+    let all = call.add(Concat { axis: 2 }, &[past, x])?;
+    let conv = Conv { strides: vec![1], dilations: vec![1], pads_begin: vec![0], pads_end: vec![0], group };
+    let mut operands = vec![all, weights];
+    operands.extend(call.optional(2)?);
+    let mut result = call.add(conv, &operands)?;
+    match call.attributes.text("activation", "none")? {
+        "none" => {}
+        "silu" | "swish" => result = call.b.unary(UnaryFn::Swish { alpha: 1.0 }, result)?,
+        other => return Err(Refused::new(format!("activation `{other}` is not known"))),
+    }
+    let state = call.b.slice(all, 2, length.clone(), before)?;
+    Ok(vec![result, state].into())
+}
+
+/// `[B, 1, H * D]` of step `t` of `[B, T, H * D]` as `[B, H, rows, columns]`.
+fn at_step(call: &mut Call<'_>, x: NodeId, t: usize, shape: &[Dim; 3]) -> Lowered<NodeId> {
+    let batch = call.shape(x).first().cloned().unwrap_or_default();
+    let step = call.b.slice(x, 1, Dim::from(t), Dim::known(1))?;
+    let [heads, rows, columns] = shape.clone();
+    Ok(call.b.reshape(step, vec![batch, heads, rows, columns])?)
+}
+
+/// The recurrence over a state `[B, H, K, V]`, unrolled: decay it, correct what it holds for the key by the value,
+/// and ask it with the query.
+fn linear_attention(call: &mut Call<'_>) -> Lowered {
+    call.attributes.ignore(&["chunk_size"]);
+    let count = |name: &str| match call.attributes.int(name, 0)? {
+        n if n > 0 => Ok(n),
+        n => Err(Refused::new(format!("attribute `{name}` is {n}"))),
+    };
+    let (heads, kv_heads) = (count("q_num_heads")?, count("kv_num_heads")?);
+    if heads % kv_heads != 0 {
+        return Err(Refused::new(format!("{heads} query heads do not share {kv_heads} key heads")));
+    }
+    let (gated, delta) = match call.attributes.text("update_rule", "gated_delta")? {
+        "linear" => (false, false),
+        "gated" => (true, false),
+        "delta" => (false, true),
+        "gated_delta" => (true, true),
+        other => return Err(Refused::new(format!("update_rule `{other}` is not known"))),
+    };
+    let mut operands = [call.node(0)?, call.node(1)?, call.node(2)?];
+    let [query, key, value] = operands;
+    let to = call.dtype(query);
+    let width = |call: &Call<'_>, x: NodeId, n: i64| {
+        let all = call.shape(x).get(2).cloned().unwrap_or_default();
+        all.div_exact(&Dim::known(n)).ok_or_else(|| Refused::new(format!("size {all} is not {n} heads")))
+    };
+    let (depth, columns) = (width(call, key, kv_heads)?, width(call, value, kv_heads)?);
+    let shape = call.shape(query);
+    let [batch, length, _] = shape.as_slice() else {
+        return Err(Refused::new(format!("rank {} is not 3", shape.len())));
+    };
+    let length = call.known_dim(length, "the sequence's length")?;
+    if length == 0 || length > MAX_STEPS {
+        let reason = format!("a sequence of {length} steps is not unrolled (at most {MAX_STEPS})");
+        return Err(Refused::new(reason));
+    }
+    let scale = match call.attributes.float("scale", 0.0)? {
+        0.0 => 1.0 / (call.known_dim(&depth, "the head size")? as f32).sqrt(),
+        scale => scale,
+    };
+    let (head, one) = (Dim::known(kv_heads), Dim::known(1));
+    let mut state = match call.optional(3)? {
+        Some(past) => past,
+        None => zeros(call, to, vec![batch.clone(), head.clone(), depth.clone(), columns.clone()])?,
+    };
+    // The state is often wider than what goes in and comes out.
+    let wide = call.dtype(state);
+    for x in &mut operands {
+        *x = call.b.cast(*x, wide)?;
+    }
+    let [query, key, value] = operands;
+    let decay = if gated { Some(call.node(4)?) } else { None };
+    let decay = decay.map(|g| call.b.cast(g, wide)).transpose()?;
+    let rate = if delta { Some(call.node(5)?) } else { None };
+    let rate = rate.map(|b| call.b.cast(b, wide)).transpose()?;
+    let product = MatMul { trans_a: false, trans_b: false };
+    let mut results = Vec::with_capacity(length);
+    for t in 0..length {
+        if let Some(decay) = decay {
+            let per_key = width(call, decay, kv_heads)?;
+            let g = at_step(call, decay, t, &[head.clone(), per_key, one.clone()])?;
+            let g = call.b.unary(UnaryFn::Exp, g)?;
+            state = call.b.binary(BinaryFn::Mul, state, g)?;
+        }
+        let v = at_step(call, value, t, &[head.clone(), one.clone(), columns.clone()])?;
+        let mut update = v;
+        if let Some(rate) = rate {
+            let k = at_step(call, key, t, &[head.clone(), one.clone(), depth.clone()])?;
+            let held = call.add(product.clone(), &[k, state])?;
+            let missing = call.b.binary(BinaryFn::Sub, v, held)?;
+            let heads = call.shape(rate).get(2).cloned().unwrap_or_default();
+            let b = at_step(call, rate, t, &[heads, one.clone(), one.clone()])?;
+            update = call.b.binary(BinaryFn::Mul, missing, b)?;
+        }
+        let k = at_step(call, key, t, &[head.clone(), depth.clone(), one.clone()])?;
+        let outer = call.b.binary(BinaryFn::Mul, k, update)?;
+        state = typed_binary(call, BinaryFn::Add, state, outer)?;
+        let q = at_step(call, query, t, &[head.clone(), Dim::known(heads / kv_heads), depth.clone()])?;
+        let result = call.add(product.clone(), &[q, state])?;
+        results.push(call.b.reshape(result, vec![batch.clone(), one.clone(), columns.scale(heads)])?);
+    }
+    let mut result = match results.as_slice() {
+        [only] => *only,
+        all => call.add(Concat { axis: 1 }, all)?,
+    };
+    result = call.b.unary(UnaryFn::Affine { scale, shift: 0.0 }, result)?;
+    Ok(vec![call.b.cast(result, to)?, state].into())
+}
+
+/// The cache with new elements along an axis, from an index of each batch on.
+fn tensor_scatter(call: &mut Call<'_>) -> Lowered {
+    let (cache, update) = (call.node(0)?, call.node(1)?);
+    let (shape, rank) = (call.shape(update), call.rank(cache));
+    let axis = normalize_axis(call.attributes.int("axis", -2)?, rank)?;
+    if axis == 0 || shape.len() != rank {
+        return Err(Refused::new("the sequence axis is that of the batch, or the ranks differ"));
+    }
+    let circular = match call.attributes.text("mode", "linear")? {
+        "linear" => false,
+        "circular" => true,
+        other => return Err(Refused::new(format!("mode `{other}` is not known"))),
+    };
+    let mut along = vec![Dim::known(1); rank];
+    along[axis] = shape[axis].clone();
+    let mut indices = iota(call, DType::I64, Dim::known(0), shape[axis].clone())?;
+    indices = call.b.reshape(indices, along)?;
+    if let Some(first) = call.optional(2)? {
+        let mut each = vec![Dim::known(1); rank];
+        each[0] = shape[0].clone();
+        let first = call.b.reshape(first, each)?;
+        indices = typed_binary(call, BinaryFn::Add, indices, first)?;
+    }
+    if circular {
+        let extent = call.shape(cache)[axis].clone();
+        let extent = i64::try_from(call.known_dim(&extent, "the cache's length")?).unwrap_or(i64::MAX);
+        let extent = call.b.constant(&Array::int(DType::I64, &[], vec![extent]))?;
+        indices = call.b.binary(BinaryFn::Mod, indices, extent)?;
+    }
+    let indices = call.b.expand(indices, shape)?;
+    Ok(Outputs::from(
+        call.add(ScatterElements { axis, combine: Combine::Replace }, &[cache, indices, update])?,
+    ))
+}
