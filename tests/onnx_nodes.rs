@@ -1,11 +1,14 @@
 //! The ONNX project's own backend tests, compiled and run on the device.
 //!
-//! `onnx_nodes.txt` lists the tests that pass. A listed test that fails is a failure, and so is a test that passes
-//! without being listed, so the list is always true; `DRIFT_BLESS=1` rewrites it. The data come with the Python
-//! package `onnx`; `DRIFT_ONNX_NODE_DATA` names the folder `onnx/backend/test/data`.
+//! `onnx_nodes.txt` lists the tests that pass, `onnx_nodes_refused.txt` those that are refused, each with the reason.
+//! A test that is in neither list, or in the wrong one, or refused for another reason than the listed one, is a
+//! failure, so the lists are always true; `DRIFT_BLESS=1` rewrites them. A test that computes something else than
+//! expected, panics or runs into an internal error belongs into no list. `DRIFT_ONNX_NODE_DATA` names the folder that
+//! `tests/setup.sh` writes the tests to.
 //!
 //! Small integer inputs such as the shape of a Reshape decide sizes, which an ahead-of-time compiler must know; where
-//! a model cannot be compiled otherwise they are given at compile time, while the data still come at run time.
+//! a model cannot be compiled otherwise they are given at compile time, while the data still come at run time. Such
+//! tests are listed as `pinned`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,13 +17,49 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
-use driftc::compile;
+use driftc::Error;
+use driftc::compile::{self, Lowered};
 use driftc::import::onnx;
 use driftc::ir::array::Array;
+use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
 use libtest_mimic::{Arguments, Trial};
 
-const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/onnx_nodes.txt");
+const PASSING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/onnx_nodes.txt");
+const REFUSED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/onnx_nodes_refused.txt");
+
+/// What became of a test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Outcome {
+    /// It passes.
+    Pass {
+        /// Whether some of its inputs had to be known at compile time.
+        pinned: bool,
+    },
+    /// The compiler says that and why it does not compile it.
+    Refused(String),
+    /// Anything else.
+    Wrong(String),
+}
+
+impl Outcome {
+    /// The line of the list that it belongs to.
+    fn line(&self, name: &str) -> Option<String> {
+        match self {
+            Self::Pass { pinned: false } => Some(name.to_string()),
+            Self::Pass { pinned: true } => Some(format!("{name} pinned")),
+            Self::Refused(reason) => Some(format!("{name}: {reason}")),
+            Self::Wrong(_) => None,
+        }
+    }
+}
+
+/// The lines of a list by the name that each starts with.
+fn listed(path: &str) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let name = |line: &str| line.split([' ', ':']).next().unwrap_or_default().to_string();
+    text.lines().map(|line| (name(line), line.to_string())).collect()
+}
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -29,8 +68,7 @@ fn main() {
     if std::env::var_os("DRIFT_BLESS").is_some() && !cases.is_empty() {
         bless(&cases);
     }
-    let listed: BTreeSet<String> =
-        std::fs::read_to_string(LIST).unwrap_or_default().lines().map(str::to_string).collect();
+    let (passing, refused) = (listed(PASSING), listed(REFUSED));
     let mut trials = vec![Trial::test("data_is_there", {
         let n_cases = cases.len();
         let data = data.clone();
@@ -41,26 +79,36 @@ fn main() {
             Ok(())
         }
     })];
+    let known: BTreeSet<String> = cases.iter().map(|c| c.name.clone()).collect();
+    for name in passing.keys().chain(refused.keys()).filter(|n| !known.contains(*n)) {
+        let reason = format!("`{name}` is listed but there is no such test");
+        trials.push(Trial::test(name.clone(), move || Err(reason.into())));
+    }
     let (expected, others): (Vec<Case>, Vec<Case>) =
-        cases.into_iter().partition(|c| listed.contains(&c.name));
-    let known: BTreeSet<&str> = expected.iter().map(|c| c.name.as_str()).collect();
-    for gone in listed.iter().filter(|n| !known.contains(n.as_str())) {
-        let name = gone.clone();
-        trials.push(Trial::test(gone.clone(), move || {
-            Err(format!("`{name}` is listed but there is no such test").into())
-        }));
-    }
+        cases.into_iter().partition(|c| passing.contains_key(&c.name));
     for case in expected {
-        trials.push(Trial::test(case.name.clone(), move || run(&case).map_err(Into::into)));
+        let line = passing.get(&case.name).cloned().unwrap_or_default();
+        trials
+            .push(Trial::test(case.name.clone(), move || as_listed(&case, Some(&line)).map_err(Into::into)));
     }
-    trials.push(Trial::test("unlisted_tests_do_not_pass", move || {
-        let passing: Vec<String> = others.into_iter().filter(|c| run(c).is_ok()).map(|c| c.name).collect();
-        if passing.is_empty() {
-            return Ok(());
-        }
-        Err(format!("these pass and must be listed (DRIFT_BLESS=1 does it): {}", passing.join(", ")).into())
+    trials.push(Trial::test("the_others_are_refused_for_the_listed_reasons", move || {
+        let check = |case: Case| as_listed(&case, refused.get(&case.name).map(String::as_str)).err();
+        let wrong: Vec<String> = others.into_iter().filter_map(check).collect();
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
     }));
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Runs a test and compares what becomes of it with its line in a list.
+fn as_listed(case: &Case, line: Option<&str>) -> Result<(), String> {
+    let outcome = run(case);
+    match outcome.line(&case.name) {
+        Some(now) if line == Some(now.as_str()) => Ok(()),
+        Some(now) => {
+            Err(format!("the list must say `{now}` (DRIFT_BLESS=1 does it), not `{}`", line.unwrap_or("")))
+        }
+        None => Err(format!("{}: {outcome:?}", case.name)),
+    }
 }
 
 /// A test: a model with its inputs and outputs.
@@ -110,58 +158,81 @@ fn name(path: &Path) -> String {
     path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Runs every case on a few threads and writes the list of those that pass.
+/// Runs every case on a few threads and writes the lists.
 fn bless(cases: &[Case]) {
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(String, Result<(), String>)>> = Mutex::new(Vec::new());
+    let results: Mutex<Vec<(String, Outcome)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = run(case);
+                    let outcome = run(case);
                     if let Ok(mut results) = results.lock() {
-                        results.push((case.name.clone(), result));
+                        results.push((case.name.clone(), outcome));
                     }
                 }
             });
         }
     });
     let mut results = results.into_inner().unwrap_or_default();
-    results.sort();
-    let passing: Vec<&str> = results.iter().filter(|(_, r)| r.is_ok()).map(|(n, _)| n.as_str()).collect();
-    let failing: Vec<String> =
-        results.iter().filter_map(|(n, r)| Some(format!("{n}: {}", r.as_ref().err()?))).collect();
-    let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("onnx_nodes_failing.txt");
-    let written = std::fs::write(LIST, passing.join("\n") + "\n")
-        .and_then(|()| std::fs::write(&log, failing.join("\n")));
-    if let Err(e) = written {
-        panic!("{LIST}: {e}");
+    results.sort_by(|a, b| a.0.cmp(&b.0));
+    let lines = |wanted: fn(&Outcome) -> bool| -> Vec<String> {
+        results.iter().filter(|(_, o)| wanted(o)).filter_map(|(n, o)| o.line(n)).collect()
+    };
+    let passing = lines(|o| matches!(o, Outcome::Pass { .. }));
+    let refused = lines(|o| matches!(o, Outcome::Refused(_)));
+    for (path, list) in [(PASSING, &passing), (REFUSED, &refused)] {
+        if let Err(e) = std::fs::write(path, list.join("\n") + "\n") {
+            panic!("{path}: {e}");
+        }
     }
-    eprintln!("{} of {} pass; reasons of the others are in {}", passing.len(), cases.len(), log.display());
+    let pinned = results.iter().filter(|(_, o)| *o == Outcome::Pass { pinned: true }).count();
+    eprintln!(
+        "{} of {} pass, {pinned} of them with inputs known at compile time; {} are refused",
+        passing.len(),
+        cases.len(),
+        refused.len()
+    );
 }
 
-fn run(case: &Case) -> Result<(), String> {
-    match std::panic::catch_unwind(|| run_case(case)) {
-        Ok(result) => result,
-        Err(_) => Err("it panics".into()),
-    }
+fn run(case: &Case) -> Outcome {
+    let outcome = std::panic::catch_unwind(|| run_case(case));
+    outcome.unwrap_or_else(|_| Ok(Outcome::Wrong("it panics".into()))).unwrap_or_else(Outcome::Wrong)
 }
 
-fn run_case(case: &Case) -> Result<(), String> {
+/// What becomes of a test; an error is a wrong result.
+fn run_case(case: &Case) -> Result<Outcome, String> {
     let bytes = std::fs::read(&case.model).map_err(|e| e.to_string())?;
     let (names, outputs) = names(&bytes)?;
+    let first = names.first().map_or("", String::as_str);
+    let mut pinned = false;
     match &case.data {
         Data::Sets(sets) => {
             for set in sets {
-                let inputs = tensors(set, "input", &names)?;
-                let wanted = tensors(set, "output", &outputs)?;
-                run_set(&bytes, &inputs, &wanted)?;
+                let data =
+                    tensors(set, "input", &names).and_then(|i| Ok((i, tensors(set, "output", &outputs)?)));
+                let (inputs, wanted) = match data {
+                    Ok(data) => data,
+                    // What cannot be held here must not be imported either.
+                    Err(reason) => {
+                        return match onnx::load_bytes(bytes.into(), &onnx::Options::default()) {
+                            Ok(_) => Err(format!("its data cannot be read: {reason}")),
+                            Err(error) => refused(&error),
+                        };
+                    }
+                };
+                match run_set(&bytes, first, &inputs, &wanted)? {
+                    Outcome::Pass { pinned: now } => pinned |= now,
+                    other => return Ok(other),
+                }
             }
-            Ok(())
+            Ok(Outcome::Pass { pinned })
         }
         Data::Ramp(output) => {
-            let imported = onnx::load_bytes(bytes.clone().into(), &onnx::Options::default())
-                .map_err(|e| e.to_string())?;
+            let imported = match onnx::load_bytes(bytes.clone().into(), &onnx::Options::default()) {
+                Ok(imported) => imported,
+                Err(error) => return refused(&error),
+            };
             let mut inputs = BTreeMap::new();
             for id in imported.graph.inputs() {
                 let input = imported.graph.input(*id).ok_or("an input without a payload")?;
@@ -175,44 +246,80 @@ fn run_case(case: &Case) -> Result<(), String> {
             let want = onnx::tensor(std::fs::read(output).map_err(|e| e.to_string())?.into())
                 .map_err(|e| e.to_string())?;
             let wanted = BTreeMap::from([(outputs.first().cloned().unwrap_or_default(), want)]);
-            run_set(&bytes, &inputs, &wanted)
+            run_set(&bytes, first, &inputs, &wanted)
         }
     }
 }
 
+/// The short form of the reason for which the compiler refuses a model; an internal error is none.
+fn refused(error: &Error) -> Result<Outcome, String> {
+    let reason = match error {
+        Error::Unsupported { nodes } => match nodes.first() {
+            Some(node) => format!("{}: {}", node.operator, node.reason),
+            None => error.to_string(),
+        },
+        Error::Model { place, reason, .. } => format!("{place}: {reason}"),
+        Error::Internal { .. } => return Err(error.to_string()),
+        other => other.to_string(),
+    };
+    Ok(Outcome::Refused(reason.lines().next().unwrap_or_default().to_string()))
+}
+
 fn run_set(
     model: &[u8],
+    first: &str,
     inputs: &BTreeMap<String, Array>,
     wanted: &BTreeMap<String, Array>,
-) -> Result<(), String> {
+) -> Result<Outcome, String> {
     let shapes = |given: &BTreeMap<String, Array>| -> BTreeMap<String, Vec<i64>> {
         given.iter().map(|(n, a)| (n.clone(), a.shape.iter().map(|d| *d as i64).collect())).collect()
     };
-    let plain = onnx::Options { input_shapes: shapes(inputs), ..onnx::Options::default() };
-    let (imported, inputs) = match onnx::load_bytes(model.to_vec().into(), &plain) {
-        Ok(imported) => (imported, inputs.clone()),
-        Err(first) => {
-            let (constants, rest): (BTreeMap<String, Array>, BTreeMap<String, Array>) =
-                inputs.clone().into_iter().partition(|(_, a)| decides_sizes(a));
-            if constants.is_empty() || rest.is_empty() {
-                return Err(first.to_string());
-            }
-            let options =
-                onnx::Options { input_shapes: shapes(&rest), constants, ..onnx::Options::default() };
-            (onnx::load_bytes(model.to_vec().into(), &options).map_err(|e| e.to_string())?, rest)
+    let (mut constants, mut rest): (BTreeMap<String, Array>, BTreeMap<String, Array>) =
+        inputs.clone().into_iter().partition(|(_, a)| decides_sizes(a));
+    // Something must be left to compute: the first operand is what an operator is applied to.
+    if rest.is_empty() && inputs.len() > 1 {
+        rest.extend(constants.remove_entry(first));
+    }
+    let attempts = [
+        onnx::Options::default(),
+        onnx::Options { input_shapes: shapes(inputs), ..onnx::Options::default() },
+        onnx::Options { input_shapes: shapes(&rest), constants, ..onnx::Options::default() },
+    ];
+    let mut last = Outcome::Refused(String::new());
+    for (i, options) in attempts.iter().enumerate() {
+        if i > 0 && options.constants.len() == inputs.len() {
+            break;
         }
-    };
-    let used: BTreeSet<String> = imported
-        .graph
-        .inputs()
-        .iter()
-        .filter_map(|id| Some(imported.graph.input(*id)?.name.clone()))
-        .collect();
-    let inputs: BTreeMap<String, Array> = inputs.into_iter().filter(|(n, _)| used.contains(n)).collect();
-    let got = device::run(&imported.graph, &compile::Options::default(), &inputs)?;
+        let compiled = onnx::load_bytes(model.to_vec().into(), options).and_then(|imported| {
+            let lowered = compile::lower(&imported.graph, &device::target(), &compile::Options::default())?;
+            Ok((imported.graph, lowered))
+        });
+        match compiled {
+            Ok((graph, lowered)) => {
+                check(&graph, lowered, inputs, wanted)?;
+                return Ok(Outcome::Pass { pinned: i > 0 });
+            }
+            Err(error) => last = refused(&error)?,
+        }
+    }
+    Ok(last)
+}
+
+/// Runs what is compiled and compares its results.
+fn check(
+    graph: &Graph,
+    lowered: Lowered,
+    inputs: &BTreeMap<String, Array>,
+    wanted: &BTreeMap<String, Array>,
+) -> Result<(), String> {
+    let used: BTreeSet<String> =
+        graph.inputs().iter().filter_map(|id| Some(graph.input(*id)?.name.clone())).collect();
+    let inputs: BTreeMap<String, Array> =
+        inputs.iter().filter(|(n, _)| used.contains(*n)).map(|(n, a)| (n.clone(), a.clone())).collect();
+    let got = device::run_lowered(&device::target(), lowered, &compile::Options::default(), &inputs)?;
     for (name, got) in &got {
         if let Some(want) = wanted.get(name) {
-            compare(name, got, want, Tolerance::F32)?;
+            compare(name, got, want, Tolerance::of_operator(want.dtype))?;
         }
     }
     if got.len() < wanted.len() {

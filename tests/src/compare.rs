@@ -1,6 +1,7 @@
 //! Comparing arrays, with a message that says where and by how much they differ.
 
 use driftc::ir::array::{Array, Data};
+use driftc::ir::tensor::DType;
 
 /// How far an element may be from the expected one: `|a - b| <= relative * |b| + absolute * max|b|`.
 /// Integers must be equal.
@@ -17,6 +18,16 @@ impl Tolerance {
     pub const F32: Self = Self { relative: 1e-3, absolute: 1e-4 };
     /// For f16 storage.
     pub const F16: Self = Self { relative: 2e-2, absolute: 1e-2 };
+
+    /// For a result of one operator, of which two steps of a narrow type may be lost: whoever computed the expected
+    /// one rounded in between.
+    pub fn of_operator(dtype: DType) -> Self {
+        match dtype {
+            DType::F16 => Self { relative: 2e-3, absolute: 5e-4 },
+            DType::Bf16 => Self { relative: 1.6e-2, absolute: 4e-3 },
+            _ => Self::F32,
+        }
+    }
 }
 
 /// Fails with the worst element when the arrays differ.

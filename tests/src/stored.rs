@@ -110,3 +110,34 @@ pub fn npy(path: &Path) -> Result<Array, String> {
     let start = raw.len().checked_sub(n).ok_or_else(|| fail(&"too short"))?;
     Array::from_bytes(dtype, &shape, &raw[start..]).map_err(|e| fail(&e))
 }
+
+/// Writes a `.npy` file; bf16 as ml_dtypes has it.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_npy(path: &Path, array: &Array) -> Result<(), String> {
+    let descr = match array.dtype {
+        DType::F32 => "<f4",
+        DType::F16 => "<f2",
+        DType::Bf16 => "<V2",
+        DType::F64 => "<f8",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::U8 => "|u1",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::Bool => "|b1",
+    };
+    let sizes: String = array.shape.iter().map(|d| format!("{d},")).collect();
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
+    // Magic, version and length take 10 bytes; the data starts at a multiple of 64.
+    let length = (10 + text.len() + 1).next_multiple_of(64) - 10;
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend(u16::try_from(length).map_err(|e| e.to_string())?.to_le_bytes());
+    file.extend(format!("{text:<width$}\n", width = length - 1).bytes());
+    file.extend(array.to_bytes());
+    fs::write(path, file).map_err(|e| format!("{}: {e}", path.display()))
+}

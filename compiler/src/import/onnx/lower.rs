@@ -147,7 +147,7 @@ pub(super) fn model(source: &Source, model: &ModelProto, options: &Options, atte
         return Err(Error::Unsupported { nodes: lowerer.refused });
     }
     let mut graph = lowerer.graph;
-    let notes = lowerer.narrowing.notes(&graph.bounds);
+    notes.extend(lowerer.narrowing.notes(&graph.bounds));
     graph.sweep();
     Ok(Whole { graph, assumed, notes })
 }
