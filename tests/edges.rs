@@ -87,6 +87,25 @@ fn casts_of_integers_to_halves() {
     }
 }
 
+/// A size that a bundle has no room to work out is refused with the name of what has it.
+#[test]
+fn sizes_that_are_too_long() {
+    let symbols = ["a", "b", "c", "d", "e", "f"];
+    let mut terms = Vec::new();
+    for (i, first) in symbols.iter().enumerate() {
+        for (j, second) in symbols.iter().enumerate().skip(i) {
+            terms.extend(symbols[j..].iter().map(|third| format!("{first}*{second}*{third}")));
+        }
+    }
+    let model =
+        model(17, graph(vec![input("x", &[&terms.join("+")])], vec![node("Neg", &["x"], &["y"])], &["y"]));
+    let target = &profiles().unwrap()[0];
+    let folder = tempfile::tempdir().unwrap();
+    let (class, message) = compiled(&bytes(&model), &[(target, PRECISIONS[0])], folder.path());
+    assert_eq!(class, Class::Refused, "{message}");
+    assert!(message.contains("too long for a bundle") && message.contains("--dim"), "{message}");
+}
+
 #[test]
 fn results_without_elements() {
     let x = || input("x", &["0", "8"]);

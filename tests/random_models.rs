@@ -8,7 +8,7 @@ use drift_tests::random_model::Pool;
 use drift_tests::random_model::outcome::{Class, compiled, drawn, profiles};
 use prost::Message;
 
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 500;
 
 #[test]
 fn changed_models_are_compiled_or_refused() {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use drift_runtime::format::{
-    self, Binding, Dispatch, Expr, ExprOp, Function, MemoryReport, Slot, SlotKind, Symbol, WeightSlot,
+    self, Binding, Dispatch, Expr, ExprError, ExprOp, Function, MemoryReport, Slot, SlotKind, Symbol,
+    WeightSlot,
 };
 
 use super::types::{device_type, host_type};
@@ -217,17 +218,18 @@ fn dispatch(
     let bindings = step.homes.iter().map(|home| binding(*home, plan, params, places, shared));
     let pipeline = shared.pipelines.get(&key(step));
     let [x, y, z] = &launch.grid;
+    let size = |dim: &Dim| program(dim, symbols, &step.label);
     check_grid(step, &plan.bounds, shared.target)?;
     Ok(Dispatch {
         pipeline: *pipeline.ok_or_else(|| Error::internal("bundle", "an unknown pipeline"))?,
         bindings: bindings.collect::<Result<_>>()?,
-        grid: [expr(x, symbols)?, expr(y, symbols)?, expr(z, symbols)?],
-        params: launch.params.iter().map(|d| expr(d, symbols)).collect::<Result<_>>()?,
+        grid: [size(x)?, size(y)?, size(z)?],
+        params: launch.params.iter().map(size).collect::<Result<_>>()?,
         params_offset: params.0,
         barrier_before: step.barrier,
         label: step.label.clone(),
-        flops: expr(&launch.flops, symbols)?,
-        bytes: expr(&step.bytes, symbols)?,
+        flops: size(&launch.flops)?,
+        bytes: size(&step.bytes)?,
     })
 }
 
@@ -254,7 +256,7 @@ fn ports(ports: &[Port], first: u32, symbols: &Symbols<'_>) -> Result<Vec<format
             name: port.name.clone(),
             host_type: host_type(port.dtype),
             device_type: device_type(port.dtype.on_device()),
-            shape: port.shape.iter().map(|d| expr(d, symbols)).collect::<Result<_>>()?,
+            shape: port.shape.iter().map(|d| program(d, symbols, &port.name)).collect::<Result<_>>()?,
             slot: first + index(i)?,
             offset: 0,
         })
@@ -277,7 +279,18 @@ fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u6
     Ok(bytes.max(1).next_multiple_of(16))
 }
 
-/// A size as a program over the function's symbols.
+/// A size of a node or port as a program over the function's symbols, no longer than a bundle may hold.
+fn program(dim: &Dim, symbols: &Symbols<'_>, name: &str) -> Result<Expr> {
+    let program = expr(dim, symbols)?;
+    match program.check(symbols.len()) {
+        Err(ExprError::TooLarge) => Err(Error::request(
+            format!("`{name}` depends on symbolic sizes in a way that is too long for a bundle to work out"),
+            "fix one of the model's sizes with --dim NAME=N",
+        )),
+        _ => Ok(program),
+    }
+}
+
 fn expr(dim: &Dim, symbols: &BTreeMap<&str, u32>) -> Result<Expr> {
     let mut sum: Option<Expr> = None;
     for term in dim.terms() {
