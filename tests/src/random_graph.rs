@@ -220,6 +220,7 @@ mod tests {
             "conv-transpose",
             "gather-elements",
             "gather-nd",
+            "recurrent",
             "relayout",
             "resize",
             "scatter-elements",
