@@ -88,6 +88,25 @@ fn known_sizes_are_all_that_substitution_changes() {
 }
 
 #[test]
+fn random_graphs_compute_the_same_with_sizes_put_in() {
+    let mut symbolic = 0;
+    for seed in 0..300 {
+        let graph = random_graph::graph(seed);
+        if graph.bounds.is_empty() {
+            continue;
+        }
+        symbolic += 1;
+        let mut known = graph.clone();
+        known.substitute(&graph.bounds.iter().map(|(name, (low, _))| (name.clone(), *low)).collect());
+        driftc::ir::verify::verify(&known, "substitute").unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let inputs = random_graph::inputs(&known, seed);
+        let (all, some) = (eval::eval(&graph, &inputs).unwrap(), eval::eval(&known, &inputs).unwrap());
+        assert_eq!(all, some, "seed {seed}");
+    }
+    assert!(symbolic > 60, "{symbolic} graphs with symbols");
+}
+
+#[test]
 fn functions_share_large_packed_constants_where_that_costs_little() {
     let graph = BLOCK.replace("64,200", "64,2000").replace("200,64", "2000,64");
     let (functions, _) = lower(&text::parse(&graph).unwrap(), Specialize::Sizes(vec![sizes(1, 1)]));
