@@ -43,12 +43,12 @@ output "y" %4
 output "y" %2
 "#,
     r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,5,7,10]}
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,5,9,13]}
 %1 = relayout %0 {"layout":"slices4"}
 %2 = constant {"dtype":"f32","shape":[13,9,3,2,3],"random":3}
 %3 = constant {"dtype":"f32","shape":[13],"random":4}
-%4 = conv %1 %2 %3 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[1,0,1],"pads_end":[2,1,0],"group":1} : f32[2, 13, 3, 6, 5]@slices4
-%5 = neg %4 : f32[2, 13, 3, 6, 5]
+%4 = conv %1 %2 %3 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[1,0,1],"pads_end":[2,1,0],"group":1} : f32[2, 13, 3, 8, 6]@slices4
+%5 = neg %4 : f32[2, 13, 3, 8, 6]
 output "y" %5
 "#,
     r#"
@@ -61,11 +61,11 @@ symbol d 2..6
 output "y" %3
 "#,
     r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,9,37,1]}
+%0 = input {"name":"x","dtype":"f32","shape":[1,9,77,1]}
 %1 = relayout %0 {"layout":"slices4"}
 %2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
-%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 18, 1]@slices4
-%4 = neg %3 : f32[1, 13, 18, 1]
+%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 38, 1]@slices4
+%4 = neg %3 : f32[1, 13, 38, 1]
 output "y" %4
 "#,
 ];
