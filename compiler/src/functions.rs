@@ -216,6 +216,7 @@ mod tests {
     use super::{MAIN, Specialize, label, lower_all};
     use crate::compile::{Lowered, Options};
     use crate::ir::text;
+    use crate::plan::tuning::plain_way;
     use crate::target::TargetProfile;
 
     /// A product with a weight matrix, of as many rows as a symbol says.
@@ -242,8 +243,9 @@ output "y" %2
     fn a_single_row_has_a_kernel_of_its_own() {
         let both = functions(1, 256, "auto").unwrap();
         assert_eq!(labels(&both), ["main [n=1..256]", "main [n=1]"]);
-        let kernels: Vec<&str> = both.iter().map(|f| f.plan.steps[0].launch.kernel).collect();
-        assert_ne!(kernels[0], kernels[1]);
+        let picks = both.iter().map(|f| f.plan.decisions.iter().find_map(|d| d.choices.first()).unwrap());
+        let picks: Vec<String> = picks.map(plain_way).collect();
+        assert_ne!(picks[0], picks[1]);
         assert_eq!(both[0].plan.inputs, both[1].plan.inputs);
         assert_eq!(labels(&functions(1, 256, "never").unwrap()), ["main [n=1..256]"]);
     }
