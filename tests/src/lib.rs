@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod device;
+pub mod emission;
 pub mod onnx;
 pub mod random_graph;
 pub mod random_model;
