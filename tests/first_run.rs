@@ -299,18 +299,47 @@ fn bounds_are_assumed_by_role() {
     assert!(err.contains("1..=8 assumed (a batch)") && err.contains("1..=256 assumed (a sequence)"), "{err}");
 }
 
+/// A slice that the size may cut short: one bundle for the sizes on both sides.
+#[test]
+fn slices_end_where_the_size_does() {
+    let place = Place::new();
+    let slice = |a: &str, b: &str, y: &str| node("Slice", &["x", a, b], &[y]);
+    let nodes = vec![slice("0", "5", "y"), slice("2", "-1", "z")];
+    let mut g = graph(vec![input("x", &["seq"])], nodes, &["y", "z"]);
+    g.initializer = ["0", "2", "5", "-1"].map(|n| integers(n, &[1], &[n.parse().unwrap()])).to_vec();
+    let m = place.model("slice.onnx", &model(17, g));
+    let bundle = place.text("b.drift");
+    let (_, err) = place.done(&["compile", &m, "-t", &target(), "-o", &bundle]);
+    assert!(err.contains("`seq` has no bound: 1..=256 assumed (a sequence)"), "{err}");
+    for (n, y, z) in
+        [(1, "f32[1] = 1", "f32[0]"), (4, "f32[4] = 1, 1", "f32[1] = 1"), (9, "f32[5]", "f32[6]")]
+    {
+        let (out, _) = place.done(&["run", &bundle, "--input", &place.floats("x", &[n], 1.0)]);
+        assert!(out.contains(&format!("y: {y}")) && out.contains(&format!("z: {z}")), "{out}");
+    }
+}
+
 /// Where the likeliest bounds are refused, others are tried; where only a fixed size will do, it is named.
 #[test]
 fn what_only_bounds_refuse_is_said_with_a_size() {
     let place = Place::new();
-    let mut g = graph(vec![input("x", &["seq"])], vec![node("Slice", &["x", "a", "b"], &["y"])], &["y"]);
-    g.initializer = vec![integers("a", &[1], &[0]), integers("b", &[1], &[5])];
+    // From place n - 8 on, which counts from the end where n is below 8.
+    let mut g = graph(
+        vec![input("x", &["seq"])],
+        vec![
+            node("Shape", &["x"], &["n"]),
+            node("Sub", &["n", "eight"], &["a"]),
+            node("Slice", &["x", "a", "n"], &["y"]),
+        ],
+        &["y"],
+    );
+    g.initializer = vec![integers("eight", &[1], &[8])];
     let m = place.model("slice.onnx", &model(17, g));
     let (t, bundle) = (target(), place.text("b.drift"));
-    // The smaller of a size and 5 is more than a bundle works out today; a known size always compiles.
-    let wanted = ["too long for a bundle to work out", "--dim NAME=N"];
-    place.refused(&["compile", &m, "-t", &t, "-o", &bundle], 1, &wanted);
-    place.done(&["compile", &m, "-t", &t, "-o", &bundle, "--dim", "seq=16"]);
+    let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle]);
+    assert!(err.contains("`seq` has no bound: 16..=256 assumed (a sequence)"), "{err}");
+    let narrow = ["compile", &m, "-t", &t, "-o", &bundle, "--dim", "seq=1..9"];
+    place.refused(&narrow, 1, &["counts from the end", "--dim"]);
     // As many results as there are items must be known.
     let mut g = graph(
         vec![input("x", &["n", "50"])],

@@ -19,6 +19,7 @@ import fnmatch
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -74,11 +75,11 @@ def sizes_of(symbols, at):
 
 
 def evaluate(dim, symbols):
-    """The value of a size as the bundle writes it: sums, products and quotients of numbers and symbols."""
+    """The value of a size as the bundle writes it: sums, products, quotients and extremes of numbers and symbols."""
     text = str(dim)
     for name in sorted(symbols, key=len, reverse=True):
-        text = text.replace(name, str(symbols[name]))
-    if not set(text) <= set("0123456789+-*/() "):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", str(symbols[name]), text)
+    if not set(re.sub(r"\b(max|min)\(", "(", text)) <= set("0123456789+-*/(), "):
         raise RuntimeError(f"the size {dim} is not understood")
     return int(eval(text.replace(" / ", " // ")))  # noqa: S307: numbers and operators only
 

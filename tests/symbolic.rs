@@ -64,6 +64,9 @@ fn auto_pad_follows_the_sizes() {
         );
         let window: [(&str, &[i64]); 2] = [("kernel_shape", &[3, 3]), ("strides", &[2, 3])];
         same(&spatial("MaxPool", &window, pad), &[("h", 3), ("w", 3)], &shapes);
+        // Windows that skip some positions are padded at some sizes only.
+        let sparse: [(&str, &[i64]); 2] = [("kernel_shape", &[2, 1]), ("strides", &[2, 5])];
+        same(&spatial("MaxPool", &sparse, pad), &[("h", 3), ("w", 3)], &shapes);
         same(&spatial("LpPool", &window, pad), &[("h", 3), ("w", 3)], &shapes);
     }
     // A mean with zeros around is divided by its share of the window: the same up to rounding.
@@ -133,9 +136,13 @@ fn ranges_follow_the_sizes() {
 
 #[test]
 fn slices_clamp_at_symbolic_ends() {
-    for (start, end) in [(0, 5), (-5, i64::MAX), (3, -1), (-9, 7)] {
-        let mut g = graph(vec![input("x", &["n"])], vec![node("Slice", &["x", "a", "b"], &["y"])], &["y"]);
-        g.initializer = vec![integers("a", &[1], &[start]), integers("b", &[1], &[end])];
+    let ends =
+        [(0, 5, 1), (-5, i64::MAX, 1), (3, -1, 1), (-9, 7, 2), (-1, -6, -1), (6, i64::MIN, -2), (-3, 4, -1)];
+    for (start, end, step) in ends {
+        let slice = node("Slice", &["x", "a", "b", "zero", "step"], &["y"]);
+        let mut g = graph(vec![input("x", &["n"])], vec![slice], &["y"]);
+        let one = |name: &str, value: i64| integers(name, &[1], &[value]);
+        g.initializer = vec![one("a", start), one("b", end), one("zero", 0), one("step", step)];
         same(&model(17, g), &[("n", 1)], &[&[1], &[4], &[5], &[9], &[20]]);
     }
 }

@@ -304,6 +304,7 @@ fn expr(dim: &Dim, symbols: &BTreeMap<&str, u32>) -> Result<Expr> {
                     Atom::FloorDiv(inner, divisor) => {
                         expr(inner, symbols)?.then(ExprOp::FloorDiv, Expr::constant(*divisor))
                     }
+                    Atom::Positive(inner) => expr(inner, symbols)?.then(ExprOp::Max, Expr::constant(0)),
                 };
             product = if i == 0 && term.coefficient == 1 { value } else { product.then(ExprOp::Mul, value) };
         }

@@ -1,7 +1,8 @@
 //! Symbolic sizes.
 //!
 //! A [`Dim`] is a sum of products of symbols with integer coefficients, where a factor may also be a floor
-//! division by a positive integer (strided convolutions over a symbolic extent need it).
+//! division by a positive integer (strided convolutions over a symbolic extent need it) or the larger of a sum and
+//! zero (slices that may end beyond a symbolic extent do).
 //! The form is canonical, so two sizes are equal exactly when their representations are.
 //! Arithmetic saturates: a size that large fails the element limit of [`super::tensor`] anyway.
 
@@ -24,7 +25,7 @@ const MAX_TERMS: usize = 1024;
 /// Largest common multiple of divisors that bounds are worked out with.
 const MAX_DIVISOR: i64 = 1 << 20;
 
-/// Floors within floors whose rests bounds are worked out with; each level doubles the work.
+/// Floors and positive parts within others that bounds are worked out with; each level multiplies the work.
 const MAX_NESTED: u32 = 4;
 
 /// A factor of a term.
@@ -34,6 +35,8 @@ pub enum Atom {
     Symbol(Arc<str>),
     /// Floor of a sum divided by a positive integer.
     FloorDiv(Box<Dim>, i64),
+    /// The larger of a sum and zero.
+    Positive(Box<Dim>),
 }
 
 /// A coefficient times sorted factors; no factors makes it a constant.
@@ -245,28 +248,35 @@ impl Dim {
         self.plus(divisor.saturating_sub(1)).floor_div(divisor)
     }
 
-    /// The larger of the size and zero, within bounds of the symbols; `None` where these are too wide to tell them apart.
-    pub fn positive_part(&self, bounds: &Bounds) -> Option<Self> {
-        let (low, high) = self.range(bounds);
-        if low >= 0 {
-            return Some(self.clone());
+    /// The larger of the size and zero.
+    pub fn positive(&self) -> Self {
+        if let Some(value) = self.as_known() {
+            return Self::known(value.max(0));
         }
-        if high <= 0 {
-            return Some(Self::default());
-        }
-        let most = high.max(1i64.checked_sub(low)?);
-        // (x - 1)//most is -1 up to zero, and 0 from one on.
-        (most <= i64::from(i32::MAX)).then(|| self.mul(&self.plus(-1).floor_div(most).plus(1)))
+        // What all terms share stands before it.
+        let common = self.terms.iter().fold(0, |g, t| gcd(t.coefficient.saturating_abs(), g)).max(1);
+        let terms = self.terms.iter().map(|t| Term { coefficient: t.coefficient / common, ..t.clone() });
+        let atom = Atom::Positive(Box::new(Self::from_terms(terms.collect())));
+        Self { terms: vec![Term { factors: vec![atom], coefficient: common }] }
     }
 
-    /// The larger of two sizes, where it can be told.
-    pub fn larger(&self, other: &Self, bounds: &Bounds) -> Option<Self> {
-        Some(other.add(&self.sub(other).positive_part(bounds)?))
+    /// The same, which is the size itself or zero where bounds of the symbols say so.
+    pub fn positive_within(&self, bounds: &Bounds) -> Self {
+        match self.range(bounds) {
+            (0.., _) => self.clone(),
+            (_, ..=0) => Self::default(),
+            _ => self.positive(),
+        }
     }
 
-    /// The smaller of two sizes, where it can be told.
-    pub fn smaller(&self, other: &Self, bounds: &Bounds) -> Option<Self> {
-        Some(self.sub(&self.sub(other).positive_part(bounds)?))
+    /// The larger of two sizes.
+    pub fn larger(&self, other: &Self, bounds: &Bounds) -> Self {
+        other.add(&self.sub(other).positive_within(bounds))
+    }
+
+    /// The smaller of two sizes.
+    pub fn smaller(&self, other: &Self, bounds: &Bounds) -> Self {
+        self.sub(&self.sub(other).positive_within(bounds))
     }
 
     /// The value under bindings; `None` when a symbol is unbound.
@@ -278,6 +288,7 @@ impl Dim {
                 let value = match factor {
                     Atom::Symbol(name) => *bindings.get(&**name)?,
                     Atom::FloorDiv(inner, divisor) => inner.eval(bindings)?.div_euclid(*divisor),
+                    Atom::Positive(inner) => inner.eval(bindings)?.max(0),
                 };
                 product = product.saturating_mul(value);
             }
@@ -298,6 +309,7 @@ impl Dim {
                         None => Self::symbol(name),
                     },
                     Atom::FloorDiv(inner, divisor) => inner.substitute(bindings).floor_div(*divisor),
+                    Atom::Positive(inner) => inner.substitute(bindings).positive(),
                 };
                 product = product.mul(&value);
             }
@@ -308,20 +320,19 @@ impl Dim {
 
     /// Bounds of the value within bounds of the symbols, by interval arithmetic; an undeclared symbol is 1 to
     /// `i64::MAX`. A floor division is also taken for the quotient less what the floor cuts off, so that
-    /// `4 * (n + 3)//4 - n` is known to be 0 to 3.
+    /// `4 * (n + 3)//4 - n` is known to be 0 to 3, and a positive part for either of what it is, so that
+    /// `n - positive(n - 5)` is known to be 5 at most.
     pub fn range(&self, bounds: &Bounds) -> (i64, i64) {
         self.range_within(bounds, MAX_NESTED)
     }
 
-    /// The same, where floors nested deeper than `depth` are taken for what they are alone.
+    /// The same, where what is nested deeper than `depth` is taken for what it is alone.
     fn range_within(&self, bounds: &Bounds, depth: u32) -> (i64, i64) {
-        let (low, high) = self.interval(bounds, depth);
-        let Some(depth) = depth.checked_sub(1) else { return (low, high) };
-        match self.without_floors(bounds, depth) {
-            // Both hold, so the tighter end of each does.
-            Some((l, h)) => (low.max(l), high.min(h)),
-            None => (low, high),
-        }
+        let all = self.interval(bounds, depth);
+        let Some(depth) = depth.checked_sub(1) else { return all };
+        let others = [self.without_floors(bounds, depth), self.without_positive(bounds, depth)];
+        // All hold, so the tightest of each end does.
+        others.into_iter().flatten().fold(all, |(low, high), (l, h)| (low.max(l), high.min(h)))
     }
 
     /// Bounds by those of each term.
@@ -335,6 +346,10 @@ impl Dim {
                     Atom::FloorDiv(inner, divisor) => {
                         let (a, b) = inner.range_within(bounds, depth.saturating_sub(1));
                         (a.div_euclid(*divisor), b.div_euclid(*divisor))
+                    }
+                    Atom::Positive(inner) => {
+                        let (a, b) = inner.range_within(bounds, depth.saturating_sub(1));
+                        (a.max(0), b.max(0))
                     }
                 };
                 let ends = [
@@ -383,6 +398,27 @@ impl Dim {
         Some((l.div_euclid(common) + i64::from(l.rem_euclid(common) != 0), h.div_euclid(common)))
     }
 
+    /// Bounds with the first positive part as what is in it and as zero: it is the larger of both. `None` where there is
+    /// none whose other factors are not negative.
+    fn without_positive(&self, bounds: &Bounds, depth: u32) -> Option<(i64, i64)> {
+        let part = |(i, term): (usize, &Term)| {
+            let at = term.factors.iter().position(|f| matches!(f, Atom::Positive(_)))?;
+            let mut others = term.clone();
+            let Atom::Positive(inner) = others.factors.remove(at) else { return None };
+            others.coefficient = 1;
+            let times = Self { terms: vec![others] };
+            (times.interval(bounds, depth).0 >= 0).then(|| (i, term.coefficient, times.mul(&inner)))
+        };
+        let (i, coefficient, inside) = self.terms.iter().enumerate().find_map(part)?;
+        let mut rest = self.clone();
+        rest.terms.remove(i);
+        let zero = rest.range_within(bounds, depth);
+        let itself = rest.add(&inside.scale(coefficient)).range_within(bounds, depth);
+        // The sum is the larger of both where the part is added, and the smaller where it is taken away.
+        let pick = if coefficient > 0 { i64::max } else { i64::min };
+        Some((pick(zero.0, itself.0), pick(zero.1, itself.1)))
+    }
+
     /// Whether the size is a multiple of `divisor` whatever the symbols are.
     pub fn is_multiple_of(&self, divisor: i64) -> bool {
         self.terms.iter().all(|t| t.coefficient % divisor == 0)
@@ -395,12 +431,12 @@ impl Dim {
                 Atom::Symbol(name) => {
                     names.insert(name.to_string());
                 }
-                Atom::FloorDiv(inner, _) => inner.symbols(names),
+                Atom::FloorDiv(inner, _) | Atom::Positive(inner) => inner.symbols(names),
             }
         }
     }
 
-    /// Parses what [`fmt::Display`] writes, for example `2*seq+(seq+1)//2`.
+    /// Parses what [`fmt::Display`] writes, for example `2*seq+(seq+1)//2` or `5-positive(5-seq)`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parser = Parser { rest: text.as_bytes(), depth: 0 };
         let dim = parser.sum()?;
@@ -408,7 +444,7 @@ impl Dim {
     }
 }
 
-/// Greatest common divisor of two positive numbers.
+/// Greatest common divisor of two numbers from 0.
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -459,6 +495,7 @@ impl fmt::Display for Dim {
                 match factor {
                     Atom::Symbol(name) => f.write_str(name)?,
                     Atom::FloorDiv(inner, divisor) => write!(f, "({inner})//{divisor}")?,
+                    Atom::Positive(inner) => write!(f, "positive({inner})")?,
                 }
             }
         }
@@ -509,6 +546,10 @@ impl Parser<'_> {
     }
 
     fn factor(&mut self) -> Option<Dim> {
+        if self.eat(b"positive(") {
+            let inner = self.sum()?;
+            return self.eat(b")").then(|| inner.positive());
+        }
         if self.eat(b"(") {
             let inner = self.sum()?;
             if !self.eat(b")") {
@@ -625,18 +666,35 @@ mod tests {
     fn larger_and_smaller() {
         let bounds = Bounds::from([("n".into(), (1, 100)), ("m".into(), (3, 9))]);
         let (n, m) = (Dim::symbol("n"), Dim::symbol("m"));
-        let (large, small) =
-            (n.larger(&m.scale(4), &bounds).unwrap(), n.smaller(&m.scale(4), &bounds).unwrap());
+        let (large, small) = (n.larger(&m.scale(4), &bounds), n.smaller(&m.scale(4), &bounds));
         for a in 1..=100 {
             for b in 3..=9 {
                 let bindings = Bindings::from([("n".into(), a), ("m".into(), b)]);
                 let both = [&large, &small].map(|d| d.eval(&bindings));
                 assert_eq!(both, [Some(a.max(4 * b)), Some(a.min(4 * b))]);
+                assert_eq!([&large, &small].map(|d| d.substitute(&bindings).as_known()), both);
             }
         }
-        assert_eq!(n.larger(&Dim::known(1), &bounds), Some(n.clone()));
-        assert_eq!(n.smaller(&Dim::known(0), &bounds), Some(Dim::known(0)));
-        assert_eq!(n.plus(-7).positive_part(&Bounds::new()), None);
+        assert_eq!(n.larger(&Dim::known(1), &bounds), n);
+        assert_eq!(n.smaller(&Dim::known(0), &bounds), Dim::known(0));
+        let part = n.scale(4).plus(-28).positive();
+        assert_eq!(part.to_string(), "4*positive(n-7)");
+        assert_eq!(Dim::parse(&part.to_string()), Some(part.clone()));
+        assert_eq!(part.div_exact(&n.plus(-7).positive()), Some(Dim::known(4)));
+        assert_eq!(Dim::parse("positive(positive"), None);
+    }
+
+    #[test]
+    fn bounds_of_positive_parts_are_tight() {
+        let bounds = Bounds::from([("n".into(), (1, 32)), ("m".into(), (3, 9))]);
+        let range = |text: &str| Dim::parse(text).unwrap().range(&bounds);
+        assert_eq!(range("5-positive(5-n)"), (1, 5));
+        assert_eq!(range("n-positive(n-5)"), (1, 5));
+        assert_eq!(range("m*n-m*positive(n-5)"), (3, 45));
+        assert_eq!(range("n+positive(4-n)"), (4, 32));
+        assert_eq!(range("positive(2-positive(5-n))"), (0, 2));
+        assert_eq!(range("positive(n-m)-n+m"), (0, 8));
+        assert_eq!(range("positive(n)-n"), (0, 0));
     }
 
     #[test]

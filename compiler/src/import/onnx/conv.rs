@@ -110,15 +110,7 @@ fn same_padding(call: &Call<'_>, extent: &Dim, stride: usize, reach: usize) -> L
         return Err(Refused::new("the window is too large"));
     };
     let total = extent.ceil_div(step).scale(step).plus(extra).sub(extent);
-    let (low, high) = total.range(call.bounds());
-    match total.as_known() {
-        Some(total) => Ok(Dim::known(total.max(0))),
-        None if low >= 0 => Ok(total),
-        None if high <= 0 => Ok(Dim::known(0)),
-        None => Err(Refused::new(format!(
-            "whether auto_pad adds to the extent {extent} depends on it; fix it with --dim"
-        ))),
-    }
+    Ok(total.positive_within(call.bounds()))
 }
 
 /// The kernel extents of weights, checked against the attribute, and the spatial extents of `x`.

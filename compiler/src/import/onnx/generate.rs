@@ -116,23 +116,20 @@ fn range(call: &mut Call<'_>) -> Lowered {
             .filter(|s| *s != 0)
             .ok_or_else(|| Refused::new(format!("the step {step} is zero or symbolic")))?;
         let length = match (start.as_known(), limit.as_known()) {
-            (Some(s), Some(l)) => range_length(s, l, step).map(Dim::known),
+            (Some(s), Some(l)) => range_length(s, l, step)
+                .map(Dim::known)
+                .ok_or_else(|| Refused::new(format!("{s} to {l} are too many elements")))?,
             _ if step > 0 => distance(call, &limit.sub(&start), step),
             _ => distance(call, &start.sub(&limit), step),
         };
-        let length = length.ok_or_else(|| {
-            Refused::new(format!(
-                "whether {limit} exceeds {start} depends on the symbols; narrow them with --dim"
-            ))
-        })?;
         let integers = call.add(Range { dtype, start, step, length }, &[])?;
         return Ok(call.b.cast(integers, to)?.into());
     }
     float_range(call)
 }
 
-fn distance(call: &Call<'_>, distance: &Dim, step: i64) -> Option<Dim> {
-    Some(distance.positive_part(call.bounds())?.ceil_div(step.saturating_abs()))
+fn distance(call: &Call<'_>, distance: &Dim, step: i64) -> Dim {
+    distance.positive_within(call.bounds()).ceil_div(step.saturating_abs())
 }
 
 /// A range of floats is an affine function of a range of integers.

@@ -196,6 +196,7 @@ fn renamed(dim: &Dim, from: &str, to: &str) -> Dim {
                 Atom::Symbol(name) if &**name == from => Dim::symbol(to),
                 Atom::Symbol(name) => Dim::symbol(name),
                 Atom::FloorDiv(inner, divisor) => renamed(inner, from, to).floor_div(*divisor),
+                Atom::Positive(inner) => renamed(inner, from, to).positive(),
             });
         }
         sum = sum.add(&product);

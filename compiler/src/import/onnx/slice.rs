@@ -59,55 +59,38 @@ pub(super) fn known_extent(start: i64, end: i64, step: i64, extent: i64) -> (i64
     if size == 0 { (0, 0) } else { (first, size) }
 }
 
-/// The same for sizes with symbols, when bounds decide how the ends clamp.
+/// The same for sizes with symbols, when bounds decide what counts from the end.
 fn extent(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Lowered<(Dim, Dim)> {
     if let (Some(s), Some(e), Some(n)) = (start.as_known(), end.as_known(), size.as_known()) {
         let (first, count) = known_extent(s, e, step, n);
         return Ok((Dim::known(first), Dim::known(count)));
     }
-    let undecided = |what: &Dim| {
-        Refused::new(format!(
-            "whether {what} lies within the size {size} depends on the symbols; narrow their bounds with --dim"
-        ))
-    };
-    let clamped = |v: &Dim, low: Dim, high: Dim| -> Lowered<Dim> {
+    let from_start = |v: &Dim| -> Lowered<Dim> {
         // Beyond any size, so that nothing is added to it.
-        if v.as_known().is_some_and(|v| v > i64::MAX / 4) {
-            return Ok(high);
+        match v.as_known() {
+            Some(v) if v > i64::MAX / 4 => return Ok(size.clone()),
+            Some(v) if v < i64::MIN / 4 => return Ok(Dim::known(-1)),
+            _ => {}
         }
-        if v.as_known().is_some_and(|v| v < i64::MIN / 4) {
-            return Ok(low);
+        match v.range(bounds) {
+            (0.., _) => Ok(v.clone()),
+            (_, ..0) => Ok(v.add(size)),
+            _ => Err(Refused::new(format!(
+                "whether {v} counts from the end of {size} elements depends on the symbols; narrow their bounds with --dim"
+            ))),
         }
-        let (least, most) = v.range(bounds);
-        let v = if least >= 0 {
-            v.clone()
-        } else if most < 0 {
-            v.add(size)
-        } else {
-            return Err(undecided(v));
-        };
-        let inside = v.larger(&low, bounds).and_then(|v| v.smaller(&high, bounds));
-        inside.ok_or_else(|| undecided(&v))
     };
-    let zero = Dim::known(0);
+    let (start, end) = (from_start(start)?, from_start(end)?);
+    let (zero, before, last) = (Dim::known(0), Dim::known(-1), size.plus(-1));
     let (first, distance) = if step > 0 {
-        let first = clamped(start, zero.clone(), size.clone())?;
-        let last = clamped(end, zero.clone(), size.clone())?;
-        let distance = last.sub(&first);
-        (first, distance)
+        let first = start.larger(&zero, bounds);
+        (first.clone(), end.smaller(size, bounds).sub(&first))
     } else {
-        let first = clamped(start, zero.clone(), size.plus(-1))?;
-        let last = clamped(end, Dim::known(-1), size.plus(-1))?;
-        let distance = first.sub(&last);
-        (first, distance)
+        let first = start.smaller(&last, bounds);
+        (first.clone(), first.sub(&end.larger(&before, bounds)))
     };
-    let (least, most) = distance.range(bounds);
-    if most <= 0 {
-        return Ok((zero.clone(), zero));
-    }
-    let distance = if least < 0 { distance.positive_part(bounds) } else { Some(distance.clone()) }
-        .ok_or_else(|| undecided(&distance))?;
-    Ok((first, distance.ceil_div(step.saturating_abs())))
+    let count = distance.positive_within(bounds).ceil_div(step.saturating_abs());
+    Ok(if count.is(0) { (zero.clone(), zero) } else { (first, count) })
 }
 
 fn slice(call: &mut Call<'_>) -> Lowered {
@@ -251,16 +234,8 @@ fn center(call: &mut Call<'_>) -> Lowered {
     for (axis, to) in axes.iter().zip(&target) {
         let difference = to.sub(&shape[*axis]);
         // Both directions round towards the beginning.
-        before[*axis] = match difference.range(call.bounds()) {
-            (low, _) if low >= 0 => difference.floor_div(2),
-            (_, high) if high <= 0 => difference.ceil_div(2),
-            _ => {
-                return Err(Refused::new(format!(
-                    "whether {to} exceeds {} depends on the sizes; narrow them with --dim",
-                    shape[*axis]
-                )));
-            }
-        };
+        let half = |d: Dim| d.positive_within(call.bounds()).floor_div(2);
+        before[*axis] = half(difference.clone()).sub(&half(difference.scale(-1)));
         after[*axis] = difference.sub(&before[*axis]);
     }
     Ok(padded(call, x, PadMode::Constant, before, after, 0.0)?.into())
