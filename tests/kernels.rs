@@ -15,11 +15,11 @@ use driftc::ir::ops::constant::random;
 use driftc::ir::storage::Storage;
 use driftc::ir::tensor::Layout;
 use driftc::ir::{array::Array, eval, text, verify};
-use driftc::kernels::shader::Outside;
 use driftc::kernels::{KERNELS, Kernel};
 use driftc::passes::{self, Context, Precision};
 use driftc::plan::tuning::plain_way;
 use driftc::plan::{self, views};
+use driftc::shader::Outside;
 use driftc::target::{MatrixScope, TargetProfile, WeightStorage};
 use libtest_mimic::{Arguments, Trial};
 

@@ -96,17 +96,44 @@ fn the_runtime_has_no_kernel() {
 #[test]
 fn every_kernel_is_in_the_table() {
     let folder = "compiler/src/kernels";
-    let Some(table) = table(&format!("{folder}/mod.rs"), "KERNELS") else { return };
+    let table = table(&format!("{folder}/mod.rs"), "KERNELS").expect("the table of kernels is gone");
     let rust = sources(folder, &["rs"]);
+    report(&rust, |file| {
+        let listed = table.contains(&format!("::{}::KERNEL", file.stem()))
+            || table.contains(&format!(" {}::KERNEL", file.stem()));
+        (file.text.contains("const KERNEL: Kernel") && !listed)
+            .then(|| format!("`{}` is missing from KERNELS in {folder}/mod.rs", file.stem()))
+    });
     report(&sources(folder, &["wgsl"]), |file| {
-        let includes =
-            |text: &str| text.contains("include_str!(") && text.contains(&format!("{}\")", file.base()));
-        let Some(owner) = rust.iter().find(|source| source.text.lines().any(includes)) else {
-            return Some("no Rust file of the folder includes it".to_owned());
-        };
-        // Pieces that kernels share belong to none.
-        let listed = file.name.contains("/lib/") || table.contains(&format!("{}::", owner.stem()));
-        (!listed).then(|| format!("`{}` is missing from KERNELS in {folder}/mod.rs", owner.stem()))
+        let beside = file.name.replace(".wgsl", ".rs");
+        let includes = format!("include_str!(\"{}\")", file.base());
+        let included = rust.iter().any(|source| source.name == beside && source.text.contains(&includes));
+        (!included).then(|| format!("{beside} does not include it"))
+    });
+}
+
+#[test]
+fn kernels_know_the_machinery_and_no_other_family() {
+    let files = sources("compiler/src/shader", &["rs"]);
+    assert!(!files.is_empty(), "the machinery of shaders is gone");
+    report(&files, |file| {
+        let kernels = code_of(file).contains("crate::kernels");
+        kernels.then(|| "what kernels are written with knows no kernel".to_owned())
+    });
+    let folder = "compiler/src/kernels/";
+    let files = sources(folder, &["rs"]);
+    let place = |file: &Source| {
+        let path = file.name.strip_prefix(folder).unwrap_or_default().to_owned();
+        path.split(['/', '.']).next().unwrap_or_default().to_owned()
+    };
+    let common = ["cost", "kernel", "shared"];
+    let families: BTreeSet<String> =
+        files.iter().map(place).filter(|p| p != "mod" && !common.contains(&p.as_str())).collect();
+    report(&files, |file| {
+        let (own, code) = (place(file), code_of(file));
+        let named = |family: &&String| **family != own && code.contains(&format!("crate::kernels::{family}"));
+        let other = families.iter().filter(|_| own != "mod").find(named)?;
+        Some(format!("it knows `{other}`; what families have in common lies in {folder}shared"))
     });
 }
 

@@ -9,10 +9,10 @@ use driftc::bundle::{self, Planned};
 use driftc::compile::{Options, lower};
 use driftc::emit::spirv;
 use driftc::ir::graph::Graph;
-use driftc::kernels::problem::Problem;
 use driftc::plan::build_visiting;
 use driftc::plan::select::Choice;
 use driftc::plan::trial::{self, Trial};
+use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;
 
 /// A problem of a graph with all its candidates, the one that the compiler picks first, and their times in

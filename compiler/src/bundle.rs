@@ -17,8 +17,8 @@ use rayon::prelude::*;
 
 use crate::emit::spirv;
 use crate::error::{Error, Result};
-use crate::kernels::resource::Resource;
 use crate::plan::{Home, Plan, Step};
+use crate::shader::resource::Resource;
 use crate::target::TargetProfile;
 use function::{Shared, function};
 use types::device_type;

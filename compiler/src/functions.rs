@@ -23,10 +23,10 @@ use crate::error::{Error, Result};
 use crate::ir::dim::{Bindings, Bounds};
 use crate::ir::graph::Graph;
 use crate::ir::verify::verify;
-use crate::kernels::pack::Packed;
 use crate::plan::estimate::problem;
 use crate::plan::select::candidates;
 use crate::plan::tuning::plain_way;
+use crate::shader::pack::Packed;
 use crate::target::TargetProfile;
 
 /// The name of the functions of a model that has one entry point.

@@ -13,11 +13,11 @@ use driftc::import::onnx;
 use driftc::ir::graph::Graph;
 use driftc::ir::text;
 use driftc::kernels::Kernel;
-use driftc::kernels::shader::{Binding, Bound, Launch};
 use driftc::passes::Precision;
 use driftc::plan::select::Choice;
 use driftc::plan::tuning::plain_way;
 use driftc::plan::{Home, build_visiting};
+use driftc::shader::{Binding, Bound, Launch};
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
@@ -60,7 +60,7 @@ fn kernel(kernel: &Kernel, target: &TargetProfile, out: &mut dyn Write) -> Resul
             let at = |e: driftc::Error| format!("{}/{i}/{precision} for {}: {e}", kernel.name, target.name);
             let lowered = lower(&graph, target, &options).map_err(at)?;
             let mut written = Ok(());
-            let mut visit = |_: &str, problem: &driftc::kernels::problem::Problem<'_>, choices: &[Choice]| {
+            let mut visit = |_: &str, problem: &driftc::shader::problem::Problem<'_>, choices: &[Choice]| {
                 let own = choices.iter().filter(|choice| choice.kernel.name == kernel.name);
                 let shown = if precision == Precision::F32 { usize::MAX } else { 1 };
                 for choice in own.take(shown) {
@@ -192,7 +192,7 @@ fn write_plan(function: &Lowered, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "{:?}", plan.footprint())
 }
 
-fn write_packed(packed: &driftc::kernels::pack::Packed, out: &mut dyn Write) -> fmt::Result {
+fn write_packed(packed: &driftc::shader::pack::Packed, out: &mut dyn Write) -> fmt::Result {
     let source = &packed.source;
     writeln!(out, "packed {packed} {:?} of {:?} {:?}", packed.device, source.dtype, source.shape)
 }

@@ -5,9 +5,9 @@ use drift_runtime::format::{self, ImageKind, Texture};
 use super::device_type;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
-use crate::kernels::resource::Resource;
 use crate::plan::images::Image;
 use crate::plan::{Home, Plan};
+use crate::shader::resource::Resource;
 
 /// What a shader knows of a texture.
 pub(super) fn texture(storage: Storage, device: DeviceType) -> Texture {

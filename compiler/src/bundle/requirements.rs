@@ -6,8 +6,8 @@ use drift_runtime::format::{self, DeviceHints, Feature, Features, Requirements, 
 
 use super::Planned;
 use super::types::matrix_shape;
-use crate::kernels::shader::{Launch, Outside};
 use crate::plan::Step;
+use crate::shader::{Launch, Outside};
 use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
 /// What shaders call, with what the device must be able to do for it.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
 use crate::error::OpError;
-use crate::kernels::pack::{Packed, Packer};
+use crate::shader::pack::{Packed, Packer};
 
 /// Bytes of a piece, about.
 const PIECE: usize = 1 << 23;
@@ -122,8 +122,8 @@ mod tests {
     use crate::error::OpError;
     use crate::ir::op::Constant;
     use crate::ir::tensor::{DType, DeviceType};
-    use crate::kernels::pack::presets::PANELS;
-    use crate::kernels::pack::{Packed, pack};
+    use crate::shader::pack::presets::PANELS;
+    use crate::shader::pack::{Packed, pack};
 
     /// A matrix of f16 in slices of 64 columns, large enough for several windows.
     fn large() -> Packed {

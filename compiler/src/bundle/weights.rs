@@ -8,8 +8,8 @@ use drift_runtime::format::{self, Binding, WeightPlacement, WeightSlot};
 
 use super::{images, index, runtime_error, stream};
 use crate::error::{Error, OpError, Result};
-use crate::kernels::pack::Packed;
 use crate::plan::{Home, Plan};
+use crate::shader::pack::Packed;
 use crate::target::TargetProfile;
 
 /// Weight chunks start at multiples of this in their slot; every device's binding alignment divides it.

@@ -43,7 +43,7 @@ fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
     options.plan.prefer_kernel = Some(kernel.name.to_string());
     let graph = lower(&text::parse(case).unwrap(), target, &options).unwrap().graph;
     let mut launches = Vec::new();
-    let mut visit = |_: &str, problem: &super::Problem<'_>, choices: &[Choice]| {
+    let mut visit = |_: &str, problem: &crate::shader::problem::Problem<'_>, choices: &[Choice]| {
         for choice in choices.iter().filter(|choice| choice.kernel.name == kernel.name) {
             for launch in (kernel.launches)(problem, &choice.candidate).unwrap() {
                 launches.push((choice.candidate.clone(), launch));

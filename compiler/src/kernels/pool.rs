@@ -1,16 +1,17 @@
 //! `pool.wgsl`: maxima, their indices, averages and norms over windows.
 
-use super::problem::Problem;
-use super::shader::{Class, Grid, Launch, Shader};
-use super::window::{AXES, Windows, declare_guards, four_channels, spatial};
-use super::{Candidate, Kernel, roofline};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, Pool};
 use crate::ir::ops::pool::PoolKind;
 use crate::ir::tensor::DType;
+use crate::kernels::cost::roofline;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::window::{AXES, Windows, declare_guards, four_channels, spatial};
+use crate::shader::problem::Problem;
+use crate::shader::{Class, Grid, Launch, Shader};
 
-pub(super) const KERNEL: Kernel =
+pub(crate) const KERNEL: Kernel =
     Kernel { name: "pool", wgsl: include_str!("pool.wgsl"), candidates, launches, cases: CASES };
 
 const CASES: &[&str] = &[

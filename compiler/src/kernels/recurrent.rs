@@ -1,16 +1,17 @@
 //! `recurrent.wgsl`: RNN, GRU and LSTM along a sequence, in one dispatch or a few.
 
-use super::access::Coordinates;
-use super::problem::Problem;
-use super::shader::{Bound, Class, Grid, Launch, Shader};
-use super::{Candidate, Kernel, barriers, waiting};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::element::{Arg, Element, Step, UnaryFn};
 use crate::ir::op::{Op, Recurrent};
 use crate::ir::ops::recurrent::Cell;
+use crate::kernels::cost::{barriers, waiting};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::shader::access::Coordinates;
+use crate::shader::problem::Problem;
+use crate::shader::{Bound, Class, Grid, Launch, Shader};
 
-pub(super) const KERNEL: Kernel =
+pub(crate) const KERNEL: Kernel =
     Kernel { name: "recurrent", wgsl: include_str!("recurrent.wgsl"), candidates, launches, cases: CASES };
 
 const CASES: &[&str] = &[

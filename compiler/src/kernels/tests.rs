@@ -2,8 +2,6 @@
 //! Whether the shaders compute the right numbers is tested on a device.
 
 use super::KERNELS;
-use super::problem::{Operand, Placement, Problem};
-use super::shader::Outside;
 use crate::compile::{self, lower};
 use crate::emit::spirv::{Options, emit};
 use crate::ir::dim::{Bounds, Dim};
@@ -14,6 +12,8 @@ use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::ir::text::parse;
 use crate::plan::faults::uses_subgroups;
+use crate::shader::Outside;
+use crate::shader::problem::{Operand, Placement, Problem};
 use crate::target::TargetProfile;
 
 fn dims(shape: &str) -> Vec<Dim> {

@@ -18,10 +18,10 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op, Relayout};
 use crate::ir::storage::Storage as Kind;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
-use crate::kernels::pack::{Identity, Packed};
-use crate::kernels::problem::{Operand, Placement, Problem, storage_elements};
-use crate::kernels::resource::Resource;
-use crate::kernels::shader::{Bound, Launch};
+use crate::shader::pack::{Identity, Packed};
+use crate::shader::problem::{Operand, Placement, Problem, storage_elements};
+use crate::shader::resource::Resource;
+use crate::shader::{Bound, Launch};
 use crate::target::TargetProfile;
 
 /// Storage is rounded up so that a vector of four may be read at the end of any tensor.

@@ -11,7 +11,7 @@ use super::views::{is_view, view};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 use crate::ir::tensor::TensorDesc;
-use crate::kernels::problem::{Operand, Placement, Problem};
+use crate::shader::problem::{Operand, Placement, Problem};
 use crate::target::TargetProfile;
 
 /// What a node costs in nanoseconds.

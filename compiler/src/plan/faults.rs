@@ -1,6 +1,6 @@
 //! What the launches of a candidate must keep to on drivers with faults.
 
-use crate::kernels::shader::Launch;
+use crate::shader::Launch;
 use crate::target::TargetProfile;
 use crate::target::quirks::Fault;
 

@@ -4,9 +4,9 @@
 //! before there is a plan ask here, so that nothing is chosen that the device could not run.
 
 use crate::ir::dim::{Bounds, Dim};
-use crate::kernels::problem::{Operand, Problem};
-use crate::kernels::resource::Resource;
-use crate::kernels::shader::{Binding, Bound, Launch};
+use crate::shader::problem::{Operand, Problem};
+use crate::shader::resource::Resource;
+use crate::shader::{Binding, Bound, Launch};
 use crate::target::TargetProfile;
 
 /// Why the target cannot run launches; `None` where it can.

@@ -12,7 +12,7 @@ use super::views::is_view;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 use crate::ir::tensor::{Layout, TensorDesc};
-use crate::kernels::problem::{Placement, storage_elements};
+use crate::shader::problem::{Placement, storage_elements};
 
 /// An operand's place in the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

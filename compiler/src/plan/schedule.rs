@@ -11,7 +11,7 @@ use super::storage::lives;
 use super::views::is_view;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
-use crate::kernels::problem::{Placement, storage_elements};
+use crate::shader::problem::{Placement, storage_elements};
 
 /// How many times smaller the largest sum of live sizes must be, in percent of what it was.
 const WORTH: u64 = 98;

@@ -4,8 +4,8 @@
 //! which then stands first. Where a tuning database has measured the problem, the measured times take their place.
 
 use super::tuning::{self, Database, Outcome};
-use crate::kernels::problem::Problem;
 use crate::kernels::{Candidate, KERNELS, Kernel};
+use crate::shader::problem::Problem;
 
 /// A kernel with one way of using it.
 #[derive(Debug, Clone)]

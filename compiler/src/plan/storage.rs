@@ -14,8 +14,8 @@ use super::views::is_view;
 use super::{Home, Step};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::storage::Storage as Kind;
-use crate::kernels::problem::Operand;
-use crate::kernels::shader::{Bound, Launch};
+use crate::shader::problem::Operand;
+use crate::shader::{Bound, Launch};
 
 /// The last node that uses each value, itself or through views, by its place in the order of computation; results
 /// of the graph are used to the end.

@@ -15,9 +15,9 @@ use crate::error::{Error, OpError, Result};
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
-use crate::kernels::pack::Packed;
-use crate::kernels::problem::{Operand, Placement, Problem, storage_elements};
-use crate::kernels::shader::{Bound, Launch};
+use crate::shader::pack::Packed;
+use crate::shader::problem::{Operand, Placement, Problem, storage_elements};
+use crate::shader::{Bound, Launch};
 use crate::target::TargetProfile;
 
 /// Vectors of four may be read at the end of any tensor.

@@ -22,7 +22,7 @@ use std::path::Path;
 use super::select::Choice;
 use crate::error::{Error, Result};
 use crate::ir::text::{chain_text, op_text};
-use crate::kernels::problem::{Operand, Placement, Problem};
+use crate::shader::problem::{Operand, Placement, Problem};
 
 const FIRST_LINE: &str = "driftc tuning 1";
 /// A longer file is not a database.

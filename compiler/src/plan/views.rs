@@ -2,7 +2,7 @@
 
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
-use crate::kernels::problem::{Placement, dense_strides};
+use crate::shader::problem::{Placement, dense_strides};
 
 /// The placement of a view operator's result in the storage of its operand; `None` when the elements must move.
 pub fn view(op: &Op, shape: &[Dim], placement: &Placement, result: &[Dim]) -> Option<Placement> {
@@ -102,7 +102,7 @@ fn grows(a: &Dim, b: &Dim) -> bool {
 mod tests {
     use super::reshape;
     use crate::ir::dim::Dim;
-    use crate::kernels::problem::dense_strides;
+    use crate::shader::problem::dense_strides;
 
     fn dims(sizes: &[i64]) -> Vec<Dim> {
         sizes.iter().map(|d| Dim::known(*d)).collect()

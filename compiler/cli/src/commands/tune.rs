@@ -16,11 +16,11 @@ use driftc::bundle::{self, Planned};
 use driftc::compile::Options;
 use driftc::emit::spirv;
 use driftc::ir::dim::Bounds;
-use driftc::kernels::problem::Problem;
 use driftc::plan::select::Choice;
 use driftc::plan::trial::{self, Trial};
 use driftc::plan::tuning::{self, Database, Outcome};
 use driftc::plan::{Alternatives, build_visiting};
+use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 

@@ -315,8 +315,8 @@ mod tests {
     use crate::ir::op::{Operation, Transpose};
     use crate::ir::tensor::DType;
     use crate::ir::tensor::DeviceType;
-    use crate::kernels::pack::presets::{CHW_C4, PANELS};
-    use crate::kernels::pack::{Packed, pack};
+    use crate::shader::pack::presets::{CHW_C4, PANELS};
+    use crate::shader::pack::{Packed, pack};
 
     /// A transposed and reshaped array, with elements moved.
     fn moved(array: &Array, perm: &[usize]) -> Array {

@@ -1,0 +1,307 @@
+//! `attention_coop.wgsl`: scaled dot-product attention in one dispatch, on matrix units.
+
+use super::attention::{Preludes, Sizes, axes, declare};
+use crate::error::OpError;
+use crate::ir::dim::Dim;
+use crate::ir::op::Op;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::coop;
+use crate::shader::access::Coordinates;
+use crate::shader::problem::Problem;
+use crate::shader::{Grid, Launch, Shader};
+use crate::target::quirks::Fault;
+use crate::target::{MatrixShape, SubgroupOp};
+
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "attention_coop",
+    wgsl: include_str!("attention_coop.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+};
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"q","dtype":"f32","shape":[1,2,70,20]}
+%1 = input {"name":"k","dtype":"f32","shape":[1,2,77,20]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,2,77,20]}
+%3 = neg %0
+%4 = neg %1
+%5 = neg %2
+%6 = attention %3 %4 %5 {"scale":0.3,"causal":false}
+output "y" %6
+"#,
+    r#"
+%0 = input {"name":"q","dtype":"f32","shape":[1,1,33,16]}
+%1 = input {"name":"k","dtype":"f32","shape":[1,1,320,16]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,1,320,16]}
+%3 = neg %1
+%4 = attention %0 %3 %2 {"scale":6.0,"causal":false}
+%5 = relu %4
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,29,96]}
+%1 = input {"name":"k","dtype":"f32","shape":[1,29,48]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,29,48]}
+%3 = neg %0
+%4 = reshape %3 {"shape":[1,29,4,24]}
+%5 = transpose %4 {"perm":[0,2,1,3]}
+%6 = neg %1
+%7 = reshape %6 {"shape":[1,29,2,24]}
+%8 = transpose %7 {"perm":[0,2,1,3]}
+%9 = neg %2
+%10 = reshape %9 {"shape":[1,29,2,24]}
+%11 = transpose %10 {"perm":[0,2,1,3]}
+%12 = attention %5 %8 %11 {"scale":0.2,"causal":true}
+%13 = transpose %12 {"perm":[0,2,1,3]}
+%14 = reshape %13 {"shape":[1,29,96]}
+output "y" %14
+"#,
+    r#"
+%0 = input {"name":"q","dtype":"f32","shape":[2,2,5,7]}
+%1 = input {"name":"k","dtype":"f32","shape":[2,1,9,7]}
+%2 = input {"name":"v","dtype":"f32","shape":[2,1,9,13]}
+%3 = input {"name":"mask","dtype":"f32","shape":[2,1,5,9]}
+%4 = neg %1
+%5 = attention %0 %4 %2 %3 {"scale":0.4,"causal":false}
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"q","dtype":"f32","shape":[1,2,9,8]}
+%1 = input {"name":"k","dtype":"f32","shape":[1,2,4,8]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,2,4,72]}
+%3 = constant {"dtype":"f32","shape":[9,4],"values":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"-inf","-inf","-inf","-inf",0,0,0,0,0,"-inf",0,0,1,2,3,4]}
+%4 = neg %1
+%5 = attention %0 %4 %2 %3 {"scale":1.0,"causal":true}
+output "y" %5
+"#,
+    r#"
+symbol s 1..20
+symbol t 17..300
+%0 = input {"name":"q","dtype":"f32","shape":[1,8,"s",16]}
+%1 = input {"name":"k","dtype":"f32","shape":[1,2,"t",16]}
+%2 = input {"name":"v","dtype":"f32","shape":[1,2,"t",16]}
+%3 = neg %1
+%4 = neg %2
+%5 = attention %0 %3 %4 {"scale":0.15,"causal":true}
+output "y" %5
+"#,
+];
+
+/// How a workgroup walks: its subgroups, and each one's fragments of rows and of keys at a time.
+const TILES: &[[u32; 3]] = &[
+    [4, 1, 4],
+    [4, 2, 4],
+    [8, 1, 4],
+    [8, 2, 2],
+    [4, 2, 2],
+    [8, 1, 2],
+    [4, 1, 2],
+    [4, 1, 8],
+    [2, 2, 4],
+    [2, 1, 4],
+    [2, 1, 2],
+    [1, 1, 4],
+    [1, 1, 2],
+    [4, 1, 5],
+];
+
+/// A workgroup's share in numbers.
+struct Tile {
+    subs: u32,
+    rows: u32,
+    keys: u32,
+    /// Fragments of head sizes of queries, and of values.
+    depth: u32,
+    wide: u32,
+    /// Vectors of a subgroup's piece of workgroup memory.
+    piece: u32,
+    /// Bytes of workgroup memory.
+    memory: u32,
+}
+
+impl Tile {
+    fn new([subs, rows, keys]: [u32; 3], shape: &MatrixShape, d: i64, e: i64) -> Self {
+        let [depth, wide] = [(d, shape.k), (e, shape.n)].map(|(size, side)| (size as u32).div_ceil(side));
+        let span = keys * shape.n;
+        let [row_k, row_v] = [depth * shape.k / 8 + 1, wide * shape.n / 8 + 1];
+        let piece = shape.m * row_k.max(span / 4 + 1);
+        let memory = (span * (row_k + row_v) + subs * piece) * 16;
+        Self { subs, rows, keys, depth, wide, piece, memory }
+    }
+
+    /// Words that a lane holds: fragments of sums, queries, scores and weights, the keys and values that come next, and
+    /// what addresses take.
+    fn registers(&self, shape: &MatrixShape, lanes: u32, d: i64, e: i64) -> u32 {
+        let span = self.keys * shape.n;
+        let fragments =
+            self.rows * shape.m * (self.wide * shape.n + self.depth * shape.k / 2 + span + span / 2);
+        let loads = |size: i64| (span * (size as u32).div_ceil(8)).div_ceil(self.subs * lanes);
+        fragments / lanes + 4 * (loads(d) + loads(e)) + 40
+    }
+
+    /// Fragments of values that fit where the scores of a fragment of rows lie.
+    fn held(&self) -> u32 {
+        (1..=self.keys).rev().find(|held| self.wide.is_multiple_of(*held)).unwrap_or(1)
+    }
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    if !matches!(problem.op, Op::Attention(_)) {
+        return Vec::new();
+    }
+    let (Some(sizes), Some(shape)) = (Sizes::of(problem), coop::shape(problem)) else { return Vec::new() };
+    let target = problem.target;
+    let lanes = target.subgroup.preferred;
+    let able = [SubgroupOp::Basic, SubgroupOp::Vote, SubgroupOp::Shuffle]
+        .iter()
+        .all(|op| target.has_subgroup_op(*op));
+    let sized = (1..=512).contains(&sizes.d) && (1..=512).contains(&sizes.e);
+    let scalar_mask = problem.own > 3 && problem.operands.get(3).is_none_or(|mask| mask.rank() == 0);
+    if !able || !sized || scalar_mask || !lanes.is_multiple_of(shape.m) {
+        return Vec::new();
+    }
+    TILES.iter().filter_map(|tile| candidate(problem, shape, &sizes, *tile)).collect()
+}
+
+fn candidate(
+    problem: &Problem<'_>,
+    shape: &MatrixShape,
+    sizes: &Sizes,
+    knobs: [u32; 3],
+) -> Option<Candidate> {
+    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
+    let lanes = problem.target.subgroup.preferred;
+    let tile = Tile::new(knobs, shape, sizes.d, sizes.e);
+    let threads = tile.subs * lanes;
+    let span = tile.keys * shape.n;
+    let (rows, t) = (problem.max(&sizes.rows()).max(1), problem.max(&sizes.t).max(1));
+    let heads = problem.max(&sizes.heads);
+    let high = tile.subs * tile.rows * shape.m;
+    let fits = threads <= limits.max_workgroup_invocations
+        && threads <= limits.max_workgroup_size[0]
+        && tile.subs <= limits.max_workgroup_subgroups
+        && tile.memory <= limits.max_workgroup_memory
+        && heads <= i64::from(limits.max_workgroup_count[1]);
+    let whole = span.is_multiple_of(shape.k) && span.is_multiple_of(8 * (lanes / shape.m));
+    // No subgroup without rows, and no second fragment of keys without keys.
+    let wasted = tile.subs > 1 && i64::from(high) >= 2 * rows || tile.keys > 2 && i64::from(span) >= 2 * t;
+    if !fits || !whole || wasted {
+        return None;
+    }
+    let units = f64::from(machine.compute_units);
+    let steps = (t as f64 / f64::from(span)).ceil();
+    let groups = (rows as f64 / f64::from(high)).ceil() * heads as f64;
+    let room = f64::from(machine.invocations_per_unit) * REGISTERS;
+    let resident = (room / (f64::from(threads) * MOST_REGISTERS))
+        .min(4.0 * f64::from(limits.max_workgroup_memory) / f64::from(tile.memory))
+        .floor()
+        .clamp(1.0, 4.0);
+    // What a subgroup does per step: products, scores, and its part of the bytes of keys and values.
+    let scores = f64::from(tile.rows * shape.m * span);
+    let depth = f64::from(tile.depth * shape.k + tile.wide * shape.n);
+    let unit_peak = machine.peak.matrix_f16.unwrap_or(machine.peak.f16) / units;
+    let products = 2.0 * scores * depth / unit_peak;
+    let bytes = f64::from(span) * (sizes.d + sizes.e) as f64 * 2.0 / f64::from(tile.subs);
+    let latency = machine.memory_latency_ns;
+    let alone = PRODUCTS[0] * products
+        + SCORES[0] * latency * scores / 256.0
+        + LOADS[0] * latency * bytes / (16.0 * f64::from(lanes));
+    // Workgroups on the same unit hide each other's waiting until they take turns.
+    let beneath = resident.min((groups / units).ceil());
+    let cache = machine.cache_bandwidth_gb_s.max(1e-3);
+    let turn = PRODUCTS[1] * products / 4.0
+        + SCORES[1] * scores * units / machine.peak.f32
+        + bytes * units / (cache * LOADS[1]);
+    let rounds = (groups / (units * resident)).ceil();
+    let registers = f64::from(tile.registers(shape, lanes, sizes.d, sizes.e));
+    let spilled = 1.0 + (registers - MOST_REGISTERS).max(0.0) / (0.5 * MOST_REGISTERS);
+    let computing = rounds * steps * spilled * alone.max(turn * f64::from(tile.subs) * beneath);
+    let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
+    Some(Candidate {
+        knobs: vec![("SUBS", tile.subs), ("ROWS", tile.rows), ("KEYS", tile.keys)],
+        cost: computing.max(traffic) + OVERHEAD + machine.launch_us * 1e3,
+        reason: format!(
+            "matrix units, {groups} workgroups of {high} queries by {} subgroups walk over {t} keys, {span} at a time",
+            tile.subs
+        ),
+    })
+}
+
+// Fitted to 60 measurements of eight shapes on an NVIDIA H200 (`benches/matrix.rs`), expressed by the machine's numbers:
+// within 12 % of them in the mean, and the cheapest candidate within 18 % of the fastest.
+
+/// Words that each invocation has when a unit holds as many as it can, and those that one takes.
+const REGISTERS: f64 = 32.0;
+const MOST_REGISTERS: f64 = 255.0;
+/// How much longer products take than at a unit's peak: those of one subgroup, and a quarter of those in turn.
+const PRODUCTS: [f64; 2] = [3.0, 11.7];
+/// Latencies of memory per 256 scores, and flops per score.
+const SCORES: [f64; 2] = [0.193, 47.0];
+/// Latencies of memory per load of sixteen bytes, and the part of the cache's bandwidth that is reached in turn.
+const LOADS: [f64; 2] = [0.085, 0.666];
+/// Nanoseconds until the first keys are there and until the last result is stored.
+const OVERHEAD: f64 = 4740.0;
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Attention(op) = problem.op else { return Err(OpError::new("not attention")) };
+    let sizes = Sizes::of(problem).ok_or_else(|| OpError::new("head sizes must be known"))?;
+    let shape = coop::shape(problem).ok_or_else(|| OpError::new("no matrix units"))?;
+    let tile = Tile::new(["SUBS", "ROWS", "KEYS"].map(|name| candidate.knob(name)), shape, sizes.d, sizes.e);
+    let mut shader = Shader::new(problem);
+    coop::sides(&mut shader, shape);
+    let [d, e] = [sizes.d, sizes.e].map(|size| size.unsigned_abs() as u32);
+    for (name, value) in [
+        ("SUBS", tile.subs),
+        ("ROWS", tile.rows),
+        ("KEYS", tile.keys),
+        ("D8", d.div_ceil(8)),
+        ("E8", e.div_ceil(8)),
+        ("E4", e.div_ceil(4)),
+        ("DEPTH", tile.depth),
+        ("WIDE", tile.wide),
+        ("HELD", tile.held()),
+        ("SIZE_S", tile.piece),
+    ] {
+        shader.knob(name, value);
+    }
+    let masked = problem.own > 3;
+    shader.constant("MASKED", masked);
+    let span = i64::from(tile.keys * shape.n);
+    shader.constant("GUARDED", op.causal || !sizes.t.is_multiple_of(span));
+    // Without a mask the scores are logarithms to base two from the start.
+    let scale = if masked { op.scale } else { op.scale * std::f32::consts::LOG2_E };
+    shader.number("scale", scale);
+    if !masked {
+        shader.constant("UNIT", "1.0");
+    }
+    if problem.target.has_quirk(Fault::SubgroupBarriersWaitForWorkgroup) {
+        // Then all subgroups take the branch with barriers, or none does.
+        shader.replace("raises", "fn raises(wanted: bool) -> bool { return true; }".into());
+    }
+    let Preludes { key, query } = declare(&mut shader, &sizes, op.causal);
+    for (index, name, params, prelude, place) in [
+        (0, "load_q", "head: u32, row: u32, d8: u32", &query, ["b", "h", "s", "d8"]),
+        (1, "load_k", "head: u32, key: u32, d8: u32", &key, ["b", "hk", "key", "d8"]),
+        (2, "load_v", "head: u32, key: u32, e8: u32", &key, ["b", "hk", "key", "e8"]),
+    ] {
+        let at = Coordinates::four(axes(place), 3);
+        let text = coop::eight(&mut shader, name, params, prelude, index, &at)?;
+        shader.replace(name, text);
+    }
+    if masked {
+        let rank = problem.operands[3].rank();
+        let at = Coordinates::four(axes(["b", "h", "s", "key4"]).split_off(4 - rank), rank - 1);
+        shader.read("mask", "head: u32, row: u32, key4: u32", &query, 3, &at);
+    }
+    let at = Coordinates::four(axes(["b", "h", "s", "e4"]), 3);
+    shader.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
+    shader.workgroup_memory(tile.memory);
+    let high = i64::from(tile.subs * tile.rows * shape.m);
+    let groups = [sizes.rows().ceil_div(high), sizes.heads.clone(), Dim::known(1)];
+    let flops = sizes.rows().mul(&sizes.heads).mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
+    let threads = tile.subs * problem.target.subgroup.preferred;
+    let grid = Grid { groups, workgroup: [threads, 1, 1] };
+    Ok(coop::launch(shader.finish("attention_coop", KERNEL.wgsl, grid, flops)?, problem))
+}

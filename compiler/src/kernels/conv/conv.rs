@@ -1,0 +1,272 @@
+//! `conv.wgsl`: convolutions of images with constant filters, a block of pixels and output slices per invocation.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{Conv, Op};
+use crate::kernels::cost::{roofline, waiting};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::window::{
+    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_filters, with_bias,
+};
+use crate::shader::problem::Problem;
+use crate::shader::{Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "conv", wgsl: include_str!("conv.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,3,13,11]}
+%1 = constant {"dtype":"f32","shape":[10,3,3,3],"random":1}
+%2 = constant {"dtype":"f32","shape":[10],"random":2}
+%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%4 = relu %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,10]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,3,2],"random":3}
+%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 6, 10]@slices4
+%4 = add %3 %3 : f32[2, 13, 6, 10]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,16,6,5]}
+%1 = constant {"dtype":"f32","shape":[24,8,3,3],"random":4}
+%2 = constant {"dtype":"f32","shape":[24],"random":5}
+%3 = conv %0 %1 %2 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":2}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,19]}
+%1 = constant {"dtype":"f32","shape":[5,6,4],"random":6}
+%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,67,4,3]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[6,67,3,3],"random":7}
+%3 = constant {"dtype":"f32","shape":[6],"random":8}
+%4 = conv %1 %2 %3 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1} : f32[1, 6, 4, 3]@slices4
+%5 = neg %4 : f32[1, 6, 4, 3]
+output "y" %5
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,5,7,10]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,3,2,3],"random":3}
+%3 = constant {"dtype":"f32","shape":[13],"random":4}
+%4 = conv %1 %2 %3 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[1,0,1],"pads_end":[2,1,0],"group":1} : f32[2, 13, 3, 6, 5]@slices4
+%5 = neg %4 : f32[2, 13, 3, 6, 5]
+output "y" %5
+"#,
+    r#"
+symbol n 1..3
+symbol d 2..6
+%0 = input {"name":"x","dtype":"f32","shape":["n",3,"d",4,9]}
+%1 = constant {"dtype":"f32","shape":[10,3,2,3,3],"random":5}
+%2 = conv %0 %1 {"strides":[1,1,1],"dilations":[1,1,1],"pads_begin":[0,1,1],"pads_end":[0,1,1],"group":1}
+%3 = relu %2
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,9,37,1]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
+%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 18, 1]@slices4
+%4 = neg %3 : f32[1, 13, 18, 1]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,8,5,6,3]}
+%1 = constant {"dtype":"f32","shape":[16,4,3,3,1],"random":7}
+%2 = conv %0 %1 {"strides":[1,1,1],"dilations":[1,1,1],"pads_begin":[1,1,0],"pads_end":[1,1,0],"group":2}
+output "y" %2
+"#,
+];
+
+/// Pixels along x and y and output slices per invocation.
+const BLOCKS: &[[u32; 3]] = &[
+    [1, 1, 1],
+    [1, 1, 2],
+    [1, 1, 4],
+    [2, 1, 1],
+    [2, 1, 2],
+    [2, 1, 4],
+    [4, 1, 1],
+    [4, 1, 2],
+    [2, 2, 1],
+    [2, 2, 2],
+    [2, 2, 4],
+    [4, 2, 2],
+    [4, 1, 4],
+];
+
+/// A convolution that this kernel computes.
+struct Shape {
+    windows: Windows,
+    /// Slices of four input and output channels per group, and groups.
+    inputs: usize,
+    outputs: usize,
+    groups: usize,
+}
+
+fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
+    let rank = problem.result.rank();
+    constant(problem, 1)?;
+    if !(3..=5).contains(&rank) || !problem.computed.is_float() {
+        return None;
+    }
+    let (c, o) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
+    let whole = (c / op.group).is_multiple_of(4) && (o / op.group).is_multiple_of(4);
+    if op.group > 1 && !whole {
+        return None;
+    }
+    let windows = Windows::of_conv(op, problem)?;
+    let (inputs, outputs) = ((c / op.group).div_ceil(4), (o / op.group).div_ceil(4));
+    Some(Shape { windows, inputs, outputs, groups: op.group })
+}
+
+/// Whether the image index is the fastest of the grid: it is in slices of four.
+fn batch_inner(problem: &Problem<'_>) -> bool {
+    problem.result.is_slices4()
+}
+
+/// Blocks of pixels along x (times images, when they are fastest), blocks along y, and blocks of slices of all planes (times
+/// images).
+fn blocks(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Dim; 3] {
+    let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
+    let batch = &problem.result.shape[0];
+    let width = width.ceil_div(i64::from(x));
+    let height = height.ceil_div(i64::from(y));
+    let slices = depth.scale((shape.outputs * shape.groups).div_ceil(slices as usize) as i64);
+    if batch_inner(problem) { [width.mul(batch), height, slices] } else { [width, height, slices.mul(batch)] }
+}
+
+/// Invocations that share the input channels of a block.
+const SPLITS: &[u32] = &[1, 4, 8, 16];
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::Conv(op) = problem.op else { return Vec::new() };
+    let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
+    let device = problem.operands[1].dtype.on_device();
+    let mut out = Vec::new();
+    for &block in BLOCKS {
+        let slices = block[2] as usize;
+        // A block of slices must lie in one group, and must not be mostly padding.
+        let divides = shape.groups == 1 || shape.outputs.is_multiple_of(slices);
+        let packed = pack_filters(filters, device, op.group, slices, false);
+        if divides && slices < 2 * shape.outputs && packed.is_ok_and(|p| fits(problem, &p)) {
+            out.extend(SPLITS.iter().filter_map(|split| candidate(problem, &shape, block, *split)));
+        }
+    }
+    out
+}
+
+/// One candidate; `None` where it exceeds a limit or splits what is busy enough.
+fn candidate(problem: &Problem<'_>, shape: &Shape, block: [u32; 3], split: u32) -> Option<Candidate> {
+    let machine = &problem.target.machine;
+    let limits = &problem.target.limits;
+    let [across, down, deep] = blocks(problem, shape, block).map(|d| problem.max(&d));
+    let wanted = problem.target.prefer.workgroup_invocations;
+    let [gx, gy] = group_shape(
+        if split == 1 { wanted } else { (wanted * 2 / split).max(8) },
+        limits.max_workgroup_invocations / split,
+        across,
+        down,
+    );
+    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
+    let groups = [cover(across, gx), cover(down, gy), deep];
+    let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most));
+    if too_many || gx * gy * split > limits.max_workgroup_invocations || split > limits.max_workgroup_size[2]
+    {
+        return None;
+    }
+    let [x, y, slices] = block.map(f64::from);
+    let pixels = x * y;
+    let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
+    let needed = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    // Sums of several vectors hide latency like more invocations do.
+    let abreast = lanes * (pixels * slices).min(4.0);
+    let parts = f64::from(split);
+    if split > 1 && (abreast * parts > needed * 2.0 || shape.inputs < 2 * split as usize) {
+        return None;
+    }
+    let busy = (abreast * parts / needed).clamp(0.001, 1.0);
+    let steps = (shape.windows.taps() * shape.inputs) as f64;
+    let flops = lanes * pixels * slices * (steps * 32.0 + if split > 1 { 32.0 * parts } else { 0.0 });
+    // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels are
+    // not neighbours) and four per slice, of which a workgroup shares some.
+    let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + 3.0 * slices;
+    let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
+    let vectors = pixels * slices + pixels + 6.0;
+    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
+    let waiting = waiting(problem, lanes * parts, 1.25 * (steps / parts).ceil() + 3.0);
+    let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy)
+        .max(waiting + machine.launch_us * 1e3);
+    Some(Candidate {
+        knobs: vec![
+            ("GROUP_X", gx),
+            ("GROUP_Y", gy),
+            ("BLOCK_X", block[0]),
+            ("BLOCK_Y", block[1]),
+            ("SLICES", block[2]),
+            ("SPLIT", split),
+        ],
+        cost,
+        reason: format!(
+            "{x}x{y} pixels and {slices} slices each for {} invocations of {gx}x{gy}x{split}; {:.0} % of the device busy, {:.0} % of the time computing",
+            lanes * parts,
+            busy * 100.0,
+            reuse * crowded * 100.0
+        ),
+    })
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let [gx, gy, x, y, slices, split] =
+        ["GROUP_X", "GROUP_Y", "BLOCK_X", "BLOCK_Y", "SLICES", "SPLIT"].map(|n| candidate.knob(n));
+    let mut steps = Vec::new();
+    let problem = &with_bias(problem, &mut steps);
+    let mut shader = Shader::new(problem);
+    for (name, value) in &candidate.knobs {
+        shader.knob(name, *value);
+    }
+    if split == 1 {
+        let alone = "fn combine(v: vec4<f32>, block: u32, part: u32) -> vec4<f32> { return v; }";
+        shader.replace("combine", alone.to_string());
+    } else {
+        shader.workgroup_memory(gx * gy * split * 16);
+    }
+    shape.windows.declare(&mut shader, &[0, 1, 2]);
+    declare_guards(&mut shader, 0, &[0, 1, 2], shape.windows.padded());
+    shader.constant("BATCH_INNER", batch_inner(problem));
+    shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
+    shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
+    shader.constant("GROUPS", format_args!("{}u", shape.groups));
+    let rank = problem.result.rank();
+    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
+    shader.size("batches", &result[0]);
+    shape.windows.declare_sizes(&mut shader, [&source, &result]);
+    // With one slice the guards of its lanes become constants.
+    let slice = if shape.inputs * shape.groups == 1 { "0u" } else { "s" };
+    let at = shape.windows.four_channels(rank, "b", slice, ["z", "y", "x"]);
+    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    let device = problem.operands[1].dtype.on_device();
+    read_filters(&mut shader, filters, device, op.group, slices as usize, false)?;
+    let at = shape.windows.four_channels(rank, "b", "s", ["z", "y", "x"]);
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let [across, down, deep] = blocks(problem, &shape, [x, y, slices]);
+    let grid = Grid {
+        groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],
+        workgroup: [gx, gy, split],
+    };
+    let taps = Dim::from(shape.windows.taps() * filters.shape[1]);
+    let flops = product(&result).mul(&taps).scale(2);
+    Ok(vec![shader.finish("conv", KERNEL.wgsl, grid, flops)?])
+}

@@ -1,0 +1,211 @@
+//! `conv_broadcast.wgsl`: convolutions whose filters a subgroup loads once and hands around.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{Conv, Op};
+use crate::kernels::cost::{roofline, waiting};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::window::{
+    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_packed, with_bias,
+};
+use crate::shader::problem::Problem;
+use crate::shader::{Grid, Launch, Shader};
+use crate::target::SubgroupOp;
+
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "conv_broadcast",
+    wgsl: include_str!("conv_broadcast.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+};
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,3,13,11]}
+%1 = constant {"dtype":"f32","shape":[10,3,3,3],"random":1}
+%2 = constant {"dtype":"f32","shape":[10],"random":2}
+%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%4 = relu %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,12,21]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,3,2],"random":3}
+%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 11, 21]@slices4
+%4 = add %3 %3 : f32[2, 13, 11, 21]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,150]}
+%1 = constant {"dtype":"f32","shape":[5,6,4],"random":6}
+%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,5,9,13]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,3,2,3],"random":3}
+%3 = constant {"dtype":"f32","shape":[13],"random":4}
+%4 = conv %1 %2 %3 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[1,0,1],"pads_end":[2,1,0],"group":1} : f32[2, 13, 3, 8, 6]@slices4
+%5 = neg %4 : f32[2, 13, 3, 8, 6]
+output "y" %5
+"#,
+    r#"
+symbol n 1..3
+symbol d 2..6
+%0 = input {"name":"x","dtype":"f32","shape":["n",3,"d",4,9]}
+%1 = constant {"dtype":"f32","shape":[10,3,2,3,3],"random":5}
+%2 = conv %0 %1 {"strides":[1,1,1],"dilations":[1,1,1],"pads_begin":[0,1,1],"pads_end":[0,1,1],"group":1}
+%3 = relu %2
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,9,77,1]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
+%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 38, 1]@slices4
+%4 = neg %3 : f32[1, 13, 38, 1]
+output "y" %4
+"#,
+];
+
+/// Pixels along x and output slices per invocation.
+const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [2, 4], [4, 4]];
+
+/// A convolution that this kernel computes.
+struct Shape {
+    windows: Windows,
+    /// Slices of four input and output channels.
+    inputs: usize,
+    outputs: usize,
+}
+
+fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
+    constant(problem, 1)?;
+    let (inputs, outputs) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
+    let target = problem.target;
+    let sized = target.features.subgroup_size_control
+        && target.features.full_subgroups
+        && target.subgroup.sizes.contains(&target.subgroup.preferred);
+    let able = sized && [SubgroupOp::Basic, SubgroupOp::Shuffle].iter().all(|op| target.has_subgroup_op(*op));
+    let images = (3..=5).contains(&problem.result.rank()) && problem.computed.is_float();
+    if !able || !images || op.group != 1 {
+        return None;
+    }
+    let windows = Windows::of_conv(op, problem)?;
+    Some(Shape { windows, inputs: inputs.div_ceil(4), outputs: outputs.div_ceil(4) })
+}
+
+/// Blocks of pixels along x (times images, when they are fastest), lines, and blocks of slices of all planes
+/// (times images).
+fn blocks(problem: &Problem<'_>, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 3] {
+    let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
+    let (batch, width) = (&problem.result.shape[0], width.ceil_div(i64::from(x)));
+    let slices = depth.scale(shape.outputs.div_ceil(slices as usize) as i64);
+    match problem.result.is_slices4() {
+        true => [width.mul(batch), height, slices],
+        false => [width, height, slices.mul(batch)],
+    }
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::Conv(op) = problem.op else { return Vec::new() };
+    let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
+    let lanes = problem.target.subgroup.preferred;
+    let device = problem.operands[1].dtype.on_device();
+    let able = |[_, slices]: &&[u32; 2]| {
+        let packed = pack_filters(filters, device, 1, *slices as usize, false);
+        let whole = lanes.is_multiple_of(slices * 4) && (*slices as usize) < 2 * shape.outputs;
+        whole && packed.is_ok_and(|p| fits(problem, &p))
+    };
+    BLOCKS.iter().filter(able).filter_map(|block| candidate(problem, &shape, *block)).collect()
+}
+
+fn candidate(problem: &Problem<'_>, shape: &Shape, block: [u32; 2]) -> Option<Candidate> {
+    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
+    let subgroup = problem.target.subgroup.preferred;
+    let [across, down, deep] = blocks(problem, shape, block).map(|d| problem.max(&d));
+    let wanted = problem.target.prefer.workgroup_invocations.max(subgroup);
+    let [gx, gy] = group_shape(wanted, limits.max_workgroup_invocations, across, down);
+    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
+    let groups = [cover(across, gx), cover(down, gy), deep];
+    let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most));
+    let threads = gx * gy;
+    let whole = threads.is_multiple_of(subgroup)
+        && threads / subgroup <= limits.max_workgroup_subgroups
+        && threads <= limits.max_workgroup_size[0];
+    if too_many || !whole {
+        return None;
+    }
+    let [pixels, slices] = block.map(f64::from);
+    let lanes = f64::from(threads) * groups.iter().map(|g| *g as f64).product::<f64>();
+    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    // Sums of several vectors hide latency like more invocations do.
+    let busy = (lanes * (pixels * slices).min(4.0) / room).clamp(0.001, 1.0);
+    let steps = (shape.windows.taps() * shape.inputs) as f64;
+    let flops = lanes * pixels * slices * steps * 32.0;
+    // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels are
+    // not neighbours), four broadcasts per slice, and each lane's share of reading the filters.
+    let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 }
+        + 4.0 * slices * (machine.shuffle_fmas + 1.0 / f64::from(subgroup));
+    let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
+    let vectors = pixels * slices + pixels + 5.0;
+    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
+    let waiting = waiting(problem, lanes, 1.25 * steps + 3.0) + machine.launch_us * 1e3;
+    let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy).max(waiting);
+    Some(Candidate {
+        knobs: vec![("THREADS", threads), ("TILE_X", gx), ("BLOCK_X", block[0]), ("SLICES", block[1])],
+        cost,
+        reason: format!(
+            "{pixels} pixels and {slices} slices each for {lanes} invocations, whose subgroups of {subgroup} load filters once; {:.0} % of the device busy, {:.0} % of the time computing",
+            busy * 100.0,
+            reuse * crowded * 100.0
+        ),
+    })
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let [threads, tile, block, slices] =
+        ["THREADS", "TILE_X", "BLOCK_X", "SLICES"].map(|name| candidate.knob(name));
+    let subgroup = problem.target.subgroup.preferred;
+    let mut steps = Vec::new();
+    let problem = &with_bias(problem, &mut steps);
+    let mut shader = Shader::new(problem);
+    shader.knob("LANES", subgroup);
+    for (name, value) in &candidate.knobs {
+        shader.knob(name, *value);
+    }
+    // Loops are unrolled by number, so what follows from the knobs is one too.
+    shader.knob("STEPS", subgroup / (slices * 4).max(1));
+    shape.windows.declare(&mut shader, &[0, 1, 2]);
+    declare_guards(&mut shader, 0, &[0, 1, 2], shape.windows.padded());
+    shader.constant("BATCH_INNER", problem.result.is_slices4());
+    shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
+    shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
+    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
+    shader.size("batches", &result[0]);
+    shape.windows.declare_sizes(&mut shader, [&source, &result]);
+    let rank = problem.result.rank();
+    // With one slice the guards of its lanes become constants.
+    let slice = if shape.inputs == 1 { "0u" } else { "s" };
+    let at = shape.windows.four_channels(rank, "b", slice, ["z", "y", "x"]);
+    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    let device = problem.operands[1].dtype.on_device();
+    read_packed(&mut shader, "weight", pack_filters(filters, device, 1, slices as usize, false)?);
+    let at = shape.windows.four_channels(rank, "b", "s", ["z", "y", "x"]);
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let [across, down, deep] = blocks(problem, &shape, [block, slices]);
+    let high = (threads / tile.max(1)).max(1);
+    let groups = [across.ceil_div(i64::from(tile)), down.ceil_div(i64::from(high)), deep];
+    let grid = Grid { groups, workgroup: [threads, 1, 1] };
+    let taps = Dim::from(shape.windows.taps() * filters.shape[1]);
+    let flops = product(&result).mul(&taps).scale(2);
+    let mut launch = shader.finish("conv_broadcast", KERNEL.wgsl, grid, flops)?;
+    launch.subgroup_size = Some(subgroup);
+    Ok(vec![launch])
+}

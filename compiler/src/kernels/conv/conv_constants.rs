@@ -1,0 +1,200 @@
+//! `conv_constants.wgsl`: convolutions with few filters, which are read from a uniform buffer.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{Constant, Conv, Op};
+use crate::ir::tensor::DeviceType;
+use crate::kernels::cost::{roofline, waiting};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::window::{Windows, constant, declare_guards, group_shape, known, with_bias};
+use crate::shader::pack::Packed;
+use crate::shader::pack::presets::HWI_O4;
+use crate::shader::problem::Problem;
+use crate::shader::{Grid, Launch, Shader};
+use crate::target::quirks::Fault;
+
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "conv_constants",
+    wgsl: include_str!("conv_constants.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+};
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,3,13,11]}
+%1 = constant {"dtype":"f32","shape":[10,3,3,3],"random":1}
+%2 = constant {"dtype":"f32","shape":[10],"random":2}
+%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
+%4 = relu %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,10]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,3,2],"random":3}
+%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 6, 10]@slices4
+%4 = add %3 %3 : f32[2, 13, 6, 10]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,19]}
+%1 = constant {"dtype":"f32","shape":[3,6,4],"random":6}
+%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,8,9,17]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[4,8,1,1],"random":7}
+%3 = conv %1 %2 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1} : f32[3, 4, 9, 17]@slices4
+%4 = sigmoid %3 : f32[3, 4, 9, 17]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,9,37,1]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
+%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 18, 1]@slices4
+%4 = neg %3 : f32[1, 13, 18, 1]
+output "y" %4
+"#,
+];
+
+/// Pixels along x of an invocation, with the most slices of sums that it then keeps.
+const BLOCKS: &[(u32, usize)] = &[(1, 8), (2, 8), (4, 4)];
+
+/// A convolution that this kernel computes.
+struct Shape<'a> {
+    windows: Windows,
+    inputs: usize,
+    /// Slices of four output channels.
+    slices: usize,
+    filters: Packed,
+    constant: &'a Constant,
+}
+
+fn shape<'a>(op: &Conv, problem: &Problem<'a>) -> Option<Shape<'a>> {
+    let filters = constant(problem, 1)?;
+    let (inputs, outputs) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
+    let slices = outputs.div_ceil(4);
+    let most = BLOCKS.iter().map(|(_, slices)| *slices).max()?;
+    let images = problem.computed.is_float() && (3..=4).contains(&problem.result.rank());
+    if !images || op.group != 1 || slices > most {
+        return None;
+    }
+    let packed = pack(filters, problem.operands[1].dtype.on_device());
+    let limits = &problem.target.limits;
+    // The other uniform buffer has the sizes.
+    if packed.bytes() > limits.max_uniform_range || limits.max_uniform_buffers < 2 {
+        return None;
+    }
+    let windows = Windows::of_conv(op, problem)?;
+    Some(Shape { windows, inputs, slices, filters: packed, constant: filters })
+}
+
+/// Filters as a vector of four outputs per tap, input and slice.
+fn pack(filters: &Constant, device: DeviceType) -> Packed {
+    let [o, i, taps @ ..] = filters.shape.as_slice() else { return Packed::dense(filters) };
+    let axes = [('O', *o), ('I', *i), ('S', taps.iter().product())];
+    HWI_O4.of(filters, &axes, &[], device)
+}
+
+/// Blocks of pixels along x (times images, when they are fastest), lines, and images.
+fn blocks(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> [Dim; 3] {
+    let [_, height, width] = shape.windows.sizes(&problem.result.shape);
+    let (batch, width) = (problem.result.shape[0].clone(), width.ceil_div(i64::from(block)));
+    match problem.result.is_slices4() {
+        true => [width.mul(&batch), height, Dim::known(1)],
+        false => [width, height, batch],
+    }
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::Conv(op) = problem.op else { return Vec::new() };
+    if problem.target.has_quirk(Fault::ConstantBufferSync) {
+        return Vec::new();
+    }
+    let Some(shape) = shape(op, problem) else { return Vec::new() };
+    let blocks = BLOCKS.iter().filter(|(_, most)| shape.slices <= *most);
+    blocks.filter_map(|(block, _)| candidate(problem, &shape, *block)).collect()
+}
+
+fn candidate(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> Option<Candidate> {
+    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
+    let [across, down, images] = blocks(problem, shape, block).map(|d| problem.max(&d));
+    let wanted = problem.target.prefer.workgroup_invocations;
+    let [gx, gy] = group_shape(wanted, limits.max_workgroup_invocations, across, down);
+    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
+    let groups = [cover(across, gx), cover(down, gy), images];
+    if groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most)) {
+        return None;
+    }
+    let (pixels, slices) = (f64::from(block), shape.slices as f64);
+    let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
+    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    // Sums of several vectors hide latency like more invocations do.
+    let busy = (lanes * (pixels * slices).min(4.0) / room).clamp(0.001, 1.0);
+    let taps = shape.windows.taps() as f64;
+    let flops = lanes * pixels * slices * taps * shape.inputs as f64 * 8.0;
+    // Per input channel: a multiply-add per pixel and slice, against a quarter of a read per pixel (a whole one where
+    // channels are no neighbours) and a broadcast filter per slice.
+    let reads = pixels * if problem.operands[0].is_slices4() { 0.25 } else { 1.0 }
+        + machine.uniform_read_fmas * slices;
+    let reuse = pixels * slices / (pixels * slices + reads);
+    let vectors = pixels * slices + pixels + 4.0;
+    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
+    let steps = taps * (shape.inputs as f64 / 4.0).ceil();
+    let waiting = waiting(problem, lanes, steps + 3.0) + machine.launch_us * 1e3;
+    let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy).max(waiting);
+    Some(Candidate {
+        knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", block)],
+        cost,
+        reason: format!(
+            "{block} pixels and all {} outputs each for {lanes} invocations, with {} bytes of filters in a uniform buffer; {:.0} % of the device busy, {:.0} % of the time computing",
+            shape.constant.shape[0],
+            shape.filters.bytes(),
+            busy * 100.0,
+            reuse * crowded * 100.0
+        ),
+    })
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("few constant filters are needed"))?;
+    let [gx, gy, block] = ["GROUP_X", "GROUP_Y", "BLOCK_X"].map(|name| candidate.knob(name));
+    let [across, down, images] = blocks(problem, &shape, block);
+    let mut steps = Vec::new();
+    let problem = &with_bias(problem, &mut steps);
+    let mut shader = Shader::new(problem);
+    for (name, value) in &candidate.knobs {
+        shader.knob(name, *value);
+    }
+    shape.windows.declare(&mut shader, &[1, 2]);
+    declare_guards(&mut shader, 0, &[1, 2], shape.windows.padded());
+    shader.constant("BATCH_INNER", problem.result.is_slices4());
+    shader.constant("INPUTS", format_args!("{}u", shape.inputs));
+    shader.constant("SLICES", format_args!("{}u", shape.slices));
+    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
+    shader.size("batches", &result[0]);
+    for (names, sizes) in [(["in_h", "in_w"], &source), (["out_h", "out_w"], &result)] {
+        for (name, size) in names.into_iter().zip(&shape.windows.sizes(sizes)[1..]) {
+            shader.size(name, size);
+        }
+    }
+    let rank = problem.result.rank();
+    // With one slice the guards of its lanes become constants.
+    let slice = if shape.inputs <= 4 { "0u" } else { "s" };
+    let at = shape.windows.four_channels(rank, "b", slice, ["0u", "y", "x"]);
+    shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    let flops = product(&result).mul(&Dim::from(shape.windows.taps() * shape.inputs)).scale(2);
+    let vector = shader.uniform_vector(shape.filters, "i");
+    shader.replace("weight", format!("fn weight(i: u32) -> vec4<f32> {{ return {vector}; }}\n"));
+    let at = shape.windows.four_channels(rank, "b", "s", ["0u", "y", "x"]);
+    shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let groups = [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), images];
+    let grid = Grid { groups, workgroup: [gx, gy, 1] };
+    Ok(vec![shader.finish("conv_constants", KERNEL.wgsl, grid, flops)?])
+}

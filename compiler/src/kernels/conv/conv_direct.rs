@@ -1,0 +1,157 @@
+//! `conv_direct.wgsl`: every convolution and transposed convolution, one position at a time.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::Op;
+use crate::ir::tensor::DType;
+use crate::kernels::cost::{roofline, waiting};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::window::{Windows, axes, declare_guards, four_channels, spatial, with_bias};
+use crate::shader::access::Coordinates;
+use crate::shader::problem::Problem;
+use crate::shader::{Class, Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "conv_direct",
+    wgsl: include_str!("conv_direct.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+};
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,7]}
+%1 = input {"name":"w","dtype":"f32","shape":[9,2,3,2]}
+%2 = input {"name":"b","dtype":"f32","shape":[9]}
+%3 = conv %0 %1 %2 {"strides":[2,1],"dilations":[1,2],"pads_begin":[1,0],"pads_end":[2,1],"group":3}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"u8","shape":[2,6,5,7]}
+%1 = input {"name":"w","dtype":"i8","shape":[9,2,3,2]}
+%2 = constant {"dtype":"i32","shape":[9],"random":3}
+%3 = conv %0 %1 %2 {"strides":[2,1],"dilations":[1,2],"pads_begin":[1,0],"pads_end":[2,1],"group":3}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,5,4,5,6]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[6,5,2,3,1],"random":1}
+%3 = conv %1 %2 {"strides":[1,2,1],"dilations":[2,1,1],"pads_begin":[1,1,0],"pads_end":[1,0,0],"group":1} : f32[1, 6, 4, 2, 6]@slices4
+%4 = neg %3 : f32[1, 6, 4, 2, 6]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,4,5,3]}
+%1 = input {"name":"w","dtype":"f32","shape":[4,3,3,4]}
+%2 = conv-transpose %0 %1 {"strides":[2,3],"dilations":[2,1],"pads_begin":[1,0],"pads_end":[0,2],"output_padding":[1,0],"group":2}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,4,9]}
+%1 = constant {"dtype":"f32","shape":[4,1,3],"random":2}
+%2 = conv-transpose %0 %1 {"strides":[2],"dilations":[1],"pads_begin":[1],"pads_end":[1],"output_padding":[1],"group":4}
+output "y" %2
+"#,
+];
+
+/// Whether sums of a type can be computed: floats, and what products of 8-bit integers add up to.
+fn sums(computed: DType) -> bool {
+    computed.is_float() || computed == DType::I32
+}
+
+/// The attributes of either operator.
+fn geometry(problem: &Problem<'_>) -> Option<(Windows, usize, bool)> {
+    let filters = problem.operands.get(1)?;
+    let taps: Vec<usize> =
+        filters.shape.get(2..)?.iter().map(|d| usize::try_from(d.as_known()?).ok()).collect::<Option<_>>()?;
+    if !(3..=5).contains(&problem.result.rank()) || !sums(problem.computed) {
+        return None;
+    }
+    match problem.op {
+        Op::Conv(op) => Some((
+            Windows::new(&taps, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end),
+            op.group,
+            false,
+        )),
+        Op::ConvTranspose(op) => Some((
+            Windows::new(&taps, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end),
+            op.group,
+            true,
+        )),
+        _ => None,
+    }
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Some((windows, group, transposed)) = geometry(problem) else { return Vec::new() };
+    let inputs = problem.max(&problem.operands[0].shape[1]) / group.max(1) as i64;
+    let results = problem.max(&problem.result.elements());
+    let flops = 2.0 * results as f64 * (inputs * windows.taps() as i64) as f64;
+    let spread: f64 = if transposed { windows.stride.iter().product::<usize>() as f64 } else { 1.0 };
+    // Two reads per multiply-add, of which two are on their way at a time.
+    let steps = inputs as f64 * windows.taps() as f64;
+    let waiting = waiting(problem, results as f64 / 4.0, 0.5 * steps + 3.0);
+    let cost = roofline(problem, flops / spread, problem.traffic() as f64, 0.03)
+        .max(waiting + problem.target.machine.launch_us * 1e3);
+    vec![Candidate {
+        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        cost,
+        reason: format!(
+            "{} taps of {inputs} channels for {results} elements, with two reads per multiply-add",
+            windows.taps()
+        ),
+    }]
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let (windows, group, transposed) =
+        geometry(problem).ok_or_else(|| OpError::new("not a convolution of one to three axes"))?;
+    let group = i64::try_from(group).map_err(|e| OpError::new(e.to_string()))?;
+    let mut steps = Vec::new();
+    let problem = &with_bias(problem, &mut steps);
+    let mut shader = Shader::new(problem);
+    let threads = candidate.knob("THREADS");
+    shader.knob("THREADS", threads);
+    shader.alias("E", Class::of(problem.computed).scalar());
+    windows.declare(&mut shader, &[0, 1, 2]);
+    shader.constant("TRANSPOSED", transposed);
+    if !transposed {
+        declare_guards(&mut shader, 0, &[0, 1, 2], windows.padded());
+    }
+    shader.constant("BATCH_INNER", problem.result.is_slices4());
+    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
+    let inputs = source[1].floor_div(group);
+    let outputs = result[1].clone();
+    shader.size("batches", &result[0]);
+    shader.size("group_inputs", &inputs);
+    shader.size("group_outputs", &outputs.floor_div(group));
+    shader.size("outputs", &outputs);
+    for (names, sizes) in
+        [(["in_d", "in_h", "in_w"], spatial(&source)), (["out_d", "out_h", "out_w"], spatial(&result))]
+    {
+        for (name, size) in names.into_iter().zip(&sizes) {
+            shader.size(name, size);
+        }
+    }
+    let rank = problem.result.rank();
+    let at = Coordinates::element(axes(rank, "b", "c", ["z", "y", "x"]));
+    shader.read("src", "b: u32, c: u32, z: u32, y: u32, x: u32", "", 0, &at);
+    let at = if transposed {
+        let first = shader.dim(&outputs.floor_div(group));
+        Coordinates::element(axes(rank, "(first + i)", &format!("(o % {first})"), ["z", "y", "x"]))
+    } else {
+        Coordinates::element(axes(rank, "o", "i", ["z", "y", "x"]))
+    };
+    shader.read("weight", "o: u32, first: u32, i: u32, z: u32, y: u32, x: u32", "", 1, &at);
+    let at = four_channels(rank, "b", "s", ["z", "y", "x"]);
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let mut units = result;
+    units[1] = units[1].ceil_div(4);
+    let grid = Grid::linear(&product(&units), threads, problem.bounds);
+    let taps = Dim::from(windows.taps()).mul(&inputs);
+    shader.iterations(taps.clone());
+    let flops = problem.result.elements().mul(&taps).scale(2);
+    Ok(vec![shader.finish("conv_direct", KERNEL.wgsl, grid, flops)?])
+}

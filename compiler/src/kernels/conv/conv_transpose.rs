@@ -1,0 +1,180 @@
+//! `conv_transpose.wgsl`: transposed convolutions of images with constant filters.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{ConvTranspose, Op};
+use crate::kernels::cost::{roofline, waiting};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::window::{
+    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_filters, with_bias,
+};
+use crate::shader::problem::Problem;
+use crate::shader::{Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "conv_transpose",
+    wgsl: include_str!("conv_transpose.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+};
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,7]}
+%1 = constant {"dtype":"f32","shape":[6,10,4,4],"random":1}
+%2 = constant {"dtype":"f32","shape":[10],"random":2}
+%3 = conv-transpose %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"output_padding":[0,0],"group":1}
+%4 = relu %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,4,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[9,13,3,2],"random":3}
+%3 = conv-transpose %1 %2 {"strides":[3,1],"dilations":[1,2],"pads_begin":[0,1],"pads_end":[1,0],"output_padding":[2,0],"group":1} : f32[2, 13, 13, 6]@slices4
+%4 = neg %3 : f32[2, 13, 13, 6]
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,8,11]}
+%1 = constant {"dtype":"f32","shape":[8,12,5],"random":4}
+%2 = conv-transpose %0 %1 {"strides":[2],"dilations":[3],"pads_begin":[4],"pads_end":[2],"output_padding":[1],"group":2}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,5,3,4,6]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = constant {"dtype":"f32","shape":[5,9,2,3,3],"random":5}
+%3 = conv-transpose %1 %2 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[0,1,1],"pads_end":[1,1,0],"output_padding":[1,0,0],"group":1} : f32[2, 9, 6, 6, 12]@slices4
+%4 = neg %3 : f32[2, 9, 6, 6, 12]
+output "y" %4
+"#,
+];
+
+/// Pixels along x and output slices per invocation.
+const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [1, 2], [2, 2], [1, 4], [4, 1], [4, 2], [2, 4]];
+
+/// A transposed convolution that this kernel computes.
+struct Shape {
+    windows: Windows,
+    inputs: usize,
+    outputs: usize,
+}
+
+fn shape(op: &ConvTranspose, problem: &Problem<'_>) -> Option<Shape> {
+    let filters = constant(problem, 1)?;
+    if !(3..=5).contains(&problem.result.rank()) || !problem.computed.is_float() {
+        return None;
+    }
+    let (c, o) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
+    let (c, o) = (c / op.group, o / op.group);
+    if op.group > 1 && !(c.is_multiple_of(4) && o.is_multiple_of(4)) {
+        return None;
+    }
+    let taps = filters.shape.get(2..)?;
+    let windows = Windows::new(taps, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
+    Some(Shape { windows, inputs: c.div_ceil(4), outputs: o.div_ceil(4) })
+}
+
+/// Blocks along x of all phases (times images, when they are fastest), lines, and blocks of slices of all planes
+/// (times images).
+fn blocks(problem: &Problem<'_>, op: &ConvTranspose, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 3] {
+    let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
+    let batch = &problem.result.shape[0];
+    let stride = shape.windows.stride[2] as i64;
+    let width = width.ceil_div(stride.saturating_mul(i64::from(x))).scale(stride);
+    let slices = depth.scale((shape.outputs * op.group).div_ceil(slices as usize) as i64);
+    if problem.result.is_slices4() {
+        [width.mul(batch), height, slices]
+    } else {
+        [width, height, slices.mul(batch)]
+    }
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::ConvTranspose(op) = problem.op else { return Vec::new() };
+    let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
+    let machine = &problem.target.machine;
+    let limits = &problem.target.limits;
+    let device = problem.operands[1].dtype.on_device();
+    let hit = shape.windows.stride.iter().product::<usize>() as f64;
+    let mut out = Vec::new();
+    for &block in BLOCKS {
+        let [x, slices] = block;
+        let divides = op.group == 1 || shape.outputs.is_multiple_of(slices as usize);
+        let packed = pack_filters(filters, device, op.group, slices as usize, true);
+        if !divides || slices as usize >= 2 * shape.outputs || packed.is_ok_and(|p| !fits(problem, &p)) {
+            continue;
+        }
+        let [across, down, deep] = blocks(problem, op, &shape, block).map(|d| problem.max(&d));
+        let [gx, gy] = group_shape(
+            problem.target.prefer.workgroup_invocations,
+            limits.max_workgroup_invocations,
+            across,
+            down,
+        );
+        let groups = [across / i64::from(gx) + 1, down / i64::from(gy) + 1, deep];
+        if groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most)) {
+            continue;
+        }
+        let lanes = (across * down * deep) as f64;
+        let (pixels, slices) = (f64::from(x), f64::from(slices));
+        let steps = (shape.windows.taps() * shape.inputs) as f64 / hit;
+        let flops = lanes * pixels * slices * steps * 32.0;
+        let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + 3.0 * slices;
+        let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
+        let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let busy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);
+        // Every tap and slice of inputs is a step, whether it hits or not; several sums per invocation make it longer.
+        let passes = (shape.windows.taps() * shape.inputs) as f64;
+        let waiting = waiting(problem, lanes, 0.25 * passes * (1.0 + 0.3 * (pixels * slices - 1.0)));
+        let cost = roofline(problem, flops, problem.traffic() as f64, 0.6 * reuse * busy)
+            .max(waiting + machine.launch_us * 1e3);
+        out.push(Candidate {
+            knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", x), ("SLICES", block[1])],
+            cost,
+            reason: format!(
+                "{x} pixels and {slices} slices each for {lanes} invocations of {gx}x{gy}; {:.0} % of the device busy, {:.0} % of the time computing",
+                busy * 100.0,
+                reuse * 100.0
+            ),
+        });
+    }
+    out
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::ConvTranspose(op) = problem.op else { return Err(OpError::new("not a transposed convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let [gx, gy, x, slices] = ["GROUP_X", "GROUP_Y", "BLOCK_X", "SLICES"].map(|n| candidate.knob(n));
+    let mut steps = Vec::new();
+    let problem = &with_bias(problem, &mut steps);
+    let mut shader = Shader::new(problem);
+    for (name, value) in &candidate.knobs {
+        shader.knob(name, *value);
+    }
+    shape.windows.declare(&mut shader, &[0, 1, 2]);
+    declare_guards(&mut shader, 0, &[0, 1, 2], [problem.result.rank() == 5, true, true]);
+    shader.constant("BATCH_INNER", problem.result.is_slices4());
+    shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
+    shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
+    shader.constant("GROUPS", format_args!("{}u", op.group));
+    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
+    shader.size("batches", &result[0]);
+    shape.windows.declare_sizes(&mut shader, [&source, &result]);
+    let at = shape.windows.four_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
+    shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
+    let device = problem.operands[1].dtype.on_device();
+    read_filters(&mut shader, filters, device, op.group, slices as usize, true)?;
+    shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
+    let [across, down, deep] = blocks(problem, op, &shape, [x, slices]);
+    let grid = Grid {
+        groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],
+        workgroup: [gx, gy, 1],
+    };
+    // Every input pixel meets every tap once.
+    let flops = product(&source).mul(&Dim::from(shape.windows.taps() * filters.shape[1])).scale(2);
+    Ok(vec![shader.finish("conv_transpose", KERNEL.wgsl, grid, flops)?])
+}

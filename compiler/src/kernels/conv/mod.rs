@@ -1,0 +1,15 @@
+//! Convolutions, their transposes and the transforms of fast ones.
+
+#[expect(clippy::module_inception, reason = "the kernel that the family is named after")]
+pub(super) mod conv;
+pub(super) mod conv_1x1;
+pub(super) mod conv_broadcast;
+pub(super) mod conv_constants;
+pub(super) mod conv_coop;
+pub(super) mod conv_direct;
+pub(super) mod conv_dot;
+pub(super) mod conv_separable;
+pub(super) mod conv_separable_direct;
+pub(super) mod conv_transpose;
+pub(super) mod depthwise;
+pub(super) mod winograd;

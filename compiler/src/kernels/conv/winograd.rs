@@ -1,0 +1,230 @@
+//! `winograd.wgsl`: images into tiles of Winograd's domain, and tiles back into images. The products in between are a
+//! matrix product like any other.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{Op, WinogradInput};
+use crate::ir::ops::winograd::Matrices;
+use crate::ir::tensor::TensorDesc;
+use crate::kernels::cost::waiting;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::window::{four_channels, with_bias_at};
+use crate::shader::access::Coordinates;
+use crate::shader::problem::Problem;
+use crate::shader::walk::decompose;
+use crate::shader::{Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "winograd", wgsl: include_str!("winograd.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,9,7]}
+%1 = winograd-input %0 {"outputs":4,"pads_begin":[1,0],"pads_end":[1,2]}
+output "y" %1
+"#,
+    r#"
+symbol n 1..3
+%0 = input {"name":"x","dtype":"f32","shape":["n",9,5,11]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = winograd-input %1 {"outputs":2,"pads_begin":[0,1],"pads_end":[1,0]}
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[36,12,5]}
+%1 = constant {"dtype":"f32","shape":[5],"random":1}
+%2 = winograd-output %0 %1 {"outputs":4,"shape":[2,5,7,9]}
+%3 = relu %2
+output "y" %3
+"#,
+    r#"
+symbol n 1..30
+%0 = input {"name":"x","dtype":"f32","shape":[16,"n",8]}
+%1 = winograd-output %0 {"outputs":2,"shape":["n",8,2,1]} : f32[n, 8, 2, 1]@slices4
+%2 = neg %1 : f32[n, 8, 2, 1]
+output "y" %2
+"#,
+];
+
+/// The geometry of a transform.
+struct Transform {
+    matrix: Vec<f64>,
+    /// Rows of the matrix, and of a tile.
+    side: usize,
+    tile: usize,
+    /// Results along a side of a tile.
+    outputs: usize,
+    /// Images, and tiles along their axes.
+    tiles: [Dim; 3],
+    channels: Dim,
+    /// Zeros before the image.
+    pads: [usize; 2],
+    forward: bool,
+}
+
+fn transform(problem: &Problem<'_>) -> Option<Transform> {
+    let shape = |o: &crate::shader::problem::Operand<'_>| TensorDesc::new(o.dtype, o.shape.clone());
+    let (outputs, image, pads, forward) = match problem.op {
+        Op::WinogradInput(op) => (op.outputs, problem.operands.first()?, op.pads_begin, true),
+        Op::WinogradOutput(op) => (op.outputs, &problem.result, [0; 2], false),
+        _ => return None,
+    };
+    if !problem.computed.is_float() || image.rank() != 4 {
+        return None;
+    }
+    let m = Matrices::new(outputs)?;
+    let [down, across] = match problem.op {
+        Op::WinogradInput(op) => op.tiles(&shape(image)).ok()?,
+        // An image is as many tiles as one with a border of two would be.
+        _ => WinogradInput { outputs, pads_begin: [1; 2], pads_end: [1; 2] }.tiles(&shape(image)).ok()?,
+    };
+    let (matrix, side) = if forward { (m.input, m.side) } else { (m.output, outputs) };
+    let tiles = [image.shape[0].clone(), down, across];
+    Some(Transform {
+        matrix,
+        side,
+        tile: m.side,
+        outputs,
+        tiles,
+        channels: image.shape[1].clone(),
+        pads,
+        forward,
+    })
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Some(transform) = transform(problem) else { return Vec::new() };
+    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
+    let slices = problem.max(&transform.channels.ceil_div(4));
+    let tiles = problem.max(&product(&transform.tiles));
+    let threads = problem.target.prefer.workgroup_invocations.min(limits.max_workgroup_invocations).max(1);
+    let mut out = Vec::new();
+    for across in [4u32, 8, 16] {
+        for rows in (1..=transform.side).filter(|rows| transform.side.is_multiple_of(*rows)) {
+            let deep = (threads.min(64) / across).max(1);
+            let groups = [slices.max(1).div_euclid(across.into()), tiles.max(1).div_euclid(deep.into())];
+            let most = limits.max_workgroup_count;
+            if across * deep > threads || groups[0] >= i64::from(most[0]) || groups[1] >= i64::from(most[1]) {
+                continue;
+            }
+            let parts = (transform.side / rows) as f64;
+            let lanes = (slices * tiles) as f64 * parts;
+            let n = transform.tile as f64;
+            // About two thirds of the matrices' elements are not zero.
+            let work = 8.0 * 0.65 * (n * n * rows as f64 + n * (rows * transform.side) as f64);
+            let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+            let busy = (4.0 * lanes / room).clamp(0.02, 1.0);
+            let computing = lanes * work / (machine.peak.f32 * 0.2 * busy).max(1e-3);
+            // Each part of a tile reads all of it, and pieces of cache lines where few invocations are neighbours.
+            let width = problem.operands.first().map_or(4, |o| o.dtype.on_device().bytes()) as f64;
+            let reading = lanes * n * n * 4.0 * width / machine.cache_bandwidth_gb_s.max(1e-3);
+            let waste = (8.0 / f64::from(across)).clamp(1.0, 2.0);
+            let moving = problem.traffic() as f64 * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
+            // Fitted to an NVIDIA H200: rows of tiles of 6 x 6 take 2.5 latencies of memory, up to three of them, and two
+            // rows of 4 x 4 as long as one.
+            let apart = if rows * transform.tile <= 8 { 1.0 } else { (rows as f64).min(3.0) };
+            let wait = waiting(problem, 2.0 * lanes, 3.0 + 2.5 * apart * n * n / 36.0);
+            out.push(Candidate {
+                knobs: vec![("GROUP_S", across), ("GROUP_T", deep), ("ROWS", rows as u32)],
+                cost: (computing + reading).max(moving).max(wait + 0.1 * reading) + machine.launch_us * 1e3,
+                reason: format!(
+                    "{rows} of {} rows of {tiles} tiles of {slices} slices each, {across}x{deep} a workgroup",
+                    transform.side
+                ),
+            });
+        }
+    }
+    out
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let none = || OpError::new("not a transform of tiles");
+    let transform = transform(problem).ok_or_else(none)?;
+    let mut steps = Vec::new();
+    let problem = &with_bias_at(1, problem, &mut steps);
+    let mut shader = Shader::new(problem);
+    for (name, value) in &candidate.knobs {
+        shader.knob(name, *value);
+    }
+    let Transform { side, tile, outputs, pads, .. } = transform;
+    let slices = transform.channels.ceil_div(4);
+    let tiles = product(&transform.tiles);
+    shader.constant("SIDE", format_args!("{side}u"));
+    shader.constant("N", format_args!("{tile}u"));
+    shader.size("slices", &slices);
+    shader.size("tiles", &tiles);
+    shader.replace("line", line(&transform));
+    let (prelude, places) = decompose(&mut shader, &transform.tiles, &[2, 1, 0], "t");
+    let image = if transform.forward { &problem.operands[0].shape } else { &problem.result.shape }.clone();
+    let [height, width] = [2, 3].map(|axis| shader.dim(&image[axis]));
+    let at = four_channels(4, "b", "s", ["0u", "y", "x"]);
+    // Tiles reach past the image's end.
+    let guards = if transform.forward { shader.guards(0, [false, true, true]) } else { [true; 3] };
+    let bounds = [(guards[1], format!("y < {height}")), (guards[2], format!("x < {width}"))];
+    let bounds: Vec<String> = bounds.into_iter().filter(|(guard, _)| *guard).map(|(_, text)| text).collect();
+    let within_bounds = if bounds.is_empty() { "true".to_string() } else { bounds.join(" && ") };
+    let within = |r: &str, j: &str| {
+        let along =
+            |place: &str, offset: &str, pad: usize| format!("{place} * {outputs}u + {offset} - {pad}u");
+        format!(
+            "{prelude}    let y = {};\n    let x = {};\n    let inside = {within_bounds};\n",
+            along(&places[1], r, pads[0]),
+            along(&places[2], j, pads[1])
+        )
+    };
+    let matrix = |row: &str, side: usize, column: &str| {
+        let axes = vec![format!("({row} * {side}u + {column})"), "t".to_string(), "s".to_string()];
+        Coordinates::four(axes, 2)
+    };
+    if transform.forward {
+        let pixel = shader.read_fn("pixel", "b: u32, y: u32, x: u32, s: u32", "", 0, &at, false);
+        // A pixel outside reads some pixel inside, which is then ignored.
+        shader.replace(
+            "src",
+            format!(
+                "{pixel}fn src(t: u32, s: u32, row: u32, column: u32) -> vec4<f32> {{\n{}    return select(vec4<f32>(), pixel({}, select(0u, y, inside), select(0u, x, inside), s), inside);\n}}\n",
+                within("row", "column"),
+                places[0]
+            ),
+        );
+        shader.write("store", "t: u32, s: u32, i: u32, k: u32", "", &matrix("i", side, "k"))?;
+    } else {
+        shader.read("src", "t: u32, s: u32, row: u32, column: u32", "", 0, &matrix("row", tile, "column"));
+        let pixel = shader.write_fn("pixel", "b: u32, y: u32, x: u32, s: u32", "", &at, false)?;
+        shader.replace(
+            "store",
+            format!(
+                "{pixel}fn store(t: u32, s: u32, i: u32, k: u32, v: vec4<f32>) {{\n{}    if (inside) {{ pixel({}, y, x, s, v); }}\n}}\n",
+                within("i", "k"),
+                places[0]
+            ),
+        );
+    }
+    let [across, deep, rows] = ["GROUP_S", "GROUP_T", "ROWS"].map(|name| candidate.knob(name).max(1));
+    let parts = Dim::from(side / rows as usize);
+    let flops = slices.mul(&tiles).scale((8 * tile * side * (tile + side)) as i64);
+    let grid = Grid {
+        groups: [slices.ceil_div(across.into()), tiles.ceil_div(deep.into()), parts],
+        workgroup: [across, deep, 1],
+    };
+    Ok(vec![shader.finish("winograd", KERNEL.wgsl, grid, flops)?])
+}
+
+/// The text of `line`: the rows of the matrix, without their zeros.
+fn line(transform: &Transform) -> String {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let mut text = String::from(
+        "fn line(i: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>, f: vec4<f32>) -> vec4<f32> {\n    switch i {\n",
+    );
+    for (i, row) in transform.matrix.chunks(transform.tile).enumerate() {
+        let terms: Vec<String> = row
+            .iter()
+            .zip(names)
+            .filter(|(value, _)| **value != 0.0)
+            .map(|(value, name)| format!("{name} * {:?}", *value as f32))
+            .collect();
+        let label = if i + 1 == transform.side { "default".to_string() } else { format!("case {i}u") };
+        text += &format!("        {label}: {{ return {}; }}\n", terms.join(" + "));
+    }
+    text + "    }\n}\n"
+}

@@ -1,0 +1,28 @@
+//! What kernels' estimates of time are made of.
+
+use crate::shader::problem::Problem;
+
+/// Nanoseconds that `steps` loads one after the other take, when as many invocations as `lanes` run in rounds of what
+/// the device keeps in flight.
+pub(crate) fn waiting(problem: &Problem<'_>, lanes: f64, steps: f64) -> f64 {
+    let machine = &problem.target.machine;
+    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    (lanes / room).ceil().max(1.0) * steps * machine.memory_latency_ns
+}
+
+/// Nanoseconds that `count` barriers take, one after the other, where workgroups have as many invocations in all as
+/// `lanes`.
+pub(crate) fn barriers(problem: &Problem<'_>, lanes: f64, count: f64) -> f64 {
+    let machine = &problem.target.machine;
+    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    (lanes / room).ceil().max(1.0) * count * machine.barrier_ns
+}
+
+/// A roofline estimate in nanoseconds: the slower of arithmetic and traffic, over what the device reaches of its
+/// peaks, plus one launch.
+pub(crate) fn roofline(problem: &Problem<'_>, flops: f64, bytes: f64, efficiency: f64) -> f64 {
+    let machine = &problem.target.machine;
+    let compute = flops / (machine.peak.f32 * efficiency).max(1e-3);
+    let traffic = bytes / machine.bandwidth_gb_s.max(1e-3);
+    compute.max(traffic) + machine.launch_us * 1e3
+}

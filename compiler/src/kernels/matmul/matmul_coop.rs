@@ -1,0 +1,186 @@
+//! `coop.wgsl` for matrix products in f16 or of 8-bit integers: constants as panels, other second operands through
+//! workgroup memory.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{MatMul, Op};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::coop::{self, Panels, Second, sums};
+use crate::kernels::shared::dot::{Matrices, Signs};
+use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
+use crate::kernels::shared::window::fits;
+use crate::shader::access::Coordinates;
+use crate::shader::problem::Problem;
+use crate::shader::{Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "matmul_coop", wgsl: coop::WGSL, candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,3,37,29]}
+%1 = input {"name":"b","dtype":"f32","shape":[3,29,41]}
+%2 = neg %0
+%3 = neg %1
+%4 = matmul %2 %3 {"trans_a":false,"trans_b":false}
+output "c" %4
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[150,88]}
+%1 = constant {"dtype":"f32","shape":[88,72],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = relu %2
+output "c" %3
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[24,70]}
+%1 = constant {"dtype":"f32","shape":[36,24],"random":1}
+%2 = neg %0
+%3 = matmul %2 %1 {"trans_a":true,"trans_b":true}
+output "c" %3
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,6,50,64]}
+%1 = input {"name":"b","dtype":"f32","shape":[2,6,45,64]}
+%2 = neg %0
+%3 = neg %1
+%4 = matmul %2 %3 {"trans_a":false,"trans_b":true}
+output "c" %4
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,3,41,72]}
+%1 = constant {"dtype":"f32","shape":[2,3,72,40],"random":1}
+%2 = neg %0
+%3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
+output "c" %3
+"#,
+    r#"
+symbol m 1..70
+%0 = input {"name":"a","dtype":"f32","shape":["m",300]}
+%1 = constant {"dtype":"f32","shape":[300,33],"random":1}
+%2 = neg %0
+%3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
+output "c" %3
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"u8","shape":[3,70,45]}
+%1 = constant {"dtype":"i8","shape":[45,50],"random":1}
+%2 = constant {"dtype":"i32","shape":[50],"random":2}
+%3 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%4 = sub %3 %2
+%5 = cast %4 {"to":"f32"}
+%6 = affine %5 {"scale":0.01,"shift":3.0}
+output "c" %6
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"u8","shape":[2,40,35]}
+%1 = constant {"dtype":"i8","shape":[2,21,40],"random":3}
+%2 = matmul %0 %1 {"trans_a":true,"trans_b":true}
+output "c" %2
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"i8","shape":[2,3,37,29]}
+%1 = input {"name":"b","dtype":"i8","shape":[3,29,41]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+output "c" %2
+"#,
+    r#"
+symbol m 1..70
+symbol k 1..40
+%0 = input {"name":"a","dtype":"u8","shape":["m","k"]}
+%1 = input {"name":"b","dtype":"u8","shape":[35,"k"]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
+output "c" %2
+"#,
+];
+
+/// The second operand as panels, when it is a constant: one matrix for all products of the batch, or one for each.
+fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Panels> {
+    let Matrices { constant, axes, each } = Matrices::of(op, problem)?;
+    let shape = coop::matrices(problem)?;
+    let wide = axes.iter().find(|(name, _)| *name == 'N').map_or(1, |(_, size)| *size);
+    let mut panels = coop::pack_panels(constant, &axes, shape.k as usize, shape.n);
+    panels.apart = each.then(|| wide.div_ceil(shape.n as usize));
+    fits(problem, &panels.packed).then_some(panels)
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::MatMul(op) = problem.op else { return Vec::new() };
+    let Some(Sizes { batch, m, k, n }) = sizes(op, problem) else { return Vec::new() };
+    if coop::matrices(problem).is_none() {
+        return Vec::new();
+    }
+    let panels = panels(op, problem);
+    let direct = panels.as_ref().is_some_and(|panels| panels.in_fragments(problem));
+    // What makes up for changed signs is known for constants with a matrix for all products or one for each.
+    if panels.is_none() && Signs::of(problem).is_some_and(|signs| signs.flips(0)) {
+        return Vec::new();
+    }
+    coop::tiles(problem, problem.max(&product(&batch)), [&m, &n, &k].map(|d| problem.max(d)), direct, 1.0)
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
+    let Sizes { batch, m, k, n } =
+        sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
+    let mut shader = Shader::new(problem);
+    let matrix = |shader: &mut Shader<'_>, index: usize, first: &str, second: &str, lane: usize| {
+        let (prelude, mut axes) = operand_batch(shader, index);
+        let at = axes.len() + lane;
+        axes.extend([first.to_string(), second.to_string()]);
+        (prelude, Coordinates::four(axes, at))
+    };
+    let (prelude, at) = if op.trans_a {
+        matrix(&mut shader, 0, "k8", "row", 0)
+    } else {
+        matrix(&mut shader, 0, "row", "k8", 1)
+    };
+    let text = coop::eight(&mut shader, "load_a", "batch: u32, row: u32, k8: u32", &prelude, 0, &at)?;
+    shader.replace("load_a", text);
+    sums::correct(&mut shader, [&n, &k], op.trans_b)?;
+    let second = match panels(op, problem) {
+        Some(panels) => Second::Panels(panels),
+        None => {
+            load_b(&mut shader, op, &k, matrix)?;
+            Second::Loaded { along_k: op.trans_b }
+        }
+    };
+    shader.constant("ROWS_FIRST", false);
+    let (prelude, mut axes) = batch_axes(&mut shader, &batch);
+    axes.extend(["row".to_string(), "n4".to_string()]);
+    let lanes = axes.len() - 1;
+    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lanes))?;
+    let batch = product(&batch);
+    let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
+    let grid = coop::declare(&mut shader, candidate, [&m, &n, &k.ceil_div(8)], &batch, second)?;
+    Ok(coop::launch(shader.finish("matmul_coop", KERNEL.wgsl, grid, flops)?, problem))
+}
+
+/// The hook for a second operand that is no constant.
+fn load_b(
+    shader: &mut Shader<'_>,
+    op: &MatMul,
+    k: &Dim,
+    matrix: impl Fn(&mut Shader<'_>, usize, &str, &str, usize) -> (String, Coordinates),
+) -> Result<(), OpError> {
+    if op.trans_b {
+        let (prelude, at) = matrix(shader, 1, "k", "n8", 1);
+        let text = coop::eight(shader, "load_b", "batch: u32, k: u32, n8: u32", &prelude, 1, &at)?;
+        shader.replace("load_b", text);
+        return Ok(());
+    }
+    let (prelude, at) = matrix(shader, 1, "k", "n8", 1);
+    let text = coop::eight(shader, "row_b", "batch: u32, k: u32, n8: u32", &prelude, 1, &at)?;
+    // K is walked in whole groups of eight; rows past its end count as zero, as the columns of a do.
+    let deep = shader.dim(k);
+    let call = if k.is_multiple_of(8) {
+        "return row_b(batch, k, n8);".to_string()
+    } else {
+        format!("if (k < {deep}) {{ return row_b(batch, k, n8); }}\n    return Unit();")
+    };
+    shader.replace(
+        "load_b",
+        format!("{text}fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{\n    {call}\n}}\n"),
+    );
+    Ok(())
+}

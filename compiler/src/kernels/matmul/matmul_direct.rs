@@ -1,0 +1,92 @@
+//! `matmul_direct.wgsl`: matrix products of any element type, one invocation per element.
+
+use crate::error::OpError;
+use crate::ir::op::Op;
+use crate::kernels::cost::{roofline, waiting};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::shared::product::sizes;
+use crate::shader::access::Coordinates;
+use crate::shader::problem::Problem;
+use crate::shader::rows::Rows;
+use crate::shader::{Class, Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "matmul_direct",
+    wgsl: include_str!("matmul_direct.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+};
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"a","dtype":"i32","shape":[2,5,7]}
+%1 = input {"name":"b","dtype":"i32","shape":[9,7]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
+output "c" %2
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"u8","shape":[5,7]}
+%1 = input {"name":"b","dtype":"i8","shape":[7,6]}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+output "c" %2
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[11,5]}
+%1 = input {"name":"b","dtype":"f32","shape":[3,11,6]}
+%2 = matmul %0 %1 {"trans_a":true,"trans_b":false}
+%3 = relu %2
+output "c" %3
+"#,
+];
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::MatMul(op) = problem.op else { return Vec::new() };
+    let Some(sizes) = sizes(op, problem) else { return Vec::new() };
+    let elements = problem.max(&problem.result.elements()) as f64;
+    let depth = problem.max(&sizes.k) as f64;
+    let machine = &problem.target.machine;
+    // Loads of a few neighbouring depths overlap, less so where they are not neighbours for a subgroup.
+    let waiting = waiting(problem, elements, depth / if op.trans_b { 5.5 } else { 20.0 } + 1.4);
+    // Neighbours share the elements of the first operand.
+    let cached = elements * depth * 5.0 / machine.cache_bandwidth_gb_s.max(1e-3);
+    vec![Candidate {
+        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        cost: roofline(problem, elements * depth * 2.0, problem.traffic() as f64, 0.05)
+            .max(waiting.max(cached) + machine.launch_us * 1e3),
+        reason: "one invocation per element, nothing shared".into(),
+    }]
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
+    let sizes = sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
+    let rows = Rows::new(&problem.result, &[]).scalar();
+    let mut shader = Shader::new(problem);
+    let threads = candidate.knob("THREADS");
+    shader.knob("THREADS", threads);
+    shader.alias("E", Class::of(problem.computed).scalar());
+    shader.size("units", &rows.rows());
+    shader.size("depth", &sizes.k);
+    let (prelude, at) = rows.unit(&mut shader);
+    let rank = at.axes.len();
+    let (row, column) = (&at.axes[rank - 2], &at.axes[rank - 1]);
+    // The batch axes of an operand are the last of the result's; where its size is 1 nothing is added.
+    let batch = |operand: usize| {
+        let own = problem.operands[operand].rank() - 2;
+        at.axes[rank - 2 - own..rank - 2].iter().cloned()
+    };
+    let order = |transposed: bool, first: &str, second: &str| {
+        let pair = if transposed { [second, first] } else { [first, second] };
+        pair.map(str::to_string)
+    };
+    let a: Vec<String> = batch(0).chain(order(op.trans_a, row, "k")).collect();
+    let b: Vec<String> = batch(1).chain(order(op.trans_b, "k", column)).collect();
+    shader.read("load_a", "unit: u32, k: u32", &prelude, 0, &Coordinates::element(a));
+    shader.read("load_b", "unit: u32, k: u32", &prelude, 1, &Coordinates::element(b));
+    shader.write("store", "unit: u32", &prelude, &at)?;
+    shader.iterations(sizes.k.clone());
+    let flops = problem.result.elements().mul(&sizes.k).scale(2);
+    let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
+    Ok(vec![shader.finish("matmul_direct", KERNEL.wgsl, grid, flops)?])
+}

@@ -1,0 +1,10 @@
+//! Matrix products.
+
+#[expect(clippy::module_inception, reason = "the kernel that the family is named after")]
+pub(super) mod matmul;
+pub(super) mod matmul_coop;
+pub(super) mod matmul_direct;
+pub(super) mod matmul_dot;
+pub(super) mod matmul_workgroup;
+pub(super) mod matvec;
+pub(super) mod matvec_dot;

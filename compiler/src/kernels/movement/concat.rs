@@ -1,0 +1,148 @@
+//! `concat.wgsl`: operands joined along an axis, each copied into its part of the result.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::Op;
+use crate::kernels::cost::roofline;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::shader::access::Coordinates;
+use crate::shader::problem::{Placement, Problem};
+use crate::shader::walk::decompose;
+use crate::shader::{Class, Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "concat", wgsl: include_str!("concat.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,4,3,5]}
+%1 = input {"name":"b","dtype":"f32","shape":[2,8,3,5]}
+%2 = input {"name":"c","dtype":"f32","shape":[2,3,3,5]}
+%3 = concat %0 %1 %2 {"axis":1}
+%4 = neg %3
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,4,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = input {"name":"b","dtype":"f32","shape":[2,7,3,5]}
+%3 = concat %1 %2 {"axis":1} : f32[2, 11, 3, 5]@slices4
+%4 = relayout %3 {"layout":"row-major"}
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,3,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = input {"name":"b","dtype":"f32","shape":[2,7,3,5]}
+%3 = concat %1 %2 %1 {"axis":1} : f32[2, 13, 3, 5]@slices4
+%4 = relayout %3 {"layout":"row-major"}
+output "y" %4
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"f32","shape":[2,3,2,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = concat %1 %1 {"axis":2} : f32[2, 3, 4, 5]@slices4
+%3 = relayout %2 {"layout":"row-major"}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"a","dtype":"i64","shape":[3,8]}
+%1 = input {"name":"b","dtype":"i64","shape":[3,4]}
+%2 = input {"name":"c","dtype":"i64","shape":[3,1]}
+%3 = concat %0 %1 %2 %0 {"axis":1}
+output "y" %3
+"#,
+];
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::Concat(_) = problem.op else { return Vec::new() };
+    let elements = problem.max(&problem.result.elements()) as f64;
+    let threads = problem.target.prefer.workgroup_invocations.min(256);
+    let more = problem.own.saturating_sub(1) as f64 * problem.target.machine.launch_us * 1e3;
+    vec![Candidate {
+        knobs: vec![("THREADS", threads)],
+        cost: roofline(problem, elements, problem.traffic() as f64, 0.5) + more,
+        reason: format!("{elements} elements in {} copies, bound by memory traffic", problem.own),
+    }]
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Concat(op) = problem.op else { return Err(OpError::new("not a concatenation")) };
+    let extent = |index: usize| problem.operands[index].shape[op.axis].clone();
+    let filled: Vec<usize> = (0..problem.own).filter(|i| !extent(*i).is(0)).collect();
+    let mut first = Dim::known(0);
+    let mut out = Vec::new();
+    for &index in &filled {
+        let part = Part { axis: op.axis, index, first: first.clone(), last: filled.last() == Some(&index) };
+        out.push(copy(problem, candidate.knob("THREADS"), &part)?);
+        first = first.add(&extent(index));
+    }
+    Ok(out)
+}
+
+/// One operand's part of the result.
+struct Part {
+    axis: usize,
+    /// Which operand.
+    index: usize,
+    /// Where it starts along the axis.
+    first: Dim,
+    /// Whether no operand follows.
+    last: bool,
+}
+
+/// The axis along which four elements of an operand can be copied at once.
+fn lane_axis(problem: &Problem<'_>, part: &Part) -> Option<usize> {
+    let shape = &problem.operands[part.index].shape;
+    let result = &problem.result;
+    match result.placement {
+        Placement::Slices4 => {
+            // Slices of the result that two operands share must be written one channel at a time.
+            let alone = part.first.is_multiple_of(4) && (shape[1].is_multiple_of(4) || part.last);
+            (part.axis != 1 || alone).then_some(1)
+        }
+        Placement::Strided { .. } => {
+            let last = result.rank().checked_sub(1)?;
+            let whole = part.axis != last || part.first.is_multiple_of(4);
+            (whole && shape[last].is_multiple_of(4)).then_some(last)
+        }
+    }
+}
+
+fn copy(problem: &Problem<'_>, threads: u32, part: &Part) -> Result<Launch, OpError> {
+    let Part { axis, index, first, .. } = part;
+    let (axis, index) = (*axis, *index);
+    let mut shader = Shader::new(problem);
+    shader.knob("THREADS", threads);
+    let rank = problem.result.rank();
+    let result = problem.result.clone();
+    let mut sizes = problem.operands[index].shape.clone();
+    let lanes = lane_axis(problem, part);
+    if let Some(lane) = lanes {
+        sizes[lane] = sizes[lane].ceil_div(4);
+    }
+    let sliced = result.is_slices4();
+    let order: Vec<usize> = if sliced {
+        [0].into_iter().chain((2..rank).rev()).chain([1]).collect()
+    } else {
+        (0..rank).rev().collect()
+    };
+    let (prelude, axes) = decompose(&mut shader, &sizes, &order, "unit");
+    let at = Coordinates { axes: axes.clone(), lanes, pixel: None, unit: None };
+    let class = Class::of(problem.computed);
+    shader.alias("value", &class.wgsl(if lanes.is_some() { 4 } else { 1 }));
+    shader.read("load", "unit: u32", &prelude, index, &at);
+
+    let shift = if lanes == Some(axis) { first.floor_div(4) } else { first.clone() };
+    let mut to = axes;
+    if !shift.is(0) {
+        let shift = shader.dim(&shift);
+        to[axis] = format!("({} + {shift})", to[axis]);
+    }
+    let at = Coordinates { axes: to, lanes, pixel: None, unit: None };
+    shader.write("store", "unit: u32", &prelude, &at)?;
+    let units = product(&sizes);
+    shader.size("units", &units);
+    let grid = Grid::linear(&units, threads, problem.bounds);
+    shader.finish("concat", KERNEL.wgsl, grid, Dim::known(0))
+}

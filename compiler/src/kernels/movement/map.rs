@@ -1,0 +1,198 @@
+//! `map.wgsl`: elementwise functions and copies between layouts and views.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::element::{Arg, Element, Step, UnaryFn};
+use crate::ir::op::Op;
+use crate::kernels::cost::roofline;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::shader::access::Coordinates;
+use crate::shader::problem::{Operand, Placement, Problem, dense_strides};
+use crate::shader::walk::decompose;
+use crate::shader::{Class, Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "map", wgsl: include_str!("map.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,3,5,7]}
+%1 = input {"name":"y","dtype":"f32","shape":[3,1,7]}
+%2 = add %0 %1
+%3 = gelu %2
+output "z" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,37]}
+%1 = sigmoid %0
+%2 = mul %0 %1
+output "z" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"i32","shape":[3,8]}
+%1 = input {"name":"y","dtype":"u8","shape":[3,8]}
+%2 = input {"name":"z","dtype":"bool","shape":[3,5]}
+%3 = cast %0 {"to":"f16"}
+%4 = cast %1 {"to":"f16"}
+%5 = cast %2 {"to":"f16"}
+output "a" %3
+output "b" %4
+output "c" %5
+"#,
+];
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    if !matches!(problem.op, Op::Elementwise(_) | Op::Relayout(_)) {
+        return Vec::new();
+    }
+    let threads = problem.target.prefer.workgroup_invocations.min(256);
+    let steps = (problem.chain.len() + 1) as f64;
+    let elements = problem.max(&problem.result.elements()) as f64;
+    let cost = roofline(problem, elements * steps, problem.traffic() as f64, 0.5);
+    vec![Candidate {
+        knobs: vec![("THREADS", threads)],
+        cost,
+        reason: "one invocation per unit of the result; bound by memory traffic".into(),
+    }]
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let first = match problem.op {
+        Op::Elementwise(op) => op.element,
+        // A copy is the identity, which costs nothing in the shader.
+        _ => Element::Unary(UnaryFn::Affine { scale: 1.0, shift: 0.0 }),
+    };
+    let copy = matches!(problem.op, Op::Relayout(_));
+    let collapsed = collapse(problem);
+    let problem = collapsed.as_ref().unwrap_or(problem);
+    let mut shader = Shader::new(problem);
+    let mut steps = Vec::with_capacity(problem.chain.len() + 1);
+    if !copy {
+        let args = (0..problem.own).map(|k| Arg::Input(k as u32)).collect();
+        steps.push(Step { element: first, args });
+    }
+    for step in problem.chain {
+        let args = step
+            .args
+            .iter()
+            .map(|arg| match *arg {
+                // A copy has no step of its own: its value is operand 0.
+                Arg::Step(0) if copy => Arg::Input(0),
+                Arg::Step(s) if copy => Arg::Step(s),
+                Arg::Step(s) => Arg::Step(s + 1),
+                Arg::Input(k) => Arg::Input(k),
+            })
+            .collect();
+        steps.push(Step { element: step.element, args });
+    }
+    let (units, prelude, at) = iterate(&mut shader, &problem.result, collapsed.is_some());
+    let lanes = if at.lanes.is_some() { 4 } else { 1 };
+    let whole = collapsed.is_some() && problem.result.rank() == 1;
+    let class = Class::of(problem.computed);
+    let (statements, value, class) = if steps.is_empty() {
+        let read = shader.read_fn("load", "unit: u32", &prelude, 0, &at, whole);
+        shader.replace("source", read);
+        (String::new(), "load(unit)".to_string(), class)
+    } else {
+        shader.chain_text(&steps, None, &at, lanes, whole)?
+    };
+    let result = problem.result.clone();
+    let store = shader.store_to(&result, crate::shader::Bound::Result, &value, class, &at, whole);
+    shader.replace("run", format!("fn run(unit: u32) {{\n{prelude}{statements}{store}}}\n"));
+    shader.size("units", &units);
+    let threads = candidate.knob("THREADS");
+    shader.knob("THREADS", threads);
+    let grid = Grid::linear(&units, threads, problem.bounds);
+    let flops = problem.result.elements().scale(steps.len() as i64);
+    Ok(vec![shader.finish("map", KERNEL.wgsl, grid, flops)?])
+}
+
+/// How to walk over a tensor one unit at a time: the number of units, statements that turn `unit` into
+/// coordinates, and the coordinates.
+pub(super) fn iterate(
+    shader: &mut Shader<'_>,
+    tensor: &Operand<'_>,
+    padded: bool,
+) -> (Dim, String, Coordinates) {
+    let rank = tensor.rank();
+    let mut sizes = tensor.shape.clone();
+    let lanes = match tensor.placement {
+        Placement::Slices4 => Some(1),
+        Placement::Strided { .. } => {
+            let last = rank.checked_sub(1);
+            last.filter(|l| {
+                tensor.shape[*l].is_multiple_of(4) && !tensor.shape[*l].is(0) || (padded && rank == 1)
+            })
+        }
+    };
+    if let Some(lane) = lanes {
+        sizes[lane] = sizes[lane].ceil_div(4);
+    }
+    // Fastest first: for slices of four the batch, the spatial axes, then the slices.
+    let order: Vec<usize> = match tensor.placement {
+        Placement::Slices4 => [0].into_iter().chain((2..rank).rev()).chain([1]).collect(),
+        Placement::Strided { .. } => (0..rank).rev().collect(),
+    };
+    let (prelude, axes) = decompose(shader, &sizes, &order, "unit");
+    let mut at = Coordinates { axes, lanes, pixel: None, unit: None };
+    if tensor.placement == Placement::Slices4 {
+        at.unit = Some("unit".into());
+    }
+    (product(&sizes), prelude, at)
+}
+
+/// The same problem with as few axes as possible, when every tensor is strided: neighbouring axes that every
+/// tensor walks with one stride become one.
+fn collapse<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
+    let rank = problem.result.rank();
+    let mut strides: Vec<Vec<Dim>> = Vec::with_capacity(problem.operands.len() + 1);
+    for operand in problem.operands.iter().chain([&problem.result]) {
+        let Placement::Strided { strides: own, .. } = &operand.placement else { return None };
+        let skip = rank.checked_sub(operand.rank())?;
+        let mut full = vec![Dim::known(0); skip];
+        full.extend(own.iter().zip(&operand.shape).enumerate().map(|(i, (s, d))| {
+            if d.is(1) && !problem.result.shape[skip + i].is(1) { Dim::known(0) } else { s.clone() }
+        }));
+        strides.push(full);
+    }
+    let shape = &problem.result.shape;
+    let axes: Vec<usize> = (0..rank).filter(|i| !shape[*i].is(1)).collect();
+    // Groups of axes, each walked as one; the last axis of a group gives its strides.
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for axis in axes {
+        let merges = groups
+            .last()
+            .and_then(|g| g.last())
+            .is_some_and(|before| strides.iter().all(|s| s[*before] == s[axis].mul(&shape[axis])));
+        match groups.last_mut() {
+            Some(group) if merges => group.push(axis),
+            _ => groups.push(vec![axis]),
+        }
+    }
+    let mut out = problem.clone();
+    let sizes: Vec<Dim> = groups.iter().map(|g| product(g.iter().map(|a| &shape[*a]))).collect();
+    let collapse_one = |operand: &mut Operand<'a>, strides: &[Dim]| {
+        let Placement::Strided { strides: own, .. } = &mut operand.placement else { return };
+        *own = groups.iter().filter_map(|g| g.last()).map(|a| strides[*a].clone()).collect();
+        operand.shape = sizes.clone();
+    };
+    for (operand, s) in out.operands.iter_mut().zip(&strides) {
+        collapse_one(operand, s);
+    }
+    collapse_one(&mut out.result, strides.last()?);
+    if sizes.is_empty() {
+        return None;
+    }
+    // One axis may be walked in vectors past its end only when every tensor is dense or constant along it.
+    if sizes.len() == 1 && !sizes[0].is_multiple_of(4) {
+        let fits = |o: &Operand<'_>| match &o.placement {
+            Placement::Strided { strides, offset } => strides[0].is(0) || (strides[0].is(1) && offset.is(0)),
+            Placement::Slices4 => false,
+        };
+        let dense = matches!(&out.result.placement, Placement::Strided { strides, .. } if *strides == dense_strides(&sizes));
+        if !(dense && fits(&out.result) && out.operands.iter().all(fits)) {
+            return None;
+        }
+    }
+    Some(out)
+}

@@ -1,0 +1,10 @@
+//! Elementwise functions, and whatever moves elements from one place to another.
+
+pub(super) mod concat;
+pub(super) mod fill;
+pub(super) mod gather;
+pub(super) mod map;
+pub(super) mod pad;
+pub(super) mod resize;
+pub(super) mod scatter;
+pub(super) mod scatter_list;

@@ -1,0 +1,110 @@
+//! `pad.wgsl`: elements added around a tensor.
+
+use crate::error::OpError;
+use crate::ir::dim::Dim;
+use crate::ir::op::Op;
+use crate::ir::ops::pad::PadMode;
+use crate::kernels::cost::roofline;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::shader::class::literal;
+use crate::shader::problem::Problem;
+use crate::shader::walk::{gather, walk};
+use crate::shader::{Class, Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "pad", wgsl: include_str!("pad.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,3,5,4]}
+%1 = pad %0 {"mode":"constant","before":[0,1,2,0],"after":[1,0,3,4],"value":1.5}
+%2 = neg %1
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,4]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = pad %1 {"mode":"reflect","before":[0,0,2,1],"after":[0,0,1,3],"value":0.0} : f32[2, 6, 8, 8]@slices4
+%3 = neg %2 : f32[2, 6, 8, 8]
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,6,3,4]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = pad %1 {"mode":"constant","before":[0,3,0,1],"after":[0,1,0,0],"value":-2.0} : f32[1, 10, 3, 5]@slices4
+%3 = neg %2 : f32[1, 10, 3, 5]
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,8]}
+%1 = pad %0 {"mode":"edge","before":[2,0],"after":[1,0],"value":0.0}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"i64","shape":[3,5]}
+%1 = pad %0 {"mode":"wrap","before":[4,7],"after":[1,2],"value":0.0}
+output "y" %1
+"#,
+    r#"
+symbol n 2..9
+%0 = input {"name":"x","dtype":"f32","shape":[3,"n"]}
+%1 = pad %0 {"mode":"constant","before":[-1,"(n)//2"],"after":[2,"4*((n+3)//4)-n"],"value":0.5}
+%2 = pad %0 {"mode":"reflect","before":[0,"n-1"],"after":[0,"(n)//2"],"value":0.0}
+output "y" %1
+output "z" %2
+"#,
+];
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Op::Pad(_) = problem.op else { return Vec::new() };
+    let elements = problem.max(&problem.result.elements()) as f64;
+    let threads = problem.target.prefer.workgroup_invocations.min(256);
+    vec![Candidate {
+        knobs: vec![("THREADS", threads)],
+        cost: roofline(problem, elements, problem.traffic() as f64, 0.5),
+        reason: format!("{elements} elements, bound by memory traffic"),
+    }]
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Pad(op) = problem.op else { return Err(OpError::new("not a pad")) };
+    let mut shader = Shader::new(problem);
+    let threads = candidate.knob("THREADS");
+    shader.knob("THREADS", threads);
+    let mode = match op.mode {
+        PadMode::Constant => 0,
+        PadMode::Reflect => 1,
+        PadMode::Edge => 2,
+        PadMode::Wrap => 3,
+    };
+    shader.knob("MODE", mode);
+    let keeps = |axis: usize| [&op.before, &op.after].iter().all(|l| l.get(axis).is_some_and(|n| n.is(0)));
+    let result = problem.result.clone();
+    let walk = walk(&mut shader, &result, keeps);
+    let class = Class::of(problem.computed);
+    let lanes = walk.lanes();
+    shader.alias("value", &class.wgsl(lanes));
+    shader.size("units", &walk.units);
+    let constant = literal(op.value, class, if walk.apart { 1 } else { lanes });
+    let load = gather(&mut shader, &walk, &result, "load", "", 0, |shader, axes| {
+        let mut text = String::new();
+        let mut places = axes.to_vec();
+        for (axis, place) in places.iter_mut().enumerate() {
+            if keeps(axis) {
+                continue;
+            }
+            let before = shader.dim(&op.before[axis]);
+            let size = shader.dim(&problem.operands[0].shape[axis]);
+            text += &format!("    let p{axis} = place({place}, {before}, {size});\n");
+            if op.mode == PadMode::Constant {
+                text += &format!("    if (p{axis} < 0i) {{ return {constant}; }}\n");
+            }
+            *place = format!("u32(p{axis})");
+        }
+        (text, places)
+    });
+    shader.replace("load", load);
+    shader.write("store", "unit: u32", &walk.prelude, &walk.at)?;
+    let grid = Grid::linear(&walk.units, threads, problem.bounds);
+    Ok(vec![shader.finish("pad", KERNEL.wgsl, grid, Dim::known(0))?])
+}

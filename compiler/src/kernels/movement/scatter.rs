@@ -1,0 +1,199 @@
+//! `scatter.wgsl`: updates combined into a copy of a tensor, by element or by index tuple.
+
+use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
+use crate::ir::op::{Combine, Op};
+use crate::kernels::cost::roofline;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::shader::access::Coordinates;
+use crate::shader::problem::Problem;
+use crate::shader::rows::Rows;
+use crate::shader::walk::decompose;
+use crate::shader::{Class, Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "scatter", wgsl: include_str!("scatter.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[6,5]}
+%1 = constant {"dtype":"i64","shape":[3,4],"values":[0,-1,2,2,0,5,1,2,-6,5,3,2]}
+%2 = input {"name":"u","dtype":"f32","shape":[3,4]}
+%3 = scatter-elements %0 %1 %2 {"axis":0,"combine":"add"}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"i32","shape":[2,9]}
+%1 = constant {"dtype":"i32","shape":[1,4],"values":[8,-9,3,3]}
+%2 = input {"name":"u","dtype":"i32","shape":[1,4]}
+%3 = scatter-elements %0 %1 %2 {"axis":1,"combine":"replace"}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[4,5,8]}
+%1 = constant {"dtype":"i64","shape":[3,1],"values":[1,-1,1]}
+%2 = input {"name":"u","dtype":"f32","shape":[3,5,8]}
+%3 = scatter-nd %0 %1 %2 {"combine":"mul"}
+%4 = scatter-nd %0 %1 %2 {"combine":"max"}
+output "y" %3
+output "z" %4
+"#,
+    r#"
+symbol n 1..7
+%0 = input {"name":"x","dtype":"f32","shape":["n",5,3]}
+%1 = constant {"dtype":"i64","shape":[2,2,2],"values":[0,1,-1,-5,0,3,0,1]}
+%2 = input {"name":"u","dtype":"f32","shape":[2,2,3]}
+%3 = scatter-nd %0 %1 %2 {"combine":"min"}
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,6,2,5]}
+%1 = constant {"dtype":"i64","shape":[2,1],"values":[2,0]}
+%2 = input {"name":"u","dtype":"f32","shape":[2,6,2,5]}
+%3 = constant {"dtype":"i64","shape":[2,2],"values":[2,-1,0,4]}
+%4 = input {"name":"w","dtype":"f32","shape":[2,2,5]}
+%5 = relayout %0 {"layout":"slices4"}
+%6 = scatter-nd %5 %1 %2 {"combine":"add"} : f32[3, 6, 2, 5]@slices4
+%7 = scatter-nd %6 %3 %4 {"combine":"replace"} : f32[3, 6, 2, 5]@slices4
+%8 = neg %7 : f32[3, 6, 2, 5]
+output "y" %8
+"#,
+];
+
+/// What an entry is: the walk over the result, the axes of the entry number, and how many index parts there are.
+struct Walk {
+    rows: Rows,
+    entries: Vec<Dim>,
+    /// For index tuples: their length. For elements: nothing.
+    tuple: Option<usize>,
+}
+
+fn walk(problem: &Problem<'_>) -> Option<Walk> {
+    let (rows, indices) = (rows(problem)?, problem.operands.get(1)?);
+    match problem.op {
+        Op::ScatterElements(op) => {
+            Some(Walk { rows, entries: vec![indices.shape[op.axis].clone()], tuple: None })
+        }
+        _ => {
+            let (last, entries) = indices.shape.split_last()?;
+            let tuple = usize::try_from(last.as_known()?).ok()?;
+            Some(Walk { rows, entries: entries.to_vec(), tuple: Some(tuple) })
+        }
+    }
+}
+
+/// The walk over the result of a scatter.
+pub(super) fn rows(problem: &Problem<'_>) -> Option<Rows> {
+    let rows = Rows::new(&problem.result, &[]);
+    match problem.op {
+        Op::ScatterElements(_) => Some(rows.scalar()),
+        Op::ScatterNd(_) => {
+            let tuple = problem.operands.get(1)?.shape.last()?.as_known()?;
+            // Four elements are named together when they differ only in an axis past the tuple.
+            Some(match rows.lanes.axis() {
+                Some(axis) if i64::try_from(axis).is_ok_and(|axis| axis < tuple) => rows.scalar(),
+                _ => rows,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The hook that combines an update with what is there.
+pub(super) fn combine(combine: Combine) -> String {
+    let text = match combine {
+        Combine::Replace => "next",
+        Combine::Add => "old + next",
+        Combine::Mul => "old * next",
+        Combine::Max => "max(old, next)",
+        Combine::Min => "min(old, next)",
+    };
+    format!("fn combine(old: V, next: V) -> V {{ return {text}; }}")
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Some(walk) = walk(problem) else { return Vec::new() };
+    let units = problem.max(&walk.rows.rows()) as f64;
+    let entries = problem.max(&product(&walk.entries)) as f64;
+    vec![Candidate {
+        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        cost: roofline(problem, units * entries * 4.0, problem.traffic() as f64, 0.2),
+        reason: format!("each of {units} units looks at {entries} indices"),
+    }]
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Some(Walk { rows, entries, tuple }) = walk(problem) else {
+        return Err(OpError::new("not a scatter"));
+    };
+    let mut shader = Shader::new(problem);
+    let threads = candidate.knob("THREADS");
+    shader.knob("THREADS", threads);
+    let lanes = rows.lanes.count();
+    let class = Class::of(problem.computed);
+    shader.alias("V", &class.wgsl(lanes));
+    shader.alias("Index", Class::of(problem.operands[1].dtype).scalar());
+    let (prelude, at) = rows.unit(&mut shader);
+    shader.read("load", "unit: u32", &prelude, 0, &at);
+    shader.write("store", "unit: u32", &prelude, &at)?;
+    shader.size("units", &rows.rows());
+    shader.size("entries", &product(&entries));
+    shader.iterations(product(&entries));
+
+    let shape = &problem.result.shape;
+    let order: Vec<usize> = (0..entries.len()).rev().collect();
+    let (split, entry) = decompose(&mut shader, &entries, &order, "entry");
+    let mut places: Vec<String>;
+    let update;
+    let mut tests = Vec::new();
+    match (tuple, problem.op) {
+        (Some(tuple), _) => {
+            for (part, (size, place)) in shape.iter().zip(&at.axes).take(tuple).enumerate() {
+                let size = shader.dim(size);
+                tests.push(format!("wrap(pick(unit, entry, {part}u), {size}) == {place}"));
+            }
+            places = entry.clone();
+            places.push("part".into());
+            let axes: Vec<String> = entry.iter().chain(&at.axes[tuple..]).cloned().collect();
+            let lanes = at.lanes.map(|l| l + entry.len() - tuple);
+            update = Coordinates { axes, lanes, pixel: None, unit: None };
+        }
+        (None, Op::ScatterElements(op)) => {
+            let size = shader.dim(&shape[op.axis]);
+            tests.push(format!("wrap(pick(unit, entry, 0u), {size}) == {}", at.axes[op.axis]));
+            places = at.axes.clone();
+            places[op.axis].clone_from(&entry[0]);
+            update = Coordinates::element(places.clone());
+            let indices = &problem.operands[1].shape;
+            let inside: Vec<String> = (0..shape.len())
+                .filter(|i| *i != op.axis && indices[*i] != shape[*i])
+                .map(|i| format!("{} < {}", at.axes[i], shader.dim(&indices[i])))
+                .collect();
+            if !inside.is_empty() {
+                let text = inside.join(" && ");
+                shader.replace(
+                    "reached",
+                    format!("fn reached(unit: u32) -> bool {{\n{prelude}    return {text};\n}}"),
+                );
+            }
+        }
+        _ => return Err(OpError::new("not a scatter")),
+    }
+    let both = format!("{prelude}{split}");
+    shader.read("pick", "unit: u32, entry: u32, part: u32", &both, 1, &Coordinates::element(places));
+    shader.read("update", "unit: u32, entry: u32", &both, 2, &update);
+    let test = tests.join(" && ");
+    shader.replace(
+        "names",
+        format!("fn names(unit: u32, entry: u32) -> bool {{\n{prelude}    return {test};\n}}"),
+    );
+    let combine = match problem.op {
+        Op::ScatterElements(op) => op.combine,
+        Op::ScatterNd(op) => op.combine,
+        _ => Combine::Replace,
+    };
+    shader.replace("combine", self::combine(combine));
+    let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
+    let flops = rows.rows().mul(&product(&entries));
+    Ok(vec![shader.finish("scatter", KERNEL.wgsl, grid, flops)?])
+}

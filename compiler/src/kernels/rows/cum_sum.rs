@@ -1,0 +1,81 @@
+//! `cum_sum.wgsl`: running sums along any axis, of floats and integers.
+
+use super::shares::Shares;
+use crate::error::OpError;
+use crate::ir::op::Op;
+use crate::kernels::cost::barriers;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::shader::problem::Problem;
+use crate::shader::rows::{Rows, along_axis};
+use crate::shader::{Class, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "cum_sum", wgsl: include_str!("cum_sum.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,301]}
+%1 = cum-sum %0 {"axis":1,"exclusive":false,"reverse":false}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"i64","shape":[4,19,8]}
+%1 = cum-sum %0 {"axis":1,"exclusive":true,"reverse":true}
+output "y" %1
+"#,
+    r#"
+symbol n 1..90
+%0 = input {"name":"x","dtype":"i32","shape":[2,"n"]}
+%1 = cum-sum %0 {"axis":1,"exclusive":false,"reverse":true}
+%2 = cum-sum %0 {"axis":0,"exclusive":true,"reverse":false}
+output "y" %1
+output "z" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,50]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = cum-sum %1 {"axis":3,"exclusive":false,"reverse":false} : f32[2, 6, 3, 50]@slices4
+%3 = neg %2 : f32[2, 6, 3, 50]
+output "y" %3
+"#,
+];
+
+/// Neighbours along a row are not taken at once.
+fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, Rows)> {
+    let Op::CumSum(op) = problem.op else { return None };
+    let (problem, rows) = along_axis(problem, op.axis);
+    Some((problem, rows.single()))
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Some((merged, rows)) = rows(problem) else { return Vec::new() };
+    Shares::all(&merged, &rows, 4 * rows.lanes.count())
+        .iter()
+        .map(|s| {
+            let mut candidate = s.candidate(&merged, &rows, 1.0, 1);
+            // Every block costs a scan through workgroup memory.
+            let blocks = (problem.max(&rows.length()) as f64 / f64::from(s.lanes)).ceil();
+            let lanes = problem.max(&rows.rows()) as f64 * f64::from(s.lanes);
+            candidate.cost += barriers(problem, lanes, blocks * f64::from(s.lanes.ilog2()) * 2.0);
+            candidate
+        })
+        .collect()
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::CumSum(op) = problem.op else { return Err(OpError::new("not a running sum")) };
+    let (problem, rows) = rows(problem).ok_or_else(|| OpError::new("not a running sum"))?;
+    let mut shader = Shader::new(&problem);
+    let shares = Shares::of(candidate);
+    shares.split(&mut shader, &rows);
+    shader.constant("EXCLUSIVE", op.exclusive);
+    shader.constant("REVERSE", op.reverse);
+    shader.alias("V", &Class::of(problem.computed).wgsl(rows.lanes.count()));
+    shader.workgroup_memory(shares.threads() * 4 * rows.lanes.count());
+    let (prelude, at) = rows.at(&mut shader);
+    shader.read("load", "row: u32, i: u32", &prelude, 0, &at);
+    shader.write("store", "row: u32, i: u32", &prelude, &at)?;
+    let flops = problem.result.elements();
+    let grid = shares.grid(&problem, &rows.rows());
+    Ok(vec![shader.finish("cum_sum", KERNEL.wgsl, grid, flops)?])
+}

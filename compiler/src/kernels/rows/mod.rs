@@ -1,0 +1,12 @@
+//! Whatever goes along the rows of a tensor: reductions, norms, sums and orders.
+
+mod order;
+mod shares;
+
+pub(super) mod arg_reduce;
+pub(super) mod cum_sum;
+pub(super) mod normalize;
+pub(super) mod reduce;
+pub(super) mod softmax;
+pub(super) mod top_k;
+pub(super) mod top_k_rank;

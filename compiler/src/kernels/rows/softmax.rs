@@ -1,0 +1,111 @@
+//! `softmax.wgsl`: softmax and log-softmax along any axis.
+
+use super::shares::Shares;
+use crate::error::OpError;
+use crate::ir::op::Op;
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::shader::problem::Problem;
+use crate::shader::rows::{Lanes, Rows, along_axis};
+use crate::shader::{Class, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "softmax", wgsl: include_str!("softmax.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,5,1030]}
+%1 = softmax %0 {"axis":2,"log":false}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[70,3]}
+%1 = softmax %0 {"axis":1,"log":true}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,12]}
+%1 = softmax %0 {"axis":1,"log":false}
+%2 = relu %1
+output "y" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,37,5]}
+%1 = softmax %0 {"axis":1,"log":true}
+output "y" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,8,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = softmax %1 {"axis":1,"log":false} : f32[2, 8, 3, 5]@slices4
+%3 = neg %2 : f32[2, 8, 3, 5]
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = softmax %1 {"axis":1,"log":true} : f32[2, 6, 3, 5]@slices4
+%3 = neg %2 : f32[2, 6, 3, 5]
+output "y" %3
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = softmax %1 {"axis":2,"log":false} : f32[2, 6, 3, 5]@slices4
+%3 = neg %2 : f32[2, 6, 3, 5]
+output "y" %3
+"#,
+    r#"
+symbol n 1..2100
+symbol b 1..3
+%0 = input {"name":"x","dtype":"f32","shape":["b","n"]}
+%1 = softmax %0 {"axis":1,"log":false}
+output "y" %1
+"#,
+];
+
+/// Registers for the elements of a row that an invocation keeps.
+const KEEP: u32 = 4;
+
+fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, Rows)> {
+    let Op::Softmax(op) = problem.op else { return None };
+    Some(along_axis(problem, op.axis))
+}
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Some((merged, rows)) = rows(problem) else { return Vec::new() };
+    Shares::all(&merged, &rows, 8 * rows.lanes.count())
+        .iter()
+        .map(|s| s.candidate(&merged, &rows, 2.0, KEEP))
+        .collect()
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let Op::Softmax(op) = problem.op else { return Err(OpError::new("not a softmax")) };
+    let (problem, rows) = rows(problem).ok_or_else(|| OpError::new("not a softmax"))?;
+    let problem = &problem;
+    let mut shader = Shader::new(problem);
+    let shares = Shares::of(candidate);
+    let count = rows.lanes.count();
+    shares.knobs(&mut shader, problem, &rows, KEEP);
+    shader.alias("V", &Class::Float.wgsl(count));
+    shader.workgroup_memory(shares.threads() * 8 * count);
+    let (prelude, at) = rows.at(&mut shader);
+    shader.read("load", "row: u32, i: u32", &prelude, 0, &at);
+    shader.write("store", "row: u32, i: u32", &prelude, &at)?;
+    if matches!(rows.lanes, Lanes::Along(_)) {
+        shader.replace(
+            "across_max",
+            "fn across_max(v: V) -> V { return V(max(max(v.x, v.y), max(v.z, v.w))); }".into(),
+        );
+        shader.replace("across_sum", "fn across_sum(v: V) -> V { return V(v.x + v.y + v.z + v.w); }".into());
+    }
+    if op.log {
+        shader.replace(
+            "finish",
+            "fn finish(x: V, top: V, sum: V) -> V { return (x - top) - log(sum); }".into(),
+        );
+    }
+    let flops = problem.result.elements().scale(8);
+    let grid = shares.grid(problem, &rows.rows());
+    Ok(vec![shader.finish("softmax", KERNEL.wgsl, grid, flops)?])
+}

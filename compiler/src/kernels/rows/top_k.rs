@@ -1,0 +1,141 @@
+//! `top_k.wgsl`: the first elements of each row by value, or their positions.
+
+use super::order::key;
+use crate::error::OpError;
+use crate::ir::op::{Op, TopK};
+use crate::kernels::kernel::{Candidate, Kernel};
+use crate::shader::problem::Problem;
+use crate::shader::rows::{Rows, along_axis};
+use crate::shader::{Class, Grid, Launch, Shader};
+
+pub(crate) const KERNEL: Kernel =
+    Kernel { name: "top_k", wgsl: include_str!("top_k.wgsl"), candidates, launches, cases: CASES };
+
+const CASES: &[&str] = &[
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,20011]}
+%1 = top-k %0 {"axis":1,"k":40,"largest":true,"indices":false}
+%2 = top-k %0 {"axis":1,"k":40,"largest":true,"indices":true}
+output "values" %1
+output "indices" %2
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"i8","shape":[2,300,3]}
+%1 = top-k %0 {"axis":1,"k":300,"largest":false,"indices":false}
+%2 = top-k %0 {"axis":1,"k":300,"largest":false,"indices":true}
+%3 = top-k %0 {"axis":2,"k":1,"largest":true,"indices":true}
+output "values" %1
+output "indices" %2
+output "first" %3
+"#,
+    r#"
+symbol n 5..3000
+%0 = input {"name":"x","dtype":"i32","shape":["n",4]}
+%1 = top-k %0 {"axis":0,"k":5,"largest":true,"indices":true}
+output "indices" %1
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
+%1 = relayout %0 {"layout":"slices4"}
+%2 = top-k %1 {"axis":1,"k":4,"largest":true,"indices":false}
+output "y" %2
+"#,
+];
+
+/// Elements that an invocation looks at between two checks.
+const KEEP: u32 = 4;
+
+/// The row length, and the tile that suits it: whether a row fits, and the tile's size.
+fn tile(op: &TopK, problem: &Problem<'_>, rows: &Rows, threads: u32) -> Option<(bool, u32)> {
+    let length = u32::try_from(problem.max(&rows.length())).ok()?.max(2);
+    let k = u32::try_from(op.k).ok()?;
+    let most = problem.target.limits.max_workgroup_memory.saturating_sub(16) / 8;
+    let most = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
+    if length <= most && length <= 2048 {
+        return Some((true, length.next_power_of_two()));
+    }
+    let half = k.max(threads * KEEP).checked_next_power_of_two()?;
+    (half.checked_mul(2)? <= most).then_some((false, half * 2))
+}
+
+/// The operator, the problem with as few axes as possible, and its rows.
+pub(super) fn top_k_rows<'a>(problem: &Problem<'a>) -> Option<(&'a TopK, Problem<'a>, Rows)> {
+    let Op::TopK(op) = problem.op else { return None };
+    let (problem, rows) = along_axis(problem, op.axis);
+    Some((op, problem, rows.scalar()))
+}
+
+// In latencies of memory, fitted to an NVIDIA H200 (`benches/kernels.rs`): a stage of a sort, a swap of one, and a round
+// of elements that are compared with the least that is kept.
+const STAGE: f64 = 0.17;
+const SWAP: f64 = 0.1;
+const ROUND: f64 = 0.9;
+/// A swap in barriers where these take time, measured on the software device.
+const SWAP_IN_TURN: f64 = 0.5;
+
+fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
+    let Some((op, problem, rows)) = top_k_rows(problem) else { return Vec::new() };
+    let (machine, limits) = (&problem.target.machine, &problem.target.limits);
+    let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
+    let mut out = Vec::new();
+    for threads in [32u32, 64, 128, 256].into_iter().filter(|t| *t <= limits.max_workgroup_invocations) {
+        let Some((whole, size)) = tile(op, &problem, &rows, threads) else { continue };
+        let rounds = if whole { 1.0 } else { (length / f64::from(threads * KEEP)).ceil() };
+        // The first elements all pass, of random ones after them k * ln(n / k).
+        let sorts = if whole {
+            1.0
+        } else {
+            let k = op.k.max(1) as f64;
+            2.0 + k * (length / k).max(1.0).ln() / f64::from(size / 2)
+        };
+        let stages = f64::from(size.ilog2() * (size.ilog2() + 1)) / 2.0;
+        let swaps = (f64::from(size / 2) / f64::from(threads)).max(1.0);
+        let latency = machine.memory_latency_ns;
+        // Devices whose invocations take turns swap in turns as well.
+        let swap = latency * SWAP + machine.barrier_ns * SWAP_IN_TURN;
+        let sort = stages * (machine.barrier_ns + latency * STAGE + swap * swaps);
+        let round = machine.barrier_ns + latency * ROUND;
+        let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let waves = (count * f64::from(threads) / room).ceil().max(1.0);
+        out.push(Candidate {
+            knobs: vec![("THREADS", threads), ("TILE", size), ("WHOLE", whole.into())],
+            cost: waves * (rounds * round + sorts * sort) + machine.launch_us * 1e3,
+            reason: format!("{threads} invocations sort {size} of {length} elements about {sorts:.0} times"),
+        });
+    }
+    out
+}
+
+fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+    let (op, problem, rows) = top_k_rows(problem).ok_or_else(|| OpError::new("not a top-k"))?;
+    let mut shader = Shader::new(&problem);
+    let [threads, tile] = ["THREADS", "TILE"].map(|name| candidate.knob(name));
+    shader.knob("THREADS", threads);
+    shader.knob("TILE", tile);
+    shader.constant("WHOLE", candidate.knob("WHOLE") == 1);
+    shader.knob("KEEP", KEEP);
+    shader.knob("COUNT", u32::try_from(op.k).map_err(|e| OpError::new(e.to_string()))?);
+    shader.workgroup_memory(tile * 8 + 16);
+    hooks(&mut shader, op, &rows)?;
+    let groups = Grid::linear(&rows.rows(), 1, problem.bounds).groups;
+    let grid = Grid { groups, workgroup: [threads, 1, 1] };
+    let flops = problem.operands[0].elements();
+    Ok(vec![shader.finish("top_k", KERNEL.wgsl, grid, flops)?])
+}
+
+/// The sizes, types and hooks that both kernels of the operator have.
+pub(super) fn hooks(shader: &mut Shader<'_>, op: &TopK, rows: &Rows) -> Result<(), OpError> {
+    let class = Class::of(shader.problem.operands[0].dtype);
+    shader.size("rows", &rows.rows());
+    shader.size("length", &rows.length());
+    shader.alias("V", class.scalar());
+    shader.replace("key", key(class, op.largest));
+    let (prelude, at) = rows.at(shader);
+    shader.read("load", "row: u32, i: u32", &prelude, 0, &at);
+    shader.write("store", "row: u32, i: u32", &prelude, &at)?;
+    shader.alias("R", Class::of(shader.problem.computed).scalar());
+    if op.indices {
+        shader.replace("chosen", "fn chosen(row: u32, at: u32) -> R { return R(at); }".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! What kernels of several families share.
+
+pub(crate) mod coop;
+pub(crate) mod dot;
+pub(crate) mod pixels;
+pub(crate) mod product;
+pub(crate) mod tiled;
+pub(crate) mod tiled_dot;
+pub(crate) mod window;

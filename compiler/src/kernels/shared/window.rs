@@ -1,0 +1,284 @@
+//! What the kernels that slide windows over images share: geometry as constants, coordinates, the bias as the first
+//! step of the chain, and filters in slices of four.
+
+use crate::error::OpError;
+use crate::ir::dim::Dim;
+use crate::ir::element::{Arg, BinaryFn, Element, Step};
+use crate::ir::op::{Constant, Conv};
+use crate::ir::tensor::DeviceType;
+use crate::shader::Shader;
+use crate::shader::access::Coordinates;
+use crate::shader::pack::Packed;
+use crate::shader::pack::presets::{FOUR_TEXTURES, I4O4};
+use crate::shader::problem::{Operand, Placement, Problem};
+
+/// The axes of windows, slowest first. A tensor with fewer spatial axes has the last ones.
+pub(crate) const AXES: [&str; 3] = ["Z", "Y", "X"];
+
+/// Windows along three spatial axes; missing axes have a window of one position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Windows {
+    pub(crate) kernel: [usize; 3],
+    pub(crate) stride: [usize; 3],
+    pub(crate) dilation: [usize; 3],
+    /// Padding before.
+    pub(crate) begin: [usize; 3],
+    /// Padding after.
+    pub(crate) end: [usize; 3],
+    /// Trailing axes of the tensor that are not among the three, because nothing is but one position along them.
+    pub(crate) still: usize,
+}
+
+impl Windows {
+    /// Those of a convolution. An image of one column is a line: kernels compute neighbours along the last axis together,
+    /// so it is one along which there are some.
+    pub(crate) fn of_conv(op: &Conv, problem: &Problem<'_>) -> Option<Self> {
+        let filters = problem.operands.get(1)?;
+        let kernel: Vec<usize> = filters.shape.get(2..)?.iter().map(known).collect::<Option<_>>()?;
+        let (source, result) = (problem.operands.first()?.shape.get(2..)?, problem.result.shape.get(2..)?);
+        let still = |axis: &usize| {
+            let one = [source, result].iter().all(|sizes| sizes.get(*axis).is_some_and(|size| size.is(1)));
+            one && kernel.get(*axis) == Some(&1) && op.pads_begin.get(*axis) == Some(&0)
+        };
+        let count = (1..kernel.len()).rev().take_while(still).count();
+        let seen = |list: &'_ [usize]| list.get(..kernel.len() - count).map(<[usize]>::to_vec);
+        let [strides, dilations, begin, end] =
+            [&op.strides, &op.dilations, &op.pads_begin, &op.pads_end].map(|list| seen(list));
+        let windows = Self::new(&seen(&kernel)?, &strides?, &dilations?, &begin?, &end?);
+        Some(Self { still: count, ..windows })
+    }
+
+    /// From the attributes of an operator, one number per spatial axis.
+    pub(crate) fn new(
+        kernel: &[usize],
+        strides: &[usize],
+        dilations: &[usize],
+        begin: &[usize],
+        end: &[usize],
+    ) -> Self {
+        Self {
+            kernel: last_three(kernel, 1),
+            stride: last_three(strides, 1),
+            dilation: last_three(dilations, 1),
+            begin: last_three(begin, 0),
+            end: last_three(end, 0),
+            still: 0,
+        }
+    }
+
+    /// The sizes of `[N, C, spatial..]` along the three axes.
+    pub(crate) fn sizes(&self, shape: &[Dim]) -> [Dim; 3] {
+        spatial(shape.get(..shape.len() - self.still).unwrap_or(shape))
+    }
+
+    /// Replaces the sizes of the source and the result along the axes, `in_w` and `out_w` and those of the other axes, and
+    /// `DEEP`: whether there is a third axis.
+    pub(crate) fn declare_sizes(&self, shader: &mut Shader<'_>, [source, result]: [&[Dim]; 2]) {
+        for (names, shape) in [(["in_d", "in_h", "in_w"], source), (["out_d", "out_h", "out_w"], result)] {
+            for (name, size) in names.into_iter().zip(&self.sizes(shape)) {
+                shader.size(name, size);
+            }
+        }
+        shader.constant("DEEP", result.len() - self.still == 5);
+    }
+
+    /// Coordinates of four channels of `[N, C, spatial..]` at a position along the three axes.
+    pub(crate) fn four_channels(
+        &self,
+        rank: usize,
+        batch: &str,
+        slice: &str,
+        position: [&str; 3],
+    ) -> Coordinates {
+        let mut at = four_channels(rank - self.still, batch, slice, position);
+        at.axes.extend(std::iter::repeat_n("0u".to_string(), self.still));
+        at
+    }
+
+    /// Number of taps.
+    pub(crate) fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// Along which axes taps of the first or the last window fall outside.
+    pub(crate) fn padded(&self) -> [bool; 3] {
+        [0, 1, 2].map(|i| self.begin[i] > 0 || self.end[i] > 0)
+    }
+
+    /// Replaces `KERNEL_X`, `STRIDE_X`, `DILATION_X` and `PAD_X`, and those of the other axes.
+    pub(crate) fn declare(&self, shader: &mut Shader<'_>, axes: &[usize]) {
+        for &i in axes {
+            let name = AXES[i];
+            shader.constant(&format!("KERNEL_{name}"), format_args!("{}u", self.kernel[i]));
+            shader.constant(&format!("STRIDE_{name}"), format_args!("{}i", self.stride[i]));
+            shader.constant(&format!("DILATION_{name}"), format_args!("{}i", self.dilation[i]));
+            shader.constant(&format!("PAD_{name}"), format_args!("{}i", self.begin[i]));
+        }
+    }
+}
+
+/// Replaces `GUARD_X` and those of the other axes: whether what operand `index` is read at along the axis must be masked
+/// where it falls outside, which it does where `outside` says so.
+pub(crate) fn declare_guards(shader: &mut Shader<'_>, index: usize, axes: &[usize], outside: [bool; 3]) {
+    let guards = shader.guards_of_reads(index, outside);
+    for &i in axes {
+        shader.constant(&format!("GUARD_{}", AXES[i]), guards[i]);
+    }
+}
+
+/// The last of three numbers are the list's, the others the default.
+pub(crate) fn last_three(list: &[usize], default: usize) -> [usize; 3] {
+    let mut out = [default; 3];
+    for (slot, value) in out.iter_mut().rev().zip(list.iter().rev()) {
+        *slot = *value;
+    }
+    out
+}
+
+/// The spatial sizes of `[N, C, spatial..]` as three sizes.
+pub(crate) fn spatial(shape: &[Dim]) -> [Dim; 3] {
+    let mut out = [Dim::known(1), Dim::known(1), Dim::known(1)];
+    for (slot, value) in out.iter_mut().rev().zip(shape.iter().skip(2).rev()) {
+        slot.clone_from(value);
+    }
+    out
+}
+
+/// Coordinates of four channels of `[N, C, spatial..]`.
+pub(crate) fn four_channels(rank: usize, batch: &str, slice: &str, spatial: [&str; 3]) -> Coordinates {
+    Coordinates::four(axes(rank, batch, slice, spatial), 1)
+}
+
+/// Coordinates of `[N, C, spatial..]`.
+pub(crate) fn axes(rank: usize, batch: &str, channel: &str, spatial: [&str; 3]) -> Vec<String> {
+    let first = 5usize.saturating_sub(rank);
+    let spatial = spatial.iter().skip(first).map(|s| (*s).to_string());
+    [batch.to_string(), channel.to_string()].into_iter().chain(spatial).collect()
+}
+
+/// A size that does not depend on symbols.
+pub(crate) fn known(dim: &Dim) -> Option<usize> {
+    usize::try_from(dim.as_known()?).ok()
+}
+
+/// The problem with operand 2, a bias of one value per channel, added in the first step of the chain; `steps` holds
+/// the new chain. Without that operand the problem is returned as it is.
+pub(crate) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<Step>) -> Problem<'s> {
+    with_bias_at(2, problem, steps)
+}
+
+/// The same with the bias as operand `index`, the last of the operator's.
+pub(crate) fn with_bias_at<'s>(
+    index: u32,
+    problem: &'s Problem<'_>,
+    steps: &'s mut Vec<Step>,
+) -> Problem<'s> {
+    let mut out: Problem<'s> = problem.clone();
+    if problem.own <= index as usize {
+        return out;
+    }
+    let args = vec![Arg::Step(0), Arg::Input(index)];
+    steps.push(Step { element: Element::Binary(BinaryFn::Add), args });
+    steps.extend(problem.chain.iter().map(|step| {
+        let args = step
+            .args
+            .iter()
+            .map(|arg| match *arg {
+                Arg::Step(s) => Arg::Step(s + 1),
+                Arg::Input(k) => Arg::Input(k),
+            })
+            .collect();
+        Step { element: step.element, args }
+    }));
+    out.chain = steps;
+    if let Some(bias) = out.operands.get_mut(index as usize) {
+        let ones = problem.result.rank().saturating_sub(2);
+        bias.shape.extend(std::iter::repeat_n(Dim::known(1), ones));
+        if let Placement::Strided { strides, .. } = &mut bias.placement {
+            strides.extend(std::iter::repeat_n(Dim::known(0), ones));
+        }
+    }
+    out
+}
+
+/// The axes of filters `[group * O, I, taps]` (or `[group * I, O, taps]` when `swapped`).
+fn filter_axes(filters: &Constant, group: usize, swapped: bool) -> Result<[(char, usize); 4], OpError> {
+    let [a, b, taps @ ..] = filters.shape.as_slice() else {
+        return Err(OpError::new("filters have two axes of channels"));
+    };
+    let [first, second] = if swapped { ['I', 'O'] } else { ['O', 'I'] };
+    Ok([('G', group), (first, a / group.max(1)), (second, *b), ('S', taps.iter().product())])
+}
+
+/// Filters in blocks of `slices` slices of four outputs: per block, per tap, per slice of four inputs, per slice of the
+/// block, per input a vector of four outputs. The block size must divide the outputs of a group when there are several.
+pub(crate) fn pack_filters(
+    filters: &Constant,
+    device: DeviceType,
+    group: usize,
+    slices: usize,
+    swapped: bool,
+) -> Result<Packed, OpError> {
+    Ok(I4O4.of(filters, &filter_axes(filters, group, swapped)?, &[('n', slices)], device))
+}
+
+/// Replaces the hook `weight` by a read of a vector of such filters, or the hook `weights` by one of the four vectors of
+/// a slice of inputs where the target prefers four textures.
+pub(crate) fn read_filters(
+    shader: &mut Shader<'_>,
+    filters: &Constant,
+    device: DeviceType,
+    group: usize,
+    slices: usize,
+    swapped: bool,
+) -> Result<(), OpError> {
+    let axes = filter_axes(filters, group, swapped)?;
+    let parts = FOUR_TEXTURES.shares(filters, &axes, &[('n', slices)], device);
+    if let Some(reads) = shader.packed_textures(parts, "vec2<u32>(column, row)") {
+        let vectors: Vec<String> = reads.iter().map(|read| format!("vec4<f32>({read})")).collect();
+        shader.replace(
+            "weights",
+            format!(
+                "fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {{ return mat4x4<f32>({}); }}\n",
+                vectors.join(", ")
+            ),
+        );
+        return Ok(());
+    }
+    read_packed(shader, "weight", pack_filters(filters, device, group, slices, swapped)?);
+    Ok(())
+}
+
+/// Replaces the hook `fn name(i: u32) -> vec4<f32>` by a read of vector i of a packed constant, which lies where the
+/// target prefers weights: in a buffer or a texture.
+pub(crate) fn read_packed(shader: &mut Shader<'_>, name: &str, packed: Packed) {
+    let vector = shader.packed_vector(packed, "i");
+    shader.replace(name, format!("fn {name}(i: u32) -> vec4<f32> {{ return vec4<f32>({vector}); }}\n"));
+}
+
+/// Whether a packed operand can be bound on the target.
+pub(crate) fn fits(problem: &Problem<'_>, packed: &Packed) -> bool {
+    packed.bytes() <= problem.target.limits.max_storage_buffer_range
+}
+
+/// The operand's constant, when it can be repacked.
+pub(crate) fn constant<'a>(problem: &Problem<'a>, index: usize) -> Option<&'a Constant> {
+    let operand: &Operand<'a> = problem.operands.get(index)?;
+    operand.constant
+}
+
+/// A workgroup of two axes for a grid: of the shapes of about `wanted` invocations, the one that computes the fewest
+/// invocations past the grid's end.
+pub(crate) fn group_shape(wanted: u32, most: u32, width: i64, height: i64) -> [u32; 2] {
+    const SHAPES: [[u32; 2]; 12] =
+        [[8, 8], [8, 4], [16, 4], [16, 8], [32, 2], [32, 4], [64, 1], [4, 8], [4, 4], [8, 2], [4, 2], [8, 1]];
+    let cost = |[x, y]: [u32; 2]| {
+        let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by) * i64::from(by);
+        let lanes = cover(width, x).saturating_mul(cover(height, y));
+        // Shapes far from the wanted size must save a lot.
+        let ratio = f64::from(x * y) / f64::from(wanted.max(1));
+        lanes as f64 * (1.0 + 0.1 * ratio.log2().abs())
+    };
+    let fits = SHAPES.into_iter().filter(|[x, y]| x * y <= most);
+    fits.min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap_or([8, 1])
+}

@@ -1,0 +1,26 @@
+//! What every kernel is written with: the problem it sees, and the hooks through which it reads and writes.
+//!
+//! A kernel is a complete WGSL module whose declarations may be replaced one by one. [`Shader`] collects what replaces
+//! them, with the bindings they need; layouts, storage kinds, fused chains and packed weights all enter there. Nothing
+//! here knows a kernel.
+
+pub mod access;
+mod bind;
+pub mod chain;
+pub mod class;
+mod guards;
+pub mod hooks;
+pub mod launch;
+pub mod outside;
+pub mod pack;
+pub mod problem;
+pub mod resource;
+pub(crate) mod rows;
+pub mod specialize;
+pub(crate) mod walk;
+pub mod words;
+
+pub use class::Class;
+pub use hooks::Shader;
+pub use launch::{Binding, Bound, Grid, Launch};
+pub use outside::Outside;
