@@ -5,6 +5,8 @@
 //! and `sentence_embedding [batch, hidden]` when the folder's `modules.json` says that it is a sentence transformer
 //! (mean of the tokens the mask keeps, and normalisation to length one where the modules ask for it).
 
+use std::rc::Rc;
+
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
@@ -53,7 +55,7 @@ fn gelu() -> String {
 
 /// Builds the graph.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
-    let config: Config = folder.config()?;
+    let config: Config = folder.config(&serde_json::Value::Null)?;
     let refuse = |folder: &Folder, reason: String| Err(folder.error("config.json", reason));
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     if heads == 0 || hidden % heads != 0 {
@@ -81,19 +83,20 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let modules = folder.json("modules.json")?;
     let pooling = folder.json("1_Pooling/config.json")?;
     let prefix = if folder.weights.has("bert.embeddings.word_embeddings.weight") { "bert." } else { "" };
-    let weights = folder.weights.clone();
+    let weights = Rc::clone(&folder.weights);
+    let weights = &*weights;
     let mut g = Builder::new(&mut folder.graph, "embeddings");
 
     let shape = vec![batch.clone(), seq.clone()];
     let ids = g.input("input_ids", DType::I64, shape.clone())?;
     let mask = g.input("attention_mask", DType::I64, shape.clone())?;
     let name = |part: &str| format!("{prefix}embeddings.{part}");
-    let mut x = embedding(&mut g, &weights, &name("word_embeddings"), ids, config.vocab_size, hidden)?;
+    let mut x = embedding(&mut g, weights, &name("word_embeddings"), ids, config.vocab_size, hidden)?;
     if config.type_vocab_size > 0 {
         let types = g.input("token_type_ids", DType::I64, shape)?;
         let t = embedding(
             &mut g,
-            &weights,
+            weights,
             &name("token_type_embeddings"),
             types,
             config.type_vocab_size,
@@ -103,16 +106,16 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     }
     let positions = g.add(Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: seq }, &[])?;
     let rows = config.max_position_embeddings;
-    let p = embedding(&mut g, &weights, &name("position_embeddings"), positions, rows, hidden)?;
+    let p = embedding(&mut g, weights, &name("position_embeddings"), positions, rows, hidden)?;
     x = g.binary(BinaryFn::Add, x, p)?;
-    x = layer_norm(&mut g, &weights, &name("LayerNorm"), x, hidden, config.layer_norm_eps)?;
+    x = layer_norm(&mut g, weights, &name("LayerNorm"), x, hidden, config.layer_norm_eps)?;
 
     let scores = additive_mask(&mut g, mask)?;
     let size = hidden / heads;
     for layer in 0..config.num_hidden_layers {
         let at = |part: &str| format!("{prefix}encoder.layer.{layer}.{part}");
         let project = |g: &mut Builder<'_>, part: &str| {
-            let y = linear(g, &weights, &at(&format!("attention.self.{part}")), x, hidden, hidden)?;
+            let y = linear(g, weights, &at(&format!("attention.self.{part}")), x, hidden, hidden)?;
             split_heads(g, y, heads, size)
         };
         let q = project(&mut g, "query")?;
@@ -122,22 +125,15 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
         let scale = 1.0 / (size as f32).sqrt();
         let a = g.add(Attention { scale, causal: false }, &[q, k, v, scores])?;
         let a = merge_heads(&mut g, a)?;
-        let a = linear(&mut g, &weights, &at("attention.output.dense"), a, hidden, hidden)?;
+        let a = linear(&mut g, weights, &at("attention.output.dense"), a, hidden, hidden)?;
         let a = g.binary(BinaryFn::Add, a, x)?;
-        x = layer_norm(
-            &mut g,
-            &weights,
-            &at("attention.output.LayerNorm"),
-            a,
-            hidden,
-            config.layer_norm_eps,
-        )?;
+        x = layer_norm(&mut g, weights, &at("attention.output.LayerNorm"), a, hidden, config.layer_norm_eps)?;
         let inner = config.intermediate_size;
-        let y = linear(&mut g, &weights, &at("intermediate.dense"), x, hidden, inner)?;
+        let y = linear(&mut g, weights, &at("intermediate.dense"), x, hidden, inner)?;
         let y = g.unary(activation, y)?;
-        let y = linear(&mut g, &weights, &at("output.dense"), y, inner, hidden)?;
+        let y = linear(&mut g, weights, &at("output.dense"), y, inner, hidden)?;
         let y = g.binary(BinaryFn::Add, y, x)?;
-        x = layer_norm(&mut g, &weights, &at("output.LayerNorm"), y, hidden, config.layer_norm_eps)?;
+        x = layer_norm(&mut g, weights, &at("output.LayerNorm"), y, hidden, config.layer_norm_eps)?;
     }
     g.graph.add_output("last_hidden_state", x);
     let pooler = format!("{prefix}pooler.dense");
@@ -145,7 +141,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
         g.name.clone_from(&pooler);
         let first = g.slice(x, 1, Dim::known(0), Dim::known(1))?;
         let first = g.reshape(first, vec![batch, Dim::from(hidden)])?;
-        let y = linear(&mut g, &weights, &pooler, first, hidden, hidden)?;
+        let y = linear(&mut g, weights, &pooler, first, hidden, hidden)?;
         let y = g.unary(UnaryFn::Tanh, y)?;
         g.graph.add_output("pooler_output", y);
     }

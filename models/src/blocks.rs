@@ -144,6 +144,14 @@ pub fn group_norm(
     g.add(GroupNorm { groups, epsilon }, &[x, scale, bias])
 }
 
+/// `x * factor`.
+///
+/// # Errors
+/// When `x` is no float.
+pub fn scaled(g: &mut Builder<'_>, x: NodeId, factor: f32) -> Result<NodeId> {
+    g.unary(UnaryFn::Affine { scale: factor, shift: 0.0 }, x)
+}
+
 /// `x * sigmoid(x)`.
 ///
 /// # Errors

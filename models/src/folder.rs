@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use driftc::compile::Model;
 use driftc::error::{Error, Result};
@@ -9,8 +10,10 @@ use driftc::import::safetensors::Weights;
 use driftc::ir::dim::Dim;
 use driftc::ir::graph::Graph;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::ARCHITECTURES;
+use crate::weights::Tensors;
 
 /// Bounds of symbolic sizes by name, inclusive; equal bounds make a size known.
 pub type Dims = BTreeMap<String, (i64, i64)>;
@@ -20,28 +23,48 @@ const ATTACHED: &[&str] =
     &["config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
 
 /// A folder being turned into a graph.
-#[derive(Debug)]
 pub struct Folder {
     /// Where it is.
     pub path: PathBuf,
     /// The checkpoint.
-    pub weights: Weights,
+    pub weights: Rc<dyn Tensors>,
     /// The graph being built.
     pub graph: Graph,
     /// Bounds that the user gave.
     pub dims: Dims,
     /// What was assumed, for the user to read.
     pub notes: Vec<String>,
-    config: serde_json::Value,
+    config: Value,
 }
 
 impl Folder {
-    /// The configuration as an architecture's own struct.
+    /// The configuration as an architecture's own struct, with defaults (an object) for fields that it leaves out.
     ///
     /// # Errors
     /// A missing or malformed field.
-    pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
-        serde_json::from_value(self.config.clone()).map_err(|e| self.error("config.json", e.to_string()))
+    pub fn config<T: DeserializeOwned>(&self, defaults: &Value) -> Result<T> {
+        let fields = Value::Object(self.fields(defaults)?);
+        serde_json::from_value(fields).map_err(|e| self.error("config.json", e.to_string()))
+    }
+
+    /// The fields of the configuration, and defaults for those that it leaves out. Where it has a text model's under
+    /// `text_config`, it is those.
+    ///
+    /// # Errors
+    /// When the configuration is no object.
+    pub fn fields(&self, defaults: &Value) -> Result<Map<String, Value>> {
+        let not_fields = || self.error("config.json", "it holds no fields");
+        let outer = self.config.as_object().ok_or_else(not_fields)?;
+        let mut fields = defaults.as_object().cloned().unwrap_or_default();
+        match outer.get("text_config") {
+            None | Some(Value::Null) => fields.extend(outer.clone()),
+            Some(inner) => {
+                let tied = outer.get("tie_word_embeddings").cloned();
+                fields.extend(tied.map(|tied| ("tie_word_embeddings".to_string(), tied)));
+                fields.extend(inner.as_object().ok_or_else(not_fields)?.clone());
+            }
+        }
+        Ok(fields)
     }
 
     /// A file of the folder as JSON, when there is one.
@@ -60,6 +83,22 @@ impl Folder {
             reason: reason.into(),
             help: "check the folder against the model's page, or export it again".into(),
         }
+    }
+
+    /// The number of positions named `name`, of `longest` that the model knows; up to `usual` unless the user says more.
+    ///
+    /// # Errors
+    /// Bounds that the model does not reach.
+    pub fn positions(&mut self, name: &str, longest: i64, usual: i64) -> Result<Dim> {
+        let positions = self.dim(name, (1, longest.min(usual)))?;
+        let most = positions.range(&self.graph.bounds).1;
+        if most > longest {
+            return Err(Error::request(
+                format!("`{name}` may reach {most}, past the {longest} positions of the model"),
+                format!("give --dim {name}=N or {name}=1..N with N of at most {longest}"),
+            ));
+        }
+        Ok(positions)
     }
 
     /// The size named `name`: what the user gave, else the default bounds, as a symbol unless they are equal.
@@ -116,9 +155,11 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
             help: format!("supported: {}; other models can be exported to ONNX", known.join(", ")),
         }
     })?;
+    let weights = Weights::open(path)?;
+    let hash = weights.hash();
     let mut folder = Folder {
         path: path.to_path_buf(),
-        weights: Weights::open(path)?,
+        weights: Rc::new(weights),
         graph: Graph::default(),
         dims: dims.clone(),
         notes: Vec::new(),
@@ -140,7 +181,7 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
         }
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-    let model = Model { graph: folder.graph, name, hash: folder.weights.hash(), attachments };
+    let model = Model { graph: folder.graph, name, hash, attachments };
     Ok((model, folder.notes))
 }
 

@@ -5,8 +5,20 @@
 mod bert;
 pub mod blocks;
 pub mod builtin;
+mod decoder;
 pub mod folder;
+mod gemma;
+mod gemma2;
+mod gemma3;
+mod gpt2;
+mod llama;
+mod mistral;
+mod mixtral;
 pub mod mobilenet;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod qwen3_moe;
 pub mod random;
 pub mod resnet50;
 pub mod stable_diffusion;
@@ -27,4 +39,18 @@ pub struct Architecture {
 }
 
 /// Every architecture.
-pub const ARCHITECTURES: &[Architecture] = &[Architecture { name: "BertModel", build: bert::build }];
+pub const ARCHITECTURES: &[Architecture] = &[
+    Architecture { name: "BertModel", build: bert::build },
+    Architecture { name: "GPT2LMHeadModel", build: gpt2::build },
+    Architecture { name: "Gemma2ForCausalLM", build: gemma2::build },
+    Architecture { name: "Gemma3ForCausalLM", build: gemma3::build },
+    Architecture { name: "Gemma3ForConditionalGeneration", build: gemma3::build },
+    Architecture { name: "GemmaForCausalLM", build: gemma::build },
+    Architecture { name: "LlamaForCausalLM", build: llama::build },
+    Architecture { name: "MistralForCausalLM", build: mistral::build },
+    Architecture { name: "MixtralForCausalLM", build: mixtral::build },
+    Architecture { name: "Phi3ForCausalLM", build: phi3::build },
+    Architecture { name: "Qwen2ForCausalLM", build: qwen2::build },
+    Architecture { name: "Qwen3ForCausalLM", build: qwen3::build },
+    Architecture { name: "Qwen3MoeForCausalLM", build: qwen3_moe::build },
+];

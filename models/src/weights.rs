@@ -17,6 +17,9 @@ pub trait Tensors {
     /// When there is no such tensor of that shape.
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant>;
 
+    /// Whether there is a tensor of a name.
+    fn has(&self, name: &str) -> bool;
+
     /// The type in which the architecture computes, whatever the source holds.
     fn element(&self) -> DType {
         DType::F32
@@ -26,6 +29,10 @@ pub trait Tensors {
 impl Tensors for Weights {
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant> {
         self.shaped(name, shape)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        Weights::has(self, name)
     }
 }
 
@@ -41,6 +48,10 @@ pub struct Stored {
 impl Tensors for Stored {
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant> {
         self.weights.shaped(name, shape)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.weights.has(name)
     }
 
     fn element(&self) -> DType {
@@ -89,6 +100,10 @@ impl Tensors for Shapes {
         let pages = pages.make_read_only().map_err(|e| fail(e.to_string()))?;
         let bytes = Bytes::from_owner(pages).slice(..size);
         Constant::new(self.element, shape.to_vec(), bytes).map_err(|e| fail(e.0))
+    }
+
+    fn has(&self, _name: &str) -> bool {
+        true
     }
 
     fn element(&self) -> DType {

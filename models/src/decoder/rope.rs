@@ -1,0 +1,210 @@
+//! Rotary position embeddings: frequencies under every known scaling, and the rotation.
+
+use driftc::error::Result;
+use driftc::ir::array::Array;
+use driftc::ir::builder::Builder;
+use driftc::ir::dim::Dim;
+use driftc::ir::element::BinaryFn;
+use driftc::ir::graph::NodeId;
+use driftc::ir::op::{Concat, Gather, Range, ShapeValues};
+use driftc::ir::tensor::DType;
+
+use super::Sequence;
+
+/// A rotary embedding.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rope {
+    /// Elements of a head that are rotated, from the first on; an even number.
+    pub(crate) size: usize,
+    /// The base of the wavelengths.
+    pub(crate) theta: f64,
+    pub(crate) scaling: Scaling,
+}
+
+/// What makes a model reach further than it was trained for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Scaling {
+    None,
+    Linear {
+        factor: f64,
+    },
+    /// The base grows with the length beyond `trained` positions.
+    Dynamic {
+        factor: f64,
+        trained: i64,
+    },
+    /// Long wavelengths are stretched, short ones stay.
+    Yarn {
+        factor: f64,
+        trained: i64,
+        fast: f64,
+        slow: f64,
+        truncate: bool,
+        /// Factor of cosines and sines.
+        attention: f64,
+    },
+    /// Each wavelength has a factor of its own, others beyond `trained` positions.
+    Long {
+        short: Vec<f64>,
+        long: Vec<f64>,
+        trained: i64,
+        attention: f64,
+    },
+    /// Llama 3.1's: by wavelength, with a smooth middle.
+    Llama3 {
+        factor: f64,
+        low: f64,
+        high: f64,
+        trained: i64,
+    },
+}
+
+/// Cosines and sines of the positions of a run, `[seq, size / 2]` each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Angles {
+    cos: NodeId,
+    sin: NodeId,
+}
+
+impl Rope {
+    /// The reason why a run whose length lies within bounds cannot be computed.
+    pub(super) fn check(&self, (low, high): (i64, i64)) -> Result<(), String> {
+        match &self.scaling {
+            Scaling::Dynamic { trained, .. } if low != high && high > *trained => Err(format!(
+                "with rope_type `dynamic` every angle depends on the length of more than {trained} tokens, which may be {low}..={high}; give it one value with --dim seq=N, or at most {trained}"
+            )),
+            Scaling::None
+            | Scaling::Linear { .. }
+            | Scaling::Dynamic { .. }
+            | Scaling::Yarn { .. }
+            | Scaling::Long { .. }
+            | Scaling::Llama3 { .. } => Ok(()),
+        }
+    }
+
+    /// Lengths up to this have the same angles.
+    pub(super) fn steady(&self) -> i64 {
+        match self.scaling {
+            Scaling::Dynamic { trained, .. } => trained,
+            _ => i64::MAX,
+        }
+    }
+
+    /// Cosines and sines of a run.
+    pub(super) fn angles(&self, g: &mut Builder<'_>, sequence: &Sequence) -> Result<Angles> {
+        g.name = "rotary_emb".into();
+        let keys = sequence.keys();
+        let (low, high) = keys.range(&g.graph.bounds);
+        let positions =
+            Range { dtype: DType::I64, start: sequence.past.clone(), step: 1, length: sequence.seq.clone() };
+        let positions = g.add(positions, &[])?;
+        match &self.scaling {
+            Scaling::Long { trained, .. } if low <= *trained && *trained < high => {
+                let short = self.table(g, positions, *trained, *trained)?;
+                let long = self.table(g, positions, high, high)?;
+                let length =
+                    g.add(ShapeValues { dtype: DType::I64, shape: Vec::new(), values: vec![keys] }, &[])?;
+                let trained = g.constant(&Array::int(DType::I64, &[], vec![*trained]))?;
+                let beyond = g.binary(BinaryFn::Greater, length, trained)?;
+                let cos = g.select(beyond, long.cos, short.cos)?;
+                let sin = g.select(beyond, long.sin, short.sin)?;
+                Ok(Angles { cos, sin })
+            }
+            _ => self.table(g, positions, high, high),
+        }
+    }
+
+    /// Rows of a table of `rows` positions; the last row serves those beyond, which are not used.
+    fn table(&self, g: &mut Builder<'_>, positions: NodeId, rows: i64, length: i64) -> Result<Angles> {
+        let frequencies = self.frequencies(length);
+        let factor = self.attention_factor();
+        let angles: Vec<f32> =
+            (0..rows).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f)).collect();
+        let shape = [usize::try_from(rows).unwrap_or(0), frequencies.len()];
+        let mut picked = |f: fn(f64) -> f64| {
+            let values = angles.iter().map(|a| (f(f64::from(*a)) * factor) as f32).collect();
+            let table = g.constant(&Array::f32(&shape, values))?;
+            let last = g.constant(&Array::int(DType::I64, &[], vec![rows - 1]))?;
+            let reaches =
+                g.tensor(positions).shape.first().is_some_and(|d| d.range(&g.graph.bounds).1 > rows);
+            let at = if reaches { g.binary(BinaryFn::Min, positions, last)? } else { positions };
+            g.add(Gather { axis: 0 }, &[table, at])
+        };
+        Ok(Angles { cos: picked(f64::cos)?, sin: picked(f64::sin)? })
+    }
+
+    /// Factor of cosines and sines.
+    fn attention_factor(&self) -> f64 {
+        match &self.scaling {
+            Scaling::Yarn { attention, .. } | Scaling::Long { attention, .. } => *attention,
+            Scaling::None | Scaling::Linear { .. } | Scaling::Dynamic { .. } | Scaling::Llama3 { .. } => 1.0,
+        }
+    }
+
+    /// Radians for each position, of each pair of elements, in a run of so many positions.
+    fn frequencies(&self, length: i64) -> Vec<f32> {
+        let size = self.size as f64;
+        let plain = |theta: f64, i: usize| theta.powf(-2.0 * i as f64 / size);
+        let each = |f: &dyn Fn(usize, f64) -> f64| -> Vec<f32> {
+            (0..self.size / 2).map(|i| f(i, plain(self.theta, i)) as f32).collect()
+        };
+        match &self.scaling {
+            Scaling::None => each(&|_, f| f),
+            Scaling::Linear { factor } => each(&|_, f| f / factor),
+            Scaling::Dynamic { factor, trained } => {
+                let times = length.max(*trained) as f64 / *trained as f64;
+                let theta = self.theta * (factor * times - (factor - 1.0)).powf(size / (size - 2.0));
+                each(&|i, _| plain(theta, i))
+            }
+            Scaling::Yarn { factor, trained, fast, slow, truncate, .. } => {
+                let turning = |turns: f64| {
+                    let pairs = (*trained as f64 / (turns * std::f64::consts::TAU)).ln();
+                    size * pairs / (2.0 * self.theta.ln())
+                };
+                let (mut low, mut high) = (turning(*fast), turning(*slow));
+                if *truncate {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                let (low, mut high) = (low.max(0.0), high.min(size - 1.0));
+                if low == high {
+                    high += 0.001;
+                }
+                each(&|i, f| {
+                    let stretched = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                    f / factor * stretched + f * (1.0 - stretched)
+                })
+            }
+            Scaling::Long { short, long, trained, .. } => {
+                let factors = if length > *trained { long } else { short };
+                each(&|i, f| f / factors.get(i).copied().unwrap_or(1.0))
+            }
+            Scaling::Llama3 { factor, low, high, trained } => each(&|_, f| {
+                let turns = *trained as f64 * f / std::f64::consts::TAU;
+                let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                f / factor * (1.0 - kept) + f * kept
+            }),
+        }
+    }
+}
+
+impl Angles {
+    /// `x [batch, heads, seq, size]` rotated: element i of the rotated part makes a pair with the one half of it further.
+    pub(super) fn rotate(&self, g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
+        let shape = g.tensor(x).shape.clone();
+        let half = g.tensor(self.cos).shape.get(1).cloned().unwrap_or_default();
+        let size = shape.get(3).cloned().unwrap_or_default();
+        let a = g.slice(x, 3, Dim::known(0), half.clone())?;
+        let b = g.slice(x, 3, half.clone(), half.clone())?;
+        let mut turn = |x: NodeId, y: NodeId, sign: BinaryFn| {
+            let x = g.binary(BinaryFn::Mul, x, self.cos)?;
+            let y = g.binary(BinaryFn::Mul, y, self.sin)?;
+            g.binary(sign, x, y)
+        };
+        let mut parts = vec![turn(a, b, BinaryFn::Sub)?, turn(b, a, BinaryFn::Add)?];
+        let rest = size.sub(&half.scale(2));
+        if !rest.is(0) {
+            parts.push(g.slice(x, 3, half.scale(2), rest)?);
+        }
+        g.add(Concat { axis: 3 }, &parts)
+    }
+}

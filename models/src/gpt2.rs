@@ -1,0 +1,117 @@
+//! `GPT2LMHeadModel`: learned positions, layer norms, and weights that are stored `[inputs, outputs]`.
+//!
+//! Input `input_ids [batch, seq]`, output `logits [batch, seq, vocab]`.
+
+use driftc::error::Result;
+use driftc::ir::builder::Builder;
+use driftc::ir::dim::Dim;
+use driftc::ir::element::BinaryFn;
+use driftc::ir::graph::NodeId;
+use driftc::ir::op::{MatMul, Range};
+use driftc::ir::tensor::DType;
+use serde::Deserialize;
+use serde_json::json;
+use std::rc::Rc;
+
+use crate::blocks::{embedding, layer_norm, merge_heads, split_heads, weight};
+use crate::decoder::Sequence;
+use crate::decoder::attention::{attend, columns};
+use crate::decoder::config::activation;
+use crate::folder::Folder;
+use crate::weights::Tensors;
+
+#[derive(Debug, Deserialize)]
+struct Config {
+    vocab_size: usize,
+    n_positions: usize,
+    n_embd: usize,
+    n_layer: usize,
+    n_head: usize,
+    #[serde(default)]
+    n_inner: Option<usize>,
+    activation_function: String,
+    layer_norm_epsilon: f32,
+    scale_attn_weights: bool,
+    scale_attn_by_inverse_layer_idx: bool,
+    #[serde(default)]
+    add_cross_attention: bool,
+}
+
+/// Builds the graph.
+pub(crate) fn build(folder: &mut Folder) -> Result<()> {
+    let config: Config = folder.config(&json!({
+        "n_positions": 1024, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+        "scale_attn_weights": true, "scale_attn_by_inverse_layer_idx": false,
+    }))?;
+    let (hidden, heads) = (config.n_embd, config.n_head);
+    if heads == 0 || hidden % heads != 0 || hidden > 1 << 20 {
+        return Err(folder.error("config.json", format!("{heads} heads do not divide a size of {hidden}")));
+    }
+    if config.n_layer > 1000 || config.add_cross_attention {
+        return Err(
+            folder.error("config.json", "more than 1000 layers and cross-attention are not supported")
+        );
+    }
+    let act = activation(folder, &config.activation_function)?;
+    let batch = folder.dim("batch", (1, 1))?;
+    let longest = i64::try_from(config.n_positions).unwrap_or(i64::MAX);
+    let seq = folder.positions("seq", longest, 256)?;
+    let weights = Rc::clone(&folder.weights);
+    let prefix = if weights.has("transformer.wte.weight") { "transformer." } else { "" };
+    let sequence = Sequence { past: Dim::known(0), seq: seq.clone() };
+
+    let mut g = Builder::new(&mut folder.graph, "embedding");
+    let ids = g.input("input_ids", DType::I64, vec![batch, seq.clone()])?;
+    let tokens = embedding(&mut g, &*weights, &format!("{prefix}wte"), ids, config.vocab_size, hidden)?;
+    let positions = g.add(Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: seq }, &[])?;
+    let places =
+        embedding(&mut g, &*weights, &format!("{prefix}wpe"), positions, config.n_positions, hidden)?;
+    let mut x = g.binary(BinaryFn::Add, tokens, places)?;
+    for layer in 0..config.n_layer {
+        let at = |part: &str| format!("{prefix}h.{layer}.{part}");
+        let mut scale = if config.scale_attn_weights { ((hidden / heads) as f32).powf(-0.5) } else { 1.0 };
+        if config.scale_attn_by_inverse_layer_idx {
+            scale /= layer as f32 + 1.0;
+        }
+        let y = layer_norm(&mut g, &*weights, &at("ln_1"), x, hidden, config.layer_norm_epsilon)?;
+        let y = affine(&mut g, &*weights, &at("attn.c_attn"), y, [hidden, 3 * hidden])?;
+        let mut head = |i: usize| {
+            let part = columns(&mut g, y, i * hidden, hidden)?;
+            split_heads(&mut g, part, heads, hidden / heads)
+        };
+        let qkv = [head(0)?, head(1)?, head(2)?];
+        let y = attend(&mut g, qkv, scale, None, None, &sequence)?;
+        let y = merge_heads(&mut g, y)?;
+        let y = affine(&mut g, &*weights, &at("attn.c_proj"), y, [hidden, hidden])?;
+        x = g.binary(BinaryFn::Add, y, x)?;
+        let inner = config.n_inner.unwrap_or(4 * hidden);
+        let y = layer_norm(&mut g, &*weights, &at("ln_2"), x, hidden, config.layer_norm_epsilon)?;
+        let y = affine(&mut g, &*weights, &at("mlp.c_fc"), y, [hidden, inner])?;
+        let y = g.unary(act, y)?;
+        let y = affine(&mut g, &*weights, &at("mlp.c_proj"), y, [inner, hidden])?;
+        x = g.binary(BinaryFn::Add, y, x)?;
+    }
+    x = layer_norm(&mut g, &*weights, &format!("{prefix}ln_f"), x, hidden, config.layer_norm_epsilon)?;
+    g.name = "logits".into();
+    let head =
+        if weights.has("lm_head.weight") { "lm_head.weight".into() } else { format!("{prefix}wte.weight") };
+    let head = weight(&mut g, &*weights, &head, &[config.vocab_size, hidden])?;
+    let logits = g.add(MatMul { trans_a: false, trans_b: true }, &[x, head])?;
+    g.graph.add_output("logits", logits);
+    Ok(())
+}
+
+/// `x * weight [inputs, outputs] + bias`.
+fn affine(
+    g: &mut Builder<'_>,
+    weights: &dyn Tensors,
+    name: &str,
+    x: NodeId,
+    [inputs, outputs]: [usize; 2],
+) -> Result<NodeId> {
+    g.name = name.to_string();
+    let w = weight(g, weights, &format!("{name}.weight"), &[inputs, outputs])?;
+    let y = g.matmul(x, w)?;
+    let b = weight(g, weights, &format!("{name}.bias"), &[outputs])?;
+    g.binary(BinaryFn::Add, y, b)
+}

@@ -1,0 +1,25 @@
+//! `Phi3ForCausalLM`: Phi 3, 3.5 and 4-mini. One weight holds queries, keys and values, one gate and up.
+
+use driftc::error::Result;
+use serde_json::json;
+
+use crate::decoder::feed::Feed;
+use crate::decoder::{self, config::Config};
+use crate::folder::Folder;
+
+/// Builds the graph.
+pub(crate) fn build(folder: &mut Folder) -> Result<()> {
+    let defaults = json!({
+        "rms_norm_eps": 1e-5, "max_position_embeddings": 4096,
+        "original_max_position_embeddings": 4096,
+    });
+    let config = Config::read(folder, &defaults)?;
+    let mut decoder = config.decoder(folder, |_| true)?;
+    for layer in &mut decoder.layers {
+        layer.attention.fused = true;
+        if let Feed::Gated(gated) = &mut layer.feed {
+            gated.fused = true;
+        }
+    }
+    decoder::build(folder, &decoder)
+}
