@@ -121,6 +121,33 @@ fn types_that_differ() {
 }
 
 #[test]
+fn types_that_an_operator_does_not_take() {
+    let shape = || small_integers("s", DataType::Int32, &[2], &[4, 4]);
+    refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![shape()]), "type i32, where ONNX has i64");
+    let indices = small_integers("s", DataType::Uint8, &[1], &[1]);
+    refused(&one(node("Gather", &["x", "s"], &["y"]), vec![indices]), "type u8, where ONNX has i32, i64");
+    let dequantize = node("DequantizeLinear", &["x", "w"], &["y"]);
+    refused(&one(dequantize, vec![floats("w", &[], &[1.0])]), "operand 0 is of type f32");
+    let unsigned =
+        graph(vec![typed_input("x", DataType::Uint8, &["4"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
+    refused(&model(17, unsigned), "operand 0 is of type u8");
+}
+
+#[test]
+fn initializers_unlike_their_declaration() {
+    for (sizes, fits) in [(&["8"][..], true), (&["n"], true), (&["7"], false), (&["1", "8"], false)] {
+        let inputs = vec![input("x", &["2", "8"]), input("w", sizes)];
+        let mut g = graph(inputs, vec![node("Add", &["x", "w"], &["y"])], &["y"]);
+        g.initializer = vec![floats("w", &[8], &[1.0; 8])];
+        if fits {
+            load_bytes(bytes(&model(17, g)), &Options::default()).unwrap();
+        } else {
+            refused(&model(17, g), "and its initializer is [8]");
+        }
+    }
+}
+
+#[test]
 fn graphs_that_are_none() {
     let nodes = vec![node("Neg", &["b"], &["a"]), node("Neg", &["a"], &["b"])];
     refused(&model(17, graph(vec![], nodes, &["a"])), "depends on its own result");
@@ -175,7 +202,7 @@ fn constant_indices_outside_of_their_table() {
             load_bytes(bytes(&at(op, index, shape)), &Options::default()).expect("the index is within");
         }
     }
-    let kept = vec![integers("c", &[3], &[0, 0, 1])];
+    let kept = vec![small_integers("c", DataType::Bool, &[3], &[0, 0, 1])];
     refused(&one(with(node("Compress", &["x", "c"], &["y"]), int("axis", 0)), kept), "index 2 is outside");
 }
 
@@ -192,11 +219,13 @@ fn zero_points_of_another_type() {
         ]
     };
     for zero in ["signed", "wide"] {
-        let part = "does not belong to numbers of u8";
-        refused(&one(node("DequantizeLinear", &["q", "s", zero], &["y"]), constants()), part);
-        refused(&one(node("MatMulInteger", &["q", "q", "unsigned", zero], &["y"]), constants()), part);
-        let operands = ["q", "s", zero, "q", "s", "unsigned", "s", "unsigned"];
-        refused(&one(node("QLinearMatMul", &operands, &["y"]), constants()), part);
+        let refuses = |operator: &str, operands: &[&str], place: usize| {
+            let part = format!("operand {place} is of type");
+            refused(&one(node(operator, operands, &["y"]), constants()), &part);
+        };
+        refuses("DequantizeLinear", &["q", "s", zero], 2);
+        refuses("MatMulInteger", &["q", "q", "unsigned", zero], 3);
+        refuses("QLinearMatMul", &["q", "s", zero, "q", "s", "unsigned", "s", "unsigned"], 2);
     }
     let quantize = with(node("QuantizeLinear", &["x", "s", "unsigned"], &["y"]), int("output_dtype", 3));
     refused(&one(quantize, constants()), "does not belong to numbers of i8");

@@ -25,7 +25,7 @@ use super::{Options, registry};
 use crate::error::{Error, Result, Unsupported};
 use crate::ir::array::{Array, count};
 use crate::ir::builder::Builder;
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op};
 use crate::ir::tensor::DType;
@@ -229,6 +229,7 @@ impl<'m> Lowerer<'m> {
             let given = options.constants.contains_key(info.name());
             if let Some(value) = scope.values.get(info.name()).filter(|_| !given) {
                 self.declared(info, value, "input")?;
+                self.sized(info, value)?;
             } else {
                 declared.push(inputs::declared(info).map_err(|e| self.error(&place, e.0))?);
             }
@@ -423,6 +424,22 @@ impl<'m> Lowerer<'m> {
         }
         let reason = format!("it is declared as {} and is {}", wanted.name(), dtype.name());
         Err(self.error(&format!("{place} `{}`", info.name()), reason))
+    }
+
+    /// Fails where an initializer has other sizes than the input of its name is declared with.
+    fn sized(&self, info: &ValueInfoProto, value: &Value) -> Result<()> {
+        let Value::Node(node) = value else { return Ok(()) };
+        let place = format!("input `{}`", info.name());
+        let declared = inputs::declared(info).map_err(|e| self.error(&place, e.0))?;
+        let (Some(wanted), Some(shape)) = (declared.shape, self.graph.tensor(*node).known_shape()) else {
+            return Ok(());
+        };
+        let fits = |(d, n): (&Dim, &usize)| d.as_known().is_none_or(|d| usize::try_from(d) == Ok(*n));
+        if wanted.len() == shape.len() && wanted.iter().zip(&shape).all(fits) {
+            return Ok(());
+        }
+        let sizes = wanted.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
+        Err(self.error(&place, format!("it is declared as [{sizes}], and its initializer is {shape:?}")))
     }
 
     fn describe(&self, value: &Value) -> String {
