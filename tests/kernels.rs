@@ -9,17 +9,18 @@ use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
 use driftc::compile::{Lowered, Options};
 use driftc::ir::dim::Bindings;
-use driftc::ir::graph::{Graph, Replacement};
-use driftc::ir::op::{Op, Relayout};
+use driftc::ir::element::{Arg, BinaryFn, Element, Step as ChainStep};
+use driftc::ir::graph::{Graph, NodeId, Replacement};
+use driftc::ir::op::{Input, Op, Relayout};
 use driftc::ir::ops::constant::random;
 use driftc::ir::storage::Storage;
-use driftc::ir::tensor::Layout;
+use driftc::ir::tensor::{DType, Layout};
 use driftc::ir::{array::Array, eval, text, verify};
-use driftc::kernels::{KERNELS, Kernel};
+use driftc::kernels::{InPlace, KERNELS, Kernel};
 use driftc::passes::{self, Context, Precision};
 use driftc::plan::tuning::plain_way;
-use driftc::plan::{self, views};
-use driftc::shader::Outside;
+use driftc::plan::{self, Decision, Home, Step, views};
+use driftc::shader::{Bound, Outside};
 use driftc::target::{MatrixScope, TargetProfile, WeightStorage};
 use libtest_mimic::{Arguments, Trial};
 
@@ -30,13 +31,10 @@ fn main() {
     let matrix_target = device::matrix_target().map(Arc::new);
     for kernel in KERNELS {
         for (i, case) in kernel.cases.iter().enumerate() {
-            for precision in [Precision::F32, Precision::F16] {
-                // Matrix units take no f32. Where no device has them the trials are listed as ignored.
-                let scope = kernel.matrix_scope();
+            for precision in trials_of(kernel).iter().copied() {
+                // Where no device has matrix units the trials are listed as ignored.
+                let scope = kernel.matrices;
                 let matrix = scope.is_some();
-                if matrix && precision == Precision::F32 {
-                    continue;
-                }
                 let able = |scope| matrix_target.as_ref().is_some_and(|target| target.has_matrices(scope));
                 let ignored = scope.is_some_and(|scope| !able(scope));
                 let target = matrix_target.as_ref().filter(|_| matrix).unwrap_or(&target);
@@ -52,6 +50,13 @@ fn main() {
                         run(kernel, case, precision, &on, Some(&known)).map_err(Into::into)
                     }));
                 }
+                if kernel.in_place != InPlace::Nothing && precision == trials_of(kernel)[0] {
+                    let (name, on) = (format!("{}/{i}/{precision}/in-place", kernel.name), target.clone());
+                    let trial = Trial::test(name, move || {
+                        run_in_place(kernel, case, precision, &on).map_err(Into::into)
+                    });
+                    trials.push(trial.with_ignored_flag(ignored));
+                }
                 for storage in Storage::ALL {
                     let on = target.clone();
                     let name = format!("{}/{i}/{precision}/{}", kernel.name, storage.name());
@@ -64,6 +69,14 @@ fn main() {
         }
     }
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// How a kernel stores floats in trials: matrix units take no f32.
+fn trials_of(kernel: &Kernel) -> &'static [Precision] {
+    match kernel.matrices {
+        None => &[Precision::F32, Precision::F16],
+        Some(_) => &[Precision::F16],
+    }
 }
 
 /// The target as if it kept many more invocations in flight: kernels then offer candidates that share work among more.
@@ -106,7 +119,7 @@ fn run(
     let own =
         lowered.plan.decisions.iter().filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel));
     // Storage changes the hooks only, so that every candidate runs in one precision.
-    let every = precision == Precision::F32 || owner.matrix_scope().is_some();
+    let every = precision == Precision::F32 || owner.matrices.is_some();
     let candidates = if every { own.map(|d| d.choices.len()).max().unwrap_or(1) } else { 1 };
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
     // A symbolic case runs at the ends of its range and in between.
@@ -197,7 +210,7 @@ fn run_once_in(
     let context = Context { target, precision };
     passes::run_pipeline(&mut graph, &context, passes::Options::default()).map_err(|e| e.to_string())?;
     keep_in(&mut graph, storage, target).map_err(|e| e.to_string())?;
-    if KERNELS.iter().any(|k| k.name == kernel && k.matrix_scope() == Some(MatrixScope::Workgroup)) {
+    if KERNELS.iter().any(|k| k.name == kernel && k.matrices == Some(MatrixScope::Workgroup)) {
         factors_in_rows(&mut graph).map_err(|e| e.to_string())?;
     }
     verify::verify(&graph, "kernels").map_err(|e| e.to_string())?;
@@ -213,6 +226,87 @@ fn run_once_in(
         compare(name, got, want, tolerance)?;
     }
     Ok(outside)
+}
+
+/// Runs a case with a result that lies where an operand does: one more operand that the chain adds, and the first one
+/// where the kernel says that its result may overwrite that too.
+fn run_in_place(
+    kernel: &Kernel,
+    case: &str,
+    precision: Precision,
+    target: &TargetProfile,
+) -> Result<(), String> {
+    let mut graph = text::parse(case).map_err(|e| e.to_string())?;
+    let mut options = Options { precision, ..Options::default() };
+    options.plan.prefer_kernel = Some(kernel.name.to_string());
+    let context = Context { target, precision };
+    passes::run_pipeline(&mut graph, &context, passes::Options::default()).map_err(|e| e.to_string())?;
+    keep_in(&mut graph, Storage::Buffer, target).map_err(|e| e.to_string())?;
+    if kernel.matrices == Some(MatrixScope::Workgroup) {
+        factors_in_rows(&mut graph).map_err(|e| e.to_string())?;
+    }
+    let plan = plan::build(&graph, target, &options.plan).map_err(|e| e.to_string())?;
+    let own = |d: &&Decision| d.choices.first().is_some_and(|c| c.kernel.name == kernel.name);
+    let id = plan.decisions.iter().rfind(own).ok_or("the kernel computes no node")?.node;
+    let mut graphs = vec![with_one_more_operand(&graph, id).map_err(|e| e.to_string())?];
+    if kernel.in_place.overwrites(0, 1) && overwrites_the_first(&graph, id) {
+        graphs.push(graph);
+    }
+    for graph in graphs {
+        verify::verify(&graph, "kernels").map_err(|e| e.to_string())?;
+        let plan = plan::build(&graph, target, &options.plan).map_err(|e| e.to_string())?;
+        let place = |step: &Step, wanted: fn(Bound) -> bool| -> BTreeSet<Home> {
+            let bound = step.launch.bindings.iter().zip(&step.homes).filter(|(b, _)| wanted(b.bound));
+            bound.map(|(_, home)| *home).filter(|home| matches!(home, Home::Arena(_))).collect()
+        };
+        let over = plan.steps.iter().filter(|step| step.launch.kernel == kernel.name).any(|step| {
+            let results = place(step, |bound| bound == Bound::Result);
+            !results.is_disjoint(&place(step, |bound| matches!(bound, Bound::Operand(_))))
+        });
+        if !over {
+            return Err("no result lies where an operand does".into());
+        }
+        let symbols: Bindings =
+            graph.bounds.iter().map(|(name, (low, high))| (name.clone(), (low + high) / 2)).collect();
+        let inputs = random_inputs(&graph, &symbols)?;
+        let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
+        let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
+        let got =
+            device::run_lowered(target, Lowered { graph, passes: Vec::new(), plan }, &options, &inputs)?;
+        want.iter().zip(&got).try_for_each(|((name, want), (_, got))| compare(name, got, want, tolerance))?;
+    }
+    Ok(())
+}
+
+/// Whether the first operand of a node is a copy that nothing else uses, and like its result.
+fn overwrites_the_first(graph: &Graph, id: NodeId) -> bool {
+    let Some(first) = graph.operands(id).first().copied() else { return false };
+    let like = graph.tensor(first) == graph.tensor(id) && !graph.is_output(id);
+    like && matches!(graph.op(first), Op::Relayout(_)) && graph.use_count(first) == 1
+}
+
+/// The graph with one more operand for a node, which its chain adds and nothing else uses; its result is no output.
+fn with_one_more_operand(graph: &Graph, id: NodeId) -> driftc::error::Result<Graph> {
+    let mut graph = graph.clone();
+    let (tensor, node) = (graph.tensor(id).clone(), graph.node(id).clone());
+    let input = Input { name: "beside".into(), dtype: tensor.dtype, shape: tensor.shape.clone() };
+    let input = graph.add(input, &[], "beside")?;
+    let copy = graph.add(Relayout { layout: tensor.layout }, &[input], "beside")?;
+    graph.set_storage_type(copy, tensor.dtype);
+    let mut operands = graph.operands(id);
+    let join = if tensor.dtype == DType::Bool { BinaryFn::Xor } else { BinaryFn::Add };
+    let args = vec![Arg::Step(node.chain.len() as u32), Arg::Input(operands.len() as u32)];
+    let mut chain = node.chain;
+    chain.push(ChainStep { element: Element::Binary(join), args });
+    operands.push(copy);
+    graph.set_op(id, Replacement { op: node.op, operands, own: node.own, chain })?;
+    graph.set_storage_type(id, tensor.dtype);
+    if graph.is_output(id) {
+        let rows = graph.add(Relayout { layout: Layout::RowMajor }, &[id], &node.name)?;
+        graph.set_storage_type(rows, tensor.dtype);
+        graph.replace_output(id, rows);
+    }
+    Ok(graph)
 }
 
 /// Keeps every value in a storage that can hold it: inputs and results of the graph are copied, constants and views stay.

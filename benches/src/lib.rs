@@ -10,7 +10,7 @@ use driftc::compile::{Options, lower};
 use driftc::emit::spirv;
 use driftc::ir::graph::Graph;
 use driftc::plan::build_visiting;
-use driftc::plan::select::Choice;
+use driftc::plan::choice::Choice;
 use driftc::plan::trial::{self, Trial};
 use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;

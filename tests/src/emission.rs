@@ -14,7 +14,7 @@ use driftc::ir::graph::Graph;
 use driftc::ir::text;
 use driftc::kernels::Kernel;
 use driftc::passes::Precision;
-use driftc::plan::select::Choice;
+use driftc::plan::choice::Choice;
 use driftc::plan::tuning::plain_way;
 use driftc::plan::{Home, build_visiting};
 use driftc::shader::{Binding, Bound, Launch};

@@ -7,16 +7,8 @@ use drift_runtime::format::{self, DeviceHints, Feature, Features, Requirements, 
 use super::Planned;
 use super::types::matrix_shape;
 use crate::plan::Step;
-use crate::shader::{Launch, Outside};
+use crate::shader::{Launch, Need, Outside};
 use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
-
-/// What shaders call, with what the device must be able to do for it.
-const CALLS: &[(&str, Feature)] = &[
-    ("dot4I8Packed(", Feature::IntDotProduct),
-    ("dot4U8Packed(", Feature::IntDotProduct),
-    ("subgroupAny", Feature::SubgroupVote),
-    ("subgroupShuffle", Feature::SubgroupShuffle),
-];
 
 /// Declares the features that the shaders of a variant use, and limits that everything in it stays within.
 pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
@@ -54,23 +46,28 @@ fn steps<'a>(planned: &'a Planned<'_>) -> impl Iterator<Item = &'a Step> {
     planned.functions.iter().flat_map(|(_, plan)| &plan.steps)
 }
 
+fn of_need(need: Need) -> &'static [Feature] {
+    match need {
+        Need::F16 => &[Feature::ShaderF16, Feature::Storage16bit],
+        Need::IntDotProduct => &[Feature::IntDotProduct],
+        Need::Subgroups => &[Feature::SubgroupBasic],
+        Need::SubgroupVote => &[Feature::SubgroupVote],
+        Need::SubgroupShuffle => &[Feature::SubgroupShuffle],
+    }
+}
+
 fn features(launches: &[&Launch], matrices: &BTreeSet<&MatrixShape>, target: &TargetProfile) -> Features {
     let mut features = Features::NONE;
-    let calls = |word: &str| launches.iter().any(|l| l.wgsl.contains(word));
-    if calls("enable f16;") {
-        features.insert(Feature::ShaderF16);
-        features.insert(Feature::Storage16bit);
+    for need in launches.iter().flat_map(|l| &l.needs) {
+        for feature in of_need(*need) {
+            features.insert(*feature);
+        }
     }
     if launches.iter().any(|l| l.subgroup_size.is_some()) {
         features.insert(Feature::SubgroupSizeControl);
         features.insert(Feature::SubgroupBasic);
         if target.features.full_subgroups {
             features.insert(Feature::FullSubgroups);
-        }
-    }
-    for (word, feature) in CALLS {
-        if calls(word) {
-            features.insert(*feature);
         }
     }
     for (outside, feature) in

@@ -37,17 +37,34 @@ pub struct Kernel {
     /// Graphs in text form that the kernel computes, with sizes that do not divide its tiles; one list for tests,
     /// benches and the support table.
     pub cases: &'static [&'static str],
+    /// The invocations that hold its cooperative matrices together, which not every device has; none where it uses none.
+    pub matrices: Option<MatrixScope>,
+    /// Which operands its result may overwrite.
+    pub in_place: InPlace,
 }
 
-impl Kernel {
-    /// The invocations that hold its cooperative matrices together, which not every device has; none where the kernel uses
-    /// none.
-    pub fn matrix_scope(&self) -> Option<MatrixScope> {
-        let uses = self.wgsl.contains("enable wgpu_cooperative_matrix;");
-        let of_workgroup = WORKGROUP_MATRICES.contains(&self.name);
-        uses.then_some(if of_workgroup { MatrixScope::Workgroup } else { MatrixScope::Subgroup })
+/// Which operands a kernel reads at no other elements than those that the same invocation is about to store, provided
+/// that every element of the result is stored once, after everything that is read there. The result may overwrite these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InPlace {
+    /// None.
+    Nothing,
+    /// Those of the chain, which are read where the result is stored.
+    Chain,
+    /// The first, and those of the chain.
+    FirstAndChain,
+    /// All of them.
+    All,
+}
+
+impl InPlace {
+    /// Whether the result may overwrite operand `index`, where the first `own` belong to the operator.
+    pub fn overwrites(self, index: usize, own: usize) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Chain => index >= own,
+            Self::FirstAndChain => index == 0 || index >= own,
+            Self::All => true,
+        }
     }
 }
-
-/// Kernels whose cooperative matrices a whole workgroup holds together.
-const WORKGROUP_MATRICES: &[&str] = &["matmul_workgroup"];

@@ -4,13 +4,15 @@
 
 use rayon::prelude::*;
 
+use super::tests::needs_of;
 use super::{KERNELS, Kernel};
 use crate::compile::{Options, lower};
 use crate::emit::spirv;
 use crate::ir::text;
 use crate::passes::Precision;
 use crate::plan::build_visiting;
-use crate::plan::select::Choice;
+use crate::plan::choice::Choice;
+use crate::shader::Need;
 use crate::target::{MatrixScope, MatrixType, TargetProfile, names};
 
 fn targets_with_matrices() -> Vec<TargetProfile> {
@@ -22,8 +24,12 @@ fn targets_with_matrices() -> Vec<TargetProfile> {
 fn every_candidate_is_valid_for_every_profile_with_matrices() {
     let targets = targets_with_matrices();
     assert!(targets.len() >= 2, "profiles with matrices are gone");
+    for kernel in KERNELS {
+        let enabled = kernel.wgsl.contains("enable wgpu_cooperative_matrix;");
+        assert_eq!(enabled, kernel.matrices.is_some(), "{}", kernel.name);
+    }
     let kernels: Vec<(&Kernel, MatrixScope)> =
-        KERNELS.iter().filter_map(|kernel| Some((kernel, kernel.matrix_scope()?))).collect();
+        KERNELS.iter().filter_map(|kernel| Some((kernel, kernel.matrices?))).collect();
     assert!(kernels.len() >= 4, "kernels on matrix units are gone");
     for scope in [MatrixScope::Subgroup, MatrixScope::Workgroup] {
         assert!(
@@ -61,6 +67,10 @@ fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
         assert!(safe, "{place} is not linear, or asks for no subgroup size");
         let words = spirv::emit(&launch.wgsl, spirv::Options { optimize: false, matrix });
         let words = words.unwrap_or_else(|e| panic!("{place}: {e}\n{}", launch.wgsl));
+        // Floats of matrices are told by their shape.
+        let needs =
+            needs_of(&words).into_iter().filter(|need| *need != Need::F16 || launch.needs.contains(need));
+        assert_eq!(launch.needs, needs.collect(), "{place}");
         let memory = spirv::workgroup_memory(&words).unwrap();
         assert!(memory <= launch.workgroup_memory, "{place} takes {memory} bytes of workgroup memory");
         assert!(launch.workgroup_memory <= limits.max_workgroup_memory, "{place}");

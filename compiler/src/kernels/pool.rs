@@ -6,13 +6,20 @@ use crate::ir::op::{Op, Pool};
 use crate::ir::ops::pool::PoolKind;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::window::{AXES, Windows, declare_guards, four_channels, spatial};
 use crate::shader::problem::Problem;
 use crate::shader::{Class, Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "pool", wgsl: include_str!("pool.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "pool",
+    wgsl: include_str!("pool.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -6,13 +6,20 @@ use crate::ir::element::{Arg, Element, Step, UnaryFn};
 use crate::ir::op::{Op, Recurrent};
 use crate::ir::ops::recurrent::Cell;
 use crate::kernels::cost::{barriers, waiting};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Bound, Class, Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "recurrent", wgsl: include_str!("recurrent.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "recurrent",
+    wgsl: include_str!("recurrent.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
+};
 
 const CASES: &[&str] = &[
     r#"

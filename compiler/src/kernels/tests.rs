@@ -1,6 +1,8 @@
 //! Every candidate of every kernel must give valid shaders, whatever the layouts, types and symbols of a problem.
 //! Whether the shaders compute the right numbers is tested on a device.
 
+use std::collections::BTreeSet;
+
 use super::KERNELS;
 use crate::compile::{self, lower};
 use crate::emit::spirv::{Options, emit};
@@ -12,13 +14,37 @@ use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::ir::text::parse;
 use crate::plan::faults::uses_subgroups;
-use crate::shader::Outside;
 use crate::shader::problem::{Operand, Placement, Problem};
+use crate::shader::{Need, Outside};
 use crate::target::TargetProfile;
 
 fn dims(shape: &str) -> Vec<Dim> {
     shape.split(',').map(|d| Dim::parse(d.trim()).unwrap()).collect()
 }
+
+/// What a module's capabilities take of a device.
+pub(super) fn needs_of(words: &[u32]) -> BTreeSet<Need> {
+    let mut found = BTreeSet::new();
+    let mut rest = &words[5..];
+    while let [first, operand, ..] = rest {
+        let (length, instruction) = (*first >> 16, *first & 0xffff);
+        if instruction == CAPABILITY {
+            found.extend(CAPABILITIES.iter().filter(|(number, _)| number == operand).map(|(_, need)| *need));
+        }
+        rest = &rest[(length as usize).max(1)..];
+    }
+    found
+}
+
+/// `OpCapability`, and the capabilities that stand for a need.
+const CAPABILITY: u32 = 17;
+const CAPABILITIES: [(u32, Need); 5] = [
+    (9, Need::F16),
+    (61, Need::Subgroups),
+    (62, Need::SubgroupVote),
+    (65, Need::SubgroupShuffle),
+    (6019, Need::IntDotProduct),
+];
 
 /// Emits every shader for an operator; operands are shapes, constants where they start with `=`, indices where they
 /// start with `#`.
@@ -118,9 +144,10 @@ fn emit_types(
                 for candidate in candidates.into_iter().take(shown) {
                     assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
                     for launch in (kernel.launches)(&problem, &candidate).unwrap() {
-                        emit(&launch.wgsl, Options::default()).unwrap_or_else(|e| {
+                        let words = emit(&launch.wgsl, Options::default()).unwrap_or_else(|e| {
                             panic!("{} {candidate:?} {op:?}: {e}\n{}", kernel.name, launch.wgsl)
                         });
+                        assert_eq!(launch.needs, needs_of(&words), "{} {candidate:?}", kernel.name);
                         // Whatever the driver's faults are.
                         let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
                         assert!(safe || !uses_subgroups(&launch), "{} {candidate:?}", kernel.name);

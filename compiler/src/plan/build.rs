@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::choice::Choice;
+use super::estimate::problem;
 use super::faults;
 use super::fit;
 use super::images::{self, Image};
 use super::limits;
 use super::parts::{self, Parts};
 use super::schedule;
-use super::select::{Choice, candidates};
+use super::select::candidates;
 use super::storage::{Storage, lives};
 use super::views::{is_view, view};
 use super::{Decision, Home, Options, Plan, Port, Step};
@@ -18,6 +20,7 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op, Relayout};
 use crate::ir::storage::Storage as Kind;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
+use crate::kernels::InPlace;
 use crate::shader::pack::{Identity, Packed};
 use crate::shader::problem::{Operand, Placement, Problem, storage_elements};
 use crate::shader::resource::Resource;
@@ -125,11 +128,11 @@ pub fn build_visiting<'g>(
         storage: Storage::default(),
         images: Vec::new(),
         now: 0,
-        // Whoever asks for the kernel that copies them gets it.
-        parts: match options.prefer_kernel.as_deref() {
-            Some("concat") => Parts::new(),
-            _ => parts::find(graph, &order, &lives, alignment),
-        },
+        // Whoever asks for a kernel that copies them gets it.
+        parts: parts::find(graph, &order, &lives, alignment)
+            .into_iter()
+            .filter(|(id, _)| !is_computed_by(options.prefer_kernel.as_deref(), graph, *id, target))
+            .collect(),
         lives,
         assembled: BTreeMap::new(),
         weights: Vec::new(),
@@ -149,6 +152,12 @@ pub fn build_visiting<'g>(
     planner.now = usize::MAX;
     planner.finish_outputs()?;
     planner.finish(alignment)
+}
+
+/// Whether a kernel that is asked for computes a node.
+fn is_computed_by(kernel: Option<&str>, graph: &Graph, id: NodeId, target: &TargetProfile) -> bool {
+    let problem = kernel.and_then(|kernel| Some((kernel, problem(graph, id, target)?)));
+    problem.is_some_and(|(kernel, problem)| !candidates(&problem, Some(kernel), None).is_empty())
 }
 
 impl<'g> Planner<'g> {
@@ -346,7 +355,9 @@ impl<'g> Planner<'g> {
             let homes: Vec<Option<usize>> = operands.iter().map(|v| v.home.piece()).collect();
             let time = (self.now, self.until(node));
             let of = (problem.operands.as_slice(), own);
-            let place = self.storage.in_place(&launches, of, &homes, &problem.result, time);
+            let way =
+                (choices.first().map_or(InPlace::Nothing, |choice| choice.kernel.in_place), &launches[..]);
+            let place = self.storage.in_place(way, of, &homes, &problem.result, time);
             self.decide(id, result, place)?;
         }
         let mut scratch = Vec::new();

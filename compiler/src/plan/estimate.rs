@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use super::choice::Choice;
 use super::fit;
-use super::select::{Choice, candidates};
+use super::select::candidates;
 use super::tuning::{self, Database};
 use super::views::{is_view, view};
 use crate::ir::graph::{Graph, NodeId};

@@ -9,7 +9,7 @@ const SHORT: usize = 10_000;
 
 /// Whether the invocations of a launch work together in subgroups.
 pub fn uses_subgroups(launch: &Launch) -> bool {
-    launch.matrix.is_some() || launch.wgsl.contains("subgroup")
+    launch.matrix.is_some() || launch.needs.iter().any(|need| need.is_of_subgroups())
 }
 
 /// Why a launch must not run on a driver with the target's faults.

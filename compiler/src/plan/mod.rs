@@ -4,6 +4,7 @@
 
 pub mod barriers;
 mod build;
+pub mod choice;
 pub mod estimate;
 pub mod faults;
 pub mod fit;
@@ -26,9 +27,9 @@ use crate::ir::graph::NodeId;
 use crate::ir::tensor::DType;
 use crate::shader::Launch;
 use crate::shader::pack::{Identity, Packed};
+use choice::Choice;
 use images::Images;
 use memory::{MemoryPlan, Record};
-use select::Choice;
 use tuning::Database;
 
 pub use build::{Visit, build, build_visiting};

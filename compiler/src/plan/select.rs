@@ -3,20 +3,10 @@
 //! Costs are estimates from the profile's numbers. A profile may name the candidate that was found fastest for a problem,
 //! which then stands first. Where a tuning database has measured the problem, the measured times take their place.
 
+use super::choice::Choice;
 use super::tuning::{self, Database, Outcome};
-use crate::kernels::{Candidate, KERNELS, Kernel};
+use crate::kernels::KERNELS;
 use crate::shader::problem::Problem;
-
-/// A kernel with one way of using it.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// The kernel.
-    pub kernel: &'static Kernel,
-    /// Knobs, cost and reason.
-    pub candidate: Candidate,
-    /// The measured time in nanoseconds, which is then the candidate's cost too.
-    pub measured: Option<f64>,
-}
 
 /// The candidates for a problem, cheapest first; equal costs keep the order of [`KERNELS`].
 pub fn candidates(problem: &Problem<'_>, only: Option<&str>, tuning: Option<&Database>) -> Vec<Choice> {

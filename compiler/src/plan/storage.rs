@@ -14,6 +14,7 @@ use super::views::is_view;
 use super::{Home, Step};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::storage::Storage as Kind;
+use crate::kernels::InPlace;
 use crate::shader::problem::Operand;
 use crate::shader::{Bound, Launch};
 
@@ -34,54 +35,6 @@ pub(super) fn lives(graph: &Graph, order: &[NodeId]) -> BTreeMap<NodeId, usize> 
         lives.insert(*id, if graph.is_output(*id) { usize::MAX } else { last });
     }
     lives
-}
-
-/// Which operands a kernel reads at no other elements than those that the same invocation is about to store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reads {
-    /// All of them.
-    All,
-    /// The first, and those of the chain.
-    First,
-    /// Those of the chain, which are read where the result is stored.
-    Chain,
-}
-
-/// Kernels that store every element of the result once, from one invocation, after everything that it reads there.
-const SAFE: &[(&str, Reads)] = &[
-    ("map", Reads::All),
-    ("normalize", Reads::First),
-    ("softmax", Reads::First),
-    ("matmul_coop", Reads::Chain),
-    ("conv_coop", Reads::Chain),
-    ("matmul", Reads::Chain),
-    ("matmul_direct", Reads::Chain),
-    ("matmul_dot", Reads::Chain),
-    ("matvec", Reads::Chain),
-    ("matvec_dot", Reads::Chain),
-    ("conv", Reads::Chain),
-    ("conv_1x1", Reads::Chain),
-    ("conv_dot", Reads::Chain),
-    ("conv_broadcast", Reads::Chain),
-    ("conv_constants", Reads::Chain),
-    ("conv_direct", Reads::Chain),
-    ("conv_transpose", Reads::Chain),
-    ("depthwise", Reads::Chain),
-    ("conv_separable", Reads::Chain),
-    ("conv_separable_direct", Reads::Chain),
-    ("pool", Reads::Chain),
-    ("attention", Reads::Chain),
-    ("attention_coop", Reads::Chain),
-];
-
-impl Reads {
-    fn at_the_result(self, index: usize, own: usize) -> bool {
-        match self {
-            Self::All => true,
-            Self::First => index == 0 || index >= own,
-            Self::Chain => index >= own,
-        }
-    }
 }
 
 /// A piece of storage.
@@ -128,7 +81,7 @@ impl Storage {
     /// `homes` are the operands' pieces in the arena, `now` is the node's place.
     pub(super) fn in_place(
         &mut self,
-        launches: &[Launch],
+        (in_place, launches): (InPlace, &[Launch]),
         (operands, own): (&[Operand<'_>], usize),
         homes: &[Option<usize>],
         result: &Operand<'_>,
@@ -142,7 +95,6 @@ impl Storage {
         if !before.iter().all(collects) {
             return None;
         }
-        let (_, reads) = SAFE.iter().find(|(kernel, _)| *kernel == launch.kernel)?;
         let alike = |o: &Operand<'_>| {
             o.shape == result.shape
                 && o.storage == Kind::Buffer
@@ -155,7 +107,7 @@ impl Storage {
             whole
                 && operands.iter().zip(homes).enumerate().all(|(k, (operand, home))| match *home {
                     Some(p) if self.root(p) == piece => {
-                        p == piece && alike(operand) && reads.at_the_result(k, own)
+                        p == piece && alike(operand) && in_place.overwrites(k, own)
                     }
                     _ => true,
                 })

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use super::choice::Choice;
 use super::fit;
 use super::images;
 use super::memory::{self, Record};
-use super::select::Choice;
 use super::tuning;
 use super::{Home, Plan, Port, Step};
 use crate::error::{Error, OpError, Result};

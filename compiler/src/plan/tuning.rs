@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
-use super::select::Choice;
+use super::choice::Choice;
 use crate::error::{Error, Result};
 use crate::ir::text::{chain_text, op_text};
 use crate::shader::problem::{Operand, Placement, Problem};

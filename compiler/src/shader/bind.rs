@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::hooks::Shader;
-use super::launch::{Binding, Bound};
+use super::launch::{Binding, Bound, Need};
 use super::pack::Packed;
 use super::problem::Operand;
 use super::resource::{Held, Resource};
@@ -46,7 +46,7 @@ impl Shader<'_> {
             _ => format!("@group(0) @binding({index}) var {name}: {element};\n"),
         };
         if resource == Resource::Buffer && element.contains("f16") {
-            self.f16 = true;
+            self.needs(&[Need::F16]);
         }
         name
     }

@@ -4,12 +4,12 @@
 //! specialises the text and returns a [`Launch`]. Symbolic sizes become words of a uniform block, known ones become
 //! literals, so a kernel is written once for both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::access::{Access, Coordinates, access, reading};
 use super::chain;
 use super::class::{Class, literal};
-use super::launch::{Binding, Bound, Grid, Launch};
+use super::launch::{Binding, Bound, Grid, Launch, Need};
 use super::outside::Outside;
 use super::pack::Packed;
 use super::problem::{Operand, Placement, Problem};
@@ -39,7 +39,7 @@ pub struct Shader<'p> {
     pub(super) elements: Vec<String>,
     pub(super) packed: Vec<Packed>,
     pub(super) scratch: Vec<Dim>,
-    pub(super) f16: bool,
+    pub(super) needs: BTreeSet<Need>,
     pub(super) elementary: Option<u32>,
     pub(super) workgroup_memory: u32,
     pub(super) iterations: Dim,
@@ -61,7 +61,7 @@ impl<'p> Shader<'p> {
             elements: Vec::new(),
             packed: Vec::new(),
             scratch: Vec::new(),
-            f16: false,
+            needs: BTreeSet::new(),
             elementary: None,
             workgroup_memory: 0,
             iterations: Dim::known(1),
@@ -111,6 +111,11 @@ impl<'p> Shader<'p> {
     /// Says how often an invocation goes round its loops.
     pub fn iterations(&mut self, iterations: Dim) {
         self.iterations = iterations;
+    }
+
+    /// Says what the kernel's instructions take of the device.
+    pub fn needs(&mut self, needs: &[Need]) {
+        self.needs.extend(needs);
     }
 
     /// Says how many bytes of workgroup memory the kernel uses.
@@ -429,7 +434,7 @@ impl<'p> Shader<'p> {
         }
         let wgsl = specialize(source, &self.replacements, &self.extra)
             .map_err(|e| OpError::new(format!("kernel {kernel}: {e}")))?;
-        let wgsl = if self.f16 { format!("enable f16;\n{wgsl}") } else { wgsl };
+        let wgsl = if self.needs.contains(&Need::F16) { format!("enable f16;\n{wgsl}") } else { wgsl };
         Ok(Launch {
             kernel,
             wgsl,
@@ -446,6 +451,7 @@ impl<'p> Shader<'p> {
             partial_texels: self.partial_texels,
             matrix: None,
             outside: self.outside,
+            needs: self.needs,
         })
     }
 }

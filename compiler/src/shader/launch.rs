@@ -1,5 +1,7 @@
 //! One dispatch of a specialised kernel: its module, bindings and grid.
 
+use std::collections::BTreeSet;
+
 use super::outside::Outside;
 use super::pack::Packed;
 use super::resource::Resource;
@@ -66,6 +68,33 @@ pub struct Launch {
     pub matrix: Option<MatrixShape>,
     /// What it counts on where it reads outside of textures.
     pub outside: Outside,
+    /// What its instructions take that not every device has, besides matrices.
+    pub needs: BTreeSet<Need>,
+}
+
+/// Instructions and types that not every device has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// Floats of 16 bits in buffers and in registers.
+    F16,
+    /// Dot products of four 8-bit integers in a word.
+    IntDotProduct,
+    /// Invocations that know their place in a subgroup.
+    Subgroups,
+    /// A vote of a subgroup.
+    SubgroupVote,
+    /// Values passed around a subgroup.
+    SubgroupShuffle,
+}
+
+impl Need {
+    /// Whether invocations work together in subgroups for it.
+    pub fn is_of_subgroups(self) -> bool {
+        match self {
+            Self::F16 | Self::IntDotProduct => false,
+            Self::Subgroups | Self::SubgroupVote | Self::SubgroupShuffle => true,
+        }
+    }
 }
 
 /// The kernel's own text and the shape of its launch.

@@ -22,5 +22,5 @@ pub mod words;
 
 pub use class::Class;
 pub use hooks::Shader;
-pub use launch::{Binding, Bound, Grid, Launch};
+pub use launch::{Binding, Bound, Grid, Launch, Need};
 pub use outside::Outside;

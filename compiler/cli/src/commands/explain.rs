@@ -7,7 +7,7 @@ use std::io::Write;
 use clap::Args;
 use driftc::compile::Lowered;
 use driftc::functions::{MAIN, label};
-use driftc::plan::select::Choice;
+use driftc::plan::choice::Choice;
 use driftc::plan::{Home, Plan, Step};
 use driftc::target::TargetProfile;
 use serde::Serialize;

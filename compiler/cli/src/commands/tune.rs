@@ -16,7 +16,7 @@ use driftc::bundle::{self, Planned};
 use driftc::compile::Options;
 use driftc::emit::spirv;
 use driftc::ir::dim::Bounds;
-use driftc::plan::select::Choice;
+use driftc::plan::choice::Choice;
 use driftc::plan::trial::{self, Trial};
 use driftc::plan::tuning::{self, Database, Outcome};
 use driftc::plan::{Alternatives, build_visiting};

@@ -4,13 +4,20 @@ use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
 use crate::kernels::cost::{barriers, waiting};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "attention", wgsl: include_str!("attention.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "attention",
+    wgsl: include_str!("attention.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

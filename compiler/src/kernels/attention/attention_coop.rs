@@ -4,13 +4,13 @@ use super::attention::{Preludes, Sizes, axes, declare};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::coop;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, Launch, Need, Shader};
 use crate::target::quirks::Fault;
-use crate::target::{MatrixShape, SubgroupOp};
+use crate::target::{MatrixScope, MatrixShape, SubgroupOp};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "attention_coop",
@@ -18,6 +18,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: Some(MatrixScope::Subgroup),
+    in_place: InPlace::Chain,
 };
 
 const CASES: &[&str] = &[
@@ -279,7 +281,10 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     if problem.target.has_quirk(Fault::SubgroupBarriersWaitForWorkgroup) {
         // Then all subgroups take the branch with barriers, or none does.
         shader.replace("raises", "fn raises(wanted: bool) -> bool { return true; }".into());
+    } else {
+        shader.needs(&[Need::SubgroupVote]);
     }
+    shader.needs(&[Need::SubgroupShuffle]);
     let Preludes { key, query } = declare(&mut shader, &sizes, op.causal);
     for (index, name, params, prelude, place) in [
         (0, "load_q", "head: u32, row: u32, d8: u32", &query, ["b", "h", "s", "d8"]),

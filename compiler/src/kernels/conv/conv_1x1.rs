@@ -4,7 +4,7 @@
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{Constant, Conv, Op};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::pixels::{positions, rows};
 use crate::kernels::shared::tiled;
 use crate::kernels::shared::window::{axes, constant, fits, known, with_bias};
@@ -14,8 +14,15 @@ use crate::shader::pack::presets::I_O4;
 use crate::shader::problem::Problem;
 use crate::shader::{Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "conv_1x1", wgsl: tiled::WGSL, candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "conv_1x1",
+    wgsl: tiled::WGSL,
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -4,12 +4,12 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Conv, Op};
 use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_packed, with_bias,
 };
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Grid, Launch, Need, Shader};
 use crate::target::SubgroupOp;
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -18,6 +18,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
 };
 
 const CASES: &[&str] = &[
@@ -176,6 +178,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
+    shader.needs(&[Need::Subgroups, Need::SubgroupShuffle]);
     shader.knob("LANES", subgroup);
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);

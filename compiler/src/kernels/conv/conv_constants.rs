@@ -5,7 +5,7 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::window::{Windows, constant, declare_guards, group_shape, known, with_bias};
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::HWI_O4;
@@ -19,6 +19,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
 };
 
 const CASES: &[&str] = &[

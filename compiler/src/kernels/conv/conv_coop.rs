@@ -4,16 +4,24 @@
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::coop::{self, Panels, Second, sums};
 use crate::kernels::shared::pixels::{Image, Rows, load_image, positions, rows};
 use crate::kernels::shared::window::{Windows, constant, fits, known, with_bias};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Launch, Shader};
+use crate::target::MatrixScope;
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "conv_coop", wgsl: coop::WGSL, candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "conv_coop",
+    wgsl: coop::WGSL,
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: Some(MatrixScope::Subgroup),
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

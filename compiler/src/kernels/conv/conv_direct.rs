@@ -5,7 +5,7 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::window::{Windows, axes, declare_guards, four_channels, spatial, with_bias};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -17,6 +17,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
 };
 
 const CASES: &[&str] = &[

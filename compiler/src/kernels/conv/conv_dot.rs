@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::dot::{Signs, varies};
 use crate::kernels::shared::pixels::{Image, load_image};
 use crate::kernels::shared::pixels::{Rows, positions, rows};
@@ -18,8 +18,15 @@ use crate::shader::pack::presets::N4K4;
 use crate::shader::problem::Problem;
 use crate::shader::{Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "conv_dot", wgsl: tiled_dot::WGSL, candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "conv_dot",
+    wgsl: tiled_dot::WGSL,
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -7,7 +7,7 @@ use crate::ir::op::{Op, SeparableConv};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::waiting;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, four_channels, known, pack_filters, read_packed, spatial,
     with_bias_at,
@@ -22,6 +22,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
 };
 
 pub(super) const CASES: &[&str] = &[

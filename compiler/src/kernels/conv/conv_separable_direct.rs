@@ -5,7 +5,7 @@ use super::depthwise;
 use crate::error::OpError;
 use crate::ir::op::Op;
 use crate::kernels::cost::waiting;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::window::{fits, group_shape, spatial};
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch};
@@ -16,6 +16,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
 };
 
 /// Pixels and, at most, output slices per invocation.

@@ -5,7 +5,7 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, group_shape, known, with_bias,
 };
@@ -14,8 +14,15 @@ use crate::shader::pack::presets::CHW_C4;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "depthwise", wgsl: include_str!("depthwise.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "depthwise",
+    wgsl: include_str!("depthwise.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -7,15 +7,22 @@ use crate::ir::op::{Op, WinogradInput};
 use crate::ir::ops::winograd::Matrices;
 use crate::ir::tensor::TensorDesc;
 use crate::kernels::cost::waiting;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::window::{four_channels, with_bias_at};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::walk::decompose;
 use crate::shader::{Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "winograd", wgsl: include_str!("winograd.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "winograd",
+    wgsl: include_str!("winograd.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -3,15 +3,22 @@
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::Op;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::product::{batch_axes, matrix_coordinates, operand_batch, sizes};
 use crate::kernels::shared::tiled;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "matmul", wgsl: tiled::WGSL, candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "matmul",
+    wgsl: tiled::WGSL,
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

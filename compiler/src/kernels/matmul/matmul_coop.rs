@@ -4,7 +4,7 @@
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::coop::{self, Panels, Second, sums};
 use crate::kernels::shared::dot::{Matrices, Signs};
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
@@ -12,9 +12,17 @@ use crate::kernels::shared::window::fits;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Launch, Shader};
+use crate::target::MatrixScope;
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "matmul_coop", wgsl: coop::WGSL, candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "matmul_coop",
+    wgsl: coop::WGSL,
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: Some(MatrixScope::Subgroup),
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -3,7 +3,7 @@
 use crate::error::OpError;
 use crate::ir::op::Op;
 use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::product::sizes;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -16,6 +16,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
 };
 
 const CASES: &[&str] = &[

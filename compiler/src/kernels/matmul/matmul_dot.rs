@@ -3,15 +3,22 @@
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::Op;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::dot::{self, Signs};
 use crate::kernels::shared::product::{Sizes, sizes};
 use crate::kernels::shared::tiled_dot;
 use crate::shader::problem::Problem;
 use crate::shader::{Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "matmul_dot", wgsl: tiled_dot::WGSL, candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "matmul_dot",
+    wgsl: tiled_dot::WGSL,
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -8,7 +8,7 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::coop::octets;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::kernels::shared::window::fits;
@@ -25,6 +25,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: Some(MatrixScope::Workgroup),
+    in_place: InPlace::Nothing,
 };
 
 const CASES: &[&str] = &[

@@ -5,14 +5,21 @@ use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
 use crate::kernels::cost::{barriers, waiting};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::dot::{self, Signs};
 use crate::kernels::shared::product::{Sizes, sizes};
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "matvec_dot", wgsl: include_str!("matvec_dot.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "matvec_dot",
+    wgsl: include_str!("matvec_dot.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Chain,
+};
 
 const CASES: &[&str] = &[
     r#"

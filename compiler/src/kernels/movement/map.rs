@@ -5,14 +5,21 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::element::{Arg, Element, Step, UnaryFn};
 use crate::ir::op::Op;
 use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Operand, Placement, Problem, dense_strides};
 use crate::shader::walk::decompose;
 use crate::shader::{Class, Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "map", wgsl: include_str!("map.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "map",
+    wgsl: include_str!("map.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::All,
+};
 
 const CASES: &[&str] = &[
     r#"

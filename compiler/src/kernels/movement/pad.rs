@@ -5,14 +5,21 @@ use crate::ir::dim::Dim;
 use crate::ir::op::Op;
 use crate::ir::ops::pad::PadMode;
 use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::class::literal;
 use crate::shader::problem::Problem;
 use crate::shader::walk::{gather, walk};
 use crate::shader::{Class, Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "pad", wgsl: include_str!("pad.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "pad",
+    wgsl: include_str!("pad.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
+};
 
 const CASES: &[&str] = &[
     r#"

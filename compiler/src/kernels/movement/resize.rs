@@ -9,15 +9,22 @@ use crate::ir::ops::resize::{Coordinates, Filter, NearestRound};
 use crate::ir::ops::sampling::Sample;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::class::literal;
 use crate::shader::pack::Packed;
 use crate::shader::problem::Problem;
 use crate::shader::walk::{Walk, gather, walk};
 use crate::shader::{Class, Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "resize", wgsl: include_str!("resize.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "resize",
+    wgsl: include_str!("resize.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -5,7 +5,7 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Combine, Op};
 use crate::kernels::cost::waiting;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::rows::Rows;
@@ -18,6 +18,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
 };
 
 const CASES: &[&str] = &[

@@ -4,13 +4,20 @@ use super::order::key;
 use super::shares::Shares;
 use crate::error::OpError;
 use crate::ir::op::{ArgReduce, Op};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Reduced, reduced};
 use crate::shader::{Class, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "arg_reduce", wgsl: include_str!("arg_reduce.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "arg_reduce",
+    wgsl: include_str!("arg_reduce.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -4,13 +4,20 @@ use super::shares::Shares;
 use crate::error::OpError;
 use crate::ir::op::Op;
 use crate::kernels::cost::barriers;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Rows, along_axis};
 use crate::shader::{Class, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "cum_sum", wgsl: include_str!("cum_sum.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "cum_sum",
+    wgsl: include_str!("cum_sum.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
+};
 
 const CASES: &[&str] = &[
     r#"

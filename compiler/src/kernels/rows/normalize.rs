@@ -7,14 +7,21 @@ use super::shares::Shares;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{GroupNorm, LayerNorm, Op};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
 use crate::shader::rows::{Lanes, Rows, merge};
 use crate::shader::{Class, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "normalize", wgsl: include_str!("normalize.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "normalize",
+    wgsl: include_str!("normalize.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::FirstAndChain,
+};
 
 const CASES: &[&str] = &[
     r#"

@@ -6,14 +6,21 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, Reduce};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Lanes, Reduced, reduced};
 use crate::shader::{Class, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "reduce", wgsl: include_str!("reduce.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "reduce",
+    wgsl: include_str!("reduce.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
+};
 
 const CASES: &[&str] = &[
     r#"

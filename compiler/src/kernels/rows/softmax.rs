@@ -3,13 +3,20 @@
 use super::shares::Shares;
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Lanes, Rows, along_axis};
 use crate::shader::{Class, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "softmax", wgsl: include_str!("softmax.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "softmax",
+    wgsl: include_str!("softmax.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::FirstAndChain,
+};
 
 const CASES: &[&str] = &[
     r#"

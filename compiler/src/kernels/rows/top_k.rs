@@ -3,13 +3,20 @@
 use super::order::key;
 use crate::error::OpError;
 use crate::ir::op::{Op, TopK};
-use crate::kernels::kernel::{Candidate, Kernel};
+use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Rows, along_axis};
 use crate::shader::{Class, Grid, Launch, Shader};
 
-pub(crate) const KERNEL: Kernel =
-    Kernel { name: "top_k", wgsl: include_str!("top_k.wgsl"), candidates, launches, cases: CASES };
+pub(crate) const KERNEL: Kernel = Kernel {
+    name: "top_k",
+    wgsl: include_str!("top_k.wgsl"),
+    candidates,
+    launches,
+    cases: CASES,
+    matrices: None,
+    in_place: InPlace::Nothing,
+};
 
 const CASES: &[&str] = &[
     r#"

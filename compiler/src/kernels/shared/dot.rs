@@ -11,11 +11,11 @@ use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, MatMul};
 use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::shared::product::{batch_axes, matrix_coordinates, operand_batch};
-use crate::shader::Shader;
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::N4K4;
 use crate::shader::problem::{Operand, Placement, Problem};
+use crate::shader::{Need, Shader};
 
 /// Which operands are unsigned.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +50,7 @@ impl Signs {
     pub(crate) fn declare(self, shader: &mut Shader<'_>) {
         shader.constant("FLIP_A", self.flips(0));
         shader.constant("FLIP_B", self.flips(1));
+        shader.needs(&[Need::IntDotProduct]);
         if self.unsigned() {
             let text = "fn product(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }\n";
             shader.replace("product", text.into());
