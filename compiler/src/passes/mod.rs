@@ -8,6 +8,7 @@
 pub mod choose_layouts;
 pub mod fold_batch_norm;
 pub mod fold_constants;
+pub mod fold_strides;
 pub mod fold_transposes;
 pub mod link_elementwise;
 pub mod lower_precision;
@@ -45,6 +46,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold-transposes", run: fold_transposes::run },
     Pass { name: "merge-padding", run: merge_padding::run },
     Pass { name: "fold-batch-norm", run: fold_batch_norm::run },
+    Pass { name: "fold-strides", run: fold_strides::run },
     Pass { name: "fold-constants", run: fold_constants::run },
     Pass { name: "simplify", run: simplify::run },
     Pass { name: "merge-duplicates", run: merge_duplicates::run },

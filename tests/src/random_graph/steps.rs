@@ -2,7 +2,7 @@
 
 use driftc::Result;
 use driftc::ir::array::{Array, count};
-use driftc::ir::dim::Dim;
+use driftc::ir::dim::{Dim, product};
 use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::{
@@ -43,6 +43,7 @@ const STEPS: &[Step] = &[
     select,
     cum_sum,
     positions,
+    frames,
 ];
 
 /// A random step; nothing when it does not apply to `x`.
@@ -179,6 +180,27 @@ pub(super) fn channels(g: &Growth<'_>, x: NodeId) -> Option<usize> {
 fn window_fits(g: &Growth<'_>, x: NodeId, extent: usize) -> bool {
     let bounds = &g.builder.graph.bounds;
     g.shape(x).iter().skip(2).all(|d| d.range(bounds).0 >= extent as i64)
+}
+
+/// A convolution of one channel along one axis, in steps, as frames are cut from a sound.
+fn frames(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let (kernel, stride) = (g.rng.pick(&[2, 3, 4, 8]), g.rng.pick(&[2, 4]));
+    let all = product(&g.shape(x));
+    let bounds = &g.builder.graph.bounds;
+    if all.range(bounds).0 < kernel as i64 || all.range(bounds).1 > 4096 {
+        return Ok(None);
+    }
+    let x = g.builder.reshape(x, vec![Dim::known(1), Dim::known(1), all])?;
+    let w = g.constant(&[3, 1, kernel], 1.5 / (kernel as f32).sqrt())?;
+    let pad = g.rng.below(2);
+    let conv = Conv {
+        strides: vec![stride],
+        dilations: vec![1],
+        pads_begin: vec![pad],
+        pads_end: vec![g.rng.below(2)],
+        group: 1,
+    };
+    g.builder.add(conv, &[x, w]).map(Some)
 }
 
 /// A convolution, grouped or not, with or without bias, padding (its own or an operator's) and a batch norm.
