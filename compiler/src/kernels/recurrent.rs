@@ -88,8 +88,6 @@ output "y" %3
 "#,
 ];
 
-/// Turns of all loops of an invocation in one dispatch. Some drivers end loops silently after 65,535 of them.
-const TURNS: u32 = 50_000;
 /// Most dispatches of one recurrence.
 const DISPATCHES: i64 = 1024;
 
@@ -128,14 +126,15 @@ impl Sizes {
     }
 }
 
-/// Steps that one dispatch goes through.
-fn steps_at_once(op: &Recurrent, sizes: &Sizes, [threads, rows, split]: [u32; 3]) -> u32 {
+/// Steps that one dispatch goes through: as many as leave a quarter of the rounds that loops may take for what is not
+/// counted here.
+fn steps_at_once(op: &Recurrent, sizes: &Sizes, most: u32, [threads, rows, split]: [u32; 3]) -> u32 {
     let each = |n: u32| n.div_ceil(threads.max(1));
     let depth = sizes.hidden.div_ceil(4).div_ceil(split.max(1));
     let products = each(sizes.columns().saturating_mul(split)).saturating_mul(depth.saturating_add(1));
     let units = each(sizes.hidden.saturating_mul(rows)).saturating_mul(1 + sizes.gates * split);
     let step = products.saturating_add(units).saturating_add(1).saturating_mul(sets(op));
-    (TURNS / step.max(1)).max(1)
+    ((most - most / 4) / step.max(1)).max(1)
 }
 
 /// How many sets of states a workgroup holds.
@@ -170,7 +169,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let wasted = i64::from(rows) >= 2 * batch.max(1)
                     || split > 1 && (lanes > 2 * threads || split > sizes.hidden.div_ceil(4))
                     || threads > 16 && threads >= lanes.max(sizes.hidden) * 2;
-                let at_once = f64::from(steps_at_once(op, &sizes, [threads, rows, split]));
+                let at_once =
+                    f64::from(steps_at_once(op, &sizes, limits.max_loop_iterations, [threads, rows, split]));
                 let dispatches = (steps / at_once).ceil().max(1.0);
                 if !fits || wasted || dispatches > DISPATCHES as f64 {
                     continue;
@@ -210,7 +210,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Op::Recurrent(op) = problem.op else { return Err(OpError::new("not a recurrence")) };
     let sizes = Sizes::of(op, problem).ok_or_else(|| OpError::new("the number of units must be known"))?;
     let knobs = ["THREADS", "ROWS", "SPLIT"].map(|name| candidate.knob(name));
-    let at_once = i64::from(steps_at_once(op, &sizes, knobs));
+    let most = problem.target.limits.max_loop_iterations;
+    let at_once = i64::from(steps_at_once(op, &sizes, most, knobs));
     let count = (problem.max(&sizes.steps).saturating_sub(1) / at_once).clamp(0, DISPATCHES - 1) + 1;
     let mut handed = None;
     (0..count).map(|i| launch(problem, op, &sizes, candidate, [i, at_once, count], &mut handed)).collect()
