@@ -230,6 +230,37 @@ fn an_input_that_decides_is_pinned() {
     assert!(run(&place.scalar("rate", 8000)).1.contains("compiled before"));
 }
 
+/// An input that decides whether another one does: both are named.
+#[test]
+fn inputs_that_decide_one_after_the_other() {
+    let place = Place::new();
+    let branch = |nodes: Vec<NodeProto>, out: &str| graph(vec![], nodes, &[out]);
+    let decided = |c: &str, then: GraphProto, other: GraphProto| {
+        with(
+            with(node("If", &[c], &[&format!("{c}_y")]), subgraph("then_branch", then)),
+            subgraph("else_branch", other),
+        )
+    };
+    let inner = vec![
+        node("Equal", &["mode", "three"], &["d"]),
+        decided(
+            "d",
+            branch(vec![node("Abs", &["x"], &["t"])], "t"),
+            branch(vec![node("Neg", &["x"], &["e"])], "e"),
+        ),
+    ];
+    let outer = vec![
+        node("Equal", &["rate", "known"], &["c"]),
+        decided("c", branch(inner, "d_y"), branch(vec![node("Loop", &["x"], &["l"])], "l")),
+    ];
+    let scalar = |name: &str| typed_input(name, DataType::Int64, &[]);
+    let mut g = graph(vec![input("x", &["4"]), scalar("rate"), scalar("mode")], outer, &["c_y"]);
+    g.initializer = vec![integers("known", &[], &[16000]), integers("three", &[], &[3])];
+    let m = place.model("nested.onnx", &model(17, g));
+    let says = ["add --const rate=16000 --const mode=", "with that it imports"];
+    place.refused(&["compile", &m, "-t", &target(), "-o", &place.text("b.drift")], 1, &says);
+}
+
 #[test]
 fn constants_that_do_not_fit_are_refused() {
     let place = Place::new();
@@ -279,6 +310,17 @@ fn samples_give_sizes() {
     place.done(&args);
     let (out, _) = place.done(&["inspect", &bundle]);
     assert!(out.contains("x: f32[3, seq]") && out.contains("seq in 1..=9"), "{out}");
+    // Several samples of one input: bounds that hold them all, unless they are given.
+    let (short, wide) = (place.floats("x", &[3, 2], 0.0), place.floats("x", &[5, 4], 0.0));
+    let likes = ["--like", &like, "--like", &short, "--like", &wide];
+    let compile = ["compile", &m, "-t", &t, "-o", &bundle];
+    place.done(&[&compile[..], &likes].concat());
+    let (out, _) = place.done(&["inspect", &bundle]);
+    assert!(out.contains("batch in 3..=5") && out.contains("seq in 2..=7"), "{out}");
+    place.done(&[&compile[..], &likes, &["--dim", "seq=1..64"]].concat());
+    assert!(place.done(&["inspect", &bundle]).0.contains("seq in 1..=64"));
+    let flat = place.floats("x", &[3], 0.0);
+    place.refused(&[&compile[..], &likes, &["--like", &flat]].concat(), 2, &["has 2 axes"]);
 }
 
 /// Sizes that nobody bounds have bounds by what they count, and none that a device cannot bind.

@@ -33,15 +33,25 @@ pub(crate) fn read_named(
     names: &[String],
     kind: &str,
 ) -> Result<Vec<(usize, drift_runtime::Array)>> {
+    let arrays = read_all(files, names, kind)?;
+    match arrays.windows(2).find(|w| w[0].0 == w[1].0).and_then(|w| names.get(w[0].0)) {
+        Some(name) => Err(Failure::usage(format!("{kind} `{name}` is given twice"))),
+        None => Ok(arrays),
+    }
+}
+
+/// The same, where a name may be given several times.
+pub(crate) fn read_all(
+    files: &[NamedFile],
+    names: &[String],
+    kind: &str,
+) -> Result<Vec<(usize, drift_runtime::Array)>> {
     let mut arrays: Vec<(usize, drift_runtime::Array)> = Vec::with_capacity(files.len());
     for NamedFile { name, file } in files {
         let by_name = names.iter().position(|n| n == name);
         let position = by_name
             .or_else(|| name.parse().ok().filter(|i| *i < names.len()))
             .ok_or_else(|| Failure::usage(format!("there is no {kind} `{name}`")).help(known(names, kind)))?;
-        if arrays.iter().any(|(p, _)| *p == position) {
-            return Err(Failure::usage(format!("{kind} `{name}` is given twice")));
-        }
         arrays.push((position, npy::read(file)?));
     }
     arrays.sort_by_key(|(position, _)| *position);

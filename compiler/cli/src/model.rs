@@ -1,6 +1,7 @@
 //! Reading a model: an `.onnx` file or a Hugging Face folder, with what the command line says about its inputs.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,7 +11,7 @@ use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
 use driftc::passes::Precision;
 
-use crate::arrays::{NamedFile, named_file, read_named, to_host};
+use crate::arrays::{NamedFile, named_file, read_all, to_host};
 use crate::constants::{ConstArg, brief, parse_const, replace, value};
 use crate::failure::{Failure, Result};
 use crate::output::note;
@@ -35,7 +36,7 @@ pub(crate) struct Given {
     #[arg(long = "const", value_name = "NAME=VALUE | NAME=FILE.npy", value_parser = parse_const)]
     pub(crate) consts: Vec<ConstArg>,
     /// An array as an input is going to be: symbolic sizes become those it has, and where its values decide shapes or
-    /// conditions they are compiled in
+    /// conditions they are compiled in. Several arrays for one input give symbolic sizes the bounds that hold them all
     #[arg(long = "like", value_name = "NAME=FILE.npy", value_parser = named_file)]
     pub(crate) likes: Vec<NamedFile>,
     /// How floats are stored between input and output: f32, f16 or mixed (arithmetic is f32 in any case)
@@ -140,9 +141,23 @@ impl Given {
         };
         let constants = self.constants(&declared, &dims)?;
         let names: Vec<String> = declared.iter().map(|d| d.name.clone()).collect();
-        for (position, array) in read_named(&self.likes, &names, "input")? {
-            let Some(name) = names.get(position) else { continue };
-            samples.insert(name.clone(), to_host(&array)?);
+        let mut likes: BTreeMap<usize, Vec<Array>> = BTreeMap::new();
+        for (position, array) in read_all(&self.likes, &names, "input")? {
+            likes.entry(position).or_default().push(to_host(&array)?);
+        }
+        let mut spans = BTreeMap::new();
+        for (position, mut arrays) in likes {
+            let Some(input) = declared.get(position) else { continue };
+            match arrays.pop() {
+                Some(array) if arrays.is_empty() => drop(samples.insert(input.name.clone(), array)),
+                last => span(input, arrays.iter().chain(&last), &mut spans)?,
+            }
+        }
+        for (name, (low, high)) in spans {
+            if let Entry::Vacant(open) = dims.entry(name) {
+                flags.push(format!("--dim {}={low}..{high}", open.key()));
+                open.insert((low, high));
+            }
         }
         samples.retain(|name, _| !constants.contains_key(name));
         flags.extend(constants.iter().map(|(name, array)| format!("--const {name}={}", brief(array))));
@@ -252,6 +267,39 @@ fn folder(
     Ok(Loaded { model, notes, constants, assumed, external: Vec::new(), flags: Vec::new() })
 }
 
+/// The least and the largest size of arrays for one input, for the symbols that are plain sizes of it.
+fn span<'a>(
+    input: &Declaration,
+    arrays: impl Iterator<Item = &'a Array>,
+    spans: &mut BTreeMap<String, (i64, i64)>,
+) -> Result<()> {
+    let name = &input.name;
+    let Some(shape) = &input.shape else {
+        let reason = format!("input `{name}` has no shape in the model");
+        return Err(Failure::usage(reason).help("give one sample of it"));
+    };
+    for array in arrays {
+        if shape.len() != array.shape.len() {
+            return Err(Failure::usage(other_rank(name, shape.len(), &array.shape)));
+        }
+        for (dim, size) in shape.iter().zip(&array.shape) {
+            let size = i64::try_from(*size).unwrap_or(i64::MAX);
+            if let Some(symbol) = dim.as_symbol() {
+                let (low, high) = spans.entry(symbol.to_owned()).or_insert((size, size));
+                (*low, *high) = (size.min(*low), size.max(*high));
+            } else if dim.as_known().is_some_and(|known| known != size) {
+                let reason = format!("input `{name}` has the size {dim} where a sample has {size}");
+                return Err(Failure::usage(reason));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn other_rank(name: &str, axes: usize, got: &[usize]) -> String {
+    format!("input `{name}` has {axes} axes, the array given {got:?}")
+}
+
 /// Sizes of arrays for the symbols that are plain sizes of inputs and have no bounds yet.
 fn bind<'a>(
     graph: &Graph,
@@ -262,8 +310,7 @@ fn bind<'a>(
         let input = graph.inputs().iter().filter_map(|id| graph.input(*id)).find(|i| i.name == *name);
         let Some(input) = input else { continue };
         if input.shape.len() != array.shape.len() {
-            let (want, got) = (input.shape.len(), &array.shape);
-            return Err(Failure::usage(format!("input `{name}` has {want} axes, the array given {got:?}")));
+            return Err(Failure::usage(other_rank(name, input.shape.len(), &array.shape)));
         }
         for (dim, size) in input.shape.iter().zip(&array.shape) {
             if let Some(symbol) = dim.as_symbol() {

@@ -64,12 +64,12 @@ fn fold(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         rows =
             graph.add(Slice { starts: vec![Dim::known(0); 3], steps: vec![1; 3], sizes }, &[rows], &label)?;
     }
-    let rows = swapped(graph, rows, [batch, blocks, stride.clone()], &label)?;
+    let rows = swapped(graph, rows, &[batch, blocks, stride.clone()], &label)?;
     let mut w = *w;
     if !missing.is(0) {
         w = padded(graph, w, Dim::known(0), missing, &label)?;
     }
-    let w = swapped(graph, w, [filters, taps, stride], &label)?;
+    let w = swapped(graph, w, &[filters, taps, stride], &label)?;
     conv.strides = vec![1];
     conv.pads_begin = vec![0];
     conv.pads_end = vec![0];
@@ -85,7 +85,7 @@ fn padded(graph: &mut Graph, x: NodeId, before: Dim, after: Dim, label: &str) ->
 }
 
 /// In another shape, with the last two of three axes swapped.
-fn swapped(graph: &mut Graph, x: NodeId, shape: [Dim; 3], label: &str) -> Result<NodeId> {
+fn swapped(graph: &mut Graph, x: NodeId, shape: &[Dim; 3], label: &str) -> Result<NodeId> {
     let x = graph.add(Reshape { shape: shape.to_vec() }, &[x], label)?;
     graph.add(Transpose { perm: vec![0, 2, 1] }, &[x], label)
 }

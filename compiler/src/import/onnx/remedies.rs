@@ -1,21 +1,21 @@
 //! What a user could say so that a refused model imports.
 //!
 //! Nothing is said that was not tried: values of small inputs (those that the model compares with something come
-//! first) together with typical values of sizes that nobody bounds. Of what lowers the number of refused nodes, only
-//! what is needed for that stays.
+//! first) together with typical values of sizes that nobody bounds. Where other nodes are refused then, more is tried
+//! on top. Of what lowers the number of refused nodes, only what is needed for that stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
 
-use super::attempts::{is_small, refused, with_shapes};
+use super::attempts::{is_small, with_shapes};
 use super::inputs::{self, Assumed, Declared};
 use super::lower;
 use super::schema::{GraphProto, ModelProto, NodeProto};
 use super::source::Source;
 use super::{DimSpec, Options, tensors};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unsupported};
 use crate::ir::array::{Array, count};
 
 /// How often a model is lowered in search of a remedy: as often as so many nodes allow, within these numbers.
@@ -70,25 +70,42 @@ pub(super) fn find(source: &Source, bytes: Bytes, options: &Options) -> Result<R
     let model = lower::decode(source, bytes)?;
     let Some(graph) = &model.graph else { return Ok(Remedies::default()) };
     let options = with_shapes(options);
-    let score = |said: &[Remedy]| match lower::model(source, &model, &saying(&options, said), 0) {
-        Ok(_) => 0,
-        Err(error) => refused(&error),
+    let refusals = |said: &[Remedy]| match lower::model(source, &model, &saying(&options, said), 0) {
+        Ok(_) => Some(Vec::new()),
+        Err(Error::Unsupported { nodes }) => Some(nodes),
+        Err(_) => None,
     };
-    let at_first = match lower::model(source, &model, &options, 0) {
-        Err(Error::Unsupported { nodes }) if nodes.iter().any(|n| !n.is_unknown()) => nodes,
+    let score = |said: &[Remedy]| refusals(said).map_or(usize::MAX, |nodes| nodes.len());
+    let mut nodes = match refusals(&[]) {
+        Some(nodes) if nodes.iter().any(|n| !n.is_unknown()) => nodes,
         _ => return Ok(Remedies::default()),
     };
-    let mut best: (usize, Vec<Remedy>) = (at_first.len(), Vec::new());
-    let inputs = at_first.iter().flat_map(|n| n.inputs.iter().cloned()).collect();
-    let tries = (NODES / graph.node.len().max(1)).clamp(*TRIES.start(), *TRIES.end());
-    for said in proposals(&model, graph, &options, &inputs).into_iter().take(tries) {
-        let left = score(&said);
-        if left < best.0 {
-            best = (left, said);
+    let mut best: (usize, Vec<Remedy>) = (nodes.len(), Vec::new());
+    let mut tries = (NODES / graph.node.len().max(1)).clamp(*TRIES.start(), *TRIES.end());
+    let mut said: Vec<Remedy> = Vec::new();
+    while best.0 > 0 && tries > 0 {
+        let inputs = nodes.iter().flat_map(|n| n.inputs.iter().cloned()).collect();
+        let mut next: Option<(Vec<Remedy>, Vec<Unsupported>)> = None;
+        for more in proposals(&model, graph, &saying(&options, &said), &inputs) {
+            let Some(rest) = tries.checked_sub(1) else { break };
+            tries = rest;
+            let all = [&said[..], &more].concat();
+            let Some(left) = refusals(&all) else { continue };
+            let fewer = left.len() < best.0;
+            if fewer {
+                best = (left.len(), all.clone());
+            }
+            // What was refused is not any more: what it hid comes next.
+            let passed = !left.iter().any(|l| nodes.iter().any(|n| n.node == l.node));
+            if fewer || passed && next.is_none() {
+                next = Some((all, left));
+            }
+            if best.0 == 0 {
+                break;
+            }
         }
-        if left == 0 {
-            break;
-        }
+        let Some(next) = next else { break };
+        (said, nodes) = next;
     }
     let (left, mut list) = best;
     let mut at = 0;
