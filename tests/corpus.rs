@@ -26,6 +26,16 @@ fn gpt2() {
 }
 
 #[test]
+fn int4() {
+    check("int4");
+}
+
+#[test]
+fn matmulnbits() {
+    check("matmulnbits");
+}
+
+#[test]
 fn mobilenet_v1() {
     check("mobilenet_v1");
 }

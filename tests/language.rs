@@ -39,12 +39,28 @@ fn npy(path: &Path) -> npyz::NpyFile<std::io::Cursor<Vec<u8>>> {
     npyz::NpyFile::new(std::io::Cursor::new(fs::read(path).unwrap())).unwrap()
 }
 
+/// The GGUF files.
+fn files() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
+    let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|e| e == "gguf")).collect();
+    files.sort();
+    assert!(files.len() > 6);
+    files
+}
+
+/// What is stored in a folder, or beside a file.
+fn beside(model: &Path, name: &str) -> PathBuf {
+    if model.is_dir() { model.join(name) } else { model.with_extension(name) }
+}
+
 /// The stored ids and logits.
 fn stored(folder: &Path) -> (Array, Array) {
-    let ids = npy(&folder.join("ids.npy"));
+    let ids = npy(&beside(folder, "ids.npy"));
     let shape: Vec<usize> = ids.shape().iter().map(|d| *d as usize).collect();
     let ids = Array::int(DType::I64, &shape, ids.into_vec::<i64>().unwrap());
-    let logits = npy(&folder.join("logits.npy"));
+    let logits = npy(&beside(folder, "logits.npy"));
     let shape: Vec<usize> = logits.shape().iter().map(|d| *d as usize).collect();
     (ids, Array::f32(&shape, logits.into_vec::<f32>().unwrap()))
 }
@@ -83,6 +99,63 @@ fn logits_are_those_stored() {
         let (error, _) = differ(&folder, seq, 40, Precision::F32);
         assert!(error < F32, "{name} differs by {error}");
     }
+}
+
+#[test]
+fn gguf_files_give_the_logits_that_are_stored() {
+    for file in files() {
+        let (error, _) = differ(&file, (1, 48), 40, Precision::F32);
+        assert!(error < F32, "{} differs by {error}", file.display());
+    }
+}
+
+/// Weights of few bits stay the bytes of the file until they are packed.
+#[test]
+fn codes_stay_in_the_file() {
+    let small: Vec<PathBuf> = ["llama-gptq", "llama-awq", "llama-compressed"].map(folder).into();
+    for path in small.iter().chain(&files()) {
+        let (model, _) = drift_models::load(path, &dims((8, 8))).unwrap_or_else(|e| panic!("{e}"));
+        let encoded = |id| model.graph.constant(id).filter(|c| c.stored.plain().is_none());
+        let codes: Vec<_> = model.graph.ids().into_iter().filter_map(encoded).collect();
+        assert!(codes.len() > 4 && codes.iter().all(|c| c.bytes.is_mapped()), "{}", path.display());
+        assert!(text::print(&model.graph).contains("\"stored\":"), "{}", path.display());
+    }
+}
+
+/// Every length of a file, and every byte before the data with some bits changed: an error or a model, never a panic.
+#[test]
+fn broken_gguf_files_are_refused() {
+    let bytes = fs::read(files().iter().find(|f| f.ends_with("qwen3.gguf")).unwrap()).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let path = copy.path().join("broken.gguf");
+    let load = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        drift_models::load(&path, &dims((8, 8))).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert_eq!(load(&bytes), Ok(()));
+    let header = bytes.windows(11).rposition(|w| w == b"norm.weight").unwrap() + 64;
+    for length in (0..header).step_by(7).chain([bytes.len() / 2, bytes.len() - 1]) {
+        assert!(load(&bytes[..length]).is_err(), "{length} bytes are a model");
+    }
+    for at in 0..header {
+        let mut broken = bytes[..header + 4096].to_vec();
+        broken[at] ^= 1 << (at % 8);
+        assert!(load(&broken).is_err());
+        broken[at] = 0xff;
+        assert!(load(&broken).is_err());
+    }
+    let named = |from: &[u8], to: &[u8], reason: &str| {
+        let at = bytes.windows(from.len()).position(|w| w == from).unwrap();
+        let mut broken = bytes.clone();
+        broken[at..at + to.len()].copy_from_slice(to);
+        let said = load(&broken).unwrap_err();
+        assert!(said.contains(reason), "{said}");
+    };
+    named(b"GGUF", b"GGUX", "begin with GGUF");
+    named(&3u32.to_le_bytes(), &9u32.to_le_bytes(), "version 9");
+    named(b"qwen3", b"mamba", "`mamba`");
+    named(b"block_count", b"block_cound", "block_count");
+    named(b"output_norm.weight", b"output_nose.weight", "output_norm.weight");
 }
 
 #[test]
@@ -195,6 +268,31 @@ fn what_is_not_known_is_refused_by_name() {
     for (name, field, value, reason) in cases {
         let copy = with_config(name, |config| {
             config.insert((*field).into(), value.clone());
+        });
+        let said = refusal(copy.path());
+        assert!(said.contains(reason), "{name} with {field} {value}: {said}");
+    }
+}
+
+#[test]
+fn quantised_weights_that_are_not_known_are_refused_by_name() {
+    let cases: &[(&str, &str, Value, &str)] = &[
+        ("llama-gptq", "quant_method", json!("hqq"), "`hqq`"),
+        ("llama-gptq", "bits", json!(3), "3 bits"),
+        ("llama-gptq", "group_size", json!(0), "`group_size`"),
+        ("llama-gptq", "group_size", json!(16), "scales"),
+        ("llama-gptq", "checkpoint_format", json!("marlin"), "`marlin`"),
+        ("llama-gptq", "dynamic", json!({"-:.*down.*": {}}), "`dynamic`"),
+        ("llama-awq", "version", json!("gemv"), "`gemv`"),
+        ("llama-awq", "group_size", json!(28), "groups of 28 do not divide"),
+        ("llama-compressed", "format", json!("float-quantized"), "`float-quantized`"),
+        ("llama-compressed", "config_groups", json!({}), "`config_groups`"),
+        ("llama-compressed", "kv_cache_scheme", json!({"num_bits": 8}), "`kv_cache_scheme`"),
+    ];
+    for (name, field, value, reason) in cases {
+        let copy = with_config(name, |config| {
+            let quantised = config["quantization_config"].as_object_mut().unwrap();
+            quantised.insert((*field).into(), value.clone());
         });
         let said = refusal(copy.path());
         assert!(said.contains(reason), "{name} with {field} {value}: {said}");

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use driftc::compile::Model;
 use driftc::error::{Error, Result};
+use driftc::import::gguf::Gguf;
 use driftc::import::safetensors::Weights;
 use driftc::ir::dim::Dim;
 use driftc::ir::graph::Graph;
@@ -13,6 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::ARCHITECTURES;
+use crate::gguf;
+use crate::quantised::Quantised;
 use crate::weights::Tensors;
 
 /// Bounds of symbolic sizes by name, inclusive; equal bounds make a size known.
@@ -78,7 +81,7 @@ impl Folder {
     /// An error about a file of the folder.
     pub fn error(&self, file: &str, reason: impl Into<String>) -> Error {
         Error::Model {
-            path: self.path.join(file),
+            path: if self.path.is_file() { self.path.clone() } else { self.path.join(file) },
             place: "configuration".into(),
             reason: reason.into(),
             help: "check the folder against the model's page, or export it again".into(),
@@ -129,18 +132,45 @@ impl Folder {
     }
 }
 
-/// Reads a folder and builds its graph; also returns notes on what was assumed.
+/// Whether a path is a folder, or a file of a kind that [`load`] reads.
+pub fn is_model(path: &Path) -> bool {
+    path.is_dir() || Gguf::is_one(path)
+}
+
+/// Weights and configuration of a folder or file, and the hash of the weights.
+fn open(path: &Path) -> Result<(Rc<dyn Tensors>, Value, [u8; 32])> {
+    if path.is_file() {
+        let (weights, config, hash) = gguf::open(path)?;
+        return Ok((Rc::new(weights), config, hash));
+    }
+    let config = read_json(&path.join("config.json"))?.ok_or_else(|| Error::Model {
+        path: path.to_path_buf(),
+        place: "folder".into(),
+        reason: "there is no config.json".into(),
+        help: "give an .onnx or .gguf file, or a Hugging Face folder with config.json and model.safetensors"
+            .into(),
+    })?;
+    let weights = Weights::open(path)?;
+    let hash = weights.hash();
+    // Older checkpoints say how they are quantised in a file of its own.
+    let quantised = match config.get("quantization_config").filter(|q| !q.is_null()) {
+        Some(quantised) => Some(quantised.clone()),
+        None => read_json(&path.join("quantize_config.json"))?,
+    };
+    let weights: Rc<dyn Tensors> = match quantised {
+        Some(quantised) => Rc::new(Quantised::open(path.to_path_buf(), weights, &quantised)?),
+        None => Rc::new(weights),
+    };
+    Ok((weights, config, hash))
+}
+
+/// Reads a Hugging Face folder or a GGUF file and builds its graph; also returns notes on what was assumed.
 ///
 /// # Errors
 /// A missing or malformed file, an architecture that is not supported, or a checkpoint that does not fit it.
 pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
-    let config_path = path.join("config.json");
-    let config = read_json(&config_path)?.ok_or_else(|| Error::Model {
-        path: path.to_path_buf(),
-        place: "folder".into(),
-        reason: "there is no config.json".into(),
-        help: "give an .onnx file, or a Hugging Face folder with config.json and model.safetensors".into(),
-    })?;
+    let (weights, config, hash) = open(path)?;
+    let config_path = if path.is_file() { path.to_path_buf() } else { path.join("config.json") };
     let named: Vec<&str> = config
         .get("architectures")
         .and_then(|a| a.as_array())
@@ -155,11 +185,9 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
             help: format!("supported: {}; other models can be exported to ONNX", known.join(", ")),
         }
     })?;
-    let weights = Weights::open(path)?;
-    let hash = weights.hash();
     let mut folder = Folder {
         path: path.to_path_buf(),
-        weights: Rc::new(weights),
+        weights,
         graph: Graph::default(),
         dims: dims.clone(),
         notes: Vec::new(),

@@ -38,6 +38,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
             size: config.head_size(),
             theta: config.rope_local_base_freq.unwrap_or(10000.0),
             scaling: Scaling::None,
+            interleaved: config.interleaved(),
         },
     };
     decoder.ropes.push(local);

@@ -10,12 +10,14 @@ pub mod folder;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gguf;
 mod gpt2;
 mod llama;
 mod mistral;
 mod mixtral;
 pub mod mobilenet;
 mod phi3;
+mod quantised;
 mod qwen2;
 mod qwen3;
 mod qwen3_moe;
@@ -24,7 +26,7 @@ pub mod resnet50;
 pub mod stable_diffusion;
 pub mod weights;
 
-pub use folder::{Dims, load};
+pub use folder::{Dims, is_model, load};
 
 use driftc::error::Result;
 use folder::Folder;

@@ -19,7 +19,7 @@ use crate::output::note;
 /// A model and how to compile it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
-    /// An .onnx file, or a Hugging Face folder (config.json, *.safetensors, tokenizer.json)
+    /// An .onnx file, a .gguf file, or a Hugging Face folder (config.json, *.safetensors, tokenizer.json)
     #[arg(value_name = "MODEL")]
     pub(crate) path: PathBuf,
     #[command(flatten)]
@@ -163,7 +163,7 @@ impl Given {
         flags.extend(constants.iter().map(|(name, array)| format!("--const {name}={}", brief(array))));
         flags.extend(samples.iter().map(|(name, array)| format!("--like {name}={:?}", array.shape)));
         let found = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
-        let mut loaded = match found.is_dir() {
+        let mut loaded = match found.is_dir() || drift_models::is_model(path) {
             true => folder(path, dims, constants, &samples)?,
             false => self.onnx(path, dims, constants, &samples)?,
         };
@@ -236,7 +236,7 @@ fn with_remedies(error: driftc::Error, path: &Path, options: &onnx::Options) -> 
 /// The inputs that a model declares.
 pub(crate) fn declarations(path: &Path) -> Result<Vec<Declaration>> {
     let found = std::fs::metadata(path).map_err(|e| Failure::file(path, &e))?;
-    if !found.is_dir() {
+    if !found.is_dir() && !drift_models::is_model(path) {
         return Ok(onnx::inputs(path)?);
     }
     let (model, _) = drift_models::load(path, &drift_models::Dims::new())?;

@@ -9,6 +9,7 @@ mod activation;
 mod attempts;
 mod attention;
 mod attributes;
+mod blocks;
 mod conv;
 mod einsum;
 mod elementwise;

@@ -124,7 +124,7 @@ fn part(file: &Content, data: &[u8]) -> Option<Content> {
 }
 
 /// Hashes a file; the next part of it is read from the disk meanwhile.
-fn hash(hasher: &mut blake3::Hasher, file: &Content) {
+pub(super) fn hash(hasher: &mut blake3::Hasher, file: &Content) {
     let at = |start: usize| file.slice(start.min(file.len())..start.saturating_add(WINDOW).min(file.len()));
     at(0).prefetch();
     for start in (0..file.len()).step_by(WINDOW) {
@@ -182,7 +182,7 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Maps a regular file of at least one byte.
-fn map(path: &Path) -> Result<Content> {
+pub(super) fn map(path: &Path) -> Result<Content> {
     let fail = |reason: String| Error::Io { path: path.to_path_buf(), reason };
     let meta = std::fs::symlink_metadata(path).map_err(|e| fail(e.to_string()))?;
     // Hub caches link snapshots to blobs; such links end in a regular file, devices and folders do not.

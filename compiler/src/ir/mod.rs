@@ -4,6 +4,7 @@ pub mod array;
 pub mod builder;
 pub mod dim;
 pub mod element;
+pub mod encoding;
 pub mod eval;
 pub mod graph;
 mod movement;

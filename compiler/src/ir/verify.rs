@@ -17,7 +17,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::array::count;
 use super::dim::Dim;
 use super::element::Arg;
 use super::graph::{Graph, NodeId, infer};
@@ -88,7 +87,7 @@ fn check_node(
         Op::Input(_) | Op::Constant(_) if stored.layout != Layout::RowMajor => {
             return Err(OpError::new(format!("{stored} is not row-major")));
         }
-        Op::Constant(c) if count(&c.shape).checked_mul(c.stored.bytes()) != Some(c.bytes.len()) => {
+        Op::Constant(c) if c.stored.check(&c.shape_of_file(), c.bytes.len()).is_err() => {
             return Err(OpError::new(format!("{} bytes do not make {stored}", c.bytes.len())));
         }
         Op::Relayout(r) if r.layout != stored.layout => {

@@ -28,7 +28,7 @@
 use std::collections::BTreeSet;
 
 use half::bf16;
-use rayon::prelude::{ParallelIterator, ParallelSlice};
+use rayon::prelude::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator, ParallelSlice};
 
 use super::{Changes, Context, Precision};
 use crate::error::Result;
@@ -212,7 +212,15 @@ fn largest(constant: &Constant) -> f32 {
         blocks.map(|b| b.iter().map(size).fold(0.0, f32::max)).reduce(|| 0.0, f32::max)
     }
     let bytes = &constant.bytes;
-    let largest = match constant.stored {
+    let Some(stored) = constant.stored.plain() else {
+        let size =
+            |i: usize| Some(constant.stored.value(bytes, i).abs()).filter(|v| v.is_finite()).unwrap_or(0.0);
+        let elements = (0..constant.elements()).into_par_iter().with_min_len(BLOCK);
+        let largest = elements.map(size).reduce(|| 0.0, f32::max);
+        bytes.release();
+        return largest;
+    };
+    let largest = match stored {
         // No element is larger, so none is looked at.
         DType::F16 => return F16_MAX,
         DType::Bf16 => of(bytes, |b| bf16::from_le_bytes(b).to_f32()),

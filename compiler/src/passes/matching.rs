@@ -129,13 +129,14 @@ pub(super) fn affine(graph: &Graph, id: NodeId) -> Option<(f32, f32, NodeId)> {
 /// The value that every element of a constant has.
 pub(super) fn splat(graph: &Graph, id: NodeId) -> Option<f64> {
     let constant = graph.constant(id)?;
-    let width = constant.stored.bytes();
+    let stored = constant.stored.plain()?;
+    let width = stored.bytes();
     let first = constant.bytes.get(..width)?;
     if !constant.bytes.chunks_exact(width).all(|c| c == first) {
         return None;
     }
-    let one = Array::from_bytes(constant.stored, &[], first).ok()?;
-    let one = if constant.stored == constant.dtype { one } else { one.cast(constant.dtype) };
+    let one = Array::from_bytes(stored, &[], first).ok()?;
+    let one = if stored == constant.dtype { one } else { one.cast(constant.dtype) };
     match one.ints() {
         Ok(v) => v.first().map(|v| *v as f64),
         Err(_) => one.floats().ok()?.first().map(|v| f64::from(*v)),

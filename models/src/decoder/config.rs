@@ -30,7 +30,6 @@ const NEUTRAL: &[(&str, &[Value])] = &[
     ("is_encoder_decoder", &[Value::Bool(false)]),
     ("add_cross_attention", &[Value::Bool(false)]),
     ("no_rope_layers", &[]),
-    ("rope_interleaved", &[Value::Bool(false)]),
     ("use_bidirectional_attention", &[Value::Bool(false)]),
     ("use_parallel_residual", &[Value::Bool(false)]),
     ("use_qk_norm", &[Value::Bool(false)]),
@@ -86,6 +85,8 @@ pub(crate) struct Config {
     rope_parameters: Option<Map<String, Value>>,
     #[serde(default)]
     partial_rotary_factor: Option<f64>,
+    #[serde(default)]
+    rope_interleaved: Option<bool>,
     #[serde(default)]
     original_max_position_embeddings: Option<i64>,
 }
@@ -156,6 +157,11 @@ impl Config {
     /// Elements of a head.
     pub(crate) fn head_size(&self) -> usize {
         self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
+    }
+
+    /// Whether pairs that are rotated lie beside each other.
+    pub(crate) fn interleaved(&self) -> bool {
+        self.rope_interleaved.unwrap_or(false)
     }
 
     /// Positions that the model knows.
@@ -323,7 +329,7 @@ impl Config {
         {
             return Err(format!("`low_freq_factor` {low} is not below `high_freq_factor` {high}"));
         }
-        Ok(Rope { size, theta, scaling })
+        Ok(Rope { size, theta, scaling, interleaved: self.interleaved() })
     }
 
     fn long(

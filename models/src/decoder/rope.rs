@@ -6,7 +6,7 @@ use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
 use driftc::ir::element::BinaryFn;
 use driftc::ir::graph::NodeId;
-use driftc::ir::op::{Concat, Gather, Range, ShapeValues};
+use driftc::ir::op::{Concat, Gather, Range, ShapeValues, Slice};
 use driftc::ir::tensor::DType;
 
 use super::Sequence;
@@ -19,6 +19,8 @@ pub(crate) struct Rope {
     /// The base of the wavelengths.
     pub(crate) theta: f64,
     pub(crate) scaling: Scaling,
+    /// Whether the two elements of a pair lie beside each other, rather than half of the rotated part apart.
+    pub(crate) interleaved: bool,
 }
 
 /// What makes a model reach further than it was trained for.
@@ -64,6 +66,7 @@ pub(crate) enum Scaling {
 pub(crate) struct Angles {
     cos: NodeId,
     sin: NodeId,
+    interleaved: bool,
 }
 
 impl Rope {
@@ -108,7 +111,7 @@ impl Rope {
                 let beyond = g.binary(BinaryFn::Greater, length, trained)?;
                 let cos = g.select(beyond, long.cos, short.cos)?;
                 let sin = g.select(beyond, long.sin, short.sin)?;
-                Ok(Angles { cos, sin })
+                Ok(Angles { cos, sin, interleaved: self.interleaved })
             }
             _ => self.table(g, positions, high, high),
         }
@@ -130,7 +133,7 @@ impl Rope {
             let at = if reaches { g.binary(BinaryFn::Min, positions, last)? } else { positions };
             g.add(Gather { axis: 0 }, &[table, at])
         };
-        Ok(Angles { cos: picked(f64::cos)?, sin: picked(f64::sin)? })
+        Ok(Angles { cos: picked(f64::cos)?, sin: picked(f64::sin)?, interleaved: self.interleaved })
     }
 
     /// Factor of cosines and sines.
@@ -188,13 +191,17 @@ impl Rope {
 }
 
 impl Angles {
-    /// `x [batch, heads, seq, size]` rotated: element i of the rotated part makes a pair with the one half of it further.
+    /// `x [batch, heads, seq, size]` rotated, with the first elements of all pairs before the second ones. So pairs that
+    /// lay beside each other are apart afterwards: products of queries and keys do not depend on the order of elements.
     pub(super) fn rotate(&self, g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
         let shape = g.tensor(x).shape.clone();
         let half = g.tensor(self.cos).shape.get(1).cloned().unwrap_or_default();
         let size = shape.get(3).cloned().unwrap_or_default();
-        let a = g.slice(x, 3, Dim::known(0), half.clone())?;
-        let b = g.slice(x, 3, half.clone(), half.clone())?;
+        let [a, b] = if self.interleaved {
+            [every_other(g, x, 0, &half)?, every_other(g, x, 1, &half)?]
+        } else {
+            [g.slice(x, 3, Dim::known(0), half.clone())?, g.slice(x, 3, half.clone(), half.clone())?]
+        };
         let mut turn = |x: NodeId, y: NodeId, sign: BinaryFn| {
             let x = g.binary(BinaryFn::Mul, x, self.cos)?;
             let y = g.binary(BinaryFn::Mul, y, self.sin)?;
@@ -207,4 +214,15 @@ impl Angles {
         }
         g.add(Concat { axis: 3 }, &parts)
     }
+}
+
+/// Every other element of a head, so many of them.
+fn every_other(g: &mut Builder<'_>, x: NodeId, first: i64, count: &Dim) -> Result<NodeId> {
+    let mut sizes = g.tensor(x).shape.clone();
+    let mut starts = vec![Dim::known(0); sizes.len()];
+    let mut steps = vec![1; sizes.len()];
+    if let (Some(start), Some(step), Some(size)) = (starts.last_mut(), steps.last_mut(), sizes.last_mut()) {
+        (*start, *step, *size) = (Dim::known(first), 2, count.clone());
+    }
+    g.add(Slice { starts, steps, sizes }, &[x])
 }

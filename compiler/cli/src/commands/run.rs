@@ -126,7 +126,7 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<()> {
 
 /// Whether a path is a model's: a folder, or a file whose name ends as those of models do.
 fn is_model(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"))
+    drift_models::is_model(path) || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"))
 }
 
 /// A session, the inputs by name, and how long loading took.

@@ -33,6 +33,7 @@ fn constant(call: &mut Call<'_>) -> Lowered {
     let array = if let Some(tensor) = a.tensor_opt("value")? {
         match tensors::read(tensor, &super::source::Source::none())? {
             tensors::Tensor::Constant(constant) => return Ok(call.add(constant, &[])?.into()),
+            tensors::Tensor::Nibbles(nibbles) => return Ok(Outputs(vec![Value::Nibbles(nibbles)])),
             tensors::Tensor::Foreign(reason) => return Err(Refused::new(reason)),
         }
     } else if let Some(value) = a.float_opt("value_float")? {

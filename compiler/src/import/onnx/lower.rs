@@ -199,6 +199,7 @@ impl<'m> Lowerer<'m> {
                 Ok(Tensor::Constant(constant)) => {
                     Value::Node(self.graph.add_constant(constant, tensor.name())?)
                 }
+                Ok(Tensor::Nibbles(nibbles)) => Value::Nibbles(nibbles),
                 Ok(Tensor::Foreign(reason)) => {
                     Value::Foreign(format!("constant `{}`: {reason}", tensor.name()))
                 }
@@ -292,6 +293,7 @@ impl<'m> Lowerer<'m> {
                 .map_err(|e| self.error(&place, e.0))?,
             Some(Value::Unknown) if !self.refused.is_empty() => return Ok(()),
             Some(Value::Foreign(reason)) => return Err(self.error(&place, reason)),
+            Some(Value::Nibbles(nibbles)) => return Err(self.error(&place, nibbles.refusal())),
             None | Some(Value::Absent | Value::Unknown) => {
                 return Err(self.error(&place, "no node computes it"));
             }
@@ -412,7 +414,7 @@ impl<'m> Lowerer<'m> {
         match value {
             Value::Node(node) => Some(self.graph.tensor(*node).dtype),
             Value::Ints(ints) => Some(ints.dtype),
-            Value::Absent | Value::Foreign(_) | Value::Unknown => None,
+            Value::Absent | Value::Foreign(_) | Value::Nibbles(_) | Value::Unknown => None,
         }
     }
 
@@ -450,6 +452,7 @@ impl<'m> Lowerer<'m> {
                 let shape: Vec<String> = ints.shape.iter().map(usize::to_string).collect();
                 format!("{}[{}]", ints.dtype.name(), shape.join(", "))
             }
+            Value::Nibbles(nibbles) => format!("4 bits {:?}", nibbles.shape),
             Value::Foreign(_) | Value::Unknown => "?".to_string(),
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::attributes::Attributes;
 use super::ints::Ints;
+use super::tensors::Nibbles;
 use crate::error::{Error, OpError};
 use crate::ir::array::Array;
 use crate::ir::builder::Builder;
@@ -58,6 +59,8 @@ pub(super) enum Value {
     Ints(Ints),
     /// Something the graph cannot hold, with the reason; refused only where it is used.
     Foreign(String),
+    /// A constant of numbers of 4 bits, which few operators know.
+    Nibbles(Nibbles),
     /// The result of a node that was refused.
     Unknown,
 }
@@ -198,6 +201,7 @@ impl Call<'_> {
                 Ok(Some(ints.materialize(&mut self.b)?))
             }
             Some(Value::Foreign(reason)) => Err(Refused::new(reason.clone())),
+            Some(Value::Nibbles(nibbles)) => Err(Refused::new(nibbles.refusal())),
             Some(Value::Unknown) => Err(Refused::new("an operand could not be lowered")),
         }
     }

@@ -7,7 +7,7 @@
 //! mostly is. All of it is exact, modulo 2^32 as ONNX has it.
 
 use super::conv::conv_of;
-use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use super::lowering::{Call, Lowered, OpEntry, Refused, Value, op};
 use super::matmul::product;
 use super::tensors;
 use crate::ir::array::Array;
@@ -80,7 +80,7 @@ fn spread(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Lowered<NodeId> 
 }
 
 /// The attribute `output_dtype`, when it is given.
-fn output_dtype(call: &Call<'_>) -> Lowered<Option<DType>> {
+pub(super) fn output_dtype(call: &Call<'_>) -> Lowered<Option<DType>> {
     match call.attributes.int("output_dtype", 0)? {
         0 => Ok(None),
         number => tensors::dtype(i32::try_from(number).unwrap_or(-1)).map(Some),
@@ -120,6 +120,10 @@ pub(super) fn quantize_linear(call: &mut Call<'_>) -> Lowered {
 }
 
 pub(super) fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
+    if let Some(Value::Nibbles(nibbles)) = call.operand(0) {
+        let nibbles = nibbles.clone();
+        return Ok(super::blocks::dequantize(call, &nibbles)?.into());
+    }
     let (x, scale) = (call.node(0)?, call.node(1)?);
     let to = output_dtype(call)?.unwrap_or(call.dtype(scale));
     let mut value = x;

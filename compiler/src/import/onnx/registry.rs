@@ -9,6 +9,7 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::matmul::OPS,
     super::conv::OPS,
     super::quantize::OPS,
+    super::blocks::OPS,
     super::quantize_microsoft::OPS,
     super::pool::OPS,
     super::norm::OPS,

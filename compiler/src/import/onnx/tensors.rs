@@ -6,6 +6,7 @@ use super::lowering::{Lowered, Refused};
 use super::schema::TensorProto;
 use super::schema::tensor_proto::{DataLocation, DataType};
 use super::source::Source;
+use crate::content::Content;
 use crate::ir::array::Array;
 use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, MAX_ELEMENTS, MAX_RANK};
@@ -35,11 +36,32 @@ pub(super) fn dtype(number: i32) -> Lowered<DType> {
     })
 }
 
+/// Numbers of 4 bits, two a byte with the first one in the low half.
+#[derive(Debug, Clone)]
+pub(super) struct Nibbles {
+    pub(super) shape: Vec<usize>,
+    /// Whether they are -8 to 7 rather than 0 to 15.
+    pub(super) signed: bool,
+    pub(super) bytes: Content,
+}
+
+impl Nibbles {
+    /// Why most operators refuse them.
+    pub(super) fn refusal(&self) -> String {
+        let name = if self.signed { "INT4" } else { "UINT4" };
+        format!(
+            "element type {name} is supported as weights of DequantizeLinear and GatherBlockQuantized only"
+        )
+    }
+}
+
 /// A tensor of the file.
 #[derive(Debug)]
 pub(super) enum Tensor {
     /// One that the graph can hold.
     Constant(Constant),
+    /// One of numbers of 4 bits.
+    Nibbles(Nibbles),
     /// One whose element type the graph cannot hold.
     Foreign(String),
 }
@@ -58,6 +80,25 @@ pub(super) fn read(tensor: &TensorProto, source: &Source) -> Lowered<Tensor> {
     }
     let shape = shape(tensor)?;
     let external = tensor.data_location == Some(DataLocation::External as i32);
+    if number == DataType::Uint4 as i32 || number == DataType::Int4 as i32 {
+        let signed = number == DataType::Int4 as i32;
+        let size = shape.iter().product::<usize>().div_ceil(2);
+        let bytes: Content = if external {
+            source.external(&tensor.external_data, size)?
+        } else if let Some(raw) = &tensor.raw_data {
+            raw.clone().into()
+        } else {
+            // A byte of two numbers for each int32.
+            tensor.int32_data.iter().map(|v| *v as u8).collect::<Vec<u8>>().into()
+        };
+        if bytes.len() != size {
+            return Err(Refused::new(format!(
+                "{} bytes do not hold {shape:?} numbers of 4 bits",
+                bytes.len()
+            )));
+        }
+        return Ok(Tensor::Nibbles(Nibbles { shape, signed, bytes }));
+    }
     let dtype = match dtype(number) {
         Ok(dtype) => dtype,
         Err(reason) => {
@@ -82,6 +123,7 @@ pub(super) fn read(tensor: &TensorProto, source: &Source) -> Lowered<Tensor> {
 pub(super) fn inline(tensor: &TensorProto) -> Lowered<Array> {
     match read(tensor, &Source::none())? {
         Tensor::Constant(constant) => Ok(constant.to_array()?),
+        Tensor::Nibbles(nibbles) => Err(Refused::new(nibbles.refusal())),
         Tensor::Foreign(reason) => Err(Refused::new(reason)),
     }
 }

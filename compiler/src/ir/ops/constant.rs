@@ -2,7 +2,8 @@
 //!
 //! Storing a float constant in another float type, and transposing or reshaping one, computes nothing: the constant
 //! keeps the file's bytes with the type and the order that they have, and elements are converted and put in place when
-//! they are read. So a model does not grow in memory.
+//! they are read. So a model does not grow in memory. Weights of few bits keep their codes in the same way: how the bytes
+//! say the elements is an [encoding](crate::ir::encoding) of the constant.
 
 use std::borrow::Cow;
 
@@ -12,6 +13,7 @@ use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, strides};
 use crate::ir::dim::Bindings;
+use crate::ir::encoding::{BlockKind, Stored};
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::{DType, TensorDesc};
 
@@ -25,12 +27,12 @@ pub struct Constant {
     pub dtype: DType,
     /// Sizes.
     pub shape: Vec<usize>,
-    /// Type of the elements in `bytes`: `dtype`, or a float type that is converted to it.
-    pub stored: DType,
+    /// How `bytes` say the elements: in `dtype`, or in floats that are converted to it.
+    pub stored: Stored,
     /// Elements between neighbours along each axis, where they are not in row-major order; every element is one of
     /// the shape.
     pub strides: Option<Vec<usize>>,
-    /// `count(shape) * stored.bytes()` bytes, not necessarily aligned.
+    /// As many bytes as `stored` needs for the shape, not necessarily aligned.
     pub bytes: Content,
 }
 
@@ -38,34 +40,36 @@ impl Constant {
     /// A constant over existing bytes; fails when their number does not fit.
     pub fn new(dtype: DType, shape: Vec<usize>, bytes: impl Into<Content>) -> Result<Self, OpError> {
         let bytes = bytes.into();
-        if count(&shape).checked_mul(dtype.bytes()) != Some(bytes.len()) {
-            return Err(OpError::new(format!(
-                "{} bytes do not make {} elements of {}",
-                bytes.len(),
-                count(&shape),
-                dtype.name()
-            )));
-        }
-        Ok(Self { dtype, shape, stored: dtype, strides: None, bytes })
+        let stored = Stored::Plain(dtype);
+        stored.check(&shape, bytes.len())?;
+        Ok(Self { dtype, shape, stored, strides: None, bytes })
+    }
+
+    /// A constant over encoded floats; fails when the encoding does not fit the bytes and the shape.
+    pub fn encoded(shape: Vec<usize>, stored: Stored, bytes: impl Into<Content>) -> Result<Self, OpError> {
+        let bytes = bytes.into();
+        stored.check(&shape, bytes.len())?;
+        Ok(Self { dtype: stored.element(), shape, stored, strides: None, bytes })
     }
 
     /// The constant with an array's elements.
     pub fn from_array(array: &Array) -> Self {
         let dtype = array.dtype;
         let bytes = array.to_bytes().into();
-        Self { dtype, shape: array.shape.clone(), stored: dtype, strides: None, bytes }
+        Self { dtype, shape: array.shape.clone(), stored: Stored::Plain(dtype), strides: None, bytes }
     }
 
     /// The elements as a host array.
     pub fn to_array(&self) -> Result<Array, OpError> {
-        let mut array = Array::from_bytes(self.stored, &self.shape, &self.bytes)?;
+        let mut array = self.stored.array(&self.shape_of_file(), &self.bytes)?;
+        array.shape.clone_from(&self.shape);
         if let Some(strides) = &self.strides {
             array.data = match &array.data {
                 Data::Float(v) => Data::Float(in_order(v, &self.shape, strides)),
                 Data::Int(v) => Data::Int(in_order(v, &self.shape, strides)),
             };
         }
-        Ok(if self.stored == self.dtype { array } else { array.cast(self.dtype) })
+        Ok(if self.stored.element() == self.dtype { array } else { array.cast(self.dtype) })
     }
 
     /// The constant with its axes permuted, with the same bytes.
@@ -131,15 +135,24 @@ impl Constant {
 
     /// The constant in another float type, with the same bytes; `None` when elements have to be computed for that.
     pub fn cast(&self, dtype: DType) -> Option<Self> {
-        let wider = match self.stored {
+        let stored = self.stored.element();
+        let wider = match stored {
             DType::F16 | DType::Bf16 => matches!(self.dtype, DType::F32 | DType::F64),
             DType::F32 => self.dtype == DType::F64,
             _ => false,
         };
         // Rounding twice is not rounding once.
-        let exact = self.dtype == self.stored || wider;
+        let exact = self.dtype == stored || wider;
         let floats = self.dtype.is_float() && dtype.is_float();
         (exact && floats).then(|| Self { dtype, ..self.clone() })
+    }
+
+    /// The shape under which the bytes were described: rows of blocks are whole there, whatever the constant's shape is.
+    pub fn shape_of_file(&self) -> Vec<usize> {
+        match self.stored {
+            Stored::Blocks(_) => vec![self.elements()],
+            Stored::Plain(_) | Stored::Groups(_) => self.shape.clone(),
+        }
     }
 
     /// Number of elements.
@@ -193,6 +206,8 @@ struct Text<'a> {
     dtype: DType,
     shape: Cow<'a, [usize]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    stored: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     values: Option<Vec<serde_json::Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
@@ -205,6 +220,7 @@ impl Serialize for Constant {
         let mut text = Text {
             dtype: self.dtype,
             shape: Cow::Borrowed(&self.shape),
+            stored: self.stored.plain().is_none().then(|| self.stored.to_string()),
             values: None,
             hash: None,
             random: None,
@@ -214,7 +230,7 @@ impl Serialize for Constant {
         {
             text.values = Some(numbers(&array));
         } else {
-            let computed = self.stored != self.dtype || self.strides.is_some();
+            let computed = self.stored != Stored::Plain(self.dtype) || self.strides.is_some();
             let hash = match self.to_array() {
                 Ok(array) if computed => blake3::hash(&array.to_bytes()),
                 _ => blake3::hash(&self.bytes),
@@ -258,6 +274,9 @@ impl<'de> Deserialize<'de> for Constant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Text::deserialize(deserializer)?;
         let shape = text.shape.into_owned();
+        if let Some(stored) = text.stored {
+            return random_encoded(&shape, &stored, text.random).map_err(de::Error::custom);
+        }
         let n = count(&shape);
         if n > 1 << 26 {
             return Err(de::Error::custom("a constant in text has at most 2^26 elements"));
@@ -280,6 +299,30 @@ impl<'de> Deserialize<'de> for Constant {
         };
         Ok(Self::from_array(&array))
     }
+}
+
+/// Reproducible blocks of a kind, with scales of about the size that weights have.
+fn random_encoded(shape: &[usize], stored: &str, seed: Option<u64>) -> Result<Constant, String> {
+    let kind = BlockKind::ALL.into_iter().find(|kind| kind.name() == stored);
+    let (Some(kind), Some(seed)) = (kind, seed) else {
+        return Err(format!("`{stored}` is read from text as blocks of GGUF with a random seed only"));
+    };
+    let blocks =
+        shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).unwrap_or(usize::MAX) / kind.elements();
+    if blocks > 1 << 20 {
+        return Err("a constant in text has at most 2^26 elements".into());
+    }
+    let drawn = random(DType::U8, &[blocks * kind.bytes()], seed);
+    let mut bytes = drawn.to_bytes();
+    for block in bytes.chunks_mut(kind.bytes()) {
+        for at in kind.scales() {
+            // An f16 of 2^-7 to 2^-6, so that a block's largest element is of the order of one.
+            if let Some(high) = block.get_mut(at + 1) {
+                *high = 0x20 | *high & 3;
+            }
+        }
+    }
+    Constant::encoded(shape.to_vec(), Stored::Blocks(kind), bytes).map_err(|e| e.0)
 }
 
 /// A reproducible tensor: floats in -1..1, 8-bit integers of any value, others in 0..8 (splitmix64 of seed and

@@ -140,8 +140,9 @@ fn unexpanded(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     if splat(graph, id).is_none() {
         return Ok(id);
     }
-    let (dtype, stored) = (constant.dtype, constant.stored);
-    let bytes = constant.bytes.slice(0..stored.bytes());
+    let Some(plain) = constant.stored.plain() else { return Ok(id) };
+    let (dtype, stored) = (constant.dtype, constant.stored.clone());
+    let bytes = constant.bytes.slice(0..plain.bytes());
     graph.add_constant(Constant { dtype, shape: Vec::new(), stored, strides: None, bytes }, &name(graph, id))
 }
 

@@ -21,7 +21,10 @@ pub(super) fn fill(
 ) {
     let pass = Pass { source: &constant.bytes, tiles, run };
     let dtype = constant.dtype;
-    match constant.stored {
+    let Some(stored) = constant.stored.plain() else {
+        return decoded(&pass, out, constant, device);
+    };
+    match stored {
         DType::F16 if device == DeviceType::F16 && dtype != DType::Bf16 => pass.each(out, |b: [u8; 2]| b),
         DType::F32 if device == DeviceType::F32 && dtype == DType::F32 => pass.each(out, |b: [u8; 4]| b),
         DType::F16 => floats(&pass, out, dtype, device, |b| f16::from_le_bytes(b).to_f32()),
@@ -58,6 +61,19 @@ fn floats<const N: usize>(
     }
 }
 
+/// Floats that are encoded: each is decoded by itself, so that no more memory is needed than the result takes.
+fn decoded(pass: &Pass<'_>, out: &mut [u8], constant: &Constant, device: DeviceType) {
+    let value = |i: usize| constant.stored.value(&constant.bytes, i);
+    let bf16 = |v: f32| bf16::from_f32(v).to_f32();
+    match (constant.dtype, device) {
+        (DType::Bf16, DeviceType::F16) => pass.numbered(out, |i| f16::from_f32(bf16(value(i))).to_le_bytes()),
+        (_, DeviceType::F16) => pass.numbered(out, |i| f16::from_f32(value(i)).to_le_bytes()),
+        (DType::F16, _) => pass.numbered(out, |i| f16::from_f32(value(i)).to_f32().to_le_bytes()),
+        (DType::Bf16, _) => pass.numbered(out, |i| bf16(value(i)).to_le_bytes()),
+        _ => pass.numbered(out, |i| value(i).to_le_bytes()),
+    }
+}
+
 /// Integers that `decode` reads.
 fn ints<const N: usize>(pass: &Pass<'_>, out: &mut [u8], device: DeviceType, decode: fn([u8; N]) -> i64) {
     match device {
@@ -81,6 +97,37 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// Makes every element of the run from its number in the source; padding is zero.
+    fn numbered<const O: usize>(&self, out: &mut [u8], make: impl Fn(usize) -> [u8; O]) {
+        let begin = self.tiles.start(self.run.start);
+        let used = (self.tiles.start(self.run.end) - begin) * O;
+        let Some((used, rest)) = out.split_at_mut_checked(used) else { return };
+        rest.fill(0);
+        let slots = used.as_chunks_mut::<O>().0;
+        for (range, sources) in self.tiles.of(self.run.clone()) {
+            let Some(slots) = slots.get_mut(range.start - begin..range.end - begin) else { continue };
+            match sources {
+                Sources::Consecutive(first) => {
+                    for (i, slot) in (first..).zip(slots) {
+                        *slot = make(i);
+                    }
+                }
+                Sources::Table(first, table) => {
+                    for (at, distance) in table {
+                        if let Some(slot) = slots.get_mut(*at as usize) {
+                            *slot = make(first + *distance as usize);
+                        }
+                    }
+                }
+                Sources::Single(first) => {
+                    for (at, slot) in (first..).zip(slots) {
+                        *slot = self.tiles.source(at).map_or([0; O], &make);
+                    }
+                }
+            }
+        }
+    }
+
     /// Converts every element of the run; padding is zero.
     fn each<const I: usize, const O: usize>(&self, out: &mut [u8], convert: impl Fn([u8; I]) -> [u8; O]) {
         let source = self.source.as_chunks::<I>().0;

@@ -102,13 +102,14 @@ pub struct Packed {
 
 /// What tells packed constants apart without a look at their elements: where the bytes of the source lie, how they are
 /// seen, and what becomes of them.
-pub type Identity = ((usize, usize), (DType, Vec<usize>, Option<Vec<usize>>), Arrangement, DeviceType);
+pub type Identity =
+    ((usize, usize, Option<usize>), (DType, Vec<usize>, Option<Vec<usize>>), Arrangement, DeviceType);
 
 impl Packed {
     /// What tells it apart from other packed constants of the process.
     pub fn identity(&self) -> Identity {
-        let Constant { dtype, shape, strides, bytes, .. } = &self.source;
-        let place = (bytes.as_ptr() as usize, bytes.len());
+        let Constant { dtype, shape, strides, bytes, stored } = &self.source;
+        let place = (bytes.as_ptr() as usize, bytes.len(), stored.aside());
         (place, (*dtype, shape.clone(), strides.clone()), self.arrangement.clone(), self.device)
     }
 
@@ -186,9 +187,7 @@ impl<'a> Packer<'a> {
     /// When the constant's bytes do not fit its shape, or its arrangement does not fit the constant.
     pub fn new(packed: &'a Packed) -> Result<Self, OpError> {
         let mut source = Cow::Borrowed(&packed.source);
-        if source.elements().checked_mul(source.stored.bytes()) != Some(source.bytes.len()) {
-            return Err(OpError::new(format!("{} bytes do not fit {:?}", source.bytes.len(), source.shape)));
-        }
+        source.stored.check(&source.shape_of_file(), source.bytes.len())?;
         let size = usize::try_from(packed.bytes()).map_err(|e| OpError::new(e.to_string()))?;
         let width = usize::try_from(packed.device.bytes()).map_err(|e| OpError::new(e.to_string()))?;
         let tiles = match &packed.arrangement {
