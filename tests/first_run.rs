@@ -185,6 +185,9 @@ fn what_a_first_run_lacks_is_said() {
     let x = place.floats("x", &[1, 3], 1.0);
     place.refused(&["run", &m], 2, &["input `x` is missing", "--input x=FILE.npy"]);
     place.refused(&["run", &m, "--input", &x.replace("x=", "z=")], 2, &["no input `z`", "`x` (0)"]);
+    let decided = place.model("branching.onnx", &branching());
+    let says = ["inputs `x`, `rate` are missing", "add --input x=FILE.npy --const rate=VALUE"];
+    place.refused(&["run", &decided], 2, &says);
     let flat = place.floats("x", &[3], 1.0);
     place.refused(&["run", &m, "--input", &flat], 1, &["wrong rank", "[batch, seq]"]);
     let wide = place.array("x", "<f8", &[1, 1], &1f64.to_le_bytes());

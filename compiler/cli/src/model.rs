@@ -96,10 +96,11 @@ impl ModelArgs {
         self.given.load(&self.path, &BTreeMap::new())
     }
 
-    /// The names of the model's inputs that `--const` leaves open.
-    pub(crate) fn inputs(&self) -> Result<Vec<String>> {
-        let names = declarations(&self.path)?.into_iter().map(|d| d.name);
-        Ok(names.filter(|name| self.given.consts.iter().all(|c| c.name != *name)).collect())
+    /// The model's inputs that `--const` leaves open.
+    pub(crate) fn inputs(&self) -> Result<Vec<Declaration>> {
+        let mut inputs = declarations(&self.path)?;
+        inputs.retain(|input| self.given.consts.iter().all(|c| c.name != input.name));
+        Ok(inputs)
     }
 }
 

@@ -148,13 +148,17 @@ fn open_bundle(args: &RunArgs) -> Result<Opened> {
 
 fn open_model(args: &RunArgs) -> Result<Opened> {
     let model = ModelArgs { path: args.path.clone(), given: args.given.clone() };
-    let names = model.inputs()?;
+    let declared = model.inputs()?;
+    let names: Vec<String> = declared.iter().map(|d| d.name.clone()).collect();
     let arrays = read_named(&args.inputs, &names, "input")?;
     let named = |(p, array): (usize, Array)| Some((names.get(p)?.clone(), array));
     let mut arrays: BTreeMap<String, Array> = arrays.into_iter().filter_map(named).collect();
-    if let Some(name) = names.iter().find(|n| !arrays.contains_key(*n)) {
-        return Err(missing(name, &names));
-    }
+    let absent: Vec<(&str, bool)> = declared
+        .iter()
+        .filter(|d| !arrays.contains_key(&d.name))
+        .map(|d| (d.name.as_str(), d.shape.as_ref().is_some_and(|s| s.iter().all(|n| n.is(1)))))
+        .collect();
+    check_given(&absent, &names)?;
     let samples = arrays.iter().map(|(n, a)| Ok((n.clone(), to_host(a)?))).collect::<Result<_>>()?;
     let folder = args.cache_dir.as_deref();
     let cached = bundle_of(&model, &samples, args.target.as_deref(), &args.device, folder)?;
@@ -170,19 +174,30 @@ fn open_model(args: &RunArgs) -> Result<Opened> {
     Ok((session, arrays.into_iter().collect(), loading))
 }
 
-fn missing(name: &str, names: &[String]) -> Failure {
-    Failure::usage(format!("input `{name}` is missing"))
-        .help(format!("add --input {name}=FILE.npy; {}", known(names, "input")))
+/// Fails where inputs are absent; a single number may be given on the command line where a model is compiled.
+fn check_given(absent: &[(&str, bool)], names: &[String]) -> Result<()> {
+    let option = |(name, single): &(&str, bool)| match single {
+        true => format!("--const {name}=VALUE"),
+        false => format!("--input {name}=FILE.npy"),
+    };
+    let quoted: Vec<String> = absent.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let options: Vec<String> = absent.iter().map(option).collect();
+    let reason = match quoted.as_slice() {
+        [] => return Ok(()),
+        [one] => format!("input {one} is missing"),
+        all => format!("inputs {} are missing", all.join(", ")),
+    };
+    Err(Failure::usage(reason).help(format!("add {}; {}", options.join(" "), known(names, "input"))))
 }
 
 /// The arrays for a function's inputs, in the function's order; every one must be there.
 fn read_inputs(session: &Session, function: &str, files: &[NamedFile]) -> Result<Vec<(String, Array)>> {
     let names: Vec<String> = session.inputs(function)?.iter().map(|p| p.name.clone()).collect();
     let arrays = read_named(files, &names, "input")?;
-    let absent = (0..names.len()).find(|i| arrays.iter().all(|(p, _)| p != i));
-    if let Some(name) = absent.and_then(|i| names.get(i)) {
-        return Err(missing(name, &names));
-    }
+    let given = |i: usize| arrays.iter().any(|(p, _)| *p == i);
+    let absent: Vec<(&str, bool)> =
+        names.iter().enumerate().filter(|(i, _)| !given(*i)).map(|(_, n)| (n.as_str(), false)).collect();
+    check_given(&absent, &names)?;
     let named = arrays.into_iter().filter_map(|(p, array)| Some((names.get(p)?.clone(), array)));
     Ok(named.collect())
 }

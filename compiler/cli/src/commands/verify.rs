@@ -169,7 +169,7 @@ fn tolerances(args: &VerifyArgs) -> Tolerance {
 
 /// The model for the inputs that are given, all its inputs, and the names of those made up.
 fn load_model(args: &VerifyArgs) -> Result<(Loaded, BTreeMap<String, Array>, Vec<String>)> {
-    let names = args.model.inputs()?;
+    let names: Vec<String> = args.model.inputs()?.into_iter().map(|input| input.name).collect();
     let mut inputs = BTreeMap::new();
     for (position, array) in read_named(&args.inputs, &names, "input")? {
         let Some(name) = names.get(position) else { continue };
