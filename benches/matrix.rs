@@ -42,6 +42,10 @@ const PRODUCTS: &[[u32; 3]] = &[
     [32, 3072, 8192],
     [64, 3072, 8192],
     [1, 1000, 2048],
+    [1, 768, 768],
+    [1, 3072, 768],
+    [1, 768, 3072],
+    [1, 2048, 2048],
 ];
 
 /// Input channels, output channels, image side, window and stride.

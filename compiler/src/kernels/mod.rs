@@ -45,6 +45,7 @@ pub const KERNELS: &[Kernel] = &[
     movement::concat::KERNEL,
     movement::map::KERNEL,
     matmul::matvec::KERNEL,
+    matmul::matvec_panels::KERNEL,
     matmul::matvec_dot::KERNEL,
     matmul::matmul_direct::KERNEL,
     rows::normalize::KERNEL,

@@ -1,6 +1,6 @@
 //! Building a plan: one walk over the graph in topological order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::choice::Choice;
 use super::estimate::problem;
@@ -339,8 +339,27 @@ impl<'g> Planner<'g> {
             )));
         }
         let forced = self.options.prefer_kernel.is_some();
-        let packed = self.options.packed.as_deref();
-        let Some(launches) = pick(&problem, &mut choices, forced, packed).map_err(|e| fail(e.0))? else {
+        // Constants that a launch reads as they are in the model.
+        let plain: Vec<Option<Packed>> = operands
+            .iter()
+            .map(|operand| match operand.home {
+                Source::Constant(id) => self.graph.constant(id).map(Packed::dense),
+                _ => None,
+            })
+            .collect();
+        let shared = |launches: &[Launch]| {
+            self.options.packed.as_deref().is_none_or(|packed| {
+                let own = launches.iter().flat_map(|launch| &launch.packed);
+                let bound = launches.iter().flat_map(|launch| &launch.bindings);
+                let read = bound.filter_map(|binding| match binding.bound {
+                    Bound::Operand(k) => plain.get(k)?.as_ref(),
+                    _ => None,
+                });
+                let mut large = own.chain(read).filter(|p| p.bytes() > SMALL);
+                large.all(|p| packed.contains(&p.identity()))
+            })
+        };
+        let Some(launches) = pick(&problem, &mut choices, forced, shared).map_err(|e| fail(e.0))? else {
             // No kernel that writes whole texels is worth it: through a buffer, then.
             let through =
                 TensorDesc { layout: Layout::SLICES4, ..TensorDesc::new(result.dtype, result.shape.clone()) };
@@ -546,13 +565,13 @@ impl<'g> Planner<'g> {
 
 /// The launches of the cheapest candidate, which becomes the first; `None` where it would be cheaper to compute
 /// slices of four in a buffer and to copy them into the result's texture, because the candidate writes texels in
-/// part. With `forced` the first candidate is taken, whatever it costs. A candidate whose constants are all among
-/// `packed` goes before one that costs up to [`SHARE`] times less and needs a copy of its own.
+/// part. With `forced` the first candidate is taken, whatever it costs. A candidate of which `shared` says that its
+/// constants are there anyway goes before one that costs up to [`SHARE`] times less and needs a copy of its own.
 fn pick(
     problem: &Problem<'_>,
     choices: &mut [Choice],
     forced: bool,
-    packed: Option<&BTreeSet<Identity>>,
+    shared: impl Fn(&[Launch]) -> bool,
 ) -> std::result::Result<Option<Vec<Launch>>, OpError> {
     let machine = &problem.target.machine;
     let moved = 2.0 * problem.result.bytes(problem.bounds) as f64;
@@ -575,11 +594,7 @@ fn pick(
         }
         if !launches.iter().any(|launch| launch.partial_texels) {
             let excess = faults::too_long(&launches, problem.target);
-            let shared = packed.is_none_or(|packed| {
-                let mut copies = launches.iter().flat_map(|l| &l.packed).filter(|p| p.bytes() > SMALL);
-                copies.all(|p| packed.contains(&p.identity()))
-            });
-            if excess == 0 && shared {
+            if excess == 0 && shared(&launches) {
                 choices[..=at].rotate_right(1);
                 return Ok(Some(launches));
             }

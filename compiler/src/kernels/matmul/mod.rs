@@ -8,3 +8,4 @@ pub(super) mod matmul_dot;
 pub(super) mod matmul_workgroup;
 pub(super) mod matvec;
 pub(super) mod matvec_dot;
+pub(super) mod matvec_panels;

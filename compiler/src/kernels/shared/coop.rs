@@ -281,7 +281,7 @@ fn memory(shape: &MatrixShape, tile: Tile, staged: bool, held: u32) -> u32 {
 pub(crate) struct Panels {
     pub(crate) packed: Packed,
     /// Rows of a panel, with those that pad it.
-    rows: usize,
+    pub(crate) rows: usize,
     /// Rows that are padded together: of numbers of 8 bits so many of a column are neighbours.
     round: usize,
     /// How many panels each product of the batch has for itself; none where all have the same ones.
