@@ -22,8 +22,14 @@ use crate::weights::Tensors;
 pub type Dims = BTreeMap<String, (i64, i64)>;
 
 /// Files that travel with a bundle when the folder has them.
-const ATTACHED: &[&str] =
-    &["config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"];
+const ATTACHED: &[&str] = &[
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+];
 
 /// A folder being turned into a graph.
 pub struct Folder {
@@ -137,11 +143,21 @@ pub fn is_model(path: &Path) -> bool {
     path.is_dir() || Gguf::is_one(path)
 }
 
-/// Weights and configuration of a folder or file, and the hash of the weights.
-fn open(path: &Path) -> Result<(Rc<dyn Tensors>, Value, [u8; 32])> {
+/// A folder or file before its graph is built.
+pub(crate) struct Opened {
+    pub(crate) weights: Rc<dyn Tensors>,
+    pub(crate) config: Value,
+    /// Of the weights.
+    pub(crate) hash: [u8; 32],
+    /// Files that travel with a bundle.
+    pub(crate) attachments: Vec<(String, Vec<u8>)>,
+    /// For the user to read.
+    pub(crate) notes: Vec<String>,
+}
+
+fn open(path: &Path) -> Result<Opened> {
     if path.is_file() {
-        let (weights, config, hash) = gguf::open(path)?;
-        return Ok((Rc::new(weights), config, hash));
+        return gguf::open(path);
     }
     let config = read_json(&path.join("config.json"))?.ok_or_else(|| Error::Model {
         path: path.to_path_buf(),
@@ -161,7 +177,15 @@ fn open(path: &Path) -> Result<(Rc<dyn Tensors>, Value, [u8; 32])> {
         Some(quantised) => Rc::new(Quantised::open(path.to_path_buf(), weights, &quantised)?),
         None => Rc::new(weights),
     };
-    Ok((weights, config, hash))
+    let mut attachments = Vec::new();
+    for name in ATTACHED {
+        let file = path.join(name);
+        if file.is_file() {
+            let bytes = std::fs::read(&file).map_err(|e| Error::Io { path: file, reason: e.to_string() })?;
+            attachments.push(((*name).to_string(), bytes));
+        }
+    }
+    Ok(Opened { weights, config, hash, attachments, notes: Vec::new() })
 }
 
 /// Reads a Hugging Face folder or a GGUF file and builds its graph; also returns notes on what was assumed.
@@ -169,7 +193,7 @@ fn open(path: &Path) -> Result<(Rc<dyn Tensors>, Value, [u8; 32])> {
 /// # Errors
 /// A missing or malformed file, an architecture that is not supported, or a checkpoint that does not fit it.
 pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
-    let (weights, config, hash) = open(path)?;
+    let Opened { weights, config, hash, attachments, notes } = open(path)?;
     let config_path = if path.is_file() { path.to_path_buf() } else { path.join("config.json") };
     let named: Vec<&str> = config
         .get("architectures")
@@ -190,7 +214,7 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
         weights,
         graph: Graph::default(),
         dims: dims.clone(),
-        notes: Vec::new(),
+        notes,
         config,
     };
     (architecture.build)(&mut folder)?;
@@ -199,14 +223,6 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
             format!("the model has no size named `{unknown}`"),
             "leave out that --dim; the sizes of this model are `batch` and `seq`",
         ));
-    }
-    let mut attachments = Vec::new();
-    for name in ATTACHED {
-        let file = path.join(name);
-        if file.is_file() {
-            let bytes = std::fs::read(&file).map_err(|e| Error::Io { path: file, reason: e.to_string() })?;
-            attachments.push(((*name).to_string(), bytes));
-        }
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
     let model = Model { graph: folder.graph, name, hash, attachments };

@@ -1,8 +1,11 @@
-//! Language models from GGUF files: the metadata as a configuration, the tensors under the names of a checkpoint.
+//! Language models from GGUF files: the metadata as a configuration, the tensors under the names of a checkpoint, and the
+//! [tokenizer] as the files that a folder has.
 //!
 //! Whoever converted the model changed some weights, and what they became is said or undone here: rows of Llama's
 //! queries and keys have the two elements of a rotated pair beside each other (`rope_interleaved`), norms of Gemma hold
 //! one more than their weight, and experts of a layer are one tensor.
+
+pub mod tokenizer;
 
 use driftc::error::{Error, Result};
 use driftc::import::gguf::{Gguf, Value};
@@ -11,7 +14,9 @@ use driftc::ir::encoding::Stored;
 use driftc::ir::op::Constant;
 use serde_json::{Map, Value as Json, json};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use crate::folder::Opened;
 use crate::weights::Tensors;
 
 /// A kind of model that files name under `general.architecture`.
@@ -89,13 +94,25 @@ pub(crate) struct Converted {
     norm_offset: f32,
 }
 
-/// Opens a file: its weights, and its metadata as `config.json` would say it.
-pub(crate) fn open(path: &Path) -> Result<(Converted, Json, [u8; 32])> {
+/// Opens a file.
+pub(crate) fn open(path: &Path) -> Result<Opened> {
     let file = Gguf::open(path)?;
     let reader = Metadata { path, file: &file };
     let (config, kind) = reader.config()?;
     let hash = file.hash();
-    Ok((Converted { path: path.to_path_buf(), norm_offset: kind.norm_offset, file }, config, hash))
+    let mut attachments = vec![("config.json".to_string(), config.to_string().into_bytes())];
+    let mut notes = Vec::new();
+    // A model whose texts cannot be cut into tokens computes with ids all the same.
+    match tokenizer::files(&file.metadata) {
+        Ok(None) => {}
+        Ok(Some(files)) => {
+            attachments.push(("tokenizer.json".into(), files.tokenizer.to_string().into_bytes()));
+            attachments.push(("tokenizer_config.json".into(), files.config.to_string().into_bytes()));
+        }
+        Err(reason) => notes.push(format!("the file's tokenizer is left out: {reason}")),
+    }
+    let weights = Converted { path: path.to_path_buf(), norm_offset: kind.norm_offset, file };
+    Ok(Opened { weights: Rc::new(weights), config, hash, attachments, notes })
 }
 
 struct Metadata<'a> {

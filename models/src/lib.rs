@@ -10,7 +10,7 @@ pub mod folder;
 mod gemma;
 mod gemma2;
 mod gemma3;
-mod gguf;
+pub mod gguf;
 mod gpt2;
 mod llama;
 mod mistral;

@@ -1,0 +1,237 @@
+//! Conversations as one text, by the template that comes with a tokenizer.
+//!
+//! Templates are Jinja with what transformers adds: `raise_exception`, `strftime_now`, `tojson` as Python writes it,
+//! methods of Python's strings and dictionaries, `break` and `continue`, and blocks that eat the line they stand on.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Kwargs;
+use minijinja::{Environment, ErrorKind, Value};
+use serde_json::Value as Json;
+
+use crate::tokenizer::{json, special};
+use crate::{Clock, Error, Result};
+
+/// Steps that a template may take.
+const FUEL: u64 = 50_000_000;
+
+/// A part of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// `system`, `user` or `assistant`.
+    pub role: String,
+    /// What was said.
+    pub content: String,
+}
+
+impl Message {
+    /// A message.
+    pub fn new(role: &str, content: &str) -> Self {
+        Self { role: role.to_owned(), content: content.to_owned() }
+    }
+}
+
+/// A template, with the special tokens that it may name.
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    source: String,
+    tokens: Vec<(&'static str, String)>,
+}
+
+impl ChatTemplate {
+    /// Reads the template of a tokenizer: `chat_template.jinja`, or else what `tokenizer_config.json` has.
+    ///
+    /// `None` where there is no template.
+    ///
+    /// # Errors
+    /// When a file is malformed, or the template is no Jinja.
+    pub fn new(file: Option<&[u8]>, config: Option<&[u8]>) -> Result<Option<Self>> {
+        let config = json("tokenizer_config.json", config)?;
+        let source = match file {
+            Some(bytes) => String::from_utf8(bytes.to_vec())
+                .map(Some)
+                .map_err(|e| Error::File { file: "chat_template.jinja", reason: e.to_string() })?,
+            None => named(&config),
+        };
+        let Some(source) = source else { return Ok(None) };
+        let names = ["bos_token", "eos_token", "unk_token", "pad_token"];
+        let tokens = names.into_iter().filter_map(|name| Some((name, special(&config, name)?))).collect();
+        let template = Self { source: without_generation(&source), tokens };
+        template.environment(Clock(0))?;
+        Ok(Some(template))
+    }
+
+    /// A conversation as one text; with `answer` it ends where the answer is to begin.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation, or fails.
+    pub fn render(&self, messages: &[Message], answer: bool, now: Clock) -> Result<String> {
+        let environment = self.environment(now)?;
+        let template = environment.get_template("chat").map_err(|e| failed(&e))?;
+        let mut context: Vec<(&str, Value)> =
+            self.tokens.iter().map(|(name, token)| (*name, Value::from(token.as_str()))).collect();
+        let fields =
+            |m: &Message| Value::from_pairs([("role", m.role.as_str()), ("content", m.content.as_str())]);
+        context.push(("messages", messages.iter().map(fields).collect::<Vec<Value>>().into()));
+        context.push(("add_generation_prompt", Value::from(answer)));
+        template.render(Value::from_pairs(context)).map_err(|e| failed(&e))
+    }
+
+    fn environment(&self, now: Clock) -> Result<Environment<'_>> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(|e| failed(&e))?);
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", raise);
+        environment.add_function("strftime_now", move |form: &str| now.format(form));
+        environment.add_filter("tojson", tojson);
+        environment.add_template("chat", &self.source).map_err(|e| failed(&e))?;
+        Ok(environment)
+    }
+}
+
+/// The template of a configuration: a text, or the one named `default` of several.
+fn named(config: &Json) -> Option<String> {
+    let template = config.get("chat_template")?;
+    if let Some(text) = template.as_str() {
+        return Some(text.to_owned());
+    }
+    let list = template.as_array()?;
+    let default = list.iter().find(|t| t.get("name").and_then(Json::as_str) == Some("default"));
+    default.or(list.first())?.get("template")?.as_str().map(str::to_owned)
+}
+
+/// The source without the blocks that mark answers for training; they print what is in them.
+fn without_generation(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let Some(length) = rest.get(start..).and_then(|tag| tag.find("%}")) else { break };
+        let end = start + length + 2;
+        let inside = rest.get(start + 2..start + length).unwrap_or_default();
+        let name = inside.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
+        out.push_str(rest.get(..start).unwrap_or_default());
+        if matches!(name, "generation" | "endgeneration") {
+            // A comment trims as the block did.
+            let dash = |at: bool| if at { "-" } else { "" };
+            out.push_str(&format!("{{#{} {}#}}", dash(inside.starts_with('-')), dash(inside.ends_with('-'))));
+        } else {
+            out.push_str(rest.get(start..end).unwrap_or_default());
+        }
+        rest = rest.get(end..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    out
+}
+
+fn raise(message: String) -> std::result::Result<String, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+}
+
+/// JSON as Python's `json.dumps(ensure_ascii=False)` writes it.
+#[expect(clippy::needless_pass_by_value, reason = "filters take their options so")]
+fn tojson(value: &Value, options: Kwargs) -> std::result::Result<Value, minijinja::Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    let _: Option<bool> = options.get("ensure_ascii")?;
+    let _: Option<bool> = options.get("sort_keys")?;
+    options.assert_all_used()?;
+    let fail = |e: serde_json::Error| minijinja::Error::new(ErrorKind::BadSerialization, e.to_string());
+    let json = serde_json::to_value(value).map_err(fail)?;
+    let mut out = String::new();
+    write(&json, indent, 0, &mut out);
+    Ok(Value::from_safe_string(out))
+}
+
+fn write(json: &Json, indent: Option<usize>, depth: usize, out: &mut String) {
+    let line = |depth: usize| indent.map_or(String::new(), |n| format!("\n{}", " ".repeat(n * depth)));
+    let comma = if indent.is_some() { "," } else { ", " };
+    match json {
+        Json::Array(list) if !list.is_empty() => {
+            out.push('[');
+            for (i, value) in list.iter().enumerate() {
+                out.push_str(if i > 0 { comma } else { "" });
+                out.push_str(&line(depth + 1));
+                write(value, indent, depth + 1, out);
+            }
+            out.push_str(&line(depth));
+            out.push(']');
+        }
+        Json::Object(fields) if !fields.is_empty() => {
+            out.push('{');
+            for (i, (name, value)) in fields.iter().enumerate() {
+                out.push_str(if i > 0 { comma } else { "" });
+                out.push_str(&line(depth + 1));
+                out.push_str(&Json::from(name.as_str()).to_string());
+                out.push_str(": ");
+                write(value, indent, depth + 1, out);
+            }
+            out.push_str(&line(depth));
+            out.push('}');
+        }
+        other => out.push_str(&other.to_string()),
+    }
+}
+
+fn failed(error: &minijinja::Error) -> Error {
+    let place = error.line().map_or(String::new(), |line| format!("line {line}: "));
+    let reason = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    Error::Template(format!("{place}{reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ChatTemplate, Message};
+    use crate::Clock;
+
+    fn render(template: &str, messages: &[Message]) -> Result<String, String> {
+        let config =
+            serde_json::json!({"chat_template": template, "bos_token": {"content": "<s>"}}).to_string();
+        let template = ChatTemplate::new(None, Some(config.as_bytes())).map_err(|e| e.to_string())?;
+        template
+            .expect("there is one")
+            .render(messages, true, Clock(1_735_689_599))
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn templates_have_what_transformers_gives_them() {
+        let said = [Message::new("user", " Hi <b>\"ü\"</b> "), Message::new("assistant", "Ho")];
+        let cases = [
+            ("{{ bos_token }}{% for m in messages %}{{ m.role | upper }}{% endfor %}", "<s>USERASSISTANT"),
+            (
+                "{% for m in messages %}\n    {% if loop.first %}\n{{ m['content'].strip() }}\n    {% endif %}\n{% endfor %}",
+                "Hi <b>\"ü\"</b>\n",
+            ),
+            ("{% for m in messages %}{% if m.role == 'assistant' %}{% break %}{% endif %}x{% endfor %}", "x"),
+            ("{{ messages[0] | tojson }}", "{\"content\": \" Hi <b>\\\"ü\\\"</b> \", \"role\": \"user\"}"),
+            ("{{ {'a': [1, {}]} | tojson(indent=2) }}", "{\n  \"a\": [\n    1,\n    {}\n  ]\n}"),
+            ("{{ strftime_now('%d %b %Y') }}", "31 Dec 2024"),
+            (
+                "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+                "2",
+            ),
+            ("{% generation %}a{%- endgeneration %}b", "ab"),
+            ("{{ messages[0].content.split('<')[0] ~ messages[1:][0].role.startswith('ass') }}", " Hi True"),
+            ("{% if tools is defined and tools %}t{% endif %}{% if not system %}s{% endif %}", "s"),
+        ];
+        for (template, expected) in cases {
+            let got = render(template, &said);
+            assert_eq!(got.as_deref().map(str::to_lowercase), Ok(expected.to_lowercase()), "{template}");
+        }
+    }
+
+    #[test]
+    fn what_fails_says_why() {
+        let refused = render("{{ raise_exception('roles must alternate') }}", &[]).unwrap_err();
+        assert!(refused.contains("roles must alternate"), "{refused}");
+        let malformed = render("{% for m in messages %}", &[]).unwrap_err();
+        assert!(malformed.contains("the chat template: line 1"), "{malformed}");
+        let endless = render(
+            "{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}",
+            &[],
+        );
+        assert!(endless.is_err());
+        assert!(ChatTemplate::new(None, Some(b"{}")).unwrap().is_none());
+        assert!(ChatTemplate::new(None, Some(b"{")).is_err());
+    }
+}
