@@ -1,11 +1,11 @@
-//! How good the compiler's picks are: every candidate of each case of the kernels' own case lists, timed on the present
+//! How good the compiler's picks are: every candidate of each case of the operators' lists, timed on the present
 //! device. `cargo bench -p drift-benches --bench kernels [-- FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 //!
 //! Figures are medians of device timestamps, summed over a candidate's dispatches; compare them within one run only.
 
 use drift_benches::{Measured, measure_candidates};
 use driftc::ir::text;
-use driftc::kernels::KERNELS;
+use driftc::kernels::cases::CASES;
 use driftc::target::TargetProfile;
 
 /// A pick that takes no longer than this many times the fastest candidate is a good one.
@@ -19,11 +19,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(&folder)?;
     let mut all: Vec<(String, Measured)> = Vec::new();
     println!("{:<24} {:>10} {:>10} {:>7}  pick; fastest", "case", "pick µs", "best µs", "ratio");
-    for owner in KERNELS.iter().filter(|k| k.name.contains(&filter)) {
-        for (i, case) in owner.cases.iter().enumerate() {
+    for cases in CASES.iter().filter(|cases| cases.operator.contains(&filter)) {
+        for (i, case) in cases.graphs().enumerate() {
             let graph = text::parse(case)?;
             for measured in measure_candidates(&graph, &target, &folder.join("case.drift"), |_| true)? {
-                let case = format!("{} {i} {}", owner.name, measured.operator);
+                let case = format!("{} {i} {}", cases.operator, measured.operator);
                 print(&case, &measured);
                 all.push((case, measured));
             }

@@ -1,5 +1,6 @@
-//! Every kernel on the device against the CPU reference, over its own cases, in f32 and in f16 storage: with the
-//! layouts that the passes choose, and with every tensor that can be in each kind of memory object.
+//! Every kernel on the device against the CPU reference, over all cases that it offers a candidate for, in f32 and in f16 storage: with the
+//! layouts that the passes choose, and, at one of these precisions, with every tensor that can be in each kind of memory
+//! object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use drift_runtime::Session;
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
+use drift_tests::emission::after_passes;
 use driftc::compile::{Lowered, Options};
 use driftc::ir::dim::Bindings;
 use driftc::ir::element::{Arg, BinaryFn, Element, Step as ChainStep};
@@ -16,67 +18,118 @@ use driftc::ir::ops::constant::random;
 use driftc::ir::storage::Storage;
 use driftc::ir::tensor::{DType, Layout};
 use driftc::ir::{array::Array, eval, text, verify};
+use driftc::kernels::cases::CASES;
 use driftc::kernels::{InPlace, KERNELS, Kernel};
-use driftc::passes::{self, Context, Precision};
+use driftc::passes::Precision;
+use driftc::plan::estimate::offering;
 use driftc::plan::tuning::plain_way;
 use driftc::plan::{self, Decision, Home, Step, views};
 use driftc::shader::{Bound, Outside};
-use driftc::target::{MatrixScope, TargetProfile, WeightStorage};
+use driftc::target::{MatrixScope, TargetProfile, WeightStorage, names};
 use libtest_mimic::{Arguments, Trial};
+use rayon::prelude::*;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let mut trials = Vec::new();
     let target = Arc::new(device::target());
     let matrix_target = device::matrix_target().map(Arc::new);
-    for kernel in KERNELS {
-        for (i, case) in kernel.cases.iter().enumerate() {
-            for precision in trials_of(kernel).iter().copied() {
-                // Where no device has matrix units the trials are listed as ignored.
-                let scope = kernel.matrices;
-                let matrix = scope.is_some();
-                let able = |scope| matrix_target.as_ref().is_some_and(|target| target.has_matrices(scope));
-                let ignored = scope.is_some_and(|scope| !able(scope));
-                let target = matrix_target.as_ref().filter(|_| matrix).unwrap_or(&target);
-                let on = target.clone();
-                let name = format!("{}/{i}/{precision}", kernel.name);
-                let trial =
-                    Trial::test(name, move || run(kernel, case, precision, &on, None).map_err(Into::into));
-                trials.push(trial.with_ignored_flag(ignored));
-                if precision == Precision::F32 {
-                    let (known, on) = (target.clone(), Arc::new(wide(target)));
-                    let name = format!("{}/{i}/{precision}/wide", kernel.name);
-                    trials.push(Trial::test(name, move || {
-                        run(kernel, case, precision, &on, Some(&known)).map_err(Into::into)
-                    }));
-                }
-                if kernel.in_place != InPlace::Nothing && precision == trials_of(kernel)[0] {
-                    let (name, on) = (format!("{}/{i}/{precision}/in-place", kernel.name), target.clone());
-                    let trial = Trial::test(name, move || {
-                        run_in_place(kernel, case, precision, &on).map_err(Into::into)
-                    });
-                    trials.push(trial.with_ignored_flag(ignored));
-                }
-                for storage in Storage::ALL {
-                    let on = target.clone();
-                    let name = format!("{}/{i}/{precision}/{}", kernel.name, storage.name());
-                    let trial = Trial::test(name, move || {
-                        run_in(kernel.name, case, precision, storage, &on).map_err(Into::into)
-                    });
-                    trials.push(trial.with_ignored_flag(ignored));
-                }
-            }
+    // Where no device has matrix units the trials of kernels on them are listed as ignored.
+    let listed = |scope: MatrixScope| {
+        let able = |target: &Arc<TargetProfile>| target.has_matrices(scope);
+        let first = || names().filter_map(|n| TargetProfile::load(n).ok()).map(Arc::new).find(able);
+        matrix_target.clone().filter(able).map(|t| (t, false)).or_else(|| Some((first()?, true)))
+    };
+    let mut places = vec![(target, None, false)];
+    for scope in [MatrixScope::Subgroup, MatrixScope::Workgroup] {
+        places.extend(listed(scope).map(|(target, ignored)| (target, Some(scope), ignored)));
+    }
+    let cases: Vec<(String, &'static str)> = CASES
+        .iter()
+        .flat_map(|c| c.graphs().enumerate().map(|(i, case)| (format!("{}/{i}", c.operator), case)))
+        .collect();
+    let mut trials: Vec<Trial> = Vec::new();
+    for (target, scope, ignored) in places {
+        // Matrix units take no f32.
+        for precision in [Precision::F32, Precision::F16].into_iter().skip(usize::from(scope.is_some())) {
+            let found = cases.par_iter().map(|(name, case)| of_case(name, case, precision, &target, scope));
+            let found: Vec<Vec<Trial>> = found.collect();
+            trials.extend(found.into_iter().flatten().map(|trial| trial.with_ignored_flag(ignored)));
         }
+    }
+    for kernel in KERNELS {
+        let own = |trial: &&Trial| trial.name().starts_with(&format!("{} ", kernel.name));
+        assert!(trials.iter().any(|trial| own(&trial)), "no case runs on `{}`", kernel.name);
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// How a kernel stores floats in trials: matrix units take no f32.
-fn trials_of(kernel: &Kernel) -> &'static [Precision] {
-    match kernel.matrices {
-        None => &[Precision::F32, Precision::F16],
-        Some(_) => &[Precision::F16],
+/// What a trial does on a target.
+type Run = Box<dyn FnOnce(&TargetProfile) -> Result<(), String> + Send>;
+
+/// The trials of a case at a precision, for every kernel that offers a candidate for it and holds matrices so.
+fn of_case(
+    name: &str,
+    case: &'static str,
+    precision: Precision,
+    target: &Arc<TargetProfile>,
+    scope: Option<MatrixScope>,
+) -> Vec<Trial> {
+    let graph = after_passes(case, target, precision).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let offered = offering(&graph, target);
+    let kernels: Vec<&'static Kernel> =
+        KERNELS.iter().filter(|k| offered.contains(k.name) && k.matrices == scope).collect();
+    let stored: Vec<(Storage, BTreeSet<&str>)> = Storage::ALL
+        .into_iter()
+        .filter(|_| !kernels.is_empty())
+        .map(|storage| {
+            let mut graph = graph.clone();
+            prepare(&mut graph, storage, target, scope).unwrap_or_else(|e| panic!("{name}: {e}"));
+            (storage, offering(&graph, target))
+        })
+        .collect();
+    let mut trials = Vec::new();
+    for kernel in kernels {
+        let title = format!("{} {name}/{precision}", kernel.name);
+        let mut add = |kind: &str, run: Run| {
+            let target = target.clone();
+            trials.push(Trial::test(format!("{title}{kind}"), move || run(&target).map_err(Into::into)));
+        };
+        add("", Box::new(move |target| run(kernel, case, precision, target, None)));
+        if precision == Precision::F32 {
+            add("/wide", Box::new(move |target| run(kernel, case, precision, &wide(target), Some(target))));
+        }
+        let buffers = stored.first().is_some_and(|(_, offered)| offered.contains(kernel.name));
+        let first = precision == Precision::F32 || scope.is_some();
+        if kernel.in_place != InPlace::Nothing && first && buffers {
+            add("/in-place", Box::new(move |target| run_in_place(kernel, case, precision, target)));
+        }
+        for (nth, (storage, offered)) in stored.iter().enumerate() {
+            // Precisions take turns from storage to storage and from case to case.
+            let turn =
+                scope.is_some() || (case.len() + nth).is_multiple_of(2) == (precision == Precision::F32);
+            if !turn || !offered.contains(kernel.name) {
+                continue;
+            }
+            let storage = *storage;
+            let kind = format!("/{}", storage.name());
+            add(&kind, Box::new(move |target| run_in(kernel.name, case, precision, storage, target)));
+        }
     }
+    trials
+}
+
+/// Keeps every value of a graph in a storage that can hold it, as kernels that hold matrices so want them.
+fn prepare(
+    graph: &mut Graph,
+    storage: Storage,
+    target: &TargetProfile,
+    scope: Option<MatrixScope>,
+) -> Result<(), String> {
+    keep_in(graph, storage, target).map_err(|e| e.to_string())?;
+    if scope == Some(MatrixScope::Workgroup) {
+        factors_in_rows(graph).map_err(|e| e.to_string())?;
+    }
+    verify::verify(graph, "kernels").map_err(|e| e.to_string())
 }
 
 /// The target as if it kept many more invocations in flight: kernels then offer candidates that share work among more.
@@ -114,7 +167,7 @@ fn run(
     };
     let used = lowered.plan.steps.iter().any(|s| s.launch.kernel == kernel);
     if !used {
-        return Err(format!("kernel {kernel} takes no part in its own case"));
+        return Err(format!("kernel {kernel} takes no part in the case"));
     }
     let own =
         lowered.plan.decisions.iter().filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel));
@@ -207,17 +260,12 @@ fn run_once_in(
     let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
     let mut options = Options { precision, ..Options::default() };
     options.plan.prefer_kernel = Some(kernel.to_string());
-    let context = Context { target, precision };
-    passes::run_pipeline(&mut graph, &context, passes::Options::default()).map_err(|e| e.to_string())?;
-    keep_in(&mut graph, storage, target).map_err(|e| e.to_string())?;
-    if KERNELS.iter().any(|k| k.name == kernel && k.matrices == Some(MatrixScope::Workgroup)) {
-        factors_in_rows(&mut graph).map_err(|e| e.to_string())?;
-    }
-    verify::verify(&graph, "kernels").map_err(|e| e.to_string())?;
+    graph = after_passes(case, target, precision)?;
+    prepare(&mut graph, storage, target, KERNELS.iter().find(|k| k.name == kernel).and_then(|k| k.matrices))?;
     let plan = plan::build(&graph, target, &options.plan).map_err(|e| e.to_string())?;
     let own = || plan.steps.iter().filter(|s| s.launch.kernel == kernel);
     if own().next().is_none() {
-        return Err(format!("kernel {kernel} takes no part in its own case"));
+        return Err(format!("kernel {kernel} takes no part in the case"));
     }
     let outside = plan.steps.iter().map(|s| s.launch.outside).max().unwrap_or(Outside::Nothing);
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
@@ -236,15 +284,10 @@ fn run_in_place(
     precision: Precision,
     target: &TargetProfile,
 ) -> Result<(), String> {
-    let mut graph = text::parse(case).map_err(|e| e.to_string())?;
+    let mut graph = after_passes(case, target, precision)?;
     let mut options = Options { precision, ..Options::default() };
     options.plan.prefer_kernel = Some(kernel.name.to_string());
-    let context = Context { target, precision };
-    passes::run_pipeline(&mut graph, &context, passes::Options::default()).map_err(|e| e.to_string())?;
-    keep_in(&mut graph, Storage::Buffer, target).map_err(|e| e.to_string())?;
-    if kernel.matrices == Some(MatrixScope::Workgroup) {
-        factors_in_rows(&mut graph).map_err(|e| e.to_string())?;
-    }
+    prepare(&mut graph, Storage::Buffer, target, kernel.matrices)?;
     let plan = plan::build(&graph, target, &options.plan).map_err(|e| e.to_string())?;
     let own = |d: &&Decision| d.choices.first().is_some_and(|c| c.kernel.name == kernel.name);
     let id = plan.decisions.iter().rfind(own).ok_or("the kernel computes no node")?.node;

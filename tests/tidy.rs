@@ -113,6 +113,16 @@ fn every_kernel_is_in_the_table() {
 }
 
 #[test]
+fn every_list_of_cases_is_in_the_table() {
+    let folder = "compiler/src/kernels/cases";
+    let table = table(&format!("{folder}/mod.rs"), "CASES").expect("the table of cases is gone");
+    report(&sources(folder, &["txt"]), |file| {
+        let listed = table.contains(&format!("include_str!(\"{}\")", file.base()));
+        (!listed).then(|| format!("it is missing from CASES in {folder}/mod.rs"))
+    });
+}
+
+#[test]
 fn kernels_know_the_machinery_and_no_other_family() {
     let files = sources("compiler/src/shader", &["rs"]);
     assert!(!files.is_empty(), "the machinery of shaders is gone");
@@ -126,7 +136,7 @@ fn kernels_know_the_machinery_and_no_other_family() {
         let path = file.name.strip_prefix(folder).unwrap_or_default().to_owned();
         path.split(['/', '.']).next().unwrap_or_default().to_owned()
     };
-    let common = ["cost", "kernel", "shared"];
+    let common = ["cases", "cost", "kernel", "shared"];
     let families: BTreeSet<String> =
         files.iter().map(place).filter(|p| p != "mod" && !common.contains(&p.as_str())).collect();
     report(&files, |file| {

@@ -4,22 +4,25 @@
 //! A change that is not meant to change what is emitted is shown not to: the hashes stay. They leave out what is only
 //! for people, such as the reasons of candidates, and the elements of constants.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
-use driftc::compile::{Lowered, Options, lower};
+use driftc::compile::{Lowered, Options};
 use driftc::functions::lower_all;
 use driftc::import::onnx;
 use driftc::ir::graph::Graph;
 use driftc::ir::text;
-use driftc::kernels::Kernel;
-use driftc::passes::Precision;
+use driftc::kernels::cases::CASES;
+use driftc::passes::{self, Context, Precision};
+use driftc::plan::Home;
 use driftc::plan::choice::Choice;
+use driftc::plan::estimate::problem;
+use driftc::plan::select::candidates;
 use driftc::plan::tuning::plain_way;
-use driftc::plan::{Home, build_visiting};
+use driftc::shader::problem::Problem;
 use driftc::shader::{Binding, Bound, Launch};
 use driftc::target::TargetProfile;
-use rayon::prelude::*;
 
 /// The models of `tests/corpus`.
 pub const MODELS: [&str; 5] =
@@ -36,58 +39,78 @@ impl Write for Hasher {
     }
 }
 
-/// The first eight digits of the hash of what `write` writes; `-` where that is nothing.
-fn hash(write: impl FnOnce(&mut dyn Write) -> Result<(), String>) -> Result<String, String> {
-    let mut hasher = Hasher::default();
-    write(&mut hasher)?;
-    if hasher.0.count() == 0 {
-        return Ok("-".into());
+impl Hasher {
+    /// The first eight digits of the hash.
+    fn finish(&self) -> String {
+        self.0.finalize().to_hex().chars().take(8).collect()
     }
-    Ok(hasher.0.finalize().to_hex().chars().take(8).collect())
 }
 
-/// Writes every candidate of a kernel for its own cases on a target, with its launches. In f16 the hooks change only, so
-/// that one candidate shows as much as all.
+/// Hands out every candidate of every kernel for the cases of all operators on a target, with its launches, as text. In
+/// f16 the hooks change only, so that one candidate of a kernel shows as much as all.
 ///
 /// # Errors
-/// A case that cannot be planned.
-fn kernel(kernel: &Kernel, target: &TargetProfile, out: &mut dyn Write) -> Result<(), String> {
-    for (i, case) in kernel.cases.iter().enumerate() {
-        let graph = text::parse(case).map_err(|e| e.to_string())?;
-        for precision in [Precision::F32, Precision::F16] {
-            let mut options = Options { precision, ..Options::default() };
-            options.plan.prefer_kernel = Some(kernel.name.into());
-            let at = |e: driftc::Error| format!("{}/{i}/{precision} for {}: {e}", kernel.name, target.name);
-            let lowered = lower(&graph, target, &options).map_err(at)?;
-            let mut written = Ok(());
-            let mut visit = |_: &str, problem: &driftc::shader::problem::Problem<'_>, choices: &[Choice]| {
-                let own = choices.iter().filter(|choice| choice.kernel.name == kernel.name);
-                let shown = if precision == Precision::F32 { usize::MAX } else { 1 };
-                for choice in own.take(shown) {
-                    let launches = (kernel.launches)(problem, &choice.candidate);
-                    written = std::mem::replace(&mut written, Ok(())).and_then(|()| {
-                        let title =
-                            format!("{i} {precision} {} {:.4e}", plain_way(choice), choice.candidate.cost);
-                        writeln!(out, "{title}").map_err(|e| e.to_string())?;
-                        launches
-                            .map_err(|e| format!("{title}: {e}"))?
-                            .iter()
-                            .try_for_each(|launch| write_launch(launch, out).map_err(|e| e.to_string()))
-                    });
+/// A case that does not go through the passes, or a candidate that cannot be launched.
+pub fn candidates_of_cases(
+    target: &TargetProfile,
+    take: &mut dyn FnMut(&'static str, &str),
+) -> Result<(), String> {
+    for cases in CASES {
+        for (i, case) in cases.graphs().enumerate() {
+            for precision in [Precision::F32, Precision::F16] {
+                let name = format!("{}/{i} {precision}", cases.operator);
+                let graph = after_passes(case, target, precision).map_err(|e| format!("{name}: {e}"))?;
+                for problem in graph.topological().into_iter().filter_map(|id| problem(&graph, id, target)) {
+                    let mut seen = BTreeSet::new();
+                    for choice in candidates(&problem, None, None) {
+                        let first = seen.insert(choice.kernel.name);
+                        if precision == Precision::F32 || first {
+                            let text = candidate(&name, &problem, &choice)?;
+                            take(choice.kernel.name, &text);
+                        }
+                    }
                 }
-            };
-            build_visiting(&lowered.graph, target, &options.plan, &mut visit).map_err(at)?;
-            written?;
+            }
         }
     }
     Ok(())
+}
+
+fn candidate(name: &str, problem: &Problem<'_>, choice: &Choice) -> Result<String, String> {
+    let mut text = format!("{name} {} {:.4e}\n", plain_way(choice), choice.candidate.cost);
+    let launches = (choice.kernel.launches)(problem, &choice.candidate).map_err(|e| format!("{text}{e}"))?;
+    launches.iter().try_for_each(|launch| write_launch(launch, &mut text)).map_err(|e| e.to_string())?;
+    Ok(text)
+}
+
+/// What every kernel emits for the cases on a target, as hashes by name.
+///
+/// # Errors
+/// As [`candidates_of_cases`].
+pub fn kernels(target: &TargetProfile) -> Result<BTreeMap<&'static str, String>, String> {
+    let mut hashers: BTreeMap<&str, Hasher> = BTreeMap::new();
+    candidates_of_cases(target, &mut |kernel, text| {
+        hashers.entry(kernel).or_default().0.update(text.as_bytes());
+    })?;
+    Ok(hashers.into_iter().map(|(kernel, hasher)| (kernel, hasher.finish())).collect())
+}
+
+/// A case after the passes.
+///
+/// # Errors
+/// A text that is no graph, or a pass that breaks it.
+pub fn after_passes(case: &str, target: &TargetProfile, precision: Precision) -> Result<Graph, String> {
+    let mut graph = text::parse(case).map_err(|e| e.to_string())?;
+    let context = Context { target, precision };
+    passes::run_pipeline(&mut graph, &context, passes::Options::default()).map_err(|e| e.to_string())?;
+    Ok(graph)
 }
 
 /// Writes the plans of a model's functions for a target: dispatches with their shaders, and the place of every tensor.
 ///
 /// # Errors
 /// A model that does not compile for the target.
-fn model(
+pub fn model(
     graph: &Graph,
     target: &TargetProfile,
     precision: Precision,
@@ -125,46 +148,27 @@ pub fn import(path: &Path) -> Result<Graph, String> {
     Ok(onnx::load(path, &onnx::Options::default()).map_err(|e| e.to_string())?.graph)
 }
 
-/// What is hashed.
-#[derive(Debug)]
-pub enum Subject {
-    /// A kernel's candidates for its cases.
-    Kernel(&'static Kernel),
-    /// A model's plan.
-    Model(Graph, Precision),
-}
-
-/// Writes what a subject emits for a target.
+/// The hash of a model's plan for a target, or why it has none.
 ///
 /// # Errors
-/// As [`kernel`] and [`model`].
-pub fn write(subject: &Subject, target: &TargetProfile, out: &mut dyn Write) -> Result<(), String> {
-    match subject {
-        Subject::Kernel(subject) => kernel(subject, target, out),
-        Subject::Model(graph, precision) => model(graph, target, *precision, out),
-    }
+/// As [`model`].
+pub fn model_hash(graph: &Graph, target: &TargetProfile, precision: Precision) -> Result<String, String> {
+    let mut hasher = Hasher::default();
+    model(graph, target, precision, &mut hasher)?;
+    Ok(hasher.finish())
 }
 
-/// A table of hashes: one row for each subject, one column for each target, `failed` where there is nothing to hash;
-/// and the reason of each failure.
-pub fn table(subjects: &[(String, Subject)], targets: &[TargetProfile]) -> (String, Vec<String>) {
-    let cells: Vec<(&String, &Subject, &TargetProfile)> =
-        subjects.iter().flat_map(|(name, subject)| targets.iter().map(move |t| (name, subject, t))).collect();
-    let hashes: Vec<Result<String, String>> =
-        cells.par_iter().map(|(_, subject, target)| hash(|out| write(subject, target, out))).collect();
-    let mut failures = Vec::new();
+/// A table: one row for each name, one column for each target, of the cells that `cell` gives for them.
+pub fn table<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    targets: &[TargetProfile],
+    cell: impl Fn(usize, usize) -> String,
+) -> String {
     let mut text = row("", targets.iter().map(|target| (target.name.clone(), target)));
-    for ((name, _), hashes) in subjects.iter().zip(hashes.chunks(targets.len().max(1))) {
-        let mut cells = Vec::new();
-        for (hash, target) in hashes.iter().zip(targets) {
-            if let Err(e) = hash {
-                failures.push(format!("{name} for {}: {e}", target.name));
-            }
-            cells.push((hash.clone().unwrap_or_else(|_| "failed".into()), target));
-        }
-        text += &row(name, cells.into_iter());
+    for (i, name) in names.into_iter().enumerate() {
+        text += &row(name, targets.iter().enumerate().map(|(j, target)| (cell(i, j), target)));
     }
-    (text, failures)
+    text
 }
 
 fn row<'a>(name: &str, cells: impl Iterator<Item = (String, &'a TargetProfile)>) -> String {
@@ -199,10 +203,10 @@ fn write_packed(packed: &driftc::shader::pack::Packed, out: &mut dyn Write) -> f
 
 fn write_launch(launch: &Launch, out: &mut dyn Write) -> fmt::Result {
     let Launch { kernel, wgsl, bindings, params, grid, workgroup, workgroup_memory, iterations, .. } = launch;
-    let Launch { packed, scratch, flops, subgroup_size, partial_texels, matrix, outside, .. } = launch;
+    let Launch { packed, scratch, flops, subgroup_size, partial_texels, matrix, outside, needs, .. } = launch;
     writeln!(out, "launch {kernel} {} of {workgroup:?}, flops {flops}", list(grid))?;
     writeln!(out, "memory {workgroup_memory}, iterations {iterations}, subgroup {subgroup_size:?}")?;
-    writeln!(out, "texels {partial_texels}, {outside:?}, {matrix:?}")?;
+    writeln!(out, "texels {partial_texels}, {outside:?}, {matrix:?}, needs {needs:?}")?;
     writeln!(out, "params {}, scratch {}", list(params), list(scratch))?;
     for Binding { bound, resource, writable } in bindings {
         let bound = match bound {

@@ -34,9 +34,6 @@ pub struct Kernel {
     pub candidates: fn(&Problem<'_>) -> Vec<Candidate>,
     /// The dispatches of a candidate, in order; each may read what an earlier one wrote.
     pub launches: fn(&Problem<'_>, &Candidate) -> Result<Vec<Launch>, OpError>,
-    /// Graphs in text form that the kernel computes, with sizes that do not divide its tiles; one list for tests,
-    /// benches and the support table.
-    pub cases: &'static [&'static str],
     /// The invocations that hold its cooperative matrices together, which not every device has; none where it uses none.
     pub matrices: Option<MatrixScope>,
     /// Which operands its result may overwrite.

@@ -2,8 +2,11 @@
 //! of their cases, for every profile that has matrices, must give valid shaders that keep to the profile's limits and
 //! to what the launch says of them.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 
+use super::cases::{CASES, Cases};
 use super::tests::needs_of;
 use super::{KERNELS, Kernel};
 use crate::compile::{Options, lower};
@@ -13,6 +16,7 @@ use crate::passes::Precision;
 use crate::plan::build_visiting;
 use crate::plan::choice::Choice;
 use crate::shader::Need;
+use crate::shader::problem::Problem;
 use crate::target::{MatrixScope, MatrixType, TargetProfile, names};
 
 fn targets_with_matrices() -> Vec<TargetProfile> {
@@ -37,29 +41,37 @@ fn every_candidate_is_valid_for_every_profile_with_matrices() {
             "nothing has matrices of a {scope:?}"
         );
     }
+    let cases: Vec<&str> = CASES.iter().flat_map(Cases::graphs).collect();
     for target in &targets {
-        for (kernel, _) in kernels.iter().filter(|(_, scope)| target.has_matrices(*scope)) {
-            kernel.cases.par_iter().for_each(|case| check(kernel, case, target));
-        }
+        let able: Vec<&Kernel> = kernels
+            .iter()
+            .filter(|(_, scope)| target.has_matrices(*scope))
+            .map(|(kernel, _)| *kernel)
+            .collect();
+        let checked = cases.par_iter().map(|case| check(&able, case, target)).flatten().collect();
+        let checked: BTreeSet<&str> = checked;
+        assert_eq!(checked, able.iter().map(|kernel| kernel.name).collect(), "no case for {}", target.name);
     }
 }
 
-fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
+/// Checks what some kernels offer for a case, and returns which of them do.
+fn check(kernels: &[&Kernel], case: &str, target: &TargetProfile) -> Vec<&'static str> {
     let mut options = Options { precision: Precision::F16, ..Options::default() };
-    options.plan.prefer_kernel = Some(kernel.name.to_string());
+    // Layouts stay as the passes choose them.
+    options.plan.prefer_kernel = Some(String::new());
     let graph = lower(&text::parse(case).unwrap(), target, &options).unwrap().graph;
     let mut launches = Vec::new();
-    let mut visit = |_: &str, problem: &crate::shader::problem::Problem<'_>, choices: &[Choice]| {
-        for choice in choices.iter().filter(|choice| choice.kernel.name == kernel.name) {
-            for launch in (kernel.launches)(problem, &choice.candidate).unwrap() {
-                launches.push((choice.candidate.clone(), launch));
+    let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
+        for choice in choices.iter().filter(|choice| kernels.iter().any(|k| k.name == choice.kernel.name)) {
+            for launch in (choice.kernel.launches)(problem, &choice.candidate).unwrap() {
+                launches.push((choice.clone(), launch));
             }
         }
     };
     build_visiting(&graph, target, &options.plan, &mut visit).unwrap();
-    assert!(!launches.is_empty(), "{} computes nothing of its case for {}: {case}", kernel.name, target.name);
     let limits = &target.limits;
-    for (candidate, launch) in launches {
+    let names = launches.iter().map(|(choice, _)| choice.kernel.name).collect();
+    for (Choice { kernel, candidate, .. }, launch) in launches {
         let place = format!("{} {candidate:?} for {}", kernel.name, target.name);
         let matrix = launch.matrix.as_ref().map(spirv::Matrix::from);
         assert!(matrix.is_some(), "{place} names no matrices");
@@ -76,6 +88,7 @@ fn check(kernel: &Kernel, case: &str, target: &TargetProfile) {
         assert!(launch.workgroup_memory <= limits.max_workgroup_memory, "{place}");
         assert!(launch.workgroup.iter().product::<u32>() <= limits.max_workgroup_invocations, "{place}");
     }
+    names
 }
 
 /// The choices for all nodes of a graph.

@@ -5,6 +5,7 @@
 //! knows the machinery of [`shader`](crate::shader), the estimates of `cost` and what is `shared`, and no other family.
 
 mod attention;
+pub mod cases;
 mod conv;
 pub(crate) mod cost;
 pub mod kernel;

@@ -16,51 +16,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("pool.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,9,7]}
-%1 = pool %0 {"kind":"max","kernel":[3,2],"strides":[2,2],"dilations":[1,2],"pads_begin":[1,0],"pads_end":[1,1],"ceil":true}
-%2 = neg %1
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,7,9,7]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = pool %1 {"kind":{"average":{"count_include_pad":true}},"kernel":[3,3],"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"ceil":true} : f32[2, 7, 5, 4]@slices4
-%3 = neg %2 : f32[2, 7, 5, 4]
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,3,10]}
-%1 = pool %0 {"kind":{"average":{"count_include_pad":false}},"kernel":[4],"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[1],"ceil":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,5,4,5,6]}
-%1 = pool %0 {"kind":{"lp":{"p":3}},"kernel":[2,2,2],"strides":[1,2,1],"dilations":[1,1,1],"pads_begin":[0,0,0],"pads_end":[0,0,0],"ceil":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,5,6,5]}
-%1 = pool %0 {"kind":{"max-index":{"column_major":false}},"kernel":[2,3],"strides":[2,1],"dilations":[1,1],"pads_begin":[0,1],"pads_end":[0,1],"ceil":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,4,3,5,6]}
-%1 = pool %0 {"kind":{"max-index":{"column_major":true}},"kernel":[2,2,2],"strides":[1,1,2],"dilations":[1,1,1],"pads_begin":[0,0,0],"pads_end":[0,0,0],"ceil":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i8","shape":[1,3,5,5]}
-%1 = pool %0 {"kind":"max","kernel":[2,2],"strides":[1,1],"dilations":[1,1],"pads_begin":[1,0],"pads_end":[0,1],"ceil":false}
-output "y" %1
-"#,
-];
 
 fn windows(op: &Pool) -> Windows {
     Windows::new(&op.kernel, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end)

@@ -16,77 +16,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("recurrent.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[7,3,2,5]}
-%1 = input {"name":"r","dtype":"f32","shape":[2,5,5]}
-%2 = input {"name":"h","dtype":"f32","shape":[2,3,5]}
-%3 = recurrent %0 %1 %2 {"cell":"rnn","reverse":[false,true],"functions":["tanh","relu"],"clip":0.5,"lengths":false,"states":1}
-output "y" %3
-"#,
-    r#"
-symbol s 0..40
-symbol b 1..6
-%0 = input {"name":"x","dtype":"f32","shape":["s","b",1,144]}
-%1 = input {"name":"r","dtype":"f32","shape":[1,36,144]}
-%2 = input {"name":"h","dtype":"f32","shape":[1,"b",36]}
-%3 = input {"name":"c","dtype":"f32","shape":[1,"b",36]}
-%4 = recurrent %0 %1 %2 %3 {"cell":{"lstm":{"peepholes":false,"coupled":false}},"reverse":[true],"functions":["sigmoid","tanh","tanh"],"clip":null,"lengths":false,"states":2}
-%5 = neg %4
-output "y" %5
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[4,5,2,28]}
-%1 = input {"name":"r","dtype":"f32","shape":[2,28,7]}
-%2 = transpose %1 {"perm":[0,2,1]}
-%3 = input {"name":"h","dtype":"f32","shape":[2,5,7]}
-%4 = input {"name":"c","dtype":"f32","shape":[2,5,7]}
-%5 = input {"name":"p","dtype":"f32","shape":[2,21]}
-%6 = constant {"dtype":"i32","shape":[5],"values":[4,0,1,3,9]}
-%7 = recurrent %0 %2 %3 %4 %5 %6 {"cell":{"lstm":{"peepholes":true,"coupled":true}},"reverse":[false,true],"functions":["sigmoid","tanh","tanh",{"hard-sigmoid":{"alpha":0.2,"beta":0.5}},"softsign","relu"],"clip":1.5,"lengths":true,"states":2}
-output "y" %7
-"#,
-    r#"
-symbol s 1..9
-%0 = input {"name":"x","dtype":"f32","shape":["s",3,2,33]}
-%1 = input {"name":"r","dtype":"f32","shape":[2,11,33]}
-%2 = input {"name":"h","dtype":"f32","shape":[2,3,11]}
-%3 = input {"name":"n","dtype":"i32","shape":[3]}
-%4 = recurrent %0 %1 %2 %3 {"cell":{"gru":{"linear_before_reset":false}},"reverse":[false,true],"functions":["sigmoid","tanh","sigmoid","tanh"],"clip":null,"lengths":true,"states":1}
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[9,2,1,96]}
-%1 = input {"name":"r","dtype":"f32","shape":[1,32,96]}
-%2 = constant {"dtype":"f32","shape":[],"values":[0.0]}
-%3 = expand %2 {"shape":[1,2,32]}
-%4 = input {"name":"b","dtype":"f32","shape":[1,32]}
-%5 = recurrent %0 %1 %3 %4 {"cell":{"gru":{"linear_before_reset":true}},"reverse":[false],"functions":["sigmoid","tanh"],"clip":null,"lengths":false,"states":0}
-output "y" %5
-"#,
-    r#"
-symbol s 1..9000
-%0 = input {"name":"x","dtype":"f32","shape":["s",2,2,12]}
-%1 = input {"name":"r","dtype":"f32","shape":[2,3,12]}
-%2 = input {"name":"h","dtype":"f32","shape":[2,2,3]}
-%3 = input {"name":"c","dtype":"f32","shape":[2,2,3]}
-%4 = constant {"dtype":"i32","shape":[2],"values":[8000,8999]}
-%5 = recurrent %0 %1 %2 %3 %4 {"cell":{"lstm":{"peepholes":false,"coupled":false}},"reverse":[false,true],"functions":["sigmoid","tanh","tanh","sigmoid","tanh","tanh"],"clip":null,"lengths":true,"states":2}
-output "y" %5
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[9000,1,1,9]}
-%1 = input {"name":"r","dtype":"f32","shape":[1,3,9]}
-%2 = input {"name":"h","dtype":"f32","shape":[1,1,3]}
-%3 = recurrent %0 %1 %2 {"cell":{"gru":{"linear_before_reset":false}},"reverse":[true],"functions":["sigmoid","tanh"],"clip":null,"lengths":false,"states":0}
-output "y" %3
-"#,
-];
 
 /// Most dispatches of one recurrence.
 const DISPATCHES: i64 = 1024;

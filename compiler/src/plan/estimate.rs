@@ -2,7 +2,7 @@
 //!
 //! Whoever rewrites a graph by cost asks here, so that what is compared is what the plan will choose by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::choice::Choice;
 use super::fit;
@@ -114,6 +114,21 @@ pub fn problem<'g>(graph: &'g Graph, id: NodeId, target: &'g TargetProfile) -> O
         bounds: &graph.bounds,
         target,
     })
+}
+
+/// The kernels that compute the operators of a graph on a target. Elementwise functions and copies count where there is
+/// nothing else.
+pub fn offering(graph: &Graph, target: &TargetProfile) -> BTreeSet<&'static str> {
+    let offers = |plain: bool| -> BTreeSet<&'static str> {
+        let wanted = |id: &NodeId| matches!(graph.op(*id), Op::Elementwise(_) | Op::Relayout(_)) == plain;
+        let problems = graph.ids().into_iter().filter(wanted).filter_map(|id| problem(graph, id, target));
+        problems
+            .flat_map(|problem| candidates(&problem, None, None))
+            .map(|choice| choice.kernel.name)
+            .collect()
+    };
+    let found = offers(false);
+    if found.is_empty() { offers(true) } else { found }
 }
 
 /// A value as the plan will hand it to kernels.

@@ -7,10 +7,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use drift_tests::emission::{Subject, import, models, table, write};
+use drift_tests::emission::{candidates_of_cases, import, model, model_hash, models, table};
 use driftc::kernels::KERNELS;
 use driftc::passes::Precision;
 use driftc::target::{TargetProfile, names};
+use rayon::prelude::*;
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1).collect()) {
@@ -36,16 +37,19 @@ fn run(mut arguments: Vec<String>) -> Result<bool, String> {
     if let [first, name, profile] = arguments.as_slice()
         && first == "--text"
     {
-        let subject = match KERNELS.iter().find(|kernel| kernel.name == name) {
-            Some(kernel) => Subject::Kernel(kernel),
-            None => {
-                let found = models(&[PathBuf::from(name)]).into_iter().next();
-                let (_, path) = found.ok_or_else(|| format!("`{name}` is no kernel and no model"))?;
-                Subject::Model(import(&path)?, precision)
-            }
-        };
         let mut text = String::new();
-        write(&subject, &load(profile)?, &mut text)?;
+        let target = load(profile)?;
+        if KERNELS.iter().any(|kernel| kernel.name == name) {
+            candidates_of_cases(&target, &mut |kernel, candidate| {
+                if kernel == name {
+                    text += candidate;
+                }
+            })?;
+        } else {
+            let found = models(&[PathBuf::from(name)]).into_iter().next();
+            let (_, path) = found.ok_or_else(|| format!("`{name}` is no kernel and no model"))?;
+            model(&import(&path)?, &target, precision, &mut text)?;
+        }
         print!("{text}");
         return Ok(true);
     }
@@ -57,15 +61,24 @@ fn run(mut arguments: Vec<String>) -> Result<bool, String> {
     let paths: Vec<PathBuf> = arguments.iter().map(PathBuf::from).collect();
     for (row, (name, path)) in models(&paths).into_iter().enumerate() {
         // One model at a time: some are large.
-        let (text, failures) = match import(&path) {
-            Ok(graph) => table(&[(name, Subject::Model(graph, precision))], &targets),
-            Err(e) => (String::new(), vec![format!("{name}: {e}")]),
+        let mut failures = Vec::new();
+        let text = match import(&path) {
+            Ok(graph) => {
+                let hashes: Vec<Result<String, String>> =
+                    targets.par_iter().map(|target| model_hash(&graph, target, precision)).collect();
+                failures.extend(hashes.iter().filter_map(|hash| hash.as_ref().err().cloned()));
+                table([name.as_str()], &targets, |_, i| hashes[i].clone().unwrap_or_else(|_| "failed".into()))
+            }
+            Err(e) => {
+                failures.push(e);
+                String::new()
+            }
         };
         let skipped = usize::from(row > 0);
         text.lines().skip(skipped).for_each(|line| println!("{line}"));
         for failure in &failures {
             whole = false;
-            println!("{}", failure.lines().next().unwrap_or_default());
+            println!("{name}: {}", failure.lines().next().unwrap_or_default());
         }
     }
     Ok(whole)

@@ -14,58 +14,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("attention.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"q","dtype":"f32","shape":[2,3,37,64]}
-%1 = input {"name":"k","dtype":"f32","shape":[2,3,150,64]}
-%2 = input {"name":"v","dtype":"f32","shape":[2,3,150,64]}
-%3 = attention %0 %1 %2 {"scale":0.125,"causal":false}
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,29,96]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,29,48]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,29,48]}
-%3 = reshape %0 {"shape":[1,29,4,24]}
-%4 = transpose %3 {"perm":[0,2,1,3]}
-%5 = reshape %1 {"shape":[1,29,2,24]}
-%6 = transpose %5 {"perm":[0,2,1,3]}
-%7 = reshape %2 {"shape":[1,29,2,24]}
-%8 = transpose %7 {"perm":[0,2,1,3]}
-%9 = attention %4 %6 %8 {"scale":0.2,"causal":true}
-output "y" %9
-"#,
-    r#"
-%0 = input {"name":"q","dtype":"f32","shape":[2,2,5,7]}
-%1 = input {"name":"k","dtype":"f32","shape":[2,1,9,7]}
-%2 = input {"name":"v","dtype":"f32","shape":[2,1,9,13]}
-%3 = input {"name":"mask","dtype":"f32","shape":[2,1,5,9]}
-%4 = attention %0 %1 %2 %3 {"scale":0.4,"causal":false}
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"q","dtype":"f32","shape":[1,2,9,8]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,2,4,8]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,2,4,256]}
-%3 = constant {"dtype":"f32","shape":[9,4],"values":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"-inf","-inf","-inf","-inf",0,0,0,0,0,"-inf",0,0,1,2,3,4]}
-%4 = attention %0 %1 %2 %3 {"scale":1.0,"causal":true}
-output "y" %4
-"#,
-    r#"
-symbol s 1..20
-symbol t 17..300
-%0 = input {"name":"q","dtype":"f32","shape":[1,8,"s",40]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,2,"t",40]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,2,"t",40]}
-%3 = attention %0 %1 %2 {"scale":0.15,"causal":true}
-output "y" %3
-"#,
-];
 
 /// Sizes of the problem.
 pub(super) struct Sizes {

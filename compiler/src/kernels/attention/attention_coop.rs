@@ -17,79 +17,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("attention_coop.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: Some(MatrixScope::Subgroup),
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"q","dtype":"f32","shape":[1,2,70,20]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,2,77,20]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,2,77,20]}
-%3 = neg %0
-%4 = neg %1
-%5 = neg %2
-%6 = attention %3 %4 %5 {"scale":0.3,"causal":false}
-output "y" %6
-"#,
-    r#"
-%0 = input {"name":"q","dtype":"f32","shape":[1,1,33,16]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,1,320,16]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,1,320,16]}
-%3 = neg %1
-%4 = attention %0 %3 %2 {"scale":6.0,"causal":false}
-%5 = relu %4
-output "y" %5
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,29,96]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,29,48]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,29,48]}
-%3 = neg %0
-%4 = reshape %3 {"shape":[1,29,4,24]}
-%5 = transpose %4 {"perm":[0,2,1,3]}
-%6 = neg %1
-%7 = reshape %6 {"shape":[1,29,2,24]}
-%8 = transpose %7 {"perm":[0,2,1,3]}
-%9 = neg %2
-%10 = reshape %9 {"shape":[1,29,2,24]}
-%11 = transpose %10 {"perm":[0,2,1,3]}
-%12 = attention %5 %8 %11 {"scale":0.2,"causal":true}
-%13 = transpose %12 {"perm":[0,2,1,3]}
-%14 = reshape %13 {"shape":[1,29,96]}
-output "y" %14
-"#,
-    r#"
-%0 = input {"name":"q","dtype":"f32","shape":[2,2,5,7]}
-%1 = input {"name":"k","dtype":"f32","shape":[2,1,9,7]}
-%2 = input {"name":"v","dtype":"f32","shape":[2,1,9,13]}
-%3 = input {"name":"mask","dtype":"f32","shape":[2,1,5,9]}
-%4 = neg %1
-%5 = attention %0 %4 %2 %3 {"scale":0.4,"causal":false}
-output "y" %5
-"#,
-    r#"
-%0 = input {"name":"q","dtype":"f32","shape":[1,2,9,8]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,2,4,8]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,2,4,72]}
-%3 = constant {"dtype":"f32","shape":[9,4],"values":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,"-inf","-inf","-inf","-inf",0,0,0,0,0,"-inf",0,0,1,2,3,4]}
-%4 = neg %1
-%5 = attention %0 %4 %2 %3 {"scale":1.0,"causal":true}
-output "y" %5
-"#,
-    r#"
-symbol s 1..20
-symbol t 17..300
-%0 = input {"name":"q","dtype":"f32","shape":[1,8,"s",16]}
-%1 = input {"name":"k","dtype":"f32","shape":[1,2,"t",16]}
-%2 = input {"name":"v","dtype":"f32","shape":[1,2,"t",16]}
-%3 = neg %1
-%4 = neg %2
-%5 = attention %0 %3 %4 {"scale":0.15,"causal":true}
-output "y" %5
-"#,
-];
 
 /// How a workgroup walks: its subgroups, and each one's fragments of rows and of keys at a time.
 const TILES: &[[u32; 3]] = &[

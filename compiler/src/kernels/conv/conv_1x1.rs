@@ -19,36 +19,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: tiled::WGSL,
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,37,5,7]}
-%1 = constant {"dtype":"f32","shape":[42,37,1,1],"random":1}
-%2 = constant {"dtype":"f32","shape":[42],"random":2}
-%3 = conv %0 %1 %2 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}
-%4 = relu %3
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,37,9,7]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[42,37,1,1],"random":3}
-%3 = conv %1 %2 {"strides":[2,3],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1} : f32[2, 42, 5, 3]@slices4
-%4 = add %3 %3 : f32[2, 42, 5, 3]
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,6,21]}
-%1 = input {"name":"w","dtype":"f32","shape":[11,6,1]}
-%2 = input {"name":"b","dtype":"f32","shape":[11]}
-%3 = conv %0 %1 %2 {"strides":[1],"dilations":[1],"pads_begin":[0],"pads_end":[0],"group":1}
-output "y" %3
-"#,
-];
 
 fn applies(op: &Conv, problem: &Problem<'_>) -> Option<()> {
     let filters = problem.operands.get(1)?;

@@ -17,61 +17,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("conv_broadcast.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,3,13,11]}
-%1 = constant {"dtype":"f32","shape":[10,3,3,3],"random":1}
-%2 = constant {"dtype":"f32","shape":[10],"random":2}
-%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
-%4 = relu %3
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,12,21]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[13,9,3,2],"random":3}
-%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 11, 21]@slices4
-%4 = add %3 %3 : f32[2, 13, 11, 21]
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,150]}
-%1 = constant {"dtype":"f32","shape":[5,6,4],"random":6}
-%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,5,9,13]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[13,9,3,2,3],"random":3}
-%3 = constant {"dtype":"f32","shape":[13],"random":4}
-%4 = conv %1 %2 %3 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[1,0,1],"pads_end":[2,1,0],"group":1} : f32[2, 13, 3, 8, 6]@slices4
-%5 = neg %4 : f32[2, 13, 3, 8, 6]
-output "y" %5
-"#,
-    r#"
-symbol n 1..3
-symbol d 2..6
-%0 = input {"name":"x","dtype":"f32","shape":["n",3,"d",4,9]}
-%1 = constant {"dtype":"f32","shape":[10,3,2,3,3],"random":5}
-%2 = conv %0 %1 {"strides":[1,1,1],"dilations":[1,1,1],"pads_begin":[0,1,1],"pads_end":[0,1,1],"group":1}
-%3 = relu %2
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,9,77,1]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
-%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 38, 1]@slices4
-%4 = neg %3 : f32[1, 13, 38, 1]
-output "y" %4
-"#,
-];
 
 /// Pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [2, 4], [4, 4]];

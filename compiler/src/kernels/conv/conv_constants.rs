@@ -18,51 +18,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("conv_constants.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,3,13,11]}
-%1 = constant {"dtype":"f32","shape":[10,3,3,3],"random":1}
-%2 = constant {"dtype":"f32","shape":[10],"random":2}
-%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
-%4 = relu %3
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,10]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[13,9,3,2],"random":3}
-%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 6, 10]@slices4
-%4 = add %3 %3 : f32[2, 13, 6, 10]
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,19]}
-%1 = constant {"dtype":"f32","shape":[3,6,4],"random":6}
-%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,8,9,17]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[4,8,1,1],"random":7}
-%3 = conv %1 %2 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1} : f32[3, 4, 9, 17]@slices4
-%4 = sigmoid %3 : f32[3, 4, 9, 17]
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,9,37,1]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[13,9,5,1],"random":6}
-%3 = conv %1 %2 {"strides":[2,1],"dilations":[1,1],"pads_begin":[2,0],"pads_end":[1,0],"group":1} : f32[1, 13, 18, 1]@slices4
-%4 = neg %3 : f32[1, 13, 18, 1]
-output "y" %4
-"#,
-];
 
 /// Pixels along x of an invocation, with the most slices of sums that it then keeps.
 const BLOCKS: &[(u32, usize)] = &[(1, 8), (2, 8), (4, 4)];

@@ -18,76 +18,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: coop::WGSL,
     candidates,
     launches,
-    cases: CASES,
     matrices: Some(MatrixScope::Subgroup),
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,3,13,11]}
-%1 = constant {"dtype":"f32","shape":[10,3,3,3],"random":1}
-%2 = constant {"dtype":"f32","shape":[10],"random":2}
-%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
-%4 = relu %3
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,10]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[13,9,3,2],"random":3}
-%3 = conv %1 %2 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,0],"pads_end":[1,1],"group":1} : f32[2, 13, 6, 10]@slices4
-%4 = add %3 %3 : f32[2, 13, 6, 10]
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,72,5,9]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[40,72,1,1],"random":3}
-%3 = constant {"dtype":"f32","shape":[40],"random":4}
-%4 = conv %1 %2 %3 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1} : f32[1, 40, 5, 9]@slices4
-%5 = neg %4 : f32[1, 40, 5, 9]
-output "y" %5
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,16,19]}
-%1 = constant {"dtype":"f32","shape":[5,16,4],"random":6}
-%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"u8","shape":[1,3,13,11]}
-%1 = constant {"dtype":"i8","shape":[10,3,3,3],"random":1}
-%2 = constant {"dtype":"i32","shape":[10],"random":2}
-%3 = conv %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
-%4 = cast %3 {"to":"f32"}
-%5 = affine %4 {"scale":0.01,"shift":3.0}
-output "y" %5
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i8","shape":[1,72,5,9]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"i8","shape":[40,72,1,1],"random":3}
-%3 = constant {"dtype":"i32","shape":[40],"random":4}
-%4 = conv %1 %2 %3 {"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1} : i32[1, 40, 5, 9]@slices4
-%5 = neg %4 : i32[1, 40, 5, 9]
-output "y" %5
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"u8","shape":[2,16,19]}
-%1 = constant {"dtype":"u8","shape":[5,16,4],"random":6}
-%2 = conv %0 %1 {"strides":[3],"dilations":[1],"pads_begin":[2],"pads_end":[3],"group":1}
-output "y" %2
-"#,
-    r#"
-symbol n 1..3
-symbol w 2..20
-%0 = input {"name":"x","dtype":"u8","shape":["n",9,5,"w"]}
-%1 = constant {"dtype":"i8","shape":[13,9,2,3],"random":8}
-%2 = conv %0 %1 {"strides":[1,1],"dilations":[2,1],"pads_begin":[2,1],"pads_end":[1,2],"group":1}
-output "y" %2
-"#,
-];
 
 /// A convolution that this kernel computes.
 struct Shape {

@@ -16,47 +16,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("conv_direct.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,7]}
-%1 = input {"name":"w","dtype":"f32","shape":[9,2,3,2]}
-%2 = input {"name":"b","dtype":"f32","shape":[9]}
-%3 = conv %0 %1 %2 {"strides":[2,1],"dilations":[1,2],"pads_begin":[1,0],"pads_end":[2,1],"group":3}
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"u8","shape":[2,6,5,7]}
-%1 = input {"name":"w","dtype":"i8","shape":[9,2,3,2]}
-%2 = constant {"dtype":"i32","shape":[9],"random":3}
-%3 = conv %0 %1 %2 {"strides":[2,1],"dilations":[1,2],"pads_begin":[1,0],"pads_end":[2,1],"group":3}
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,5,4,5,6]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[6,5,2,3,1],"random":1}
-%3 = conv %1 %2 {"strides":[1,2,1],"dilations":[2,1,1],"pads_begin":[1,1,0],"pads_end":[1,0,0],"group":1} : f32[1, 6, 4, 2, 6]@slices4
-%4 = neg %3 : f32[1, 6, 4, 2, 6]
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,4,5,3]}
-%1 = input {"name":"w","dtype":"f32","shape":[4,3,3,4]}
-%2 = conv-transpose %0 %1 {"strides":[2,3],"dilations":[2,1],"pads_begin":[1,0],"pads_end":[0,2],"output_padding":[1,0],"group":2}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,4,9]}
-%1 = constant {"dtype":"f32","shape":[4,1,3],"random":2}
-%2 = conv-transpose %0 %1 {"strides":[2],"dilations":[1],"pads_begin":[1],"pads_end":[1],"output_padding":[1],"group":4}
-output "y" %2
-"#,
-];
 
 /// Whether sums of a type can be computed: floats, and what products of 8-bit integers add up to.
 fn sums(computed: DType) -> bool {

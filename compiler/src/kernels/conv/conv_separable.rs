@@ -21,42 +21,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("conv_separable.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-pub(super) const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,10,9,11]}
-%1 = constant {"dtype":"f32","shape":[10,1,3,3],"random":1}
-%2 = constant {"dtype":"f32","shape":[22,10,1,1],"random":2}
-%3 = constant {"dtype":"f32","shape":[10,1,1],"random":3}
-%4 = constant {"dtype":"f32","shape":[22],"random":4}
-%5 = input {"name":"r","dtype":"f32","shape":[2,22,9,11]}
-%6 = separable-conv %0 %1 %2 %3 %4 | %5 {"depthwise":{"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":10},"chain":[{"element":{"binary":"add"},"args":[{"step":0},{"input":3}]},{"element":{"unary":"sigmoid"},"args":[{"step":1}]}],"bias":true} then (add #0 @5)
-output "y" %6
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,36,13,8]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[36,1,5,3],"random":1}
-%3 = constant {"dtype":"f32","shape":[70,36,1,1],"random":2}
-%4 = separable-conv %1 %2 %3 {"depthwise":{"strides":[2,2],"dilations":[1,2],"pads_begin":[2,1],"pads_end":[1,3],"group":36},"chain":[{"element":{"unary":{"clip":{"low":0.0,"high":6.0}}},"args":[{"step":0}]}],"bias":false} : f32[1, 70, 6, 4]@slices4
-%5 = add %4 %4 : f32[1, 70, 6, 4]
-output "y" %5
-"#,
-    r#"
-symbol n 1..3
-symbol w 5..40
-%0 = input {"name":"x","dtype":"f32","shape":["n",7,"w"]}
-%1 = constant {"dtype":"f32","shape":[7,1,4],"random":1}
-%2 = constant {"dtype":"f32","shape":[5,7,1],"random":2}
-%3 = constant {"dtype":"f32","shape":[5],"random":3}
-%4 = separable-conv %0 %1 %2 %3 {"depthwise":{"strides":[1],"dilations":[1],"pads_begin":[3],"pads_end":[0],"group":7},"chain":[],"bias":true} then (relu #0)
-output "y" %4
-"#,
-];
 
 /// Pixels of a tile, pixels and output slices per invocation, most invocations along output slices, and pixels of a run.
 const BLOCKS: &[[u32; 5]] = &[

@@ -1,6 +1,6 @@
 //! `conv_separable_direct.wgsl`: a depthwise convolution and the convolution of one tap behind it, pixel by pixel.
 
-use super::conv_separable::{self, Blocks, CASES, Shape, packed, shape, tiles};
+use super::conv_separable::{self, Blocks, Shape, packed, shape, tiles};
 use super::depthwise;
 use crate::error::OpError;
 use crate::ir::op::Op;
@@ -15,7 +15,6 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("conv_separable_direct.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };

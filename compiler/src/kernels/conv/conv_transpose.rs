@@ -16,43 +16,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("conv_transpose.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,7]}
-%1 = constant {"dtype":"f32","shape":[6,10,4,4],"random":1}
-%2 = constant {"dtype":"f32","shape":[10],"random":2}
-%3 = conv-transpose %0 %1 %2 {"strides":[2,2],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"output_padding":[0,0],"group":1}
-%4 = relu %3
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,4,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[9,13,3,2],"random":3}
-%3 = conv-transpose %1 %2 {"strides":[3,1],"dilations":[1,2],"pads_begin":[0,1],"pads_end":[1,0],"output_padding":[2,0],"group":1} : f32[2, 13, 13, 6]@slices4
-%4 = neg %3 : f32[2, 13, 13, 6]
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,8,11]}
-%1 = constant {"dtype":"f32","shape":[8,12,5],"random":4}
-%2 = conv-transpose %0 %1 {"strides":[2],"dilations":[3],"pads_begin":[4],"pads_end":[2],"output_padding":[1],"group":2}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,5,3,4,6]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[5,9,2,3,3],"random":5}
-%3 = conv-transpose %1 %2 {"strides":[2,1,2],"dilations":[1,2,1],"pads_begin":[0,1,1],"pads_end":[1,1,0],"output_padding":[1,0,0],"group":1} : f32[2, 9, 6, 6, 12]@slices4
-%4 = neg %3 : f32[2, 9, 6, 6, 12]
-output "y" %4
-"#,
-];
 
 /// Pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [1, 2], [2, 2], [1, 4], [4, 1], [4, 2], [2, 4]];

@@ -19,50 +19,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("depthwise.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,10,9,11]}
-%1 = constant {"dtype":"f32","shape":[10,1,3,3],"random":1}
-%2 = constant {"dtype":"f32","shape":[10],"random":2}
-%3 = conv %0 %1 %2 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":10}
-%4 = relu %3
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,13,8]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[9,1,5,3],"random":3}
-%3 = conv %1 %2 {"strides":[2,2],"dilations":[1,2],"pads_begin":[2,1],"pads_end":[1,3],"group":9} : f32[2, 9, 6, 4]@slices4
-%4 = add %3 %3 : f32[2, 9, 6, 4]
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,8,23]}
-%1 = constant {"dtype":"f32","shape":[8,1,4],"random":4}
-%2 = conv %0 %1 {"strides":[1],"dilations":[1],"pads_begin":[3],"pads_end":[0],"group":8}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,7,9]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = constant {"dtype":"f32","shape":[6,1,3,3,2],"random":5}
-%3 = constant {"dtype":"f32","shape":[6],"random":6}
-%4 = conv %1 %2 %3 {"strides":[2,1,1],"dilations":[1,2,1],"pads_begin":[1,2,0],"pads_end":[1,1,1],"group":6} : f32[2, 6, 3, 6, 9]@slices4
-%5 = neg %4 : f32[2, 6, 3, 6, 9]
-output "y" %5
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,7,21,1]}
-%1 = constant {"dtype":"f32","shape":[7,1,5,1],"random":7}
-%2 = conv %0 %1 {"strides":[1,1],"dilations":[2,1],"pads_begin":[4,0],"pads_end":[4,0],"group":7}
-output "y" %2
-"#,
-];
 
 /// Pixels per invocation.
 const BLOCKS: &[u32] = &[1, 2, 4];

@@ -19,39 +19,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("winograd.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,9,7]}
-%1 = winograd-input %0 {"outputs":4,"pads_begin":[1,0],"pads_end":[1,2]}
-output "y" %1
-"#,
-    r#"
-symbol n 1..3
-%0 = input {"name":"x","dtype":"f32","shape":["n",9,5,11]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = winograd-input %1 {"outputs":2,"pads_begin":[0,1],"pads_end":[1,0]}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[36,12,5]}
-%1 = constant {"dtype":"f32","shape":[5],"random":1}
-%2 = winograd-output %0 %1 {"outputs":4,"shape":[2,5,7,9]}
-%3 = relu %2
-output "y" %3
-"#,
-    r#"
-symbol n 1..30
-%0 = input {"name":"x","dtype":"f32","shape":[16,"n",8]}
-%1 = winograd-output %0 {"outputs":2,"shape":["n",8,2,1]} : f32[n, 8, 2, 1]@slices4
-%2 = neg %1 : f32[n, 8, 2, 1]
-output "y" %2
-"#,
-];
 
 /// The geometry of a transform.
 struct Transform {

@@ -15,25 +15,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: tiled::WGSL,
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,3,37,29]}
-%1 = input {"name":"b","dtype":"f32","shape":[3,29,41]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[24,70]}
-%1 = input {"name":"b","dtype":"f32","shape":[36,24]}
-%2 = matmul %0 %1 {"trans_a":true,"trans_b":true}
-output "c" %2
-"#,
-];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };

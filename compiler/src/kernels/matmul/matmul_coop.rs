@@ -19,88 +19,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: coop::WGSL,
     candidates,
     launches,
-    cases: CASES,
     matrices: Some(MatrixScope::Subgroup),
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,3,37,29]}
-%1 = input {"name":"b","dtype":"f32","shape":[3,29,41]}
-%2 = neg %0
-%3 = neg %1
-%4 = matmul %2 %3 {"trans_a":false,"trans_b":false}
-output "c" %4
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[150,88]}
-%1 = constant {"dtype":"f32","shape":[88,72],"random":1}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-%3 = relu %2
-output "c" %3
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[24,70]}
-%1 = constant {"dtype":"f32","shape":[36,24],"random":1}
-%2 = neg %0
-%3 = matmul %2 %1 {"trans_a":true,"trans_b":true}
-output "c" %3
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,6,50,64]}
-%1 = input {"name":"b","dtype":"f32","shape":[2,6,45,64]}
-%2 = neg %0
-%3 = neg %1
-%4 = matmul %2 %3 {"trans_a":false,"trans_b":true}
-output "c" %4
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,3,41,72]}
-%1 = constant {"dtype":"f32","shape":[2,3,72,40],"random":1}
-%2 = neg %0
-%3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
-output "c" %3
-"#,
-    r#"
-symbol m 1..70
-%0 = input {"name":"a","dtype":"f32","shape":["m",300]}
-%1 = constant {"dtype":"f32","shape":[300,33],"random":1}
-%2 = neg %0
-%3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
-output "c" %3
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"u8","shape":[3,70,45]}
-%1 = constant {"dtype":"i8","shape":[45,50],"random":1}
-%2 = constant {"dtype":"i32","shape":[50],"random":2}
-%3 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-%4 = sub %3 %2
-%5 = cast %4 {"to":"f32"}
-%6 = affine %5 {"scale":0.01,"shift":3.0}
-output "c" %6
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"u8","shape":[2,40,35]}
-%1 = constant {"dtype":"i8","shape":[2,21,40],"random":3}
-%2 = matmul %0 %1 {"trans_a":true,"trans_b":true}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"i8","shape":[2,3,37,29]}
-%1 = input {"name":"b","dtype":"i8","shape":[3,29,41]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-output "c" %2
-"#,
-    r#"
-symbol m 1..70
-symbol k 1..40
-%0 = input {"name":"a","dtype":"u8","shape":["m","k"]}
-%1 = input {"name":"b","dtype":"u8","shape":[35,"k"]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
-output "c" %2
-"#,
-];
 
 /// The second operand as panels, when it is a constant: one matrix for all products of the batch, or one for each.
 fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Panels> {

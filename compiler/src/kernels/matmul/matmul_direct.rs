@@ -15,32 +15,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("matmul_direct.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"a","dtype":"i32","shape":[2,5,7]}
-%1 = input {"name":"b","dtype":"i32","shape":[9,7]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"u8","shape":[5,7]}
-%1 = input {"name":"b","dtype":"i8","shape":[7,6]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[11,5]}
-%1 = input {"name":"b","dtype":"f32","shape":[3,11,6]}
-%2 = matmul %0 %1 {"trans_a":true,"trans_b":false}
-%3 = relu %2
-output "c" %3
-"#,
-];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };

@@ -24,55 +24,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("matmul_workgroup.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: Some(MatrixScope::Workgroup),
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,150,128]}
-%1 = constant {"dtype":"f32","shape":[128,200],"random":1}
-%2 = neg %0
-%3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
-%4 = relu %3
-output "c" %4
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,3,70,80]}
-%1 = input {"name":"b","dtype":"f32","shape":[3,72,80]}
-%2 = neg %0
-%3 = neg %1
-%4 = matmul %2 %3 {"trans_a":false,"trans_b":true}
-output "c" %4
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[192,136]}
-%1 = constant {"dtype":"f32","shape":[136,192],"random":1}
-%2 = neg %0
-%3 = matmul %2 %1 {"trans_a":true,"trans_b":true}
-%4 = neg %3
-output "c" %4
-"#,
-    r#"
-symbol m 64..140
-%0 = input {"name":"a","dtype":"f32","shape":["m",256]}
-%1 = constant {"dtype":"f32","shape":[256,136],"random":1}
-%2 = input {"name":"r","dtype":"f32","shape":[136,"m"]}
-%3 = neg %0
-%4 = matmul %3 %1 {"trans_a":false,"trans_b":false}
-%5 = transpose %2 {"perm":[1,0]}
-%6 = add %4 %5
-output "c" %6
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[3,64,64]}
-%1 = constant {"dtype":"f32","shape":[3,64,96],"random":1}
-%2 = neg %0
-%3 = matmul %2 %1 {"trans_a":false,"trans_b":false}
-output "c" %3
-"#,
-];
 
 /// Rows, columns and depth of the matrices, and how long a step takes in relation to what the sizes suggest. Larger ones
 /// do not fit the registers of an H200, whose driver then keeps them in memory.

@@ -15,46 +15,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("matvec.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[1,300]}
-%1 = input {"name":"b","dtype":"f32","shape":[300,84]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-%3 = swish %2 {"alpha":1.0}
-output "c" %3
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[3,301]}
-%1 = input {"name":"b","dtype":"f32","shape":[83,301]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,6,1,64]}
-%1 = input {"name":"b","dtype":"f32","shape":[6,37,64]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,38,5]}
-%1 = input {"name":"b","dtype":"f32","shape":[2,38,13]}
-%2 = matmul %0 %1 {"trans_a":true,"trans_b":false}
-output "c" %2
-"#,
-    r#"
-symbol m 1..8
-symbol n 1..70
-%0 = input {"name":"a","dtype":"f32","shape":["m",40]}
-%1 = input {"name":"b","dtype":"f32","shape":["n",40]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
-output "c" %2
-"#,
-];
 
 /// Most rows worth a walk over the second operand.
 const MOST_ROWS: i64 = 16;

@@ -16,52 +16,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("matvec_dot.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"a","dtype":"i8","shape":[1,302]}
-%1 = constant {"dtype":"i8","shape":[302,85],"random":1}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-%3 = cast %2 {"to":"f32"}
-output "c" %3
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"u8","shape":[3,301]}
-%1 = input {"name":"b","dtype":"i8","shape":[83,301]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"u8","shape":[2,6,1,64]}
-%1 = input {"name":"b","dtype":"u8","shape":[6,64,37]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"i8","shape":[2,38,5]}
-%1 = constant {"dtype":"u8","shape":[2,38,13],"random":2}
-%2 = matmul %0 %1 {"trans_a":true,"trans_b":false}
-output "c" %2
-"#,
-    r#"
-symbol m 1..11
-symbol k 1..70
-%0 = input {"name":"a","dtype":"u8","shape":["m","k"]}
-%1 = input {"name":"b","dtype":"i8","shape":["k",10]}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"i8","shape":[9,5000]}
-%1 = constant {"dtype":"u8","shape":[14,5000],"random":3}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
-output "c" %2
-"#,
-];
 
 /// Most rows worth a walk over the second operand.
 const MOST_ROWS: i64 = 16;

@@ -21,39 +21,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("matvec_panels.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Chain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[1,300]}
-%1 = constant {"dtype":"f32","shape":[300,84],"random":1}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-%3 = swish %2 {"alpha":1.0}
-output "c" %3
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[3,512]}
-%1 = constant {"dtype":"f32","shape":[83,512],"random":1}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":true}
-output "c" %2
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,38,5]}
-%1 = constant {"dtype":"f32","shape":[2,38,13],"random":1}
-%2 = matmul %0 %1 {"trans_a":true,"trans_b":false}
-output "c" %2
-"#,
-    r#"
-symbol m 1..7
-%0 = input {"name":"a","dtype":"f32","shape":[2,"m",130]}
-%1 = constant {"dtype":"f32","shape":[130,70],"random":1}
-%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
-output "c" %2
-"#,
-];
 
 /// Columns of a panel where no matrix unit wants another number.
 const COLUMNS: u32 = 16;

@@ -15,51 +15,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("concat.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,4,3,5]}
-%1 = input {"name":"b","dtype":"f32","shape":[2,8,3,5]}
-%2 = input {"name":"c","dtype":"f32","shape":[2,3,3,5]}
-%3 = concat %0 %1 %2 {"axis":1}
-%4 = neg %3
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,4,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = input {"name":"b","dtype":"f32","shape":[2,7,3,5]}
-%3 = concat %1 %2 {"axis":1} : f32[2, 11, 3, 5]@slices4
-%4 = relayout %3 {"layout":"row-major"}
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,3,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = input {"name":"b","dtype":"f32","shape":[2,7,3,5]}
-%3 = concat %1 %2 %1 {"axis":1} : f32[2, 13, 3, 5]@slices4
-%4 = relayout %3 {"layout":"row-major"}
-output "y" %4
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"f32","shape":[2,3,2,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = concat %1 %1 {"axis":2} : f32[2, 3, 4, 5]@slices4
-%3 = relayout %2 {"layout":"row-major"}
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"a","dtype":"i64","shape":[3,8]}
-%1 = input {"name":"b","dtype":"i64","shape":[3,4]}
-%2 = input {"name":"c","dtype":"i64","shape":[3,1]}
-%3 = concat %0 %1 %2 %0 {"axis":1}
-output "y" %3
-"#,
-];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Concat(_) = problem.op else { return Vec::new() };

@@ -13,29 +13,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("fill.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-symbol n 1..200
-%0 = input {"name":"x","dtype":"i64","shape":["n"]}
-%1 = range {"dtype":"i64","start":"n-3","step":-2,"length":"n"}
-%2 = add %0 %1
-output "y" %2
-"#,
-    r#"
-symbol n 1..200
-%0 = input {"name":"x","dtype":"i32","shape":["n"]}
-%1 = shape-values {"dtype":"i64","shape":[2,2],"values":[7,"2*n+1","(n+1)//2",-3]}
-%2 = range {"dtype":"i32","start":5,"step":3,"length":"n"}
-%3 = mul %0 %2
-output "y" %1
-output "z" %3
-"#,
-];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !matches!(problem.op, Op::Range(_) | Op::ShapeValues(_)) {

@@ -14,60 +14,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("gather.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,11,8]}
-%1 = constant {"dtype":"i64","shape":[2,3],"values":[0,-1,10,3,-11,5]}
-%2 = gather %0 %1 {"axis":1}
-%3 = relu %2
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i32","shape":[7,5]}
-%1 = constant {"dtype":"u8","shape":[3],"values":[4,0,2]}
-%2 = gather %0 %1 {"axis":1}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,7,3,4]}
-%1 = constant {"dtype":"i32","shape":[],"values":[-2]}
-%2 = relayout %0 {"layout":"slices4"}
-%3 = gather %2 %1 {"axis":1}
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[4,5]}
-%1 = constant {"dtype":"i64","shape":[2,5],"values":[0,-1,3,3,-4,1,1,1,-2,2]}
-%2 = gather-elements %0 %1 {"axis":0}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,3,5,4]}
-%1 = constant {"dtype":"i64","shape":[2,3,2],"values":[0,1,-1,4,2,-5,1,1,0,0,-3,3]}
-%2 = gather-nd %0 %1 {"batch_dims":1}
-output "y" %2
-"#,
-    r#"
-symbol n 1..9
-%0 = input {"name":"x","dtype":"bool","shape":["n",6]}
-%1 = constant {"dtype":"i64","shape":[4,2],"values":[0,1,-1,-6,0,5,-1,2]}
-%2 = gather-nd %0 %1 {"batch_dims":0}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[5,6,3,4]}
-%1 = constant {"dtype":"i32","shape":[3],"values":[-2,0,1]}
-%2 = relayout %0 {"layout":"slices4"}
-%3 = gather %2 %1 {"axis":0} : f32[3, 6, 3, 4]@slices4
-%4 = neg %3 : f32[3, 6, 3, 4]
-output "y" %4
-"#,
-];
 
 /// Where a gather reads: `I(j)` is part j of the index, `R(i)` coordinate i of the result.
 enum From {

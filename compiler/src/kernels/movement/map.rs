@@ -16,37 +16,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("map.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::All,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,3,5,7]}
-%1 = input {"name":"y","dtype":"f32","shape":[3,1,7]}
-%2 = add %0 %1
-%3 = gelu %2
-output "z" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,37]}
-%1 = sigmoid %0
-%2 = mul %0 %1
-output "z" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i32","shape":[3,8]}
-%1 = input {"name":"y","dtype":"u8","shape":[3,8]}
-%2 = input {"name":"z","dtype":"bool","shape":[3,5]}
-%3 = cast %0 {"to":"f16"}
-%4 = cast %1 {"to":"f16"}
-%5 = cast %2 {"to":"f16"}
-output "a" %3
-output "b" %4
-output "c" %5
-"#,
-];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !matches!(problem.op, Op::Elementwise(_) | Op::Relayout(_)) {

@@ -16,51 +16,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("pad.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,3,5,4]}
-%1 = pad %0 {"mode":"constant","before":[0,1,2,0],"after":[1,0,3,4],"value":1.5}
-%2 = neg %1
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,4]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = pad %1 {"mode":"reflect","before":[0,0,2,1],"after":[0,0,1,3],"value":0.0} : f32[2, 6, 8, 8]@slices4
-%3 = neg %2 : f32[2, 6, 8, 8]
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,6,3,4]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = pad %1 {"mode":"constant","before":[0,3,0,1],"after":[0,1,0,0],"value":-2.0} : f32[1, 10, 3, 5]@slices4
-%3 = neg %2 : f32[1, 10, 3, 5]
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,8]}
-%1 = pad %0 {"mode":"edge","before":[2,0],"after":[1,0],"value":0.0}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i64","shape":[3,5]}
-%1 = pad %0 {"mode":"wrap","before":[4,7],"after":[1,2],"value":0.0}
-output "y" %1
-"#,
-    r#"
-symbol n 2..9
-%0 = input {"name":"x","dtype":"f32","shape":[3,"n"]}
-%1 = pad %0 {"mode":"constant","before":[-1,"(n)//2"],"after":[2,"4*((n+3)//4)-n"],"value":0.5}
-%2 = pad %0 {"mode":"reflect","before":[0,"n-1"],"after":[0,"(n)//2"],"value":0.0}
-output "y" %1
-output "z" %2
-"#,
-];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Pad(_) = problem.op else { return Vec::new() };

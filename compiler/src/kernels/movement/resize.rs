@@ -21,55 +21,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("resize.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,3,5,4]}
-%1 = resize %0 {"filter":{"nearest":"round-prefer-floor"},"coordinates":"half-pixel","scales":[1.0,1.0,2.0,2.5],"sizes":[2,3,10,10],"roi":[],"extrapolation":0.0,"antialias":false,"exclude_outside":false}
-%2 = neg %1
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,5,4]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = resize %1 {"filter":"linear","coordinates":"align-corners","scales":[1.0,1.0,2.0,1.75],"sizes":[2,6,10,7],"roi":[],"extrapolation":0.0,"antialias":false,"exclude_outside":false} : f32[2, 6, 10, 7]@slices4
-%3 = neg %2 : f32[2, 6, 10, 7]
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,1,9,8]}
-%1 = resize %0 {"filter":{"cubic":{"a":-0.75}},"coordinates":"pytorch-half-pixel","scales":[1.0,1.0,0.6,0.5],"sizes":[1,1,5,4],"roi":[],"extrapolation":0.0,"antialias":true,"exclude_outside":true}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,5,6]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = resize %1 {"filter":"linear","coordinates":"tf-crop-and-resize","scales":[1.0,1.4,1.0],"sizes":[2,7,6],"roi":[0.0,0.4,-0.2,1.0,0.8,1.0],"extrapolation":10.0,"antialias":false,"exclude_outside":false} : f32[2, 7, 6]@slices4
-%3 = neg %2 : f32[2, 7, 6]
-output "y" %3
-"#,
-    r#"
-symbol h 2..9
-%0 = input {"name":"x","dtype":"f32","shape":[1,4,"h",5]}
-%1 = resize %0 {"filter":{"nearest":"floor"},"coordinates":"asymmetric","scales":[1.0,1.0,3.0,1.0],"sizes":[1,4,"3*h",5],"roi":[],"extrapolation":0.0,"antialias":false,"exclude_outside":false}
-output "y" %1
-"#,
-    r#"
-symbol h 2..9
-%0 = input {"name":"x","dtype":"f32","shape":[1,4,"h",5]}
-%1 = resize %0 {"filter":{"cubic":{"a":-0.5}},"coordinates":"half-pixel","scales":[1.0,1.0,0.5,1.6],"sizes":[1,4,"(h)//2",8],"roi":[],"extrapolation":0.0,"antialias":true,"exclude_outside":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"u8","shape":[1,2,5,4]}
-%1 = resize %0 {"filter":"linear","coordinates":"half-pixel-symmetric","scales":[1.0,1.0,0.7,2.0],"sizes":[1,2,3,8],"roi":[],"extrapolation":0.0,"antialias":false,"exclude_outside":false}
-output "y" %1
-"#,
-];
 
 /// Marks a position outside the region in a table.
 const OUTSIDE: u32 = u32::MAX;

@@ -16,56 +16,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("scatter.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[6,5]}
-%1 = constant {"dtype":"i64","shape":[3,4],"values":[0,-1,2,2,0,5,1,2,-6,5,3,2]}
-%2 = input {"name":"u","dtype":"f32","shape":[3,4]}
-%3 = scatter-elements %0 %1 %2 {"axis":0,"combine":"add"}
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i32","shape":[2,9]}
-%1 = constant {"dtype":"i32","shape":[1,4],"values":[8,-9,3,3]}
-%2 = input {"name":"u","dtype":"i32","shape":[1,4]}
-%3 = scatter-elements %0 %1 %2 {"axis":1,"combine":"replace"}
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[4,5,8]}
-%1 = constant {"dtype":"i64","shape":[3,1],"values":[1,-1,1]}
-%2 = input {"name":"u","dtype":"f32","shape":[3,5,8]}
-%3 = scatter-nd %0 %1 %2 {"combine":"mul"}
-%4 = scatter-nd %0 %1 %2 {"combine":"max"}
-output "y" %3
-output "z" %4
-"#,
-    r#"
-symbol n 1..7
-%0 = input {"name":"x","dtype":"f32","shape":["n",5,3]}
-%1 = constant {"dtype":"i64","shape":[2,2,2],"values":[0,1,-1,-5,0,3,0,1]}
-%2 = input {"name":"u","dtype":"f32","shape":[2,2,3]}
-%3 = scatter-nd %0 %1 %2 {"combine":"min"}
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,6,2,5]}
-%1 = constant {"dtype":"i64","shape":[2,1],"values":[2,0]}
-%2 = input {"name":"u","dtype":"f32","shape":[2,6,2,5]}
-%3 = constant {"dtype":"i64","shape":[2,2],"values":[2,-1,0,4]}
-%4 = input {"name":"w","dtype":"f32","shape":[2,2,5]}
-%5 = relayout %0 {"layout":"slices4"}
-%6 = scatter-nd %5 %1 %2 {"combine":"add"} : f32[3, 6, 2, 5]@slices4
-%7 = scatter-nd %6 %3 %4 {"combine":"replace"} : f32[3, 6, 2, 5]@slices4
-%8 = neg %7 : f32[3, 6, 2, 5]
-output "y" %8
-"#,
-];
 
 /// What an entry is: the walk over the result, the axes of the entry number, and how many index parts there are.
 struct Walk {

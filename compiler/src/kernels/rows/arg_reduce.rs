@@ -14,49 +14,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("arg_reduce.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,1030]}
-%1 = arg-reduce %0 {"axis":1,"largest":true,"last":false,"keepdims":true}
-%2 = arg-reduce %0 {"axis":0,"largest":false,"last":false,"keepdims":false}
-output "a" %1
-output "b" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i8","shape":[5,40,12]}
-%1 = arg-reduce %0 {"axis":1,"largest":true,"last":true,"keepdims":false}
-%2 = arg-reduce %0 {"axis":1,"largest":false,"last":false,"keepdims":true}
-output "a" %1
-output "b" %2
-"#,
-    r#"
-%0 = constant {"dtype":"f32","shape":[2,6],"values":[0.5,-0.0,0.0,2.0,2.0,-7.0,-1.0,-3.0,-3.0,-1.0,-2.0,-1.0]}
-%1 = input {"name":"x","dtype":"f32","shape":[2,1]}
-%2 = mul %1 %0
-%3 = abs %2
-%4 = arg-reduce %3 {"axis":1,"largest":true,"last":true,"keepdims":false}
-%5 = arg-reduce %3 {"axis":1,"largest":true,"last":false,"keepdims":false}
-output "a" %4
-output "b" %5
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = arg-reduce %1 {"axis":1,"largest":true,"last":false,"keepdims":true}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = arg-reduce %1 {"axis":3,"largest":false,"last":false,"keepdims":false}
-output "y" %2
-"#,
-];
 
 fn rows<'a>(op: &ArgReduce, problem: &Problem<'a>) -> Reduced<'a> {
     let mut reduced = reduced(problem, &[op.axis], op.keepdims);

@@ -14,38 +14,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("cum_sum.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,301]}
-%1 = cum-sum %0 {"axis":1,"exclusive":false,"reverse":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i64","shape":[4,19,8]}
-%1 = cum-sum %0 {"axis":1,"exclusive":true,"reverse":true}
-output "y" %1
-"#,
-    r#"
-symbol n 1..90
-%0 = input {"name":"x","dtype":"i32","shape":[2,"n"]}
-%1 = cum-sum %0 {"axis":1,"exclusive":false,"reverse":true}
-%2 = cum-sum %0 {"axis":0,"exclusive":true,"reverse":false}
-output "y" %1
-output "z" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,50]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = cum-sum %1 {"axis":3,"exclusive":false,"reverse":false} : f32[2, 6, 3, 50]@slices4
-%3 = neg %2 : f32[2, 6, 3, 50]
-output "y" %3
-"#,
-];
 
 /// Neighbours along a row are not taken at once.
 fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, Rows)> {

@@ -17,96 +17,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("reduce.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,5,1030]}
-%1 = reduce %0 {"kind":"sum","axes":[2],"keepdims":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,12]}
-%1 = reduce %0 {"kind":"mean","axes":[1,2],"keepdims":true}
-%2 = relu %1
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[4,6,5,8]}
-%1 = reduce %0 {"kind":"log-sum-exp","axes":[0,2,3],"keepdims":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[70001]}
-%1 = reduce %0 {"kind":"max","axes":[0],"keepdims":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[1,2,40000]}
-%1 = reduce %0 {"kind":"log-sum-exp","axes":[1,2],"keepdims":true}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[67,3]}
-%1 = reduce %0 {"kind":"l2","axes":[1],"keepdims":true}
-%2 = reduce %0 {"kind":"sum-square","axes":[0],"keepdims":false}
-%3 = reduce %0 {"kind":"l1","axes":[0],"keepdims":false}
-%4 = reduce %0 {"kind":"min","axes":[],"keepdims":false}
-output "a" %1
-output "b" %2
-output "c" %3
-output "d" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i32","shape":[6,35]}
-%1 = reduce %0 {"kind":"mean","axes":[1],"keepdims":false}
-%2 = reduce %0 {"kind":"prod","axes":[0],"keepdims":false}
-%3 = reduce %0 {"kind":"max","axes":[0,1],"keepdims":true}
-%4 = reduce %0 {"kind":"l2","axes":[1],"keepdims":false}
-output "a" %1
-output "b" %2
-output "c" %3
-output "d" %4
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,9,7]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = reduce %1 {"kind":"mean","axes":[2,3],"keepdims":true} : f32[2, 6, 1, 1]@slices4
-%3 = neg %2 : f32[2, 6, 1, 1]
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,8,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = reduce %1 {"kind":"log-sum-exp","axes":[1],"keepdims":false}
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = reduce %1 {"kind":"max","axes":[0,3],"keepdims":false}
-output "y" %2
-"#,
-    r#"
-symbol n 1..500
-%0 = input {"name":"x","dtype":"bool","shape":[3,"n",2]}
-%1 = reduce %0 {"kind":"max","axes":[1],"keepdims":false}
-%2 = reduce %0 {"kind":"min","axes":[1,2],"keepdims":false}
-%3 = not %2
-output "a" %1
-output "b" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i8","shape":[5,44]}
-%1 = reduce %0 {"kind":"sum","axes":[1],"keepdims":false}
-%2 = reduce %0 {"kind":"l1","axes":[0],"keepdims":false}
-output "a" %1
-output "b" %2
-"#,
-];
 
 /// Loads in flight per invocation.
 const KEEP: u32 = 4;

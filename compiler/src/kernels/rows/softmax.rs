@@ -13,62 +13,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("softmax.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::FirstAndChain,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,5,1030]}
-%1 = softmax %0 {"axis":2,"log":false}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[70,3]}
-%1 = softmax %0 {"axis":1,"log":true}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,9,7,12]}
-%1 = softmax %0 {"axis":1,"log":false}
-%2 = relu %1
-output "y" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,37,5]}
-%1 = softmax %0 {"axis":1,"log":true}
-output "y" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,8,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = softmax %1 {"axis":1,"log":false} : f32[2, 8, 3, 5]@slices4
-%3 = neg %2 : f32[2, 8, 3, 5]
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = softmax %1 {"axis":1,"log":true} : f32[2, 6, 3, 5]@slices4
-%3 = neg %2 : f32[2, 6, 3, 5]
-output "y" %3
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = softmax %1 {"axis":2,"log":false} : f32[2, 6, 3, 5]@slices4
-%3 = neg %2 : f32[2, 6, 3, 5]
-output "y" %3
-"#,
-    r#"
-symbol n 1..2100
-symbol b 1..3
-%0 = input {"name":"x","dtype":"f32","shape":["b","n"]}
-%1 = softmax %0 {"axis":1,"log":false}
-output "y" %1
-"#,
-];
 
 /// Registers for the elements of a row that an invocation keeps.
 const KEEP: u32 = 4;

@@ -13,41 +13,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("top_k.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[3,20011]}
-%1 = top-k %0 {"axis":1,"k":40,"largest":true,"indices":false}
-%2 = top-k %0 {"axis":1,"k":40,"largest":true,"indices":true}
-output "values" %1
-output "indices" %2
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"i8","shape":[2,300,3]}
-%1 = top-k %0 {"axis":1,"k":300,"largest":false,"indices":false}
-%2 = top-k %0 {"axis":1,"k":300,"largest":false,"indices":true}
-%3 = top-k %0 {"axis":2,"k":1,"largest":true,"indices":true}
-output "values" %1
-output "indices" %2
-output "first" %3
-"#,
-    r#"
-symbol n 5..3000
-%0 = input {"name":"x","dtype":"i32","shape":["n",4]}
-%1 = top-k %0 {"axis":0,"k":5,"largest":true,"indices":true}
-output "indices" %1
-"#,
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,6,3,5]}
-%1 = relayout %0 {"layout":"slices4"}
-%2 = top-k %1 {"axis":1,"k":4,"largest":true,"indices":false}
-output "y" %2
-"#,
-];
 
 /// Elements that an invocation looks at between two checks.
 const KEEP: u32 = 4;

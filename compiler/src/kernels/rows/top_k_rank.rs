@@ -11,26 +11,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     wgsl: include_str!("top_k_rank.wgsl"),
     candidates,
     launches,
-    cases: CASES,
     matrices: None,
     in_place: InPlace::Nothing,
 };
-
-const CASES: &[&str] = &[
-    r#"
-%0 = input {"name":"x","dtype":"f32","shape":[2,1501]}
-%1 = top-k %0 {"axis":1,"k":1400,"largest":true,"indices":true}
-%2 = top-k %0 {"axis":1,"k":1400,"largest":true,"indices":false}
-output "indices" %1
-output "values" %2
-"#,
-    r#"
-symbol n 3..90
-%0 = input {"name":"x","dtype":"i8","shape":["n",3]}
-%1 = top-k %0 {"axis":0,"k":3,"largest":false,"indices":true}
-output "indices" %1
-"#,
-];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((_, problem, rows)) = top_k_rows(problem) else { return Vec::new() };

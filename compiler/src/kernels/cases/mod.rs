@@ -1,0 +1,43 @@
+//! Graphs in text form by operator, with sizes that do not divide tiles: one list for tests and benches.
+//!
+//! A case is no kernel's own: every kernel that offers a candidate for it is run on it.
+
+/// The cases of an operator, or of a few that are alike.
+#[derive(Debug)]
+pub struct Cases {
+    /// Name of the file.
+    pub operator: &'static str,
+    text: &'static str,
+}
+
+impl Cases {
+    /// The graphs; in the file an empty line stands between them.
+    pub fn graphs(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.text.split("\n\n")
+    }
+}
+
+/// Every operator that kernels compute.
+pub const CASES: &[Cases] = &[
+    Cases { operator: "arg_reduce", text: include_str!("arg_reduce.txt") },
+    Cases { operator: "attention", text: include_str!("attention.txt") },
+    Cases { operator: "concat", text: include_str!("concat.txt") },
+    Cases { operator: "conv", text: include_str!("conv.txt") },
+    Cases { operator: "conv_transpose", text: include_str!("conv_transpose.txt") },
+    Cases { operator: "cum_sum", text: include_str!("cum_sum.txt") },
+    Cases { operator: "fill", text: include_str!("fill.txt") },
+    Cases { operator: "gather", text: include_str!("gather.txt") },
+    Cases { operator: "map", text: include_str!("map.txt") },
+    Cases { operator: "matmul", text: include_str!("matmul.txt") },
+    Cases { operator: "normalize", text: include_str!("normalize.txt") },
+    Cases { operator: "pad", text: include_str!("pad.txt") },
+    Cases { operator: "pool", text: include_str!("pool.txt") },
+    Cases { operator: "recurrent", text: include_str!("recurrent.txt") },
+    Cases { operator: "reduce", text: include_str!("reduce.txt") },
+    Cases { operator: "resize", text: include_str!("resize.txt") },
+    Cases { operator: "scatter", text: include_str!("scatter.txt") },
+    Cases { operator: "separable_conv", text: include_str!("separable_conv.txt") },
+    Cases { operator: "softmax", text: include_str!("softmax.txt") },
+    Cases { operator: "top_k", text: include_str!("top_k.txt") },
+    Cases { operator: "winograd", text: include_str!("winograd.txt") },
+];
