@@ -137,8 +137,10 @@ def nudged(path, seed):
     """The model with every weight moved by its last bit, up or down, or not at all."""
     model, rng = onnx.load(str(path)), np.random.default_rng(seed)
     values = [a.t for n in model.graph.node if n.op_type == "Constant" for a in n.attribute if a.name == "value"]
-    # A single number in a node may decide a shape.
-    for tensor in [*model.graph.initializer, *(v for v in values if np.prod(v.dims) > 1)]:
+    scales = {name for n in model.graph.node if n.op_type in ("Resize", "Upsample") for name in n.input[1:]}
+    # A single number in a node, or the scale of a picture, may decide a shape.
+    weights = [t for t in model.graph.initializer if t.name not in scales]
+    for tensor in [*weights, *(v for v in values if np.prod(v.dims) > 8)]:
         if tensor.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
             continue
         values = onnx.numpy_helper.to_array(tensor)
