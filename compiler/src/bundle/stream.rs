@@ -162,7 +162,7 @@ mod tests {
                 .try_for_each(|_| pieces.write(&mut sink))
                 .map_err(|e| OpError::new(e.to_string()))
         };
-        assert!(stream(&constants, all).unwrap_err().0.contains("do not fit"));
+        assert!(stream(&constants, all).unwrap_err().0.contains("do not make"));
         let refuse = |_: &super::Pieces| Err::<(), _>(OpError::new("the disk is full"));
         assert_eq!(stream(&[large(), large()], refuse).unwrap_err().0, "the disk is full");
     }

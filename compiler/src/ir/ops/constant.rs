@@ -355,6 +355,7 @@ mod tests {
     use super::{Constant, random};
     use crate::ir::array::{Array, count};
     use crate::ir::dim::Bindings;
+    use crate::ir::encoding::{BlockKind, Stored};
     use crate::ir::op::{Operation, Transpose};
     use crate::ir::tensor::DType;
     use crate::ir::tensor::DeviceType;
@@ -389,6 +390,57 @@ mod tests {
         assert_eq!(back, constant);
         let narrow = seen.cast(DType::F16).unwrap();
         assert_eq!(narrow.to_array().unwrap(), moved.cast(DType::F16));
+    }
+
+    /// Random blocks of a kind, as the text form makes them.
+    fn encoded(kind: BlockKind, shape: &[usize]) -> Constant {
+        let text = serde_json::json!({"dtype": "f32", "shape": shape, "stored": kind.name(), "random": 5});
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn encoded_constants_are_seen_and_packed_like_their_elements() {
+        for kind in BlockKind::ALL {
+            let codes = encoded(kind, &[24, 256]);
+            let array = codes.to_array().unwrap();
+            let largest = array.floats().unwrap().iter().fold(0f32, |most, v| most.max(v.abs()));
+            assert!(largest > 0.01 && largest < 1000.0, "{kind:?} has {largest}");
+            assert_eq!(codes.cast(DType::F16).unwrap().to_array().unwrap(), array.cast(DType::F16));
+            assert!(codes.cast(DType::F16).unwrap().cast(DType::F32).is_none());
+            let seen = codes.transposed(&[1, 0]).unwrap();
+            assert!(seen.bytes == codes.bytes);
+            assert_eq!(seen.to_array().unwrap(), moved(&array, &[1, 0]));
+            let split = codes.reshaped(&[4, 6, 64, 4]).unwrap().transposed(&[2, 0, 3, 1]).unwrap();
+            let plain = Constant::from_array(&array);
+            let plain = plain.reshaped(&[4, 6, 64, 4]).unwrap().transposed(&[2, 0, 3, 1]).unwrap();
+            assert_eq!(split.to_array().unwrap(), plain.to_array().unwrap());
+            for (codes, plain) in [(codes, Constant::from_array(&array)), (split, plain)] {
+                for device in [DeviceType::F32, DeviceType::F16] {
+                    let packed = |source: &Constant| {
+                        let elements = source.elements() / 24;
+                        let order =
+                            PANELS.of(source, &[('N', 24), ('K', elements)], &[('r', 1), ('n', 16)], device);
+                        [pack(&order).unwrap(), pack(&Packed { device, ..Packed::dense(source) }).unwrap()]
+                    };
+                    assert!(packed(&codes) == packed(&plain), "{kind:?} in {device:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_text_form_says_how_elements_are_stored() {
+        let codes = encoded(BlockKind::Q4K, &[2, 512]);
+        let text = serde_json::to_string(&codes).unwrap();
+        assert!(text.contains("\"stored\":\"q4_k\"") && text.contains("\"hash\""), "{text}");
+        let refused = |stored: &str, shape: &[usize]| {
+            let text = serde_json::json!({"dtype": "f32", "shape": shape, "stored": stored, "random": 1});
+            serde_json::from_value::<Constant>(text).unwrap_err().to_string()
+        };
+        assert!(refused("q9_k", &[256]).contains("`q9_k`"));
+        assert!(refused("q4_0", &[3, 48]).contains("no whole blocks"));
+        let short = Constant::encoded(vec![2, 32], Stored::Blocks(BlockKind::Q8_0), vec![0; 67]);
+        assert!(short.unwrap_err().0.contains("67 bytes"));
     }
 
     #[test]
