@@ -181,7 +181,15 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.number("scale", op.scale);
     let Preludes { key: kept, query } = declare(&mut shader, &sizes, op.causal);
     let params = "head: u32, row: u32, d4: u32";
-    shader.read("load_q", params, &query, 0, &Coordinates::four(axes(["b", "h", "s", "d4"]), 3));
+    let at = Coordinates::four(axes(["b", "h", "s", "d4"]), 3);
+    if problem.operands[0].shape[3].is(1) {
+        // A lane axis of one element is read into all lanes, and a score is a sum over lanes.
+        let text = shader.read_fn("one_q", params, &query, 0, &at, false);
+        let call = "return vec4<f32>(one_q(head, row, d4).x, 0.0, 0.0, 0.0);";
+        shader.replace("load_q", format!("{text}fn load_q({params}) -> vec4<f32> {{ {call} }}\n"));
+    } else {
+        shader.read("load_q", params, &query, 0, &at);
+    }
     let params = "head: u32, key: u32, d4: u32";
     shader.read("load_k", params, &kept, 1, &Coordinates::four(axes(["b", "hk", "key", "d4"]), 3));
     let params = "head: u32, key: u32, e4: u32";

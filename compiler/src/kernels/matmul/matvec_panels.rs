@@ -39,7 +39,7 @@ const SHARE: u32 = 16;
 // f16 on an NVIDIA H200, each behind a barrier, in latencies of memory: what is before the first and after the last load, a
 // step's wait for what lies in the cache and for what does not, and its products with each further row; and the part of the
 // lesser of reading and waiting that the greater does not hide.
-const ENDS: f64 = 2.2;
+const ENDS: f64 = 2.3;
 const CACHED: f64 = 0.1;
 const LOADED: f64 = 0.42;
 const ROW: f64 = 0.2;
