@@ -24,11 +24,13 @@ const MOST_ROWS: i64 = 16;
 /// Most rows that one workgroup multiplies at once.
 const MOST_HELD: i64 = 8;
 
-/// Whether the second operand's elements along K are neighbours in memory.
+/// Whether the second operand's elements along K are neighbours in memory, of which there is more than one: a lane axis of
+/// one element is read into all lanes.
 fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
     let b = &problem.operands[1];
     let (k, n) = if op.trans_b { (b.rank() - 1, b.rank() - 2) } else { (b.rank() - 2, b.rank() - 1) };
     match &b.placement {
+        _ if b.shape[k].is(1) => false,
         Placement::Strided { strides, .. } => strides[k].is(1) || !strides[n].is(1) && op.trans_b,
         Placement::Slices4 => op.trans_b,
     }
