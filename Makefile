@@ -6,7 +6,7 @@
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ENV := . $(TARGET_DIR)/setup/env &&
-SIZE_BUDGET := 600000
+SIZE_BUDGET := 700000
 DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c

@@ -49,6 +49,8 @@ pub enum Error {
     NoSuchFunction { name: String, known: Vec<String> },
     #[error("function `{function}` has no {kind} `{name}`; there are: {}", list(known))]
     NoSuchName { function: String, kind: &'static str, name: String, known: Vec<String> },
+    #[error("the bundle has no state `{name}`; there are: {}", list(known))]
+    NoSuchState { name: String, known: Vec<String> },
     #[error("function `{function}` lacks a value for {kind} `{name}`")]
     Missing { function: String, kind: &'static str, name: String },
     #[error("`{port}` takes {expected}, but the array given is {given}")]
@@ -73,8 +75,26 @@ pub enum Error {
     Expression { place: String, source: ExprError },
     #[error("{place}: {value} does not fit; the sizes given are more than the bundle can run")]
     TooLarge { place: String, value: i64 },
-    #[error("output `{0}` was read before the function ran")]
+    #[error("output `{0}` was read before the function ran, or was not asked for")]
     NotRun(String),
+    #[error(
+        "what a run gave was read after its memory had been used again; read it sooner, or load with more frames"
+    )]
+    Overwritten,
+    #[error("there is no conversation {given}; the session was loaded with {count}")]
+    NoSuchConversation { given: usize, count: usize },
+    #[error("{}: {reason}", path.display())]
+    States { path: PathBuf, reason: String },
+
+    // Language models.
+    #[error("the bundle holds no language model that can be run token by token: {reason}")]
+    NotALanguageModel { reason: String },
+    #[error("id {id} is outside of the model's vocabulary of {vocabulary}; the ids belong to another model")]
+    NotInVocabulary { id: u32, vocabulary: usize },
+    #[error(
+        "the context is full: {needed} tokens are needed, and the bundle was compiled for {context}; start anew, or compile with a longer context"
+    )]
+    ContextFull { needed: usize, context: usize },
 }
 
 /// Why one variant cannot run on a device.

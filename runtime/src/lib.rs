@@ -28,4 +28,4 @@ pub use array::{Array, ArrayRef};
 pub use bundle::Bundle;
 pub use error::{Error, Unmet};
 #[cfg(feature = "vulkan")]
-pub use session::{DispatchTime, Options, Session, Stats};
+pub use session::{DispatchTime, Options, Session, Stats, Ticket};

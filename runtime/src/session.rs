@@ -3,21 +3,30 @@
 //! Loading maps and verifies the file, picks the variant that fits the device, uploads weights, creates every
 //! pipeline and records every function. After that no pipeline is created and no device memory is allocated,
 //! whatever shapes arrive within the bounds that the bundle was compiled for.
+//!
+//! Runs are waited for ([`Session::run`], [`Session::replay`]) or submitted ([`Session::submit`]), several at once. What
+//! a run has for itself is a frame; they take turns. States come in sets, one for each conversation.
 
+mod flights;
+mod open;
 mod params;
 mod ports;
+mod states;
 mod symbols;
 
 use crate::array::{Array, ArrayRef};
 use crate::bundle::Bundle;
-use crate::device::vulkan::{Context, Replayer, Source};
-use crate::device::{DeviceInfo, choose_variant, unmet};
-use crate::error::{Error, Result, Unmet};
+use crate::device::DeviceInfo;
+use crate::device::vulkan::{Replayer, Source};
+use crate::error::{Error, Result};
 use crate::format::{Function, Port, Variant};
 use crate::threads;
+use open::{find, open_device, position};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+pub use flights::Ticket;
 
 /// How to load. The default is right for most programs.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +42,10 @@ pub struct Options {
     /// Copy everything through staging buffers, as on devices whose memory the host cannot reach. For tests and
     /// for measuring what direct access is worth.
     pub always_stage: bool,
+    /// How many runs may be in flight at once; 0 counts as 1. Each has inputs, outputs and parameters of its own.
+    pub frames: usize,
+    /// How many sets of states there are, for as many conversations over one set of weights; 0 counts as 1.
+    pub conversations: usize,
 }
 
 /// What loading took and made.
@@ -64,26 +77,9 @@ pub struct Session {
     replayer: Replayer,
     bundle: Bundle,
     variant: usize,
-    runs: Vec<Run>,
+    flights: flights::Flights,
+    conversations: usize,
     stats: Stats,
-}
-
-/// What the next run of a function will use, and what the last one did. Of functions of one name the first has all but
-/// `symbols`.
-#[derive(Default)]
-struct Run {
-    /// The shape of the array last written to each input.
-    shapes: Vec<Option<Vec<usize>>>,
-    /// Inputs that were written since they were last copied to the device.
-    fresh: Vec<bool>,
-    /// Symbol values set by name.
-    given: Vec<Option<i64>>,
-    /// What parameters and grids were last computed for.
-    symbols: Option<Vec<i64>>,
-    /// The function of this name that ran last.
-    replayed: Option<usize>,
-    /// What the outputs hold the result of.
-    result: Option<Vec<i64>>,
 }
 
 impl Session {
@@ -137,7 +133,7 @@ impl Session {
     /// run.
     pub fn replayed(&self, name: &str) -> Result<&Function> {
         let (index, first) = self.index(name)?;
-        let last = self.runs.get(index).and_then(|run| run.replayed);
+        let last = self.flights.replayed(index);
         Ok(last.and_then(|index| self.functions().get(index)).unwrap_or(first))
     }
 
@@ -162,92 +158,24 @@ impl Session {
 
     /// Runs a function on arrays and returns its outputs, in the order of [`Session::outputs`].
     pub fn run(&mut self, function: &str, inputs: &[(&str, ArrayRef<'_>)]) -> Result<Vec<Array>> {
+        let names: Vec<String> = self.outputs(function)?.iter().map(|port| port.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.run_for(function, inputs, &names)
+    }
+
+    /// Runs a function on arrays and returns the outputs that are named; others are not copied to the host.
+    pub fn run_for(
+        &mut self,
+        function: &str,
+        inputs: &[(&str, ArrayRef<'_>)],
+        outputs: &[&str],
+    ) -> Result<Vec<Array>> {
         self.check_names(function, inputs)?;
         for (name, array) in inputs {
             self.write_input(function, name, *array)?;
         }
-        self.replay(function)?;
-        let names: Vec<String> = self.outputs(function)?.iter().map(|port| port.name.clone()).collect();
-        names.iter().map(|name| self.read_output(function, name)).collect()
-    }
-
-    /// Sets a symbol that no input's shape gives, for all runs until it is set again.
-    pub fn set_symbol(&mut self, function: &str, name: &str, value: i64) -> Result<()> {
-        let (index, described) = self.index(function)?;
-        let known = described.symbols.iter().map(|symbol| symbol.name.as_str());
-        let position = position(described, "symbol", known, name)?;
-        if let Some(given) = self.runs.get_mut(index).and_then(|run| run.given.get_mut(position)) {
-            *given = Some(value);
-        }
-        Ok(())
-    }
-
-    /// Sets an input for all runs until it is set again.
-    pub fn write_input(&mut self, function: &str, name: &str, array: ArrayRef<'_>) -> Result<()> {
-        let (index, described) = find(self.bundle.manifest().variants.get(self.variant), function)?;
-        let known = described.inputs.iter().map(|port| port.name.as_str());
-        let position = position(described, "input", known, name)?;
-        let Some(port) = described.inputs.get(position) else { return Ok(()) };
-        let shape = ports::check_array(described, port, array)?;
-        let Some(run) = self.runs.get_mut(index) else { return Ok(()) };
-        let (Some(known), Some(fresh)) = (run.shapes.get_mut(position), run.fresh.get_mut(position)) else {
-            return Ok(());
-        };
-        // What is half written must not pass for the array of before.
-        *known = None;
-        let memory = self.replayer.input(index, position).unwrap_or_default();
-        ports::write(described, port, &shape, array, memory)?;
-        *known = Some(array.shape.to_vec());
-        *fresh = true;
-        Ok(())
-    }
-
-    /// Runs a function on the inputs that were written, and makes its outputs readable.
-    pub fn replay(&mut self, function: &str) -> Result<()> {
-        self.replay_with(function, true).map(|_| ())
-    }
-
-    /// Runs a function without copying its outputs to the host, for benches and for functions that only change
-    /// states; outputs cannot be read afterwards.
-    pub fn replay_on_device(&mut self, function: &str) -> Result<()> {
-        self.replay_with(function, false).map(|_| ())
-    }
-
-    /// Runs a function on the inputs of the last run, with the time of every dispatch of what
-    /// [`Session::replayed`] names. The first call for a function records a command buffer for it.
-    pub fn replay_timed(&mut self, function: &str) -> Result<Vec<DispatchTime>> {
-        let index = self.replay_with(function, true)?;
-        let functions = self.bundle.manifest().variants.get(self.variant).map(|variant| &variant.functions);
-        let Some(described) = functions.and_then(|list| list.get(index)) else { return Ok(Vec::new()) };
-        let ends = self.replayer.replay_timed(index, described)?;
-        let starts = std::iter::once(0.0).chain(ends.iter().copied());
-        let times = starts.zip(&ends).enumerate();
-        Ok(times.map(|(dispatch, (start, end))| DispatchTime { dispatch, start, end: *end }).collect())
-    }
-
-    /// The value of an output in the last run.
-    pub fn read_output(&self, function: &str, name: &str) -> Result<Array> {
-        let mut array = Array { dtype: crate::format::HostType::F32, shape: Vec::new(), bytes: Vec::new() };
-        self.read_output_into(function, name, &mut array)?;
-        Ok(array)
-    }
-
-    /// The value of an output in the last run, written over `array`: its memory is used again, which for large
-    /// outputs saves the time of getting fresh pages from the system.
-    pub fn read_output_into(&self, function: &str, name: &str, array: &mut Array) -> Result<()> {
-        let (index, described) = self.index(function)?;
-        let known = described.outputs.iter().map(|port| port.name.as_str());
-        let position = position(described, "output", known, name)?;
-        let symbols = self.runs.get(index).and_then(|run| run.result.as_deref());
-        let (Some(symbols), Some(port)) = (symbols, described.outputs.get(position)) else {
-            return Err(Error::NotRun(name.to_owned()));
-        };
-        ports::read(port, symbols, self.replayer.output(index, position).unwrap_or_default(), array)
-    }
-
-    /// Sets every state to zero, as after loading.
-    pub fn reset_states(&mut self) -> Result<()> {
-        self.replayer.reset_states()
+        self.replay_for(function, outputs)?;
+        outputs.iter().map(|name| self.read_output(function, name)).collect()
     }
 
     fn start(bundle: Bundle, options: &Options, start: Instant) -> Result<Session> {
@@ -262,6 +190,7 @@ impl Session {
         let (variant, context) = opened.ok_or_else(failed)??;
         let device_time = start.elapsed() - open_time;
         let chosen = bundle.manifest().variants.get(variant).ok_or(Error::NotABundle)?;
+        let (frames, conversations) = (options.frames.max(1), options.conversations.max(1));
         let replayer = Replayer::load(
             &context,
             &Source {
@@ -270,54 +199,14 @@ impl Session {
                 file: bundle.bytes(),
                 cache_path: options.pipeline_cache.as_deref(),
                 cache_key: &bundle.hash().0,
+                frames,
+                conversations,
             },
         )?;
-        let run = |function: &Function| Run {
-            shapes: vec![None; function.inputs.len()],
-            fresh: vec![false; function.inputs.len()],
-            given: vec![None; function.symbols.len()],
-            ..Run::default()
-        };
-        let runs = chosen.functions.iter().map(run).collect();
+        let flights = flights::Flights::new(&chosen.functions, frames);
         let prepare_time = start.elapsed() - open_time - device_time;
         let stats = Stats { open_time, device_time, prepare_time, ..Stats::default() };
-        Ok(Session { replayer, bundle, variant, runs, stats })
-    }
-
-    /// Returns the index of the function that ran.
-    fn replay_with(&mut self, name: &str, download: bool) -> Result<usize> {
-        let variant = self.bundle.manifest().variants.get(self.variant);
-        let (first, function) = find(variant, name)?;
-        let Some(run) = self.runs.get_mut(first) else { return Ok(first) };
-        (run.result, run.replayed) = (None, None);
-        let symbols = symbols::solve(function, &run.shapes, &run.given)?;
-        let index = variant.map_or(first, |variant| variant.specialized(first, &symbols));
-        let special = variant.and_then(|variant| variant.functions.get(index)).unwrap_or(function);
-        let Some(known) = self.runs.get_mut(index).map(|run| &mut run.symbols) else { return Ok(first) };
-        if known.as_ref() != Some(&symbols) {
-            // What is half written must not pass for the parameters of before.
-            *known = None;
-            let max_grid = self.replayer.context.info.limits.max_grid;
-            let (slot, grids) = self.replayer.params(index).unwrap_or_default();
-            params::write(special, &symbols, max_grid, slot, grids)?;
-            *known = Some(symbols.clone());
-        }
-        let Some(run) = self.runs.get_mut(first) else { return Ok(first) };
-        let fresh = |(position, port)| {
-            let fresh = run.fresh.get(position).copied().unwrap_or(false);
-            fresh.then_some((position, port))
-        };
-        let inputs = function.inputs.iter().enumerate().filter_map(fresh);
-        let uploads = inputs
-            .map(|(position, port)| ports::range(position, port, &symbols))
-            .collect::<Result<Vec<_>>>()?;
-        let outputs = function.outputs.iter().enumerate().filter(|_| download);
-        let downloads = outputs.map(|(position, port)| ports::range(position, port, &symbols));
-        self.replayer.replay(first, index, &uploads, &downloads.collect::<Result<Vec<_>>>()?)?;
-        run.fresh.fill(false);
-        run.replayed = Some(index);
-        run.result = download.then_some(symbols);
-        Ok(index)
+        Ok(Session { replayer, bundle, variant, flights, conversations, stats })
     }
 
     /// Whether exactly the inputs of a function are given.
@@ -337,50 +226,4 @@ impl Session {
     fn index(&self, name: &str) -> Result<(usize, &Function)> {
         find(self.bundle.manifest().variants.get(self.variant), name)
     }
-}
-
-/// Chooses a device and a variant, and opens the former for the latter.
-fn open_device(bundle: &Bundle, options: &Options) -> Result<(usize, std::sync::Arc<Context>)> {
-    let candidate = crate::device::vulkan::Candidate::choose(options.device.as_deref())?;
-    let manifest = bundle.manifest();
-    let index = match &options.target {
-        None => choose_variant(manifest, &candidate.info)?,
-        Some(target) => {
-            let index = manifest.variants.iter().position(|variant| variant.target == *target);
-            let known = || manifest.variants.iter().map(|variant| variant.target.clone()).collect();
-            index.ok_or_else(|| Error::NoSuchTarget { name: target.clone(), known: known() })?
-        }
-    };
-    let variant = manifest.variants.get(index).ok_or(Error::NotABundle)?;
-    let reasons = unmet(variant, &candidate.info);
-    if !reasons.is_empty() {
-        let variants = vec![Unmet { target: variant.target.clone(), reasons }];
-        return Err(Error::Unmet { device: candidate.info.name.clone(), variants });
-    }
-    Ok((index, candidate.open(variant, options.always_stage)?))
-}
-
-fn find<'a>(variant: Option<&'a Variant>, name: &str) -> Result<(usize, &'a Function)> {
-    let functions = variant.map_or(&[][..], |variant| &variant.functions);
-    functions.iter().enumerate().find(|(_, function)| function.name == name).ok_or_else(|| {
-        Error::NoSuchFunction {
-            name: name.to_owned(),
-            known: functions.iter().map(|function| function.name.clone()).collect(),
-        }
-    })
-}
-
-fn position<'a>(
-    function: &Function,
-    kind: &'static str,
-    known: impl Iterator<Item = &'a str>,
-    name: &str,
-) -> Result<usize> {
-    let known: Vec<&str> = known.collect();
-    known.iter().position(|known| *known == name).ok_or_else(|| Error::NoSuchName {
-        function: function.name.clone(),
-        kind,
-        name: name.to_owned(),
-        known: known.into_iter().map(str::to_owned).collect(),
-    })
 }

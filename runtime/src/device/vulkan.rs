@@ -2,7 +2,7 @@
 //!
 //! `instance` finds devices, `capabilities` and `features` say what they can do, `context` opens one, `memory`
 //! allocates buffers, `images` makes textures, `upload` fills the weights, `pipelines` creates pipelines on threads, `record` writes the
-//! command buffers, and `replay` submits them. Vulkan 1.1 is enough; what a bundle requires beyond is enabled
+//! command buffers, `frame` has what a run in flight needs, `states` keeps what lasts between runs, and `replay` submits. Vulkan 1.1 is enough; what a bundle requires beyond is enabled
 //! exactly. This folder and the mapping of the bundle are the only places with unsafe code.
 
 #[allow(unsafe_code)]
@@ -11,6 +11,8 @@ mod capabilities;
 mod context;
 #[allow(unsafe_code)]
 mod features;
+#[allow(unsafe_code)]
+mod frame;
 #[allow(unsafe_code)]
 mod functions;
 #[allow(unsafe_code)]
@@ -27,12 +29,14 @@ mod record;
 mod replay;
 mod spirv;
 #[allow(unsafe_code)]
+mod states;
+#[allow(unsafe_code)]
 mod timing;
 #[allow(unsafe_code)]
 mod upload;
 
 pub(crate) use context::{Candidate, Context};
-pub(crate) use replay::{Replayer, Source};
+pub(crate) use replay::{Launch, Replayer, Source};
 
 use super::DeviceInfo;
 use crate::error::{Error, Result};

@@ -4,22 +4,26 @@ use crate::error::{Error, Result};
 use crate::format::{Dispatch, Expr, Function};
 
 /// Writes the words of every dispatch into the params slot, and the grids that are not constant behind each
-/// other into `grids`. `max_grid` is the device's.
+/// other into `grids`. `max_grid` is the device's. Where they were written `before`, dispatches that no symbol changes are left.
 pub(crate) fn write(
     function: &Function,
     symbols: &[i64],
+    before: bool,
     max_grid: [u32; 3],
     slot: &mut [u8],
     grids: &mut [u8],
 ) -> Result<()> {
     let mut grids = grids.as_chunks_mut::<4>().0.iter_mut();
     for dispatch in &function.dispatches {
+        let constant = dispatch.grid.iter().all(|size| size.as_constant().is_some());
+        if before && constant && dispatch.params.iter().all(Expr::is_static) {
+            continue;
+        }
         let offset = usize::try_from(dispatch.params_offset).unwrap_or(usize::MAX);
         let words = slot.get_mut(offset..).unwrap_or_default().as_chunks_mut::<4>().0;
         for (expr, word) in dispatch.params.iter().zip(words) {
             *word = word_of(dispatch, eval(dispatch, expr, symbols)?)?.to_le_bytes();
         }
-        let constant = dispatch.grid.iter().all(|size| size.as_constant().is_some());
         for (expr, max) in dispatch.grid.iter().zip(max_grid) {
             let value = eval(dispatch, expr, symbols)?;
             let size = u32::try_from(value).ok().filter(|size| *size <= max);
@@ -74,22 +78,37 @@ mod tests {
         let function =
             function(vec![seq.clone(), minus, Expr::constant(0xffff_ffff)], [seq, one.clone(), one]);
         let (mut slot, mut grids) = ([0xaau8; 16], [0u8; 12]);
-        write(&function, &[5], [8; 3], &mut slot, &mut grids).unwrap();
+        write(&function, &[5], false, [8; 3], &mut slot, &mut grids).unwrap();
         assert_eq!(
             slot,
             [0xaaaa_aaaa, 5, 5u32.wrapping_neg(), u32::MAX].map(u32::to_le_bytes).concat().as_slice()
         );
         assert_eq!(grids, [5u32, 1, 1].map(u32::to_le_bytes).concat().as_slice());
-        let error = write(&function, &[9], [8; 3], &mut slot, &mut grids).unwrap_err();
+        let error = write(&function, &[9], true, [8; 3], &mut slot, &mut grids).unwrap_err();
         assert!(matches!(error, Error::TooLarge { value: 9, .. }), "{error}");
-        let error = write(&function, &[-1], [8; 3], &mut slot, &mut grids).unwrap_err();
+        let error = write(&function, &[-1], true, [8; 3], &mut slot, &mut grids).unwrap_err();
         assert!(matches!(error, Error::TooLarge { value: -1, .. }), "{error}");
     }
 
     #[test]
     fn constant_grids_take_no_room() {
         let function = function(vec![], [Expr::constant(3), Expr::constant(1), Expr::constant(1)]);
-        write(&function, &[], [8; 3], &mut [], &mut []).unwrap();
-        assert!(write(&function, &[], [2; 3], &mut [], &mut []).is_err());
+        write(&function, &[], false, [8; 3], &mut [], &mut []).unwrap();
+        assert!(write(&function, &[], false, [2; 3], &mut [], &mut []).is_err());
+    }
+
+    #[test]
+    fn what_no_symbol_changes_is_written_once() {
+        let grid = || [Expr::constant(1), Expr::constant(1), Expr::constant(1)];
+        let mut function = function(vec![Expr::constant(7)], grid());
+        let mut slot = [0u8; 12];
+        write(&function, &[5], false, [8; 3], &mut slot, &mut []).unwrap();
+        assert_eq!(slot[4..8], 7u32.to_le_bytes());
+        slot = [1; 12];
+        write(&function, &[6], true, [8; 3], &mut slot, &mut []).unwrap();
+        assert_eq!(slot, [1; 12]);
+        function.dispatches[0].params.push(Expr::symbol(0));
+        write(&function, &[6], true, [8; 3], &mut slot, &mut []).unwrap();
+        assert_eq!(slot[4..], [7u32, 6].map(u32::to_le_bytes).concat());
     }
 }

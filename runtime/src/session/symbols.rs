@@ -5,9 +5,9 @@ use crate::format::{Expr, ExprError, Function, Port};
 
 /// Binds every symbol, checks bounds, and compares every dimension of every input.
 /// `shapes` holds one entry per input; `given` holds values that the caller set by name.
-pub(crate) fn solve(
+pub(crate) fn solve<'a>(
     function: &Function,
-    shapes: &[Option<Vec<usize>>],
+    shapes: impl Iterator<Item = Option<&'a [usize]>> + Clone,
     given: &[Option<i64>],
 ) -> Result<Vec<i64>> {
     let mut values: Vec<Option<i64>> = given.to_vec();
@@ -19,10 +19,10 @@ pub(crate) fn solve(
             return Err(Error::SymbolOutOfBounds { symbol, given: value, min, max });
         }
     }
-    for (port, shape) in function.inputs.iter().zip(shapes) {
+    for (port, shape) in function.inputs.iter().zip(shapes.clone()) {
         let missing =
             || Error::Missing { function: function.name.clone(), kind: "input", name: port.name.clone() };
-        bind(function, port, shape.as_deref().ok_or_else(missing)?, &mut values)?;
+        bind(function, port, shape.ok_or_else(missing)?, &mut values)?;
     }
     let mut symbols = Vec::with_capacity(values.len());
     for (symbol, value) in function.symbols.iter().zip(values) {
@@ -32,12 +32,12 @@ pub(crate) fn solve(
     }
     for (port, shape) in function.inputs.iter().zip(shapes) {
         let expected = port.shape_at(&symbols).map_err(|source| expression(port, source))?;
-        let same = shape.as_ref().is_some_and(|shape| {
+        let same = shape.is_some_and(|shape| {
             shape.len() == expected.len()
                 && shape.iter().zip(&expected).all(|(a, b)| i64::try_from(*a) == Ok(*b))
         });
         if !same {
-            let given = shape.clone().unwrap_or_default();
+            let given = shape.unwrap_or_default().to_vec();
             return Err(Error::WrongShape {
                 port: port.name.clone(),
                 expected: shape_text(function, port),
@@ -115,9 +115,17 @@ fn expression(port: &Port, source: ExprError) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::solve;
+    use super::solve as solve_shapes;
     use crate::Error;
     use crate::format::{DeviceType, Expr, ExprOp, Function, HostType, Port, Symbol};
+
+    fn solve(
+        function: &Function,
+        shapes: &[Option<Vec<usize>>],
+        given: &[Option<i64>],
+    ) -> Result<Vec<i64>, Error> {
+        solve_shapes(function, shapes.iter().map(Option::as_deref), given)
+    }
 
     fn function() -> Function {
         let port = |name: &str, shape: Vec<Expr>| Port {

@@ -27,6 +27,8 @@ pub(super) enum Place {
     Upload,
     /// The device copies to it, the host reads it.
     Download,
+    /// The device copies to it and from it, the host reads and writes it.
+    Exchange,
 }
 
 pub(crate) struct Buffer {
@@ -84,7 +86,7 @@ impl Buffer {
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         let length = usize::try_from(self.size).ok()?;
         // SAFETY: the mapping covers the buffer's size and lives as long as `self`; the device does not write
-        // while the host looks, since every submission is waited for before a session's method returns.
+        // while the host looks, since what a run writes is only reached after the run was waited for.
         self.mapped.map(|pointer| unsafe { std::slice::from_raw_parts(pointer.as_ptr(), length) })
     }
 
@@ -186,6 +188,7 @@ impl Context {
             Place::DeviceWritten => &[(Flags::DEVICE_LOCAL, MAPPED), (nothing, MAPPED)],
             Place::DeviceRead => &[(Flags::DEVICE_LOCAL, MAPPED | Flags::HOST_CACHED), (nothing, MAPPED)],
             Place::Upload => &[(nothing, MAPPED)],
+            Place::Exchange => &[(Flags::HOST_CACHED, MAPPED), (nothing, MAPPED)],
             Place::Download => {
                 &[(Flags::HOST_CACHED, MAPPED), (Flags::HOST_CACHED, Flags::HOST_VISIBLE), (nothing, MAPPED)]
             }

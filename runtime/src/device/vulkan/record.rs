@@ -106,12 +106,12 @@ pub(super) mod barrier {
             A::from_raw(SHADER.as_raw() | A::UNIFORM_READ.as_raw() | A::INDIRECT_COMMAND_READ.as_raw()),
         ),
     };
-    /// At the end of a run: outputs become readable by copies and by the host.
+    /// At the end of a run: outputs become readable by copies and by the host, and states can be copied and filled.
     pub(in super::super) const END: Dependency = Dependency {
         from: (P::COMPUTE_SHADER, A::SHADER_WRITE),
         to: (
             P::from_raw(P::TRANSFER.as_raw() | P::HOST.as_raw()),
-            A::from_raw(A::TRANSFER_READ.as_raw() | A::HOST_READ.as_raw()),
+            A::from_raw(TRANSFER.as_raw() | A::HOST_READ.as_raw()),
         ),
     };
     /// After copies to host memory.

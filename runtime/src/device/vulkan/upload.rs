@@ -6,6 +6,7 @@
 use super::context::Context;
 use super::memory::{Buffer, Place};
 use super::record::{Commands, barrier};
+use super::states::States;
 use crate::codec::section;
 use crate::error::{Error, Result};
 use crate::format::{Manifest, Variant};
@@ -33,16 +34,16 @@ pub(super) fn fill_weights(
     variant: &Variant,
     file: &[u8],
     weights: &mut [Buffer],
-    states: &[Buffer],
+    states: &States,
 ) -> Result<()> {
     let pieces = pieces(manifest, variant, file)?;
     let commands = Commands::new(context)?;
     if weights.iter().all(|buffer| buffer.bytes().is_some()) {
         write_directly(&pieces, weights);
-        return zero_states(context, &commands, states);
+        return states.zero(context, &commands, None);
     }
     zero_gaps(context, &commands, &pieces, weights)?;
-    zero_states(context, &commands, states)?;
+    states.zero(context, &commands, None)?;
     stage(context, &pieces, weights)
 }
 
@@ -116,19 +117,6 @@ fn zero_gaps(
             let end = (piece.offset + piece.length).next_multiple_of(4).min(buffer.size);
             // SAFETY: the range lies in the buffer, whose size is a multiple of 4; the command is being recorded.
             unsafe { context.device.cmd_zero_buffer(command, buffer.raw, start, end - start) };
-        }
-        barrier(context, command, barrier::TRANSFER_TO_ALL);
-    })
-}
-
-pub(super) fn zero_states(context: &Arc<Context>, commands: &Commands, states: &[Buffer]) -> Result<()> {
-    if states.is_empty() {
-        return Ok(());
-    }
-    commands.run_once(&mut |command| {
-        for state in states {
-            // SAFETY: the whole of a live buffer; the command is being recorded.
-            unsafe { context.device.cmd_zero_buffer(command, state.raw, 0, vk::WHOLE_SIZE) };
         }
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })

@@ -1,0 +1,297 @@
+//! What a run in flight has for itself: inputs, outputs, parameters, and command buffers that refer to them.
+//!
+//! A session has as many frames as runs may be in flight at once. Weights, arenas and images are shared by all of them:
+//! each run begins with a barrier behind everything before it. States come in sets, one for each conversation; functions
+//! that use states are recorded for each set.
+
+use super::context::Context;
+use super::memory::{Buffer, Place};
+use super::pipelines::Pipelines;
+use super::record::{Commands, Indirect, Resource, Sets, barrier, constant_grid, record_function};
+use super::timing::Timed;
+use crate::error::{Error, Result};
+use crate::format::{Function, Port, Slot, SlotKind, Variant};
+use ash::vk;
+use std::sync::Arc;
+
+/// Fields are dropped in order: first what uses, then what is used.
+pub(super) struct Frame {
+    pub(super) functions: Vec<Loaded>,
+    /// Where the frame's command buffers come from, and the fence of its runs.
+    pub(super) commands: Commands,
+    /// Whether a run was submitted that nobody has waited for.
+    pub(super) pending: bool,
+    /// Outputs that the host will read of that run: (function, port).
+    pub(super) returned: Vec<(usize, usize)>,
+}
+
+/// A function that is ready to run.
+pub(super) struct Loaded {
+    /// For each conversation; one where the function uses no state.
+    recorded: Vec<Recorded>,
+    pub(super) upload: Transfer,
+    pub(super) download: Transfer,
+    pub(super) inputs: Vec<PortMemory>,
+    pub(super) outputs: Vec<PortMemory>,
+    /// The params slot, and behind it the grids of dispatches that depend on symbols.
+    pub(super) params: Option<Buffer>,
+    pub(super) grids_offset: u64,
+}
+
+/// A function's dispatches, recorded with the states of one conversation.
+pub(super) struct Recorded {
+    pub(super) timed: Option<Timed>,
+    pub(super) sets: Sets,
+    pub(super) main: vk::CommandBuffer,
+}
+
+/// The memory of a port: a buffer of the device, and one of the host where the former cannot be reached.
+pub(super) struct PortMemory {
+    pub(super) device: Buffer,
+    pub(super) host: Option<Buffer>,
+}
+
+/// A command buffer of copies, and what it was recorded for.
+pub(super) struct Transfer {
+    command: vk::CommandBuffer,
+    /// (port, bytes), in order.
+    recorded: Vec<(usize, u64)>,
+}
+
+/// What the functions of all frames share.
+pub(super) struct Shared<'a> {
+    pub(super) context: &'a Arc<Context>,
+    pub(super) variant: &'a Variant,
+    pub(super) pipelines: &'a Pipelines,
+    pub(super) weights: &'a [Buffer],
+    /// For each conversation.
+    pub(super) states: &'a [Vec<Buffer>],
+    pub(super) arenas: &'a [Buffer],
+    /// Of the image slots of all functions, in order.
+    pub(super) views: &'a [Option<vk::ImageView>],
+}
+
+impl Frame {
+    pub(super) fn load(shared: &Shared<'_>) -> Result<Frame> {
+        let mut frame = Frame {
+            functions: Vec::with_capacity(shared.variant.functions.len()),
+            commands: Commands::new(shared.context)?,
+            pending: false,
+            returned: Vec::new(),
+        };
+        let mut first = 0;
+        let mut views = shared.views;
+        for (index, function) in shared.variant.functions.iter().enumerate() {
+            first = if shared.variant.is_special(index) { first } else { index };
+            let n_views = function.slots.iter().filter(|slot| is_image(slot)).count();
+            let (own, rest) = views.split_at_checked(n_views).unwrap_or((views, &[]));
+            views = rest;
+            let loaded = load_function(shared, function, frame.functions.get(first), own, &frame.commands)?;
+            frame.functions.push(loaded);
+        }
+        Ok(frame)
+    }
+}
+
+impl Loaded {
+    /// What is recorded for a conversation.
+    pub(super) fn recorded(&mut self, conversation: usize) -> Option<&mut Recorded> {
+        let last = self.recorded.len().checked_sub(1)?;
+        self.recorded.get_mut(conversation.min(last))
+    }
+
+    /// Runs with a timestamp behind every dispatch. The first call records a command buffer for it.
+    pub(super) fn timed(
+        &mut self,
+        conversation: usize,
+        context: &Arc<Context>,
+        commands: &Commands,
+        pipelines: &Pipelines,
+        described: &Function,
+    ) -> Result<Vec<f64>> {
+        let indirect = Indirect { buffer: self.params.as_ref(), offset: self.grids_offset };
+        let last = self.recorded.len().saturating_sub(1);
+        let Some(recorded) = self.recorded.get_mut(conversation.min(last)) else { return Ok(Vec::new()) };
+        if recorded.timed.is_none() {
+            let timed = Timed::record(context, commands, described, pipelines, &recorded.sets, &indirect)?;
+            recorded.timed = Some(timed);
+        }
+        recorded.timed.as_ref().map_or(Ok(Vec::new()), |timed| timed.run(commands))
+    }
+}
+
+impl PortMemory {
+    /// What the host reads and writes.
+    pub(super) fn host(&self) -> &Buffer {
+        self.host.as_ref().unwrap_or(&self.device)
+    }
+
+    pub(super) fn host_mut(&mut self) -> &mut Buffer {
+        self.host.as_mut().unwrap_or(&mut self.device)
+    }
+}
+
+impl Transfer {
+    fn new(commands: &Commands) -> Result<Transfer> {
+        Ok(Transfer { command: commands.allocate()?, recorded: Vec::new() })
+    }
+
+    /// Records the copies unless it already holds them; none where there is nothing to copy.
+    pub(super) fn prepare(
+        &mut self,
+        context: &Context,
+        commands: &Commands,
+        ports: &[PortMemory],
+        wanted: &[(usize, u64, u64)],
+        up: bool,
+    ) -> Result<Option<vk::CommandBuffer>> {
+        let staged = |(port, _, size): &&(usize, u64, u64)| {
+            *size > 0 && ports.get(*port).is_some_and(|port| port.host.is_some())
+        };
+        let wanted: Vec<_> = wanted.iter().filter(staged).copied().collect();
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let key: Vec<_> = wanted.iter().map(|(port, _, size)| (*port, *size)).collect();
+        if self.recorded != key {
+            // What is half recorded must not pass for the copies of before.
+            self.recorded.clear();
+            commands.record(self.command, vk::CommandBufferUsageFlags::empty(), |command| {
+                for (port, offset, size) in &wanted {
+                    let Some(PortMemory { device, host: Some(host) }) = ports.get(*port) else { continue };
+                    let (from, to) = if up { (host, device) } else { (device, host) };
+                    let copy = vk::BufferCopy { src_offset: *offset, dst_offset: *offset, size: *size };
+                    // SAFETY: both buffers have the slot's size, in which the port was checked to lie.
+                    unsafe { context.device.cmd_copy_buffer(command, from.raw, to.raw, copy) };
+                }
+                if !up {
+                    barrier(context, command, barrier::TRANSFER_TO_HOST);
+                }
+            })?;
+            self.recorded = key;
+        }
+        Ok(Some(self.command))
+    }
+}
+
+/// The ways in which shaders may see a buffer.
+pub(super) const BOUND: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
+        | vk::BufferUsageFlags::UNIFORM_TEXEL_BUFFER.as_raw(),
+);
+
+/// `general` is the function whose inputs and outputs this one uses, `views` are those of its image slots.
+fn load_function(
+    shared: &Shared<'_>,
+    function: &Function,
+    general: Option<&Loaded>,
+    views: &[Option<vk::ImageView>],
+    commands: &Commands,
+) -> Result<Loaded> {
+    let context = shared.context;
+    let n_grids =
+        function.dispatches.iter().filter(|dispatch| constant_grid(dispatch).is_none()).count() as u64;
+    let grids_offset =
+        function.slots.iter().find(|slot| slot.kind == SlotKind::Params).map_or(0, |slot| slot.size);
+    let params = match grids_offset + 12 * n_grids {
+        0 => None,
+        size => {
+            let usage = vk::BufferUsageFlags::UNIFORM_BUFFER
+                | vk::BufferUsageFlags::STORAGE_BUFFER
+                | vk::BufferUsageFlags::INDIRECT_BUFFER;
+            Some(Buffer::new(context, size, usage, Place::Params, "parameters")?)
+        }
+    };
+    let own = |ports: &[Port], input: bool| {
+        let mut own = Vec::new();
+        for port in ports.iter().filter(|_| general.is_none()) {
+            let slot = usize::try_from(port.slot).ok().and_then(|index| function.slots.get(index));
+            own.push(port_memory(context, slot, input)?);
+        }
+        Ok::<_, Error>(own)
+    };
+    let mut loaded = Loaded {
+        recorded: Vec::new(),
+        upload: Transfer::new(commands)?,
+        download: Transfer::new(commands)?,
+        inputs: own(&function.inputs, true)?,
+        outputs: own(&function.outputs, false)?,
+        params,
+        grids_offset,
+    };
+    let stateful = function.slots.iter().any(|slot| matches!(slot.kind, SlotKind::State(_)));
+    for states in shared.states.iter().take(if stateful { usize::MAX } else { 1 }) {
+        let slots = resources(shared, function, general.unwrap_or(&loaded), &loaded, states, views)?;
+        let sets = Sets::new(context, shared.variant, function, shared.pipelines, &slots)?;
+        let main = commands.allocate()?;
+        let indirect = Indirect { buffer: loaded.params.as_ref(), offset: grids_offset };
+        commands.record(main, vk::CommandBufferUsageFlags::empty(), |command| {
+            record_function(context, command, function, shared.pipelines, &sets, &indirect, |_| ());
+        })?;
+        loaded.recorded.push(Recorded { timed: None, sets, main });
+    }
+    Ok(loaded)
+}
+
+/// What each slot of a function is. `ports` has the inputs and outputs, `own` the parameters.
+fn resources(
+    shared: &Shared<'_>,
+    function: &Function,
+    ports: &Loaded,
+    own: &Loaded,
+    states: &[Buffer],
+    views: &[Option<vk::ImageView>],
+) -> Result<Vec<Resource>> {
+    let at = |buffers: &[Buffer], index: u32| {
+        usize::try_from(index).ok().and_then(|index| buffers.get(index)).map(|buffer| buffer.raw)
+    };
+    let port = |ports: &[PortMemory], index: u32| {
+        usize::try_from(index).ok().and_then(|index| ports.get(index)).map(|port| port.device.raw)
+    };
+    let mut n_arenas = 0;
+    let mut views = views.iter();
+    let mut slots = Vec::with_capacity(function.slots.len());
+    for slot in &function.slots {
+        let buffer = match slot.kind {
+            SlotKind::Image(_) => {
+                let view = views.next().copied().flatten();
+                slots.push(Resource::Image(view.unwrap_or_default()));
+                continue;
+            }
+            SlotKind::Weights(index) => at(shared.weights, index),
+            SlotKind::State(index) => at(states, index),
+            SlotKind::Arena => {
+                n_arenas += 1;
+                at(shared.arenas, n_arenas - 1)
+            }
+            SlotKind::Input(index) => port(&ports.inputs, index),
+            SlotKind::Output(index) => port(&ports.outputs, index),
+            SlotKind::Params => own.params.as_ref().map(|buffer| buffer.raw),
+        };
+        let buffer = buffer.ok_or_else(|| Error::invalid(&function.name, "a slot refers to nothing"))?;
+        slots.push(Resource::Buffer(buffer));
+    }
+    Ok(slots)
+}
+
+fn is_image(slot: &Slot) -> bool {
+    matches!(slot.kind, SlotKind::Image(_))
+}
+
+/// A port's buffer, reachable for the host where reaching it directly is fast, else with a staging buffer.
+fn port_memory(context: &Arc<Context>, slot: Option<&Slot>, input: bool) -> Result<PortMemory> {
+    let size = slot.map_or(0, |slot| slot.size);
+    let usage = BOUND | vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
+    let (direct, place, staging, what) = match input {
+        true => (context.direct_writes(), Place::DeviceWritten, Place::Upload, "an input"),
+        false => (context.direct_reads(), Place::DeviceRead, Place::Download, "an output"),
+    };
+    let device = Buffer::new(context, size, usage, if direct { place } else { Place::Device }, what)?;
+    if device.bytes().is_some() {
+        return Ok(PortMemory { device, host: None });
+    }
+    let usage = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
+    let host = Buffer::new(context, size, usage, staging, what)?;
+    Ok(PortMemory { device, host: Some(host) })
+}
