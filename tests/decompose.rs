@@ -7,6 +7,7 @@ use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
 use driftc::compile::{self, Lowered, Options};
 use driftc::decompose::{self, DECOMPOSITIONS, Decomposition};
+use driftc::functions::MAIN;
 use driftc::ir::array::Array;
 use driftc::ir::dim::Bindings;
 use driftc::ir::graph::Graph;
@@ -63,7 +64,7 @@ fn run(decomposition: &Decomposition, case: &str, precision: Precision) -> Resul
             if copies > 0 {
                 return Err(fail(format!("{copies} copies")));
             }
-            let lowered = Lowered { graph: graph.clone(), passes: Vec::new(), plan };
+            let lowered = Lowered { name: MAIN.to_string(), graph: graph.clone(), passes: Vec::new(), plan };
             let got = device::run_lowered(&target, lowered, &options, &inputs).map_err(fail)?;
             for ((name, want), (_, got)) in want.iter().zip(&got) {
                 compare(name, got, want, tolerance).map_err(fail)?;

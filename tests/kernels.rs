@@ -10,6 +10,7 @@ use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
 use drift_tests::emission::after_passes;
 use driftc::compile::{Lowered, Options};
+use driftc::functions::MAIN;
 use driftc::ir::dim::Bindings;
 use driftc::ir::element::{Arg, BinaryFn, Element, Step as ChainStep};
 use driftc::ir::graph::{Graph, NodeId, Replacement};
@@ -269,7 +270,12 @@ fn run_once_in(
     }
     let outside = plan.steps.iter().map(|s| s.launch.outside).max().unwrap_or(Outside::Nothing);
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
-    let got = device::run_lowered(target, Lowered { graph, passes: Vec::new(), plan }, &options, &inputs)?;
+    let got = device::run_lowered(
+        target,
+        Lowered { name: MAIN.to_string(), graph, passes: Vec::new(), plan },
+        &options,
+        &inputs,
+    )?;
     for ((name, want), (_, got)) in want.iter().zip(&got) {
         compare(name, got, want, tolerance)?;
     }
@@ -314,8 +320,12 @@ fn run_in_place(
         let inputs = random_inputs(&graph, &symbols)?;
         let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
         let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
-        let got =
-            device::run_lowered(target, Lowered { graph, passes: Vec::new(), plan }, &options, &inputs)?;
+        let got = device::run_lowered(
+            target,
+            Lowered { name: MAIN.to_string(), graph, passes: Vec::new(), plan },
+            &options,
+            &inputs,
+        )?;
         want.iter().zip(&got).try_for_each(|((name, want), (_, got))| compare(name, got, want, tolerance))?;
     }
     Ok(())

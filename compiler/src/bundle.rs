@@ -12,7 +12,7 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use drift_runtime::codec::{BundleWriter, Summary};
-use drift_runtime::format::{BindingKind, Hash, Pipeline, Provenance, Variant};
+use drift_runtime::format::{BindingKind, Hash, Pipeline, Provenance, StateSlot, Variant};
 use rayon::prelude::*;
 
 use crate::emit::spirv;
@@ -105,7 +105,8 @@ fn variant(
             pipelines.push(pipeline(step, artifact));
         }
     }
-    let shared = Shared { target, weights: &weights.slots, pipelines: &known };
+    let states = states(planned)?;
+    let shared = Shared { target, weights: &weights.slots, states: &states, pipelines: &known };
     let mut functions = Vec::with_capacity(places.len());
     for ((name, plan), places) in planned.functions.iter().zip(&places) {
         let general =
@@ -118,11 +119,28 @@ fn variant(
         pipelines,
         weights: weights.slots,
         placements: weights.placements,
+        states,
         functions,
         ..Variant::default()
     };
     requirements::declare(&mut variant, planned);
     Ok(variant)
+}
+
+/// The states of all functions, each once.
+fn states(planned: &Planned<'_>) -> Result<Vec<StateSlot>> {
+    let mut states: Vec<StateSlot> = Vec::new();
+    for state in planned.functions.iter().flat_map(|(_, plan)| &plan.states) {
+        match states.iter().find(|slot| slot.name == state.name) {
+            None => states.push(StateSlot { name: state.name.clone(), size: state.bytes }),
+            Some(slot) if slot.size == state.bytes => {}
+            Some(_) => {
+                let reason = format!("functions disagree on the size of the state `{}`", state.name);
+                return Err(Error::internal("bundle", reason));
+            }
+        }
+    }
+    Ok(states)
 }
 
 fn index(n: usize) -> Result<u32> {

@@ -20,8 +20,10 @@ use crate::target::TargetProfile;
 /// A model as it comes out of an importer.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
-    /// What it computes.
+    /// What it computes: the function `main`, unless there are `functions`.
     pub graph: Graph,
+    /// Entry points that are compiled instead, by name; they share weights and states.
+    pub functions: Vec<(String, Graph)>,
     /// Its name, without folders.
     pub name: String,
     /// Hash of the model's files.
@@ -48,6 +50,8 @@ pub struct Options {
 /// A function after the passes, with its plan.
 #[derive(Debug)]
 pub struct Lowered {
+    /// Name of the function.
+    pub name: String,
     /// The graph that was planned.
     pub graph: Graph,
     /// What each pass did, and which nodes were taken apart.
@@ -63,7 +67,7 @@ pub struct Lowered {
 /// When a pass breaks the graph, no kernel computes a node, or a limit of the target is exceeded.
 pub fn lower(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Lowered> {
     let (graph, passes) = run_passes(graph, target, options)?;
-    plan_function(graph, passes, target, &options.plan)
+    plan_function(functions::MAIN, graph, passes, target, &options.plan)
 }
 
 /// The graph after the passes, and what each of them did.
@@ -81,6 +85,7 @@ pub(crate) fn run_passes(
 
 /// Layouts, alternatives and the plan of a graph that went through the passes.
 pub(crate) fn plan_function(
+    name: &str,
     mut graph: Graph,
     mut passes: Vec<PassReport>,
     target: &TargetProfile,
@@ -90,13 +95,13 @@ pub(crate) fn plan_function(
     passes.push(layouts::run(&mut graph, &mut costs, options)?);
     passes.push(decompose::run(&mut graph, &mut costs, options)?);
     let plan = plan::build(&graph, target, options)?;
-    Ok(Lowered { graph, passes, plan })
+    Ok(Lowered { name: name.to_string(), graph, passes, plan })
 }
 
 /// What compiling produced.
 #[derive(Debug)]
 pub struct Report {
-    /// Each target's functions, as [`functions::lower_all`] orders them.
+    /// Each target's functions, as [`functions::lower_model`] orders them.
     pub lowered: Vec<Vec<Lowered>>,
     /// Bytes written.
     pub summary: Summary,
@@ -109,7 +114,7 @@ pub struct Report {
 pub fn compile(model: &Model, targets: &[TargetProfile], options: &Options, path: &Path) -> Result<Report> {
     let lowered = targets
         .iter()
-        .map(|target| functions::lower_all(&model.graph, target, options))
+        .map(|target| functions::lower_model(model, target, options))
         .collect::<Result<Vec<Vec<Lowered>>>>()?;
     let functions: Vec<&[Lowered]> = lowered.iter().map(Vec::as_slice).collect();
     let summary = write(model, targets, &functions, options, path)?;
@@ -132,7 +137,7 @@ pub fn write(
         .zip(lowered)
         .map(|(target, functions)| Planned {
             target,
-            functions: functions.iter().map(|f| (functions::MAIN.to_string(), &f.plan)).collect(),
+            functions: functions.iter().map(|f| (f.name.clone(), &f.plan)).collect(),
         })
         .collect();
     let provenance = Provenance {

@@ -14,11 +14,12 @@
 //! A further function is kept where the estimates say that it saves time: the kernels of the general one are estimated
 //! anew for the smaller sizes.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::compile::{Lowered, Options, plan_function, run_passes};
+use crate::compile::{Lowered, Model, Options, plan_function, run_passes};
 use crate::error::{Error, Result};
 use crate::ir::dim::{Bindings, Bounds};
 use crate::ir::graph::Graph;
@@ -26,7 +27,7 @@ use crate::ir::verify::verify;
 use crate::plan::estimate::problem;
 use crate::plan::select::candidates;
 use crate::plan::tuning::plain_way;
-use crate::shader::pack::Packed;
+use crate::shader::pack::{Identity, Packed};
 use crate::target::TargetProfile;
 
 /// The name of the functions of a model that has one entry point.
@@ -96,13 +97,43 @@ impl fmt::Display for Specialize {
 /// # Errors
 /// As [`crate::compile::lower`]; also a size that was asked for and lies outside its bounds.
 pub fn lower_all(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Vec<Lowered>> {
+    lower_entry(MAIN, graph, target, options, &mut BTreeSet::new())
+}
+
+/// Lowers every entry point of a model for one target. The constants of the first are packed as suits it best, and those
+/// of the others like them where that costs little.
+///
+/// # Errors
+/// As [`lower_all`].
+pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> Result<Vec<Lowered>> {
+    if model.functions.is_empty() {
+        return lower_all(&model.graph, target, options);
+    }
+    let mut packed = BTreeSet::new();
+    let mut functions = Vec::new();
+    for (name, graph) in &model.functions {
+        functions.extend(lower_entry(name, graph, target, options, &mut packed)?);
+    }
+    Ok(functions)
+}
+
+/// Lowers one entry point. `packed` are the constants of those before it, to which its own are added.
+fn lower_entry(
+    name: &str,
+    graph: &Graph,
+    target: &TargetProfile,
+    options: &Options,
+    packed: &mut BTreeSet<Identity>,
+) -> Result<Vec<Lowered>> {
     let (graph, passes) = run_passes(graph, target, options)?;
     let mut plan_options = options.plan.clone();
-    let general = plan_function(graph.clone(), passes.clone(), target, &plan_options)?;
-    plan_options.packed = Some(Arc::new(general.plan.weights.iter().map(Packed::identity).collect()));
+    plan_options.packed = (!packed.is_empty()).then(|| Arc::new(packed.clone()));
+    let general = plan_function(name, graph.clone(), passes.clone(), target, &plan_options)?;
+    packed.extend(general.plan.weights.iter().map(Packed::identity));
+    plan_options.packed = Some(Arc::new(packed.clone()));
     let mut functions = vec![general];
     let asked = matches!(options.specialize, Specialize::Sizes(_));
-    for values in sizes(&graph.bounds, &options.specialize)? {
+    for values in sizes(&graph, &options.specialize)? {
         let mut special = graph.clone();
         special.substitute(&values);
         if let Err(error) = verify(&special, STAGE) {
@@ -117,7 +148,7 @@ pub fn lower_all(graph: &Graph, target: &TargetProfile, options: &Options) -> Re
             let wanted = Specialize::Sizes(vec![values]);
             return Err(Error::request(format!("no run can have {wanted}: {reason}"), "ask for other sizes"));
         }
-        let mut special = plan_function(special, passes.clone(), target, &plan_options)?;
+        let mut special = plan_function(name, special, passes.clone(), target, &plan_options)?;
         let Some(general) = functions.first() else { continue };
         // Callers see the same inputs and outputs, of which they choose a smaller size.
         special.plan.inputs.clone_from(&general.plan.inputs);
@@ -143,7 +174,8 @@ pub fn label(name: &str, bounds: &Bounds) -> String {
 }
 
 /// The sizes that may get a function, the least special ones first.
-fn sizes(bounds: &Bounds, specialize: &Specialize) -> Result<Vec<Bindings>> {
+fn sizes(graph: &Graph, specialize: &Specialize) -> Result<Vec<Bindings>> {
+    let bounds = &graph.bounds;
     match specialize {
         Specialize::Never => Ok(Vec::new()),
         Specialize::Sizes(all) => {
@@ -168,9 +200,16 @@ fn sizes(bounds: &Bounds, specialize: &Specialize) -> Result<Vec<Bindings>> {
             Ok(all)
         }
         Specialize::Worthwhile => {
+            // What is no size of an input, such as the length of a cache, grows from run to run.
+            let mut of_inputs = BTreeSet::new();
+            for id in graph.inputs() {
+                graph.tensor(*id).shape.iter().for_each(|dim| dim.symbols(&mut of_inputs));
+            }
             let wide: Vec<(&String, i64)> = bounds
                 .iter()
-                .filter(|(_, (low, high))| *high >= SPAN.saturating_mul((*low).max(1)))
+                .filter(|(name, (low, high))| {
+                    of_inputs.contains(*name) && *high >= SPAN.saturating_mul((*low).max(1))
+                })
                 .map(|(name, (low, _))| (name, *low))
                 .collect();
             let together: Bindings = wide.iter().map(|(name, low)| ((*name).clone(), *low)).collect();

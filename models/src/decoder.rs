@@ -1,7 +1,7 @@
 //! Decoder-only language models: what they have in common, told apart by typed attributes.
 //!
-//! Input `input_ids [batch, seq]`, output `logits [batch, seq, vocab]`: every position sees itself and those before it.
-//! An architecture reads its configuration into a [`Decoder`] and hands it to [`build`].
+//! An architecture reads its configuration into a [`Decoder`] and hands it to [`build`]; [`generation`] says which entry
+//! points come of it.
 //!
 //! ```text
 //! embedding [* scale] -> layers -> norm -> head [softcap]
@@ -11,10 +11,10 @@
 pub(crate) mod attention;
 pub(crate) mod config;
 pub(crate) mod feed;
+pub(crate) mod generation;
 pub(crate) mod rope;
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
@@ -22,17 +22,14 @@ use driftc::ir::dim::Dim;
 use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::{LayerNorm, MatMul};
-use driftc::ir::tensor::DType;
 
 use crate::blocks::{embedding, scaled, weight};
 use crate::folder::Folder;
 use crate::weights::Tensors;
 use attention::SelfAttention;
 use feed::Feed;
+use generation::{LanguageModel, Sequence};
 use rope::{Angles, Rope};
-
-/// Longest sequence that a bundle is made for unless the user asks for another.
-const DEFAULT_SEQ: i64 = 256;
 
 /// A decoder-only model.
 #[derive(Debug, Clone)]
@@ -77,20 +74,6 @@ pub(crate) struct Layer {
     pub(crate) post_norms: bool,
 }
 
-/// Which positions a run computes: `seq` of them after `past` that were computed before.
-#[derive(Debug, Clone)]
-pub(crate) struct Sequence {
-    pub(crate) past: Dim,
-    pub(crate) seq: Dim,
-}
-
-impl Sequence {
-    /// Keys that the last position sees.
-    pub(crate) fn keys(&self) -> Dim {
-        self.past.add(&self.seq)
-    }
-}
-
 /// What the parts of a model need while they are built.
 pub(crate) struct Parts<'a> {
     pub(crate) weights: &'a dyn Tensors,
@@ -122,47 +105,63 @@ impl Parts<'_> {
     }
 }
 
-/// Builds the graph.
+/// Builds the graphs.
 pub(crate) fn build(folder: &mut Folder, decoder: &Decoder) -> Result<()> {
-    let batch = folder.dim("batch", (1, 1))?;
-    let usual = decoder.ropes.iter().fold(DEFAULT_SEQ, |usual, rope| usual.min(rope.steady()));
-    let seq = folder.positions("seq", decoder.longest, usual)?;
-    let weights = Rc::clone(&folder.weights);
-    let prefix = prefix(&*weights);
-    let sequence = Sequence { past: Dim::known(0), seq: seq.clone() };
-    let reach = sequence.keys().range(&folder.graph.bounds);
-    for rope in &decoder.ropes {
-        rope.check(reach).map_err(|reason| folder.error("config.json", reason))?;
+    generation::build(folder, decoder)
+}
+
+impl LanguageModel for Decoder {
+    fn longest(&self) -> i64 {
+        self.longest
     }
-    let mut g = Builder::new(&mut folder.graph, "embedding");
-    let ids = g.input("input_ids", DType::I64, vec![batch, seq])?;
-    let name = format!("{prefix}embed_tokens");
-    let mut x = embedding(&mut g, &*weights, &name, ids, decoder.vocab, decoder.hidden)?;
-    if let Some(scale) = decoder.embedding_scale {
-        x = scaled(&mut g, x, scale)?;
+
+    fn steady(&self) -> i64 {
+        self.ropes.iter().map(Rope::steady).min().unwrap_or(i64::MAX)
     }
-    let angles = decoder.ropes.iter().map(|rope| rope.angles(&mut g, &sequence)).collect::<Result<_>>()?;
-    let mut parts = Parts {
-        weights: &*weights,
-        hidden: decoder.hidden,
-        norm: decoder.norm,
-        sequence,
-        angles,
-        masks: BTreeMap::new(),
-    };
-    for (i, layer) in decoder.layers.iter().enumerate() {
-        x = layer.apply(&mut g, &mut parts, &format!("{prefix}layers.{i}"), x)?;
+
+    fn check(&self, lengths: (i64, i64)) -> std::result::Result<(), String> {
+        self.ropes.iter().try_for_each(|rope| rope.check(lengths))
     }
-    x = parts.normalise(&mut g, &format!("{prefix}norm"), x, decoder.hidden)?;
-    let head = if decoder.tied { format!("{name}.weight") } else { head(&*weights) };
-    g.name = "logits".into();
-    let head = weight(&mut g, &*weights, &head, &[decoder.vocab, decoder.hidden])?;
-    let mut logits = g.add(MatMul { trans_a: false, trans_b: true }, &[x, head])?;
-    if let Some(cap) = decoder.softcap {
-        logits = attention::softcapped(&mut g, logits, cap)?;
+
+    fn logits(
+        &self,
+        g: &mut Builder<'_>,
+        weights: &dyn Tensors,
+        ids: NodeId,
+        sequence: &Sequence,
+        only: Option<Dim>,
+    ) -> Result<NodeId> {
+        let prefix = prefix(weights);
+        let name = format!("{prefix}embed_tokens");
+        let mut x = embedding(g, weights, &name, ids, self.vocab, self.hidden)?;
+        if let Some(scale) = self.embedding_scale {
+            x = scaled(g, x, scale)?;
+        }
+        let angles = self.ropes.iter().map(|rope| rope.angles(g, sequence)).collect::<Result<_>>()?;
+        let mut parts = Parts {
+            weights,
+            hidden: self.hidden,
+            norm: self.norm,
+            sequence: sequence.clone(),
+            angles,
+            masks: BTreeMap::new(),
+        };
+        for (i, layer) in self.layers.iter().enumerate() {
+            x = layer.apply(g, &mut parts, &format!("{prefix}layers.{i}"), x)?;
+        }
+        if let Some(only) = only {
+            x = g.slice(x, 1, only, Dim::known(1))?;
+        }
+        x = parts.normalise(g, &format!("{prefix}norm"), x, self.hidden)?;
+        let head = if self.tied { format!("{name}.weight") } else { head(weights) };
+        g.name = "logits".into();
+        let head = weight(g, weights, &head, &[self.vocab, self.hidden])?;
+        let logits = g.add(MatMul { trans_a: false, trans_b: true }, &[x, head])?;
+        match self.softcap {
+            Some(cap) => attention::softcapped(g, logits, cap),
+            None => Ok(logits),
+        }
     }
-    g.graph.add_output("logits", logits);
-    Ok(())
 }
 
 impl Layer {

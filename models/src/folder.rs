@@ -39,6 +39,8 @@ pub struct Folder {
     pub weights: Rc<dyn Tensors>,
     /// The graph being built.
     pub graph: Graph,
+    /// Entry points that are compiled instead of it, by name.
+    pub functions: Vec<(String, Graph)>,
     /// Bounds that the user gave.
     pub dims: Dims,
     /// What was assumed, for the user to read.
@@ -213,6 +215,7 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
         path: path.to_path_buf(),
         weights,
         graph: Graph::default(),
+        functions: Vec::new(),
         dims: dims.clone(),
         notes,
         config,
@@ -221,11 +224,11 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
     if let Some(unknown) = dims.keys().find(|d| !folder.graph.bounds.contains_key(*d) && !is_fixed(dims, d)) {
         return Err(Error::request(
             format!("the model has no size named `{unknown}`"),
-            "leave out that --dim; the sizes of this model are `batch` and `seq`",
+            "leave out that --dim; the sizes of this model are `batch` and `seq`, or `context` and `chunk` of functions that generate text",
         ));
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-    let model = Model { graph: folder.graph, name, hash, attachments };
+    let model = Model { graph: folder.graph, functions: folder.functions, name, hash, attachments };
     Ok((model, folder.notes))
 }
 

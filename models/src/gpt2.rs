@@ -1,22 +1,19 @@
 //! `GPT2LMHeadModel`: learned positions, layer norms, and weights that are stored `[inputs, outputs]`.
-//!
-//! Input `input_ids [batch, seq]`, output `logits [batch, seq, vocab]`.
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
-use driftc::ir::element::BinaryFn;
+use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::{MatMul, Range};
 use driftc::ir::tensor::DType;
 use serde::Deserialize;
 use serde_json::json;
-use std::rc::Rc;
 
-use crate::blocks::{embedding, layer_norm, merge_heads, split_heads, weight};
-use crate::decoder::Sequence;
-use crate::decoder::attention::{attend, columns};
+use crate::blocks::{embedding, layer_norm, merge_heads, weight};
+use crate::decoder::attention::{attend, columns, heads_first, in_heads};
 use crate::decoder::config::activation;
+use crate::decoder::generation::{self, LanguageModel, Sequence};
 use crate::folder::Folder;
 use crate::weights::Tensors;
 
@@ -53,52 +50,79 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
         );
     }
     let act = activation(folder, &config.activation_function)?;
-    let batch = folder.dim("batch", (1, 1))?;
-    let longest = i64::try_from(config.n_positions).unwrap_or(i64::MAX);
-    let seq = folder.positions("seq", longest, 256)?;
-    let weights = Rc::clone(&folder.weights);
-    let prefix = if weights.has("transformer.wte.weight") { "transformer." } else { "" };
-    let sequence = Sequence { past: Dim::known(0), seq: seq.clone() };
+    generation::build(folder, &Gpt2 { config, hidden, heads, act })
+}
 
-    let mut g = Builder::new(&mut folder.graph, "embedding");
-    let ids = g.input("input_ids", DType::I64, vec![batch, seq.clone()])?;
-    let tokens = embedding(&mut g, &*weights, &format!("{prefix}wte"), ids, config.vocab_size, hidden)?;
-    let positions = g.add(Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: seq }, &[])?;
-    let places =
-        embedding(&mut g, &*weights, &format!("{prefix}wpe"), positions, config.n_positions, hidden)?;
-    let mut x = g.binary(BinaryFn::Add, tokens, places)?;
-    for layer in 0..config.n_layer {
-        let at = |part: &str| format!("{prefix}h.{layer}.{part}");
-        let mut scale = if config.scale_attn_weights { ((hidden / heads) as f32).powf(-0.5) } else { 1.0 };
-        if config.scale_attn_by_inverse_layer_idx {
-            scale /= layer as f32 + 1.0;
-        }
-        let y = layer_norm(&mut g, &*weights, &at("ln_1"), x, hidden, config.layer_norm_epsilon)?;
-        let y = affine(&mut g, &*weights, &at("attn.c_attn"), y, [hidden, 3 * hidden])?;
-        let mut head = |i: usize| {
-            let part = columns(&mut g, y, i * hidden, hidden)?;
-            split_heads(&mut g, part, heads, hidden / heads)
-        };
-        let qkv = [head(0)?, head(1)?, head(2)?];
-        let y = attend(&mut g, qkv, scale, None, None, &sequence)?;
-        let y = merge_heads(&mut g, y)?;
-        let y = affine(&mut g, &*weights, &at("attn.c_proj"), y, [hidden, hidden])?;
-        x = g.binary(BinaryFn::Add, y, x)?;
-        let inner = config.n_inner.unwrap_or(4 * hidden);
-        let y = layer_norm(&mut g, &*weights, &at("ln_2"), x, hidden, config.layer_norm_epsilon)?;
-        let y = affine(&mut g, &*weights, &at("mlp.c_fc"), y, [hidden, inner])?;
-        let y = g.unary(act, y)?;
-        let y = affine(&mut g, &*weights, &at("mlp.c_proj"), y, [inner, hidden])?;
-        x = g.binary(BinaryFn::Add, y, x)?;
+/// A configuration that was checked.
+struct Gpt2 {
+    config: Config,
+    hidden: usize,
+    heads: usize,
+    act: UnaryFn,
+}
+
+impl LanguageModel for Gpt2 {
+    fn longest(&self) -> i64 {
+        i64::try_from(self.config.n_positions).unwrap_or(i64::MAX)
     }
-    x = layer_norm(&mut g, &*weights, &format!("{prefix}ln_f"), x, hidden, config.layer_norm_epsilon)?;
-    g.name = "logits".into();
-    let head =
-        if weights.has("lm_head.weight") { "lm_head.weight".into() } else { format!("{prefix}wte.weight") };
-    let head = weight(&mut g, &*weights, &head, &[config.vocab_size, hidden])?;
-    let logits = g.add(MatMul { trans_a: false, trans_b: true }, &[x, head])?;
-    g.graph.add_output("logits", logits);
-    Ok(())
+
+    fn logits(
+        &self,
+        g: &mut Builder<'_>,
+        weights: &dyn Tensors,
+        ids: NodeId,
+        sequence: &Sequence,
+        only: Option<Dim>,
+    ) -> Result<NodeId> {
+        let Self { config, hidden, heads, act } = self;
+        let (hidden, heads) = (*hidden, *heads);
+        let prefix = if weights.has("transformer.wte.weight") { "transformer." } else { "" };
+        let tokens = embedding(g, weights, &format!("{prefix}wte"), ids, config.vocab_size, hidden)?;
+        let Sequence { past, seq, .. } = sequence.clone();
+        let positions = g.add(Range { dtype: DType::I64, start: past, step: 1, length: seq }, &[])?;
+        let places = embedding(g, weights, &format!("{prefix}wpe"), positions, config.n_positions, hidden)?;
+        let mut x = g.binary(BinaryFn::Add, tokens, places)?;
+        for layer in 0..config.n_layer {
+            let at = |part: &str| format!("{prefix}h.{layer}.{part}");
+            let mut scale =
+                if config.scale_attn_weights { ((hidden / heads) as f32).powf(-0.5) } else { 1.0 };
+            if config.scale_attn_by_inverse_layer_idx {
+                scale /= layer as f32 + 1.0;
+            }
+            let y = layer_norm(g, weights, &at("ln_1"), x, hidden, config.layer_norm_epsilon)?;
+            let y = affine(g, weights, &at("attn.c_attn"), y, [hidden, 3 * hidden])?;
+            let mut head = |i: usize| {
+                let part = columns(g, y, i * hidden, hidden)?;
+                in_heads(g, part, heads, hidden / heads)
+            };
+            let [q, k, v] = [head(0)?, head(1)?, head(2)?];
+            let k = sequence.cached(g, &at("keys"), k)?;
+            let v = sequence.cached(g, &at("values"), v)?;
+            g.name = at("attn");
+            let qkv = [heads_first(g, q)?, heads_first(g, k)?, heads_first(g, v)?];
+            let y = attend(g, qkv, scale, None, None, sequence)?;
+            let y = merge_heads(g, y)?;
+            let y = affine(g, weights, &at("attn.c_proj"), y, [hidden, hidden])?;
+            x = g.binary(BinaryFn::Add, y, x)?;
+            let inner = config.n_inner.unwrap_or(4 * hidden);
+            let y = layer_norm(g, weights, &at("ln_2"), x, hidden, config.layer_norm_epsilon)?;
+            let y = affine(g, weights, &at("mlp.c_fc"), y, [hidden, inner])?;
+            let y = g.unary(*act, y)?;
+            let y = affine(g, weights, &at("mlp.c_proj"), y, [inner, hidden])?;
+            x = g.binary(BinaryFn::Add, y, x)?;
+        }
+        if let Some(only) = only {
+            x = g.slice(x, 1, only, Dim::known(1))?;
+        }
+        x = layer_norm(g, weights, &format!("{prefix}ln_f"), x, hidden, config.layer_norm_epsilon)?;
+        g.name = "logits".into();
+        let head = match weights.has("lm_head.weight") {
+            true => "lm_head.weight".into(),
+            false => format!("{prefix}wte.weight"),
+        };
+        let head = weight(g, weights, &head, &[config.vocab_size, hidden])?;
+        g.add(MatMul { trans_a: false, trans_b: true }, &[x, head])
+    }
 }
 
 /// `x * weight [inputs, outputs] + bias`.

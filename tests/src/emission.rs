@@ -228,6 +228,7 @@ fn home_text(home: Home) -> String {
         Home::Image(i) => format!("image-{i}"),
         Home::Input(i) => format!("input-{i}"),
         Home::Output(i) => format!("output-{i}"),
+        Home::State(i) => format!("state-{i}"),
         Home::Weight(i) => format!("weight-{i}"),
         Home::Params => "params".into(),
     }

@@ -82,7 +82,7 @@ struct Batch<'a> {
 impl Batch<'_> {
     fn add(&mut self, id: NodeId, value: &Array) {
         if !matches!(self.found, Ok(None))
-            || matches!(self.lowered.graph.op(id), Op::Input(_) | Op::Constant(_))
+            || matches!(self.lowered.graph.op(id), Op::Input(_) | Op::Constant(_) | Op::State(_))
             || value.is_empty()
         {
             return;

@@ -25,6 +25,9 @@ pub(crate) fn lower_all(
     target: &TargetProfile,
     options: &Options,
 ) -> Result<Vec<Lowered>> {
+    if !loaded.model.functions.is_empty() {
+        return Ok(driftc::functions::lower_model(&loaded.model, target, options)?);
+    }
     helped(args, loaded, |graph| driftc::functions::lower_all(graph, target, options))
 }
 

@@ -202,7 +202,13 @@ impl Given {
         let options = onnx::Options { dims, constants, samples: samples.clone(), ..onnx::Options::default() };
         let imported = onnx::load(path, &options).map_err(|error| with_remedies(error, path, &options))?;
         let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-        let model = Model { graph: imported.graph, name, hash: imported.hash, attachments: Vec::new() };
+        let model = Model {
+            graph: imported.graph,
+            functions: Vec::new(),
+            name,
+            hash: imported.hash,
+            attachments: Vec::new(),
+        };
         fixed.extend(imported.constants);
         Ok(Loaded {
             model,

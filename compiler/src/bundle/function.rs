@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use drift_runtime::format::{
-    self, Binding, Dispatch, Expr, ExprError, ExprOp, Function, MemoryReport, Slot, SlotKind, Symbol,
-    WeightSlot,
+    self, Binding, Dispatch, Expr, ExprError, ExprOp, Function, MemoryReport, Slot, SlotKind, StateSlot,
+    Symbol, WeightSlot,
 };
 
 use super::types::{device_type, host_type};
@@ -20,6 +20,7 @@ pub(super) struct Shared<'a> {
     pub(super) target: &'a TargetProfile,
     /// Every slot of weights at its final size.
     pub(super) weights: &'a [WeightSlot],
+    pub(super) states: &'a [StateSlot],
     pub(super) pipelines: &'a Pipelines<'a>,
 }
 
@@ -102,6 +103,8 @@ struct Places<'a> {
     first_input: u32,
     first_output: u32,
     params: u32,
+    /// The slot of each of the plan's states.
+    states: Vec<u32>,
     first_image: u32,
     /// The image slot of each constant that lies in one.
     constants: BTreeMap<usize, u32>,
@@ -137,6 +140,13 @@ fn slots<'a>(
     if params > 0 {
         slots.push(Slot { kind: SlotKind::Params, size: params });
     }
+    let mut states = Vec::with_capacity(plan.states.len());
+    for state in &plan.states {
+        let known = shared.states.iter().position(|slot| slot.name == state.name);
+        let known = known.ok_or_else(|| Error::internal("bundle", "an unknown state"))?;
+        states.push(index(slots.len())?);
+        slots.push(Slot { kind: SlotKind::State(index(known)?), size: state.bytes });
+    }
     let first_image = index(slots.len())?;
     for image in &plan.images.objects {
         slots.push(Slot { kind: SlotKind::Image(images::slot(image, None)), size: image.bytes() });
@@ -155,6 +165,7 @@ fn slots<'a>(
         first_input,
         first_output,
         params: params_slot,
+        states,
         first_image,
         constants,
     };
@@ -202,6 +213,11 @@ fn binding(
             }
             None => Err(unplaced("a constant")),
         },
+        Home::State(i) => {
+            let place = places.states.get(i).zip(plan.states.get(i));
+            let (slot, state) = place.ok_or_else(|| unplaced("a state"))?;
+            Ok(Binding { slot: *slot, offset: 0, size: state.bytes })
+        }
         Home::Params => Ok(Binding { slot: places.params, offset: params.0, size: params.1 }),
     }
 }

@@ -34,17 +34,53 @@ pub fn trace(
     inputs: &BTreeMap<String, Array>,
     visit: &mut dyn FnMut(NodeId, &Array),
 ) -> Result<Vec<(String, Array)>> {
-    let symbols = bind(graph, inputs)?;
+    trace_with(graph, inputs, &Bindings::new(), &mut States::new(), visit)
+}
+
+/// Contents of states by name; those that are missing are zero.
+pub type States = BTreeMap<String, Array>;
+
+/// Like [`eval`] with values for symbols that no input fixes, and with states, which hold afterwards what is stored.
+///
+/// # Errors
+/// As [`eval`].
+pub fn eval_with(
+    graph: &Graph,
+    inputs: &BTreeMap<String, Array>,
+    given: &Bindings,
+    states: &mut States,
+) -> Result<Vec<(String, Array)>> {
+    trace_with(graph, inputs, given, states, &mut |_, _| {})
+}
+
+fn trace_with(
+    graph: &Graph,
+    inputs: &BTreeMap<String, Array>,
+    given: &Bindings,
+    states: &mut States,
+    visit: &mut dyn FnMut(NodeId, &Array),
+) -> Result<Vec<(String, Array)>> {
+    let mut symbols = bind(graph, inputs)?;
+    for (name, value) in given {
+        if symbols.insert(name.clone(), *value).is_some_and(|bound| bound != *value) {
+            return Err(Error::request(
+                format!("`{name}` cannot be {value}: the inputs make it another size"),
+                "give inputs of that size, or leave the value out",
+            ));
+        }
+    }
     let mut values: BTreeMap<NodeId, Array> = BTreeMap::new();
     let mut uses: BTreeMap<NodeId, usize> = BTreeMap::new();
     for id in graph.topological() {
         let operands = graph.operands(id);
-        let value = match graph.input(id) {
-            Some(input) => {
+        let held = graph.state(id).and_then(|state| states.get(&state.name));
+        let value = match (graph.input(id), held) {
+            (_, Some(held)) => finish(held.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?,
+            (Some(input), None) => {
                 let array = inputs.get(&input.name).ok_or_else(|| missing(input))?;
                 finish(array.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?
             }
-            None => {
+            (None, None) => {
                 let arrays: Vec<&Array> = operands.iter().filter_map(|o| values.get(o)).collect();
                 if arrays.len() != operands.len() {
                     return Err(graph.error(id, OpError::new("an operand has no value yet")));
@@ -71,7 +107,12 @@ pub fn trace(
         let value = values.get(&id).cloned();
         value.map(|v| (name.to_string(), v)).ok_or_else(|| Error::internal("eval", "a result has no value"))
     };
-    graph.outputs().iter().map(|o| result(&o.name, o.node)).collect()
+    let results = graph.outputs().iter().map(|o| result(&o.name, o.node)).collect();
+    for store in graph.stores() {
+        let (name, value) = result(&store.name, store.node)?;
+        states.insert(name, value);
+    }
+    results
 }
 
 /// Computes one node, with the chain fused behind it, from its operands.

@@ -12,7 +12,7 @@ use petgraph::visit::EdgeRef;
 
 use super::dim::{Bindings, Bounds};
 use super::element::{Arg, Step};
-use super::op::{Constant, Input, Op};
+use super::op::{Constant, Input, Op, State};
 use super::tensor::{DType, Layout, TensorDesc};
 use crate::error::{Error, OpError, Result};
 
@@ -45,6 +45,15 @@ pub struct Output {
     pub node: NodeId,
 }
 
+/// What a state holds after a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    /// Name of the state.
+    pub name: String,
+    /// The value.
+    pub node: NodeId,
+}
+
 /// What a node becomes in [`Graph::set_op`].
 #[derive(Debug, Clone)]
 pub struct Replacement {
@@ -64,6 +73,7 @@ pub struct Graph {
     graph: StableDiGraph<Node, u16>,
     inputs: Vec<NodeId>,
     outputs: Vec<Output>,
+    stores: Vec<Store>,
     /// Bounds of the symbols.
     pub bounds: Bounds,
     next_serial: u64,
@@ -115,9 +125,20 @@ impl Graph {
         self.outputs.push(Output { name: name.to_string(), node });
     }
 
+    /// Makes a value what a state holds after a run.
+    pub fn add_store(&mut self, name: &str, node: NodeId) {
+        self.stores.push(Store { name: name.to_string(), node });
+    }
+
     /// Forgets all results, so that others can be named.
     pub fn clear_outputs(&mut self) {
         self.outputs.clear();
+        self.stores.clear();
+    }
+
+    /// Whether there is such a node.
+    pub fn contains(&self, id: NodeId) -> bool {
+        self.graph.contains_node(id.0)
     }
 
     /// The node.
@@ -164,15 +185,20 @@ impl Graph {
         set.into_iter().map(|(_, n)| n).collect()
     }
 
-    /// How often the value is used, as an operand or as a result of the graph.
+    /// How often the value is used, as an operand, as a result of the graph or as what a state holds afterwards.
     pub fn use_count(&self, id: NodeId) -> usize {
         self.graph.edges_directed(id.0, Direction::Outgoing).count()
-            + self.outputs.iter().filter(|o| o.node == id).count()
+            + self.ends().filter(|end| *end == id).count()
     }
 
-    /// Whether the value is a result of the graph.
+    /// Whether the value is a result of the graph, or what a state holds afterwards.
     pub fn is_output(&self, id: NodeId) -> bool {
-        self.outputs.iter().any(|o| o.node == id)
+        self.ends().any(|end| end == id)
+    }
+
+    /// The values that outlive a run.
+    fn ends(&self) -> impl Iterator<Item = NodeId> {
+        self.outputs.iter().map(|o| o.node).chain(self.stores.iter().map(|s| s.node))
     }
 
     /// The input nodes in the model's order.
@@ -191,6 +217,19 @@ impl Graph {
     /// The named results.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
+    }
+
+    /// What states hold after a run.
+    pub fn stores(&self) -> &[Store] {
+        &self.stores
+    }
+
+    /// The payload of a node that is a state.
+    pub fn state(&self, id: NodeId) -> Option<&State> {
+        match self.op(id) {
+            Op::State(state) => Some(state),
+            _ => None,
+        }
     }
 
     /// Every node id, oldest first.
@@ -261,6 +300,9 @@ impl Graph {
         for output in self.outputs.iter_mut().filter(|o| o.node == old) {
             output.node = new;
         }
+        for store in self.stores.iter_mut().filter(|s| s.node == old) {
+            store.node = new;
+        }
     }
 
     /// Makes a node compute something else, keeping its name, users and layout.
@@ -328,7 +370,7 @@ impl Graph {
     /// Removes nodes that no result depends on; inputs stay. Returns how many went.
     pub fn sweep(&mut self) -> usize {
         let mut live: BTreeSet<NodeId> = self.inputs.iter().copied().collect();
-        let mut stack: Vec<NodeId> = self.outputs.iter().map(|o| o.node).collect();
+        let mut stack: Vec<NodeId> = self.ends().collect();
         while let Some(id) = stack.pop() {
             if live.insert(id) {
                 stack.extend(self.operands(id));

@@ -42,8 +42,10 @@ pub use super::ops::separable_conv::SeparableConv;
 pub use super::ops::shape_values::ShapeValues;
 pub use super::ops::slice::Slice;
 pub use super::ops::softmax::Softmax;
+pub use super::ops::state::State;
 pub use super::ops::top_k::TopK;
 pub use super::ops::transpose::Transpose;
+pub use super::ops::update::Update;
 pub use super::ops::winograd_input::WinogradInput;
 pub use super::ops::winograd_output::WinogradOutput;
 
@@ -137,6 +139,7 @@ macro_rules! ops {
 
 ops! {
     Input = "input",
+    State = "state",
     Constant = "constant",
     ShapeValues = "shape-values",
     Range = "range",
@@ -164,6 +167,7 @@ ops! {
     Transpose = "transpose",
     Slice = "slice",
     Concat = "concat",
+    Update = "update",
     Pad = "pad",
     Expand = "expand",
     Relayout = "relayout",

@@ -9,6 +9,8 @@
 //! output "y" %2
 //! ```
 //!
+//! A line `store "cache" %5` makes a value what a state holds after a run.
+//!
 //! One line per node: operator or element function, its operands, after `|` the operands that only the fused
 //! chain uses, attributes as JSON, the chain (`#0` is the node's own result, `#i` that of step i, `@k` operand
 //! k), the result's type with its layout, and the node's name when it has one. Printing is canonical: nodes are
@@ -41,6 +43,10 @@ pub fn print(graph: &Graph) -> String {
     for output in graph.outputs() {
         let number = numbers.get(&output.node).copied().unwrap_or_default();
         push(&mut text, format_args!("output {} %{number}\n", quoted(&output.name)));
+    }
+    for store in graph.stores() {
+        let number = numbers.get(&store.node).copied().unwrap_or_default();
+        push(&mut text, format_args!("store {} %{number}\n", quoted(&store.name)));
     }
     text
 }
@@ -140,10 +146,13 @@ symbol seq 1..512
 %7 = slice %0 {"starts":[0,"seq-1",0],"steps":[1,1,2],"sizes":["batch",1,2]} : f32[batch, 1, 2]@slices4
 %8 = add %2 %2 : f32[4]
 %9 = pad %8 {"mode":"constant","before":[1],"after":[0],"value":"-inf"} then (relu #0) : f32[5]
+%10 = state {"name":"cache","dtype":"f32","shape":[512]} : f32[512]
+%11 = update %10 %9 {"axis":0,"start":"seq-1"} : f32[512]
 output "y" %4
 output "z" %7
 output "y2" %9
 output "same" %9
+store "cache" %11
 "##;
 
     #[test]

@@ -9,10 +9,11 @@
 //!   one of the node's operands, and broadcasts into the node's shape without enlarging it.
 //! - An operand that does not belong to the operator is used by a step. Inputs and constants have no chain.
 //! - The stored shape is the inferred one. The stored type is too, except that a float may be kept in any float type.
-//! - Slices of channels are a layout of tensors with 3 to 5 axes. Inputs, constants and the graph's results are
+//! - Slices of channels are a layout of tensors with 3 to 5 axes. Inputs, constants, states and the graph's results are
 //!   row-major; a `relayout` has the layout that it names.
 //! - A constant has as many bytes as its shape and type need.
 //! - Every symbol used has bounds `0 <= low <= high`, and a name that the text form reads back.
+//! - States have different names, and what is stored in one has its type, a known shape and row-major order.
 //! - Inputs have different names, outputs have different names, and both are nodes of the graph.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,10 @@ use crate::error::{Error, OpError, Result};
 /// # Errors
 /// Names the node and the rule.
 pub fn verify(graph: &Graph, stage: &str) -> Result<()> {
-    check_ends(graph).and_then(|()| check_symbols(graph)).map_err(|why| Error::internal(stage, why.0))?;
+    check_ends(graph)
+        .and_then(|()| check_states(graph))
+        .and_then(|()| check_symbols(graph))
+        .map_err(|why| Error::internal(stage, why.0))?;
     let order = graph.topological();
     if order.len() != graph.len() {
         return Err(Error::internal(stage, "some nodes depend on themselves"));
@@ -81,10 +85,12 @@ fn check_node(
         return Err(OpError::new(format!("{stored} has not 2 to 5 axes")));
     }
     match &node.op {
-        Op::Input(_) | Op::Constant(_) if !node.chain.is_empty() => {
+        Op::Input(_) | Op::Constant(_) | Op::State(_) if !node.chain.is_empty() => {
             return Err(OpError::new("it has a chain"));
         }
-        Op::Input(_) | Op::Constant(_) if stored.layout != Layout::RowMajor => {
+        Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_)
+            if stored.layout != Layout::RowMajor =>
+        {
             return Err(OpError::new(format!("{stored} is not row-major")));
         }
         Op::Constant(c) if c.stored.check(&c.shape_of_file(), c.bytes.len()).is_err() => {
@@ -139,6 +145,37 @@ fn check_ends(graph: &Graph) -> Result<(), OpError> {
     Ok(())
 }
 
+fn check_states(graph: &Graph) -> Result<(), OpError> {
+    let mut states = BTreeMap::new();
+    for id in graph.ids() {
+        if let Some(state) = graph.state(id)
+            && states.insert(state.name.as_str(), id).is_some()
+        {
+            return Err(OpError::new(format!("two nodes are the state `{}`", state.name)));
+        }
+    }
+    let mut names = BTreeSet::new();
+    for store in graph.stores() {
+        let name = &store.name;
+        if !graph.contains(store.node) {
+            return Err(OpError::new(format!("what is stored in `{name}` is no node of the graph")));
+        }
+        if !names.insert(name.as_str()) {
+            return Err(OpError::new(format!("two values are stored in `{name}`")));
+        }
+        let value = graph.tensor(store.node);
+        if value.known_shape().is_none() || value.layout != Layout::RowMajor {
+            return Err(OpError::new(format!("{value} cannot be stored in `{name}`")));
+        }
+        if let Some(state) = states.get(name.as_str()).map(|id| graph.tensor(*id))
+            && state != value
+        {
+            return Err(OpError::new(format!("`{name}` holds {state}, not {value}")));
+        }
+    }
+    Ok(())
+}
+
 fn check_symbols(graph: &Graph) -> Result<(), OpError> {
     for (name, (low, high)) in &graph.bounds {
         if *low < 0 || low > high {
@@ -158,6 +195,7 @@ fn check_symbols(graph: &Graph) -> Result<(), OpError> {
             Op::ShapeValues(op) => &[&op.values],
             Op::Pad(op) => &[&op.before, &op.after],
             Op::Range(op) => &[std::slice::from_ref(&op.start)],
+            Op::Update(op) => &[std::slice::from_ref(&op.start)],
             _ => &[],
         };
         carried.iter().copied().flatten().for_each(|d| d.symbols(&mut used));

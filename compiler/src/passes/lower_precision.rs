@@ -4,7 +4,8 @@
 //! %2 = matmul f32[8, 64] %0 %1        ->     %2 = matmul f16[8, 64] %0 %1
 //! ```
 //!
-//! Inputs and results of the graph keep their type under every precision. Otherwise
+//! Inputs and results of the graph keep their type under every precision. States that are updated in part, as caches are,
+//! become f16 under both of the others; a state that is stored as a whole keeps its type. Otherwise
 //!
 //! - `f32` stores values as the model declares them;
 //! - `f16` stores every float in f16, constants included, except values that f16 cannot hold: see below;
@@ -90,7 +91,9 @@ fn lowers(
     lowered: &BTreeSet<NodeId>,
 ) -> bool {
     let node = graph.node(id);
-    let fixed = matches!(node.op, Op::Input(_)) || graph.is_output(id) || exact.contains(&id);
+    let returned = graph.outputs().iter().any(|output| output.node == id);
+    let kept = returned || graph.is_output(id) && !matches!(node.op, Op::Update(_));
+    let fixed = matches!(node.op, Op::Input(_)) || kept || exact.contains(&id);
     if fixed || !node.tensor.dtype.is_float() || node.tensor.dtype == DType::F16 {
         return false;
     }
@@ -101,7 +104,12 @@ fn lowers(
         floats.peek().is_some() && floats.all(|o| lowered.contains(o) || graph.tensor(*o).dtype == DType::F16)
     };
     match &node.op {
-        // A view shares the bytes of its operand.
+        Op::State(state) => {
+            let mut stored = graph.stores().iter().filter(|store| store.name == state.name);
+            stored.all(|store| matches!(graph.op(store.node), Op::Update(_))) && !is_returned(graph, id)
+        }
+        // A view shares the bytes of its operand, and so does what is updated in place.
+        Op::Update(_) => operands.first().is_some_and(|whole| lowered.contains(whole)),
         Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Expand(_) => from_f16(),
         Op::Constant(constant) => {
             let users = graph.users(id);
@@ -119,6 +127,15 @@ fn lowers(
         }
         _ => precision == Precision::F16,
     }
+}
+
+/// Whether what a state becomes by updates is a result of the graph, which keeps its type.
+fn is_returned(graph: &Graph, id: NodeId) -> bool {
+    let updated = |user: &NodeId| {
+        matches!(graph.op(*user), Op::Update(_)) && graph.operands(*user).first() == Some(&id)
+    };
+    graph.outputs().iter().any(|output| output.node == id)
+        || graph.users(id).iter().filter(|user| updated(user)).any(|user| is_returned(graph, *user))
 }
 
 fn is_product(op: &Op) -> bool {

@@ -45,7 +45,7 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
 fn key(graph: &Graph, id: NodeId) -> Option<Key> {
     let node = graph.node(id);
     match &node.op {
-        Op::Input(_) => None,
+        Op::Input(_) | Op::State(_) => None,
         Op::Constant(c) => Some(Key::Constant(c.dtype, c.shape.clone(), *blake3::hash(sample(c)).as_bytes())),
         op => {
             let mut operands = graph.operands(id);

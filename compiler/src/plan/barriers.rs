@@ -8,7 +8,7 @@ use super::Home;
 /// A range of bytes that a dispatch touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// The buffer: arena tensors share one, every input and output has its own.
+    /// The buffer: arena tensors share one, every input, output and state has its own.
     pub buffer: Home,
     /// First byte.
     pub start: u64,

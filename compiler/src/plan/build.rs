@@ -1,5 +1,7 @@
 //! Building a plan: one walk over the graph in topological order.
 
+mod states;
+
 use std::collections::BTreeMap;
 
 use super::choice::Choice;
@@ -13,7 +15,7 @@ use super::schedule;
 use super::select::candidates;
 use super::storage::{Storage, lives};
 use super::views::{is_view, view};
-use super::{Decision, Home, Options, Plan, Port, Step};
+use super::{Decision, Home, Options, Plan, Port, StateSize, Step};
 use crate::error::{Error, OpError, Result};
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
@@ -52,6 +54,8 @@ enum Source {
     Image(usize),
     Input(usize),
     Output(usize),
+    /// By index into the plan's states.
+    State(usize),
     Constant(NodeId),
     /// In the arena, once it is known whether the result overwrites an operand.
     Undecided,
@@ -83,6 +87,7 @@ struct Planner<'g> {
     /// Concatenations that are assembled in place, and where: the storage of their result and of each part.
     parts: Parts,
     assembled: BTreeMap<NodeId, (usize, Vec<usize>)>,
+    states: Vec<StateSize>,
     weights: Vec<Packed>,
     /// The constants among `weights`; the last says whether it is read as a texture.
     known_weights: BTreeMap<(Identity, bool), usize>,
@@ -135,6 +140,7 @@ pub fn build_visiting<'g>(
             .collect(),
         lives,
         assembled: BTreeMap::new(),
+        states: Vec::new(),
         weights: Vec::new(),
         known_weights: BTreeMap::new(),
         steps: Vec::new(),
@@ -145,6 +151,7 @@ pub fn build_visiting<'g>(
         let value = planner.fresh(Source::Input(i), graph.tensor(*id));
         planner.values.insert(*id, value);
     }
+    planner.start_states()?;
     for (place, id) in order.into_iter().enumerate() {
         planner.now = place;
         planner.node(id)?;
@@ -165,7 +172,8 @@ impl<'g> Planner<'g> {
         let graph = self.graph;
         let node = graph.node(id);
         match &node.op {
-            Op::Input(_) => return Ok(()),
+            Op::Input(_) | Op::State(_) => return Ok(()),
+            Op::Update(update) => return self.update(id, update),
             Op::Constant(_) => {
                 let value = self.fresh(Source::Constant(id), &node.tensor);
                 self.values.insert(id, value);
@@ -177,12 +185,17 @@ impl<'g> Planner<'g> {
         if self.parts.contains_key(&id) {
             return self.assemble(id);
         }
-        let home = match graph.outputs().iter().position(|o| o.node == id) {
-            Some(i) if node.tensor.layout == Layout::RowMajor => Some(Source::Output(i)),
-            _ if node.tensor.layout.storage().is_texture() => Some(self.image(&node.tensor)?),
-            _ => self.part_for(id)?,
+        let mut result = match self.place_in_state(id) {
+            Some(result) => result,
+            None => {
+                let home = match graph.outputs().iter().position(|o| o.node == id) {
+                    Some(i) if node.tensor.layout == Layout::RowMajor => Some(Source::Output(i)),
+                    _ if node.tensor.layout.storage().is_texture() => Some(self.image(&node.tensor)?),
+                    _ => self.part_for(id)?,
+                };
+                self.fresh(home.unwrap_or(Source::Undecided), &node.tensor)
+            }
         };
-        let mut result = self.fresh(home.unwrap_or(Source::Undecided), &node.tensor);
         let operands =
             graph.operands(id).into_iter().map(|o| self.value(o)).collect::<Result<Vec<Value>>>()?;
         let computed =
@@ -500,6 +513,7 @@ impl<'g> Planner<'g> {
             Source::Image(i) => Home::Image(i),
             Source::Input(i) => Home::Input(i),
             Source::Output(i) => Home::Output(i),
+            Source::State(i) => Home::State(i),
             Source::Constant(id) => match self.graph.constant(id) {
                 Some(constant) => Home::Weight(self.weight(Packed::dense(constant), false)),
                 None => Home::Params,
@@ -530,7 +544,7 @@ impl<'g> Planner<'g> {
             let mut to = self.fresh(Source::Output(i), &desc);
             self.copy_value(&from, &mut to, &output.name)?;
         }
-        Ok(())
+        self.finish_states()
     }
 
     fn finish(mut self, alignment: u64) -> Result<Plan> {
@@ -554,6 +568,7 @@ impl<'g> Planner<'g> {
             outputs,
             tensors,
             images,
+            states: self.states,
             weights: self.weights,
             steps: self.steps,
             records,

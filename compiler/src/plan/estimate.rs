@@ -65,7 +65,7 @@ impl<'a> Costs<'a> {
         let node = graph.node(id);
         // Nothing is computed for a tensor without elements.
         let empty = node.tensor.shape.iter().any(|d| d.is(0));
-        if empty || matches!(node.op, Op::Input(_) | Op::Constant(_)) {
+        if empty || matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_)) {
             return Cost::NOTHING;
         }
         if is_view(&node.op) && node.chain.is_empty() {

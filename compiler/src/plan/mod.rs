@@ -45,6 +45,8 @@ pub enum Home {
     Input(usize),
     /// A graph output.
     Output(usize),
+    /// A state, by index into [`Plan::states`].
+    State(usize),
     /// A constant, by index into [`Plan::weights`].
     Weight(usize),
     /// The step's own block of symbolic sizes.
@@ -77,6 +79,15 @@ pub struct Port {
     pub shape: Vec<Dim>,
 }
 
+/// A state that the function reads or writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateSize {
+    /// Its name, by which functions share it.
+    pub name: String,
+    /// Bytes that it takes.
+    pub bytes: u64,
+}
+
 /// How a node came to be computed.
 #[derive(Debug, Clone)]
 pub struct Decision {
@@ -103,6 +114,8 @@ pub struct Plan {
     pub tensors: Vec<u64>,
     /// Intermediate tensors in textures.
     pub images: Images,
+    /// Memory that is kept between runs.
+    pub states: Vec<StateSize>,
     /// Constants in the form the kernels want.
     pub weights: Vec<Packed>,
     /// Dispatches in order.

@@ -100,7 +100,7 @@ fn parts(graph: &Graph, id: NodeId, alignment: u64) -> Option<Vec<Part>> {
 fn may_write(graph: &Graph, id: NodeId, operand: NodeId, operands: &[NodeId]) -> bool {
     let (node, result) = (graph.node(operand), graph.tensor(id));
     let view = is_view(&node.op) && node.chain.is_empty();
-    let computed = !view && !matches!(node.op, Op::Input(_) | Op::Constant(_));
+    let computed = !view && !matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_));
     computed
         && node.tensor.layout == result.layout
         && node.tensor.dtype == result.dtype
@@ -138,7 +138,7 @@ impl Estimate {
         for (at, id) in order.iter().enumerate() {
             let node = graph.node(*id);
             let view = is_view(&node.op) && node.chain.is_empty();
-            if view || matches!(node.op, Op::Input(_) | Op::Constant(_)) {
+            if view || matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_)) {
                 continue;
             }
             let last = lives.get(id).copied().unwrap_or(at).min(order.len());

@@ -61,7 +61,8 @@ impl<'g> Nodes<'g> {
 
     /// Whether the node takes no storage of its own in the arena.
     fn is_free(&self, id: NodeId) -> bool {
-        matches!(self.graph.op(id), Op::Input(_) | Op::Constant(_)) || self.is_view(id)
+        matches!(self.graph.op(id), Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_))
+            || self.is_view(id)
     }
 
     /// The values that a node reads, through views, without constants.
@@ -95,7 +96,7 @@ fn siblings_by_growth(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
     let mut ready: BTreeSet<usize> = (0..given.len()).filter(|i| missing[*i] == 0).collect();
     let mut order = Vec::with_capacity(given.len());
     // Constants cost nothing, and a node is not ready without its own.
-    let source = |p: &usize| matches!(graph.op(given[*p]), Op::Input(_) | Op::Constant(_));
+    let source = |p: &usize| matches!(graph.op(given[*p]), Op::Input(_) | Op::Constant(_) | Op::State(_));
     while let Some(first) = ready.iter().copied().find(source).or_else(|| ready.first().copied()) {
         let operands = nodes.computed_operands(given[first]);
         let mut next = first;

@@ -174,7 +174,9 @@ impl Storage {
                             let object = images.places.get(i).copied().unwrap_or(i);
                             Region { buffer: Home::Image(object), start: 0, end: u64::MAX }
                         }
-                        Home::Output(_) | Home::Input(_) => Region { buffer: *home, start: 0, end: u64::MAX },
+                        Home::Output(_) | Home::Input(_) | Home::State(_) => {
+                            Region { buffer: *home, start: 0, end: u64::MAX }
+                        }
                         Home::Weight(_) | Home::Params => continue,
                     };
                     if binding.writable { writes.push(region) } else { reads.push(region) }

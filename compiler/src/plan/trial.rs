@@ -118,6 +118,7 @@ pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result
         inputs: Vec::new(),
         outputs: Vec::new(),
         tensors: Vec::new(),
+        states: Vec::new(),
         images: images::Images::default(),
         weights: Vec::new(),
         steps: Vec::new(),

@@ -8,8 +8,9 @@ use driftc::ir::graph::NodeId;
 use driftc::ir::op::{Attention, MatMul, Range};
 use driftc::ir::tensor::DType;
 
-use super::{Parts, Sequence};
-use crate::blocks::{linear, merge_heads, product, scaled, split_heads};
+use super::Parts;
+use super::generation::Sequence;
+use crate::blocks::{linear, merge_heads, product, scaled};
 use crate::weights::Tensors;
 
 /// The attention of a layer.
@@ -49,9 +50,9 @@ impl SelfAttention {
     ) -> Result<NodeId> {
         let at = |part: &str| format!("{name}.{part}");
         let [q, k, v] = self.projections(g, parts.weights, name, x, parts.hidden)?;
-        let mut q = split_heads(g, q, self.heads, self.head_size)?;
-        let mut k = split_heads(g, k, self.kv_heads, self.head_size)?;
-        let v = split_heads(g, v, self.kv_heads, self.head_size)?;
+        let mut q = in_heads(g, q, self.heads, self.head_size)?;
+        let mut k = in_heads(g, k, self.kv_heads, self.head_size)?;
+        let v = in_heads(g, v, self.kv_heads, self.head_size)?;
         if self.head_norms {
             q = parts.normalise(g, &at("q_norm"), q, self.head_size)?;
             k = parts.normalise(g, &at("k_norm"), k, self.head_size)?;
@@ -61,11 +62,16 @@ impl SelfAttention {
             q = angles.rotate(g, q)?;
             k = angles.rotate(g, k)?;
         }
+        let k = parts.sequence.cached(g, &at("keys"), k)?;
+        let v = parts.sequence.cached(g, &at("values"), v)?;
         g.name = name.to_string();
         let mask = match self.window {
             Some(window) => parts.mask(g, window)?,
             None => None,
         };
+        let q = heads_first(g, q)?;
+        let k = heads_first(g, k)?;
+        let v = heads_first(g, v)?;
         let y = attend(g, [q, k, v], self.scale, self.softcap, mask, &parts.sequence)?;
         let y = merge_heads(g, y)?;
         let sizes = [self.heads * self.head_size, parts.hidden];
@@ -105,7 +111,7 @@ impl Parts<'_> {
         if let Some(mask) = self.masks.get(&window) {
             return Ok(Some(*mask));
         }
-        let Sequence { past, seq } = self.sequence.clone();
+        let Sequence { past, seq, .. } = self.sequence.clone();
         let first = past.plus(1 - window);
         let rows = Range { dtype: DType::I64, start: first, step: 1, length: seq.clone() };
         let rows = g.add(rows, &[])?;
@@ -119,6 +125,18 @@ impl Parts<'_> {
         self.masks.insert(window, mask);
         Ok(Some(mask))
     }
+}
+
+/// `[batch, seq, heads * size] -> [batch, seq, heads, size]`.
+pub(crate) fn in_heads(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize) -> Result<NodeId> {
+    let mut split: Vec<Dim> = g.tensor(x).shape.iter().take(2).cloned().collect();
+    split.extend([Dim::from(heads), Dim::from(size)]);
+    g.reshape(x, split)
+}
+
+/// `[batch, seq, heads, size] -> [batch, heads, seq, size]`.
+pub(crate) fn heads_first(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
+    g.transpose(x, vec![0, 2, 1, 3])
 }
 
 /// Causal attention of `q [B, H, S, D]` over `k` and `v [B, Hk, T, D]`, the last `S` of whose positions are those of `q`.
@@ -160,7 +178,7 @@ pub(crate) fn attend(
 
 /// What hides later keys, `[seq, keys]` to be added to scores.
 fn causal_mask(g: &mut Builder<'_>, sequence: &Sequence) -> Result<NodeId> {
-    let Sequence { past, seq } = sequence.clone();
+    let Sequence { past, seq, .. } = sequence.clone();
     let rows = g.add(Range { dtype: DType::I64, start: past, step: 1, length: seq.clone() }, &[])?;
     let rows = g.reshape(rows, vec![seq, Dim::known(1)])?;
     let keys = Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: sequence.keys() };

@@ -6,7 +6,7 @@ use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
 use driftc::ir::element::BinaryFn;
 use driftc::ir::graph::NodeId;
-use driftc::ir::op::{Concat, Gather, Range, ShapeValues, Slice};
+use driftc::ir::op::{Concat, ShapeValues, Slice};
 use driftc::ir::tensor::DType;
 
 use super::Sequence;
@@ -61,11 +61,15 @@ pub(crate) enum Scaling {
     },
 }
 
-/// Cosines and sines of the positions of a run, `[seq, size / 2]` each.
+/// Cosines and sines of the positions of a run, `[seq, 1, 1, size / 2]` each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Angles {
     cos: NodeId,
     sin: NodeId,
+    /// What sines count for the first and the second element of a pair, `[2, 1]`.
+    signs: NodeId,
+    /// Number of pairs.
+    half: usize,
     interleaved: bool,
 }
 
@@ -74,7 +78,7 @@ impl Rope {
     pub(super) fn check(&self, (low, high): (i64, i64)) -> Result<(), String> {
         match &self.scaling {
             Scaling::Dynamic { trained, .. } if low != high && high > *trained => Err(format!(
-                "with rope_type `dynamic` every angle depends on the length of more than {trained} tokens, which may be {low}..={high}; give it one value with --dim seq=N, or at most {trained}"
+                "with rope_type `dynamic` every angle depends on the length of more than {trained} tokens, which may be {low}..={high}; give it at most {trained}, or, for a whole text at a time, one value with --dim seq=N"
             )),
             Scaling::None
             | Scaling::Linear { .. }
@@ -98,42 +102,38 @@ impl Rope {
         g.name = "rotary_emb".into();
         let keys = sequence.keys();
         let (low, high) = keys.range(&g.graph.bounds);
-        let positions =
-            Range { dtype: DType::I64, start: sequence.past.clone(), step: 1, length: sequence.seq.clone() };
-        let positions = g.add(positions, &[])?;
         match &self.scaling {
             Scaling::Long { trained, .. } if low <= *trained && *trained < high => {
-                let short = self.table(g, positions, *trained, *trained)?;
-                let long = self.table(g, positions, high, high)?;
+                let short = self.table(g, sequence, high, *trained)?;
+                let long = self.table(g, sequence, high, high)?;
                 let length =
                     g.add(ShapeValues { dtype: DType::I64, shape: Vec::new(), values: vec![keys] }, &[])?;
                 let trained = g.constant(&Array::int(DType::I64, &[], vec![*trained]))?;
                 let beyond = g.binary(BinaryFn::Greater, length, trained)?;
                 let cos = g.select(beyond, long.cos, short.cos)?;
                 let sin = g.select(beyond, long.sin, short.sin)?;
-                Ok(Angles { cos, sin, interleaved: self.interleaved })
+                Ok(Angles { cos, sin, ..short })
             }
-            _ => self.table(g, positions, high, high),
+            _ => self.table(g, sequence, high, high),
         }
     }
 
-    /// Rows of a table of `rows` positions; the last row serves those beyond, which are not used.
-    fn table(&self, g: &mut Builder<'_>, positions: NodeId, rows: i64, length: i64) -> Result<Angles> {
+    /// The positions of a run, of a table of `rows` positions as texts of a `length` have them.
+    fn table(&self, g: &mut Builder<'_>, sequence: &Sequence, rows: i64, length: i64) -> Result<Angles> {
         let frequencies = self.frequencies(length);
         let factor = self.attention_factor();
         let angles: Vec<f32> =
             (0..rows).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f)).collect();
-        let shape = [usize::try_from(rows).unwrap_or(0), frequencies.len()];
+        let half = frequencies.len();
+        let shape = [usize::try_from(rows).unwrap_or(0), 1, 1, half];
         let mut picked = |f: fn(f64) -> f64| {
             let values = angles.iter().map(|a| (f(f64::from(*a)) * factor) as f32).collect();
             let table = g.constant(&Array::f32(&shape, values))?;
-            let last = g.constant(&Array::int(DType::I64, &[], vec![rows - 1]))?;
-            let reaches =
-                g.tensor(positions).shape.first().is_some_and(|d| d.range(&g.graph.bounds).1 > rows);
-            let at = if reaches { g.binary(BinaryFn::Min, positions, last)? } else { positions };
-            g.add(Gather { axis: 0 }, &[table, at])
+            g.slice(table, 0, sequence.past.clone(), sequence.seq.clone())
         };
-        Ok(Angles { cos: picked(f64::cos)?, sin: picked(f64::sin)?, interleaved: self.interleaved })
+        let (cos, sin) = (picked(f64::cos)?, picked(f64::sin)?);
+        let signs = g.constant(&Array::f32(&[2, 1], vec![-1.0, 1.0]))?;
+        Ok(Angles { cos, sin, signs, half, interleaved: self.interleaved })
     }
 
     /// Factor of cosines and sines.
@@ -191,38 +191,37 @@ impl Rope {
 }
 
 impl Angles {
-    /// `x [batch, heads, seq, size]` rotated, with the first elements of all pairs before the second ones. So pairs that
+    /// `x [batch, seq, heads, size]` rotated, with the first elements of all pairs before the second ones. So pairs that
     /// lay beside each other are apart afterwards: products of queries and keys do not depend on the order of elements.
+    ///
+    /// Seen as `[.., 2, size / 2]` it is `x * cos + reversed x * sin * (-1, 1)`, where views cost nothing.
     pub(super) fn rotate(&self, g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
         let shape = g.tensor(x).shape.clone();
-        let half = g.tensor(self.cos).shape.get(1).cloned().unwrap_or_default();
-        let size = shape.get(3).cloned().unwrap_or_default();
-        let [a, b] = if self.interleaved {
-            [every_other(g, x, 0, &half)?, every_other(g, x, 1, &half)?]
+        let [batch, seq, heads, size] = shape.as_slice() else { return Ok(x) };
+        let (half, two) = (Dim::from(self.half), Dim::known(2));
+        let turned = half.scale(2);
+        let rest = size.sub(&turned);
+        let first = if rest.is(0) { x } else { g.slice(x, 3, Dim::known(0), turned.clone())? };
+        let front = [batch.clone(), seq.clone(), heads.clone()];
+        let seen = |last: &[Dim]| front.iter().chain(last).cloned().collect::<Vec<Dim>>();
+        let pairs = if self.interleaved {
+            let pairs = g.reshape(first, seen(&[half.clone(), two.clone()]))?;
+            g.transpose(pairs, vec![0, 1, 2, 4, 3])?
         } else {
-            [g.slice(x, 3, Dim::known(0), half.clone())?, g.slice(x, 3, half.clone(), half.clone())?]
+            g.reshape(first, seen(&[two.clone(), half.clone()]))?
         };
-        let mut turn = |x: NodeId, y: NodeId, sign: BinaryFn| {
-            let x = g.binary(BinaryFn::Mul, x, self.cos)?;
-            let y = g.binary(BinaryFn::Mul, y, self.sin)?;
-            g.binary(sign, x, y)
-        };
-        let mut parts = vec![turn(a, b, BinaryFn::Sub)?, turn(b, a, BinaryFn::Add)?];
-        let rest = size.sub(&half.scale(2));
-        if !rest.is(0) {
-            parts.push(g.slice(x, 3, half.scale(2), rest)?);
+        let starts = [0, 0, 0, 1, 0].map(Dim::known).to_vec();
+        let swap = Slice { starts, steps: vec![1, 1, 1, -1, 1], sizes: g.tensor(pairs).shape.clone() };
+        let swapped = g.add(swap, &[pairs])?;
+        let a = g.binary(BinaryFn::Mul, pairs, self.cos)?;
+        let b = g.binary(BinaryFn::Mul, swapped, self.sin)?;
+        let b = g.binary(BinaryFn::Mul, b, self.signs)?;
+        let y = g.binary(BinaryFn::Add, a, b)?;
+        let y = g.reshape(y, seen(std::slice::from_ref(&turned)))?;
+        if rest.is(0) {
+            return Ok(y);
         }
-        g.add(Concat { axis: 3 }, &parts)
+        let rest = g.slice(x, 3, turned, rest)?;
+        g.add(Concat { axis: 3 }, &[y, rest])
     }
-}
-
-/// Every other element of a head, so many of them.
-fn every_other(g: &mut Builder<'_>, x: NodeId, first: i64, count: &Dim) -> Result<NodeId> {
-    let mut sizes = g.tensor(x).shape.clone();
-    let mut starts = vec![Dim::known(0); sizes.len()];
-    let mut steps = vec![1; sizes.len()];
-    if let (Some(start), Some(step), Some(size)) = (starts.last_mut(), steps.last_mut(), sizes.last_mut()) {
-        (*start, *step, *size) = (Dim::known(first), 2, count.clone());
-    }
-    g.add(Slice { starts, steps, sizes }, &[x])
 }

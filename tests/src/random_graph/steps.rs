@@ -6,7 +6,8 @@ use driftc::ir::dim::{Dim, product};
 use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::{
-    Concat, Conv, CumSum, Gather, GroupNorm, LayerNorm, MatMul, Pad, Pool, Range, Slice, Softmax,
+    Concat, Conv, CumSum, Gather, GroupNorm, LayerNorm, MatMul, Pad, Pool, Range, Slice, Softmax, State,
+    Update,
 };
 use driftc::ir::ops::pad::PadMode;
 use driftc::ir::ops::pool::PoolKind;
@@ -37,6 +38,7 @@ const STEPS: &[Step] = &[
     reshape,
     slice,
     concat,
+    update,
     pad,
     expand,
     gather,
@@ -369,6 +371,31 @@ fn concat(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
         return Ok(None);
     }
     g.builder.add(Concat { axis }, &[x, y]).map(Some)
+}
+
+/// Some positions of a value, or of a state, replaced by the first ones of the value.
+fn update(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let tensor = g.builder.tensor(x).clone();
+    let known = (0..tensor.rank()).filter(|axis| tensor.shape[*axis].as_known().is_some_and(|size| size > 1));
+    let known: Vec<usize> = known.collect();
+    if known.is_empty() || tensor.shape.iter().any(|d| d.is(0)) {
+        return Ok(None);
+    }
+    let axis = g.rng.pick(&known);
+    let size = usize::try_from(tensor.shape[axis].as_known().unwrap_or(1)).unwrap_or(1);
+    let count = 1 + g.rng.below(size - 1);
+    let start = Dim::from(g.rng.below(size - count + 1));
+    let part = g.builder.slice(x, axis, Dim::known(0), Dim::from(count))?;
+    match tensor.known_shape().filter(|_| g.rng.once_in(2)) {
+        None => g.builder.add(Update { axis, start }, &[x, part]).map(Some),
+        Some(shape) => {
+            let name = format!("state {}", g.builder.graph.stores().len());
+            let held = g.builder.add(State { name: name.clone(), dtype: tensor.dtype, shape }, &[])?;
+            let updated = g.builder.add(Update { axis, start }, &[held, part])?;
+            g.builder.graph.add_store(&name, updated);
+            Ok(Some(updated))
+        }
+    }
 }
 
 fn pad(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {

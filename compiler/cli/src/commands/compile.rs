@@ -9,7 +9,7 @@ use clap::Args;
 use drift_runtime::Bundle;
 use drift_runtime::codec::Summary;
 use driftc::compile::{Lowered, write};
-use driftc::functions::{MAIN, label};
+use driftc::functions::label;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
@@ -221,7 +221,7 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
         specialized: special
             .iter()
             .map(|f| Special {
-                function: label(MAIN, &f.plan.bounds),
+                function: label(&f.name, &f.plan.bounds),
                 dispatches: f.plan.steps.len(),
                 memory: memory(f),
             })

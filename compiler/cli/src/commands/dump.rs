@@ -85,6 +85,7 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
                 }
                 Home::Input(i) => format!("input {i}"),
                 Home::Output(i) => format!("output {i}"),
+                Home::State(i) => format!("state {i}"),
                 Home::Weight(i) => format!("weight {i}"),
                 Home::Params => "params".to_owned(),
             };

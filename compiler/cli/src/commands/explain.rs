@@ -6,7 +6,7 @@ use std::io::Write;
 
 use clap::Args;
 use driftc::compile::Lowered;
-use driftc::functions::{MAIN, label};
+use driftc::functions::label;
 use driftc::plan::choice::Choice;
 use driftc::plan::{Home, Plan, Step};
 use driftc::target::TargetProfile;
@@ -229,7 +229,7 @@ fn report(lowered: &Lowered, only: Option<&str>) -> Function {
     let notes = lowered.passes.iter().flat_map(|p| p.changes.notes.iter().map(move |n| (p.pass, n)));
     let notes = notes.filter(|(_, n)| wanted(&n.node));
     Function {
-        function: label(MAIN, &lowered.plan.bounds),
+        function: label(&lowered.name, &lowered.plan.bounds),
         nodes: nodes.collect(),
         passes: notes.map(|(pass, n)| Note { pass, node: n.node.clone(), what: n.what.clone() }).collect(),
     }
@@ -319,7 +319,7 @@ fn place(plan: &Plan, own: &[(usize, bool)]) -> Option<Place> {
                 shares_with: tenants.saturating_sub(1),
             })
         }
-        Home::Input(_) | Home::Weight(_) | Home::Params => None,
+        Home::Input(_) | Home::State(_) | Home::Weight(_) | Home::Params => None,
     }
 }
 

@@ -50,6 +50,12 @@ impl Reader {
             self.graph.add_output(&name, node);
             return cursor.end();
         }
+        if cursor.eat("store ") {
+            let name = cursor.string()?;
+            let node = self.operand(&mut cursor)?;
+            self.graph.add_store(&name, node);
+            return cursor.end();
+        }
         self.node(&mut cursor)
     }
 

@@ -1,0 +1,267 @@
+//! The functions of language models that generate text, with caches on the device: every way of cutting a text gives the
+//! logits that are stored, as the whole graph does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use drift_models::Dims;
+use drift_runtime::{ArrayRef, Session, format::HostType};
+use drift_tests::compare::{Tolerance, compare};
+use drift_tests::{device, random_graph};
+use driftc::compile::{self, Model, Options};
+use driftc::functions::{lower_all, lower_model};
+use driftc::ir::array::Array;
+use driftc::ir::dim::Bindings;
+use driftc::ir::{eval, text};
+use driftc::passes::Precision;
+
+/// Largest difference of a logit that arithmetic in f32 explains.
+const F32: f32 = 2e-4;
+/// The same for values stored in f16, in standard deviations of the logits.
+const F16: f32 = 3e-2;
+
+/// The functions of a model on the device of the tests.
+fn open(model: &Model, options: &Options) -> Session {
+    let target = device::target();
+    let functions = lower_model(model, &target, options).unwrap_or_else(|e| panic!("{e}"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.drift");
+    compile::write(model, &[target], &[&functions], options, &path).unwrap_or_else(|e| panic!("{e}"));
+    Session::load(&path, &drift_runtime::Options::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Language models of `tests/language` with the first row of their stored ids, and its logits.
+fn models() -> Vec<(PathBuf, Vec<i32>, Array)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
+    let mut models: Vec<PathBuf> = fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir() || path.extension().is_some_and(|e| e == "gguf"))
+        .collect();
+    models.sort();
+    assert!(models.len() > 16);
+    models.into_iter().map(with_stored).collect()
+}
+
+fn with_stored(path: PathBuf) -> (PathBuf, Vec<i32>, Array) {
+    let beside = |name: &str| if path.is_dir() { path.join(name) } else { path.with_extension(name) };
+    let npy = |name| npyz::NpyFile::new(std::io::Cursor::new(fs::read(beside(name)).unwrap())).unwrap();
+    let ids = npy("ids.npy");
+    let length = *ids.shape().last().unwrap() as usize;
+    let ids = ids.into_vec::<i64>().unwrap().into_iter().take(length).map(|id| id as i32).collect();
+    let logits = npy("logits.npy");
+    let vocab = *logits.shape().last().unwrap() as usize;
+    let rows = logits.into_vec::<f32>().unwrap().into_iter().take(length * vocab).collect();
+    (path, ids, Array::f32(&[length, vocab], rows))
+}
+
+fn load(path: &Path, context: i64, chunk: i64) -> Model {
+    let dims = Dims::from([("context".into(), (context, context)), ("chunk".into(), (chunk, chunk))]);
+    drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}")).0
+}
+
+/// Runs a function on some ids after so many others; returns its rows of logits and what it takes for the next tokens.
+fn step(session: &mut Session, function: &str, past: usize, ids: &[i32]) -> (Vec<f32>, Vec<i32>) {
+    let rows = session.inputs(function).unwrap()[0].shape[1].as_constant().unwrap() as usize;
+    let mut padded = ids.to_vec();
+    // What stands in for tokens must not matter.
+    padded.resize(rows, 3);
+    let bytes: Vec<u8> = padded.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let array = ArrayRef { dtype: HostType::I32, shape: &[1, rows], bytes: &bytes };
+    session.write_input(function, "ids", array).unwrap();
+    session.set_symbol(function, "past", past as i64).unwrap();
+    if function == "prefill" {
+        session.set_symbol(function, "count", ids.len() as i64).unwrap();
+    }
+    session.replay(function).unwrap();
+    let read = |name| session.read_output(function, name).unwrap();
+    let logits = read("logits").bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let next = read("next").bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect();
+    (logits, next)
+}
+
+/// The largest difference of logits from those at some positions of a text.
+fn differ(got: &[f32], stored: &Array, first: usize) -> f32 {
+    let vocab = stored.shape[1];
+    let want = &stored.floats().unwrap()[first * vocab..];
+    got.iter()
+        .zip(want)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, |most, e| if e.is_nan() { e } else { most.max(e) })
+}
+
+fn deviation(values: &[f32]) -> f32 {
+    let mean = values.iter().sum::<f32>() / values.len() as f32;
+    (values.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / values.len() as f32).sqrt()
+}
+
+/// Cuts a text in several ways; the largest error of all of them.
+fn cut(session: &mut Session, ids: &[i32], stored: &Array) -> f32 {
+    let mut worst = 0.0f32;
+    let vocab = stored.shape[1];
+    let mut note = |error: f32| worst = if error.is_nan() { f32::INFINITY } else { worst.max(error) };
+    // Token by token.
+    for past in 0..ids.len() {
+        let (logits, next) = step(session, "decode", past, &ids[past..=past]);
+        note(differ(&logits, stored, past));
+        let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        assert_eq!(logits[next[0] as usize], best);
+    }
+    // Chunks of several sizes, each overwriting the padding of those before.
+    session.reset_states().unwrap();
+    let mut past = 0;
+    for size in [5, 1, 8, 3, 8, 7] {
+        let (logits, _) = step(session, "prefill", past, &ids[past..past + size]);
+        past += size;
+        note(differ(&logits, stored, past - 1));
+    }
+    // Several rows of logits at a time, behind those chunks.
+    let (logits, next) = step(session, "verify", past, &ids[past..]);
+    assert_eq!((logits.len(), next.len()), (16 * vocab, 16));
+    note(differ(&logits[..(ids.len() - past) * vocab], stored, past));
+    // An id of -1 is the token that was chosen last.
+    let (_, next) = step(session, "prefill", 0, &ids[..4]);
+    let (want, _) = step(session, "decode", 4, &next);
+    step(session, "prefill", 0, &ids[..4]);
+    let (got, _) = step(session, "decode", 4, &[-1]);
+    assert_eq!(got, want);
+    worst
+}
+
+#[test]
+fn every_way_of_cutting_a_text_gives_the_stored_logits() {
+    for (path, ids, stored) in models() {
+        if path.ends_with("llama-dynamic") {
+            // Every angle depends on the length of a text of more than 16 tokens.
+            let context = Dims::from([("context".into(), (50, 50))]);
+            let error = drift_models::load(&path, &context).unwrap_err().to_string();
+            assert!(error.contains("at most 16"), "{error}");
+            let (short, _) = drift_models::load(&path, &Dims::new()).unwrap();
+            assert!(short.functions.iter().all(|(_, graph)| graph.bounds["past"].1 < 16));
+            continue;
+        }
+        let ids = &ids[..40];
+        let mut session = open(&load(&path, 50, 8), &Options::default());
+        let error = cut(&mut session, ids, &stored);
+        assert!(error < F32, "{} differs by {error}", path.display());
+    }
+}
+
+#[test]
+fn f16_differs_by_its_rounding() {
+    for (path, ids, stored) in models().into_iter().step_by(5) {
+        let options = Options { precision: Precision::F16, ..Options::default() };
+        let mut session = open(&load(&path, 50, 8), &options);
+        let error = cut(&mut session, &ids[..40], &stored) / deviation(stored.floats().unwrap());
+        assert!(error < F16, "{} differs by {error} standard deviations", path.display());
+    }
+}
+
+/// Graphs with states in every way that a plan knows.
+const STATES: &[(&str, &str)] = &[
+    // A product and a sum are computed where they are stored, through views.
+    (
+        "in place",
+        r#"
+symbol past 0..5
+%0 = input {"name":"x","dtype":"f32","shape":[1,3,8]}
+%1 = constant {"dtype":"f32","shape":[8,8],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = reshape %2 {"shape":[1,3,2,4]}
+%4 = state {"name":"a","dtype":"f32","shape":[1,8,2,4]}
+%5 = update %4 %3 {"axis":1,"start":"past"} "first"
+%6 = slice %5 {"starts":[0,0,0,0],"steps":[1,1,1,1],"sizes":[1,"past+3",2,4]}
+%7 = reshape %0 {"shape":[1,3,2,4]}
+%8 = add %7 %7
+%9 = transpose %8 {"perm":[0,2,1,3]}
+%10 = state {"name":"b","dtype":"f32","shape":[1,2,8,4]}
+%11 = update %10 %9 {"axis":2,"start":"past"} "second"
+%12 = reduce %6 {"kind":"sum","axes":[1],"keepdims":false}
+%13 = reduce %11 {"kind":"sum","axes":[2],"keepdims":false}
+%14 = add %12 %13
+output "y" %14
+store "a" %5
+store "b" %11
+"#,
+    ),
+    // What was held is read after the update, and parts are inputs, views and values with other users.
+    (
+        "copies",
+        r#"
+symbol past 0..5
+%0 = input {"name":"x","dtype":"f32","shape":[3,4]}
+%1 = state {"name":"a","dtype":"f32","shape":[8,4]}
+%2 = update %1 %0 {"axis":0,"start":"past"}
+%3 = relu %2
+%4 = add %3 %1
+%5 = relu %0
+%6 = state {"name":"b","dtype":"f32","shape":[4,9]}
+%7 = transpose %5 {"perm":[1,0]}
+%8 = update %6 %7 {"axis":1,"start":"past+1"}
+%9 = update %8 %7 {"axis":1,"start":0}
+output "y" %4
+output "z" %5
+store "a" %2
+store "b" %9
+"#,
+    ),
+    // States stored as a whole, one in the other.
+    (
+        "whole",
+        r#"
+symbol past 0..5
+%0 = input {"name":"x","dtype":"f32","shape":[6]}
+%1 = state {"name":"a","dtype":"f32","shape":[6]}
+%2 = state {"name":"b","dtype":"f32","shape":[6]}
+%3 = add %1 %0
+%4 = mul %3 %2
+output "y" %4
+output "sum" %3
+store "a" %3
+store "b" %1
+store "c" %0
+"#,
+    ),
+];
+
+#[test]
+fn states_hold_what_the_reference_says() {
+    for (name, source) in STATES {
+        let graph = text::parse(source).unwrap();
+        assert_eq!(text::print(&text::parse(&text::print(&graph)).unwrap()), text::print(&graph));
+        let options = Options::default();
+        let functions =
+            lower_all(&graph, &device::target(), &options).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("states.drift");
+        compile::write(&Model::default(), &[device::target()], &[&functions], &options, &path).unwrap();
+        let mut session = Session::load(&path, &drift_runtime::Options::default()).unwrap();
+        let mut states = eval::States::new();
+        for (round, past) in [0, 3, 5, 1, 2].into_iter().enumerate() {
+            let inputs = random_graph::inputs(&graph, round as u64 + 1);
+            let symbols = Bindings::from([("past".into(), past)]);
+            let want = eval::eval_with(&graph, &inputs, &symbols, &mut states).unwrap();
+            let takes = session.function("main").unwrap().symbols.iter().any(|s| s.name == "past");
+            if takes {
+                session.set_symbol("main", "past", past).unwrap();
+            }
+            let got = device::run_session(&mut session, &inputs).unwrap();
+            for ((_, want), (output, got)) in want.iter().zip(&got) {
+                compare(output, got, want, Tolerance::F32)
+                    .unwrap_or_else(|e| panic!("{name}, round {round}: {e}"));
+            }
+        }
+        session.reset_states().unwrap();
+    }
+}
+
+/// The parts of the first graph are computed where the states lie: as many dispatches as operators.
+#[test]
+fn parts_are_computed_where_states_lie() {
+    let graph = text::parse(STATES[0].1).unwrap();
+    let plan = compile::lower(&graph, &device::target(), &Options::default()).unwrap().plan;
+    let copies: Vec<&str> =
+        plan.steps.iter().map(|step| step.label.as_str()).filter(|label| label.contains("copy")).collect();
+    assert!(copies.is_empty() && plan.steps.len() <= 5, "{copies:?} of {}", plan.steps.len());
+    assert_eq!(plan.states.iter().map(|s| s.bytes).collect::<Vec<_>>(), [256, 256]);
+}
