@@ -91,6 +91,10 @@ pub enum Error {
     NotALanguageModel { reason: String },
     #[error("id {id} is outside of the model's vocabulary of {vocabulary}; the ids belong to another model")]
     NotInVocabulary { id: u32, vocabulary: usize },
+    #[error("there is no text to go on from; give at least one id")]
+    EmptyPrompt,
+    #[error("{name} is {value}, and must be {range}")]
+    InvalidSampling { name: &'static str, value: String, range: &'static str },
     #[error(
         "the context is full: {needed} tokens are needed, and the bundle was compiled for {context}; start anew, or compile with a longer context"
     )]

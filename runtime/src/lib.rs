@@ -17,6 +17,8 @@ mod bundle;
 #[cfg(feature = "vulkan")]
 mod convert;
 mod error;
+#[cfg(feature = "vulkan")]
+mod generate;
 mod order;
 #[cfg(feature = "vulkan")]
 mod session;
@@ -27,5 +29,7 @@ pub use array::{Array, ArrayRef};
 #[cfg(feature = "vulkan")]
 pub use bundle::Bundle;
 pub use error::{Error, Unmet};
+#[cfg(feature = "vulkan")]
+pub use generate::{Draft, Ended, Generator, Report, Request, Sampling};
 #[cfg(feature = "vulkan")]
 pub use session::{DispatchTime, Options, Session, Stats, Ticket};

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod language;
+
 use drift_runtime::Bundle;
 use drift_runtime::codec::BundleWriter;
 use drift_runtime::format::{
@@ -171,7 +173,7 @@ fn sum_function() -> Function {
     }
 }
 
-fn pipeline(name: &str, artifact: u32, bindings: &[BindingKind], threads: u32) -> Pipeline {
+pub(crate) fn pipeline(name: &str, artifact: u32, bindings: &[BindingKind], threads: u32) -> Pipeline {
     Pipeline {
         name: name.to_owned(),
         artifact,
@@ -183,15 +185,21 @@ fn pipeline(name: &str, artifact: u32, bindings: &[BindingKind], threads: u32) -
     }
 }
 
-fn port(name: &str, host_type: HostType, device_type: DeviceType, shape: Vec<Expr>, slot: u32) -> Port {
+pub(crate) fn port(
+    name: &str,
+    host_type: HostType,
+    device_type: DeviceType,
+    shape: Vec<Expr>,
+    slot: u32,
+) -> Port {
     Port { name: name.to_owned(), host_type, device_type, shape, slot, offset: 0 }
 }
 
-fn at(slot: u32, offset: u64, size: u64) -> Binding {
+pub(crate) fn at(slot: u32, offset: u64, size: u64) -> Binding {
     Binding { slot, offset, size }
 }
 
-fn dispatch(pipeline: u32, bindings: &[Binding], grid: [i64; 3]) -> Dispatch {
+pub(crate) fn dispatch(pipeline: u32, bindings: &[Binding], grid: [i64; 3]) -> Dispatch {
     Dispatch {
         pipeline,
         bindings: bindings.to_vec(),
@@ -205,6 +213,6 @@ fn dispatch(pipeline: u32, bindings: &[Binding], grid: [i64; 3]) -> Dispatch {
     }
 }
 
-fn words(bytes: &[u8]) -> Vec<u32> {
+pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
 }

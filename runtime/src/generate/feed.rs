@@ -1,0 +1,138 @@
+//! Ids into the caches, and logits and tokens out of them.
+
+use super::Generator;
+use super::model::Step;
+use crate::array::ArrayRef;
+use crate::error::{Error, Result};
+use crate::format::HostType;
+use crate::session::Ticket;
+
+/// A run whose last id that counts is the text's last one.
+#[derive(Clone, Copy)]
+pub(super) struct Fed {
+    pub(super) ticket: Ticket,
+    /// The row of its outputs that belongs to that id.
+    pub(super) row: usize,
+    /// Whether the device keeps the next token for a further step.
+    pub(super) kept: bool,
+}
+
+/// The id that stands for the token that the device keeps.
+const KEPT: i64 = -1;
+
+impl Generator {
+    /// Submits runs for all of the text that the caches lack, at least for its last token. The last run gives `output`.
+    pub(super) fn feed(&mut self, output: &str) -> Result<Fed> {
+        let length = self.text().len();
+        let last = length.checked_sub(1).ok_or(Error::EmptyPrompt)?;
+        let conversation = self.conversation();
+        conversation.fed = conversation.fed.min(last);
+        loop {
+            let past = self.conversation().fed;
+            let full = || Error::ContextFull { needed: length, context: self.model.context };
+            let (step, count) = self.model.step(past, length - past).ok_or_else(full)?;
+            let ids: Vec<i64> = self.text().iter().skip(past).take(count).map(|id| i64::from(*id)).collect();
+            let is_last = past + count == length;
+            let outputs = [output];
+            let ticket = self.submit(step, past, &ids, if is_last { &outputs } else { &[] })?;
+            self.conversation().fed = past + count;
+            if is_last {
+                let row = if step.rows { count - 1 } else { 0 };
+                return Ok(Fed { ticket, row, kept: !step.rows });
+            }
+        }
+    }
+
+    /// Submits a step from the token that the device keeps; none where the context is full.
+    pub(super) fn feed_kept(&mut self, write: bool) -> Result<Option<Fed>> {
+        let (decode, past) = (self.model.decode, self.conversation().fed);
+        if !decode.fits(past) {
+            return Ok(None);
+        }
+        let ids: &[i64] = if write { &[KEPT] } else { &[] };
+        let ticket = self.submit(decode, past, ids, &["next"])?;
+        self.conversation().fed = past + 1;
+        Ok(Some(Fed { ticket, row: 0, kept: true }))
+    }
+
+    /// Submits a run with the given ids, or those of the run before where none are given.
+    pub(super) fn submit(
+        &mut self,
+        step: Step,
+        past: usize,
+        ids: &[i64],
+        outputs: &[&str],
+    ) -> Result<Ticket> {
+        if !ids.is_empty() {
+            // Whatever is known of the padding, it is an id.
+            let padded = ids.iter().copied().chain(std::iter::repeat(0)).take(step.chunk);
+            let bytes: Vec<u8> = match step.ids {
+                HostType::I64 => padded.flat_map(i64::to_le_bytes).collect(),
+                _ => padded.flat_map(|id| i32::try_from(id).unwrap_or(i32::MAX).to_le_bytes()).collect(),
+            };
+            let array = ArrayRef { dtype: step.ids, shape: &[1, step.chunk], bytes: &bytes };
+            self.session.write_input(step.name, "ids", array)?;
+        }
+        self.session.set_symbol(step.name, "past", i64::try_from(past).unwrap_or(i64::MAX))?;
+        if step.counts {
+            self.session.set_symbol(step.name, "count", i64::try_from(ids.len()).unwrap_or(i64::MAX))?;
+        }
+        self.session.submit(step.name, outputs)
+    }
+
+    /// Waits for a run, and returns the tokens that it gave, one for each row.
+    pub(super) fn tokens(&mut self, ticket: Ticket) -> Result<Vec<u32>> {
+        self.session.collect(ticket, "next", &mut self.read)?;
+        let vocabulary = self.model.vocabulary;
+        let wrong = || Error::NotALanguageModel {
+            reason: format!("a token outside of its vocabulary of {vocabulary} came out of it"),
+        };
+        let token = |id: f64| match id >= 0.0 && (id as usize) < vocabulary {
+            true => Ok(id as u32),
+            false => Err(wrong()),
+        };
+        self.read.to_f64().into_iter().map(token).collect()
+    }
+
+    /// Waits for a run, and returns the logits of a row.
+    pub(super) fn row(&mut self, ticket: Ticket, row: usize) -> Result<&[[u8; 4]]> {
+        self.session.collect(ticket, "logits", &mut self.read)?;
+        Ok(self.read_row(row))
+    }
+
+    /// A row of the logits that were read last.
+    pub(super) fn read_row(&self, row: usize) -> &[[u8; 4]] {
+        let start = row.saturating_mul(self.model.vocabulary);
+        let logits = self.read.bytes.as_chunks::<4>().0;
+        logits.get(start..start.saturating_add(self.model.vocabulary)).unwrap_or_default()
+    }
+
+    /// Makes the text what is given, and hands out the logits behind each of its tokens, in order. The caches hold all of
+    /// it afterwards.
+    ///
+    /// # Errors
+    /// As those of [`Generator::append`], and those that `each` returns.
+    pub fn logits(&mut self, ids: &[u32], each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        self.shorten(0);
+        self.append(ids)?;
+        let mut logits = Vec::with_capacity(self.model.vocabulary);
+        let (mut past, length) = (0, ids.len());
+        while past < length {
+            let verify = self.model.verify.filter(|verify| verify.fits(past));
+            let verify = verify.filter(|verify| verify.counts || length - past >= verify.chunk);
+            let step = verify.unwrap_or(self.model.decode);
+            let count = step.chunk.min(length - past);
+            let part: Vec<i64> = ids.iter().skip(past).take(count).map(|id| i64::from(*id)).collect();
+            let ticket = self.submit(step, past, &part, &["logits"])?;
+            for row in 0..count {
+                let found = if row == 0 { self.row(ticket, row)? } else { self.read_row(row) };
+                logits.clear();
+                logits.extend(found.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+                each(&logits)?;
+            }
+            past += count;
+            self.conversation().fed = past;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! What a bundle of a language model offers: its functions, the size of its vocabulary and of its context.
+
+use crate::error::{Error, Result};
+use crate::format::{Function, HostType, Port, Variant};
+
+/// The functions that step through a text.
+pub(super) struct Model {
+    pub(super) prefill: Option<Step>,
+    pub(super) verify: Option<Step>,
+    pub(super) decode: Step,
+    pub(super) vocabulary: usize,
+    /// The most tokens in the caches.
+    pub(super) context: usize,
+}
+
+/// A function that adds tokens to the caches.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    /// How many ids it takes.
+    pub(super) chunk: usize,
+    /// The type of the ids.
+    pub(super) ids: HostType,
+    /// The most tokens that may be in the caches before it.
+    past: usize,
+    /// Whether the number of ids that count can be given.
+    pub(super) counts: bool,
+    /// Whether there are logits for every id.
+    pub(super) rows: bool,
+}
+
+impl Step {
+    /// Whether the context has room for its ids behind so many tokens.
+    pub(super) fn fits(&self, past: usize) -> bool {
+        past <= self.past
+    }
+}
+
+impl Model {
+    /// Reads the functions of a variant.
+    pub(super) fn of(variant: &Variant) -> Result<Model> {
+        let step = |name, rows| {
+            let function = variant.functions.iter().find(|function| function.name == name);
+            function.map(|function| read(name, rows, function)).transpose()
+        };
+        let (prefill, verify, decode) =
+            (step("prefill", false)?, step("verify", true)?, step("decode", false)?);
+        let Some((decode, vocabulary)) = decode else {
+            let known: Vec<&str> = variant.functions.iter().map(|function| function.name.as_str()).collect();
+            return Err(refused(format!("no function `decode`; there are: {}", known.join(", "))));
+        };
+        if decode.chunk != 1 {
+            return Err(refused(format!("`decode` takes {} ids, not 1", decode.chunk)));
+        }
+        let mut context = decode.past.saturating_add(1);
+        for (step, size) in [prefill, verify].into_iter().flatten() {
+            if size != vocabulary {
+                return Err(refused(format!("`{}` has {size} logits, `decode` {vocabulary}", step.name)));
+            }
+            context = context.min(step.past.saturating_add(step.chunk));
+        }
+        let step = |found: Option<(Step, usize)>| found.map(|(step, _)| step);
+        Ok(Model { prefill: step(prefill), verify: step(verify), decode, vocabulary, context })
+    }
+
+    /// Which function takes the next ids of `rest`, of which there is at least one, and how many of them; none where the
+    /// context has no room.
+    ///
+    /// Chunks that are mostly padding cost more than runs for a few ids do: up to a quarter of a chunk goes to `verify`.
+    pub(super) fn step(&self, past: usize, rest: usize) -> Option<(Step, usize)> {
+        let fits = |step: Option<Step>| step.filter(|step| step.fits(past));
+        let (prefill, verify) = (fits(self.prefill), fits(self.verify));
+        let chosen = match (prefill, verify) {
+            (Some(prefill), _) if rest >= prefill.chunk => Some(prefill),
+            _ if rest == 1 => None,
+            (Some(prefill), verify) if prefill.counts && (verify.is_none() || rest > prefill.chunk / 4) => {
+                Some(prefill)
+            }
+            (_, verify) => verify.filter(|verify| verify.counts || rest >= verify.chunk),
+        };
+        let step = chosen.or_else(|| fits(Some(self.decode)))?;
+        Some((step, rest.min(step.chunk)))
+    }
+}
+
+/// Checks a function's ports, and returns the number of its logits, too.
+fn read(name: &'static str, rows: bool, function: &Function) -> Result<(Step, usize)> {
+    let lacks = |what: &str| refused(format!("function `{name}` has no {what}"));
+    let port = |ports: &[Port], wanted: &str| ports.iter().find(|port| port.name == wanted).cloned();
+    let symbol = |wanted: &str| function.symbols.iter().find(|symbol| symbol.name == wanted);
+    let ids = port(&function.inputs, "ids").ok_or_else(|| lacks("input `ids`"))?;
+    let chunk = match (sizes(&ids).as_deref(), ids.host_type) {
+        (Some([1, chunk]), HostType::I32 | HostType::I64) if *chunk > 0 => *chunk,
+        _ => return Err(lacks("input `ids` of shape [1, C], i32 or i64")),
+    };
+    if let Some(other) = function.inputs.iter().find(|port| port.name != "ids") {
+        return Err(refused(format!("function `{name}` has another input, `{}`", other.name)));
+    }
+    let n_rows = if rows { chunk } else { 1 };
+    let next = port(&function.outputs, "next").ok_or_else(|| lacks("output `next`"))?;
+    let numbers = matches!(next.host_type, HostType::I32 | HostType::I64);
+    if !numbers || sizes(&next).as_deref() != Some(&[n_rows]) {
+        return Err(lacks(&format!("output `next` of shape [{n_rows}], i32 or i64")));
+    }
+    let logits = port(&function.outputs, "logits").ok_or_else(|| lacks("output `logits`"))?;
+    let vocabulary = match (sizes(&logits).as_deref(), logits.host_type) {
+        (Some([n, vocabulary]), HostType::F32) if *n == n_rows && *vocabulary > 0 => *vocabulary,
+        _ => return Err(lacks(&format!("output `logits` of shape [{n_rows}, vocabulary], f32"))),
+    };
+    let past = symbol("past").ok_or_else(|| lacks("symbol `past`"))?;
+    let counts = symbol("count")
+        .is_some_and(|count| count.min <= 1 && usize::try_from(count.max).is_ok_and(|max| max >= chunk));
+    let past = usize::try_from(past.max).unwrap_or(usize::MAX);
+    Ok((Step { name, chunk, ids: ids.host_type, past, counts, rows }, vocabulary))
+}
+
+/// The sizes of a port, where none depends on a symbol.
+fn sizes(port: &Port) -> Option<Vec<usize>> {
+    port.shape.iter().map(|dim| dim.as_constant().and_then(|dim| usize::try_from(dim).ok())).collect()
+}
+
+fn refused(reason: String) -> Error {
+    Error::NotALanguageModel { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Model, Step};
+    use crate::format::HostType;
+
+    fn step(name: &'static str, chunk: usize) -> Step {
+        Step { name, chunk, ids: HostType::I32, past: 100 - chunk, counts: chunk > 1, rows: false }
+    }
+
+    #[test]
+    fn a_prompt_is_cut_into_runs() {
+        let mut model = Model {
+            prefill: Some(step("prefill", 32)),
+            verify: Some(step("verify", 4)),
+            decode: step("decode", 1),
+            vocabulary: 10,
+            context: 100,
+        };
+        let runs = |model: &Model, past: usize, rest: usize| {
+            let (mut past, mut rest, mut runs) = (past, rest, Vec::new());
+            while rest > 0 {
+                let Some((step, count)) = model.step(past, rest) else { break };
+                runs.push((step.name, count));
+                (past, rest) = (past + count, rest - count);
+            }
+            runs
+        };
+        assert_eq!(runs(&model, 0, 1), [("decode", 1)]);
+        assert_eq!(runs(&model, 0, 6), [("verify", 4), ("verify", 2)]);
+        assert_eq!(runs(&model, 0, 9), [("prefill", 9)]);
+        assert_eq!(runs(&model, 0, 33), [("prefill", 32), ("decode", 1)]);
+        assert_eq!(runs(&model, 60, 40), [("prefill", 32), ("verify", 4), ("verify", 4)]);
+        assert_eq!(runs(&model, 80, 20), [("verify", 4); 5]);
+        assert_eq!(runs(&model, 97, 4), [("decode", 1); 3]);
+        model.verify = None;
+        assert_eq!(runs(&model, 0, 2), [("prefill", 2)]);
+        assert_eq!(runs(&model, 68, 2), [("prefill", 2)]);
+        assert_eq!(runs(&model, 69, 2), [("decode", 1); 2]);
+        model.prefill = None;
+        assert_eq!(runs(&model, 0, 3), [("decode", 1); 3]);
+    }
+}

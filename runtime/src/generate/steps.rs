@@ -1,0 +1,176 @@
+//! One token after the other: the loop that generates.
+//!
+//! Where the most likely token is wanted, the device keeps it, and steps are submitted ahead of what the host has read;
+//! those behind the text's end are dropped. Where the host draws, it reads the logits of each step. Guesses are checked
+//! by one run for several of them, which gives what as many steps would have given.
+
+use super::draft::Draft;
+use super::feed::Fed;
+use super::sampling::Sampler;
+use super::{Ended, Generator, Report, Request};
+use crate::error::{Error, Result};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A text that is being generated.
+struct Progress<'a> {
+    request: &'a Request,
+    /// Gets each token but a stop, and says whether to go on.
+    each: &'a mut dyn FnMut(u32) -> bool,
+    start: Instant,
+    report: Report,
+    ended: bool,
+}
+
+impl Generator {
+    /// Generates tokens behind the text and hands each to `each` as it comes, until there are enough, a stop comes (which
+    /// `each` does not get), or `each` says false. All of them are the text's end afterwards.
+    ///
+    /// # Errors
+    /// When there is no text to go on from, the context is full before the end, or the device fails. Tokens that were
+    /// handed out are part of the text.
+    pub fn generate(
+        &mut self,
+        request: &Request,
+        draft: &mut Draft,
+        each: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<Report> {
+        request.sampling.check()?;
+        let last = self.text().len().checked_sub(1).ok_or(Error::EmptyPrompt)?;
+        let fed = self.conversation().fed.min(last);
+        let report = Report {
+            ended: Ended::Length,
+            prompt_tokens: self.text().len() - fed,
+            prompt_time: Duration::ZERO,
+            tokens: 0,
+            decode_time: Duration::ZERO,
+            drafted: 0,
+            accepted: Vec::new(),
+        };
+        let mut progress = Progress { request, each, start: Instant::now(), report, ended: false };
+        progress.ended = request.max_tokens == 0;
+        let done = match draft {
+            Draft::None if request.sampling.is_plain() => self.run_ahead(&mut progress),
+            draft => self.run_checked(&mut progress, draft),
+        };
+        // Steps that ran ahead have fed tokens that the text does not have.
+        let length = self.text().len();
+        let conversation = self.conversation();
+        conversation.fed = conversation.fed.min(length);
+        done.map(|()| progress.report)
+    }
+
+    /// The most likely token each time, with as many steps in flight as there are frames.
+    fn run_ahead(&mut self, progress: &mut Progress<'_>) -> Result<()> {
+        let mut flying: VecDeque<Fed> = VecDeque::with_capacity(self.session.frames());
+        // The tokens that the text has or that runs in flight will give.
+        let mut asked = 0;
+        let mut kept_is_written = false;
+        while !progress.ended {
+            if flying.is_empty() {
+                flying.push_back(self.feed("next")?);
+                (asked, kept_is_written) = (asked + 1, false);
+            }
+            while flying.len() < self.session.frames()
+                && asked < progress.request.max_tokens
+                && flying.back().is_some_and(|fed| fed.kept)
+            {
+                let Some(fed) = self.feed_kept(!kept_is_written)? else { break };
+                flying.push_back(fed);
+                (asked, kept_is_written) = (asked + 1, true);
+            }
+            let Some(fed) = flying.pop_front() else { continue };
+            let tokens = self.tokens(fed.ticket)?;
+            self.take(progress, tokens.get(fed.row).copied().unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// Token by token as the host draws them, several at a time where guesses are right.
+    fn run_checked(&mut self, progress: &mut Progress<'_>, draft: &mut Draft) -> Result<()> {
+        let plain = progress.request.sampling.is_plain();
+        let output = if plain { "next" } else { "logits" };
+        let mut sampler = Sampler::new(&progress.request.sampling);
+        while !progress.ended {
+            let guesses = self.guesses(progress, draft)?;
+            let (ticket, first) = if guesses.is_empty() {
+                let fed = self.feed(output)?;
+                (fed.ticket, fed.row)
+            } else {
+                (self.check(&guesses, output)?, 0)
+            };
+            let tokens = if plain { self.tokens(ticket)? } else { Vec::new() };
+            if !plain {
+                self.row(ticket, first)?;
+            }
+            let mut right = 0;
+            for row in first..=first + guesses.len() {
+                let token = match plain {
+                    true => tokens.get(row).copied().unwrap_or_default(),
+                    false => {
+                        let logits = self.read_row(row).iter().map(|bytes| f32::from_le_bytes(*bytes));
+                        sampler.pick(self.text(), logits)
+                    }
+                };
+                self.take(progress, token);
+                if progress.ended || guesses.get(right) != Some(&token) {
+                    break;
+                }
+                right += 1;
+            }
+            if !guesses.is_empty() {
+                // What the caches hold behind the last right guess is of a text that is not this one.
+                let fed = self.text().len() - 1;
+                self.conversation().fed = fed;
+                progress.report.drafted += guesses.len();
+                progress.report.accepted.push(right);
+            }
+        }
+        Ok(())
+    }
+
+    /// Guesses to check in one run behind the text's last token; none where the caches lack more than that.
+    fn guesses(&mut self, progress: &Progress<'_>, draft: &mut Draft) -> Result<Vec<u32>> {
+        let left = progress.request.max_tokens - progress.report.tokens;
+        let (length, fed) = (self.text().len(), self.conversation().fed);
+        let Some(verify) = self.model.verify.filter(|verify| verify.fits(fed)) else { return Ok(Vec::new()) };
+        if fed + 1 != length || left < 2 {
+            return Ok(Vec::new());
+        }
+        let mut guesses = draft.propose(self.text(), (verify.chunk - 1).min(left - 1))?;
+        let vocabulary = self.model.vocabulary;
+        let known = guesses.iter().take_while(|id| usize::try_from(**id).is_ok_and(|id| id < vocabulary));
+        let known = known.count();
+        guesses.truncate(known);
+        // All rows count where their number cannot be given.
+        if !verify.counts && guesses.len() + 1 < verify.chunk {
+            guesses.clear();
+        }
+        Ok(guesses)
+    }
+
+    /// Submits the run for the text's last token and the guesses.
+    fn check(&mut self, guesses: &[u32], output: &str) -> Result<crate::session::Ticket> {
+        let past = self.conversation().fed;
+        let verify = self.model.verify.unwrap_or(self.model.decode);
+        let ids: Vec<i64> = self.text().last().into_iter().chain(guesses).map(|id| i64::from(*id)).collect();
+        self.submit(verify, past, &ids, &[output])
+    }
+
+    /// Adds a token to the text, and hands it out.
+    fn take(&mut self, progress: &mut Progress<'_>, token: u32) {
+        self.conversation().text.push(token);
+        let Progress { request, each, start, report, ended } = progress;
+        report.tokens += 1;
+        match report.tokens {
+            1 => report.prompt_time = start.elapsed(),
+            _ => report.decode_time = start.elapsed().saturating_sub(report.prompt_time),
+        }
+        report.ended = match request.stops.contains(&token) {
+            true => Ended::Stop(token),
+            false if !each(token) => Ended::Caller,
+            false => Ended::Length,
+        };
+        *ended = report.ended != Ended::Length || report.tokens >= request.max_tokens;
+    }
+}

@@ -1,0 +1,324 @@
+//! Generating, on a model of one kernel whose tokens are known: however a text comes about, it is the same.
+
+mod common;
+
+use common::language::{Toy, VOCABULARY};
+use drift_runtime::format::HostType;
+use drift_runtime::{Draft, Ended, Error, Generator, Options, Report, Request, Sampling, Session};
+
+const PROMPT: [u32; 5] = [3, 14, 15, 9, 26];
+
+fn load(toy: Toy, frames: usize) -> Generator {
+    let options = Options { frames, conversations: 3, ..Options::default() };
+    Generator::new(Session::from_bundle(toy.bundle(), &options).unwrap()).unwrap()
+}
+
+fn prompt(length: usize) -> Vec<u32> {
+    (0..length).map(|at| u32::try_from(at * at * 7 % VOCABULARY).unwrap()).collect()
+}
+
+fn tokens(n: usize) -> Request {
+    Request { max_tokens: n, ..Request::default() }
+}
+
+/// Generates, and returns what was handed out, too.
+fn run(generator: &mut Generator, request: &Request, draft: &mut Draft) -> (Vec<u32>, Report) {
+    let mut ids = Vec::new();
+    let report = generator.generate(request, draft, &mut |id| {
+        ids.push(id);
+        true
+    });
+    (ids, report.unwrap())
+}
+
+#[test]
+fn greedy_tokens_are_the_most_likely_ones() {
+    for frames in [1, 2, 5] {
+        for ids in [HostType::I32, HostType::I64] {
+            let toy = Toy { ids, ..Toy::default() };
+            let mut generator = load(toy, frames);
+            assert_eq!((generator.vocabulary(), generator.context()), (VOCABULARY, 200));
+            generator.append(&PROMPT).unwrap();
+            let before = generator.session().stats();
+            let (given, report) = run(&mut generator, &tokens(40), &mut Draft::None);
+            let expected = toy.greedy(&PROMPT, 40);
+            assert_eq!(generator.text(), expected);
+            assert_eq!(given, expected[5..]);
+            assert_eq!((report.ended, report.tokens, report.prompt_tokens), (Ended::Length, 40, 5));
+            // What was generated before is not computed again.
+            let (_, report) = run(&mut generator, &tokens(10), &mut Draft::None);
+            assert_eq!(report.prompt_tokens, 1);
+            assert_eq!(generator.text(), toy.greedy(&PROMPT, 50));
+            let after = generator.session().stats();
+            assert_eq!((after.pipelines, after.allocations), (before.pipelines, before.allocations));
+        }
+    }
+}
+
+#[test]
+fn chunks_of_any_size_give_the_same_text() {
+    for (prefill, verify) in [(0, 0), (32, 0), (0, 8), (7, 3), (64, 16), (200, 2), (1, 1)] {
+        let toy = Toy { prefill, verify, ..Toy::default() };
+        let mut generator = load(toy, 3);
+        for length in [1, 2, 3, 8, 9, 31, 32, 33, 65, 150, 190] {
+            let prompt = prompt(length);
+            generator.set_text(&[]).unwrap();
+            generator.append(&prompt).unwrap();
+            let (_, report) = run(&mut generator, &tokens(8), &mut Draft::None);
+            assert_eq!(generator.text(), toy.greedy(&prompt, 8), "{length} in {prefill} and {verify}");
+            assert_eq!(report.prompt_tokens, length);
+        }
+    }
+}
+
+#[test]
+fn a_text_is_shortened_and_extended() {
+    let toy = Toy::default();
+    let mut generator = load(toy, 4);
+    generator.append(&PROMPT).unwrap();
+    run(&mut generator, &tokens(20), &mut Draft::None);
+    let mut other = toy.greedy(&PROMPT, 12);
+    other.extend([1, 2, 3]);
+    // The last token was not fed where the text ends, so up to 17 of 25 tokens serve again.
+    assert_eq!(generator.set_text(&other).unwrap(), 17);
+    let (_, report) = run(&mut generator, &tokens(9), &mut Draft::None);
+    assert_eq!(report.prompt_tokens, 3);
+    assert_eq!(generator.text(), toy.greedy(&other, 9));
+    // The same text again needs its last token only.
+    generator.set_text(&other).unwrap();
+    let (_, report) = run(&mut generator, &tokens(9), &mut Draft::None);
+    assert_eq!(report.prompt_tokens, 1);
+    assert_eq!(generator.text(), toy.greedy(&other, 9));
+    generator.shorten(4);
+    run(&mut generator, &tokens(3), &mut Draft::None);
+    assert_eq!(generator.text(), toy.greedy(&PROMPT[..4], 3));
+}
+
+#[test]
+fn a_stop_and_the_caller_end_a_text() {
+    let toy = Toy::default();
+    let expected = toy.greedy(&PROMPT, 30);
+    let stop = expected[5 + 11];
+    let first = expected[5..].iter().position(|id| *id == stop).unwrap();
+    let request = Request { max_tokens: 30, stops: vec![99, stop], ..Request::default() };
+    for frames in [1, 4] {
+        for draft in [&mut Draft::None, &mut Draft::NGram] {
+            let mut generator = load(toy, frames);
+            generator.append(&PROMPT).unwrap();
+            let (given, report) = run(&mut generator, &request, draft);
+            assert_eq!(report.ended, Ended::Stop(stop));
+            assert_eq!(given, expected[5..5 + first]);
+            assert_eq!(generator.text(), &expected[..=5 + first]);
+            // Steps that ran ahead leave no trace.
+            generator.append(&[7, 8]).unwrap();
+            let longer = generator.text().to_vec();
+            run(&mut generator, &tokens(10), draft);
+            assert_eq!(generator.text(), toy.greedy(&longer, 10));
+            let mut n = 0;
+            let report = generator.generate(&tokens(30), draft, &mut |_| {
+                n += 1;
+                n < 4
+            });
+            assert_eq!(report.unwrap().ended, Ended::Caller);
+            assert_eq!(generator.text(), toy.greedy(&longer, 14));
+            let report = generator.generate(&tokens(0), draft, &mut |_| true).unwrap();
+            assert_eq!((report.tokens, report.ended), (0, Ended::Length));
+        }
+    }
+}
+
+#[test]
+fn guesses_change_nothing_but_the_number_of_runs() {
+    for memory in [false, true] {
+        let toy = Toy { memory, ..Toy::default() };
+        let expected = toy.greedy(&PROMPT, 120);
+        let alike = Toy { salt: 5, verify: 0, prefill: 16, ..toy };
+        let same = Toy { context: 60, ..toy };
+        let drafts = [
+            ("n-gram", Draft::NGram),
+            ("alike", Draft::Model(Box::new(load(alike, 4)))),
+            ("same, but of a short context", Draft::Model(Box::new(load(same, 2)))),
+        ];
+        for (name, mut draft) in drafts {
+            let mut generator = load(toy, 2);
+            generator.append(&PROMPT).unwrap();
+            let (given, report) = run(&mut generator, &tokens(120), &mut draft);
+            assert_eq!(given, expected[5..], "{name}");
+            let right: usize = report.accepted.iter().sum();
+            assert!(right <= report.drafted && report.accepted.iter().all(|n| *n <= 7), "{name}");
+            match name {
+                "n-gram" if memory => {}
+                "n-gram" => assert!(right > 60, "{name}: {right}"),
+                "alike" => assert!(right > 40 && right < report.drafted, "{name}: {right}"),
+                // Every guess is right until the draft's context is full.
+                _ => assert!(report.accepted[..6].iter().all(|n| *n == 7), "{name}: {:?}", report.accepted),
+            }
+        }
+    }
+}
+
+#[test]
+fn draws_depend_on_the_seed_alone() {
+    let toy = Toy { memory: false, ..Toy::default() };
+    let sampling = Sampling { temperature: 0.9, top_k: 12, top_p: 0.95, repetition_penalty: 1.1, seed: 7 };
+    let request = Request { max_tokens: 60, sampling: sampling.clone(), ..Request::default() };
+    let mut texts = Vec::new();
+    for (frames, mut draft) in [
+        (1, Draft::None),
+        (3, Draft::None),
+        (2, Draft::NGram),
+        (2, Draft::Model(Box::new(load(Toy { salt: 5, ..toy }, 2)))),
+    ] {
+        let mut generator = load(toy, frames);
+        generator.append(&PROMPT).unwrap();
+        run(&mut generator, &request, &mut draft);
+        texts.push(generator.text().to_vec());
+    }
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    assert_ne!(texts[0], toy.greedy(&PROMPT, 60));
+    let mut generator = load(toy, 1);
+    generator.append(&PROMPT).unwrap();
+    let other = Sampling { seed: 8, ..sampling };
+    run(&mut generator, &Request { sampling: other, ..request }, &mut Draft::None);
+    assert_ne!(generator.text(), texts[0]);
+    let greedy = Sampling { temperature: 1.0, top_k: 1, ..Sampling::default() };
+    generator.set_text(&PROMPT).unwrap();
+    run(&mut generator, &Request { sampling: greedy, ..tokens(60) }, &mut Draft::None);
+    assert_eq!(generator.text(), toy.greedy(&PROMPT, 60));
+}
+
+#[test]
+fn conversations_do_not_meet() {
+    let toy = Toy::default();
+    let mut generator = load(toy, 2);
+    let prompts = [prompt(40), PROMPT.to_vec(), vec![5]];
+    for (index, prompt) in prompts.iter().enumerate() {
+        generator.choose(index).unwrap();
+        generator.append(prompt).unwrap();
+    }
+    for round in 1..4 {
+        for (index, prompt) in prompts.iter().enumerate() {
+            generator.choose(index).unwrap();
+            run(&mut generator, &tokens(5), &mut Draft::None);
+            assert_eq!(generator.text(), toy.greedy(prompt, 5 * round));
+        }
+    }
+    assert!(matches!(generator.choose(3), Err(Error::NoSuchConversation { given: 3, count: 3 })));
+    assert_eq!(generator.text(), toy.greedy(&prompts[2], 15));
+}
+
+#[test]
+fn a_conversation_goes_on_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("conversation");
+    let toy = Toy::default();
+    let mut generator = load(toy, 3);
+    generator.append(&PROMPT).unwrap();
+    run(&mut generator, &tokens(20), &mut Draft::None);
+    generator.save(&path).unwrap();
+    let expected = toy.greedy(&PROMPT, 30);
+    let mut other = load(toy, 1);
+    other.choose(2).unwrap();
+    other.append(&[1]).unwrap();
+    other.restore(&path).unwrap();
+    assert_eq!(other.text(), &expected[..25]);
+    let (_, report) = run(&mut other, &tokens(10), &mut Draft::None);
+    assert_eq!(other.text(), expected);
+    assert_eq!(report.prompt_tokens, 1);
+    // States that were saved without a text are no conversation.
+    let mut session = Session::from_bundle(toy.bundle(), &Options::default()).unwrap();
+    session.save_states(&path, b"note").unwrap();
+    assert!(matches!(other.restore(&path), Err(Error::States { .. })));
+    let mut larger = load(Toy { context: 201, ..toy }, 1);
+    assert!(matches!(larger.restore(&path), Err(Error::States { .. })));
+}
+
+#[test]
+fn logits_of_every_position() {
+    for verify in [0, 8] {
+        let toy = Toy { verify, ..Toy::default() };
+        let mut generator = load(toy, 2);
+        for length in [1, 8, 13, 200] {
+            let text = prompt(length);
+            let mut n = 0;
+            let each = &mut |logits: &[f32]| {
+                n += 1;
+                assert_eq!(logits, toy.logits(&text[..n]), "position {n} of {length}");
+                Ok(())
+            };
+            generator.logits(&text, each).unwrap();
+            assert_eq!(n, length);
+        }
+    }
+}
+
+#[test]
+fn a_full_context_is_an_error() {
+    let toy = Toy { context: 50, ..Toy::default() };
+    for mut draft in [Draft::None, Draft::NGram] {
+        let mut generator = load(toy, 4);
+        let error = generator.append(&prompt(51)).unwrap_err();
+        assert!(matches!(error, Error::ContextFull { needed: 51, context: 50 }), "{error}");
+        generator.append(&prompt(44)).unwrap();
+        let mut given = Vec::new();
+        let failed = generator.generate(&tokens(20), &mut draft, &mut |id| {
+            given.push(id);
+            true
+        });
+        assert!(matches!(failed, Err(Error::ContextFull { needed: 51, context: 50 })), "{failed:?}");
+        // The last token is known, but has no room.
+        assert_eq!(generator.text(), toy.greedy(&prompt(44), 7));
+        assert_eq!(given, generator.text()[44..]);
+        assert!(generator.generate(&tokens(1), &mut draft, &mut |_| true).is_err());
+        generator.shorten(20);
+        run(&mut generator, &tokens(4), &mut draft);
+        assert_eq!(generator.text(), toy.greedy(&prompt(20), 4));
+    }
+}
+
+#[test]
+fn wrong_requests_are_named() {
+    let mut generator = load(Toy::default(), 1);
+    assert!(matches!(
+        generator.generate(&tokens(1), &mut Draft::None, &mut |_| true),
+        Err(Error::EmptyPrompt)
+    ));
+    let error = generator.append(&[1, 32]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "id 32 is outside of the model's vocabulary of 32; the ids belong to another model"
+    );
+    assert!(generator.append(&[u32::MAX]).is_err() && generator.text().is_empty());
+    generator.append(&[1]).unwrap();
+    let sampling = Sampling { top_p: 2.0, ..Sampling::default() };
+    let request = Request { sampling, ..tokens(1) };
+    let error = generator.generate(&request, &mut Draft::None, &mut |_| true).unwrap_err();
+    assert_eq!(error.to_string(), "top_p is 2, and must be above 0 and at most 1");
+    assert!(generator.logits(&[40], &mut |_| Ok(())).is_err());
+}
+
+#[test]
+fn other_bundles_are_refused() {
+    let open = |bundle| Session::from_bundle(bundle, &Options::default()).unwrap();
+    let refused = |bundle| match Generator::new(open(bundle)) {
+        Err(Error::NotALanguageModel { reason }) => reason,
+        other => panic!("{:?}", other.map(|_| ())),
+    };
+    let small = drift_runtime::Bundle::from_vec(common::small_bundle()).unwrap();
+    assert_eq!(refused(small), "no function `decode`; there are: main, scale, sum");
+    let toy = Toy::default();
+    let name = |part: fn(&mut drift_runtime::format::Function) -> &mut String| {
+        refused(toy.edited(&move |variant| *part(&mut variant.functions[2]) = "other".to_owned()))
+    };
+    assert_eq!(name(|decode| &mut decode.inputs[0].name), "function `decode` has no input `ids`");
+    assert_eq!(name(|decode| &mut decode.outputs[0].name), "function `decode` has no output `next`");
+    assert_eq!(name(|decode| &mut decode.outputs[1].name), "function `decode` has no output `logits`");
+    assert_eq!(name(|decode| &mut decode.symbols[0].name), "function `decode` has no symbol `past`");
+    let wrong = refused(toy.edited(&|variant| variant.functions[2].outputs[1].host_type = HostType::F64));
+    assert_eq!(wrong, "function `decode` has no output `logits` of shape [1, vocabulary], f32");
+    let many = refused(toy.edited(&|variant| {
+        variant.functions.pop();
+        variant.functions[0].name = "decode".to_owned();
+    }));
+    assert_eq!(many, "`decode` takes 32 ids, not 1");
+}
