@@ -18,6 +18,33 @@ const SIZES: &[[u64; 2]] =
     &[[2048, 2048], [3072, 8192], [8192, 3072], [4096, 4096], [14336, 4096], [4096, 14336], [8192, 2048]];
 const ROWS: &[u64] = &[1, 2, 4, 8, 16];
 
+/// How constants are stored.
+struct Weights {
+    name: &'static str,
+    transposed: bool,
+    /// Bits of a code and inputs of a group, all of them where this is 0; none where elements are f16.
+    codes: Option<[u64; 2]>,
+}
+
+const WEIGHTS: &[Weights] = &[
+    Weights { name: "[K, N] f16", transposed: false, codes: None },
+    Weights { name: "[N, K] f16", transposed: true, codes: None },
+    Weights { name: "q8", transposed: true, codes: Some([8, 0]) },
+    Weights { name: "w4", transposed: true, codes: Some([4, 0]) },
+    Weights { name: "w4 g128", transposed: true, codes: Some([4, 128]) },
+    Weights { name: "w4 g32", transposed: true, codes: Some([4, 32]) },
+];
+
+impl Weights {
+    /// What a constant takes on the device, with scales in f16.
+    fn bytes(&self, [n, k]: [u64; 2]) -> u64 {
+        match self.codes {
+            None => n * k * 2,
+            Some([bits, group]) => n * k * bits / 8 + n * k.checked_div(group).unwrap_or(1) * 2,
+        }
+    }
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".into());
@@ -28,20 +55,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("| rows x N x K | weights | us a product | GB/s | kernel |\n|---|---|---|---|---|");
     for [n, k] in SIZES {
         for m in ROWS {
-            for transposed in [false, true] {
+            for weights in WEIGHTS {
                 let name = format!("{m} x {n} x {k}");
-                let order = if transposed { "[N, K]" } else { "[K, N]" };
                 // Both orders of one row: which one a file has must not matter.
-                if !format!("{name} {order}").contains(&filter) || transposed && *m > 1 {
+                let of_interest = weights.name != "[N, K] f16" || *m == 1;
+                if !format!("{name} {}", weights.name).contains(&filter) || !of_interest {
                     continue;
                 }
-                let bytes = n * k * 2;
+                let bytes = weights.bytes([*n, *k]);
                 let count = (mib << 20).div_ceil(bytes).max(4);
                 let path = folder.join("m.drift");
-                let (half, _) = run([*m, *n, *k], transposed, count, &target, &path)?;
-                let (whole, kernel) = run([*m, *n, *k], transposed, 2 * count, &target, &path)?;
+                let (half, _) = run([*m, *n, *k], weights, count, &target, &path)?;
+                let (whole, kernel) = run([*m, *n, *k], weights, 2 * count, &target, &path)?;
                 let us = (whole - half) / count as f64;
-                println!("| {name} | {order} f16 | {us:.2} | {:.0} | {kernel} |", bytes as f64 / us / 1e3);
+                let rate = bytes as f64 / us / 1e3;
+                println!("| {name} | {} | {us:.2} | {rate:.0} | {kernel} |", weights.name);
             }
         }
     }
@@ -52,18 +80,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Microseconds that `count` products take with what a run takes beside them, and the kernel that computes them.
 fn run(
     [m, n, k]: [u64; 3],
-    transposed: bool,
+    weights: &Weights,
     count: u64,
     target: &TargetProfile,
     path: &Path,
 ) -> Result<(f64, String), Box<dyn std::error::Error>> {
+    let transposed = weights.transposed;
     let shape = if transposed { [n, k] } else { [k, n] };
+    let stored = weights.codes.map_or(String::new(), |[bits, group]| {
+        let group = if group == 0 { k } else { group };
+        format!("\"stored\":\"u{bits} in groups of {group}\",")
+    });
     let mut graph =
         format!("%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{m},{k}]}}\n%1 = neg %0\n");
     for i in 0..count {
         let (constant, product) = (2 + 2 * i, 3 + 2 * i);
         graph += &format!(
-            "%{constant} = constant {{\"dtype\":\"f32\",\"shape\":[{},{}],\"random\":{i}}}\n\
+            "%{constant} = constant {{\"dtype\":\"f32\",\"shape\":[{},{}],{stored}\"random\":{i}}}\n\
              %{product} = matmul %1 %{constant} {{\"trans_a\":false,\"trans_b\":{transposed}}}\n",
             shape[0], shape[1]
         );

@@ -133,11 +133,13 @@ fn prepare(
     verify::verify(graph, "kernels").map_err(|e| e.to_string())
 }
 
-/// The target as if it kept many more invocations in flight: kernels then offer candidates that share work among more.
+/// The target as if it kept many more invocations in flight, and converted integers slowly: kernels then offer candidates that
+/// share work among more, and make floats of codes in another way.
 fn wide(target: &TargetProfile) -> TargetProfile {
     let mut wide = target.clone();
     wide.machine.compute_units = 64;
     wide.machine.invocations_per_unit = 2048;
+    wide.machine.peak.int_to_float = Some(wide.machine.peak.f32 / 16.0);
     wide
 }
 

@@ -264,6 +264,9 @@ pub struct Peak {
     pub f16: f64,
     /// 8-bit dot products with 32-bit sums.
     pub int8: f64,
+    /// Conversions of integers to f32, where they are slower than multiply-adds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub int_to_float: Option<f64>,
     /// Cooperative matrices, f16 inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrix_f16: Option<f64>,

@@ -91,7 +91,10 @@ fn product(graph: &Graph, id: NodeId) -> Option<Product> {
     let rank = node.tensor.rank();
     let rows = [a, b, &node.tensor].iter().all(|t| t.layout == Layout::RowMajor && t.rank() >= 2);
     let depth = a.shape.get(a.rank().checked_sub(if op.trans_a { 2 } else { 1 })?)?.as_known()?;
-    let fits = rows && rank <= MOST_AXES && a.dtype.is_float() && graph.constant(operands[0]).is_none();
+    // Parts of rows of codes would have to be decoded.
+    let coded = graph.constant(operands[1]).is_some_and(|b| b.stored.coding().is_some());
+    let fits =
+        rows && rank <= MOST_AXES && a.dtype.is_float() && graph.constant(operands[0]).is_none() && !coded;
     fits.then(|| Product { op: op.clone(), operands, rank, depth })
 }
 

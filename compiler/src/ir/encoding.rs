@@ -5,13 +5,17 @@
 //! are decoded in pieces. Decoded elements are f32.
 
 mod blocks;
+mod coding;
 mod groups;
+mod rounded;
 
 use std::fmt;
 use std::sync::Arc;
 
 pub use blocks::BlockKind;
+pub use coding::Coding;
 pub use groups::{CodeOrder, Codes, Groups, Scales, Zeros};
+pub use rounded::{Rounded, Scheme};
 
 use crate::content::Content;
 use crate::error::OpError;
@@ -29,6 +33,8 @@ pub enum Stored {
     Blocks(BlockKind),
     /// Codes of a matrix; scales and zero points lie elsewhere.
     Groups(Arc<Groups>),
+    /// Floats of a matrix that are rounded to codes when they are read.
+    Rounded(Arc<Rounded>),
 }
 
 impl Stored {
@@ -36,7 +42,7 @@ impl Stored {
     pub fn element(&self) -> DType {
         match self {
             Self::Plain(dtype) => *dtype,
-            Self::Blocks(_) | Self::Groups(_) => DType::F32,
+            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) => DType::F32,
         }
     }
 
@@ -44,7 +50,7 @@ impl Stored {
     pub fn plain(&self) -> Option<DType> {
         match self {
             Self::Plain(dtype) => Some(*dtype),
-            Self::Blocks(_) | Self::Groups(_) => None,
+            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) => None,
         }
     }
 
@@ -77,13 +83,18 @@ impl Stored {
                 groups.check()?;
                 groups.codes.bytes()
             }
+            // Rows may be a part of what the file has.
+            Self::Rounded(rounded) => {
+                rounded.check(bytes)?;
+                Some(bytes).filter(|_| rounded.elements() == Some(elements))
+            }
         };
         if needed == Some(bytes) {
             return Ok(());
         }
         let what = match self {
             Self::Plain(dtype) => dtype.name().to_owned(),
-            Self::Blocks(_) | Self::Groups(_) => self.to_string(),
+            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) => self.to_string(),
         };
         Err(OpError::new(format!("{bytes} bytes do not make {elements} elements of {what}")))
     }
@@ -95,6 +106,10 @@ impl Stored {
             Self::Plain(_) => 0.0,
             Self::Blocks(kind) => kind.value(bytes, index),
             Self::Groups(groups) => groups.value(bytes, index),
+            Self::Rounded(rounded) => {
+                let [scale, bias] = rounded.scale_and_bias(index);
+                (f32::from(rounded.code(bytes, index)) - f32::from(rounded.coding().zero)) * scale + bias
+            }
         }
     }
 
@@ -105,7 +120,7 @@ impl Stored {
     pub fn array(&self, shape: &[usize], bytes: &[u8]) -> Result<Array, OpError> {
         match self {
             Self::Plain(dtype) => Array::from_bytes(*dtype, shape, bytes),
-            Self::Blocks(_) | Self::Groups(_) => {
+            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) => {
                 self.check(shape, bytes.len())?;
                 let values = (0..count(shape)).into_par_iter().with_min_len(1 << 12);
                 let values = values.map(|i| self.value(bytes, i)).collect();
@@ -119,6 +134,7 @@ impl Stored {
         match self {
             Self::Plain(_) | Self::Blocks(_) => None,
             Self::Groups(groups) => Some(groups.scales.bytes.as_ptr() as usize),
+            Self::Rounded(rounded) => Some(Arc::as_ptr(rounded) as usize),
         }
     }
 
@@ -136,6 +152,7 @@ impl fmt::Display for Stored {
             Self::Plain(dtype) => f.write_str(dtype.name()),
             Self::Blocks(kind) => f.write_str(kind.name()),
             Self::Groups(groups) => write!(f, "{groups}"),
+            Self::Rounded(rounded) => write!(f, "{rounded}"),
         }
     }
 }

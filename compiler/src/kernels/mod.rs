@@ -47,6 +47,7 @@ pub const KERNELS: &[Kernel] = &[
     movement::map::KERNEL,
     matmul::matvec::KERNEL,
     matmul::matvec_panels::KERNEL,
+    matmul::matvec_codes::KERNEL,
     matmul::matvec_dot::KERNEL,
     matmul::matmul_direct::KERNEL,
     rows::normalize::KERNEL,

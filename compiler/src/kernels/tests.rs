@@ -108,6 +108,7 @@ fn emit_types(
                     placement: sliced(&d.shape, if c.is_some() { Layout::RowMajor } else { layout }),
                     storage: layout.storage(),
                     constant: c.as_ref(),
+                    codes: None,
                 })
                 .collect();
             let own = operands.len();
@@ -117,6 +118,7 @@ fn emit_types(
                 placement: sliced(&computed.shape, result_layout),
                 storage: result_layout.storage(),
                 constant: None,
+                codes: None,
             };
             let float = computed.dtype.is_float();
             // A chain with an operand of the result's shape.

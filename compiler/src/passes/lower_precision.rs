@@ -230,6 +230,11 @@ fn largest(constant: &Constant) -> f32 {
     }
     let bytes = &constant.bytes;
     let Some(stored) = constant.stored.plain() else {
+        let bound = constant.stored.bound(bytes, constant.elements());
+        if let Some(bound) = bound.filter(|bound| *bound <= F16_MAX) {
+            bytes.release();
+            return bound;
+        }
         let size =
             |i: usize| Some(constant.stored.value(bytes, i).abs()).filter(|v| v.is_finite()).unwrap_or(0.0);
         let elements = (0..constant.elements()).into_par_iter().with_min_len(BLOCK);

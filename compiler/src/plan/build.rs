@@ -23,6 +23,7 @@ use crate::ir::op::{Constant, Op, Relayout};
 use crate::ir::storage::Storage as Kind;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::kernels::InPlace;
+use crate::shader::codes::Coded;
 use crate::shader::pack::{Identity, Packed};
 use crate::shader::problem::{Operand, Placement, Problem, storage_elements};
 use crate::shader::resource::Resource;
@@ -649,12 +650,17 @@ fn operand<'g>(graph: &'g Graph, value: &Value) -> Operand<'g> {
         _ => None,
     };
     let constant = constant.filter(|c| c.shape.len() == value.shape.len());
+    let codes = match value.home {
+        Source::Constant(id) => graph.constant(id).and_then(Coded::of),
+        _ => None,
+    };
     Operand {
         dtype: value.dtype,
         shape: value.shape.clone(),
         placement: value.placement.clone(),
         storage: value.kind,
         constant,
+        codes,
     }
 }
 

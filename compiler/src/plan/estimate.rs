@@ -12,6 +12,7 @@ use super::views::{is_view, view};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 use crate::ir::tensor::TensorDesc;
+use crate::shader::codes::Coded;
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::target::TargetProfile;
 
@@ -140,17 +141,25 @@ pub fn operand(graph: &Graph, id: NodeId) -> Operand<'_> {
         placement: placement(graph, id).unwrap_or_else(|| Placement::dense(&tensor.shape)),
         storage: tensor.layout.storage(),
         constant: graph.constant(id),
+        codes: graph.constant(views(graph, id).1).and_then(Coded::of),
     }
+}
+
+/// The views through which a value is seen, the last one first, and what lies behind them.
+fn views(graph: &Graph, id: NodeId) -> (Vec<NodeId>, NodeId) {
+    let mut views = Vec::new();
+    let mut base = id;
+    while is_view(graph.op(base)) && graph.node(base).chain.is_empty() {
+        let Some(operand) = graph.operands(base).first().copied() else { break };
+        views.push(base);
+        base = operand;
+    }
+    (views, base)
 }
 
 /// Where a value lies, seen through views; none for a view whose elements must move.
 fn placement(graph: &Graph, id: NodeId) -> Option<Placement> {
-    let mut views = Vec::new();
-    let mut base = id;
-    while is_view(graph.op(base)) && graph.node(base).chain.is_empty() {
-        views.push(base);
-        base = *graph.operands(base).first()?;
-    }
+    let (views, base) = views(graph, id);
     let tensor = graph.tensor(base);
     let mut shape = &tensor.shape;
     let mut placement = Placement::of(tensor.layout, shape);

@@ -54,7 +54,7 @@ impl Trial {
         if fit::exceeded(&launches, problem.bounds, problem.target).is_some() {
             return Ok(None);
         }
-        let source = |o: &Operand<'_>| match o.constant {
+        let source = |o: &Operand<'_>| match o.codes.map(|codes| codes.source).or(o.constant) {
             Some(constant) => Source::Constant(constant.clone()),
             None => Source::Input(o.dtype, extent(o, problem.bounds)),
         };

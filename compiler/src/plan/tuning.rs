@@ -275,7 +275,8 @@ fn describe_problem(problem: &Problem<'_>, chain: bool) -> String {
 fn describe(operand: &Operand<'_>) -> String {
     let shape: Vec<String> = operand.shape.iter().map(ToString::to_string).collect();
     let constant = if operand.constant.is_some() { "const " } else { "" };
-    let text = format!("{constant}{}[{}]", operand.dtype.name(), shape.join(", "));
+    let codes = operand.codes.map_or(String::new(), |codes| format!("{} ", codes.source.stored));
+    let text = format!("{constant}{codes}{}[{}]", operand.dtype.name(), shape.join(", "));
     match &operand.placement {
         placement if placement.is_dense(&operand.shape) => text,
         Placement::Strided { strides, offset } => {

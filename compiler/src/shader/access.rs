@@ -75,13 +75,21 @@ impl Access {
     }
 }
 
-/// Works out a reading access: as [`access`], but one channel that four are read of is in all lanes.
+/// Works out a reading access: as [`access`], but one channel that four are read of is in all lanes, and of codes elements
+/// are read one by one.
 pub fn reading(words: &mut Words, tensor: &Operand<'_>, at: &Coordinates, whole_groups: bool) -> Access {
     match access(words, tensor, at, whole_groups) {
         Access::Vector { index } if tensor.is_slices4() && tensor.shape[1].is(1) && at.unit.is_none() => {
             Access::Scalar { index, lane: Some("0u".into()) }
         }
-        how => how,
+        how => match (how, tensor.codes) {
+            (Access::Vector { index }, Some(codes)) => {
+                let last = (codes.form.rows * codes.form.depth).saturating_sub(1);
+                let indices = [0, 1, 2, 3].map(|j| format!("min(({index}) * 4u + {j}u, {last}u)"));
+                Access::Scattered { indices, lane: None, guard: None }
+            }
+            (how, _) => how,
+        },
     }
 }
 

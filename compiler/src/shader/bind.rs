@@ -53,6 +53,11 @@ impl Shader<'_> {
 
     /// Binds a tensor in the way that an access needs.
     pub(super) fn hold(&mut self, tensor: &Operand<'_>, bound: Bound, how: &Access, writable: bool) -> Held {
+        if let Some(codes) = &tensor.codes {
+            let name = self.bind(bound, "vec4<u32>", writable);
+            self.element_of_codes(&codes.form, &name);
+            return Held { name, resource: Resource::Buffer, codes: true };
+        }
         let device = tensor.dtype.on_device();
         let resource = Resource::of(tensor, writable);
         let element = match resource.declared(writable) {
@@ -60,7 +65,7 @@ impl Shader<'_> {
             None if how.is_vector() => format!("vec4<{}>", device.wgsl()),
             None => device.wgsl().to_string(),
         };
-        Held { name: self.bind_as(bound, resource, &element, writable), resource }
+        Held { name: self.bind_as(bound, resource, &element, writable), resource, codes: false }
     }
 
     /// Adds a repacked constant and returns what it is bound to.
@@ -85,7 +90,7 @@ impl Shader<'_> {
             None => Resource::Buffer,
         };
         let element = resource.declared(false).unwrap_or_else(|| format!("vec4<{}>", device.wgsl()));
-        (Held { name: self.bind_as(bound, resource, &element, false), resource }, extent)
+        (Held { name: self.bind_as(bound, resource, &element, false), resource, codes: false }, extent)
     }
 
     /// Binds a repacked constant where the target prefers weights, and returns the expression of its vector `index`.

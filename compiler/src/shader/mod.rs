@@ -8,6 +8,7 @@ pub mod access;
 mod bind;
 pub mod chain;
 pub mod class;
+pub mod codes;
 mod guards;
 pub mod hooks;
 pub mod launch;

@@ -1,5 +1,6 @@
 //! What a kernel sees of the graph: one operator with its operands' shapes, types and placements. Nothing else.
 
+use super::codes::Coded;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim, product};
@@ -72,6 +73,9 @@ pub struct Operand<'a> {
     pub storage: Storage,
     /// The elements, when the operand is a constant; a kernel may ask for them in another arrangement.
     pub constant: Option<&'a Constant>,
+    /// How they lie where the operand is a constant of few bits, or a view of one; its placement then says which element
+    /// is where by their numbers.
+    pub codes: Option<Coded<'a>>,
 }
 
 impl Operand<'_> {
@@ -102,6 +106,9 @@ impl Operand<'_> {
 
     /// Bytes on the device at the upper bounds of the symbols.
     pub fn bytes(&self, bounds: &Bounds) -> i64 {
+        if let Some(codes) = &self.codes {
+            return i64::try_from(codes.form.bytes()).unwrap_or(i64::MAX);
+        }
         storage_elements(&self.shape, &self.placement)
             .range(bounds)
             .1
@@ -162,7 +169,10 @@ impl Problem<'_> {
         self.operands
             .iter()
             .chain([&self.result])
-            .map(|o| storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()))
+            .map(|o| match o.codes {
+                Some(_) => Dim::known(o.bytes(self.bounds)),
+                None => storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()),
+            })
             .fold(Dim::known(0), |a, b| a.add(&b))
     }
 

@@ -84,12 +84,15 @@ pub struct Held {
     pub name: String,
     /// What it is.
     pub resource: Resource,
+    /// Whether it holds codes, of which a function makes elements.
+    pub codes: bool,
 }
 
 impl Held {
     /// The element, vector or texel at an index or coordinates.
     pub fn load(&self, index: &str) -> String {
         match self.resource {
+            _ if self.codes => format!("{}_element({index})", self.name),
             Resource::Buffer | Resource::Uniform(_) => format!("{}[{index}]", self.name),
             _ => format!("textureLoad({}, {index}, 0)", self.name),
         }

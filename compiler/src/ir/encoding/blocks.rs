@@ -15,7 +15,8 @@
 
 use half::f16;
 
-use super::{byte, from, two};
+use super::{Coding, byte, from, two};
+use crate::ir::tensor::DType;
 
 /// A kind of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,59 +100,103 @@ impl BlockKind {
         }
     }
 
+    /// How elements follow from codes.
+    pub(super) fn coding(self) -> Coding {
+        let (bits, group) = match self {
+            Self::Q4_0 | Self::Q4_1 | Self::Q4K => (4, 32),
+            Self::Q5_0 | Self::Q5_1 | Self::Q5K => (5, 32),
+            Self::Q8_0 => (8, 32),
+            Self::Q2K => (2, 16),
+            Self::Q3K => (3, 16),
+            Self::Q6K => (6, 16),
+        };
+        // Products of scales with scales need more bits than f16 has.
+        let (scale, bias) = match self {
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => (DType::F16, None),
+            Self::Q4_1 | Self::Q5_1 => (DType::F16, Some(DType::F16)),
+            Self::Q3K | Self::Q6K => (DType::F32, None),
+            Self::Q2K | Self::Q4K | Self::Q5K => (DType::F32, Some(DType::F32)),
+        };
+        Coding { bits, row: None, group, zero: self.zero(), scale, bias }
+    }
+
+    /// What codes count from.
+    fn zero(self) -> u8 {
+        match self {
+            Self::Q4_0 => 8,
+            Self::Q5_0 => 16,
+            Self::Q8_0 => 128,
+            Self::Q3K => 4,
+            Self::Q6K => 32,
+            Self::Q4_1 | Self::Q5_1 | Self::Q2K | Self::Q4K | Self::Q5K => 0,
+        }
+    }
+
     /// The element with a number, from the bytes of all blocks.
     pub(super) fn value(self, bytes: &[u8], index: usize) -> f32 {
+        let [scale, bias] = self.scale_and_bias(bytes, index);
+        (f32::from(self.code(bytes, index)) - f32::from(self.zero())) * scale + bias
+    }
+
+    /// The code of the element with a number.
+    pub(super) fn code(self, bytes: &[u8], index: usize) -> u8 {
+        let block = from(bytes, index / self.elements() * self.bytes());
+        let i = index % self.elements();
+        match self {
+            Self::Q4_0 => nibble(block, 2, i),
+            Self::Q4_1 => nibble(block, 4, i),
+            Self::Q5_0 => nibble(block, 6, i) | fifth(block, 2, i),
+            Self::Q5_1 => nibble(block, 8, i) | fifth(block, 4, i),
+            // One with a sign.
+            Self::Q8_0 => byte(block, 2 + i) ^ 0x80,
+            Self::Q2K => pair(block, 16, i),
+            Self::Q3K => pair(block, 32, i) | ((byte(block, i % 32) >> (i / 32)) & 1) << 2,
+            Self::Q4K => half_of_64(block, 16, i),
+            Self::Q5K => half_of_64(block, 48, i) | ((byte(block, 16 + i % 32) >> (i / 32)) & 1) << 4,
+            Self::Q6K => {
+                let (half, rest) = (i / 128, i % 128);
+                let low = (byte(block, 64 * half + rest % 64) >> (rest / 64 * 4)) & 15;
+                let high = (byte(block, 128 + 32 * half + rest % 32) >> (rest / 32 * 2)) & 3;
+                low | high << 4
+            }
+        }
+    }
+
+    /// The scale and the bias of the element with a number.
+    pub(super) fn scale_and_bias(self, bytes: &[u8], index: usize) -> [f32; 2] {
         let block = from(bytes, index / self.elements() * self.bytes());
         let i = index % self.elements();
         let scale = |at: usize| f16::from_le_bytes(two(block, at)).to_f32();
         match self {
-            Self::Q4_0 => (nibble(block, 2, i) - 8.0) * scale(0),
-            Self::Q4_1 => nibble(block, 4, i) * scale(0) + scale(2),
-            Self::Q5_0 => (nibble(block, 6, i) + fifth(block, 2, i) - 16.0) * scale(0),
-            Self::Q5_1 => (nibble(block, 8, i) + fifth(block, 4, i)) * scale(0) + scale(2),
-            Self::Q8_0 => f32::from(byte(block, 2 + i).cast_signed()) * scale(0),
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => [scale(0), 0.0],
+            Self::Q4_1 | Self::Q5_1 => [scale(0), scale(2)],
             Self::Q2K => {
                 let both = byte(block, i / 16);
-                let low = scale(80) * f32::from(both & 15);
-                low * f32::from(pair(block, 16, i)) - scale(82) * f32::from(both >> 4)
+                [scale(80) * f32::from(both & 15), -(scale(82) * f32::from(both >> 4))]
             }
             Self::Q3K => {
                 let s = i / 16;
                 let low = (byte(block, 96 + s % 8) >> (s / 8 * 4)) & 15;
                 let high = (byte(block, 104 + s % 4) >> (s / 4 * 2)) & 3;
-                let factor = scale(108) * (f32::from(low | high << 4) - 32.0);
-                let third = (byte(block, i % 32) >> (i / 32)) & 1;
-                factor * (f32::from(pair(block, 32, i)) - if third == 0 { 4.0 } else { 0.0 })
+                [scale(108) * (f32::from(low | high << 4) - 32.0), 0.0]
             }
-            Self::Q4K => {
+            Self::Q4K | Self::Q5K => {
                 let (factor, least) = scale_and_min(block, i / 32);
-                scale(0) * factor * f32::from(half_of_64(block, 16, i)) - scale(2) * least
+                [scale(0) * factor, -(scale(2) * least)]
             }
-            Self::Q5K => {
-                let (factor, least) = scale_and_min(block, i / 32);
-                let fifth = (byte(block, 16 + i % 32) >> (i / 32)) & 1;
-                let code = half_of_64(block, 48, i) | fifth << 4;
-                scale(0) * factor * f32::from(code) - scale(2) * least
-            }
-            Self::Q6K => {
-                let (half, rest) = (i / 128, i % 128);
-                let low = (byte(block, 64 * half + rest % 64) >> (rest / 64 * 4)) & 15;
-                let high = (byte(block, 128 + 32 * half + rest % 32) >> (rest / 32 * 2)) & 3;
-                let factor = scale(208) * f32::from(byte(block, 192 + i / 16).cast_signed());
-                factor * (f32::from(low | high << 4) - 32.0)
-            }
+            Self::Q6K => [scale(208) * f32::from(byte(block, 192 + i / 16).cast_signed()), 0.0],
         }
     }
 }
 
 /// Four bits of 16 bytes: the first 16 elements have the low ones.
-fn nibble(block: &[u8], at: usize, i: usize) -> f32 {
-    f32::from((byte(block, at + i % 16) >> (i / 16 * 4)) & 15)
+fn nibble(block: &[u8], at: usize, i: usize) -> u8 {
+    (byte(block, at + i % 16) >> (i / 16 * 4)) & 15
 }
 
-/// What the fifth bit adds.
-fn fifth(block: &[u8], at: usize, i: usize) -> f32 {
-    f32::from((byte(block, at + i / 8) >> (i % 8)) & 1) * 16.0
+/// The fifth bit in its place.
+fn fifth(block: &[u8], at: usize, i: usize) -> u8 {
+    ((byte(block, at + i / 8) >> (i % 8)) & 1) << 4
 }
 
 /// Two bits of 64 bytes: 32 bytes hold four times 32 elements.

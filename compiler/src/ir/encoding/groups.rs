@@ -5,9 +5,10 @@
 
 use std::fmt;
 
-use super::{byte, float};
+use super::{Coding, byte, float};
 use crate::content::Content;
 use crate::error::OpError;
+use crate::ir::ops::constant::random;
 use crate::ir::tensor::DType;
 
 /// Codes with scales and zero points.
@@ -201,6 +202,37 @@ impl Groups {
         }
     }
 
+    /// How elements follow from codes; none where the columns of a group are no neighbours.
+    pub(super) fn coding(&self) -> Option<Coding> {
+        // A zero point times a scale needs more bits than the scale.
+        let (zero, bias) = match self.zeros {
+            Zeros::Same(zero) => (zero, None),
+            Zeros::Codes(..) | Zeros::Floats(_) => (0, Some(DType::F32)),
+        };
+        let scale = if self.scales.dtype == DType::F16 { DType::F16 } else { DType::F32 };
+        let Codes { bits, columns, .. } = self.codes;
+        let coding = Coding { bits, row: Some(columns), group: self.size.min(columns), zero, scale, bias };
+        self.index.is_none().then_some(coding)
+    }
+
+    /// The code of the element with a number in row-major order.
+    pub(super) fn code(&self, bytes: &[u8], index: usize) -> u8 {
+        let columns = self.codes.columns.max(1);
+        self.codes.at(bytes, index / columns, index % columns)
+    }
+
+    /// The scale of that element's group, and what its zero point adds where it is not the same everywhere.
+    pub(super) fn scale_and_bias(&self, index: usize) -> [f32; 2] {
+        let columns = self.codes.columns.max(1);
+        let row = index / columns;
+        let group = self.group(index % columns);
+        let scale = self.scales.at(row, group);
+        match self.zeros {
+            Zeros::Same(_) => [scale, 0.0],
+            Zeros::Codes(..) | Zeros::Floats(_) => [scale, -self.zero(row, group) * scale],
+        }
+    }
+
     /// The element with a number in row-major order.
     pub(super) fn value(&self, bytes: &[u8], index: usize) -> f32 {
         let columns = self.codes.columns.max(1);
@@ -208,6 +240,42 @@ impl Groups {
         let group = self.group(column);
         let code = f32::from(self.codes.at(bytes, row, column));
         (code - self.zero(row, group)) * self.scales.at(row, group)
+    }
+}
+
+impl Groups {
+    /// Reproducible codes for what [`fmt::Display`] wrote, with scales of about the size that weights have: `u4 in groups
+    /// of 32`, and `with zeros` behind. Those of 2 bits lie column after column, so that orders differ.
+    pub(crate) fn random(text: &str, [rows, columns]: [usize; 2], seed: u64) -> Option<(Self, Vec<u8>)> {
+        let (bits, rest) = text.strip_prefix('u')?.split_once(" in groups of ")?;
+        let (size, zeros) = match rest.strip_suffix(" with zeros") {
+            Some(size) => (size, true),
+            None => (rest, false),
+        };
+        let (bits, size): (usize, usize) = (bits.parse().ok()?, size.parse().ok().filter(|size| *size > 0)?);
+        let (per, groups) = (8usize.checked_div(bits)?, columns.div_ceil(size));
+        let pitch = |n: usize| n.next_multiple_of(per.max(1));
+        let order = if bits == 2 { CodeOrder::Columns(pitch(rows)) } else { CodeOrder::Rows(pitch(columns)) };
+        let codes = Codes { bits, rows, columns, order, signed: false };
+        let drawn = |n: usize, seed: u64| random(DType::U8, &[n], seed).to_bytes();
+        let mut scales = drawn(rows * groups * 2, seed.wrapping_add(1));
+        for scale in scales.chunks_mut(2) {
+            // An f16 whose product with half of the codes is of the order of one.
+            let exponent = 15u8.saturating_sub(bits as u8);
+            if let [_, high] = scale {
+                *high = exponent << 2 | *high & 3;
+            }
+        }
+        let scales = Scales { dtype: DType::F16, bytes: scales.into(), strides: [groups, 1] };
+        let zeros = if zeros {
+            let codes =
+                Codes { bits, rows, columns: groups, order: CodeOrder::Rows(pitch(groups)), signed: false };
+            Zeros::Codes(codes, drawn(codes.bytes()?, seed.wrapping_add(2)).into(), 0)
+        } else {
+            Zeros::Same(1 << (bits - 1))
+        };
+        let bytes = drawn(codes.bytes()?, seed);
+        Some((Self { codes, size, index: None, scales, zeros }, bytes))
     }
 }
 

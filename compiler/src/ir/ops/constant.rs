@@ -13,7 +13,7 @@ use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, strides};
 use crate::ir::dim::Bindings;
-use crate::ir::encoding::{BlockKind, Stored};
+use crate::ir::encoding::{BlockKind, Groups, Stored};
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::{DType, TensorDesc};
 
@@ -151,7 +151,7 @@ impl Constant {
     pub fn shape_of_file(&self) -> Vec<usize> {
         match self.stored {
             Stored::Blocks(_) => vec![self.elements()],
-            Stored::Plain(_) | Stored::Groups(_) => self.shape.clone(),
+            Stored::Plain(_) | Stored::Groups(_) | Stored::Rounded(_) => self.shape.clone(),
         }
     }
 
@@ -301,11 +301,24 @@ impl<'de> Deserialize<'de> for Constant {
     }
 }
 
-/// Reproducible blocks of a kind, with scales of about the size that weights have.
+/// Reproducible codes of an encoding by its name, with scales of about the size that weights have.
 fn random_encoded(shape: &[usize], stored: &str, seed: Option<u64>) -> Result<Constant, String> {
     let kind = BlockKind::ALL.into_iter().find(|kind| kind.name() == stored);
-    let (Some(kind), Some(seed)) = (kind, seed) else {
-        return Err(format!("`{stored}` is read from text as blocks of GGUF with a random seed only"));
+    let (kind, seed) = match (kind, seed, shape) {
+        (Some(kind), Some(seed), _) => (kind, seed),
+        (None, Some(seed), [rows, columns]) if count(shape) <= 1 << 26 => {
+            return match Groups::random(stored, [*rows, *columns], seed) {
+                Some((groups, bytes)) => {
+                    Constant::encoded(shape.to_vec(), Stored::Groups(groups.into()), bytes).map_err(|e| e.0)
+                }
+                None => Err(format!("`{stored}` is no encoding that a text can ask for")),
+            };
+        }
+        _ => {
+            return Err(format!(
+                "`{stored}` is read from text as blocks of GGUF, or as `u4 in groups of 32` of a matrix, with a random seed only"
+            ));
+        }
     };
     let blocks =
         shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).unwrap_or(usize::MAX) / kind.elements();
@@ -360,7 +373,7 @@ mod tests {
     use crate::ir::tensor::DType;
     use crate::ir::tensor::DeviceType;
     use crate::shader::pack::presets::{CHW_C4, PANELS};
-    use crate::shader::pack::{Packed, pack};
+    use crate::shader::pack::{Arrangement, Packed, pack};
 
     /// A transposed and reshaped array, with elements moved.
     fn moved(array: &Array, perm: &[usize]) -> Array {
@@ -420,7 +433,9 @@ mod tests {
                         let elements = source.elements() / 24;
                         let order =
                             PANELS.of(source, &[('N', 24), ('K', elements)], &[('r', 1), ('n', 16)], device);
-                        [pack(&order).unwrap(), pack(&Packed { device, ..Packed::dense(source) }).unwrap()]
+                        let source = source.clone();
+                        let dense = Packed { source, arrangement: Arrangement::Dense, device };
+                        [pack(&order).unwrap(), pack(&dense).unwrap()]
                     };
                     assert!(packed(&codes) == packed(&plain), "{kind:?} in {device:?}");
                 }

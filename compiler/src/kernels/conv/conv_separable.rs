@@ -305,6 +305,7 @@ fn between<'a>(op: &'a SeparableConv, shape: &Shape, problem: &Problem<'a>) -> P
         shape: sizes,
         storage: Storage::Buffer,
         constant: None,
+        codes: None,
     };
     Problem { chain: &op.chain, result, ..problem.clone() }
 }

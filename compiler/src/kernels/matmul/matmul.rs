@@ -4,6 +4,7 @@ use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::Op;
 use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::product::{batch_axes, matrix_coordinates, operand_batch, sizes};
 use crate::kernels::shared::tiled;
 use crate::shader::access::Coordinates;
@@ -26,7 +27,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
-    tiled::tiles(problem, problem.max(&product(&sizes.batch)), [m, n, k], [op.trans_a, op.trans_b])
+    // Four columns of codes are a word.
+    let apart = [op.trans_a, op.trans_b && Columns::of(op, problem).is_none()];
+    tiled::tiles(problem, problem.max(&product(&sizes.batch)), [m, n, k], apart)
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
@@ -41,8 +44,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.size("size_k", &sizes.k);
     let a = matrix_coordinates(&mut shader, 0, op.trans_a, "row", "k4");
     shader.read("load_a", "batch: u32, row: u32, k4: u32", &a.0, 0, &a.1);
-    let b = matrix_coordinates_columns(&mut shader, 1, op.trans_b, "k", "n4");
-    shader.read("load_b", "batch: u32, k: u32, n4: u32", &b.0, 1, &b.1);
+    match Columns::of(op, problem) {
+        Some(columns) => columns.load_fours(&mut shader)?,
+        None => {
+            let b = matrix_coordinates_columns(&mut shader, 1, op.trans_b, "k", "n4");
+            shader.read("load_b", "batch: u32, k: u32, n4: u32", &b.0, 1, &b.1);
+        }
+    }
     let (prelude, mut axes) = batch_axes(&mut shader, &sizes.batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lanes = axes.len() - 1;

@@ -5,6 +5,7 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
 use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::coop::{self, Panels, Second, sums};
 use crate::kernels::shared::dot::{Matrices, Signs};
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
@@ -69,10 +70,16 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     sums::correct(&mut shader, [&n, &k], op.trans_b)?;
     let second = match panels(op, problem) {
         Some(panels) => Second::Panels(panels),
-        None => {
-            load_b(&mut shader, op, &k, matrix)?;
-            Second::Loaded { along_k: op.trans_b }
-        }
+        None => match Columns::of(op, problem) {
+            Some(columns) => {
+                columns.load_eights(&mut shader)?;
+                Second::Loaded { along_k: false }
+            }
+            None => {
+                load_b(&mut shader, op, &k, matrix)?;
+                Second::Loaded { along_k: op.trans_b }
+            }
+        },
     };
     shader.constant("ROWS_FIRST", false);
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);

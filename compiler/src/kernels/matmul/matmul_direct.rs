@@ -19,6 +19,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Chain,
 };
 
+/// How much longer an element takes that is made of a code by itself.
+const CODED: f64 = 8.0;
+
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
@@ -26,7 +29,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let depth = problem.max(&sizes.k) as f64;
     let machine = &problem.target.machine;
     // Loads of a few neighbouring depths overlap, less so where they are not neighbours for a subgroup.
-    let waiting = waiting(problem, elements, depth / if op.trans_b { 5.5 } else { 20.0 } + 1.4);
+    let apart = if op.trans_b { 5.5 } else { 20.0 };
+    let slower = if problem.operands.iter().any(|o| o.codes.is_some()) { CODED } else { 1.0 };
+    let waiting = waiting(problem, elements, slower * depth / apart + 1.4);
     // Neighbours share the elements of the first operand.
     let cached = elements * depth * 5.0 / machine.cache_bandwidth_gb_s.max(1e-3);
     vec![Candidate {

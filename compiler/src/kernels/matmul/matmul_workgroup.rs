@@ -79,7 +79,8 @@ fn dense_axis(operand: &Operand<'_>) -> Option<usize> {
 
 /// A constant second operand as rows of N elements.
 fn rows(op: &MatMul, problem: &Problem<'_>) -> Option<Packed> {
-    let constant = problem.operands.get(1)?.constant?;
+    let operand = problem.operands.get(1)?;
+    let constant = operand.constant.filter(|_| operand.codes.is_none())?;
     let [rest @ .., before, last] = constant.shape.as_slice() else { return None };
     let names = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
     let axes = [('B', rest.iter().product()), (names[0], *before), (names[1], *last)];

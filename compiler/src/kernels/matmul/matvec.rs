@@ -50,7 +50,8 @@ const BESIDE: f64 = 0.4;
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
-    if !problem.computed.is_float() {
+    // Codes are worth a kernel that reads whole units of them.
+    if !problem.computed.is_float() || problem.operands.get(1).is_none_or(|b| b.codes.is_some()) {
         return Vec::new();
     }
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };

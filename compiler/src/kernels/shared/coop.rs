@@ -504,7 +504,8 @@ fn four(
         here.axes[lane] = variable.to_string();
     }
     let how = access(&mut shader.words, &operand, &here, false);
-    let raw = operand.dtype.on_device() == DeviceType::F16 && operand.storage == Storage::Buffer;
+    let elements = operand.storage == Storage::Buffer && operand.codes.is_none();
+    let raw = operand.dtype.on_device() == DeviceType::F16 && elements;
     if let (Access::Vector { index: place }, true) = (&how, raw) {
         let buffer = shader.bind(Bound::Operand(index), "vec2<f32>", false);
         return Ok(format!(
@@ -531,7 +532,7 @@ fn four(
 /// not an aligned vector.
 pub(crate) fn octets<'a>(operand: &Operand<'a>, lane: usize) -> Option<Operand<'a>> {
     let Placement::Strided { strides, offset } = &operand.placement else { return None };
-    if operand.dtype.on_device() != DeviceType::F16 {
+    if operand.dtype.on_device() != DeviceType::F16 || operand.codes.is_some() {
         return None;
     }
     let others = strides.iter().enumerate().filter(|(i, _)| *i != lane && !operand.shape[*i].is(1));

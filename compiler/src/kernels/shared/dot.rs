@@ -105,9 +105,10 @@ pub(crate) struct Matrices<'a> {
 }
 
 impl<'a> Matrices<'a> {
-    /// Of a matrix product; none where the operand is no constant, or one matrix serves some products.
+    /// Of a matrix product; none where the operand is no constant or lies as codes, or one matrix serves some products.
     pub(crate) fn of(op: &MatMul, problem: &Problem<'a>) -> Option<Self> {
-        let constant = problem.operands.get(1)?.constant?;
+        let operand = problem.operands.get(1)?;
+        let constant = operand.constant.filter(|_| operand.codes.is_none())?;
         let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
         let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
         let one = rest.iter().all(|d| *d == 1);

@@ -1,5 +1,6 @@
 //! What kernels of several families share.
 
+pub(crate) mod codes;
 pub(crate) mod coop;
 pub(crate) mod dot;
 pub(crate) mod pixels;

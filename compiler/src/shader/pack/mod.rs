@@ -8,8 +8,10 @@
 //! some positions of an axis.
 //!
 //! Bytes are produced a run of tiles at a time: [`tiles`] says which elements those are, [`convert`] what becomes of
-//! one element.
+//! one element. Constants of few bits have a form of their own, [`codes`], in which they stay codes; where a kernel asks
+//! for another arrangement of them, it gets their elements.
 
+pub mod codes;
 mod convert;
 pub mod presets;
 mod tiles;
@@ -18,6 +20,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
+use codes::CodePanels;
 use tiles::Tiles;
 
 use crate::error::OpError;
@@ -41,6 +44,8 @@ pub enum Arrangement {
     Dense,
     /// Another order.
     Ordered(Box<Order>),
+    /// Codes with their scales, as words.
+    Codes(CodePanels),
 }
 
 /// Axis groups over a constant seen under logical axes.
@@ -113,8 +118,12 @@ impl Packed {
         (place, (*dtype, shape.clone(), strides.clone()), self.arrangement.clone(), self.device)
     }
 
-    /// The constant as it is, in its type's device form.
+    /// The constant as it is, in its type's device form: as codes, where it has any.
     pub fn dense(source: &Constant) -> Self {
+        if let Some((form, rows)) = CodePanels::of(source).zip(codes::in_rows(source)) {
+            let arrangement = Arrangement::Codes(CodePanels { inner: 1, ..form });
+            return Self { source: rows, arrangement, device: DeviceType::U32 };
+        }
         Self { source: source.clone(), arrangement: Arrangement::Dense, device: source.dtype.on_device() }
     }
 
@@ -123,6 +132,7 @@ impl Packed {
         match &self.arrangement {
             Arrangement::Dense => self.source.elements(),
             Arrangement::Ordered(order) => order.extents().iter().product(),
+            Arrangement::Codes(form) => usize::try_from(form.bytes() / 4).unwrap_or(usize::MAX),
         }
     }
 
@@ -156,7 +166,13 @@ impl Packed {
 impl fmt::Display for Packed {
     /// The name of the order and the positions of each group, slowest first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Arrangement::Ordered(order) = &self.arrangement else { return f.write_str("as in the model") };
+        let order = match &self.arrangement {
+            Arrangement::Dense => return f.write_str("as in the model"),
+            Arrangement::Codes(form) => {
+                return write!(f, "panels of {}-bit codes: {} x {}", form.bits, form.rows, form.depth);
+            }
+            Arrangement::Ordered(order) => order,
+        };
         let letter = |axis: usize| order.axes.get(axis).map_or('?', |(name, _)| *name);
         write!(f, "{}:", order.name)?;
         for (i, (group, extent)) in order.groups.iter().zip(order.extents()).enumerate() {
@@ -176,6 +192,8 @@ pub struct Packer<'a> {
     device: DeviceType,
     source: Cow<'a, Constant>,
     tiles: Tiles,
+    /// Set where codes are packed, of which a tile is a panel.
+    codes: Option<CodePanels>,
     width: usize,
     size: usize,
 }
@@ -190,7 +208,15 @@ impl<'a> Packer<'a> {
         source.stored.check(&source.shape_of_file(), source.bytes.len())?;
         let size = usize::try_from(packed.bytes()).map_err(|e| OpError::new(e.to_string()))?;
         let width = usize::try_from(packed.device.bytes()).map_err(|e| OpError::new(e.to_string()))?;
+        let mut codes = None;
         let tiles = match &packed.arrangement {
+            Arrangement::Codes(form) => {
+                if form.rows.checked_mul(form.depth) != Some(source.elements()) {
+                    return Err(OpError::new(format!("{:?} does not fit {packed}", source.shape)));
+                }
+                codes = Some(*form);
+                Tiles::runs(form.panels(), form.panel_units() * 4)
+            }
             Arrangement::Dense => match &source.strides {
                 None => Tiles::dense(source.elements()),
                 Some(strides) => {
@@ -215,7 +241,7 @@ impl<'a> Packer<'a> {
                 Tiles::new(&shape, &strides, &groups, order.share)
             }
         };
-        Ok(Self { device: packed.device, source, tiles, width, size })
+        Ok(Self { device: packed.device, source, tiles, codes, width, size })
     }
 
     /// Runs of tiles of about so many bytes each, in order; one at least.
@@ -245,7 +271,10 @@ impl<'a> Packer<'a> {
             }
             return;
         }
-        convert::fill(&self.source, self.device, &self.tiles, run, out);
+        match &self.codes {
+            Some(form) => codes::fill(&self.source, form, run.start, out),
+            None => convert::fill(&self.source, self.device, &self.tiles, run, out),
+        }
     }
 }
 

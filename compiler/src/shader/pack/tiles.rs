@@ -80,6 +80,12 @@ impl Tiles {
         }
     }
 
+    /// So many stretches of as many elements each, which are no elements of a source by themselves.
+    pub(super) fn runs(count: usize, length: usize) -> Self {
+        let length = length.max(1);
+        Self { tile: length, period: length, run: RUN.min(length), ..Self::dense(count * length) }
+    }
+
     /// Groups of extent and axis, slowest first, over a constant of a shape with elements at strides, or over a share
     /// of it.
     pub(super) fn new(

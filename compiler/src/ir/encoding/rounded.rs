@@ -1,0 +1,216 @@
+//! Floats of a file taken as codes: the nearest of a few steps, whose scales were computed once. Codes are computed when they
+//! are read, so that a model of any size is quantised without a copy of it.
+
+use std::fmt;
+
+use half::{bf16, f16};
+use rayon::prelude::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
+
+use super::{Coding, byte, two};
+use crate::content::Content;
+use crate::error::OpError;
+use crate::ir::tensor::DType;
+
+/// How a matrix of weights is rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scheme {
+    /// Bits of a code: 4 or 8.
+    pub bits: usize,
+    /// Columns that share a scale; all of a row where there is none.
+    pub group: Option<usize>,
+    /// Whether a group's least element has a code of its own, rather than minus its largest.
+    pub zeros: bool,
+}
+
+/// A matrix of floats with the scales by which they are rounded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rounded {
+    /// The type of the bytes.
+    dtype: DType,
+    /// Outputs, and inputs that a sum runs over.
+    size: [usize; 2],
+    /// Elements of the file between neighbours along both.
+    strides: [usize; 2],
+    bits: usize,
+    group: usize,
+    zeros: bool,
+    /// Scale and bias of every group, row after row; as they lie on the device.
+    scales: Vec<[f32; 2]>,
+}
+
+// Scales are numbers.
+impl Eq for Rounded {}
+
+impl Rounded {
+    /// Computes the scales of a matrix `size` whose elements lie at strides; f16 holds those of groups, f32 those of rows.
+    ///
+    /// # Errors
+    /// When the bytes do not hold the matrix, or no codes are made so.
+    pub fn new(
+        dtype: DType,
+        bytes: &Content,
+        size: [usize; 2],
+        strides: [usize; 2],
+        scheme: Scheme,
+    ) -> Result<Self, OpError> {
+        let [rows, columns] = size;
+        let group = scheme.group.unwrap_or(columns).clamp(1, columns.max(1));
+        let Scheme { bits, zeros, .. } = scheme;
+        if !matches!(bits, 4 | 8) || scheme.group == Some(0) {
+            return Err(OpError::new(format!("codes of {bits} bits in groups of {group}")));
+        }
+        let mut rounded = Self { dtype, size, strides, bits, group, zeros, scales: Vec::new() };
+        rounded.check(bytes.len())?;
+        let groups = columns.div_ceil(group);
+        let scales = (0..rows * groups).into_par_iter().with_min_len((1 << 14) / group.max(1) + 1);
+        let scales = scales.map(|i| rounded.scale(bytes, i / groups, i % groups, scheme.group.is_some()));
+        let scales = scales.collect();
+        rounded.scales = scales;
+        bytes.release();
+        Ok(rounded)
+    }
+
+    /// The scale and the bias of a group.
+    fn scale(&self, bytes: &[u8], row: usize, group: usize, half: bool) -> [f32; 2] {
+        let columns = group * self.group..((group + 1) * self.group).min(self.size[1]);
+        let values = columns.map(|column| self.float(bytes, row, column));
+        let (low, high) =
+            values.filter(|v| v.is_finite()).fold((0f32, 0f32), |(a, b), v| (a.min(v), b.max(v)));
+        let steps = ((1u32 << self.bits) - 1) as f32;
+        let scale =
+            if self.zeros { high / steps - low / steps } else { high.max(-low) / ((steps - 1.0) / 2.0) };
+        let scale = if half { f16::from_f32(scale.min(65504.0)).to_f32() } else { scale };
+        let zero =
+            if self.zeros && scale > 0.0 { (-low / scale).round_ties_even().clamp(0.0, steps) } else { 0.0 };
+        [scale, -zero * scale]
+    }
+
+    /// Fails unless so many bytes hold the matrix.
+    pub(super) fn check(&self, bytes: usize) -> Result<(), OpError> {
+        let [rows, columns] = self.size;
+        let last = |size: usize, stride: usize| size.saturating_sub(1).checked_mul(stride);
+        let end = last(rows, self.strides[0]).zip(last(columns, self.strides[1]));
+        let end = end.and_then(|(a, b)| a.checked_add(b)?.checked_add(1)?.checked_mul(self.dtype.bytes()));
+        let float = matches!(self.dtype, DType::F32 | DType::F16 | DType::Bf16);
+        match end {
+            Some(end) if float && end <= bytes => Ok(()),
+            _ => Err(OpError::new(format!(
+                "{bytes} bytes hold no {rows} x {columns} floats of {}",
+                self.dtype.name()
+            ))),
+        }
+    }
+
+    /// Number of elements.
+    pub(super) fn elements(&self) -> Option<usize> {
+        self.size[0].checked_mul(self.size[1])
+    }
+
+    pub(super) fn coding(&self) -> Coding {
+        let grouped = self.group < self.size[1];
+        Coding {
+            bits: self.bits,
+            row: Some(self.size[1]),
+            group: self.group,
+            zero: if self.zeros { 0 } else { self.middle() },
+            scale: if grouped { DType::F16 } else { DType::F32 },
+            bias: self.zeros.then_some(DType::F32),
+        }
+    }
+
+    /// What codes without zero points count from.
+    fn middle(&self) -> u8 {
+        1 << (self.bits - 1)
+    }
+
+    /// The code of the element with a number in row-major order.
+    pub(super) fn code(&self, bytes: &[u8], index: usize) -> u8 {
+        let columns = self.size[1].max(1);
+        let value = self.float(bytes, index / columns, index % columns);
+        let [scale, bias] = self.scale_and_bias(index);
+        let steps = if scale > 0.0 { (value - bias) / scale } else { 0.0 };
+        let most = ((1u32 << self.bits) - 1) as f32;
+        // What is no number is zero.
+        if self.zeros {
+            return steps.round_ties_even().clamp(0.0, most) as u8;
+        }
+        let half = (most - 1.0) / 2.0;
+        (steps.round_ties_even().clamp(-half, half) + f32::from(self.middle())) as u8
+    }
+
+    /// The scale and the bias of that element's group.
+    pub(super) fn scale_and_bias(&self, index: usize) -> [f32; 2] {
+        let columns = self.size[1].max(1);
+        let at = index / columns * columns.div_ceil(self.group) + index % columns / self.group;
+        self.scales.get(at).copied().unwrap_or_default()
+    }
+
+    /// An element of the file.
+    fn float(&self, bytes: &[u8], row: usize, column: usize) -> f32 {
+        let at = row * self.strides[0] + column * self.strides[1];
+        match self.dtype {
+            DType::F16 => f16::from_le_bytes(two(bytes, at * 2)).to_f32(),
+            DType::Bf16 => bf16::from_le_bytes(two(bytes, at * 2)).to_f32(),
+            _ => f32::from_le_bytes([0, 1, 2, 3].map(|i| byte(bytes, at * 4 + i))),
+        }
+    }
+}
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "u{} in groups of {}", self.bits, self.group)?;
+        f.write_str(if self.zeros { " with zeros" } else { "" })?;
+        write!(f, " from {}", self.dtype.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rounded, Scheme};
+    use crate::content::Content;
+    use crate::ir::encoding::Stored;
+    use crate::ir::op::Constant;
+    use crate::ir::ops::constant::random;
+    use crate::ir::tensor::DType;
+
+    #[test]
+    fn elements_are_the_nearest_steps() {
+        let array = random(DType::F32, &[6, 40], 5);
+        let floats = array.floats().unwrap();
+        let bytes: Content = array.to_bytes().into();
+        for (bits, group, zeros) in
+            [(8, None, false), (4, Some(16), false), (4, Some(16), true), (8, None, true)]
+        {
+            let scheme = Scheme { bits, group, zeros };
+            for (size, strides) in [([6, 40], [40, 1]), ([40, 6], [1, 40])] {
+                let rounded = Rounded::new(DType::F32, &bytes, size, strides, scheme).unwrap();
+                let stored = Stored::Rounded(rounded.clone().into());
+                let constant = Constant::encoded(size.to_vec(), stored, bytes.clone()).unwrap();
+                let got = constant.to_array().unwrap();
+                for (i, got) in got.floats().unwrap().iter().enumerate() {
+                    let want = floats[i / size[1] * strides[0] + i % size[1] * strides[1]];
+                    let [scale, bias] = rounded.scale_and_bias(i);
+                    let low = if zeros { bias } else { -want.abs() };
+                    assert!(
+                        low - scale <= *got && (got - want).abs() <= 0.51 * scale + 2e-3 * want.abs(),
+                        "{scheme:?}: {got}, {want}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_zeros_and_of_no_numbers_are_zeros() {
+        let floats = [0.0f32, 0.0, f32::NAN, f32::NAN, 1.0, f32::INFINITY];
+        let bytes: Vec<u8> = floats.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let bytes: Content = bytes.into();
+        let scheme = Scheme { bits: 8, group: None, zeros: false };
+        let rounded = Rounded::new(DType::F32, &bytes, [3, 2], [2, 1], scheme).unwrap();
+        let constant = Constant::encoded(vec![3, 2], Stored::Rounded(rounded.into()), bytes).unwrap();
+        let got = constant.to_array().unwrap();
+        assert_eq!(got.floats().unwrap(), [0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+        let wrong = |size| Rounded::new(DType::F32, &Content::from(vec![0u8; 24]), size, [2, 1], scheme);
+        assert!(wrong([4, 2]).is_err() && wrong([usize::MAX, 2]).is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! Second operands of products that lie as codes: which of them kernels read column by column.
+
+use crate::error::OpError;
+use crate::ir::dim::Dim;
+use crate::ir::op::MatMul;
+use crate::shader::Shader;
+use crate::shader::pack::codes::{CodePanels, ROWS};
+use crate::shader::problem::Problem;
+
+/// A second operand of codes whose scales are of stretches of the product's depth: its columns are the rows of panels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Columns {
+    pub(crate) form: CodePanels,
+    /// Columns of each matrix where each product of the batch has one of its own.
+    pub(crate) apart: Option<usize>,
+}
+
+impl Columns {
+    /// Of a matrix product; none where the operand lies otherwise, or one matrix serves some products.
+    pub(crate) fn of(op: &MatMul, problem: &Problem<'_>) -> Option<Self> {
+        let operand = problem.operands.get(1)?;
+        let form = operand.codes?.form;
+        let [rest @ .., first, last] = operand.constant?.shape.as_slice() else { return None };
+        let (depth, columns) = if op.trans_b { (*last, *first) } else { (*first, *last) };
+        let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
+        let one = rest.iter().all(|d| *d == 1);
+        let each =
+            rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
+        let inner = if op.trans_b { 1 } else { columns };
+        let along = form.depth == depth && form.inner == inner;
+        let whole = one || each && columns.is_multiple_of(ROWS);
+        (along && whole).then_some(Self { form, apart: (!one).then_some(columns) })
+    }
+
+    /// Replaces the hook `load_b(batch, k, n4)` by one that makes four elements of row `k` of codes.
+    ///
+    /// # Errors
+    /// When the operand does not lie as codes.
+    pub(crate) fn load_fours(&self, shader: &mut Shader<'_>) -> Result<(), OpError> {
+        shader.code_fours("codes_b", 1)?;
+        let first = self.first_four();
+        let params = "batch: u32, k: u32, n4: u32";
+        let text = format!("fn load_b({params}) -> vec4<f32> {{ return codes_b({first}n4, k); }}");
+        shader.replace("load_b", text);
+        Ok(())
+    }
+
+    /// Replaces the hook `load_b(batch, k, n8)` by one that makes eight elements of row `k` of codes, in f16. Rows past the
+    /// end repeat the last one.
+    ///
+    /// # Errors
+    /// When the operand does not lie as codes.
+    pub(crate) fn load_eights(&self, shader: &mut Shader<'_>) -> Result<(), OpError> {
+        shader.code_fours("codes_b", 1)?;
+        let first = self.first_four();
+        let depth = self.form.depth;
+        let row = if depth.is_multiple_of(8) { "k".to_string() } else { format!("min(k, {}u)", depth - 1) };
+        shader.replace(
+            "load_b",
+            format!(
+                "fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{
+    let low = codes_b({first}n8 * 2u, {row});
+    let high = codes_b({first}n8 * 2u + 1u, {row});
+    return bitcast<Unit>(vec4<u32>(pack2x16float(low.xy), pack2x16float(low.zw), pack2x16float(high.xy), pack2x16float(high.zw)));
+}}"
+            ),
+        );
+        Ok(())
+    }
+
+    /// What is added to the number of a group of four columns.
+    fn first_four(&self) -> String {
+        self.apart.map_or(String::new(), |columns| format!("batch * {}u + ", columns / 4))
+    }
+}
