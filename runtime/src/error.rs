@@ -95,9 +95,7 @@ pub enum Error {
     EmptyPrompt,
     #[error("{name} is {value}, and must be {range}")]
     InvalidSampling { name: &'static str, value: String, range: &'static str },
-    #[error(
-        "the context is full: {needed} tokens are needed, and the bundle was compiled for {context}; start anew, or compile with a longer context"
-    )]
+    #[error("the context is full: {needed} tokens are needed, and the bundle was compiled for {context}")]
     ContextFull { needed: usize, context: usize },
 }
 

@@ -230,6 +230,11 @@ impl From<drift_runtime::Error> for Failure {
                 Self::usage(error.to_string())
             }
             E::Io { .. } => Self::input(error.to_string()).help("check the path and its permissions"),
+            E::EmptyPrompt | E::InvalidSampling { .. } => Self::usage(error.to_string()),
+            E::ContextFull { .. } => Self::input(error.to_string())
+                .help("compile the model with --dim context=N for a longer one"),
+            E::NotALanguageModel { .. } => Self::input(error.to_string())
+                .help("compile a language model without --dim seq or --dim batch: it then has functions that generate"),
             E::NotABundle => Self::input(error.to_string())
                 .help("a model is an .onnx file, by its name, or a Hugging Face folder"),
             E::WrongType { expected, .. } => {
@@ -242,6 +247,19 @@ impl From<drift_runtime::Error> for Failure {
                     .help(format!("compile the model with --dim {symbol}={low}..{high}"))
             }
             _ => Self::input(error.to_string()),
+        }
+    }
+}
+
+impl From<drift_text::Error> for Failure {
+    fn from(error: drift_text::Error) -> Self {
+        use drift_text::Error as E;
+        match &error {
+            E::File { .. } => Self::input(error.to_string())
+                .help("the file came with the model: fetch it again, and compile the model again"),
+            E::Template(_) => Self::input(error.to_string())
+                .help("leave out --chat and --system, or say it in roles that the model knows"),
+            E::Text(_) => Self::input(error.to_string()),
         }
     }
 }

@@ -11,6 +11,7 @@ mod compare;
 mod constants;
 mod divergence;
 mod failure;
+mod language;
 mod lowering;
 mod measure;
 mod model;

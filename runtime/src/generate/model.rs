@@ -23,13 +23,18 @@ pub(super) struct Step {
     pub(super) ids: HostType,
     /// The most tokens that may be in the caches before it.
     past: usize,
-    /// Whether the number of ids that count can be given.
+    /// Whether it is told the number of ids that count.
     pub(super) counts: bool,
     /// Whether there are logits for every id.
     pub(super) rows: bool,
 }
 
 impl Step {
+    /// Whether some of its ids may be padding.
+    fn pads(&self) -> bool {
+        self.counts || self.rows
+    }
+
     /// Whether the context has room for its ids behind so many tokens.
     pub(super) fn fits(&self, past: usize) -> bool {
         past <= self.past
@@ -73,10 +78,10 @@ impl Model {
         let chosen = match (prefill, verify) {
             (Some(prefill), _) if rest >= prefill.chunk => Some(prefill),
             _ if rest == 1 => None,
-            (Some(prefill), verify) if prefill.counts && (verify.is_none() || rest > prefill.chunk / 4) => {
+            (Some(prefill), verify) if prefill.pads() && (verify.is_none() || rest > prefill.chunk / 4) => {
                 Some(prefill)
             }
-            (_, verify) => verify.filter(|verify| verify.counts || rest >= verify.chunk),
+            (_, verify) => verify.filter(|verify| verify.pads()),
         };
         let step = chosen.or_else(|| fits(Some(self.decode)))?;
         Some((step, rest.min(step.chunk)))
@@ -129,7 +134,7 @@ mod tests {
     use crate::format::HostType;
 
     fn step(name: &'static str, chunk: usize) -> Step {
-        Step { name, chunk, ids: HostType::I32, past: 100 - chunk, counts: chunk > 1, rows: false }
+        Step { name, chunk, ids: HostType::I32, past: 100 - chunk, counts: chunk > 1, rows: chunk == 4 }
     }
 
     #[test]

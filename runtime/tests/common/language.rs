@@ -17,6 +17,8 @@ pub(crate) struct Toy {
     /// The chunks of `prefill` and `verify`; 0: there is no such function.
     pub(crate) prefill: u32,
     pub(crate) verify: u32,
+    /// Whether `verify` is told how many ids count.
+    pub(crate) counted: bool,
     /// Whether logits follow from the whole text.
     pub(crate) memory: bool,
     pub(crate) salt: u32,
@@ -25,7 +27,15 @@ pub(crate) struct Toy {
 
 impl Default for Toy {
     fn default() -> Toy {
-        Toy { context: 200, prefill: 32, verify: 8, memory: true, salt: 0, ids: HostType::I32 }
+        Toy {
+            context: 200,
+            prefill: 32,
+            verify: 8,
+            counted: false,
+            memory: true,
+            salt: 0,
+            ids: HostType::I32,
+        }
     }
 }
 
@@ -69,12 +79,14 @@ impl Toy {
         let constant = |value: u32| Expr::constant(i64::from(value));
         let n_rows = if rows { chunk } else { 1 };
         let vocabulary = u32::try_from(VOCABULARY).unwrap();
-        let (past, count) = (Expr::symbol(0), if chunk > 1 { Expr::symbol(1) } else { constant(1) });
         let mut symbols =
             vec![Symbol { name: "past".to_owned(), min: 0, max: i64::from(self.context - chunk) }];
-        if chunk > 1 {
+        // A function with a row for each id need not know how many count.
+        let counts = chunk > 1 && (!rows || self.counted);
+        if counts {
             symbols.push(Symbol { name: "count".to_owned(), min: 1, max: i64::from(chunk) });
         }
+        let (past, count) = (Expr::symbol(0), if counts { Expr::symbol(1) } else { constant(1) });
         let mut next = port("next", HostType::I32, DeviceType::I32, vec![constant(n_rows)], 1);
         if !rows {
             next.shape = vec![constant(1)];

@@ -1,15 +1,19 @@
 //! The commands, one file each; [`Command`] is the table.
 
 mod bench;
+mod chat;
 mod check;
 mod compile;
 mod completions;
 mod diff;
 mod dump;
 mod explain;
+mod generate;
 mod inspect;
+mod logits;
 mod man;
 mod ops;
+mod perplexity;
 mod run;
 mod targets;
 mod tune;
@@ -27,6 +31,14 @@ pub(crate) enum Command {
     Compile(compile::CompileArgs),
     /// Run a bundle or a model on the present device, arrays in and out as .npy files
     Run(run::RunArgs),
+    /// Go on with a text, token by token, by a language model's bundle or a model
+    Generate(generate::GenerateArgs),
+    /// Talk to a language model on the terminal
+    Chat(chat::ChatArgs),
+    /// Write a language model's logits at every position of a text
+    Logits(logits::LogitsArgs),
+    /// How well a language model foretells a text
+    Perplexity(perplexity::PerplexityArgs),
     /// Compile, run, compare with the CPU reference, and name the first tensor that diverges
     Verify(verify::VerifyArgs),
     /// Show what is in a bundle
@@ -58,6 +70,10 @@ pub(crate) fn run(command: Command, out: &mut Out) -> Result<()> {
     match command {
         Command::Compile(args) => compile::run(&args, out),
         Command::Run(args) => run::run(&args, out),
+        Command::Generate(args) => generate::run(&args, out),
+        Command::Chat(args) => chat::run(&args, out),
+        Command::Logits(args) => logits::run(&args, out),
+        Command::Perplexity(args) => perplexity::run(&args, out),
         Command::Verify(args) => verify::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),
         Command::Explain(args) => explain::run(&args, out),
