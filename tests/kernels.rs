@@ -232,6 +232,7 @@ fn run_in(
         Storage::Texture2d => WeightStorage::Texture2d,
         Storage::TextureArray | Storage::Texture3d => WeightStorage::FourTextures2d,
     };
+    target.prefer.storage.recurrent_weights = target.prefer.storage.weights;
     let own = (target.features.robust_image_access, target.features.robust_image_access2);
     let mut outside = run_once_in(kernel, case, precision, storage, &target)?;
     for less in [(true, false), (false, false)] {

@@ -291,6 +291,8 @@ pub struct Preferences {
 pub struct StoragePreference {
     pub activations: StorageKind,
     pub weights: WeightStorage,
+    /// Weights that every step of a recurrence reads again.
+    pub recurrent_weights: WeightStorage,
     /// Quantised weights.
     pub packed_weights: StorageKind,
     /// Values that live from one run to the next, such as key-value caches.

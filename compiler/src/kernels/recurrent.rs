@@ -7,7 +7,10 @@ use crate::ir::op::{Op, Recurrent};
 use crate::ir::ops::recurrent::Cell;
 use crate::kernels::cost::{barriers, waiting};
 use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::shared::window::{constant, fits};
 use crate::shader::access::Coordinates;
+use crate::shader::pack::Packed;
+use crate::shader::pack::presets::PANELS;
 use crate::shader::problem::Problem;
 use crate::shader::{Bound, Class, Grid, Launch, Shader};
 
@@ -149,6 +152,22 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     (0..count).map(|i| launch(problem, op, &sizes, candidate, [i, at_once, count], &mut handed)).collect()
 }
 
+/// Most columns of a panel of weights.
+const PANEL: u32 = 64;
+
+/// Constant weights of the state in panels of columns, each of which lies in the order in which invocations side by side
+/// read it; and the vectors of four columns in a panel.
+fn panels(problem: &Problem<'_>, sizes: &Sizes) -> Option<(Packed, u32)> {
+    let operand = problem.operands.get(1)?;
+    let columns = sizes.columns().saturating_mul(4).min(PANEL);
+    let known = |d: &Dim| d.as_known().and_then(|d| usize::try_from(d).ok());
+    let [directions, hidden, all] = operand.shape.as_slice() else { return None };
+    let axes = [('B', known(directions)?), ('K', known(hidden)?), ('N', known(all)?)];
+    let tiles = [('r', 1), ('n', usize::try_from(columns).ok()?)];
+    let packed = PANELS.of(constant(problem, 1)?, &axes, &tiles, operand.dtype.on_device());
+    fits(problem, &packed).then_some((packed, columns / 4))
+}
+
 /// Dispatch `i` of `count`, each of `at_once` steps; they share a buffer of states, which the first one makes.
 fn launch(
     problem: &Problem<'_>,
@@ -209,8 +228,22 @@ fn launch(
         let none = "fn load_gate(t: u32, b: u32, d: u32, n: u32) -> f32 { return 0.0; }";
         shader.replace("load_gate", none.into());
     }
-    let at = Coordinates::four(names(&["d", "k", "n4"]), 2);
-    shader.read("load_weights", "d: u32, k: u32, n4: u32", "", 1, &at);
+    let params = "d: u32, k: u32, n4: u32";
+    match panels(problem, sizes) {
+        Some((packed, width)) => {
+            let panels = sizes.columns().div_ceil(width);
+            let index =
+                format!("(((d * {panels}u + n4 / {width}u) * HIDDEN + k) * {width}u + n4 % {width}u)");
+            let storage = problem.target.prefer.storage.recurrent_weights;
+            let vector = shader.packed_vector_in(packed, &index, storage);
+            let text = format!("fn load_weights({params}) -> vec4<f32> {{ return vec4<f32>({vector}); }}");
+            shader.replace("load_weights", text);
+        }
+        None => {
+            let at = Coordinates::four(names(&["d", "k", "n4"]), 2);
+            shader.read("load_weights", params, "", 1, &at);
+        }
+    }
     for (i, name) in ["load_state", "load_kept"].into_iter().enumerate().take(op.cell.states()) {
         shader.read(
             name,

@@ -1,5 +1,5 @@
-// RNN, GRU and LSTM along a sequence, in as few dispatches as loops may be long. A workgroup takes ROWS sequences in one direction through all
-// steps; their states stay in its memory. In a step, every invocation multiplies the states with some columns of the
+// RNN, GRU and LSTM along a sequence, in as few dispatches as loops may be long. A workgroup takes ROWS sequences in one direction through the
+// steps of the longest; their states stay in its memory. In a step, every invocation multiplies the states with some columns of the
 // weights, four neighbours at once, SPLIT of them sharing the depth of a column; then each computes whole units from the
 // sums of their gates. Picked for every recurrence: more ROWS where many sequences share the reading of the weights.
 //
@@ -134,7 +134,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (CELL == 3u) { kept[i] = load_kept(d, min(b0 + i / HIDDEN, batch() - 1u), i % HIDDEN); }
     }
     workgroupBarrier();
-    for (var s = first(); s < last(); s++) {
+    // Past the longest sequence of the workgroup there are only zeros.
+    var longest = 0u;
+    for (var r = 0u; r < ROWS; r++) { longest = max(longest, length_of(min(b0 + r, batch() - 1u))); }
+    for (var s = first(); s < min(last(), longest); s++) {
         if (CELL == 1u) {
             multiply(local, s, d, b0, 0u, 0u, (2u * HIDDEN + 3u) / 4u);
             for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
@@ -191,6 +194,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if (b < batch()) { store(t, d, b, j, select(0.0, h, s < n)); }
         }
         workgroupBarrier();
+    }
+    for (var s = max(first(), longest); s < last(); s++) {
+        for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
+            let b = b0 + i / HIDDEN;
+            if (b < batch()) { store(s, d, b, i % HIDDEN, 0.0); }
+        }
     }
     if (!ENDS || STATES > 0u) {
         for (var i = local; i < ROWS * HIDDEN; i += THREADS) {

@@ -74,13 +74,12 @@ impl Shader<'_> {
         Bound::Packed(self.packed.len() - 1)
     }
 
-    /// Binds a repacked constant where the target prefers weights: in a texture if `Some` extents are returned.
-    fn hold_packed(&mut self, packed: Packed) -> (Held, Option<[u32; 3]>) {
-        let target = self.problem.target;
-        let extent = match target.prefer.storage.weights {
+    /// Binds a repacked constant: in a texture if `Some` extents are returned.
+    fn hold_packed(&mut self, packed: Packed, storage: WeightStorage) -> (Held, Option<[u32; 3]>) {
+        let extent = match storage {
             WeightStorage::Buffer => None,
             WeightStorage::Texture2d | WeightStorage::FourTextures2d => {
-                packed.texture(target.limits.max_texture_2d)
+                packed.texture(self.problem.target.limits.max_texture_2d)
             }
         };
         let device = packed.device;
@@ -95,7 +94,12 @@ impl Shader<'_> {
 
     /// Binds a repacked constant where the target prefers weights, and returns the expression of its vector `index`.
     pub fn packed_vector(&mut self, packed: Packed, index: &str) -> String {
-        let (held, extent) = self.hold_packed(packed);
+        self.packed_vector_in(packed, index, self.problem.target.prefer.storage.weights)
+    }
+
+    /// The same in a storage of the kernel's choice.
+    pub fn packed_vector_in(&mut self, packed: Packed, index: &str, storage: WeightStorage) -> String {
+        let (held, extent) = self.hold_packed(packed, storage);
         match extent {
             Some([width, ..]) => held.load(&format!("vec2<u32>({index} % {width}u, {index} / {width}u)")),
             None => held.load(index),
@@ -105,7 +109,7 @@ impl Shader<'_> {
     /// The same for a constant whose order has rows, with the vector's place in its row.
     pub fn packed_grid(&mut self, packed: Packed, row: &str, column: &str) -> String {
         let width = packed.columns().unwrap_or(1);
-        let (held, extent) = self.hold_packed(packed);
+        let (held, extent) = self.hold_packed(packed, self.problem.target.prefer.storage.weights);
         match extent {
             Some(_) => held.load(&format!("vec2<u32>({column}, {row})")),
             None => held.load(&format!("({row}) * {width}u + {column}")),
