@@ -399,6 +399,13 @@ fn what_only_bounds_refuse_is_said_with_a_size() {
     g.initializer = vec![integers("zero", &[], &[0]), integers("zeros", &[1], &[0])];
     let m = place.model("topk.onnx", &model(17, g));
     place.refused(&["compile", &m, "-t", &t, "-o", &bundle], 1, &["add --dim n=1: with that it imports"]);
+    // As many tokens as there are positions, which no bounds that are tried have among them.
+    let mut g = graph(vec![input("x", &["1", "count", "4"])], vec![node("Add", &["x", "c"], &["y"])], &["y"]);
+    g.initializer = vec![floats("c", &[1, 197, 1], &[0.5; 197])];
+    let m = place.model("positions.onnx", &model(17, g));
+    let compile = ["compile", &m, "-t", &t, "-o", &bundle];
+    place.refused(&compile, 1, &["add --dim count=197: with that it imports"]);
+    place.refused(&[&compile[..], &["--dim", "count=1..256"]].concat(), 1, &["add --dim count=197"]);
 }
 
 /// A profile with textures: one number of bytes, whoever says it.

@@ -200,14 +200,64 @@ fn windows_raise_lower_bounds() {
     }
 }
 
+/// Rows of a picture, in steps of 32, and the rest of it.
+fn rows() -> NodeProto {
+    with(with(node("MaxPool", &["x"], &["p"]), ints("kernel_shape", &[1, 1])), ints("strides", &[32, 1]))
+}
+
+#[test]
+fn joined_and_multiplied_sizes_are_equal() {
+    // One row of constants is joined to the rows of a picture.
+    let mut g = graph(
+        vec![input("x", &["1", "3", "h", "2"])],
+        vec![rows(), with(node("Concat", &["p", "c"], &["y"]), int("axis", 1))],
+        &["y"],
+    );
+    g.initializer = vec![floats("c", &[1, 1, 1, 2], &[0.5; 2])];
+    let (bounds, notes, refusal) = narrowed(&model(17, g), "h", (1, 48));
+    assert_eq!(bounds.1, 32);
+    assert!(notes.contains("..=32, because `Concat_y`"), "{notes}");
+    assert!(refusal.contains("pass --dim h=1..32"), "{refusal}");
+    // Positions are added to as many tokens, and multiplied with as many weights.
+    for (op, shape) in [("Add", vec![1, 9, 1]), ("MatMul", vec![1, 4, 9])] {
+        let nodes = vec![node(op, if op == "Add" { &["x", "c"] } else { &["c", "x"] }, &["y"])];
+        let mut g = graph(vec![input("x", &["1", "tokens", "4"])], nodes, &["y"]);
+        g.initializer = vec![floats("c", &shape, &vec![0.5; shape.iter().product::<i64>() as usize])];
+        let (bounds, notes, refusal) = narrowed(&model(17, g), "tokens", (2, 40));
+        assert_eq!(bounds, (9, 9), "{op}");
+        assert!(
+            notes.contains("--dim tokens=9 says so") && refusal.contains("pass --dim tokens=9"),
+            "{notes} {refusal}"
+        );
+    }
+}
+
+#[test]
+fn an_equation_of_several_sizes_may_hold_for_one_size_whatever_the_others() {
+    let mut g = graph(
+        vec![input("x", &["1", "3", "h", "w"])],
+        vec![
+            rows(),
+            node("Shape", &["p"], &["s"]),
+            node("Gather", &["s", "last"], &["w1"]),
+            with(node("Concat", &["one", "three", "one", "w1"], &["target"]), int("axis", 0)),
+            node("Reshape", &["p", "target"], &["y"]),
+        ],
+        &["y"],
+    );
+    g.initializer =
+        vec![integers("last", &[1], &[3]), integers("one", &[1], &[1]), integers("three", &[1], &[3])];
+    let (bounds, _, refusal) = narrowed(&model(17, g), "h", (1, 48));
+    assert_eq!(bounds.1, 32);
+    assert!(refusal.contains("pass --dim h=1..32"), "{refusal}");
+}
+
 #[test]
 fn squeezed_axes_have_one_element() {
     // Rows of a picture up to 32 high become one.
-    let pool =
-        with(with(node("MaxPool", &["x"], &["p"]), ints("kernel_shape", &[1, 1])), ints("strides", &[32, 1]));
     let mut g = graph(
         vec![input("x", &["1", "3", "h", "w"])],
-        vec![pool, node("Squeeze", &["p", "axes"], &["y"])],
+        vec![rows(), node("Squeeze", &["p", "axes"], &["y"])],
         &["y"],
     );
     g.initializer = vec![integers("axes", &[1], &[2])];

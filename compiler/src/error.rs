@@ -32,6 +32,28 @@ pub struct Unsupported {
     pub reason: String,
     /// The small inputs of the model that its operands are computed from, whose values may decide.
     pub inputs: Vec<String>,
+    /// A symbolic size, and the bounds of it with which the node would be taken.
+    pub within: Option<Within>,
+}
+
+/// Bounds of a symbolic size, inclusive; shown as the option that says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the sentence above names them")]
+pub struct Within {
+    pub symbol: String,
+    pub low: i64,
+    pub high: i64,
+}
+
+impl std::fmt::Display for Within {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { symbol, low, high } = self;
+        if low == high {
+            write!(f, "--dim {symbol}={low}")
+        } else {
+            write!(f, "--dim {symbol}={low}..{high}")
+        }
+    }
 }
 
 /// How the reason of every operator that is not known begins.

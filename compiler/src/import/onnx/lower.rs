@@ -260,6 +260,7 @@ impl<'m> Lowerer<'m> {
                 types: "?".to_string(),
                 reason,
                 inputs: Vec::new(),
+                within: None,
             };
             let value = match (input.dtype, input.shape) {
                 (Ok(dtype), Some(shape)) => {
@@ -390,7 +391,8 @@ impl<'m> Lowerer<'m> {
             shape.is_none_or(|s| is_small(&s)).then(|| input.name.clone())
         });
         let inputs = inputs.collect();
-        self.refused.push(Unsupported { node: name, operator, opset, types, reason: reason.0, inputs });
+        let Refused(reason, within) = reason;
+        self.refused.push(Unsupported { node: name, operator, opset, types, reason, inputs, within });
     }
 
     /// The inputs that operands are computed from.

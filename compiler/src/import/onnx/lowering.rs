@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::attributes::Attributes;
 use super::ints::Ints;
 use super::tensors::Nibbles;
-use crate::error::{Error, OpError};
+use crate::error::{Error, OpError, Within};
 use crate::ir::array::Array;
 use crate::ir::builder::Builder;
 use crate::ir::dim::{Bounds, Dim};
@@ -22,25 +22,30 @@ pub(super) const FOLDED_ELEMENTS: usize = 4096;
 
 /// Why a node is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refused(pub(super) String);
+pub(super) struct Refused(pub(super) String, pub(super) Option<Within>);
 
 impl Refused {
     pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self(reason.into())
+        Self(reason.into(), None)
+    }
+
+    /// Why a node is refused, and the bounds of a size with which it would not be.
+    pub(super) fn but_for(reason: String, within: Within) -> Self {
+        Self(reason, Some(within))
     }
 }
 
 impl From<OpError> for Refused {
     fn from(error: OpError) -> Self {
-        Self(error.0)
+        Self::new(error.0)
     }
 }
 
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
         match error {
-            Error::Node { reason, operator, .. } => Self(format!("{operator}: {reason}")),
-            other => Self(other.to_string()),
+            Error::Node { reason, operator, .. } => Self::new(format!("{operator}: {reason}")),
+            other => Self::new(other.to_string()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a user could say so that a refused model imports.
 //!
-//! Nothing is said that was not tried: values of small inputs (those that the model compares with something come
+//! Nothing is said that was not tried: bounds of sizes that follow from the nodes themselves, values of small inputs (those that the model compares with something come
 //! first) together with typical values of sizes that nobody bounds. Where other nodes are refused then, more is tried
 //! on top. Of what lowers the number of refused nodes, only what is needed for that stays.
 
@@ -15,7 +15,7 @@ use super::lower;
 use super::schema::{GraphProto, ModelProto, NodeProto};
 use super::source::Source;
 use super::{DimSpec, Options, tensors};
-use crate::error::{Error, Result, Unsupported};
+use crate::error::{Error, Result, Unsupported, Within};
 use crate::ir::array::{Array, count};
 
 /// How often a model is lowered in search of a remedy: as often as so many nodes allow, within these numbers.
@@ -32,13 +32,8 @@ pub enum Remedy {
         /// Its value.
         value: Array,
     },
-    /// A symbolic size is this number.
-    Size {
-        /// The symbol.
-        name: String,
-        /// The number.
-        size: i64,
-    },
+    /// A symbolic size lies within these bounds.
+    Size(Within),
 }
 
 impl fmt::Display for Remedy {
@@ -51,7 +46,7 @@ impl fmt::Display for Remedy {
                 };
                 write!(f, "--const {name}={}", values.join(","))
             }
-            Self::Size { name, size } => write!(f, "--dim {name}={size}"),
+            Self::Size(within) => write!(f, "{within}"),
         }
     }
 }
@@ -86,7 +81,9 @@ pub(super) fn find(source: &Source, bytes: Bytes, options: &Options) -> Result<R
     while best.0 > 0 && tries > 0 {
         let inputs = nodes.iter().flat_map(|n| n.inputs.iter().cloned()).collect();
         let mut next: Option<(Vec<Remedy>, Vec<Unsupported>)> = None;
-        for more in proposals(&model, graph, &saying(&options, &said), &inputs) {
+        let solved = nodes.iter().filter_map(|n| Some(vec![Remedy::Size(n.within.clone()?)]));
+        let guessed = proposals(&model, graph, &saying(&options, &said), &inputs);
+        for more in solved.chain(guessed) {
             let Some(rest) = tries.checked_sub(1) else { break };
             tries = rest;
             let all = [&said[..], &more].concat();
@@ -129,8 +126,9 @@ fn saying(options: &Options, said: &[Remedy]) -> Options {
                 options.input_shapes.remove(name);
                 options.constants.insert(name.clone(), value.clone());
             }
-            Remedy::Size { name, size } => {
-                options.dims.insert(name.clone(), DimSpec::Fixed(*size));
+            Remedy::Size(Within { symbol, low, high }) => {
+                let spec = if low == high { DimSpec::Fixed(*low) } else { DimSpec::Range(*low, *high) };
+                options.dims.insert(symbol.clone(), spec);
             }
         }
     }
@@ -163,7 +161,8 @@ fn proposals(
     let sizes = |nth: usize| {
         let one = |a: &Assumed| {
             let list = a.role.typical();
-            Some(Remedy::Size { name: a.symbol.clone(), size: *list.get(nth).or(list.last())? })
+            let size = *list.get(nth).or(list.last())?;
+            Some(Remedy::Size(Within { symbol: a.symbol.clone(), low: size, high: size }))
         };
         assumed.iter().filter_map(one).collect::<Vec<Remedy>>()
     };
