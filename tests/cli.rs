@@ -190,6 +190,32 @@ fn unsupported_nodes_are_named_all_at_once() {
 }
 
 #[test]
+fn weights_are_quantised_when_asked_for() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/language/llama");
+    let out = tempfile::tempdir().unwrap();
+    let chunks = |weights: &[&str]| {
+        let bundle = out.path().join("m.drift");
+        let to = bundle.to_str().unwrap();
+        let args = ["compile", folder, "-t", "lavapipe", "-o", to, "--dim", "seq=1..8", "--json"];
+        let done = driftc(&[&args[..], weights].concat());
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        json(&done)["bytes"]["chunks"].as_u64().unwrap()
+    };
+    let [plain, half, bytes, mixed] =
+        [&[][..], &["--weights", "f16"], &["--weights", "q8"], &["--weights", "q844"]].map(chunks);
+    assert!(
+        half * 10 < plain * 6 && bytes * 10 < half * 7 && mixed < bytes,
+        "{plain}, {half}, {bytes}, {mixed}"
+    );
+    let explain = ["explain", folder, "-t", "lavapipe", "--dim", "seq=1..8", "--weights", "q8"];
+    let told = text(&driftc(&explain).stdout);
+    assert!(told.contains("matvec_codes") && told.contains("panels of 8-bit codes"), "{told}");
+    let compile = |weights| ["compile", folder, "-t", "lavapipe", "-o", "/dev/null", "--weights", weights];
+    refused(&compile("w4:33"), 2, "write `f16`, `q8`, `q844`");
+    refused(&compile("w4:64"), 1, "groups of 64 do not divide the 32 inputs");
+}
+
+#[test]
 fn a_damaged_bundle_is_refused() {
     let whole = std::fs::read(file("add.drift")).unwrap();
     let path = FOLDER.path().join("damaged.drift");

@@ -6,11 +6,17 @@ use std::path::{Path, PathBuf};
 
 use drift_models::Dims;
 use drift_tests::device;
-use driftc::compile::Options;
+use driftc::compile::{Options, lower};
 use driftc::ir::array::Array;
+use driftc::ir::eval::eval;
+use driftc::ir::op::Constant;
 use driftc::ir::tensor::DType;
 use driftc::ir::text;
 use driftc::passes::Precision;
+use driftc::plan::Plan;
+use driftc::quantise;
+use driftc::shader::pack::{Arrangement, Packed};
+use driftc::target::TargetProfile;
 use serde_json::{Value, json};
 
 /// Largest difference of a logit that arithmetic in f32 explains.
@@ -119,6 +125,86 @@ fn codes_stay_in_the_file() {
         let codes: Vec<_> = model.graph.ids().into_iter().filter_map(encoded).collect();
         assert!(codes.len() > 4 && codes.iter().all(|c| c.bytes.is_mapped()), "{}", path.display());
         assert!(text::print(&model.graph).contains("\"stored\":"), "{}", path.display());
+    }
+}
+
+/// Bytes of a plan's weights that lie as codes, and of those that do not.
+fn weight_bytes(plan: &Plan) -> [u64; 2] {
+    let codes = |w: &&Packed| matches!(w.arrangement, Arrangement::Codes(_));
+    let (codes, others): (Vec<&Packed>, Vec<&Packed>) = plan.weights.iter().partition(codes);
+    [codes, others].map(|list| list.iter().map(|w| w.bytes()).sum())
+}
+
+#[test]
+fn codes_stay_codes_in_the_bundle() {
+    let target = TargetProfile::load("lavapipe").unwrap();
+    let folders =
+        ["llama-gptq", "llama-gptq-v2", "llama-gptq-2bit", "llama-awq", "llama-compressed-zeros"].map(folder);
+    let files = files().into_iter().filter(|f| f.ends_with("llama-k.gguf") || f.ends_with("qwen2.gguf"));
+    for path in folders.into_iter().chain(files) {
+        let (model, _) = drift_models::load(&path, &dims((1, 48))).unwrap_or_else(|e| panic!("{e}"));
+        let encoded = |id| model.graph.constant(id).filter(|c| c.stored.plain().is_none());
+        let constants: Vec<&Constant> = model.graph.ids().into_iter().filter_map(encoded).collect();
+        // Codes of 4 or 8 bits and a scale and a bias of at most 4 bytes each for a group, in panels of 16 rows.
+        let bytes = |c: &&Constant| {
+            let coding = c.stored.coding().unwrap();
+            let depth = *c.shape.last().unwrap();
+            let rows = (c.elements() / depth).next_multiple_of(16);
+            let bits = if coding.bits > 4 { 8 } else { 4 };
+            (rows * (depth * bits / 8 + depth.div_ceil(coding.group) * 8)) as u64
+        };
+        let most: u64 = constants.iter().map(bytes).sum();
+        for precision in [Precision::F32, Precision::F16] {
+            let options = Options { precision, ..Options::default() };
+            let plan = lower(&model.graph, &target, &options).unwrap().plan;
+            let [codes, _] = weight_bytes(&plan);
+            assert!(codes > most / 3 && codes <= most, "{}: {codes} of {most} bytes", path.display());
+            let decoded = |w: &&Packed| {
+                w.source.stored.plain().is_none() && !matches!(w.arrangement, Arrangement::Codes(_))
+            };
+            assert_eq!(plan.weights.iter().filter(decoded).count(), 0, "{}", path.display());
+        }
+    }
+}
+
+/// Weights that are quantised here: the device computes what the reference does, close to what the floats give, from a third of
+/// the bytes or less.
+#[test]
+fn weights_are_quantised() {
+    let target = TargetProfile::load("lavapipe").unwrap();
+    for (name, weights, near) in [
+        ("llama", "q8", 0.05),
+        ("llama", "q844", 0.4),
+        ("gpt2", "q8", 0.05),
+        ("gemma2", "q844", 0.4),
+        ("qwen3-moe", "q8", 0.05),
+        ("gpt2", "w4:32", 0.4),
+        ("gpt2", "w4:32:zeros", 0.4),
+    ] {
+        let what = format!("{name} in {weights}");
+        let (mut model, _) =
+            drift_models::load(&folder(name), &dims((1, 48))).unwrap_or_else(|e| panic!("{e}"));
+        let plain = lower(&model.graph, &target, &Options::default()).unwrap().plan;
+        let changes = quantise::run(&mut model.graph, weights.parse().unwrap()).expect(&what);
+        assert!(changes.count > 8, "{what}: {}", changes.count);
+        let coded = lower(&model.graph, &target, &Options::default()).unwrap().plan;
+        let ([_, floats], [codes, rest]) = (weight_bytes(&plain), weight_bytes(&coded));
+        assert!(codes > 0 && (codes + rest) * 5 < floats * 2, "{what}: {codes} and {rest} of {floats} bytes");
+        let (ids, want) = stored(&folder(name));
+        let inputs = BTreeMap::from([("input_ids".to_string(), ids)]);
+        let got = device::run(&model.graph, &Options::default(), &inputs).expect(&what).remove(0).1;
+        let reference = eval(&model.graph, &inputs).expect(&what).remove(0).1;
+        let want = want.floats().unwrap();
+        let rms = |other: &Array| {
+            let squares = other.floats().unwrap().iter().zip(want).map(|(a, b)| f64::from(a - b).powi(2));
+            (squares.sum::<f64>() / want.len() as f64).sqrt()
+        };
+        let zeros = Array::f32(&got.shape, vec![0.0; want.len()]);
+        let apart = got.floats().unwrap().iter().zip(reference.floats().unwrap());
+        let apart = apart.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart < F32, "{what}: the device differs by {apart}");
+        let error = rms(&got) / rms(&zeros);
+        assert!(error > 1e-4 && error < near, "{what}: {error}");
     }
 }
 

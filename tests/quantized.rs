@@ -13,6 +13,8 @@ use driftc::ir::array::{Array, unravel};
 use driftc::ir::eval::eval;
 use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
+use driftc::ir::text;
+use driftc::target::quirks::Fault;
 use driftc::target::{TargetProfile, names};
 
 /// An operand of a node under test.
@@ -294,4 +296,48 @@ fn quantised_gemm() {
     ];
     let node = with(microsoft("QGemm", &values), int("transB", 1));
     check(node, &values, &expected, "a quantised product");
+}
+
+/// Products of a few rows with codes have the same sums, to the last bit, however many rows there are.
+#[test]
+fn rows_of_codes_have_the_same_sums() {
+    for (stored, k) in [("u8 in groups of 640", 640), ("u4 in groups of 32 with zeros", 640), ("q6_k", 768)] {
+        let graph = |rows: usize| {
+            let text = format!(
+                "%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{rows},{k}]}}
+%1 = constant {{\"dtype\":\"f32\",\"shape\":[70,{k}],\"stored\":\"{stored}\",\"random\":3}}
+%2 = matmul %0 %1 {{\"trans_a\":false,\"trans_b\":true}}
+output \"y\" %2
+"
+            );
+            text::parse(&text).unwrap()
+        };
+        let threads = |rows: usize, target: &TargetProfile| {
+            let plan = compile::lower(&graph(rows), target, &compile::Options::default()).unwrap().plan;
+            let choice = &plan.decisions.iter().find(|d| d.what.starts_with("matmul")).unwrap().choices[0];
+            assert_eq!(choice.kernel.name, "matvec_codes", "{stored} in {rows} rows for {}", target.name);
+            choice.candidate.knob("THREADS")
+        };
+        // Where long shaders are not trusted a short one comes first, whatever it computes.
+        let targets = names().map(|name| TargetProfile::load(name).unwrap());
+        for target in targets.filter(|target| !target.has_quirk(Fault::FragilePipelineCreation)) {
+            let one = threads(1, &target);
+            assert!(
+                [2, 4, 7, 16].iter().all(|rows| threads(*rows, &target) == one),
+                "{stored} for {}",
+                target.name
+            );
+        }
+        let x = random(DType::F32, &[16, k], 1);
+        let run = |rows: usize| {
+            let first = Array::f32(&[rows, k], x.floats().unwrap()[..rows * k].to_vec());
+            let inputs = BTreeMap::from([("x".to_string(), first)]);
+            device::run(&graph(rows), &compile::Options::default(), &inputs).unwrap().remove(0).1
+        };
+        let all = run(16);
+        for rows in [1, 3] {
+            let few = run(rows);
+            assert_eq!(few.floats().unwrap(), &all.floats().unwrap()[..rows * 70], "{stored} in {rows} rows");
+        }
+    }
 }

@@ -16,6 +16,7 @@ pub mod kernels;
 pub mod layouts;
 pub mod passes;
 pub mod plan;
+pub mod quantise;
 pub mod shader;
 pub mod target;
 

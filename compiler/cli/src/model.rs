@@ -10,6 +10,7 @@ use driftc::import::onnx::{self, Declaration, DimSpec};
 use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
 use driftc::passes::Precision;
+use driftc::quantise::Weights;
 
 use crate::arrays::{NamedFile, named_file, read_all, to_host};
 use crate::constants::{ConstArg, brief, parse_const, replace, value};
@@ -42,6 +43,10 @@ pub(crate) struct Given {
     /// How floats are stored between input and output: f32, f16 or mixed (arithmetic is f32 in any case)
     #[arg(long, value_name = "f32|f16|mixed", default_value = "f32", value_parser = parse_precision)]
     pub(crate) precision: Precision,
+    /// How weights of products and embeddings are stored: f16, codes of 8 bits (q8), of 8 for attention and of 4 elsewhere
+    /// (q844), or of 4 in groups of 32, 64 or 128 inputs (w4:128; w4:128:zeros with zero points)
+    #[arg(long, value_name = "f16|q8|q844|w4[:GROUP[:zeros]]", value_parser = parse_weights)]
+    pub(crate) weights: Option<Weights>,
 }
 
 /// A model that was read.
@@ -88,6 +93,11 @@ pub(crate) fn parse_dim(text: &str) -> Result<DimArg, String> {
 
 fn parse_precision(text: &str) -> Result<Precision, String> {
     text.parse().map_err(|_| "write `f32`, `f16` or `mixed`".to_owned())
+}
+
+fn parse_weights(text: &str) -> Result<Weights, String> {
+    text.parse()
+        .map_err(|_| "write `f16`, `q8`, `q844`, or `w4:128` (groups of 32, 64 or 128; `w4:128:zeros` with zero points)".to_owned())
 }
 
 impl ModelArgs {
@@ -170,6 +180,10 @@ impl Given {
         };
         let pinned = loaded.constants.iter().filter_map(|name| Some((name, samples.get(name)?)));
         flags.extend(pinned.map(|(name, array)| format!("--const {name}={}", brief(array))));
+        if let Some(weights) = self.weights {
+            driftc::quantise::run(&mut loaded.model.graph, weights)?;
+            flags.push(format!("--weights {weights}"));
+        }
         loaded.flags = flags;
         Ok(loaded)
     }

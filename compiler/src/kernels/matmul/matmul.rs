@@ -27,8 +27,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
+    let columns = Columns::of(op, problem);
+    if columns.is_some_and(|columns| columns.only_streams(problem, m)) {
+        return Vec::new();
+    }
     // Four columns of codes are a word.
-    let apart = [op.trans_a, op.trans_b && Columns::of(op, problem).is_none()];
+    let apart = [op.trans_a, op.trans_b && columns.is_none()];
     tiled::tiles(problem, problem.max(&product(&sizes.batch)), [m, n, k], apart)
 }
 

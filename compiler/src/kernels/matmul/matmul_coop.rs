@@ -37,7 +37,8 @@ fn panels(op: &MatMul, problem: &Problem<'_>) -> Option<Panels> {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
     let Some(Sizes { batch, m, k, n }) = sizes(op, problem) else { return Vec::new() };
-    if coop::matrices(problem).is_none() {
+    let few = Columns::of(op, problem).is_some_and(|c| c.only_streams(problem, problem.max(&m)));
+    if coop::matrices(problem).is_none() || few {
         return Vec::new();
     }
     let panels = panels(op, problem);

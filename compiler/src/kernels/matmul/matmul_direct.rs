@@ -4,6 +4,7 @@ use crate::error::OpError;
 use crate::ir::op::Op;
 use crate::kernels::cost::{roofline, waiting};
 use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::product::sizes;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -21,6 +22,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
 
 /// How much longer an element takes that is made of a code by itself.
 const CODED: f64 = 8.0;
+/// The same where a kernel of their own is for such products: this one is the last resort then.
+const LAST: f64 = 1e6;
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
@@ -30,7 +33,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let machine = &problem.target.machine;
     // Loads of a few neighbouring depths overlap, less so where they are not neighbours for a subgroup.
     let apart = if op.trans_b { 5.5 } else { 20.0 };
-    let slower = if problem.operands.iter().any(|o| o.codes.is_some()) { CODED } else { 1.0 };
+    let streamed = Columns::of(op, problem).is_some_and(|c| c.only_streams(problem, problem.max(&sizes.m)));
+    let slower = match problem.operands.iter().any(|o| o.codes.is_some()) {
+        true if streamed => LAST,
+        true => CODED,
+        false => 1.0,
+    };
     let waiting = waiting(problem, elements, slower * depth / apart + 1.4);
     // Neighbours share the elements of the first operand.
     let cached = elements * depth * 5.0 / machine.cache_bandwidth_gb_s.max(1e-3);

@@ -7,7 +7,7 @@ use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::shader::access::Coordinates;
-use crate::shader::pack::codes::{CodePanels, ROWS as COLUMNS};
+use crate::shader::pack::codes::ROWS as COLUMNS;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
@@ -20,9 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Chain,
 };
 
-/// Most rows worth a walk over the codes, and most that one workgroup multiplies at once, where sums of a group are kept
-/// beside those of all and where not.
-const MOST_ROWS: i64 = 16;
+/// Most rows that one workgroup multiplies at once, where sums of a group are kept beside those of all and where not.
 const MOST_HELD: [i64; 2] = [4, 8];
 /// Units that an invocation has in flight for up to two rows, and for more.
 const IN_FLIGHT: [usize; 2] = [8, 4];
@@ -60,7 +58,8 @@ struct Walk {
 
 impl Walk {
     /// None where a group ends within a unit.
-    fn of(form: &CodePanels) -> Option<Self> {
+    fn of(columns: &Columns) -> Option<Self> {
+        let form = &columns.form;
         let deep = 8 / form.bits.max(1);
         if form.groups() <= 1 {
             return Some(Self { deep, grouped: false, piece: 0, of_group: 0, side: 0 });
@@ -68,8 +67,7 @@ impl Walk {
         let of_group = form.group / deep;
         let piece = (1..=MOST_PIECE).rev().find(|piece| of_group.is_multiple_of(*piece))?;
         let each = EACH.into_iter().find(|each| piece.is_multiple_of(*each))?;
-        let whole = form.group.is_multiple_of(deep) && of_group > 0;
-        whole.then_some(Self { deep, grouped: true, piece, of_group, side: piece / each })
+        columns.streams().then_some(Self { deep, grouped: true, piece, of_group, side: piece / each })
     }
 
     /// Units of a piece, and invocations that take one, of a workgroup of so many.
@@ -86,13 +84,12 @@ fn held(walk: &Walk, m: i64) -> i64 {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
-    let (Some(sizes), Some(Columns { form, .. })) = (sizes(op, problem), Columns::of(op, problem)) else {
+    let (Some(sizes), Some(columns)) = (sizes(op, problem), Columns::of(op, problem)) else {
         return Vec::new();
     };
-    let Some(walk) = Walk::of(&form) else { return Vec::new() };
+    let (form, Some(walk)) = (columns.form, Walk::of(&columns)) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
-    let fits = form.bytes() <= problem.target.limits.max_storage_buffer_range;
-    if m > MOST_ROWS || !problem.computed.is_float() || !fits {
+    if !columns.only_streams(problem, m) {
         return Vec::new();
     }
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
@@ -100,14 +97,19 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let rows = held(&walk, m);
     let blocks = (m as f64 / rows as f64).ceil();
     let panels = (n as f64 / COLUMNS as f64).ceil();
-    let holds = problem.traffic() as f64 * 1.25 <= machine.last_level_cache as f64;
-    let wait = if holds { CACHED } else { LOADED } * machine.memory_latency_ns;
     let units = form.code_units();
-    // Blocks of rows that read the same panel run side by side: the cache serves all but one of them.
-    let streaming = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
-    let again = form.bytes() as f64 * batch * (blocks - 1.0) / machine.cache_bandwidth_gb_s.max(1e-3);
+    let bytes = form.bytes() as f64;
+    let bandwidth = machine.bandwidth_gb_s.max(1e-3);
+    let held = bytes * 1.25 <= machine.last_level_cache as f64;
+    let wait = if held { CACHED } else { LOADED } * machine.memory_latency_ns;
+    let streaming = bytes / bandwidth;
+    // What grows with the rows must not follow from how the work is shared, nor that from the rows: each row has the same
+    // sums then. Blocks of rows that read the same panel run side by side: the cache serves all but one of them.
+    let again = bytes * (blocks - 1.0) / machine.cache_bandwidth_gb_s.max(1e-3);
     let operations = (n * k) as f64 * batch * (2.0 * m as f64 + DECODED * blocks);
     let computing = operations / (machine.peak.f32 * REACHED).max(1e-3);
+    let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
+    let of_rows = beside + BESIDE * computing + (again + computing - streaming).max(0.0);
     [64u32, 128, 256, 512]
         .into_iter()
         .filter(|threads| {
@@ -122,16 +124,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         .map(|threads| {
             let [piece, side] = walk.shared(threads as usize);
             let lanes = threads as usize / side * side;
-            // How the work is shared does not follow from the number of rows, so that each has the same sums.
             let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
             let rounds = (panels * batch * f64::from(threads) / room).ceil();
             let waiting = rounds * (units as f64 / lanes as f64).ceil() * wait;
             let reading = streaming.max(waiting) + BESIDE * streaming.min(waiting);
             Candidate {
                 knobs: vec![("THREADS", threads), ("ROWS", rows as u32)],
-                cost: reading + computing * 0.25 + (again + computing - reading).max(0.0)
-                    + ENDS * machine.memory_latency_ns
-                    + machine.launch_us * 1e3,
+                cost: reading + of_rows + ENDS * machine.memory_latency_ns + machine.launch_us * 1e3,
                 reason: format!(
                     "{m} rows: {threads} invocations share a panel of {COLUMNS} columns of {}-bit codes, {side} of them {piece} units at a time",
                     form.bits
@@ -151,8 +150,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Sizes { batch, m, k, n } =
         sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
     let wanted = || OpError::new("a constant second operand of codes along the depth is needed");
-    let Columns { form, apart } = Columns::of(op, problem).ok_or_else(wanted)?;
-    let walk = Walk::of(&form).ok_or_else(wanted)?;
+    let columns = Columns::of(op, problem).ok_or_else(wanted)?;
+    let walk = Walk::of(&columns).ok_or_else(wanted)?;
+    let Columns { form, apart } = columns;
     let mut shader = Shader::new(problem);
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);

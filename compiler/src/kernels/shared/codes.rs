@@ -15,7 +15,22 @@ pub(crate) struct Columns {
     pub(crate) apart: Option<usize>,
 }
 
+/// Most rows worth a walk over the codes by `matvec_codes`. Other kernels leave those to it, so that a product has the same
+/// sums in one row and in sixteen.
+pub(crate) const FEW_ROWS: i64 = 16;
+
 impl Columns {
+    /// Whether units of 16 bytes never hold codes of two groups, so that `matvec_codes` reads them.
+    pub(crate) fn streams(&self) -> bool {
+        self.form.groups() <= 1 || self.form.group.is_multiple_of(8 / self.form.bits.max(1))
+    }
+
+    /// Whether a product of so many rows is for `matvec_codes` alone.
+    pub(crate) fn only_streams(&self, problem: &Problem<'_>, rows: i64) -> bool {
+        let fits = self.form.bytes() <= problem.target.limits.max_storage_buffer_range;
+        rows <= FEW_ROWS && self.streams() && fits && problem.computed.is_float()
+    }
+
     /// Of a matrix product; none where the operand lies otherwise, or one matrix serves some products.
     pub(crate) fn of(op: &MatMul, problem: &Problem<'_>) -> Option<Self> {
         let operand = problem.operands.get(1)?;

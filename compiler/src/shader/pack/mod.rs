@@ -169,7 +169,13 @@ impl fmt::Display for Packed {
         let order = match &self.arrangement {
             Arrangement::Dense => return f.write_str("as in the model"),
             Arrangement::Codes(form) => {
-                return write!(f, "panels of {}-bit codes: {} x {}", form.bits, form.rows, form.depth);
+                let CodePanels { bits, rows, depth, group, scale, bias, .. } = form;
+                write!(
+                    f,
+                    "panels of {bits}-bit codes: {rows} x {depth}, {} scales of {group}",
+                    scale.wgsl()
+                )?;
+                return bias.map_or(Ok(()), |bias| write!(f, ", {} biases", bias.wgsl()));
             }
             Arrangement::Ordered(order) => order,
         };
