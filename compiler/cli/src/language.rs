@@ -52,16 +52,16 @@ pub(crate) struct ChoiceArgs {
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_tokens: usize,
     /// Draw tokens, the more freely the higher it is (default: take the most likely one each time)
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Draw from the N most likely tokens (default: from all)
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     top_k: usize,
     /// Draw from the most likely tokens that together have probability P
-    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f32,
     /// Make tokens that the text has less likely
-    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f32,
     /// Equal seeds draw equal texts
     #[arg(long, value_name = "N", default_value_t = 0)]

@@ -182,6 +182,9 @@ impl Given {
         flags.extend(pinned.map(|(name, array)| format!("--const {name}={}", brief(array))));
         if let Some(weights) = self.weights {
             driftc::quantise::run(&mut loaded.model.graph, weights)?;
+            for (_, graph) in &mut loaded.model.functions {
+                driftc::quantise::run(graph, weights)?;
+            }
             flags.push(format!("--weights {weights}"));
         }
         loaded.flags = flags;

@@ -34,7 +34,7 @@ impl Generator {
             let ids: Vec<i64> = self.text().iter().skip(past).take(count).map(|id| i64::from(*id)).collect();
             let is_last = past + count == length;
             let outputs = [output];
-            let ticket = self.submit(step, past, &ids, if is_last { &outputs } else { &[] })?;
+            let ticket = self.submit(step, (past, length), &ids, if is_last { &outputs } else { &[] })?;
             self.conversation().fed = past + count;
             if is_last {
                 let row = if step.rows { count - 1 } else { 0 };
@@ -50,16 +50,17 @@ impl Generator {
             return Ok(None);
         }
         let ids: &[i64] = if write { &[KEPT] } else { &[] };
-        let ticket = self.submit(decode, past, ids, &["next"])?;
+        let ticket = self.submit(decode, (past, past + 1), ids, &["next"])?;
         self.conversation().fed = past + 1;
         Ok(Some(Fed { ticket, row: 0, kept: true }))
     }
 
-    /// Submits a run with the given ids, or those of the run before where none are given.
+    /// Submits a run with the given ids, or those of the run before where none are given, behind `past` tokens of a text
+    /// of `length`.
     pub(super) fn submit(
         &mut self,
         step: Step,
-        past: usize,
+        (past, length): (usize, usize),
         ids: &[i64],
         outputs: &[&str],
     ) -> Result<Ticket> {
@@ -73,9 +74,10 @@ impl Generator {
             let array = ArrayRef { dtype: step.ids, shape: &[1, step.chunk], bytes: &bytes };
             self.session.write_input(step.name, "ids", array)?;
         }
-        self.session.set_symbol(step.name, "past", i64::try_from(past).unwrap_or(i64::MAX))?;
-        if step.counts {
-            self.session.set_symbol(step.name, "count", i64::try_from(ids.len()).unwrap_or(i64::MAX))?;
+        let symbols =
+            [("past", true, past), ("count", step.counts, ids.len()), ("length", step.lengths, length)];
+        for (name, _, value) in symbols.into_iter().filter(|(_, wanted, _)| *wanted) {
+            self.session.set_symbol(step.name, name, i64::try_from(value).unwrap_or(i64::MAX))?;
         }
         self.session.submit(step.name, outputs)
     }
@@ -122,7 +124,7 @@ impl Generator {
             let step = verify.unwrap_or(self.model.decode);
             let count = step.chunk.min(length - past);
             let part: Vec<i64> = ids.iter().skip(past).take(count).map(|id| i64::from(*id)).collect();
-            let ticket = self.submit(step, past, &part, &["logits"])?;
+            let ticket = self.submit(step, (past, length), &part, &["logits"])?;
             for row in 0..count {
                 let found = if row == 0 { self.row(ticket, row)? } else { self.read_row(row) };
                 logits.clear();

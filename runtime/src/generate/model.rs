@@ -25,6 +25,8 @@ pub(super) struct Step {
     past: usize,
     /// Whether it is told the number of ids that count.
     pub(super) counts: bool,
+    /// Whether it is told the length of the text that its ids are a part of.
+    pub(super) lengths: bool,
     /// Whether there are logits for every id.
     pub(super) rows: bool,
 }
@@ -116,7 +118,8 @@ fn read(name: &'static str, rows: bool, function: &Function) -> Result<(Step, us
     let counts = symbol("count")
         .is_some_and(|count| count.min <= 1 && usize::try_from(count.max).is_ok_and(|max| max >= chunk));
     let past = usize::try_from(past.max).unwrap_or(usize::MAX);
-    Ok((Step { name, chunk, ids: ids.host_type, past, counts, rows }, vocabulary))
+    let lengths = symbol("length").is_some();
+    Ok((Step { name, chunk, ids: ids.host_type, past, counts, lengths, rows }, vocabulary))
 }
 
 /// The sizes of a port, where none depends on a symbol.
@@ -134,7 +137,8 @@ mod tests {
     use crate::format::HostType;
 
     fn step(name: &'static str, chunk: usize) -> Step {
-        Step { name, chunk, ids: HostType::I32, past: 100 - chunk, counts: chunk > 1, rows: chunk == 4 }
+        let (ids, past, counts) = (HostType::I32, 100 - chunk, chunk > 1);
+        Step { name, chunk, ids, past, counts, lengths: false, rows: chunk == 4 }
     }
 
     #[test]

@@ -93,10 +93,13 @@ impl Sampler {
         if top_k > 0 && top_k < list.len() {
             list.select_nth_unstable_by(top_k - 1, order);
             list.truncate(top_k);
+            // Whatever the selection left, what a random number means follows from the tokens alone.
+            list.sort_unstable_by_key(|(_, id)| *id);
         }
-        // The order decides what a random number means.
-        list.sort_unstable_by(order);
-        let most = list.first().map_or(0.0, |(logit, _)| *logit);
+        if top_p < 1.0 {
+            list.sort_unstable_by(order);
+        }
+        let most = list.iter().map(|(logit, _)| *logit).fold(f32::NEG_INFINITY, f32::max);
         let weight = |logit: f32| match (logit - most) / temperature {
             // Infinity less infinity.
             distance if distance.is_nan() => 1.0,
@@ -108,7 +111,7 @@ impl Sampler {
         for (logit, _) in list.iter() {
             kept += weight(*logit);
             n_kept += 1;
-            if kept >= f64::from(top_p) * total {
+            if top_p < 1.0 && kept >= f64::from(top_p) * total {
                 break;
             }
         }

@@ -150,7 +150,7 @@ impl Generator {
         let past = self.conversation().fed;
         let verify = self.model.verify.unwrap_or(self.model.decode);
         let ids: Vec<i64> = self.text().last().into_iter().chain(guesses).map(|id| i64::from(*id)).collect();
-        self.submit(verify, past, &ids, &[output])
+        self.submit(verify, (past, past + 1), &ids, &[output])
     }
 
     /// Adds a token to the text, and hands it out.

@@ -86,6 +86,10 @@ impl Toy {
         if counts {
             symbols.push(Symbol { name: "count".to_owned(), min: 1, max: i64::from(chunk) });
         }
+        // What the kernel has no use for is set all the same where it is there.
+        if self.counted {
+            symbols.push(Symbol { name: "length".to_owned(), min: 1, max: i64::from(self.context) });
+        }
         let (past, count) = (Expr::symbol(0), if counts { Expr::symbol(1) } else { constant(1) });
         let mut next = port("next", HostType::I32, DeviceType::I32, vec![constant(n_rows)], 1);
         if !rows {

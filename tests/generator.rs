@@ -1,0 +1,149 @@
+//! Language models of `tests/language` on the device: however a text is generated, it is the one that single steps
+//! give, and the logits are those stored.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use drift_models::Dims;
+use drift_runtime::{Draft, Generator, Options, Request, Sampling, Session};
+use drift_tests::device;
+use driftc::compile;
+use driftc::functions::lower_model;
+
+const CONTEXT: i64 = 64;
+const GENERATED: usize = 24;
+
+/// A language model, the first row of its stored ids, and the logits of it.
+struct Stored {
+    path: PathBuf,
+    ids: Vec<u32>,
+    logits: Vec<f32>,
+}
+
+/// Folders and files whose angles do not depend on how much of a text is computed at once.
+fn models() -> Vec<Stored> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
+    let mut models: Vec<PathBuf> = fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir() || path.extension().is_some_and(|e| e == "gguf"))
+        .filter(|path| !path.ends_with("llama-dynamic") && path.file_stem().is_none_or(|s| s != "phi3"))
+        .collect();
+    models.sort();
+    assert!(models.len() > 16);
+    models.into_iter().map(stored).collect()
+}
+
+fn stored(path: PathBuf) -> Stored {
+    let beside = |name: &str| if path.is_dir() { path.join(name) } else { path.with_extension(name) };
+    let npy = |name| npyz::NpyFile::new(std::io::Cursor::new(fs::read(beside(name)).unwrap())).unwrap();
+    let (ids, logits) = (npy("ids.npy"), npy("logits.npy"));
+    let length = *ids.shape().last().unwrap() as usize;
+    let vocabulary = *logits.shape().last().unwrap() as usize;
+    let ids = ids.into_vec::<i64>().unwrap().into_iter().take(length).map(|id| id as u32).collect();
+    let logits = logits.into_vec::<f32>().unwrap().into_iter().take(length * vocabulary).collect();
+    Stored { path, ids, logits }
+}
+
+/// A bundle with chunks of this size.
+fn bundle(path: &Path, chunk: i64) -> drift_runtime::Bundle {
+    let dims = Dims::from([("context".into(), (CONTEXT, CONTEXT)), ("chunk".into(), (chunk, chunk))]);
+    let (model, _) = drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}"));
+    let (target, options) = (device::target(), compile::Options::default());
+    let functions = lower_model(&model, &target, &options).unwrap_or_else(|e| panic!("{e}"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.drift");
+    compile::write(&model, &[target], &[&functions], &options, &file).unwrap_or_else(|e| panic!("{e}"));
+    drift_runtime::Bundle::from_vec(fs::read(file).unwrap()).unwrap()
+}
+
+fn open(bundle: drift_runtime::Bundle, frames: usize) -> Generator {
+    let options = Options { frames, conversations: 2, ..Options::default() };
+    Generator::new(Session::from_bundle(bundle, &options).unwrap()).unwrap()
+}
+
+/// The text with so many tokens behind it.
+fn run(generator: &mut Generator, draft: &mut Draft, n: usize) -> Vec<u32> {
+    let request = Request { max_tokens: n, ..Request::default() };
+    generator.generate(&request, draft, &mut |_| true).unwrap_or_else(|e| panic!("{e}"));
+    generator.text().to_vec()
+}
+
+/// The text that single steps give from the start.
+fn by_steps(generator: &mut Generator, prompt: &[u32]) -> Vec<u32> {
+    generator.shorten(0);
+    for id in prompt.split_last().unwrap().1 {
+        generator.append(&[*id]).unwrap();
+        run(generator, &mut Draft::None, 1);
+        generator.shorten(generator.text().len() - 1);
+    }
+    generator.append(&prompt[prompt.len() - 1..]).unwrap();
+    run(generator, &mut Draft::None, GENERATED)
+}
+
+#[test]
+fn every_way_of_generating_gives_the_same_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    for Stored { path, ids, .. } in models().into_iter().step_by(3) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let mut generator = open(bundle(&path, 16), 3);
+        let prompt = &ids[..37];
+        let expected = by_steps(&mut generator, prompt);
+        assert_eq!(expected.len(), prompt.len() + GENERATED);
+        let mut fresh = |draft: &mut Draft| {
+            generator.shorten(0);
+            generator.append(prompt).unwrap();
+            run(&mut generator, draft, GENERATED)
+        };
+        assert_eq!(fresh(&mut Draft::None), expected, "{name}, in chunks");
+        assert_eq!(fresh(&mut Draft::NGram), expected, "{name}, checking what came before");
+        // A draft with other kernels, one frame, and chunks of its own.
+        let mut small = open(bundle(&path, 7), 1);
+        small.append(prompt).unwrap();
+        assert_eq!(run(&mut small, &mut Draft::None, GENERATED), expected, "{name}, in chunks of 7");
+        assert_eq!(fresh(&mut Draft::Model(Box::new(small))), expected, "{name}, with a draft");
+        // Half of it, and the rest from a file in another conversation.
+        generator.shorten(0);
+        generator.append(prompt).unwrap();
+        run(&mut generator, &mut Draft::None, GENERATED / 2);
+        generator.save(&saved).unwrap();
+        generator.choose(1).unwrap();
+        generator.restore(&saved).unwrap();
+        assert_eq!(run(&mut generator, &mut Draft::None, GENERATED / 2), expected, "{name}, restored");
+    }
+}
+
+#[test]
+fn logits_of_every_position_are_those_stored() {
+    for Stored { path, ids, logits } in models().into_iter().skip(1).step_by(5) {
+        let mut generator = open(bundle(&path, 16), 1);
+        let mut rows = logits.chunks(generator.vocabulary());
+        let mut worst = 0.0f32;
+        let each = &mut |found: &[f32]| {
+            for (a, b) in found.iter().zip(rows.next().unwrap()) {
+                let error = (a - b).abs();
+                worst = if error.is_nan() { f32::INFINITY } else { worst.max(error) };
+            }
+            Ok(())
+        };
+        generator.logits(&ids[..40], each).unwrap();
+        assert!(worst < 2e-4, "{} differs by {worst}", path.display());
+    }
+}
+
+#[test]
+fn a_seed_draws_one_text() {
+    let Stored { path, ids, .. } = models().swap_remove(0);
+    let mut generator = open(bundle(&path, 16), 2);
+    let sampling = Sampling { temperature: 1.5, top_k: 20, top_p: 0.9, seed: 3, ..Sampling::default() };
+    let request = Request { max_tokens: GENERATED, sampling, ..Request::default() };
+    let mut texts = Vec::new();
+    for mut draft in [Draft::None, Draft::None, Draft::NGram] {
+        generator.shorten(0);
+        generator.append(&ids[..10]).unwrap();
+        generator.generate(&request, &mut draft, &mut |_| true).unwrap();
+        texts.push(generator.text().to_vec());
+    }
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+}
