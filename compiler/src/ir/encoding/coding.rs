@@ -44,6 +44,18 @@ impl Stored {
         }
     }
 
+    /// The codes of neighbours in a row, from the element with a number in the order of the file on.
+    pub fn codes(&self, bytes: &[u8], index: usize, out: &mut [u8]) {
+        match self {
+            Self::Rounded(rounded) => rounded.codes(bytes, index, out),
+            Self::Plain(_) | Self::Blocks(_) | Self::Groups(_) => {
+                for (i, code) in (index..).zip(out) {
+                    *code = self.code(bytes, i);
+                }
+            }
+        }
+    }
+
     /// The scale and the bias of an element's group, by its number in the order of the file.
     pub fn scale_and_bias(&self, bytes: &[u8], index: usize) -> [f32; 2] {
         match self {

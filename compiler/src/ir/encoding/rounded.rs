@@ -2,11 +2,12 @@
 //! are read, so that a model of any size is quantised without a copy of it.
 
 use std::fmt;
+use std::ops::Range;
 
 use half::{bf16, f16};
 use rayon::prelude::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
-use super::{Coding, byte, two};
+use super::Coding;
 use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::tensor::DType;
@@ -73,9 +74,11 @@ impl Rounded {
     /// The scale and the bias of a group.
     fn scale(&self, bytes: &[u8], row: usize, group: usize, half: bool) -> [f32; 2] {
         let columns = group * self.group..((group + 1) * self.group).min(self.size[1]);
-        let values = columns.map(|column| self.float(bytes, row, column));
-        let (low, high) =
-            values.filter(|v| v.is_finite()).fold((0f32, 0f32), |(a, b), v| (a.min(v), b.max(v)));
+        let (mut low, mut high) = (0f32, 0f32);
+        self.each(bytes, row, columns, |v| {
+            let v = if v.is_finite() { v } else { 0.0 };
+            (low, high) = (low.min(v), high.max(v));
+        });
         let steps = ((1u32 << self.bits) - 1) as f32;
         let scale =
             if self.zeros { high / steps - low / steps } else { high.max(-low) / ((steps - 1.0) / 2.0) };
@@ -125,17 +128,35 @@ impl Rounded {
 
     /// The code of the element with a number in row-major order.
     pub(super) fn code(&self, bytes: &[u8], index: usize) -> u8 {
+        let mut code = [0];
+        self.codes(bytes, index, &mut code);
+        code[0]
+    }
+
+    /// The codes of neighbours in a row, from the element with a number on.
+    pub(super) fn codes(&self, bytes: &[u8], index: usize, out: &mut [u8]) {
         let columns = self.size[1].max(1);
-        let value = self.float(bytes, index / columns, index % columns);
-        let [scale, bias] = self.scale_and_bias(index);
-        let steps = if scale > 0.0 { (value - bias) / scale } else { 0.0 };
+        let (row, mut column) = (index / columns, index % columns);
         let most = ((1u32 << self.bits) - 1) as f32;
-        // What is no number is zero.
-        if self.zeros {
-            return steps.round_ties_even().clamp(0.0, most) as u8;
+        // Without zero points codes go as far down as up.
+        let least = if self.zeros { 0.0 } else { 1.0 };
+        let middle = if self.zeros { 0.0 } else { f32::from(self.middle()) };
+        let mut rest = out;
+        while !rest.is_empty() {
+            let count = (self.group - column % self.group).min(rest.len());
+            let (now, later) = rest.split_at_mut(count);
+            let [scale, bias] = self.scale_and_bias(row * columns + column);
+            let mut slots = now.iter_mut();
+            self.each(bytes, row, column..column + count, |value| {
+                let steps = if scale > 0.0 { (value - bias) / scale } else { 0.0 };
+                if let Some(slot) = slots.next() {
+                    // What is no number is zero.
+                    let steps = if steps.is_nan() { 0.0 } else { steps };
+                    *slot = (steps.round_ties_even() + middle).clamp(least, most) as u8;
+                }
+            });
+            (rest, column) = (later, column + count);
         }
-        let half = (most - 1.0) / 2.0;
-        (steps.round_ties_even().clamp(-half, half) + f32::from(self.middle())) as u8
     }
 
     /// The scale and the bias of that element's group.
@@ -145,13 +166,34 @@ impl Rounded {
         self.scales.get(at).copied().unwrap_or_default()
     }
 
-    /// An element of the file.
-    fn float(&self, bytes: &[u8], row: usize, column: usize) -> f32 {
-        let at = row * self.strides[0] + column * self.strides[1];
+    /// Calls a function with the elements of some columns of a row.
+    fn each(&self, bytes: &[u8], row: usize, columns: Range<usize>, mut call: impl FnMut(f32)) {
+        let first = row * self.strides[0] + columns.start * self.strides[1];
+        let (width, step) = (self.dtype.bytes(), self.strides[1].max(1));
+        let bytes = bytes.get(first * width..).unwrap_or_default();
+        let elements = columns.len();
         match self.dtype {
-            DType::F16 => f16::from_le_bytes(two(bytes, at * 2)).to_f32(),
-            DType::Bf16 => bf16::from_le_bytes(two(bytes, at * 2)).to_f32(),
-            _ => f32::from_le_bytes([0, 1, 2, 3].map(|i| byte(bytes, at * 4 + i))),
+            DType::F16 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .step_by(step)
+                .take(elements)
+                .for_each(|b| call(f16::from_le_bytes(*b).to_f32())),
+            DType::Bf16 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .step_by(step)
+                .take(elements)
+                .for_each(|b| call(bf16::from_le_bytes(*b).to_f32())),
+            _ => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .step_by(step)
+                .take(elements)
+                .for_each(|b| call(f32::from_le_bytes(*b))),
         }
     }
 }

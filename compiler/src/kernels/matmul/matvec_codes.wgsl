@@ -150,39 +150,37 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     codes[i * VECTORS / 4u] = codes_of(unit[i], false);
                     if (BITS == 4u) { codes[i * VECTORS / 4u + VECTORS / 8u] = codes_of(unit[i], true); }
                 }
-                if (!GUARD || k < size_k()) {
+                // unroll
+                for (var r = 0u; r < ROWS; r++) {
+                    let row = min(first + r, last_row);
                     // unroll
-                    for (var r = 0u; r < ROWS; r++) {
-                        let row = min(first + r, last_row);
+                    for (var d = 0u; d < DEEP; d++) {
+                        var x = load_a(batch, row, select(k + d, min(k + d, size_k() - 1u), GUARD));
+                        // Past the end codes are whatever the last unit holds.
+                        if (GUARD) { x = select(0.0, x, k + d < size_k()); }
+                        let xs = spread(x);
+                        total[r] += x;
                         // unroll
-                        for (var d = 0u; d < DEEP; d++) {
-                            var x = load_a(batch, row, select(k + d, min(k + d, size_k() - 1u), GUARD));
-                            if (GUARD && d > 0u) { x = select(0.0, x, k + d < size_k()); }
-                            let xs = spread(x);
-                            total[r] += x;
-                            // unroll
-                            for (var i = 0u; i < 4u; i++) { part[r * 4u + i] += codes[d * 4u + i] * xs; }
-                        }
+                        for (var i = 0u; i < 4u; i++) { part[r * 4u + i] += codes[d * 4u + i] * xs; }
                     }
                 }
             }
             if (GROUPED) {
-                if (!GUARD || piece < pieces()) {
-                    let g = piece / pieces_of_group();
+                // Past the end there are only zeros.
+                let g = select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group();
+                // unroll
+                for (var i = 0u; i < 4u; i++) {
+                    let scale = codes_scale(base, g, i);
+                    let bias = codes_bias(base, g, i);
                     // unroll
-                    for (var i = 0u; i < 4u; i++) {
-                        let scale = codes_scale(base, g, i);
-                        let bias = codes_bias(base, g, i);
-                        // unroll
-                        for (var r = 0u; r < ROWS; r++) {
-                            let products = part[r * 4u + i] - excess() * total[r];
-                            acc[r * 4u + i] += scale * products + bias * total[r];
-                            part[r * 4u + i] = vec4<f32>(0.0);
-                        }
+                    for (var r = 0u; r < ROWS; r++) {
+                        let products = part[r * 4u + i] - excess() * total[r];
+                        acc[r * 4u + i] += scale * products + bias * total[r];
+                        part[r * 4u + i] = vec4<f32>(0.0);
                     }
-                    // unroll
-                    for (var r = 0u; r < ROWS; r++) { total[r] = 0.0; }
                 }
+                // unroll
+                for (var r = 0u; r < ROWS; r++) { total[r] = 0.0; }
             }
         }
     }

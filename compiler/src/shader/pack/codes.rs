@@ -127,6 +127,7 @@ pub(super) fn in_rows(constant: &Constant) -> Option<Constant> {
 pub(super) fn fill(source: &Constant, form: &CodePanels, first: usize, out: &mut [u8]) {
     let own = source.strides.clone().unwrap_or_else(|| strides(&source.shape));
     let size = form.panel_units() * UNIT;
+    let mut row = vec![0; form.depth];
     for (panel, out) in (first..).zip(out.chunks_mut(size.max(1))) {
         out.fill(0);
         let (codes, scales) = out.split_at_mut((form.code_units() * UNIT).min(out.len()));
@@ -134,8 +135,8 @@ pub(super) fn fill(source: &Constant, form: &CodePanels, first: usize, out: &mut
             scales.split_at_mut((form.groups() * form.scale_units()[0] * UNIT).min(scales.len()));
         for lane in 0..ROWS.min(form.rows.saturating_sub(panel * ROWS)) {
             let begin = first_element(panel * ROWS + lane, &source.shape, &own);
-            for k in 0..form.depth {
-                let code = source.stored.code(&source.bytes, begin + k);
+            source.stored.codes(&source.bytes, begin, &mut row);
+            for (k, code) in row.iter().enumerate() {
                 let (at, shift) = match form.bits {
                     4 => (k * ROWS / 2 + lane / 2, lane % 2 * 4),
                     _ => (k * ROWS + lane, 0),
