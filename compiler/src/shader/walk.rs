@@ -29,15 +29,20 @@ impl Walk {
 
 /// A walk over a tensor whose elements keep their places along the axes for which `keeps` holds.
 pub(crate) fn walk(shader: &mut Shader<'_>, tensor: &Operand<'_>, keeps: impl Fn(usize) -> bool) -> Walk {
-    let rank = tensor.rank();
-    let mut sizes = tensor.shape.clone();
     let (lanes, apart) = match tensor.placement {
         Placement::Slices4 => (Some(1), !keeps(1)),
         Placement::Strided { .. } => {
-            let last = rank.checked_sub(1);
+            let (last, sizes) = (tensor.rank().checked_sub(1), &tensor.shape);
             (last.filter(|l| keeps(*l) && sizes[*l].is_multiple_of(4) && !sizes[*l].is(0)), false)
         }
     };
+    Walk { apart, ..walk_along(shader, tensor, lanes) }
+}
+
+/// A walk over a tensor in units of four elements along an axis, or of one.
+pub(crate) fn walk_along(shader: &mut Shader<'_>, tensor: &Operand<'_>, lanes: Option<usize>) -> Walk {
+    let rank = tensor.rank();
+    let mut sizes = tensor.shape.clone();
     if let Some(lane) = lanes {
         sizes[lane] = sizes[lane].ceil_div(4);
     }
@@ -48,7 +53,7 @@ pub(crate) fn walk(shader: &mut Shader<'_>, tensor: &Operand<'_>, keeps: impl Fn
     };
     let (prelude, axes) = decompose(shader, &sizes, &order, "unit");
     let unit = (tensor.placement == Placement::Slices4).then(|| "unit".to_string());
-    Walk { units: product(&sizes), prelude, at: Coordinates { axes, lanes, pixel: None, unit }, apart }
+    Walk { units: product(&sizes), prelude, at: Coordinates { axes, lanes, pixel: None, unit }, apart: false }
 }
 
 /// The text of `fn name(unit: u32, extra) -> value(s)` that reads operand `index` for a unit of a walk over `tensor`.

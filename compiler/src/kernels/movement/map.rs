@@ -6,9 +6,8 @@ use crate::ir::element::{Arg, Element, Step, UnaryFn};
 use crate::ir::op::Op;
 use crate::kernels::cost::roofline;
 use crate::kernels::kernel::{Candidate, InPlace, Kernel};
-use crate::shader::access::Coordinates;
 use crate::shader::problem::{Operand, Placement, Problem, dense_strides};
-use crate::shader::walk::decompose;
+use crate::shader::walk::{Walk, walk, walk_along};
 use crate::shader::{Class, Grid, Launch, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -64,9 +63,14 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
             .collect();
         steps.push(Step { element: step.element, args });
     }
-    let (units, prelude, at) = iterate(&mut shader, &problem.result, collapsed.is_some());
-    let lanes = if at.lanes.is_some() { 4 } else { 1 };
+    // One axis that is left of all is walked in vectors past its end.
     let whole = collapsed.is_some() && problem.result.rank() == 1;
+    let walk = match whole {
+        true => walk_along(&mut shader, &problem.result, Some(0)),
+        false => walk(&mut shader, &problem.result, |_| true),
+    };
+    let lanes = walk.lanes();
+    let Walk { units, prelude, at, .. } = walk;
     let class = Class::of(problem.computed);
     let (statements, value, class) = if steps.is_empty() {
         let read = shader.read_fn("load", "unit: u32", &prelude, 0, &at, whole);
@@ -84,40 +88,6 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let grid = Grid::linear(&units, threads, problem.bounds);
     let flops = problem.result.elements().scale(steps.len() as i64);
     Ok(vec![shader.finish("map", KERNEL.wgsl, grid, flops)?])
-}
-
-/// How to walk over a tensor one unit at a time: the number of units, statements that turn `unit` into
-/// coordinates, and the coordinates.
-pub(super) fn iterate(
-    shader: &mut Shader<'_>,
-    tensor: &Operand<'_>,
-    padded: bool,
-) -> (Dim, String, Coordinates) {
-    let rank = tensor.rank();
-    let mut sizes = tensor.shape.clone();
-    let lanes = match tensor.placement {
-        Placement::Slices4 => Some(1),
-        Placement::Strided { .. } => {
-            let last = rank.checked_sub(1);
-            last.filter(|l| {
-                tensor.shape[*l].is_multiple_of(4) && !tensor.shape[*l].is(0) || (padded && rank == 1)
-            })
-        }
-    };
-    if let Some(lane) = lanes {
-        sizes[lane] = sizes[lane].ceil_div(4);
-    }
-    // Fastest first: for slices of four the batch, the spatial axes, then the slices.
-    let order: Vec<usize> = match tensor.placement {
-        Placement::Slices4 => [0].into_iter().chain((2..rank).rev()).chain([1]).collect(),
-        Placement::Strided { .. } => (0..rank).rev().collect(),
-    };
-    let (prelude, axes) = decompose(shader, &sizes, &order, "unit");
-    let mut at = Coordinates { axes, lanes, pixel: None, unit: None };
-    if tensor.placement == Placement::Slices4 {
-        at.unit = Some("unit".into());
-    }
-    (product(&sizes), prelude, at)
 }
 
 /// The same problem with as few axes as possible, when every tensor is strided: neighbouring axes that every
