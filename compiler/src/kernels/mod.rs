@@ -55,6 +55,7 @@ pub const KERNELS: &[Kernel] = &[
     rows::softmax::KERNEL,
     attention::attention_coop::KERNEL,
     attention::attention::KERNEL,
+    attention::attention_parts::KERNEL,
     rows::arg_reduce::KERNEL,
     rows::cum_sum::KERNEL,
     rows::top_k::KERNEL,

@@ -2,7 +2,7 @@
 
 use crate::error::OpError;
 use crate::ir::dim::Dim;
-use crate::ir::op::Op;
+use crate::ir::op::{Attention, Op};
 use crate::kernels::cost::{barriers, waiting};
 use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::shader::access::Coordinates;
@@ -80,6 +80,31 @@ pub(super) fn declare(shader: &mut Shader<'_>, sizes: &Sizes, causal: bool) -> P
     let key = format!("    let b = head / {key_heads};\n    let hk = head % {key_heads};\n");
     let query = format!("{key}    let h = hk * {shared} + row % {shared};\n    let s = row / {shared};\n");
     Preludes { key, query }
+}
+
+/// The hooks that read queries, keys, values and what is added to scores.
+pub(super) fn loads(shader: &mut Shader<'_>, op: &Attention, Preludes { key, query }: &Preludes) {
+    let problem = shader.problem;
+    shader.number("scale", op.scale);
+    let params = "head: u32, row: u32, d4: u32";
+    let at = Coordinates::four(axes(["b", "h", "s", "d4"]), 3);
+    if problem.operands[0].shape[3].is(1) {
+        // A lane axis of one element is read into all lanes, and a score is a sum over lanes.
+        let text = shader.read_fn("one_q", params, query, 0, &at, false);
+        let call = "return vec4<f32>(one_q(head, row, d4).x, 0.0, 0.0, 0.0);";
+        shader.replace("load_q", format!("{text}fn load_q({params}) -> vec4<f32> {{ {call} }}\n"));
+    } else {
+        shader.read("load_q", params, query, 0, &at);
+    }
+    let params = "head: u32, key: u32, d4: u32";
+    shader.read("load_k", params, key, 1, &Coordinates::four(axes(["b", "hk", "key", "d4"]), 3));
+    let params = "head: u32, key: u32, e4: u32";
+    shader.read("load_v", params, key, 2, &Coordinates::four(axes(["b", "hk", "key", "e4"]), 3));
+    if problem.own > 3 {
+        let rank = problem.operands[3].rank();
+        let at = axes(["b", "h", "s", "key"]).split_off(4 - rank);
+        shader.read("mask", "head: u32, row: u32, key: u32", query, 3, &Coordinates::element(at));
+    }
 }
 
 /// The axes of an operand of rank four.
@@ -178,27 +203,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.knob("EACH", each);
     shader.knob("D4", sizes.d.unsigned_abs().div_ceil(4) as u32);
     shader.knob("E4", sizes.e.unsigned_abs().div_ceil(4) as u32);
-    shader.number("scale", op.scale);
-    let Preludes { key: kept, query } = declare(&mut shader, &sizes, op.causal);
-    let params = "head: u32, row: u32, d4: u32";
-    let at = Coordinates::four(axes(["b", "h", "s", "d4"]), 3);
-    if problem.operands[0].shape[3].is(1) {
-        // A lane axis of one element is read into all lanes, and a score is a sum over lanes.
-        let text = shader.read_fn("one_q", params, &query, 0, &at, false);
-        let call = "return vec4<f32>(one_q(head, row, d4).x, 0.0, 0.0, 0.0);";
-        shader.replace("load_q", format!("{text}fn load_q({params}) -> vec4<f32> {{ {call} }}\n"));
-    } else {
-        shader.read("load_q", params, &query, 0, &at);
-    }
-    let params = "head: u32, key: u32, d4: u32";
-    shader.read("load_k", params, &kept, 1, &Coordinates::four(axes(["b", "hk", "key", "d4"]), 3));
-    let params = "head: u32, key: u32, e4: u32";
-    shader.read("load_v", params, &kept, 2, &Coordinates::four(axes(["b", "hk", "key", "e4"]), 3));
-    if problem.own > 3 {
-        let rank = problem.operands[3].rank();
-        let at = axes(["b", "h", "s", "key"]).split_off(4 - rank);
-        shader.read("mask", "head: u32, row: u32, key: u32", &query, 3, &Coordinates::element(at));
-    }
+    let preludes = declare(&mut shader, &sizes, op.causal);
+    loads(&mut shader, op, &preludes);
+    let query = preludes.query;
     let at = Coordinates::four(axes(["b", "h", "s", "e4"]), 3);
     shader.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
     shader.workgroup_memory(memory(threads, block, each, sizes.d));
