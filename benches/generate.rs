@@ -1,0 +1,108 @@
+//! How fast bundles of language models read a prompt and generate: `cargo bench -p drift-benches --bench generate -- [--prompt
+//! N] [--tokens N] MODEL.drift ...`. Ids are delivered to the host as they come. The budget of a token is that of one run
+//! with timestamps: what each kernel takes, and how many dispatches wait for others.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use drift_runtime::{Draft, Generator, Options, Request, Session};
+
+/// Repetitions, of which the fastest counts.
+const REPEATS: usize = 3;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (mut prompt, mut tokens, mut bundles) = (1024usize, 256usize, Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next().and_then(|n| n.parse().ok()).ok_or("a number is missing");
+        match argument.as_str() {
+            "--prompt" => prompt = number()?,
+            "--tokens" => tokens = number()?,
+            "--bench" => {}
+            _ => bundles.push(argument),
+        }
+    }
+    println!(
+        "| bundle | weights MB | load ms | prompt tok/s | decode tok/s | us a token | of the weights' time |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for bundle in bundles {
+        measure(Path::new(&bundle), prompt, tokens)?;
+    }
+    Ok(())
+}
+
+fn measure(path: &Path, prompt: usize, tokens: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let start = Instant::now();
+    let session = Session::load(path, &Options { frames: 4, ..Options::default() })?;
+    let load = start.elapsed().as_secs_f64() * 1e3;
+    let weights: u64 = session.variant().weights.iter().map(|slot| slot.size).sum();
+    let mut generator = Generator::new(session)?;
+    // Numbers of a linear congruence, within any vocabulary.
+    let mut state = 1u32;
+    let mut draw = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % 1000 + 3
+    };
+    let ids: Vec<u32> = (0..prompt).map(|_| draw()).collect();
+    let (mut reading, mut writing) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..=REPEATS {
+        generator.shorten(0);
+        generator.append(&ids)?;
+        let request = Request { max_tokens: tokens, ..Request::default() };
+        let report = generator.generate(&request, &mut Draft::None, &mut |_| true)?;
+        reading = reading.min(report.prompt_time.as_secs_f64());
+        writing = writing.min(report.decode_time.as_secs_f64() / report.tokens.max(1) as f64);
+    }
+    // Of a whole reading of all weights at 4.5 TB/s, the target of the budget.
+    let floor = weights as f64 / 4.5e12;
+    println!(
+        "| {} | {:.0} | {load:.0} | {:.0} | {:.1} | {:.1} | {:.0} % |",
+        path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default(),
+        weights as f64 / 1e6,
+        prompt as f64 / reading,
+        1.0 / writing,
+        writing * 1e6,
+        100.0 * floor / writing
+    );
+    for function in ["decode", "prefill"] {
+        budget(path, function, prompt)?;
+    }
+    Ok(())
+}
+
+/// Prints what kernels of a run take together.
+fn budget(path: &Path, name: &str, past: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let mut session = Session::load(path, &Options::default())?;
+    let ids = session.smallest_input(name, "ids")?;
+    session.write_input(name, "ids", ids.as_ref())?;
+    let symbols = session.function(name)?.symbols.clone();
+    for symbol in &symbols {
+        let value = if symbol.name == "past" { symbol.max.min(past as i64) } else { symbol.max };
+        session.set_symbol(name, &symbol.name, value)?;
+    }
+    session.replay_on_device(name)?;
+    let times = session.replay_timed(name)?;
+    let function = session.function(name)?;
+    let pipelines = &session.variant().pipelines;
+    let mut sums: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
+    for time in &times {
+        let kernel = function
+            .dispatches
+            .get(time.dispatch)
+            .and_then(|dispatch| pipelines.get(dispatch.pipeline as usize))
+            .map_or("", |pipeline| pipeline.name.as_str());
+        let sum = sums.entry(kernel).or_default();
+        *sum = (sum.0 + 1, sum.1 + (time.end - time.start) / 1e3);
+    }
+    let phases = function.dispatches.iter().filter(|dispatch| dispatch.barrier_before).count() + 1;
+    let whole = times.last().map_or(0.0, |time| time.end / 1e3);
+    println!("  {name}: {} dispatches in {phases} phases, {whole:.1} us with timestamps", times.len());
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
+    for (kernel, (count, us)) in sums.into_iter().take(8) {
+        println!("    {us:>9.1} us  {count:>4} x {kernel}");
+    }
+    Ok(())
+}
