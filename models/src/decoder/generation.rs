@@ -150,8 +150,9 @@ fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
     }
     check(folder, model, (1, context))?;
     let weights = Rc::clone(&folder.weights);
+    // The first one decides how weights are packed: for a few rows they lie as both one row and many can read them.
     for (name, tokens, every) in
-        [("decode", 1, false), ("verify", VERIFIED.min(context), true), ("prefill", chunk, false)]
+        [("verify", VERIFIED.min(context), true), ("decode", 1, false), ("prefill", chunk, false)]
     {
         let graph = function(model, &*weights, context, tokens, every)?;
         folder.functions.push((name.to_string(), graph));

@@ -1,4 +1,5 @@
-// Joins what attention_parts.wgsl has found in the parts of the keys: an invocation takes four columns of a query.
+// Joins what attention_parts.wgsl has found in the parts of the keys: a workgroup takes a query, and its invocations four
+// columns each of some of the parts.
 //
 // Replaced: the knobs, the sizes and the hooks.
 
@@ -6,6 +7,9 @@ const THREADS = 64u;
 const PARTS = 4u;
 const TILE = 8u;
 const E4 = 2u;
+const SPLIT = THREADS / E4;
+const_assert PARTS <= THREADS && E4 <= THREADS;
+const LOWEST = -3.4028234e38;
 
 @group(0) @binding(0) var<storage, read> partial: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> stats: array<vec2<f32>>;
@@ -13,31 +17,61 @@ const E4 = 2u;
 
 fn rows() -> u32 { return 10u; }
 fn size_t() -> u32 { return 100u; }
-/// Key heads of all batches.
-fn heads() -> u32 { return 2u; }
 fn kept(at: u32, e4: u32) -> vec4<f32> { return partial[at * E4 + e4]; }
 fn kept_stats(at: u32) -> vec2<f32> { return stats[at]; }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 10u + row) * E4 + e4] = v; }
 
+var<workgroup> found: array<vec2<f32>, PARTS>;
+var<workgroup> sums: array<vec4<f32>, THREADS>;
+var<workgroup> weights: array<f32, THREADS>;
+
 @compute @workgroup_size(THREADS)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let unit = id.x + id.y * groups.x * THREADS;
-    let query = unit / E4;
-    if (query < rows() * heads()) {
-        let each = (size_t() + PARTS * TILE - 1u) / (PARTS * TILE) * TILE;
-        let count = (size_t() + each - 1u) / max(each, 1u);
-        var top = -3.4028234e38;
-        for (var p = 0u; p < count; p++) { top = max(top, kept_stats(query * PARTS + p).x); }
-        var total = vec4<f32>(0.0);
-        var weight = 0.0;
-        for (var p = 0u; p < count; p++) {
-            let found = kept_stats(query * PARTS + p);
-            let factor = exp(found.x - top);
-            total += factor * kept(query * PARTS + p, unit % E4);
-            weight += factor * found.y;
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let query = group.y * rows() + group.x;
+    let each = (size_t() + PARTS * TILE - 1u) / (PARTS * TILE) * TILE;
+    let count = (size_t() + each - 1u) / max(each, 1u);
+    let column = local % E4;
+    let split = local / E4;
+    if (local < PARTS) {
+        // A part that nobody computed has no weight.
+        var stat = vec2<f32>(LOWEST, 0.0);
+        if (local < count) { stat = kept_stats(query * PARTS + local); }
+        found[local] = stat;
+    }
+    // What is loaded does not wait for the maxima.
+    var loaded: array<vec4<f32>, (PARTS + SPLIT - 1u) / SPLIT>;
+    // unroll
+    for (var i = 0u; i < (PARTS + SPLIT - 1u) / SPLIT; i++) {
+        let p = split + i * SPLIT;
+        loaded[i] = vec4<f32>(0.0);
+        if (p < count && split < SPLIT) { loaded[i] = kept(query * PARTS + p, column); }
+    }
+    workgroupBarrier();
+    var top = LOWEST;
+    // unroll
+    for (var p = 0u; p < PARTS; p++) { top = max(top, found[p].x); }
+    var total = vec4<f32>(0.0);
+    var weight = 0.0;
+    // unroll
+    for (var i = 0u; i < (PARTS + SPLIT - 1u) / SPLIT; i++) {
+        let p = split + i * SPLIT;
+        if (p < PARTS && split < SPLIT) {
+            let factor = exp(found[p].x - top);
+            total += factor * loaded[i];
+            weight += factor * found[p].y;
+        }
+    }
+    sums[local] = total;
+    weights[local] = weight;
+    workgroupBarrier();
+    if (split == 0u) {
+        // unroll
+        for (var i = 1u; i < SPLIT; i++) {
+            total += sums[i * E4 + column];
+            weight += weights[i * E4 + column];
         }
         // A query that sees no key gives zero.
         let v = select(vec4<f32>(0.0), total / weight, weight > 0.0);
-        store(query / rows(), query % rows(), unit % E4, v);
+        store(group.y, group.x, column, v);
     }
 }

@@ -25,8 +25,9 @@ const MERGE: &str = include_str!("attention_merge.wgsl");
 const LANES: u32 = 8;
 /// Invocations that look for the maximum of a query.
 const LOOKS: u32 = 8;
-/// Invocations of a workgroup that joins parts.
-const MERGING: u32 = 64;
+/// Invocations of a workgroup that joins parts, and those of them that share a column.
+const MERGING: u32 = 128;
+const MERGED: u32 = 8;
 /// Most queries of a key head for which keys are worth splitting: more of them occupy a device as they are.
 const MOST_ROWS: i64 = 128;
 
@@ -122,9 +123,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let flops = queries.mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
 
     let mut second = Shader::new(problem);
-    knobs(&mut second, MERGING);
+    let merging = (e4 * MERGED).clamp(parts.max(e4), MERGING.max(parts).max(e4));
+    knobs(&mut second, merging);
     second.knob("TILE", threads / LANES);
-    second.size("heads", &sizes.heads);
     let Preludes { query, .. } = declare(&mut second, &sizes, false);
     let buffer = second.bind(partial, "vec4<f32>", false);
     second.replace(
@@ -135,7 +136,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     second.replace("kept_stats", format!("fn kept_stats(at: u32) -> vec2<f32> {{ return {buffer}[at]; }}"));
     let at = Coordinates::four(axes(["b", "h", "s", "e4"]), 3);
     second.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
-    let joining = Grid::linear(&queries.scale(i64::from(e4)), MERGING, problem.bounds);
+    second.workgroup_memory(parts * 8 + merging * 20);
+    let groups_of_rows = [sizes.rows(), sizes.heads.clone(), Dim::known(1)];
+    let joining = Grid { groups: groups_of_rows, workgroup: [merging, 1, 1] };
     Ok(vec![
         first.finish("attention_parts", KERNEL.wgsl, Grid { groups, workgroup: [threads, 1, 1] }, flops)?,
         second.finish("attention_merge", MERGE, joining, found)?,
