@@ -15,6 +15,8 @@ use driftc::ir::dim::Bindings;
 use driftc::ir::{eval, text};
 use driftc::passes::Precision;
 
+/// Tokens of the stored texts.
+const TEXT: usize = 40;
 /// Largest difference of a logit that arithmetic in f32 explains.
 const F32: f32 = 2e-4;
 /// The same for values stored in f16, in standard deviations of the logits.
@@ -72,6 +74,9 @@ fn step(session: &mut Session, function: &str, past: usize, ids: &[i32]) -> (Vec
     session.set_symbol(function, "past", past as i64).unwrap();
     if function == "prefill" {
         session.set_symbol(function, "count", ids.len() as i64).unwrap();
+    }
+    if session.function(function).unwrap().symbols.iter().any(|symbol| symbol.name == "length") {
+        session.set_symbol(function, "length", TEXT as i64).unwrap();
     }
     session.replay(function).unwrap();
     let read = |name| session.read_output(function, name).unwrap();
@@ -140,7 +145,7 @@ fn every_way_of_cutting_a_text_gives_the_stored_logits() {
             assert!(short.functions.iter().all(|(_, graph)| graph.bounds["past"].1 < 16));
             continue;
         }
-        let ids = &ids[..40];
+        let ids = &ids[..TEXT];
         let mut session = open(&load(&path, 50, 8), &Options::default());
         let error = cut(&mut session, ids, &stored);
         assert!(error < F32, "{} differs by {error}", path.display());
@@ -152,7 +157,7 @@ fn f16_differs_by_its_rounding() {
     for (path, ids, stored) in models().into_iter().step_by(5) {
         let options = Options { precision: Precision::F16, ..Options::default() };
         let mut session = open(&load(&path, 50, 8), &options);
-        let error = cut(&mut session, &ids[..40], &stored) / deviation(stored.floats().unwrap());
+        let error = cut(&mut session, &ids[..TEXT], &stored) / deviation(stored.floats().unwrap());
         assert!(error < F16, "{} differs by {error} standard deviations", path.display());
     }
 }

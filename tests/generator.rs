@@ -20,14 +20,14 @@ struct Stored {
     logits: Vec<f32>,
 }
 
-/// Folders and files whose angles do not depend on how much of a text is computed at once.
+/// Folders and files that take texts of any length.
 fn models() -> Vec<Stored> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
     let mut models: Vec<PathBuf> = fs::read_dir(root)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.is_dir() || path.extension().is_some_and(|e| e == "gguf"))
-        .filter(|path| !path.ends_with("llama-dynamic") && path.file_stem().is_none_or(|s| s != "phi3"))
+        .filter(|path| !path.ends_with("llama-dynamic"))
         .collect();
     models.sort();
     assert!(models.len() > 16);

@@ -119,6 +119,10 @@ impl LanguageModel for Decoder {
         self.ropes.iter().map(Rope::steady).min().unwrap_or(i64::MAX)
     }
 
+    fn minds_length(&self, lengths: (i64, i64)) -> bool {
+        self.ropes.iter().any(|rope| rope.switches(lengths))
+    }
+
     fn check(&self, lengths: (i64, i64)) -> std::result::Result<(), String> {
         self.ropes.iter().try_for_each(|rope| rope.check(lengths))
     }

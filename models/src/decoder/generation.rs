@@ -10,7 +10,7 @@
 //! | `prefill` | up to a chunk | of the last |
 //!
 //! Input `ids [1, n]`, outputs `next` (the token with the largest logit) and `logits`, a row for each position. Symbol
-//! `past` is the number of tokens in the caches. Ids behind those that are meant, of which there are `count` in `prefill`,
+//! `past` is the number of tokens in the caches. Where angles depend on how long a text becomes, symbol `length` says so. Ids behind those that are meant, of which there are `count` in `prefill`,
 //! are padding: no position before them sees them, and the next tokens overwrite what they leave in the caches.
 
 use std::rc::Rc;
@@ -45,6 +45,11 @@ pub(crate) trait LanguageModel {
         i64::MAX
     }
 
+    /// Whether what is computed for a position depends on the length of the text that it is in.
+    fn minds_length(&self, _lengths: (i64, i64)) -> bool {
+        false
+    }
+
     /// The reason why texts whose length lies within bounds cannot be computed.
     fn check(&self, _lengths: (i64, i64)) -> std::result::Result<(), String> {
         Ok(())
@@ -69,6 +74,8 @@ pub(crate) trait LanguageModel {
 pub(crate) struct Sequence {
     pub(crate) past: Dim,
     pub(crate) seq: Dim,
+    /// The whole text's, as far as it is known.
+    pub(crate) length: Dim,
     /// Positions of the caches that hold those before; none where there are none before.
     pub(crate) context: Option<usize>,
 }
@@ -109,7 +116,7 @@ pub(crate) fn build(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()
     let batch = folder.dim("batch", (1, 1))?;
     let seq = folder.positions("seq", model.longest(), DEFAULT_SEQ.min(model.steady()))?;
     let weights = Rc::clone(&folder.weights);
-    let sequence = Sequence { past: Dim::known(0), seq: seq.clone(), context: None };
+    let sequence = Sequence { past: Dim::known(0), seq: seq.clone(), length: seq.clone(), context: None };
     check(folder, model, sequence.keys().range(&folder.graph.bounds))?;
     let mut g = Builder::new(&mut folder.graph, "embedding");
     let ids = g.input("input_ids", DType::I64, vec![batch, seq])?;
@@ -186,8 +193,13 @@ fn function(
         let given = g.binary(BinaryFn::GreaterEqual, ids, zero)?;
         ids = g.select(given, ids, last)?;
     }
-    let sequence =
-        Sequence { past: Dim::symbol("past"), seq, context: Some(usize::try_from(context).unwrap_or(0)) };
+    let past = Dim::symbol("past");
+    let mut length = past.add(&seq);
+    if model.minds_length((1, context)) {
+        g.graph.bounds.insert("length".to_string(), (1, context));
+        length = Dim::symbol("length");
+    }
+    let sequence = Sequence { past, seq, length, context: Some(usize::try_from(context).unwrap_or(0)) };
     let logits = model.logits(&mut g, weights, ids, &sequence, only)?;
     g.name = "logits".to_string();
     let rows = g.tensor(logits).shape.iter().skip(1).cloned().collect();

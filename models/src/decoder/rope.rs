@@ -89,6 +89,11 @@ impl Rope {
         }
     }
 
+    /// Whether shorter ones of texts whose lengths lie within bounds have other angles.
+    pub(super) fn switches(&self, (low, high): (i64, i64)) -> bool {
+        matches!(&self.scaling, Scaling::Long { trained, .. } if low <= *trained && *trained < high)
+    }
+
     /// Lengths up to this have the same angles.
     pub(super) fn steady(&self) -> i64 {
         match self.scaling {
@@ -100,14 +105,20 @@ impl Rope {
     /// Cosines and sines of a run.
     pub(super) fn angles(&self, g: &mut Builder<'_>, sequence: &Sequence) -> Result<Angles> {
         g.name = "rotary_emb".into();
-        let keys = sequence.keys();
-        let (low, high) = keys.range(&g.graph.bounds);
+        let high = sequence.keys().range(&g.graph.bounds).1;
+        let lengths = sequence.length.range(&g.graph.bounds);
         match &self.scaling {
-            Scaling::Long { trained, .. } if low <= *trained && *trained < high => {
+            Scaling::Long { trained, .. } if self.switches(lengths) => {
                 let short = self.table(g, sequence, high, *trained)?;
                 let long = self.table(g, sequence, high, high)?;
-                let length =
-                    g.add(ShapeValues { dtype: DType::I64, shape: Vec::new(), values: vec![keys] }, &[])?;
+                let length = g.add(
+                    ShapeValues {
+                        dtype: DType::I64,
+                        shape: Vec::new(),
+                        values: vec![sequence.length.clone()],
+                    },
+                    &[],
+                )?;
                 let trained = g.constant(&Array::int(DType::I64, &[], vec![*trained]))?;
                 let beyond = g.binary(BinaryFn::Greater, length, trained)?;
                 let cos = g.select(beyond, long.cos, short.cos)?;

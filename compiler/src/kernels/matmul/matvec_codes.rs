@@ -22,8 +22,8 @@ pub(crate) const KERNEL: Kernel = Kernel {
 
 /// Most rows that one workgroup multiplies at once, where sums of a group are kept beside those of all and where not.
 const MOST_HELD: [i64; 2] = [4, 8];
-/// Units that an invocation has in flight for up to two rows, and for more.
-const IN_FLIGHT: [usize; 2] = [8, 4];
+/// Units that an invocation has in flight; more of them leave registers for fewer invocations.
+const IN_FLIGHT: usize = 4;
 /// Units that are summed up before a scale is applied, at most, and those of them that an invocation takes.
 const MOST_PIECE: usize = 64;
 const EACH: [usize; 3] = [4, 2, 1];
@@ -128,9 +128,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let rounds = (panels * batch * f64::from(threads) / room).ceil();
             let waiting = rounds * (units as f64 / lanes as f64).ceil() * wait;
             let reading = streaming.max(waiting) + BESIDE * streaming.min(waiting);
+            // Sixteen sums of each invocation are written to workgroup memory and read again.
+            let summed = panels * batch * f64::from(threads) * 128.0;
+            let adding = summed / machine.cache_bandwidth_gb_s.max(1e-3);
             Candidate {
                 knobs: vec![("THREADS", threads), ("ROWS", rows as u32)],
-                cost: reading + of_rows + ENDS * machine.memory_latency_ns + machine.launch_us * 1e3,
+                cost: reading + adding + of_rows + ENDS * machine.memory_latency_ns + machine.launch_us * 1e3,
                 reason: format!(
                     "{m} rows: {threads} invocations share a panel of {COLUMNS} columns of {}-bit codes, {side} of them {piece} units at a time",
                     form.bits
@@ -159,11 +162,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     }
     let [threads, rows] = ["THREADS", "ROWS"].map(|name| candidate.knob(name).max(1));
     let [piece, side] = walk.shared(threads as usize);
-    let [few, many] = IN_FLIGHT;
-    let in_flight = if rows > 2 { many } else { few };
     let (blocks, each) = (threads as usize / side, piece / side);
     let pieces = form.code_units().div_ceil(piece);
-    let ahead = (in_flight / each).clamp(1, pieces.div_ceil(blocks).max(1));
+    let ahead = (IN_FLIGHT / each).clamp(1, pieces.div_ceil(blocks).max(1));
     let whole = form.depth.is_multiple_of(piece * walk.deep) && pieces.is_multiple_of(blocks * ahead);
     for (name, value) in [("BITS", form.bits), ("PIECE", piece), ("SIDE", side), ("AHEAD", ahead)] {
         shader.constant(name, format_args!("{value}u"));
