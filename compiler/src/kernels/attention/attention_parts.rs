@@ -1,13 +1,13 @@
 //! `attention_parts.wgsl` and `attention_merge.wgsl`: scaled dot-product attention of few queries, with the keys split
 //! among workgroups ("flash decoding").
 
-use super::attention::{Preludes, Sizes, axes, declare, loads};
+use super::attention::{Sizes, declare, loads};
+use super::attention_merge::{self, Joined};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
 use crate::kernels::cost::{barriers, waiting};
 use crate::kernels::kernel::{Candidate, InPlace, Kernel};
-use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
@@ -20,14 +20,10 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Nothing,
 };
 
-const MERGE: &str = include_str!("attention_merge.wgsl");
 /// Invocations that share the product of a query and a key.
 const LANES: u32 = 8;
 /// Invocations that look for the maximum of a query.
 const LOOKS: u32 = 8;
-/// Invocations of a workgroup that joins parts, and those of them that share a column.
-const MERGING: u32 = 128;
-const MERGED: u32 = 8;
 /// Most queries of a key head for which keys are worth splitting: more of them occupy a device as they are.
 const MOST_ROWS: i64 = 128;
 
@@ -92,13 +88,10 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let sizes = Sizes::of(problem).ok_or_else(|| OpError::new("head sizes must be known"))?;
     let [threads, block, parts] = ["THREADS", "BLOCK", "PARTS"].map(|name| candidate.knob(name).max(1));
     let e4 = sizes.e.unsigned_abs().div_ceil(4) as u32;
-    let knobs = |shader: &mut Shader<'_>, threads: u32| {
-        shader.knob("THREADS", threads);
-        shader.knob("PARTS", parts);
-        shader.knob("E4", e4);
-    };
     let mut first = Shader::new(problem);
-    knobs(&mut first, threads);
+    first.knob("THREADS", threads);
+    first.knob("PARTS", parts);
+    first.knob("E4", e4);
     first.knob("BLOCK", block);
     first.knob("LANES", LANES);
     first.knob("LOOKS", LOOKS);
@@ -122,25 +115,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let groups = [Dim::known(i64::from(parts)), sizes.heads.clone(), blocks];
     let flops = queries.mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
 
-    let mut second = Shader::new(problem);
-    let merging = (e4 * MERGED).clamp(parts.max(e4), MERGING.max(parts).max(e4));
-    knobs(&mut second, merging);
-    second.knob("TILE", threads / LANES);
-    let Preludes { query, .. } = declare(&mut second, &sizes, false);
-    let buffer = second.bind(partial, "vec4<f32>", false);
-    second.replace(
-        "kept",
-        format!("fn kept(at: u32, e4: u32) -> vec4<f32> {{ return {buffer}[at * E4 + e4]; }}"),
-    );
-    let buffer = second.bind(stats, "vec2<f32>", false);
-    second.replace("kept_stats", format!("fn kept_stats(at: u32) -> vec2<f32> {{ return {buffer}[at]; }}"));
-    let at = Coordinates::four(axes(["b", "h", "s", "e4"]), 3);
-    second.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
-    second.workgroup_memory(parts * 8 + merging * 20);
-    let groups_of_rows = [sizes.rows(), sizes.heads.clone(), Dim::known(1)];
-    let joining = Grid { groups: groups_of_rows, workgroup: [merging, 1, 1] };
+    let joined = Joined { parts, tile: threads / LANES, partial, stats };
     Ok(vec![
         first.finish("attention_parts", KERNEL.wgsl, Grid { groups, workgroup: [threads, 1, 1] }, flops)?,
-        second.finish("attention_merge", MERGE, joining, found)?,
+        attention_merge::launch(problem, &sizes, &joined)?,
     ])
 }
