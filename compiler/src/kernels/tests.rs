@@ -369,7 +369,8 @@ fn products() {
         (true, &["2,3,1,7", "2,3,9,7", "2,3,9,256", "9"]),
     ] {
         let a = serde_json::json!({"scale": 0.125, "causal": causal});
-        assert_eq!(emit_all("attention", a, operands), ["attention"]);
+        let found = emit_all("attention", a, operands);
+        assert!(found == ["attention"] || found == ["attention", "attention_parts"], "{found:?}");
     }
 }
 
