@@ -8,7 +8,10 @@
 //! loops would be a tenth of a program that embeds the runtime.
 
 use crate::format::{DeviceType, HostType};
+use crate::threads;
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use std::sync::Mutex;
 
 /// The element that does not fit: its index and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,52 @@ impl std::fmt::Display for Integer {
     }
 }
 
+/// Elements that one thread converts at a time. Copies of less are over before another thread has started.
+const PART: usize = 256 << 10;
+
+/// The same as [`to_device`], on several threads where that is worth it.
+pub(crate) fn to_device_on_threads(
+    host: HostType,
+    from: &[u8],
+    device: DeviceType,
+    to: &mut [u8],
+) -> Result<(), Misfit> {
+    let (from_part, to_part) = (bytes(PART, host.size()), bytes(PART, device.size()));
+    if from.len() <= 2 * from_part {
+        return to_device(host, from, device, to);
+    }
+    let parts = from.chunks(from_part).zip(to.chunks_mut(to_part));
+    let jobs: Vec<_> = parts.map(|(from, to)| Mutex::new((from, to, Ok(())))).collect();
+    threads::each(jobs.len(), &|index| {
+        let Some(Ok(mut job)) = jobs.get(index).map(Mutex::lock) else { return };
+        let (from, to, result) = &mut *job;
+        *result = to_device(host, from, device, to);
+    });
+    for (part, job) in jobs.into_iter().enumerate() {
+        let Ok((_, _, result)) = job.into_inner() else { continue };
+        result.map_err(|misfit| Misfit { index: misfit.index + part * PART, ..misfit })?;
+    }
+    Ok(())
+}
+
+/// The same as [`from_device`], on several threads where that is worth it.
+pub(crate) fn from_device_on_threads(device: DeviceType, from: &[u8], host: HostType, to: &mut [u8]) {
+    let (from_part, to_part) = (bytes(PART, device.size()), bytes(PART, host.size()));
+    if to.len() <= 2 * to_part {
+        return from_device(device, from, host, to);
+    }
+    let jobs: Vec<_> = from.chunks(from_part).zip(to.chunks_mut(to_part)).map(Mutex::new).collect();
+    threads::each(jobs.len(), &|index| {
+        let Some(Ok(mut job)) = jobs.get(index).map(Mutex::lock) else { return };
+        let (from, to) = &mut *job;
+        from_device(device, from, host, to);
+    });
+}
+
+fn bytes(elements: usize, size: u64) -> usize {
+    elements * usize::try_from(size).unwrap_or(1)
+}
+
 /// Writes an array into a device buffer, front to back and each byte once, as write-combined memory likes it.
 /// `device` is at least as long as the elements take; bytes up to the next multiple of 4 become zero.
 pub(crate) fn to_device(
@@ -46,10 +95,8 @@ pub(crate) fn to_device(
         | (HostType::F16, DeviceType::F16)
         | (HostType::I32, DeviceType::I32)
         | (HostType::U32, DeviceType::U32) => copy(from, to),
-        (HostType::F32, DeviceType::F16) => {
-            map(from, to, |b| f16::from_f32(f32::from_le_bytes(b)).to_le_bytes());
-        }
-        (HostType::F16, DeviceType::F32) => map(from, to, |b| f16::from_le_bytes(b).to_f32().to_le_bytes()),
+        (HostType::F32, DeviceType::F16) => narrow(from, to),
+        (HostType::F16, DeviceType::F32) => widen_halves(from, to),
         (HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64, _) => {
             floats(from, float_kind(host), to, device_float(device));
         }
@@ -67,7 +114,8 @@ pub(crate) fn from_device(device: DeviceType, from: &[u8], host: HostType, to: &
             let length = to.len().min(from.len());
             copy(from.get(..length).unwrap_or_default(), to);
         }
-        (DeviceType::F16, HostType::F32) => map(from, to, |b| f16::from_le_bytes(b).to_f32().to_le_bytes()),
+        (DeviceType::F16, HostType::F32) => widen_halves(from, to),
+        (DeviceType::F32, HostType::F16) => narrow(from, to),
         (_, HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64) => {
             floats(from, device_float(device), to, float_kind(host));
         }
@@ -109,6 +157,39 @@ fn map<const N: usize, const M: usize>(from: &[u8], to: &mut [u8], convert: impl
     }
     let length = from.len().saturating_mul(M).min(to.len());
     pad(to.get_mut(length..).unwrap_or_default(), length);
+}
+
+/// As many elements as are converted by one call, which asks the processor what it can do.
+const BLOCK: usize = 256;
+
+/// Rounds f32 to f16, with the processor's instructions for that where it has some.
+fn narrow(from: &[u8], to: &mut [u8]) {
+    let (mut singles, mut halves) = ([0f32; BLOCK], [f16::ZERO; BLOCK]);
+    for (from, to) in from.chunks(BLOCK * 4).zip(to.chunks_mut(BLOCK * 2)) {
+        for (single, bytes) in singles.iter_mut().zip(from.as_chunks::<4>().0) {
+            *single = f32::from_le_bytes(*bytes);
+        }
+        halves.convert_from_f32_slice(&singles);
+        for (half, bytes) in halves.iter().zip(to.as_chunks_mut::<2>().0).take(from.len() / 4) {
+            *bytes = half.to_le_bytes();
+        }
+    }
+    let length = (from.len() / 2).min(to.len());
+    pad(to.get_mut(length..).unwrap_or_default(), length);
+}
+
+/// Makes f32 of f16, likewise.
+fn widen_halves(from: &[u8], to: &mut [u8]) {
+    let (mut singles, mut halves) = ([0f32; BLOCK], [f16::ZERO; BLOCK]);
+    for (from, to) in from.chunks(BLOCK * 2).zip(to.chunks_mut(BLOCK * 4)) {
+        for (half, bytes) in halves.iter_mut().zip(from.as_chunks::<2>().0) {
+            *half = f16::from_le_bytes(*bytes);
+        }
+        halves.convert_to_f32_slice(&mut singles);
+        for (single, bytes) in singles.iter().zip(to.as_chunks_mut::<4>().0).take(from.len() / 2) {
+            *bytes = single.to_le_bytes();
+        }
+    }
 }
 
 /// The float types, apart from integers.
@@ -268,6 +349,27 @@ mod tests {
         let mut narrow = [0u8; 6];
         from_device(DeviceType::F16, &device, HostType::Bf16, &mut narrow);
         assert_eq!(narrow.as_slice(), [1.0, -2.5, 65504.0].map(|v| bf16::from_f32(v).to_le_bytes()).concat());
+    }
+
+    #[test]
+    fn parts_and_blocks_join() {
+        let count = 2 * super::PART + 3 * super::BLOCK + 5;
+        let singles: Vec<f32> = (0u16..).cycle().take(count).map(|i| f32::from(i) - 30000.5).collect();
+        let bytes: Vec<u8> = singles.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let mut device = vec![0xff; (count * 2).next_multiple_of(4)];
+        super::to_device_on_threads(HostType::F32, &bytes, DeviceType::F16, &mut device).unwrap();
+        let halves: Vec<u8> = singles.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect();
+        assert!(device[..count * 2] == halves && device[count * 2..].iter().all(|byte| *byte == 0));
+        let mut back = vec![0; count * 4];
+        super::from_device_on_threads(DeviceType::F16, &device, HostType::F32, &mut back);
+        let rounded: Vec<u8> =
+            singles.iter().flat_map(|v| f16::from_f32(*v).to_f32().to_le_bytes()).collect();
+        assert!(back == rounded);
+        let mut integers = vec![0; count * 8];
+        integers[8 * (count - 1)..].copy_from_slice(&i64::MAX.to_le_bytes());
+        let mut device = vec![0; count * 4];
+        let misfit = super::to_device_on_threads(HostType::I64, &integers, DeviceType::I32, &mut device);
+        assert_eq!(misfit, Err(Misfit { index: count - 1, value: Integer::Signed(i64::MAX) }));
     }
 
     #[test]

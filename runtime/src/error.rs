@@ -2,7 +2,7 @@
 //!
 //! A message names the place, the reason, and what to do about it, so that a caller can print it as it is.
 
-use crate::format::{ExprError, HostType};
+use crate::format::{DeviceType, ExprError, HostType};
 use std::path::PathBuf;
 
 /// What this crate's functions return.
@@ -65,6 +65,14 @@ pub enum Error {
         "symbol `{symbol}` is {given}, but the bundle was compiled for {min}..={max}; compile with other bounds"
     )]
     SymbolOutOfBounds { symbol: String, given: i64, min: i64, max: i64 },
+    #[error(
+        "`{port}` lies on the device as {expected}, but the array of the device given is {given}; compile both models with ports of the same type"
+    )]
+    WrongDeviceType { port: String, expected: DeviceType, given: DeviceType },
+    #[error(
+        "the array given for `{port}` belongs to a device that was opened for another session; load the sessions together"
+    )]
+    OtherDevice { port: String },
     #[error("`{port}` of shape {shape:?} takes {expected} bytes, but {given} were given")]
     WrongLength { port: String, shape: Vec<usize>, expected: u64, given: u64 },
     #[error(

@@ -32,4 +32,4 @@ pub use error::{Error, Unmet};
 #[cfg(feature = "vulkan")]
 pub use generate::{Draft, Ended, Generator, Report, Request, Sampling};
 #[cfg(feature = "vulkan")]
-pub use session::{DispatchTime, Options, Session, Stats, Ticket};
+pub use session::{DeviceArray, DispatchTime, Options, Session, Stats, Ticket, View};

@@ -8,25 +8,30 @@
 //! a run has for itself is a frame; they take turns. States come in sets, one for each conversation.
 
 mod flights;
+mod memory;
 mod open;
 mod params;
 mod ports;
+#[cfg(unix)]
+mod shared;
 mod states;
 mod symbols;
 
 use crate::array::{Array, ArrayRef};
 use crate::bundle::Bundle;
 use crate::device::DeviceInfo;
-use crate::device::vulkan::{Replayer, Source};
+use crate::device::vulkan::{Context, Replayer, Source};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, Variant};
 use crate::threads;
 use open::{find, open_device, position};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 pub use flights::Ticket;
+pub use memory::{DeviceArray, View};
 
 /// How to load. The default is right for most programs.
 #[derive(Clone, Debug, Default)]
@@ -87,12 +92,18 @@ impl Session {
     pub fn load(path: &Path, options: &Options) -> Result<Session> {
         let start = Instant::now();
         let bundle = Bundle::open(path)?;
-        Session::start(bundle, options, start)
+        Session::single(bundle, options, start)
     }
 
     /// Loads a bundle that is already open.
     pub fn from_bundle(bundle: Bundle, options: &Options) -> Result<Session> {
-        Session::start(bundle, options, Instant::now())
+        Session::single(bundle, options, Instant::now())
+    }
+
+    /// Loads several bundles onto one device, opened for all of them, so that one session's outputs can be
+    /// [fed](Session::feed) to another. Counts of [`Session::stats`] are those of all together.
+    pub fn load_together(bundles: Vec<Bundle>, options: &Options) -> Result<Vec<Session>> {
+        Session::start(bundles, options, Instant::now())
     }
 
     /// The variant in use.
@@ -178,21 +189,42 @@ impl Session {
         outputs.iter().map(|name| self.read_output(function, name)).collect()
     }
 
-    fn start(bundle: Bundle, options: &Options, start: Instant) -> Result<Session> {
+    fn single(bundle: Bundle, options: &Options, start: Instant) -> Result<Session> {
+        let mut sessions = Session::start(vec![bundle], options, start)?;
+        sessions.pop().ok_or(Error::NotABundle)
+    }
+
+    fn start(bundles: Vec<Bundle>, options: &Options, start: Instant) -> Result<Vec<Session>> {
         let open_time = start.elapsed();
         let (verified, opened) = threads::both(
-            || if options.trust_file { Ok(()) } else { bundle.verify() },
-            || open_device(&bundle, options),
+            || if options.trust_file { Ok(()) } else { bundles.iter().try_for_each(Bundle::verify) },
+            || open_device(&bundles, options),
         );
         let failed = || Error::corrupt("file", 0, "it could not be read to the end");
         // A damaged file is the better explanation of whatever else went wrong.
         verified.ok_or_else(failed)??;
-        let (variant, context) = opened.ok_or_else(failed)??;
+        let (variants, context) = opened.ok_or_else(failed)??;
         let device_time = start.elapsed() - open_time;
+        let mut sessions = Vec::with_capacity(bundles.len());
+        for (bundle, variant) in bundles.into_iter().zip(variants) {
+            let times = Stats { open_time, device_time, ..Stats::default() };
+            sessions.push(Session::prepare(bundle, variant, &context, options, times)?);
+        }
+        Ok(sessions)
+    }
+
+    fn prepare(
+        bundle: Bundle,
+        variant: usize,
+        context: &Arc<Context>,
+        options: &Options,
+        times: Stats,
+    ) -> Result<Session> {
+        let start = Instant::now();
         let chosen = bundle.manifest().variants.get(variant).ok_or(Error::NotABundle)?;
         let (frames, conversations) = (options.frames.max(1), options.conversations.max(1));
         let replayer = Replayer::load(
-            &context,
+            context,
             &Source {
                 manifest: bundle.manifest(),
                 variant: chosen,
@@ -204,8 +236,7 @@ impl Session {
             },
         )?;
         let flights = flights::Flights::new(&chosen.functions, frames);
-        let prepare_time = start.elapsed() - open_time - device_time;
-        let stats = Stats { open_time, device_time, prepare_time, ..Stats::default() };
+        let stats = Stats { prepare_time: start.elapsed(), ..times };
         Ok(Session { replayer, bundle, variant, flights, conversations, stats })
     }
 

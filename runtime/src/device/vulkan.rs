@@ -9,6 +9,9 @@
 mod capabilities;
 #[allow(unsafe_code)]
 mod context;
+#[cfg(unix)]
+#[allow(unsafe_code)]
+mod external;
 #[allow(unsafe_code)]
 mod features;
 #[allow(unsafe_code)]
@@ -36,6 +39,7 @@ mod timing;
 mod upload;
 
 pub(crate) use context::{Candidate, Context};
+pub(crate) use memory::Range;
 pub(crate) use replay::{Launch, Replayer, Source};
 
 use super::DeviceInfo;

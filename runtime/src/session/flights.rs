@@ -3,12 +3,13 @@
 //! Frames take turns, and each remembers what it holds: which version of each input, which parameters, and which run's
 //! outputs. A frame that another run needs is waited for.
 
+use super::memory::DeviceArray;
 use super::open::{find, position};
 use super::{DispatchTime, Session, params, ports, symbols};
 use crate::array::{Array, ArrayRef};
 use crate::device::vulkan::Launch;
 use crate::error::{Error, Result};
-use crate::format::{Function, HostType};
+use crate::format::{Function, HostType, Port};
 
 /// A run that was submitted. Its outputs can be read until as many further runs as there are frames were submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,12 @@ pub struct Ticket {
     frame: usize,
     /// Which of all runs it is.
     serial: u64,
+}
+
+impl Ticket {
+    pub(super) fn frame(self) -> usize {
+        self.frame
+    }
 }
 
 /// What the next runs will use, and what the last ones did.
@@ -49,6 +56,8 @@ struct Input {
     /// The frame that it was written to, and when; 0 before it was.
     frame: usize,
     version: u64,
+    /// Where it comes from on the device, instead of the host.
+    fed: Option<DeviceArray>,
 }
 
 /// What a frame holds.
@@ -66,6 +75,16 @@ struct Outcome {
     symbols: Vec<i64>,
     /// Which outputs come to the host.
     outputs: Vec<bool>,
+}
+
+/// An output of a run.
+pub(super) struct Produced<'a> {
+    /// The indices of the function and of the output.
+    pub(super) function: usize,
+    pub(super) index: usize,
+    pub(super) port: &'a Port,
+    pub(super) symbols: &'a [i64],
+    wanted: bool,
 }
 
 /// What a frame holds of a function.
@@ -105,6 +124,39 @@ impl Flights {
         self.runs.get(function).and_then(|run| run.replayed)
     }
 
+    /// The frame that inputs are written to.
+    pub(super) fn next(&self) -> usize {
+        self.next
+    }
+
+    /// Notes that an input of this shape was written to a frame.
+    pub(super) fn written(&mut self, frame: usize, function: usize, input: usize, shape: &[usize]) {
+        self.clock += 1;
+        let held = self.frames.get_mut(frame).and_then(|frame| frame.functions.get_mut(function));
+        if let Some(written) = held.and_then(|held| held.written.get_mut(input)) {
+            *written = self.clock;
+        }
+        self.set(
+            function,
+            input,
+            Input { shape: Some(shape.to_vec()), frame, version: self.clock, fed: None },
+        );
+    }
+
+    /// Notes that an input comes from memory of the device.
+    pub(super) fn fed(&mut self, function: usize, input: usize, array: &DeviceArray) {
+        self.clock += 1;
+        let fed = Some(array.clone());
+        let shape = Some(array.shape().to_vec());
+        self.set(function, input, Input { shape, frame: 0, version: self.clock, fed });
+    }
+
+    fn set(&mut self, function: usize, input: usize, to: Input) {
+        if let Some(input) = self.runs.get_mut(function).and_then(|run| run.inputs.get_mut(input)) {
+            *input = to;
+        }
+    }
+
     /// The frame of a run, while it has its outputs.
     fn outcome(&self, ticket: Ticket) -> Result<&Outcome> {
         let frame = self.frames.get(ticket.frame).filter(|frame| frame.serial == ticket.serial);
@@ -139,17 +191,11 @@ impl Session {
         let flights = &mut self.flights;
         let frame = flights.next;
         self.replayer.wait(frame)?;
-        let input = flights.runs.get_mut(index).and_then(|run| run.inputs.get_mut(position));
-        let held = flights.frames.get_mut(frame).and_then(|frame| frame.functions.get_mut(index));
-        let written = held.and_then(|held| held.written.get_mut(position));
-        let (Some(input), Some(written)) = (input, written) else { return Ok(()) };
         // What is half written must not pass for the array of before.
-        input.shape = None;
+        flights.set(index, position, Input::default());
         let memory = self.replayer.input(frame, index, position).unwrap_or_default();
         ports::write(described, port, &shape, array, memory)?;
-        flights.clock += 1;
-        *written = flights.clock;
-        *input = Input { shape: Some(array.shape.to_vec()), frame, version: flights.clock };
+        flights.written(frame, index, position, array.shape);
         Ok(())
     }
 
@@ -216,22 +262,41 @@ impl Session {
     /// The value of an output in the last run, written over `array`: its memory is used again, which for large
     /// outputs saves the time of getting fresh pages from the system.
     pub fn read_output_into(&self, function: &str, name: &str, array: &mut Array) -> Result<()> {
+        self.read_from(self.last(function, name)?, name, array)
+    }
+
+    /// The last run of a function, which has an output of this name.
+    pub(super) fn last(&self, function: &str, name: &str) -> Result<Ticket> {
         let (index, described) = self.index(function)?;
         position(described, "output", described.outputs.iter().map(|port| port.name.as_str()), name)?;
         let last = self.flights.runs.get(index).and_then(|run| run.last);
-        self.read_from(last.ok_or_else(|| Error::NotRun(name.to_owned()))?, name, array)
+        last.ok_or_else(|| Error::NotRun(name.to_owned()))
     }
 
     fn read_from(&self, ticket: Ticket, name: &str, array: &mut Array) -> Result<()> {
+        let (produced, memory) = self.returned(ticket, name)?;
+        ports::read(produced.port, produced.symbols, memory, array)
+    }
+
+    /// An output of a run, whether or not the host has it.
+    pub(super) fn produced(&self, ticket: Ticket, name: &str) -> Result<Produced<'_>> {
         let Outcome { first, symbols, outputs } = self.flights.outcome(ticket)?;
         let Some(described) = self.functions().get(*first) else { return Err(Error::Overwritten) };
         let known = described.outputs.iter().map(|port| port.name.as_str());
-        let position = position(described, "output", known, name)?;
-        let wanted = outputs.get(position).is_some_and(|wanted| *wanted);
-        let port = described.outputs.get(position).filter(|_| wanted && !self.replayer.pending(ticket.frame));
-        let port = port.ok_or_else(|| Error::NotRun(name.to_owned()))?;
-        let memory = self.replayer.output(ticket.frame, *first, position).unwrap_or_default();
-        ports::read(port, symbols, memory, array)
+        let index = position(described, "output", known, name)?;
+        let port = described.outputs.get(index).ok_or(Error::Overwritten)?;
+        let wanted = outputs.get(index).is_some_and(|wanted| *wanted);
+        Ok(Produced { function: *first, index, port, symbols, wanted })
+    }
+
+    /// An output of a run that the host has, and its memory.
+    pub(super) fn returned(&self, ticket: Ticket, name: &str) -> Result<(Produced<'_>, &[u8])> {
+        let produced = self.produced(ticket, name)?;
+        if !produced.wanted || self.replayer.pending(ticket.frame) {
+            return Err(Error::NotRun(name.to_owned()));
+        }
+        let memory = self.replayer.output(ticket.frame, produced.function, produced.index);
+        Ok((produced, memory.unwrap_or_default()))
     }
 
     /// Runs and waits; the frame stays the next one.
@@ -269,12 +334,16 @@ impl Session {
             params::write(special, &symbols, known.is_some(), max_grid, slot, grids)?;
             held.symbols = Some(symbols.clone());
         }
-        let mut uploads = Vec::new();
+        let (mut uploads, mut feeds) = (Vec::new(), Vec::new());
         if let Some(held) = held.functions.get_mut(first) {
             let versions = held.written.iter_mut().zip(&mut held.uploaded);
             let inputs = function.inputs.iter().zip(&run.inputs).zip(versions).enumerate();
             for (position, ((port, input), (written, uploaded))) in inputs {
                 let range = ports::range(position, port, &symbols)?;
+                if let Some(fed) = &input.fed {
+                    feeds.push((position, range.1, &fed.range));
+                    continue;
+                }
                 if *written != input.version {
                     self.replayer.carry((input.frame, frame), (first, position), (range.1, range.2));
                     *written = input.version;
@@ -289,7 +358,15 @@ impl Session {
         let downloads = outputs.map(|(position, (port, _))| ports::range(position, port, &symbols));
         let downloads = downloads.collect::<Result<Vec<_>>>()?;
         let conversation = flights.conversation;
-        let launch = Launch { frame, conversation, first, index, uploads: &uploads, downloads: &downloads };
+        let launch = Launch {
+            frame,
+            conversation,
+            first,
+            index,
+            uploads: &uploads,
+            feeds: &feeds,
+            downloads: &downloads,
+        };
         self.replayer.submit(&launch)?;
         if let Some(held) = held.functions.get_mut(first) {
             held.uploaded.clone_from(&held.written);

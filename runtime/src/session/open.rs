@@ -3,30 +3,39 @@
 use super::Options;
 use crate::bundle::Bundle;
 use crate::device::vulkan::{Candidate, Context};
-use crate::device::{choose_variant, unmet};
+use crate::device::{DeviceInfo, choose_variant, unmet};
 use crate::error::{Error, Result, Unmet};
 use crate::format::{Function, Variant};
 use std::sync::Arc;
 
-/// Chooses a device and a variant, and opens the former for the latter.
-pub(super) fn open_device(bundle: &Bundle, options: &Options) -> Result<(usize, Arc<Context>)> {
+/// Chooses a device and a variant of each bundle, and opens the former for the latter.
+pub(super) fn open_device(bundles: &[Bundle], options: &Options) -> Result<(Vec<usize>, Arc<Context>)> {
     let candidate = Candidate::choose(options.device.as_deref())?;
+    let mut indices = Vec::with_capacity(bundles.len());
+    let mut variants = Vec::with_capacity(bundles.len());
+    for bundle in bundles {
+        let index = choose(bundle, &candidate.info, options.target.as_deref())?;
+        indices.push(index);
+        variants.push(bundle.manifest().variants.get(index).ok_or(Error::NotABundle)?);
+    }
+    let context = candidate.open(&variants, options.always_stage)?;
+    Ok((indices, context))
+}
+
+/// The variant for a target; without one the one that fits best.
+fn choose(bundle: &Bundle, device: &DeviceInfo, target: Option<&str>) -> Result<usize> {
     let manifest = bundle.manifest();
-    let index = match &options.target {
-        None => choose_variant(manifest, &candidate.info)?,
-        Some(target) => {
-            let index = manifest.variants.iter().position(|variant| variant.target == *target);
-            let known = || manifest.variants.iter().map(|variant| variant.target.clone()).collect();
-            index.ok_or_else(|| Error::NoSuchTarget { name: target.clone(), known: known() })?
-        }
-    };
+    let Some(target) = target else { return choose_variant(manifest, device) };
+    let index = manifest.variants.iter().position(|variant| variant.target == *target);
+    let known = || manifest.variants.iter().map(|variant| variant.target.clone()).collect();
+    let index = index.ok_or_else(|| Error::NoSuchTarget { name: target.to_owned(), known: known() })?;
     let variant = manifest.variants.get(index).ok_or(Error::NotABundle)?;
-    let reasons = unmet(variant, &candidate.info);
+    let reasons = unmet(variant, device);
     if !reasons.is_empty() {
         let variants = vec![Unmet { target: variant.target.clone(), reasons }];
-        return Err(Error::Unmet { device: candidate.info.name.clone(), variants });
+        return Err(Error::Unmet { device: device.name.clone(), variants });
     }
-    Ok((index, candidate.open(variant, options.always_stage)?))
+    Ok(index)
 }
 
 /// The first function of a name, and its index.

@@ -2,7 +2,7 @@
 
 use super::symbols::{array_shape, check_shape, shape_text};
 use crate::array::{Array, ArrayRef};
-use crate::convert::{from_device, to_device};
+use crate::convert::{from_device_on_threads, to_device_on_threads};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, element_count};
 
@@ -41,7 +41,7 @@ pub(crate) fn write(
     let size = port.device_size(shape).ok_or_else(too_large)?;
     let target = range_of(memory.len(), port.offset, size).and_then(|range| memory.get_mut(range));
     let target = target.ok_or_else(too_large)?;
-    to_device(port.host_type, array.bytes, port.device_type, target).map_err(|misfit| {
+    to_device_on_threads(port.host_type, array.bytes, port.device_type, target).map_err(|misfit| {
         Error::ValueOutOfRange {
             port: port.name.clone(),
             index: misfit.index,
@@ -58,8 +58,29 @@ pub(crate) fn read(port: &Port, symbols: &[i64], memory: &[u8], array: &mut Arra
     array.resize(port.host_type, &shape).ok_or_else(too_large)?;
     let (_, offset, size) = range(0, port, symbols)?;
     let source = range_of(memory.len(), offset, size).and_then(|range| memory.get(range));
-    from_device(port.device_type, source.ok_or_else(too_large)?, port.host_type, &mut array.bytes);
+    from_device_on_threads(port.device_type, source.ok_or_else(too_large)?, port.host_type, &mut array.bytes);
     Ok(())
+}
+
+/// Where an array of a shape lies in an input's slot, as far as the shape can be told without the other inputs:
+/// (offset, bytes of its elements).
+pub(super) fn place(function: &Function, port: &Port, shape: &[usize]) -> Result<(usize, usize)> {
+    let dims = check_shape(function, port, shape)?;
+    let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
+    let size = element_count(&dims).and_then(|count| count.checked_mul(port.device_type.size()));
+    let size = size.and_then(|size| usize::try_from(size).ok()).ok_or_else(too_large)?;
+    Ok((usize::try_from(port.offset).map_err(|_| too_large())?, size))
+}
+
+/// The shape of an output, and where its elements lie in its slot.
+pub(super) fn elements(port: &Port, symbols: &[i64]) -> Result<(Vec<usize>, std::ops::Range<usize>)> {
+    let shape = array_shape(port, symbols)?;
+    let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
+    let size = usize::try_from(port.device_type.size()).ok();
+    let size = size.and_then(|size| shape.iter().try_fold(size, |size, dim| size.checked_mul(*dim)));
+    let start = usize::try_from(port.offset).ok();
+    let end = start.zip(size).and_then(|(start, size)| start.checked_add(size));
+    Ok((shape, start.zip(end).map(|(start, end)| start..end).ok_or_else(too_large)?))
 }
 
 /// The bytes that a port takes in its slot: (its index, offset, size).

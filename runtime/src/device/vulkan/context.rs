@@ -9,8 +9,8 @@ use crate::device::DeviceInfo;
 use crate::error::{Error, Result};
 use crate::format::{Features, Variant};
 use ash::{khr, vk};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A chosen device that is not open yet, since what to enable depends on the variant it is chosen for.
 pub(crate) struct Candidate {
@@ -22,11 +22,15 @@ pub(crate) struct Candidate {
 /// A device opened for one variant. All that is made from it holds it by `Arc`.
 pub(crate) struct Context {
     pub(super) device: Device,
-    pub(super) queue: vk::Queue,
+    /// Sessions that share a device take turns at its queue.
+    queue: Mutex<vk::Queue>,
     pub(super) family: u32,
     pub(super) timestamp_bits: u32,
     pub(super) memory: vk::PhysicalDeviceMemoryProperties,
     pub(crate) info: DeviceInfo,
+    /// Whether memory can be shared by file descriptor.
+    #[cfg(unix)]
+    pub(super) shares_memory: bool,
     /// Whether to do as if the host could not reach the device's memory.
     pub(super) always_stage: bool,
     /// How many of each were created so far.
@@ -42,11 +46,11 @@ impl Candidate {
         Ok(Candidate { instance, physical, info })
     }
 
-    /// Opens the device with exactly the features that the variant requires.
-    pub(crate) fn open(self, variant: &Variant, always_stage: bool) -> Result<Arc<Context>> {
+    /// Opens the device with exactly the features that the variants require.
+    pub(crate) fn open(self, variants: &[&Variant], always_stage: bool) -> Result<Arc<Context>> {
         let Candidate { instance, physical, info } = self;
         let available = available(instance, physical)?;
-        let wanted = variant.requirements.features;
+        let wanted = variants.iter().flat_map(|variant| variant.requirements.features.iter()).collect();
         let (family, timestamp_bits) = compute_family(instance, physical).ok_or_else(|| Error::NoDevice {
             wanted: Some("a compute queue".to_owned()),
             found: vec![info.name.clone()],
@@ -58,11 +62,13 @@ impl Candidate {
         let memory = unsafe { instance.raw.get_physical_device_memory_properties(physical) };
         Ok(Arc::new(Context {
             device,
-            queue,
+            queue: Mutex::new(queue),
             family,
             timestamp_bits,
             memory,
             info,
+            #[cfg(unix)]
+            shares_memory: available.has(khr::external_memory_fd::NAME),
             always_stage,
             n_pipelines: AtomicU32::new(0),
             n_allocations: AtomicU32::new(0),
@@ -82,6 +88,9 @@ fn create(
     // A device that is layered over another API insists on this one being enabled.
     if available.has(khr::portability_subset::NAME) {
         extensions.push(khr::portability_subset::NAME);
+    }
+    if available.has(khr::external_memory_fd::NAME) {
+        extensions.push(khr::external_memory_fd::NAME);
     }
     let extensions: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
     let mut chain = Chain::default();
@@ -106,9 +115,9 @@ impl Context {
     /// Submits command buffers in order; `fence` is signalled when they are done.
     pub(super) fn start(&self, commands: &[vk::CommandBuffer], fence: vk::Fence) -> Result<()> {
         let submit = [vk::SubmitInfo::default().command_buffers(commands)];
-        // SAFETY: the caller owns the queue (a session is used from one thread at a time), the command buffers
-        // are recorded and not pending, and the fence is unsignalled.
-        unsafe { self.device.queue_submit(self.queue, &submit, fence) }.map_err(failed("vkQueueSubmit"))
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the queue is locked, the command buffers are recorded and not pending, and the fence is unsignalled.
+        unsafe { self.device.queue_submit(*queue, &submit, fence) }.map_err(failed("vkQueueSubmit"))
     }
 
     /// Waits for a fence and makes it usable again.
@@ -121,11 +130,20 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Waits until the device has carried out all that was submitted, whatever comes of it.
+    pub(super) fn wait_idle(&self) {
+        let _queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the device is live, and its queue is locked.
+        let _ = unsafe { self.device.device_wait_idle() };
+    }
+}
+
 impl Drop for Context {
     fn drop(&mut self) {
+        self.wait_idle();
         // SAFETY: everything made from the device holds the context by `Arc`, so nothing is left.
         unsafe {
-            let _ = self.device.device_wait_idle();
             self.device.destroy_device();
         }
     }

@@ -5,7 +5,7 @@
 //! that use states are recorded for each set.
 
 use super::context::Context;
-use super::memory::{Buffer, Place};
+use super::memory::{Buffer, Place, Range};
 use super::pipelines::Pipelines;
 use super::record::{Commands, Indirect, Resource, Sets, barrier, constant_grid, record_function};
 use super::timing::Timed;
@@ -23,6 +23,8 @@ pub(super) struct Frame {
     pub(super) pending: bool,
     /// Outputs that the host will read of that run: (function, port).
     pub(super) returned: Vec<(usize, usize)>,
+    /// What that run takes its inputs from on the device.
+    pub(super) sources: Vec<Arc<Buffer>>,
 }
 
 /// A function that is ready to run.
@@ -30,6 +32,8 @@ pub(super) struct Loaded {
     /// For each conversation; one where the function uses no state.
     recorded: Vec<Recorded>,
     pub(super) upload: Transfer,
+    /// Copies from other memory of the device, recorded for each run that has any.
+    feed: vk::CommandBuffer,
     pub(super) download: Transfer,
     pub(super) inputs: Vec<PortMemory>,
     pub(super) outputs: Vec<PortMemory>,
@@ -47,7 +51,7 @@ pub(super) struct Recorded {
 
 /// The memory of a port: a buffer of the device, and one of the host where the former cannot be reached.
 pub(super) struct PortMemory {
-    pub(super) device: Buffer,
+    pub(super) device: Arc<Buffer>,
     pub(super) host: Option<Buffer>,
 }
 
@@ -78,6 +82,7 @@ impl Frame {
             commands: Commands::new(shared.context)?,
             pending: false,
             returned: Vec::new(),
+            sources: Vec::new(),
         };
         let mut first = 0;
         let mut views = shared.views;
@@ -98,6 +103,26 @@ impl Loaded {
     pub(super) fn recorded(&mut self, conversation: usize) -> Option<&mut Recorded> {
         let last = self.recorded.len().checked_sub(1)?;
         self.recorded.get_mut(conversation.min(last))
+    }
+
+    /// Records the copies of inputs from elsewhere on the device.
+    pub(super) fn feed(
+        &self,
+        context: &Context,
+        commands: &Commands,
+        feeds: &[(usize, u64, &Range)],
+    ) -> Result<vk::CommandBuffer> {
+        commands.record(self.feed, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, |command| {
+            barrier(context, command, barrier::OTHERS_TO_TRANSFER);
+            for (port, offset, from) in feeds {
+                let Some(port) = self.inputs.get(*port) else { continue };
+                let copy = vk::BufferCopy { src_offset: from.offset, dst_offset: *offset, size: from.size };
+                // SAFETY: both ranges lie in their buffers, as was checked when they were paired; the frame keeps
+                // the source until the run is over.
+                unsafe { context.device.cmd_copy_buffer(command, from.buffer.raw, port.device.raw, copy) };
+            }
+        })?;
+        Ok(self.feed)
     }
 
     /// Runs with a timestamp behind every dispatch. The first call records a command buffer for it.
@@ -126,8 +151,9 @@ impl PortMemory {
         self.host.as_ref().unwrap_or(&self.device)
     }
 
-    pub(super) fn host_mut(&mut self) -> &mut Buffer {
-        self.host.as_mut().unwrap_or(&mut self.device)
+    /// The bytes that the host writes; none while anything else refers to them.
+    pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        self.host.as_mut().or_else(|| Arc::get_mut(&mut self.device))?.bytes_mut()
     }
 }
 
@@ -159,7 +185,7 @@ impl Transfer {
             commands.record(self.command, vk::CommandBufferUsageFlags::empty(), |command| {
                 for (port, offset, size) in &wanted {
                     let Some(PortMemory { device, host: Some(host) }) = ports.get(*port) else { continue };
-                    let (from, to) = if up { (host, device) } else { (device, host) };
+                    let (from, to) = if up { (host, &**device) } else { (&**device, host) };
                     let copy = vk::BufferCopy { src_offset: *offset, dst_offset: *offset, size: *size };
                     // SAFETY: both buffers have the slot's size, in which the port was checked to lie.
                     unsafe { context.device.cmd_copy_buffer(command, from.raw, to.raw, copy) };
@@ -214,6 +240,7 @@ fn load_function(
     let mut loaded = Loaded {
         recorded: Vec::new(),
         upload: Transfer::new(commands)?,
+        feed: commands.allocate()?,
         download: Transfer::new(commands)?,
         inputs: own(&function.inputs, true)?,
         outputs: own(&function.outputs, false)?,
@@ -284,10 +311,11 @@ fn port_memory(context: &Arc<Context>, slot: Option<&Slot>, input: bool) -> Resu
     let size = slot.map_or(0, |slot| slot.size);
     let usage = BOUND | vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
     let (direct, place, staging, what) = match input {
-        true => (context.direct_writes(), Place::DeviceWritten, Place::Upload, "an input"),
+        true => (context.direct_input(size), Place::DeviceWritten, Place::Upload, "an input"),
         false => (context.direct_reads(), Place::DeviceRead, Place::Download, "an output"),
     };
     let device = Buffer::new(context, size, usage, if direct { place } else { Place::Device }, what)?;
+    let device = Arc::new(device);
     if device.bytes().is_some() {
         return Ok(PortMemory { device, host: None });
     }

@@ -5,6 +5,7 @@
 
 use super::context::Context;
 use super::failed;
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 use ash::vk;
 use ash::vk::MemoryPropertyFlags as Flags;
@@ -31,10 +32,25 @@ pub(super) enum Place {
     Exchange,
 }
 
+/// Bytes of a buffer that others may use as well.
+#[derive(Clone)]
+pub(crate) struct Range {
+    pub(super) buffer: Arc<Buffer>,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+}
+
+impl Range {
+    /// Whether the bytes belong to a device as it was opened for others.
+    pub(crate) fn is_of(&self, context: &Arc<Context>) -> bool {
+        Arc::ptr_eq(&self.buffer.context, context)
+    }
+}
+
 pub(crate) struct Buffer {
     context: Arc<Context>,
     pub(super) raw: vk::Buffer,
-    memory: vk::DeviceMemory,
+    pub(super) memory: vk::DeviceMemory,
     pub(super) size: u64,
     mapped: Option<NonNull<u8>>,
     coherent: bool,
@@ -55,24 +71,12 @@ impl Buffer {
         place: Place,
         what: &str,
     ) -> Result<Buffer> {
-        let create = vk::BufferCreateInfo::default().size(size).usage(usage);
-        // SAFETY: the device is live, here and below.
-        let raw = unsafe { context.device.create_buffer(&create) }.map_err(out_of_memory(what, size))?;
-        let mut buffer = Buffer {
-            context: context.clone(),
-            raw,
-            memory: vk::DeviceMemory::null(),
-            size,
-            mapped: None,
-            coherent: true,
-        };
+        let mut buffer =
+            Buffer::unbound(context, &vk::BufferCreateInfo::default().size(size).usage(usage), what)?;
         // SAFETY: the buffer belongs to the device.
-        let needs = unsafe { context.device.get_buffer_memory_requirements(raw) };
+        let needs = unsafe { context.device.get_buffer_memory_requirements(buffer.raw) };
         let (memory, flags) = context.allocate(&needs, place, what)?;
-        buffer.memory = memory;
-        // SAFETY: the buffer is new, and the memory was allocated by its requirements.
-        unsafe { context.device.bind_buffer_memory(raw, buffer.memory) }
-            .map_err(failed("vkBindBufferMemory"))?;
+        buffer.bind(memory)?;
         if place != Place::Device && flags.contains(Flags::HOST_VISIBLE) {
             // SAFETY: the memory can be mapped and is not mapped yet; it stays mapped until it is freed.
             let pointer = unsafe { context.device.map_memory(buffer.memory) };
@@ -80,6 +84,27 @@ impl Buffer {
             buffer.coherent = flags.contains(Flags::HOST_COHERENT);
         }
         Ok(buffer)
+    }
+
+    /// A buffer that has no memory yet.
+    pub(super) fn unbound(
+        context: &Arc<Context>,
+        create: &vk::BufferCreateInfo<'_>,
+        what: &str,
+    ) -> Result<Buffer> {
+        // SAFETY: the device is live, and `create` outlives the call.
+        let raw =
+            unsafe { context.device.create_buffer(create) }.map_err(out_of_memory(what, create.size))?;
+        let (context, memory, size) = (context.clone(), vk::DeviceMemory::null(), create.size);
+        Ok(Buffer { context, raw, memory, size, mapped: None, coherent: true })
+    }
+
+    /// Gives the buffer its memory, which was allocated for it alone.
+    pub(super) fn bind(&mut self, memory: vk::DeviceMemory) -> Result<()> {
+        self.memory = memory;
+        // SAFETY: the buffer is new, and the memory was allocated by its requirements.
+        unsafe { self.context.device.bind_buffer_memory(self.raw, memory) }
+            .map_err(failed("vkBindBufferMemory"))
     }
 
     /// The contents, where the host can see them.
@@ -155,6 +180,13 @@ impl Context {
         !self.always_stage && self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
     }
 
+    /// Whether the host writes an input of this size directly. Where the device has memory of its own, writes of the
+    /// host cross a bus, on which copies by the device are several times as fast: there only what is small is.
+    pub(super) fn direct_input(&self, size: u64) -> bool {
+        const SMALL: u64 = 64 << 10;
+        self.direct_writes() && (size <= SMALL || self.info.kind != DeviceKind::Discrete)
+    }
+
     /// Whether the host can read device memory through its caches; without those, reading crawls.
     pub(super) fn direct_reads(&self) -> bool {
         let visible = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE | Flags::HOST_CACHED | Flags::HOST_COHERENT;
@@ -175,7 +207,7 @@ impl Context {
     }
 
     /// Memory types for a purpose, best first, among those that a buffer allows.
-    fn suitable_types(&self, place: Place, allowed: u32) -> Vec<(u32, Flags)> {
+    pub(super) fn suitable_types(&self, place: Place, allowed: u32) -> Vec<(u32, Flags)> {
         const MAPPED: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
         let nothing = Flags::empty();
         let wishes: &[(Flags, Flags)] = match place {

@@ -114,6 +114,9 @@ pub(super) mod barrier {
             A::from_raw(TRANSFER.as_raw() | A::HOST_READ.as_raw()),
         ),
     };
+    /// Before copies of what earlier runs, of whichever session, or others wrote.
+    pub(in super::super) const OTHERS_TO_TRANSFER: Dependency =
+        Dependency { from: (P::ALL_COMMANDS, A::MEMORY_WRITE), to: (P::TRANSFER, TRANSFER) };
     /// After copies to host memory.
     pub(in super::super) const TRANSFER_TO_HOST: Dependency =
         Dependency { from: (P::TRANSFER, A::TRANSFER_WRITE), to: (P::HOST, A::HOST_READ) };

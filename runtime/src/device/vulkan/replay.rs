@@ -5,9 +5,9 @@
 use super::context::Context;
 use super::frame::{BOUND, Frame, Shared};
 use super::images::{self, Image};
-use super::memory::{Buffer, Place};
+use super::memory::{Buffer, Place, Range};
 use super::pipelines::Pipelines;
-use super::record::Commands;
+use super::record::{Commands, barrier};
 use super::states::States;
 use super::upload;
 use crate::error::{Error, Result};
@@ -51,6 +51,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) first: usize,
     pub(crate) index: usize,
     pub(crate) uploads: &'a [(usize, u64, u64)],
+    /// Inputs that come from other memory of the device: (port, offset, from where).
+    pub(crate) feeds: &'a [(usize, u64, &'a Range)],
     pub(crate) downloads: &'a [(usize, u64, u64)],
 }
 
@@ -93,7 +95,7 @@ impl Replayer {
     /// The memory that an input's array is written to; the frame must not be in flight.
     pub(crate) fn input(&mut self, frame: usize, function: usize, index: usize) -> Option<&mut [u8]> {
         let function = self.frames.get_mut(frame)?.functions.get_mut(function)?;
-        function.inputs.get_mut(index)?.host_mut().bytes_mut()
+        function.inputs.get_mut(index)?.bytes_mut()
     }
 
     /// Gives an input of one frame what another one has.
@@ -110,7 +112,7 @@ impl Replayer {
         let (Ok(start), Ok(size)) = (usize::try_from(offset), usize::try_from(size)) else { return };
         let range = start..start.saturating_add(size);
         let source = from.host().bytes().and_then(|bytes| bytes.get(range.clone()));
-        let target = to.host_mut().bytes_mut().and_then(|bytes| bytes.get_mut(range));
+        let target = to.bytes_mut().and_then(|bytes| bytes.get_mut(range));
         if let (Some(source), Some(target)) = (source, target) {
             target.copy_from_slice(source);
         }
@@ -119,6 +121,30 @@ impl Replayer {
     /// The memory that an output's array is read from, after a run that downloaded it.
     pub(crate) fn output(&self, frame: usize, function: usize, index: usize) -> Option<&[u8]> {
         self.frames.get(frame)?.functions.get(function)?.outputs.get(index)?.host().bytes()
+    }
+
+    /// The memory of an output on the device.
+    pub(crate) fn device_output(
+        &self,
+        frame: usize,
+        function: usize,
+        index: usize,
+        (offset, size): (u64, u64),
+    ) -> Option<Range> {
+        let port = self.frames.get(frame)?.functions.get(function)?.outputs.get(index)?;
+        Some(Range { buffer: port.device.clone(), offset, size })
+    }
+
+    /// Copies on the device, behind all runs that were submitted, and waits.
+    pub(crate) fn copy(&mut self, from: &Range, to: &Range) -> Result<()> {
+        let size = from.size.min(to.size);
+        self.commands.run_once(&mut |command| {
+            let copy = vk::BufferCopy { src_offset: from.offset, dst_offset: to.offset, size };
+            barrier(&self.context, command, barrier::OTHERS_TO_TRANSFER);
+            // SAFETY: both ranges lie in their buffers; the command is being recorded.
+            unsafe { self.context.device.cmd_copy_buffer(command, from.buffer.raw, to.buffer.raw, copy) };
+            barrier(&self.context, command, barrier::TRANSFER_TO_ALL);
+        })
     }
 
     /// The params slot, and the grids behind it: three words for each dispatch without a constant grid.
@@ -136,7 +162,7 @@ impl Replayer {
         let Some(main) = recorded.map(|recorded| recorded.main) else { return Ok(()) };
         let Some(function) = frame.functions.get_mut(launch.first) else { return Ok(()) };
         let (context, commands) = (&self.context, &frame.commands);
-        let mut buffers = [main; 3];
+        let mut buffers = [main; 4];
         let mut n = 0;
         let mut push = |command: Option<vk::CommandBuffer>| {
             if let Some((place, command)) = buffers.get_mut(n).zip(command) {
@@ -145,6 +171,11 @@ impl Replayer {
             }
         };
         push(function.upload.prepare(context, commands, &function.inputs, launch.uploads, true)?);
+        frame.sources.clear();
+        if !launch.feeds.is_empty() {
+            push(Some(function.feed(context, commands, launch.feeds)?));
+            frame.sources.extend(launch.feeds.iter().map(|(.., from)| from.buffer.clone()));
+        }
         push(Some(main));
         push(function.download.prepare(context, commands, &function.outputs, launch.downloads, false)?);
         frame.returned.clear();
@@ -210,8 +241,8 @@ impl Replayer {
 
 impl Drop for Replayer {
     fn drop(&mut self) {
-        // SAFETY: the device is live. After an error something may still be pending.
-        let _ = unsafe { self.context.device.device_wait_idle() };
+        // After an error something may still be pending.
+        self.context.wait_idle();
     }
 }
 

@@ -218,7 +218,7 @@ struct Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: the device is live. After an error this keeps memory until the copies have ended.
-        let _ = unsafe { self.context.device.device_wait_idle() };
+        // After an error this keeps memory until the copies have ended.
+        self.context.wait_idle();
     }
 }

@@ -122,6 +122,24 @@ impl RawInstance {
         Ok(listed(|count, list| unsafe { function(device, count, list) }))
     }
 
+    /// The device must have been opened with the extension that this function belongs to.
+    #[cfg(unix)]
+    pub(in super::super) unsafe fn get_memory_fd(
+        &self,
+        device: &Device,
+        info: &vk::MemoryGetFdInfoKHR<'_>,
+    ) -> Result<std::os::fd::RawFd> {
+        let name = c"vkGetMemoryFdKHR";
+        // SAFETY: as above.
+        let function = unsafe { (self.functions.get_device_proc_addr)(device.handle, name.as_ptr()) };
+        let function = function.ok_or_else(|| lacking(name))?;
+        // SAFETY: the function of this name has this signature.
+        let function: vk::PFN_vkGetMemoryFdKHR = unsafe { std::mem::transmute::<Function, _>(function) };
+        // SAFETY: as above.
+        made(|descriptor| unsafe { function(device.handle, info, descriptor) })
+            .map_err(super::super::failed("vkGetMemoryFdKHR"))
+    }
+
     pub(in super::super) unsafe fn create_device(
         &self,
         device: vk::PhysicalDevice,
