@@ -18,6 +18,7 @@ pub mod passes;
 pub mod plan;
 pub mod quantise;
 pub mod shader;
+pub mod standing;
 pub mod target;
 
 pub use error::{Error, Result};

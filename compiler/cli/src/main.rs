@@ -23,6 +23,7 @@ mod roofline;
 mod session;
 mod specialize;
 mod trace;
+mod trials;
 mod tuning;
 
 use std::process::ExitCode;

@@ -6,8 +6,9 @@ use drift_runtime::Session;
 
 /// Clocks of a device rise when it is busy; what runs before that does not count.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// The fewest runs that make a median.
+/// The fewest runs that make a median, and that do where they try the patience.
 const MIN_RUNS: usize = 5;
+const LEAST_RUNS: usize = 3;
 const MAX_RUNS: usize = 100;
 
 /// The time of each dispatch in nanoseconds, one list for each run of the function's last inputs: so many runs, or as
@@ -29,7 +30,10 @@ pub(crate) fn dispatch_runs(
     let mut runs: Vec<Vec<f64>> = Vec::new();
     let more = |n: usize| match repeat {
         Some(repeat) => n < repeat.clamp(1, MAX_RUNS),
-        None => n < MIN_RUNS || (n < MAX_RUNS && begin.elapsed() < patience),
+        None => {
+            let impatient = begin.elapsed() >= patience;
+            n < if impatient { LEAST_RUNS } else { MIN_RUNS } || (n < MAX_RUNS && !impatient)
+        }
     };
     while more(runs.len()) {
         let times = session.replay_timed(function)?;

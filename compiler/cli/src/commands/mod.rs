@@ -1,6 +1,7 @@
 //! The commands, one file each; [`Command`] is the table.
 
 mod bench;
+mod calibrate;
 mod chat;
 mod check;
 mod compile;
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Diff(diff::DiffArgs),
     /// Measure candidates of a model's nodes on the present device, into a database for `compile --tuning`
     Tune(tune::TuneArgs),
+    /// Measure the standing set of problems on the present device, to fit the parameters of a profile's kernels
+    Calibrate(calibrate::CalibrateArgs),
     /// Print a model at a stage of compiling
     Dump(dump::DumpArgs),
     /// List, show or write target profiles
@@ -81,6 +84,7 @@ pub(crate) fn run(command: Command, out: &mut Out) -> Result<()> {
         Command::Bench(args) => bench::run(&args, out),
         Command::Diff(args) => diff::run(&args, out),
         Command::Tune(args) => tune::run(&args, out),
+        Command::Calibrate(args) => calibrate::run(&args, out),
         Command::Dump(args) => dump::run(&args, out),
         Command::Targets(args) => targets::run(&args, out),
         Command::Ops(args) => ops::run(&args, out),

@@ -6,36 +6,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use drift_runtime::format::{Function, Provenance};
-use drift_runtime::{Array, ArrayRef, Session};
-use driftc::bundle::{self, Planned};
 use driftc::compile::Options;
-use driftc::emit::spirv;
-use driftc::ir::dim::Bounds;
 use driftc::plan::choice::Choice;
-use driftc::plan::trial::{self, Trial};
+use driftc::plan::trial::Trial;
 use driftc::plan::tuning::{self, Database, Outcome};
 use driftc::plan::{Alternatives, build_visiting};
 use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
-use crate::arrays::{dtype, made_up, to_runtime};
 use crate::failure::{Failure, Result};
 use crate::lowering::{lower, lower_all};
-use crate::measure::{dispatch_runs, median};
 use crate::model::{ModelArgs, show_notes};
-use crate::output::{Out, file_name, nanoseconds, write_file};
+use crate::output::{Out, nanoseconds};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
+use crate::trials::{self, Bench};
 
-/// Candidates in one bundle, and about how many bytes they may bind.
-const BATCH: usize = 48;
-const BATCH_BYTES: u64 = 1 << 30;
 /// Candidates that are estimated to be this much slower than the cheapest are not worth a measurement.
 const HOPELESS: f64 = 64.0;
 /// A pick that is slower than the fastest candidate by less than this is as good.
@@ -145,54 +136,17 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     order.sort_by(|a, b| b.weight.total_cmp(&a.weight));
     let trials: Vec<&Trial> = order.iter().flat_map(|t| &t.trials).collect();
     let progress = Progress::steps("measuring", trials.len());
-    let bench = Bench {
-        target: &target,
-        bounds: &loaded.model.graph.bounds,
-        device: &args.device,
-        folder: tempfile::tempdir()?,
-    };
-    let mut rest = trials.as_slice();
-    while !rest.is_empty() {
-        if args.budget.is_some_and(|s| start.elapsed() >= Duration::from_secs(s)) {
-            report.left = rest.len();
-            break;
-        }
-        let (now, later) = rest.split_at(batch(rest));
-        rest = later;
-        let (device, outcomes) = bench.measure(now)?;
-        same_device(&database, &target.name, &device, &args.output)?;
-        database.set_device(&target.name, &device);
-        report.device = Some(device);
-        for (trial, outcome) in now.iter().zip(outcomes) {
-            database.insert(&target.name, &trial.problem, &trial.way, outcome);
-            report.measured += 1;
-            report.failed += usize::from(outcome == Outcome::Failed);
-            progress.step();
-        }
-        save(&args.output, &database)?;
-    }
+    let end = args.budget.map(|s| start + Duration::from_secs(s));
+    let bench = Bench::new(&target, &args.device, &args.output, end)?;
+    let tally = bench.measure_all(&trials, &loaded.model.graph.bounds, &mut database, &progress)?;
     drop(progress);
+    (report.measured, report.failed, report.left) = (tally.measured, tally.failed, tally.left);
+    report.device = tally.measured.gt(&0).then(|| database.device(&target.name).map(str::to_owned)).flatten();
     if trials.is_empty() && !args.output.exists() {
-        save(&args.output, &database)?;
+        trials::save(&args.output, &database)?;
     }
     report.changed = changed(&tasks, &database, &target.name);
     if args.json { out.json(&report) } else { print(&report, start.elapsed(), out) }
-}
-
-fn save(path: &Path, database: &Database) -> Result<()> {
-    write_file(path, |file| file.write_all(database.text().as_bytes()))
-}
-
-/// Times of two devices do not belong under one target.
-fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> Result<()> {
-    match database.device(target) {
-        Some(known) if known != device => {
-            Err(Failure::usage(format!("{} has times of {target} on {known}", path.display()))
-                .because(format!("this is {device}"))
-                .help("write to another file with -o"))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The distinct problems with the candidates that the database does not know.
@@ -242,103 +196,6 @@ fn tasks_of(
         }
         None => Ok(tasks),
     }
-}
-
-/// How many of these trials go into the next bundle, at least one.
-fn batch(trials: &[&Trial]) -> usize {
-    let mut bytes = 0u64;
-    let fits = trials.iter().take(BATCH).take_while(|trial| {
-        bytes = bytes.saturating_add(trial.bytes());
-        bytes <= BATCH_BYTES
-    });
-    fits.count().max(1)
-}
-
-/// What all measurements share.
-struct Bench<'a> {
-    target: &'a TargetProfile,
-    bounds: &'a Bounds,
-    device: &'a DeviceArgs,
-    folder: tempfile::TempDir,
-}
-
-impl Bench<'_> {
-    /// Measures trials in one bundle; where that fails, in two, until those at fault are alone.
-    fn measure(&self, trials: &[&Trial]) -> Result<(String, Vec<Outcome>)> {
-        let path = self.folder.path().join(format!("{}.drift", file_name(&self.target.name)));
-        let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
-        let plan = trial::plan(&owned, self.bounds, self.target)?;
-        let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), &plan)] }];
-        bundle::write(&path, Provenance::default(), &planned, &[], spirv::Options::default())?;
-        match self.replay(&path, trials.len()) {
-            Ok(measured) => Ok(measured),
-            Err(error) if !at_fault(&error) => Err(error.into()),
-            Err(_) if trials.len() > 1 => {
-                let (left, right) = trials.split_at(trials.len() / 2);
-                let (device, mut outcomes) = self.measure(left)?;
-                outcomes.extend(self.measure(right)?.1);
-                Ok((device, outcomes))
-            }
-            // The device's name is that of whatever still works.
-            Err(_) => Ok((self.device_name()?, vec![Outcome::Failed])),
-        }
-    }
-
-    fn device_name(&self) -> Result<String> {
-        let device = drift_runtime::device::probe(self.device.device.as_deref())?;
-        Ok(described(&device))
-    }
-
-    fn replay(&self, path: &Path, n: usize) -> Result<(String, Vec<Outcome>), drift_runtime::Error> {
-        let options = drift_runtime::Options {
-            device: self.device.device.clone(),
-            ..drift_runtime::Options::default()
-        };
-        let mut session = Session::load(path, &options)?;
-        let function = session.function("main")?.clone();
-        let inputs = inputs(&function);
-        let inputs: Vec<(&str, ArrayRef<'_>)> =
-            inputs.iter().map(|(n, a)| (n.as_str(), a.as_ref())).collect();
-        for symbol in &function.symbols {
-            session.set_symbol("main", &symbol.name, symbol.max)?;
-        }
-        session.run("main", &inputs)?;
-        let runs = dispatch_runs(&mut session, "main", None, Duration::from_millis(15 * n as u64))?;
-        let outcomes = (0..n).map(|i| {
-            let own = |times: &Vec<f64>| {
-                let dispatches = function.dispatches.iter().zip(times);
-                dispatches.filter(|(d, _)| d.label.parse() == Ok(i)).map(|(_, t)| t).sum()
-            };
-            Outcome::Took(median(runs.iter().map(own).collect()))
-        });
-        Ok((described(session.device()), outcomes.collect()))
-    }
-}
-
-fn described(device: &drift_runtime::device::DeviceInfo) -> String {
-    format!("{}, {} {}", device.name, device.driver_name, device.driver_info).trim().to_owned()
-}
-
-/// Whether another bundle may do better: the driver refused a shader or lost the device, or memory ran out.
-fn at_fault(error: &drift_runtime::Error) -> bool {
-    use drift_runtime::Error as E;
-    matches!(error, E::DeviceLost { .. } | E::OutOfMemory { .. } | E::Vulkan { .. })
-}
-
-/// Random floats, and zeros elsewhere, which are a valid index into anything.
-fn inputs(function: &Function) -> Vec<(String, Array)> {
-    let symbols: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
-    let one = |(i, port): (usize, &drift_runtime::format::Port)| {
-        let shape = port.shape_at(&symbols).ok()?;
-        let shape: Vec<usize> = shape.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
-        let dtype = dtype(port.host_type);
-        let array = match dtype.is_float() {
-            true => to_runtime(&made_up(dtype, &shape, i as u64)),
-            false => Array::zeros(port.host_type, &shape)?,
-        };
-        Some((port.name.clone(), array))
-    };
-    function.inputs.iter().enumerate().filter_map(one).collect()
 }
 
 fn changed(tasks: &BTreeMap<String, Task>, database: &Database, target: &str) -> Vec<Changed> {

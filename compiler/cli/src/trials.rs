@@ -1,0 +1,197 @@
+//! Measuring candidates apart from their model: many in one bundle, so that a device is opened and pipelines are created
+//! for all of them together. After each bundle the database is written, so that an interrupted run continues where it was.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use drift_runtime::format::{Function, Provenance};
+use drift_runtime::{Array, ArrayRef, Session};
+use driftc::bundle::{self, Planned};
+use driftc::emit::spirv;
+use driftc::ir::dim::Bounds;
+use driftc::plan::trial::{self, Trial};
+use driftc::plan::tuning::{Database, Outcome};
+use driftc::target::TargetProfile;
+
+use crate::arrays::{dtype, made_up, to_runtime};
+use crate::failure::{Failure, Result};
+use crate::measure::{dispatch_runs, median};
+use crate::output::{file_name, write_file};
+use crate::progress::Progress;
+use crate::session::DeviceArgs;
+
+/// Candidates in one bundle, and about how many bytes they may bind.
+pub(crate) const BATCH: usize = 48;
+const BATCH_BYTES: u64 = 1 << 30;
+
+/// Writes a database.
+pub(crate) fn save(path: &Path, database: &Database) -> Result<()> {
+    write_file(path, |file| file.write_all(database.text().as_bytes()))
+}
+
+/// Times of two devices do not belong under one target.
+fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> Result<()> {
+    match database.device(target) {
+        Some(known) if known != device => {
+            Err(Failure::usage(format!("{} has times of {target} on {known}", path.display()))
+                .because(format!("this is {device}"))
+                .help("write to another file with -o"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How many of these trials go into the next bundle, at least one.
+fn batch(trials: &[&Trial]) -> usize {
+    let mut bytes = 0u64;
+    let fits = trials.iter().take(BATCH).take_while(|trial| {
+        bytes = bytes.saturating_add(trial.bytes());
+        bytes <= BATCH_BYTES
+    });
+    fits.count().max(1)
+}
+
+/// What all measurements share.
+pub(crate) struct Bench<'a> {
+    target: &'a TargetProfile,
+    device: &'a DeviceArgs,
+    /// Where the database is kept.
+    output: &'a Path,
+    /// When to start no further measurement.
+    end: Option<Instant>,
+    folder: tempfile::TempDir,
+}
+
+/// What came of measuring.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Tally {
+    pub(crate) measured: usize,
+    pub(crate) failed: usize,
+    /// Trials left for another run, because time was up.
+    pub(crate) left: usize,
+}
+
+impl<'a> Bench<'a> {
+    /// Nothing measured yet.
+    pub(crate) fn new(
+        target: &'a TargetProfile,
+        device: &'a DeviceArgs,
+        output: &'a Path,
+        end: Option<Instant>,
+    ) -> Result<Self> {
+        Ok(Self { target, device, output, end, folder: tempfile::tempdir()? })
+    }
+
+    /// Whether time is up.
+    pub(crate) fn over(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// Measures trials of graphs with the same symbols into the database, as many as there is time for.
+    pub(crate) fn measure_all(
+        &self,
+        trials: &[&Trial],
+        bounds: &Bounds,
+        database: &mut Database,
+        progress: &Progress,
+    ) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let mut rest = trials;
+        while !rest.is_empty() {
+            if self.over() {
+                tally.left = rest.len();
+                break;
+            }
+            let (now, later) = rest.split_at(batch(rest));
+            rest = later;
+            let (device, outcomes) = self.measure(now, bounds)?;
+            same_device(database, &self.target.name, &device, self.output)?;
+            database.set_device(&self.target.name, &device);
+            for (trial, outcome) in now.iter().zip(outcomes) {
+                database.insert(&self.target.name, &trial.problem, &trial.way, outcome);
+                tally.measured += 1;
+                tally.failed += usize::from(outcome == Outcome::Failed);
+                progress.step();
+            }
+            save(self.output, database)?;
+        }
+        Ok(tally)
+    }
+
+    /// Measures trials in one bundle; where that fails, in two, until those at fault are alone.
+    fn measure(&self, trials: &[&Trial], bounds: &Bounds) -> Result<(String, Vec<Outcome>)> {
+        let path = self.folder.path().join(format!("{}.drift", file_name(&self.target.name)));
+        let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
+        let plan = trial::plan(&owned, bounds, self.target)?;
+        let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), &plan)] }];
+        bundle::write(&path, Provenance::default(), &planned, &[], spirv::Options::default())?;
+        match self.replay(&path, trials.len()) {
+            Ok(measured) => Ok(measured),
+            Err(error) if !at_fault(&error) => Err(error.into()),
+            Err(_) if trials.len() > 1 => {
+                let (left, right) = trials.split_at(trials.len() / 2);
+                let (device, mut outcomes) = self.measure(left, bounds)?;
+                outcomes.extend(self.measure(right, bounds)?.1);
+                Ok((device, outcomes))
+            }
+            // The device's name is that of whatever still works.
+            Err(_) => Ok((self.device_name()?, vec![Outcome::Failed])),
+        }
+    }
+
+    fn device_name(&self) -> Result<String> {
+        let device = drift_runtime::device::probe(self.device.device.as_deref())?;
+        Ok(described(&device))
+    }
+
+    fn replay(&self, path: &Path, n: usize) -> Result<(String, Vec<Outcome>), drift_runtime::Error> {
+        let options = drift_runtime::Options {
+            device: self.device.device.clone(),
+            ..drift_runtime::Options::default()
+        };
+        let mut session = Session::load(path, &options)?;
+        let function = session.function("main")?.clone();
+        let inputs = inputs(&function);
+        let inputs: Vec<(&str, ArrayRef<'_>)> =
+            inputs.iter().map(|(n, a)| (n.as_str(), a.as_ref())).collect();
+        for symbol in &function.symbols {
+            session.set_symbol("main", &symbol.name, symbol.max)?;
+        }
+        session.run("main", &inputs)?;
+        let runs = dispatch_runs(&mut session, "main", None, Duration::from_millis(15 * n as u64))?;
+        let outcomes = (0..n).map(|i| {
+            let own = |times: &Vec<f64>| {
+                let dispatches = function.dispatches.iter().zip(times);
+                dispatches.filter(|(d, _)| d.label.parse() == Ok(i)).map(|(_, t)| t).sum()
+            };
+            Outcome::Took(median(runs.iter().map(own).collect()))
+        });
+        Ok((described(session.device()), outcomes.collect()))
+    }
+}
+
+fn described(device: &drift_runtime::device::DeviceInfo) -> String {
+    format!("{}, {} {}", device.name, device.driver_name, device.driver_info).trim().to_owned()
+}
+
+/// Whether another bundle may do better: the driver refused a shader or lost the device, or memory ran out.
+fn at_fault(error: &drift_runtime::Error) -> bool {
+    use drift_runtime::Error as E;
+    matches!(error, E::DeviceLost { .. } | E::OutOfMemory { .. } | E::Vulkan { .. })
+}
+
+/// Random floats, and zeros elsewhere, which are a valid index into anything.
+fn inputs(function: &Function) -> Vec<(String, Array)> {
+    let symbols: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
+    let one = |(i, port): (usize, &drift_runtime::format::Port)| {
+        let shape = port.shape_at(&symbols).ok()?;
+        let shape: Vec<usize> = shape.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
+        let dtype = dtype(port.host_type);
+        let array = match dtype.is_float() {
+            true => to_runtime(&made_up(dtype, &shape, i as u64)),
+            false => Array::zeros(port.host_type, &shape)?,
+        };
+        Some((port.name.clone(), array))
+    };
+    function.inputs.iter().enumerate().filter_map(one).collect()
+}

@@ -1,0 +1,299 @@
+//! Graphs of sizes that networks have, as text.
+//!
+//! What is computed first comes out of an elementwise function, so that it has the precision of the graph.
+
+/// M, K and N of products with a constant.
+const PRODUCTS: &[[u32; 3]] = &[
+    [1, 512, 512],
+    [1, 768, 768],
+    [1, 768, 3072],
+    [1, 3072, 768],
+    [1, 2048, 1000],
+    [1, 2048, 2048],
+    [1, 4096, 4096],
+    [2, 1024, 4096],
+    [4, 768, 3072],
+    [4, 4096, 4096],
+    [8, 2048, 2048],
+    [16, 768, 768],
+    [16, 1024, 4096],
+    [32, 1024, 1024],
+    [50, 768, 768],
+    [64, 2048, 2048],
+    [128, 384, 384],
+    [128, 384, 1536],
+    [128, 768, 768],
+    [128, 3072, 768],
+    [197, 768, 2304],
+    [256, 1024, 1024],
+    [256, 2048, 2048],
+    [256, 4096, 4096],
+    [512, 1024, 4096],
+    [1500, 512, 512],
+    [4096, 320, 320],
+    [4096, 320, 1280],
+];
+
+/// Batch, M, K and N of products of two results, and whether the second is transposed.
+const PAIRS: &[([u32; 4], bool)] = &[
+    ([12, 128, 64, 128], true),
+    ([12, 128, 128, 64], false),
+    ([8, 512, 64, 512], true),
+    ([8, 512, 512, 64], false),
+    ([16, 1, 64, 512], true),
+    ([16, 1, 512, 64], false),
+];
+
+/// M, N and K of products with a constant of codes.
+const CODED: &[([u32; 3], &str)] = &[
+    ([1, 2048, 2048], "q8_0"),
+    ([1, 2048, 2048], "q4_0"),
+    ([1, 4096, 4096], "q8_0"),
+    ([1, 4096, 4096], "q4_0"),
+    ([1, 3072, 8192], "u4 in groups of 128"),
+    ([1, 8192, 3072], "q4_0"),
+    ([4, 2048, 2048], "q8_0"),
+    ([8, 4096, 4096], "q4_0"),
+    ([16, 2048, 2048], "u4 in groups of 128"),
+    ([64, 2048, 2048], "q8_0"),
+    ([256, 2048, 2048], "q4_0"),
+];
+
+/// M, K and N of products of integers of 8 bits.
+const BYTES: &[[u32; 3]] = &[
+    [1, 768, 768],
+    [1, 1024, 4096],
+    [8, 2048, 2048],
+    [64, 1024, 1024],
+    [128, 768, 3072],
+    [256, 2048, 2048],
+    [784, 128, 128],
+];
+
+/// Channels in and out, side, window, stride and groups of convolutions.
+const CONVOLUTIONS: &[[u32; 6]] = &[
+    [3, 32, 224, 3, 2, 1],
+    [3, 64, 224, 7, 2, 1],
+    [3, 768, 224, 16, 16, 1],
+    [16, 16, 128, 3, 1, 1],
+    [32, 64, 112, 1, 1, 1],
+    [64, 64, 56, 1, 1, 1],
+    [64, 64, 56, 3, 1, 1],
+    [64, 256, 56, 1, 1, 1],
+    [128, 128, 28, 3, 1, 1],
+    [128, 128, 56, 3, 2, 1],
+    [256, 512, 14, 1, 1, 1],
+    [256, 256, 14, 3, 1, 1],
+    [512, 512, 7, 3, 1, 1],
+    [512, 2048, 7, 1, 1, 1],
+    [96, 24, 56, 1, 1, 1],
+    [24, 144, 56, 1, 1, 1],
+    [160, 960, 7, 1, 1, 1],
+    [320, 320, 64, 3, 1, 1],
+    [128, 128, 28, 3, 1, 32],
+    [32, 32, 112, 3, 1, 32],
+    [96, 96, 112, 3, 2, 96],
+    [144, 144, 56, 3, 1, 144],
+    [576, 576, 14, 3, 1, 576],
+    [960, 960, 7, 3, 1, 960],
+    [240, 240, 28, 5, 2, 240],
+];
+
+/// Channels in and out, and side, of a depthwise convolution with the one of one tap behind it.
+const SEPARABLE: &[[u32; 3]] = &[[32, 64, 112], [128, 128, 56], [256, 256, 28], [512, 512, 14]];
+
+/// Channels in and out, side, window and stride of transposed convolutions.
+const TRANSPOSED: &[[u32; 5]] = &[[128, 64, 32, 4, 2], [64, 32, 64, 2, 2], [32, 3, 128, 4, 2]];
+
+/// Heads of queries and of keys, queries, keys and head size.
+const ATTENTIONS: &[[u32; 5]] = &[
+    [12, 12, 128, 128, 64],
+    [16, 16, 512, 512, 64],
+    [12, 12, 197, 197, 64],
+    [8, 8, 4096, 77, 40],
+    [8, 8, 1024, 1024, 80],
+    [32, 8, 1, 512, 64],
+    [32, 8, 1, 2048, 64],
+    [32, 8, 1, 4096, 128],
+    [32, 8, 16, 1024, 128],
+    [32, 8, 256, 1280, 64],
+    [6, 6, 1, 1500, 64],
+];
+
+/// Rows and their length.
+const ROWS: &[[u32; 2]] =
+    &[[1, 768], [1, 4096], [1, 32000], [16, 2048], [128, 768], [256, 4096], [1536, 128], [4096, 320]];
+
+/// Sequence, batch and units of an LSTM.
+const RECURRENT: &[[u32; 3]] = &[[32, 1, 128], [32, 1, 256], [50, 8, 128], [100, 16, 64]];
+
+/// Every graph with its name.
+pub(super) fn graphs() -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    let mut add = |kind: &str, texts: Vec<String>| {
+        out.extend(texts.into_iter().enumerate().map(|(i, text)| (format!("grid {kind} {i}"), text)));
+    };
+    add("product", PRODUCTS.iter().map(|sizes| product(*sizes)).collect());
+    add("transposed product", PRODUCTS.iter().step_by(3).map(|sizes| transposed(*sizes, "")).collect());
+    add("pair", PAIRS.iter().map(|(sizes, trans)| pair(*sizes, *trans)).collect());
+    let coded = |([m, n, k], stored): &([u32; 3], &str)| transposed([*m, *k, *n], stored);
+    add("coded product", CODED.iter().map(coded).collect());
+    add("product of bytes", BYTES.iter().map(|sizes| bytes(*sizes)).collect());
+    add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(*sizes)).collect());
+    add("separable", SEPARABLE.iter().map(|sizes| separable(*sizes)).collect());
+    add("transposed convolution", TRANSPOSED.iter().map(|sizes| conv_transpose(*sizes)).collect());
+    add("winograd", [[64, 56], [128, 28], [256, 14]].into_iter().map(winograd).collect());
+    add("attention", ATTENTIONS.iter().map(|sizes| attention(*sizes)).collect());
+    add("rows", ROWS.iter().flat_map(|sizes| rows(*sizes)).collect());
+    add("recurrent", RECURRENT.iter().map(|sizes| recurrent(*sizes)).collect());
+    add("image", [[64, 112], [256, 28], [32, 256]].into_iter().flat_map(images).collect());
+    add("table", [[8000, 768, 128], [1000, 64, 500]].into_iter().flat_map(tables).collect());
+    out
+}
+
+fn input(id: u32, name: &str, shape: &[u32]) -> String {
+    format!("%{id} = input {{\"name\":\"{name}\",\"dtype\":\"f32\",\"shape\":{shape:?}}}\n")
+}
+
+fn constant(id: u32, shape: &[u32]) -> String {
+    format!("%{id} = constant {{\"dtype\":\"f32\",\"shape\":{shape:?},\"random\":{id}}}\n")
+}
+
+const PLAIN: &str = "{\"trans_a\":false,\"trans_b\":false}";
+const TRANSPOSED_B: &str = "{\"trans_a\":false,\"trans_b\":true}";
+
+fn product([m, k, n]: [u32; 3]) -> String {
+    let (a, b) = (input(0, "a", &[m, k]), constant(1, &[k, n]));
+    format!("{a}{b}%2 = neg %0\n%3 = matmul %2 %1 {PLAIN}\noutput \"c\" %3\n")
+}
+
+fn transposed([m, k, n]: [u32; 3], stored: &str) -> String {
+    let stored = if stored.is_empty() { String::new() } else { format!(",\"stored\":\"{stored}\"") };
+    let a = input(0, "a", &[m, k]);
+    format!(
+        "{a}%1 = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{stored},\"random\":1}}\n%2 = neg %0\n%3 = matmul %2 %1 {TRANSPOSED_B}\noutput \"c\" %3\n"
+    )
+}
+
+fn pair([batch, m, k, n]: [u32; 4], trans: bool) -> String {
+    let (second, attributes) = if trans { ([batch, n, k], TRANSPOSED_B) } else { ([batch, k, n], PLAIN) };
+    let (a, b) = (input(0, "a", &[batch, m, k]), input(1, "b", &second));
+    format!("{a}{b}%2 = neg %0\n%3 = neg %1\n%4 = matmul %2 %3 {attributes}\noutput \"c\" %4\n")
+}
+
+fn bytes([m, k, n]: [u32; 3]) -> String {
+    format!(
+        "%0 = input {{\"name\":\"a\",\"dtype\":\"u8\",\"shape\":[{m},{k}]}}\n%1 = constant {{\"dtype\":\"i8\",\"shape\":[{k},{n}],\"random\":1}}\n%2 = matmul %0 %1 {PLAIN}\n%3 = cast %2 {{\"to\":\"f32\"}}\noutput \"c\" %3\n"
+    )
+}
+
+fn conv([ci, co, side, window, stride, group]: [u32; 6]) -> String {
+    let pad = if stride == window { 0 } else { window / 2 };
+    let x = input(0, "x", &[1, ci, side, side]);
+    let filters = constant(2, &[co, ci / group, window, window]);
+    let bias = constant(3, &[co]);
+    format!(
+        "{x}%1 = neg %0\n{filters}{bias}%4 = conv %1 %2 %3 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"group\":{group}}}\n%5 = relu %4\noutput \"y\" %5\n"
+    )
+}
+
+fn separable([ci, co, side]: [u32; 3]) -> String {
+    let x = input(0, "x", &[1, ci, side, side]);
+    let (filters, matrix) = (constant(2, &[ci, 1, 3, 3]), constant(3, &[co, ci, 1, 1]));
+    let bias = constant(4, &[co]);
+    format!(
+        "{x}%1 = neg %0\n{filters}{matrix}{bias}%5 = separable-conv %1 %2 %3 %4 {{\"depthwise\":{{\"strides\":[1,1],\"dilations\":[1,1],\"pads_begin\":[1,1],\"pads_end\":[1,1],\"group\":{ci}}},\"chain\":[],\"bias\":true}} then (relu #0)\noutput \"y\" %5\n"
+    )
+}
+
+fn conv_transpose([ci, co, side, window, stride]: [u32; 5]) -> String {
+    let pad = (window - stride) / 2;
+    let (x, filters) = (input(0, "x", &[1, ci, side, side]), constant(2, &[ci, co, window, window]));
+    format!(
+        "{x}%1 = neg %0\n{filters}%3 = conv-transpose %1 %2 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"output_padding\":[0,0],\"group\":1}}\noutput \"y\" %3\n"
+    )
+}
+
+fn winograd([channels, side]: [u32; 2]) -> String {
+    let x = input(0, "x", &[1, channels, side, side]);
+    let tiles = side.div_ceil(4) * side.div_ceil(4);
+    let product = input(3, "p", &[36, tiles, channels]);
+    format!(
+        "{x}%1 = neg %0\n%2 = winograd-input %1 {{\"outputs\":4,\"pads_begin\":[1,1],\"pads_end\":[1,1]}}\n{product}%4 = neg %3\n%5 = winograd-output %4 {{\"outputs\":4,\"shape\":[1,{channels},{side},{side}]}}\noutput \"y\" %2\noutput \"z\" %5\n"
+    )
+}
+
+fn attention([heads, key_heads, s, t, d]: [u32; 5]) -> String {
+    let q = input(0, "q", &[1, heads, s, d]);
+    let [k, v] = [(1, "k"), (2, "v")].map(|(id, name)| input(id, name, &[1, key_heads, t, d]));
+    format!(
+        "{q}{k}{v}%3 = neg %0\n%4 = neg %1\n%5 = neg %2\n%6 = attention %3 %4 %5 {{\"scale\":0.125,\"causal\":{}}}\noutput \"y\" %6\n",
+        key_heads < heads
+    )
+}
+
+fn rows([count, length]: [u32; 2]) -> Vec<String> {
+    let x = input(0, "x", &[count, length]);
+    let (gain, shift) = (constant(2, &[length]), constant(3, &[length]));
+    let of = |text: &str| format!("{x}%1 = neg %0\n%4 = {text}\noutput \"y\" %4\n");
+    vec![
+        of("softmax %1 {\"axis\":1,\"log\":false}"),
+        format!(
+            "{x}%1 = neg %0\n{gain}{shift}%4 = layer-norm %1 %2 %3 {{\"axis\":1,\"epsilon\":0.00001,\"rms\":false}}\noutput \"y\" %4\n"
+        ),
+        of("reduce %1 {\"kind\":\"mean\",\"axes\":[1],\"keepdims\":true}"),
+        of("reduce %1 {\"kind\":\"max\",\"axes\":[0],\"keepdims\":false}"),
+        of("arg-reduce %1 {\"axis\":1,\"largest\":true,\"last\":false,\"keepdims\":false}"),
+        of("cum-sum %1 {\"axis\":1,\"exclusive\":false,\"reverse\":false}"),
+        of("top-k %1 {\"axis\":1,\"k\":40,\"largest\":true,\"indices\":false}"),
+        of("gelu %1"),
+    ]
+}
+
+fn recurrent([steps, batch, units]: [u32; 3]) -> String {
+    let x = input(0, "x", &[steps, batch, 1, 4 * units]);
+    let weights = constant(1, &[1, units, 4 * units]);
+    let [h, c] = [(2, "h"), (3, "c")].map(|(id, name)| input(id, name, &[1, batch, units]));
+    format!(
+        "{x}{weights}{h}{c}%4 = recurrent %0 %1 %2 %3 {{\"cell\":{{\"lstm\":{{\"peepholes\":false,\"coupled\":false}}}},\"reverse\":[false],\"functions\":[\"sigmoid\",\"tanh\",\"tanh\"],\"clip\":null,\"lengths\":false,\"states\":2}}\noutput \"y\" %4\n"
+    )
+}
+
+fn images([channels, side]: [u32; 2]) -> Vec<String> {
+    let x = input(0, "x", &[1, channels, side, side]);
+    let other = input(5, "z", &[1, channels, side, side]);
+    let (gain, shift) = (constant(2, &[channels]), constant(3, &[channels]));
+    let of = |text: &str| format!("{x}%1 = neg %0\n%4 = {text}\noutput \"y\" %4\n");
+    let twice = side * 2;
+    vec![
+        of(
+            "pool %1 {\"kind\":\"max\",\"kernel\":[3,3],\"strides\":[2,2],\"dilations\":[1,1],\"pads_begin\":[1,1],\"pads_end\":[1,1],\"ceil\":false}",
+        ),
+        of("reduce %1 {\"kind\":\"mean\",\"axes\":[2,3],\"keepdims\":true}"),
+        of(&format!(
+            "resize %1 {{\"filter\":\"linear\",\"coordinates\":\"half-pixel\",\"scales\":[1.0,1.0,2.0,2.0],\"sizes\":[1,{channels},{twice},{twice}],\"roi\":[],\"extrapolation\":0.0,\"antialias\":false,\"exclude_outside\":false}}"
+        )),
+        of("pad %1 {\"mode\":\"constant\",\"before\":[0,0,1,1],\"after\":[0,0,1,1],\"value\":0.0}"),
+        format!(
+            "{x}%1 = neg %0\n{gain}{shift}%4 = group-norm %1 %2 %3 {{\"groups\":32,\"epsilon\":0.00001}}\noutput \"y\" %4\n"
+        ),
+        format!("{x}%1 = neg %0\n{other}%6 = neg %5\n%7 = concat %1 %6 {{\"axis\":1}}\noutput \"y\" %7\n"),
+        format!("{x}%1 = neg %0\n{other}%6 = add %1 %5\noutput \"y\" %6\n"),
+    ]
+}
+
+/// Rows of a table that are picked, and rows of one to which some are added, far apart from each other.
+fn tables([rows, width, picks]: [u32; 3]) -> Vec<String> {
+    let table = input(0, "t", &[rows, width]);
+    let places: Vec<u32> = (0..picks).map(|i| i * 7919 % rows).collect();
+    let [one, tuple] = [format!("[{picks}]"), format!("[{picks},1]")].map(|shape| {
+        format!("%1 = constant {{\"dtype\":\"i32\",\"shape\":{shape},\"values\":{places:?}}}\n")
+    });
+    let updates = input(2, "u", &[picks, width]);
+    vec![
+        format!("{table}{one}%3 = neg %0\n%4 = gather %3 %1 {{\"axis\":0}}\noutput \"y\" %4\n"),
+        format!(
+            "{table}{tuple}{updates}%3 = neg %0\n%4 = scatter-nd %3 %1 %2 {{\"combine\":\"add\"}}\noutput \"y\" %4\n"
+        ),
+    ]
+}
