@@ -7,6 +7,7 @@
 
 mod builtin;
 mod check;
+pub mod costs;
 mod error;
 mod load;
 mod probe;
@@ -19,7 +20,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::ir::storage::Storage as StorageKind;
-pub use builtin::{BUILTIN, names};
+pub use builtin::{BUILTIN, COSTS, names};
+use costs::{Costs, Fit};
 pub use error::TargetError;
 pub use probe::from_device;
 use quirks::Fault;
@@ -50,6 +52,12 @@ pub struct TargetProfile {
     /// What was found fastest on the device where the cost model is not exact.
     #[serde(default)]
     pub picks: Vec<Pick>,
+    /// Parameters of the estimates of kernels, by group.
+    #[serde(default)]
+    pub costs: Costs,
+    /// How good the estimates are; absent where nobody measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<Fit>,
     /// Known driver faults to compile around.
     #[serde(default)]
     pub quirks: Vec<Quirk>,
@@ -247,6 +255,12 @@ pub struct Machine {
     pub memory_latency_ns: f64,
     /// Time of a barrier of a workgroup, ns, per round of the invocations that the device keeps in flight.
     pub barrier_ns: f64,
+    /// Engines for matrices in a unit.
+    pub matrix_engines: u32,
+    /// Words in registers that each invocation has when a unit holds as many as it can.
+    pub registers: u32,
+    /// Words in registers that one invocation can have.
+    pub max_registers: u32,
     /// Cost of reading a vector of a uniform buffer that all invocations read alike, in multiply-adds of vectors.
     pub uniform_read_fmas: f64,
     /// Cost of handing a vector from one invocation to its subgroup, in multiply-adds of vectors.
@@ -393,12 +407,13 @@ impl TargetProfile {
 
     /// Identifies the facts: two profiles with equal hashes compile to equal bytes.
     ///
-    /// Sources, the summary and the line of descent are left out because nothing is decided by them.
+    /// Sources, the summary, how good a fit is and the line of descent are left out because nothing is decided by them.
     pub fn hash(&self) -> Result<[u8; 32], TargetError> {
         let facts = TargetProfile {
             inherits: None,
             summary: String::new(),
             source: BTreeMap::new(),
+            fit: None,
             quirks: self
                 .quirks
                 .iter()
@@ -412,6 +427,11 @@ impl TargetProfile {
     /// Where the value at a field path comes from.
     pub fn source_of(&self, path: &str) -> Option<&str> {
         self.source.get(path).map(String::as_str)
+    }
+
+    /// Whose numbers the estimates of a group of parameters rest on.
+    pub fn costs_source(&self, group: &str) -> &str {
+        self.source_of(&format!("costs.{group}")).unwrap_or("no source is given")
     }
 
     pub fn has_subgroup_op(&self, op: SubgroupOp) -> bool {

@@ -59,8 +59,7 @@ output "y" %4
 /// Results along a side of a tile.
 const OUTPUTS: &[u32] = &[4, 2];
 
-/// Estimates of a convolution and of products err differently, up to one and a half times where measured, and filters
-/// grow.
+/// Estimates of a convolution and of products err differently, and filters grow.
 const MARGIN: f64 = 0.65;
 /// Fewest tiles: each is a row of the products, and fewer leave most of a workgroup idle while it reads filters that have
 /// grown. TensorFlow Lite's GPU delegate asks for 32 to 128 of them.

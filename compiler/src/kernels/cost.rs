@@ -1,6 +1,21 @@
 //! What kernels' estimates of time are made of.
 
+use serde::de::DeserializeOwned;
+
 use crate::shader::problem::Problem;
+use crate::target::costs::typed;
+
+/// The parameters of an estimate, which a kernel declares as a struct: what was fitted to measurements, while facts about
+/// the device are in its machine's numbers.
+pub(crate) trait Parameters: DeserializeOwned {
+    /// Name of the group in `targets/costs/`.
+    const GROUP: &'static str;
+
+    /// The target's; none where the profile lacks some, which loading a profile excludes.
+    fn of(problem: &Problem<'_>) -> Option<Self> {
+        typed(problem.target.costs.get(Self::GROUP)?).ok()
+    }
+}
 
 /// Nanoseconds that `steps` loads one after the other take, when as many invocations as `lanes` run in rounds of what
 /// the device keeps in flight.

@@ -1,9 +1,11 @@
 //! What a kernel is, and one way of using it.
 
+use super::cost::Parameters;
 use crate::error::OpError;
 use crate::shader::Launch;
 use crate::shader::problem::Problem;
 use crate::target::MatrixScope;
+use crate::target::costs::{self, typed};
 
 /// A way of computing a problem with one kernel.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,8 +38,26 @@ pub struct Kernel {
     pub launches: fn(&Problem<'_>, &Candidate) -> Result<Vec<Launch>, OpError>,
     /// The invocations that hold its cooperative matrices together, which not every device has; none where it uses none.
     pub matrices: Option<MatrixScope>,
+    /// The parameters that its estimate reads.
+    pub params: &'static [Group],
     /// Which operands its result may overwrite.
     pub in_place: InPlace,
+}
+
+/// A group of parameters that an estimate reads.
+#[derive(Debug)]
+pub struct Group {
+    /// Its name in `targets/costs/`.
+    pub name: &'static str,
+    /// Whether numbers are these parameters, all of them and no others.
+    pub check: fn(&costs::Group) -> Result<(), String>,
+}
+
+impl Group {
+    /// The group of a struct.
+    pub(crate) const fn of<P: Parameters>() -> Self {
+        Self { name: P::GROUP, check: |group| typed::<P>(group).map(|_| ()) }
+    }
 }
 
 /// Which operands a kernel reads at no other elements than those that the same invocation is about to store, provided
@@ -62,6 +82,39 @@ impl InPlace {
             Self::Chain => index >= own,
             Self::FirstAndChain => index == 0 || index >= own,
             Self::All => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::kernels::KERNELS;
+    use crate::target::{TargetProfile, costs, names};
+
+    #[test]
+    fn the_generic_file_has_the_parameters_of_every_kernel_and_no_others() {
+        let groups = || KERNELS.iter().flat_map(|kernel| kernel.params.iter().map(move |g| (kernel, g)));
+        for (kernel, group) in groups() {
+            let numbers = costs::generic().get(group.name);
+            let numbers = numbers.unwrap_or_else(|| panic!("{}: no group `{}`", kernel.name, group.name));
+            (group.check)(numbers).unwrap_or_else(|e| panic!("{}, group `{}`: {e}", kernel.name, group.name));
+        }
+        let read: BTreeSet<&str> = groups().map(|(_, group)| group.name).collect();
+        let unread: Vec<&String> = costs::generic().keys().filter(|g| !read.contains(g.as_str())).collect();
+        assert!(unread.is_empty(), "no kernel reads {unread:?}");
+    }
+
+    #[test]
+    fn every_profile_has_every_group_and_says_where_it_is_from() {
+        for name in names() {
+            let target = TargetProfile::load(name).unwrap();
+            assert_eq!(target.costs.len(), costs::generic().len(), "{name}");
+            for group in target.costs.keys() {
+                let source = target.source_of(&format!("costs.{group}"));
+                assert!(source.is_some(), "{name}: parameters `{group}` have no source");
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ mod matrix_tests;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::{Candidate, InPlace, Kernel};
+pub use kernel::{Candidate, Group, InPlace, Kernel};
 
 /// Every kernel. Among equal costs the earlier one wins.
 pub const KERNELS: &[Kernel] = &[

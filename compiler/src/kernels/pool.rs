@@ -1,12 +1,14 @@
 //! `pool.wgsl`: maxima, their indices, averages and norms over windows.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, Pool};
 use crate::ir::ops::pool::PoolKind;
 use crate::ir::tensor::DType;
-use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{AXES, Windows, declare_guards, four_channels, spatial};
 use crate::shader::problem::Problem;
 use crate::shader::{Class, Grid, Launch, Shader};
@@ -17,8 +19,21 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "pool";
+}
 
 fn windows(op: &Pool) -> Windows {
     Windows::new(&op.kernel, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end)
@@ -26,6 +41,7 @@ fn windows(op: &Pool) -> Windows {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Pool(op) = problem.op else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let windows = windows(op);
     let limit = [&windows.kernel, &windows.stride, &windows.dilation, &windows.begin, &windows.end];
     let small = limit.iter().all(|l| l.iter().all(|v| *v < 1 << 24));
@@ -34,7 +50,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let elements = problem.max(&problem.result.elements()) as f64;
     let flops = elements * windows.taps() as f64;
-    let cost = roofline(problem, flops, problem.traffic() as f64, 0.2);
+    let cost = roofline(problem, flops, problem.traffic() as f64, p.reached);
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
         cost,

@@ -1,12 +1,14 @@
 //! `recurrent.wgsl`: RNN, GRU and LSTM along a sequence, in one dispatch or a few.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::element::{Arg, Element, Step, UnaryFn};
 use crate::ir::op::{Op, Recurrent};
 use crate::ir::ops::recurrent::Cell;
-use crate::kernels::cost::{barriers, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{constant, fits};
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
@@ -20,6 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
@@ -77,15 +80,28 @@ fn sets(op: &Recurrent) -> u32 {
     if op.cell == (Cell::Gru { linear_before_reset: false }) { 2 } else { 1 }
 }
 
-/// Products per second of a workgroup, of what its share of the device could do.
-const EFFICIENCY: f64 = 0.25;
-/// Waits for a load of four rows of weights, and for what a unit reads between two barriers, in latencies of memory.
-const LOAD: f64 = 0.5;
-const UNIT: f64 = 1.0;
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Products per second of a workgroup, of what its share of the device could do.
+    reached: f64,
+    /// Wait for a load of four rows of weights.
+    load: f64,
+    /// Wait for what a unit reads between two barriers.
+    unit: f64,
+    /// Wait for each further sum of a unit.
+    sum: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "recurrent";
+}
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Recurrent(op) = problem.op else { return Vec::new() };
     let Some(sizes) = Sizes::of(op, problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let (steps, batch) = (problem.max(&sizes.steps) as f64, problem.max(&sizes.batch));
     let directions = problem.max(&sizes.directions) as f64;
@@ -118,13 +134,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let unit = f64::from(machine.compute_units.max(1));
                 let busy = (f64::from(threads) / f64::from(machine.invocations_per_unit)).min(1.0);
                 let products = 8.0 * f64::from(columns) * hidden * f64::from(rows);
-                let computing = products / (machine.peak.f32 / unit * EFFICIENCY * busy).max(1e-3);
+                let computing = products / (machine.peak.f32 / unit * p.reached * busy).max(1e-3);
                 let reading = 4.0 * f64::from(columns) * hidden * bytes
                     / (machine.cache_bandwidth_gb_s / unit).max(1e-3);
                 let turns = (f64::from(lanes) / f64::from(threads)).ceil();
                 let depth = (hidden / 4.0 / f64::from(split)).ceil();
                 let units = (hidden * f64::from(rows) / f64::from(threads)).ceil();
-                let waits = turns * depth * LOAD + units * (UNIT + f64::from(split - 1) * 0.1);
+                let waits = turns * depth * p.load + units * (p.unit + f64::from(split - 1) * p.sum);
                 let step = computing.max(reading) * rounds
                     + waiting(problem, all, waits)
                     + barriers(problem, all, if twice { 4.0 } else { 2.0 });

@@ -107,8 +107,8 @@ const WARM_UP: &str = "warm-up";
 const WARM_UPS: usize = 16;
 
 /// A plan that runs trials one after the other; each step is labelled with its trial's index. The first trial's steps
-/// stand before all others several times more, since the first dispatches of a run are timed with the device's waking up
-/// (4 µs on an NVIDIA H200; a software device wakes its threads one by one, which may take a millisecond).
+/// stand before all others several times more, since the first dispatches of a run are timed with the device's waking up,
+/// which takes longest where a processor's threads wake one by one.
 ///
 /// # Errors
 /// When a trial exceeds a limit of the target.

@@ -26,9 +26,20 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("webgpu-baseline", include_str!("../../../targets/webgpu-baseline.toml")),
 ];
 
+/// The parameters of kernels' estimates that every profile starts from.
+pub(super) const GENERIC_COSTS: &str = include_str!("../../../targets/costs/generic.toml");
+
+/// Name of a profile and text of the parameters that were fitted for its device: the other files of `targets/costs/`.
+pub const COSTS: &[(&str, &str)] = &[];
+
 /// The names that `TargetProfile::load` knows without a file.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILTIN.iter().map(|(name, _)| *name)
+}
+
+/// The text of the parameters fitted for a built-in profile.
+pub(super) fn costs(name: &str) -> Option<&'static str> {
+    COSTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
 pub(super) fn text(name: &str) -> Option<&'static str> {

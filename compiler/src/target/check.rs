@@ -1,6 +1,6 @@
 //! Rules that a profile's values must obey beyond their types, so that the compiler can divide by them.
 
-use super::{TargetError, TargetProfile};
+use super::{TargetError, TargetProfile, costs};
 
 const POSITIVE: &str = "write a number greater than zero";
 const POWER: &str = "write a power of two";
@@ -54,6 +54,7 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
     if profile.picks.iter().any(|pick| !(pick.us.is_finite() && pick.us > 0.0)) {
         return wrong("picks", "a time is not a positive number", POSITIVE);
     }
+    costs::check(&profile.costs, profile.fit.as_ref(), file)?;
     for quirk in &profile.quirks {
         for version in [&quirk.driver_from, &quirk.driver_before].into_iter().flatten() {
             if !version.split('.').all(|part| part.parse::<u32>().is_ok()) {
@@ -85,6 +86,9 @@ fn counts(profile: &TargetProfile) -> Vec<(&'static str, u64)> {
         ("limits.max_loop_iterations", limits.max_loop_iterations.into()),
         ("machine.compute_units", machine.compute_units.into()),
         ("machine.invocations_per_unit", machine.invocations_per_unit.into()),
+        ("machine.matrix_engines", machine.matrix_engines.into()),
+        ("machine.registers", machine.registers.into()),
+        ("machine.max_registers", machine.max_registers.into()),
         ("machine.last_level_cache", machine.last_level_cache),
         ("prefer.workgroup_invocations", profile.prefer.workgroup_invocations.into()),
     ];

@@ -42,7 +42,8 @@ pub(super) fn from_toml(text: &str, origin: &str) -> Result<TargetProfile, Targe
 fn resolve(place: Place, text: &str) -> Result<TargetProfile, TargetError> {
     let mut layers = chain(place, text)?;
     layers.reverse();
-    let mut merged = Table::new();
+    let mut merged = costs_table(builtin::GENERIC_COSTS, "targets/costs/generic.toml")?;
+    spread_sources(&mut merged, "targets/costs/generic.toml")?;
     let mut profile = None;
     for layer in layers {
         let file = layer.place.shown();
@@ -94,8 +95,45 @@ fn layer(place: Place, text: &str) -> Result<Layer, TargetError> {
     let file = place.shown();
     let mut table: Table = toml::from_str(text)
         .map_err(|error| TargetError::Syntax { file: file.clone(), reason: error.to_string() })?;
+    if let Some((text, file)) = fitted(&place)? {
+        let mut fitted = costs_table(&text, &file)?;
+        merge_tables(&mut fitted, table);
+        table = fitted;
+    }
     spread_sources(&mut table, &file)?;
     Ok(Layer { place, table })
+}
+
+/// The parameters that were fitted for a profile, and their file: `costs/` beside it.
+fn fitted(place: &Place) -> Result<Option<(String, String)>, TargetError> {
+    let path = match place {
+        Place::Text(_) => return Ok(None),
+        Place::Builtin(name) => {
+            let file = format!("targets/costs/{name}.toml");
+            return Ok(builtin::costs(name).map(|text| (text.to_owned(), file)));
+        }
+        Place::File(path) => Path::new(path),
+    };
+    let folder = path.parent().unwrap_or(Path::new("")).join("costs");
+    let beside = folder.join(path.file_name().unwrap_or_default());
+    if !beside.is_file() {
+        return Ok(None);
+    }
+    let file = beside.display().to_string();
+    Ok(Some((read(&Place::File(file.clone()))?, file)))
+}
+
+/// What a file of fitted parameters may set.
+fn costs_table(text: &str, file: &str) -> Result<Table, TargetError> {
+    let table: Table = toml::from_str(text)
+        .map_err(|error| TargetError::Syntax { file: file.to_owned(), reason: error.to_string() })?;
+    match table.keys().find(|key| !["costs", "fit", "source"].contains(&key.as_str())) {
+        None => Ok(table),
+        Some(key) => {
+            let reason = "such a file has `costs`, `fit` and `source` alone";
+            Err(TargetError::field(file, key, reason, "set it in the profile"))
+        }
+    }
 }
 
 fn locate(name_or_path: &str, child: Option<&Place>) -> Result<Place, TargetError> {
@@ -229,12 +267,13 @@ fn covers(key: &str, path: &str) -> bool {
     path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The paths of all values that are not tables. A list is one value.
+/// The paths of all values that are not tables. A list is one value, and so is a group of parameters.
 fn leaves(table: &Table, prefix: &str, out: &mut Vec<String>) {
     for (key, value) in table {
         let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
-            Value::Table(inner) => leaves(inner, &path, out),
+            // Parameters of a group come from one fit.
+            Value::Table(inner) if prefix != "costs" => leaves(inner, &path, out),
             _ => out.push(path),
         }
     }

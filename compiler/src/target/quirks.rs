@@ -16,6 +16,7 @@ pub enum Fault {
     ConstantBufferSync,
     FragilePipelineCreation,
     SubgroupBarriersWaitForWorkgroup,
+    ByteFragmentsFromMemoryWrong,
 }
 
 /// Every fault with its name and what the compiler does about it.
@@ -46,6 +47,11 @@ pub const FAULTS: &[(Fault, &str, &str)] = &[
         Fault::SubgroupBarriersWaitForWorkgroup,
         "subgroup-barriers-wait-for-workgroup",
         "all subgroups of a workgroup take branches with barriers, or none does",
+    ),
+    (
+        Fault::ByteFragmentsFromMemoryWrong,
+        "byte-fragments-from-memory-wrong",
+        "fragments of matrices of 8 bits come through workgroup memory, never straight from a buffer",
     ),
 ];
 

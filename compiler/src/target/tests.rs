@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::costs::{self, Number};
 use super::{BUILTIN, TargetError, TargetProfile, names};
 
 fn child(body: &str) -> Result<TargetProfile, TargetError> {
@@ -96,7 +97,17 @@ fn the_readme_documents_every_field_with_its_unit() {
     let baseline = TargetProfile::load("vulkan-baseline").expect("it loads");
     let mut all: Table = toml::from_str(&baseline.to_toml().expect("it prints")).expect("it is TOML");
     all.remove("source");
-    let optional = ["device.vendor_id", "machine.peak.matrix_f16", "machine.peak.matrix_int8"];
+    // The parameters of kernels are documented beside their kernels.
+    all.insert("costs".to_owned(), Value::Boolean(true));
+    let optional = [
+        "device.vendor_id",
+        "machine.peak.matrix_f16",
+        "machine.peak.matrix_int8",
+        "fit.problems",
+        "fit.worst",
+        "fit.regret",
+        "fit.margin",
+    ];
     for path in leaves(&all).into_iter().chain(optional.map(str::to_owned)) {
         let row = readme.lines().find(|line| line.starts_with(&format!("| `{path}` |")));
         let cells = row.map(|row| row.trim_matches('|').split('|').count());
@@ -119,6 +130,28 @@ fn a_child_replaces_single_values_and_whole_lists() {
 fn a_parents_source_does_not_vouch_for_a_childs_number() {
     let mine = child("[limits]\nmax_push_constants = 256").expect("it loads");
     assert_eq!(mine.source_of("limits.max_push_constants"), None);
+}
+
+#[test]
+fn parameters_beside_a_profile_are_read_and_those_of_the_profile_count_more() {
+    let folder = std::env::temp_dir().join(format!("driftc-costs-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("costs")).expect("a folder");
+    let profile = "name = \"mine\"\nsummary = \"s\"\ninherits = \"vulkan-baseline\"\n";
+    std::fs::write(folder.join("mine.toml"), format!("{profile}[costs.matvec]\nrow = 0.5\n"))
+        .expect("a file");
+    let write = |text: &str| std::fs::write(folder.join("costs").join("mine.toml"), text).expect("a file");
+    write("[costs.matvec]\nrow = 0.25\ncached = 0.75\n[source]\ncosts = \"fitted\"\n");
+    let path = folder.join("mine.toml").display().to_string();
+    let mine = TargetProfile::load(&path).expect("it loads");
+    let number = |name: &str| mine.costs.get("matvec").and_then(|group| group.get(name)).cloned();
+    assert_eq!(number("row"), Some(Number::One(0.5)));
+    assert_eq!(number("cached"), Some(Number::One(0.75)));
+    assert_eq!(number("loaded"), costs::generic()["matvec"].get("loaded").cloned());
+    assert_eq!(mine.costs_source("matvec"), "fitted");
+    write("[machine]\nlaunch_us = 1.0\n");
+    let error = TargetProfile::load(&path).expect_err("only parameters stand there");
+    assert!(matches!(&error, TargetError::Field { field, .. } if field == "machine"), "{error}");
+    std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 #[test]
@@ -150,6 +183,11 @@ fn errors_name_the_field() {
     assert_eq!(field_error("[features]\ncooperative_matrix = true").0, "features.cooperative_matrix");
     assert_eq!(field_error("[source]\n\"limits.max_push_constants\" = \"x\"").0, "source");
     assert_eq!(field_error("[[quirks]]\nname = \"q\"\nsource = \"s\"").0, "quirks.name");
+    assert_eq!(field_error("[costs.nothing]\nx = 1.0").0, "costs.nothing");
+    assert_eq!(field_error("[costs.matvec]\nx = 1.0").0, "costs.matvec.x");
+    assert_eq!(field_error("[costs.matvec]\nrow = [1.0, 2.0]").0, "costs.matvec.row");
+    assert_eq!(field_error("[costs.matvec]\nrow = -1.0").0, "costs.matvec.row");
+    assert_eq!(field_error("[fit]\nproblems = 1\nworst = 0.5\nregret = 1.0\nmargin = 2.0").0, "fit");
     let quirk = "[[quirks]]\nname = \"constant-buffer-sync\"\ndriver_from = \"v1\"\nsource = \"s\"";
     assert_eq!(field_error(quirk).0, "quirks");
 }

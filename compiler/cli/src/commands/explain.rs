@@ -51,6 +51,8 @@ struct Report {
     function: Function,
     /// Functions for some of the sizes only.
     specialized: Vec<Function>,
+    /// Whose numbers the estimates of the candidates rest on, by group of parameters.
+    parameters: BTreeMap<&'static str, String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -155,16 +157,40 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
     {
         return Err(unknown(name, general));
     }
+    let parameters = parameters(&functions, args.node.as_deref(), &target);
     if args.json {
         let specialized = reports.split_off(reports.len().min(1));
         let Some(function) = reports.pop() else { return Ok(()) };
-        return out.json(&Report { target: target.name, function, specialized });
+        return out.json(&Report { target: target.name, function, specialized, parameters });
     }
     for report in &reports {
         if functions.len() > 1 {
             writeln!(out, "function {}", report.function)?;
         }
         print(report, args.node.is_some(), out)?;
+    }
+    print_parameters(&parameters, out)
+}
+
+/// Where the parameters come from that kernels offering candidates read.
+fn parameters(
+    functions: &[Lowered],
+    only: Option<&str>,
+    target: &TargetProfile,
+) -> BTreeMap<&'static str, String> {
+    let decisions = functions.iter().flat_map(|f| &f.plan.decisions);
+    let wanted = decisions.filter(|d| only.is_none_or(|only| only == d.name));
+    let groups = wanted.flat_map(|d| &d.choices).flat_map(|choice| choice.kernel.params);
+    groups.map(|group| (group.name, target.costs_source(group.name).to_owned())).collect()
+}
+
+fn print_parameters(parameters: &BTreeMap<&'static str, String>, out: &mut Out) -> Result<()> {
+    let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (group, source) in parameters {
+        groups.entry(source).or_default().push(group);
+    }
+    for (source, groups) in groups {
+        writeln!(out, "estimates of {}: {source}", groups.join(", "))?;
     }
     Ok(())
 }

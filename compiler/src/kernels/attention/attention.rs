@@ -1,10 +1,12 @@
 //! `attention.wgsl`: scaled dot-product attention in one dispatch.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Attention, Op};
-use crate::kernels::cost::{barriers, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
@@ -15,6 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
 
@@ -118,22 +121,44 @@ fn memory(threads: u32, block: u32, each: u32, d: i64) -> u32 {
     block * d4 * 16 + block * threads * each * 4 + threads * 20 + block * 4
 }
 
-// Nanoseconds, fitted within 11 % to 150 measurements of small problems on an NVIDIA H200, as are the figures below. What
-// they wait for is mostly memory, of that latency.
-const LATENCY: f64 = 600.0;
+/// Parameters of the estimate; times are nanoseconds on a device of that latency of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Loads that an invocation has in flight.
+    abreast: f64,
+    /// The latency of memory that belongs to the times below.
+    latency: f64,
+    /// Until the first key and after the last.
+    ends: f64,
+    /// A level of the reductions through workgroup memory.
+    level: f64,
+    /// A vector of a key.
+    load: f64,
+    /// Its products with a query.
+    score: f64,
+    /// A value that an invocation weighs, for a query.
+    value: f64,
+    /// A weight of a query.
+    weight: f64,
+    /// A query.
+    query: f64,
+    /// Each invocation that shares a column of a query.
+    split: f64,
+}
 
-/// A level of the reductions through workgroup memory.
-const LEVEL: f64 = 174.0;
-/// A vector of a key.
-const LOAD: f64 = 48.0;
-/// Until the first key and after the last.
-const START: f64 = 1800.0;
+impl Parameters for Params {
+    const GROUP: &str = "attention";
+}
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !matches!(problem.op, Op::Attention(_)) {
         return Vec::new();
     }
     let Some(sizes) = Sizes::of(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     if sizes.d < 1 || sizes.e < 1 || sizes.d > 1024 {
         return Vec::new();
     }
@@ -161,11 +186,11 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let groups = blocks * heads;
                 let all = groups * f64::from(threads);
                 let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-                let busy = (6.0 * all / room).clamp(1e-3, 1.0);
+                let busy = (p.abreast * all / room).clamp(1e-3, 1.0);
                 // More queries per key read mean more arithmetic per byte.
                 let work = (sizes.d + sizes.e) as f64 * t * groups * f64::from(block) * 2.0;
                 let reuse = f64::from(block) / (f64::from(block) + read);
-                let computing = work / (machine.peak.f32 * 0.5 * reuse * busy).max(1e-3);
+                let computing = work / (machine.peak.f32 * p.reached * reuse * busy).max(1e-3);
                 let bytes = groups * t * (sizes.d + sizes.e) as f64 * 4.0;
                 let streaming = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * busy);
                 let lanes = threads / block;
@@ -174,11 +199,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let seen = f64::from(threads * each).min(t) / split;
                 let (queries, keys) = (f64::from(block), f64::from(each));
                 let levels = f64::from(lanes.max(2).ilog2());
-                let tile = levels * LEVEL
-                    + keys * (sizes.d as f64 / 4.0).ceil() * (LOAD + 6.0 * queries)
-                    + queries * (7.0 * seen + 40.0 * keys);
-                let step = tiles * tile + queries * (136.0 + 14.0 * split) + START;
-                let waiting = waiting(problem, all, step / LATENCY) + barriers(problem, all, tiles * levels);
+                let tile = levels * p.level
+                    + keys * (sizes.d as f64 / 4.0).ceil() * (p.load + p.score * queries)
+                    + queries * (p.value * seen + p.weight * keys);
+                let step = tiles * tile + queries * (p.query + p.split * split) + p.ends;
+                let waiting =
+                    waiting(problem, all, step / p.latency) + barriers(problem, all, tiles * levels);
                 out.push(Candidate {
                     knobs: vec![("THREADS", threads), ("BLOCK", block), ("EACH", each)],
                     cost: computing.max(streaming).max(waiting) + machine.launch_us * 1e3,

@@ -1,10 +1,13 @@
 //! `attention_coop.wgsl`: scaled dot-product attention in one dispatch, on matrix units.
 
+use serde::Deserialize;
+
 use super::attention::{Preludes, Sizes, axes, declare};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::coop;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -18,6 +21,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: Some(MatrixScope::Subgroup),
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
 
@@ -84,6 +88,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let (Some(sizes), Some(shape)) = (Sizes::of(problem), coop::shape(problem)) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let target = problem.target;
     let lanes = target.subgroup.preferred;
     let able = [SubgroupOp::Basic, SubgroupOp::Vote, SubgroupOp::Shuffle]
@@ -94,10 +99,11 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !able || !sized || scalar_mask || !lanes.is_multiple_of(shape.m) {
         return Vec::new();
     }
-    TILES.iter().filter_map(|tile| candidate(problem, shape, &sizes, *tile)).collect()
+    TILES.iter().filter_map(|tile| candidate(&p, problem, shape, &sizes, *tile)).collect()
 }
 
 fn candidate(
+    p: &Params,
     problem: &Problem<'_>,
     shape: &MatrixShape,
     sizes: &Sizes,
@@ -125,8 +131,9 @@ fn candidate(
     let units = f64::from(machine.compute_units);
     let steps = (t as f64 / f64::from(span)).ceil();
     let groups = (rows as f64 / f64::from(high)).ceil() * heads as f64;
-    let room = f64::from(machine.invocations_per_unit) * REGISTERS;
-    let resident = (room / (f64::from(threads) * MOST_REGISTERS))
+    let most_registers = f64::from(machine.max_registers);
+    let room = f64::from(machine.invocations_per_unit) * f64::from(machine.registers);
+    let resident = (room / (f64::from(threads) * most_registers))
         .min(4.0 * f64::from(limits.max_workgroup_memory) / f64::from(tile.memory))
         .floor()
         .clamp(1.0, 4.0);
@@ -137,23 +144,23 @@ fn candidate(
     let products = 2.0 * scores * depth / unit_peak;
     let bytes = f64::from(span) * (sizes.d + sizes.e) as f64 * 2.0 / f64::from(tile.subs);
     let latency = machine.memory_latency_ns;
-    let alone = PRODUCTS[0] * products
-        + SCORES[0] * latency * scores / 256.0
-        + LOADS[0] * latency * bytes / (16.0 * f64::from(lanes));
+    let alone = p.product * products
+        + p.score * latency * scores / 256.0
+        + p.load * latency * bytes / (16.0 * f64::from(lanes));
     // Workgroups on the same unit hide each other's waiting until they take turns.
     let beneath = resident.min((groups / units).ceil());
     let cache = machine.cache_bandwidth_gb_s.max(1e-3);
-    let turn = PRODUCTS[1] * products / 4.0
-        + SCORES[1] * scores * units / machine.peak.f32
-        + bytes * units / (cache * LOADS[1]);
+    let turn = p.product_in_turn * products / f64::from(machine.matrix_engines)
+        + p.score_flops * scores * units / machine.peak.f32
+        + bytes * units / (cache * p.turns);
     let rounds = (groups / (units * resident)).ceil();
     let registers = f64::from(tile.registers(shape, lanes, sizes.d, sizes.e));
-    let spilled = 1.0 + (registers - MOST_REGISTERS).max(0.0) / (0.5 * MOST_REGISTERS);
+    let spilled = 1.0 + (registers - most_registers).max(0.0) / (0.5 * most_registers);
     let computing = rounds * steps * spilled * alone.max(turn * f64::from(tile.subs) * beneath);
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     Some(Candidate {
         knobs: vec![("SUBS", tile.subs), ("ROWS", tile.rows), ("KEYS", tile.keys)],
-        cost: computing.max(traffic) + OVERHEAD + machine.launch_us * 1e3,
+        cost: computing.max(traffic) + p.ends_ns + machine.launch_us * 1e3,
         reason: format!(
             "matrix units, {groups} workgroups of {high} queries by {} subgroups walk over {t} keys, {span} at a time",
             tile.subs
@@ -161,20 +168,29 @@ fn candidate(
     })
 }
 
-// Fitted to 60 measurements of eight shapes on an NVIDIA H200 (`benches/matrix.rs`), expressed by the machine's numbers:
-// within 12 % of them in the mean, and the cheapest candidate within 18 % of the fastest.
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// How much longer the products of one subgroup take than at a unit's peak.
+    product: f64,
+    /// How much longer a quarter of them takes in turn.
+    product_in_turn: f64,
+    /// Latencies of memory for 256 scores.
+    score: f64,
+    /// Operations of a score in turn.
+    score_flops: f64,
+    /// Latencies of memory for a load of sixteen bytes.
+    load: f64,
+    /// Part of the cache's bandwidth that is reached in turn.
+    turns: f64,
+    /// Nanoseconds until the first keys are there and until the last result is stored.
+    ends_ns: f64,
+}
 
-/// Words that each invocation has when a unit holds as many as it can, and those that one takes.
-const REGISTERS: f64 = 32.0;
-const MOST_REGISTERS: f64 = 255.0;
-/// How much longer products take than at a unit's peak: those of one subgroup, and a quarter of those in turn.
-const PRODUCTS: [f64; 2] = [3.0, 11.7];
-/// Latencies of memory per 256 scores, and flops per score.
-const SCORES: [f64; 2] = [0.193, 47.0];
-/// Latencies of memory per load of sixteen bytes, and the part of the cache's bandwidth that is reached in turn.
-const LOADS: [f64; 2] = [0.085, 0.666];
-/// Nanoseconds until the first keys are there and until the last result is stored.
-const OVERHEAD: f64 = 4740.0;
+impl Parameters for Params {
+    const GROUP: &str = "attention_coop";
+}
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("not attention")) };

@@ -1,10 +1,12 @@
 //! `conv.wgsl`: convolutions of images with constant filters, a block of pixels and output slices per invocation.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Conv, Op};
-use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_filters, with_bias,
 };
@@ -17,8 +19,29 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Reads of a slice's filters in a step, of which a workgroup shares some.
+    filter_reads: f64,
+    /// Vectors that an invocation holds before fewer of them fit.
+    vectors: f64,
+    /// A step.
+    step: f64,
+    /// Before the first step and after the last.
+    ends: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "conv";
+}
 
 /// Pixels along x and y and output slices per invocation.
 const BLOCKS: &[[u32; 3]] = &[
@@ -84,6 +107,7 @@ const SPLITS: &[u32] = &[1, 4, 8, 16];
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let device = problem.operands[1].dtype.on_device();
     let mut out = Vec::new();
     for &block in BLOCKS {
@@ -92,14 +116,20 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let divides = shape.groups == 1 || shape.outputs.is_multiple_of(slices);
         let packed = pack_filters(filters, device, op.group, slices, false);
         if divides && slices < 2 * shape.outputs && packed.is_ok_and(|p| fits(problem, &p)) {
-            out.extend(SPLITS.iter().filter_map(|split| candidate(problem, &shape, block, *split)));
+            out.extend(SPLITS.iter().filter_map(|split| candidate(&p, problem, &shape, block, *split)));
         }
     }
     out
 }
 
 /// One candidate; `None` where it exceeds a limit or splits what is busy enough.
-fn candidate(problem: &Problem<'_>, shape: &Shape, block: [u32; 3], split: u32) -> Option<Candidate> {
+fn candidate(
+    p: &Params,
+    problem: &Problem<'_>,
+    shape: &Shape,
+    block: [u32; 3],
+    split: u32,
+) -> Option<Candidate> {
     let machine = &problem.target.machine;
     let limits = &problem.target.limits;
     let [across, down, deep] = blocks(problem, shape, block).map(|d| problem.max(&d));
@@ -131,13 +161,13 @@ fn candidate(problem: &Problem<'_>, shape: &Shape, block: [u32; 3], split: u32) 
     let steps = (shape.windows.taps() * shape.inputs) as f64;
     let flops = lanes * pixels * slices * (steps * 32.0 + if split > 1 { 32.0 * parts } else { 0.0 });
     // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels are
-    // not neighbours) and four per slice, of which a workgroup shares some.
-    let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + 3.0 * slices;
+    // not neighbours) and those of the filters.
+    let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.filter_reads * slices;
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let vectors = pixels * slices + pixels + 6.0;
-    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
-    let waiting = waiting(problem, lanes * parts, 1.25 * (steps / parts).ceil() + 3.0);
-    let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy)
+    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
+    let waiting = waiting(problem, lanes * parts, p.step * (steps / parts).ceil() + p.ends);
+    let cost = roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * crowded * busy)
         .max(waiting + machine.launch_us * 1e3);
     Some(Candidate {
         knobs: vec![

@@ -4,7 +4,7 @@
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{Constant, Conv, Op};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::pixels::{positions, rows};
 use crate::kernels::shared::tiled;
 use crate::kernels::shared::window::{axes, constant, fits, known, with_bias};
@@ -20,6 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<tiled::Params>()],
     in_place: InPlace::Chain,
 };
 

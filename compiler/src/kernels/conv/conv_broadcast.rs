@@ -1,10 +1,12 @@
 //! `conv_broadcast.wgsl`: convolutions whose filters a subgroup loads once and hands around.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Conv, Op};
-use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_packed, with_bias,
 };
@@ -18,8 +20,27 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Vectors that an invocation holds before fewer of them fit.
+    vectors: f64,
+    /// A step.
+    step: f64,
+    /// Before the first step and after the last.
+    ends: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "conv_broadcast";
+}
 
 /// Pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [2, 4], [4, 4]];
@@ -63,6 +84,7 @@ fn blocks(problem: &Problem<'_>, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let lanes = problem.target.subgroup.preferred;
     let device = problem.operands[1].dtype.on_device();
     let able = |[_, slices]: &&[u32; 2]| {
@@ -70,10 +92,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let whole = lanes.is_multiple_of(slices * 4) && (*slices as usize) < 2 * shape.outputs;
         whole && packed.is_ok_and(|p| fits(problem, &p))
     };
-    BLOCKS.iter().filter(able).filter_map(|block| candidate(problem, &shape, *block)).collect()
+    BLOCKS.iter().filter(able).filter_map(|block| candidate(&p, problem, &shape, *block)).collect()
 }
 
-fn candidate(problem: &Problem<'_>, shape: &Shape, block: [u32; 2]) -> Option<Candidate> {
+fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, block: [u32; 2]) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let subgroup = problem.target.subgroup.preferred;
     let [across, down, deep] = blocks(problem, shape, block).map(|d| problem.max(&d));
@@ -102,9 +124,10 @@ fn candidate(problem: &Problem<'_>, shape: &Shape, block: [u32; 2]) -> Option<Ca
         + 4.0 * slices * (machine.shuffle_fmas + 1.0 / f64::from(subgroup));
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let vectors = pixels * slices + pixels + 5.0;
-    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
-    let waiting = waiting(problem, lanes, 1.25 * steps + 3.0) + machine.launch_us * 1e3;
-    let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy).max(waiting);
+    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
+    let waiting = waiting(problem, lanes, p.step * steps + p.ends) + machine.launch_us * 1e3;
+    let cost =
+        roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * crowded * busy).max(waiting);
     Some(Candidate {
         knobs: vec![("THREADS", threads), ("TILE_X", gx), ("BLOCK_X", block[0]), ("SLICES", block[1])],
         cost,

@@ -1,11 +1,13 @@
 //! `conv_constants.wgsl`: convolutions with few filters, which are read from a uniform buffer.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
-use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{Windows, constant, declare_guards, group_shape, known, with_bias};
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::HWI_O4;
@@ -19,8 +21,27 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Vectors that an invocation holds before fewer of them fit.
+    vectors: f64,
+    /// A step.
+    step: f64,
+    /// Before the first step and after the last.
+    ends: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "conv_constants";
+}
 
 /// Pixels along x of an invocation, with the most slices of sums that it then keeps.
 const BLOCKS: &[(u32, usize)] = &[(1, 8), (2, 8), (4, 4)];
@@ -77,11 +98,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let Some(shape) = shape(op, problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let blocks = BLOCKS.iter().filter(|(_, most)| shape.slices <= *most);
-    blocks.filter_map(|(block, _)| candidate(problem, &shape, *block)).collect()
+    blocks.filter_map(|(block, _)| candidate(&p, problem, &shape, *block)).collect()
 }
 
-fn candidate(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> Option<Candidate> {
+fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let [across, down, images] = blocks(problem, shape, block).map(|d| problem.max(&d));
     let wanted = problem.target.prefer.workgroup_invocations;
@@ -104,10 +126,11 @@ fn candidate(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> Option<Can
         + machine.uniform_read_fmas * slices;
     let reuse = pixels * slices / (pixels * slices + reads);
     let vectors = pixels * slices + pixels + 4.0;
-    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
+    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
     let steps = taps * (shape.inputs as f64 / 4.0).ceil();
-    let waiting = waiting(problem, lanes, steps + 3.0) + machine.launch_us * 1e3;
-    let cost = roofline(problem, flops, problem.traffic() as f64, 0.7 * reuse * crowded * busy).max(waiting);
+    let waiting = waiting(problem, lanes, p.step * steps + p.ends) + machine.launch_us * 1e3;
+    let cost =
+        roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * crowded * busy).max(waiting);
     Some(Candidate {
         knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", block)],
         cost,

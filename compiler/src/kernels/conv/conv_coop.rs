@@ -1,10 +1,13 @@
 //! `coop.wgsl` for convolutions in f16 or of 8-bit integers, as implicit matrix products: a row per pixel, K runs over
 //! taps and input channels, N over output channels. Nothing is unfolded in memory; the hook that loads the image does it.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::coop::{self, Panels, Second, sums};
 use crate::kernels::shared::pixels::{Image, Rows, load_image, positions, rows};
 use crate::kernels::shared::window::{Windows, constant, fits, known, with_bias};
@@ -19,6 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: Some(MatrixScope::Subgroup),
+    params: &[Group::of::<coop::Params>(), Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
 
@@ -65,25 +69,33 @@ fn depth8(shape: &Shape) -> Dim {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let Some(filters) = constant(problem, 1) else { return Vec::new() };
     let Some(panels) = pack(filters, &shape, problem) else { return Vec::new() };
     let sizes = [&shape.rows.m, &problem.result.shape[1], &depth8(&shape).scale(8)].map(|d| problem.max(d));
     let direct = panels.in_fragments(problem);
-    let mut candidates = coop::tiles(problem, problem.max(&shape.rows.batch), sizes, direct, GATHERED);
+    let mut candidates = coop::tiles(problem, problem.max(&shape.rows.batch), sizes, direct, p.gathered);
     if !problem.operands[0].is_slices4() {
         for candidate in &mut candidates {
-            candidate.cost *= SCATTERED;
+            candidate.cost *= p.scattered;
         }
     }
     candidates
 }
 
-/// How much longer a load of eight channels of a pixel takes than one of eight neighbours.
-const GATHERED: f64 = 1.11;
+/// Parameters of the estimate, beside that of `coop.wgsl`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// How much longer a load of eight channels of a pixel takes than one of eight neighbours.
+    gathered: f64,
+    /// How much longer all takes where the eight channels of a pixel lie apart.
+    scattered: f64,
+}
 
-/// How much longer it takes where the eight channels of a pixel lie apart: 1.15 to 1.3 times on an NVIDIA H200, over the
-/// convolutions of ResNet-50 and MobileNetV2 (`driftc tune` with and without slices of four).
-const SCATTERED: f64 = 1.2;
+impl Parameters for Params {
+    const GROUP: &str = "conv_coop";
+}
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };

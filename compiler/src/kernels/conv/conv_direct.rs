@@ -1,11 +1,13 @@
 //! `conv_direct.wgsl`: every convolution and transposed convolution, one position at a time.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
 use crate::ir::tensor::DType;
-use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{Windows, axes, declare_guards, four_channels, spatial, with_bias};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -17,8 +19,25 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// A multiply-add, with two reads.
+    step: f64,
+    /// Before the first and after the last.
+    ends: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "conv_direct";
+}
 
 /// Whether sums of a type can be computed: floats, and what products of 8-bit integers add up to.
 fn sums(computed: DType) -> bool {
@@ -50,14 +69,14 @@ fn geometry(problem: &Problem<'_>) -> Option<(Windows, usize, bool)> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((windows, group, transposed)) = geometry(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let inputs = problem.max(&problem.operands[0].shape[1]) / group.max(1) as i64;
     let results = problem.max(&problem.result.elements());
     let flops = 2.0 * results as f64 * (inputs * windows.taps() as i64) as f64;
     let spread: f64 = if transposed { windows.stride.iter().product::<usize>() as f64 } else { 1.0 };
-    // Two reads per multiply-add, of which two are on their way at a time.
     let steps = inputs as f64 * windows.taps() as f64;
-    let waiting = waiting(problem, results as f64 / 4.0, 0.5 * steps + 3.0);
-    let cost = roofline(problem, flops / spread, problem.traffic() as f64, 0.03)
+    let waiting = waiting(problem, results as f64 / 4.0, p.step * steps + p.ends);
+    let cost = roofline(problem, flops / spread, problem.traffic() as f64, p.reached)
         .max(waiting + problem.target.machine.launch_us * 1e3);
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],

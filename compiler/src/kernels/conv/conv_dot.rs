@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::dot::{Signs, varies};
 use crate::kernels::shared::pixels::{Image, load_image};
 use crate::kernels::shared::pixels::{Rows, positions, rows};
@@ -24,6 +24,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<tiled_dot::Params>()],
     in_place: InPlace::Chain,
 };
 

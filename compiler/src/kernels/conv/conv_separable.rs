@@ -1,13 +1,15 @@
 //! `conv_separable.wgsl`: a depthwise convolution and the convolution of one tap behind it, tile by tile.
 
+use serde::Deserialize;
+
 use super::depthwise;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, SeparableConv};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DType;
-use crate::kernels::cost::waiting;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, four_channels, known, pack_filters, read_packed, spatial,
     with_bias_at,
@@ -22,8 +24,35 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that the depthwise part reaches.
+    reached_first: f64,
+    /// The same of the products.
+    reached_second: f64,
+    /// Loads that an invocation has in flight.
+    abreast: f64,
+    /// Vectors that an invocation holds before fewer of them fit.
+    vectors: f64,
+    /// A chunk of slices of inputs.
+    chunk: f64,
+    /// A read of the depthwise part.
+    read: f64,
+    /// A vector of the result.
+    store: f64,
+    /// Before the first chunk and after the last.
+    ends: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "conv_separable";
+}
 
 /// Pixels of a tile, pixels and output slices per invocation, most invocations along output slices, and pixels of a run.
 const BLOCKS: &[[u32; 5]] = &[
@@ -107,9 +136,10 @@ pub(super) fn tiles(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::SeparableConv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let mut out: Vec<Candidate> = Vec::new();
     for block in BLOCKS {
-        let candidate = candidate(problem, &shape, *block);
+        let candidate = candidate(&p, problem, &shape, *block);
         // Blocks of few slices come to the same.
         out.extend(candidate.filter(|c| out.iter().all(|known| known.knobs != c.knobs)));
     }
@@ -118,6 +148,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 
 /// One candidate; `None` where it exceeds a limit.
 fn candidate(
+    p: &Params,
     problem: &Problem<'_>,
     shape: &Shape,
     [pixels, rows, cols, most, run]: [u32; 5],
@@ -156,7 +187,7 @@ fn candidate(
     let invocations = groups * f64::from(threads.next_multiple_of(subgroup));
     let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
     // Sums of several vectors hide latency like more invocations do.
-    let busy = (2.0 * invocations * (rows_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
+    let busy = (p.abreast * invocations * (rows_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
     // The depthwise part, in rounds of the whole workgroup for each chunk of slices, as `depthwise` counts it.
     let rounds = (depth_f * pixels_f / run_f / f64::from(threads)).ceil();
     let chunks = (slices_in / depth_f).ceil();
@@ -165,13 +196,13 @@ fn candidate(
     let reads = (windows.kernel[1] * span) as f64 * apart + taps;
     let work = run_f * taps;
     let first = invocations * chunks * rounds * work * 8.0;
-    let first_efficiency = 0.6 * work / (work + reads);
+    let first_efficiency = p.reached_first * work / (work + reads);
     // The products, as `matmul` counts them: pixels come from workgroup memory, and filters from a place of each lane's.
     let second = invocations * rows_f * cols_f * slices_in * 32.0;
     let reuse = 1.0 / (1.0 / rows_f + 0.25 / cols_f);
-    let second_efficiency = 0.6 * reuse / (reuse + 1.0);
+    let second_efficiency = p.reached_second * reuse / (reuse + 1.0);
     let vectors = rows_f * cols_f + (span as f64 + run_f).max(rows_f + 6.0);
-    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
+    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
     let compute =
         (first / first_efficiency + second / second_efficiency) / (machine.peak.f32 * busy * crowded);
     // Every tile reads its pixels with their border, and every block all of its filters.
@@ -182,9 +213,8 @@ fn candidate(
     let seen = border(x, 2) * border(y, 1) + taps + f64::from(lanes * cols) * 4.0;
     let cached = groups * seen * slices_in * 4.0 * element / machine.cache_bandwidth_gb_s.max(1e-3);
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
-    // In latencies of memory, fitted to 60 measurements of three problems on an NVIDIA H200.
     let reading = rounds * ((windows.kernel[1] * span) as f64 + taps);
-    let steps = 4.5 + chunks * (3.0 + 0.015 * reading) + 0.35 * rows_f * cols_f;
+    let steps = p.ends + chunks * (p.chunk + p.read * reading) + p.store * rows_f * cols_f;
     let waiting = waiting(problem, invocations, steps);
     let cost = compute.max(traffic).max(cached).max(waiting) + machine.launch_us * 1e3;
     Some(Candidate {

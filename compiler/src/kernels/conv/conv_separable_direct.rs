@@ -1,11 +1,13 @@
 //! `conv_separable_direct.wgsl`: a depthwise convolution and the convolution of one tap behind it, pixel by pixel.
 
+use serde::Deserialize;
+
 use super::conv_separable::{self, Blocks, Shape, packed, shape, tiles};
 use super::depthwise;
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::waiting;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{fits, group_shape, spatial};
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch};
@@ -16,8 +18,33 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that the depthwise part reaches.
+    reached_first: f64,
+    /// The same of the products.
+    reached_second: f64,
+    /// Reads of a slice's filters in a step.
+    filter_reads: f64,
+    /// Vectors that an invocation holds before fewer of them fit.
+    vectors: f64,
+    /// A read of the depthwise part.
+    read: f64,
+    /// A slice of inputs.
+    slice: f64,
+    /// Before the first step and after the last.
+    ends: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "conv_separable_direct";
+}
 
 /// Pixels and, at most, output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 4], [1, 8], [1, 16], [2, 4], [2, 8], [4, 2], [4, 4], [4, 8]];
@@ -25,9 +52,10 @@ const BLOCKS: &[[u32; 2]] = &[[1, 4], [1, 8], [1, 16], [2, 4], [2, 8], [4, 2], [
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::SeparableConv(op) = problem.op else { return Vec::new() };
     let Some(shape) = shape(op, problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let mut out: Vec<Candidate> = Vec::new();
     for block in BLOCKS {
-        let candidate = candidate(problem, &shape, *block);
+        let candidate = candidate(&p, problem, &shape, *block);
         // Blocks of few slices come to the same.
         out.extend(candidate.filter(|c| out.iter().all(|known| known.knobs != c.knobs)));
     }
@@ -35,7 +63,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 }
 
 /// One candidate; `None` where it exceeds a limit.
-fn candidate(problem: &Problem<'_>, shape: &Shape, [run, most]: [u32; 2]) -> Option<Candidate> {
+fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, [run, most]: [u32; 2]) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let windows = &shape.windows;
     // As few blocks as there can be, and as even as they can be: each computes the depthwise results anew.
@@ -62,11 +90,11 @@ fn candidate(problem: &Problem<'_>, shape: &Shape, [run, most]: [u32; 2]) -> Opt
     let apart = if problem.operands[0].is_slices4() { 1.0 } else { 4.0 };
     let lines = (windows.kernel[1] * span) as f64;
     let work = run_f * taps;
-    let first = lanes * slices_in * work * 8.0 / (0.6 * work / (work + lines * apart + taps));
-    let reuse = 4.0 * run_f / (4.0 * run_f + 3.0);
-    let second = lanes * slices_in * run_f * cols_f * 32.0 / (0.7 * reuse);
+    let first = lanes * slices_in * work * 8.0 / (p.reached_first * work / (work + lines * apart + taps));
+    let reuse = 4.0 * run_f / (4.0 * run_f + p.filter_reads);
+    let second = lanes * slices_in * run_f * cols_f * 32.0 / (p.reached_second * reuse);
     let vectors = run_f * cols_f + (span as f64 + run_f).max(run_f + 4.0) + 2.0;
-    let crowded = if vectors > 24.0 { 24.0 / vectors } else { 1.0 };
+    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
     let compute = (first + second) / (machine.peak.f32 * busy * crowded);
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     // Workgroups read the image with a border of their own, once for each block.
@@ -79,7 +107,7 @@ fn candidate(problem: &Problem<'_>, shape: &Shape, [run, most]: [u32; 2]) -> Opt
     let count = groups.iter().map(|g| *g as f64).product::<f64>();
     let seen = border(gx * run, 2) * border(gy, 1) + taps + cols_f * 4.0;
     let cached = count * seen * slices_in * 4.0 * element / machine.cache_bandwidth_gb_s.max(1e-3);
-    let waiting = waiting(problem, lanes, slices_in * (0.1 * (lines + taps) + 1.0) + 3.0);
+    let waiting = waiting(problem, lanes, slices_in * (p.read * (lines + taps) + p.slice) + p.ends);
     let cost = compute.max(traffic).max(cached).max(waiting) + machine.launch_us * 1e3;
     let [_, height, width] = spatial(&problem.result.shape).map(|d| problem.max(&d));
     Some(Candidate {

@@ -1,10 +1,12 @@
 //! `conv_transpose.wgsl`: transposed convolutions of images with constant filters.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{ConvTranspose, Op};
-use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_filters, with_bias,
 };
@@ -17,8 +19,27 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Reads of a slice's filters in a step, of which a workgroup shares some.
+    filter_reads: f64,
+    /// A tap of a slice of inputs, whether it hits or not.
+    pass: f64,
+    /// The part of that which each further sum of an invocation adds.
+    sum: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "conv_transpose";
+}
 
 /// Pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [1, 2], [2, 2], [1, 4], [4, 1], [4, 2], [2, 4]];
@@ -63,6 +84,7 @@ fn blocks(problem: &Problem<'_>, op: &ConvTranspose, shape: &Shape, [x, slices]:
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::ConvTranspose(op) = problem.op else { return Vec::new() };
     let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let machine = &problem.target.machine;
     let limits = &problem.target.limits;
     let device = problem.operands[1].dtype.on_device();
@@ -90,14 +112,15 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let (pixels, slices) = (f64::from(x), f64::from(slices));
         let steps = (shape.windows.taps() * shape.inputs) as f64 / hit;
         let flops = lanes * pixels * slices * steps * 32.0;
-        let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + 3.0 * slices;
+        let reads =
+            pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.filter_reads * slices;
         let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
         let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let busy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);
         // Every tap and slice of inputs is a step, whether it hits or not; several sums per invocation make it longer.
         let passes = (shape.windows.taps() * shape.inputs) as f64;
-        let waiting = waiting(problem, lanes, 0.25 * passes * (1.0 + 0.3 * (pixels * slices - 1.0)));
-        let cost = roofline(problem, flops, problem.traffic() as f64, 0.6 * reuse * busy)
+        let waiting = waiting(problem, lanes, p.pass * passes * (1.0 + p.sum * (pixels * slices - 1.0)));
+        let cost = roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * busy)
             .max(waiting + machine.launch_us * 1e3);
         out.push(Candidate {
             knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", x), ("SLICES", block[1])],

@@ -1,11 +1,13 @@
 //! `depthwise.wgsl`: convolutions with one filter per channel.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
-use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, group_shape, known, with_bias,
 };
@@ -20,8 +22,23 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// A read.
+    read: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "depthwise";
+}
 
 /// Pixels per invocation.
 const BLOCKS: &[u32] = &[1, 2, 4];
@@ -69,6 +86,7 @@ fn blocks(problem: &Problem<'_>, windows: &Windows, block: u32) -> [Dim; 3] {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let Some(windows) = windows(op, problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let filters = constant(problem, 1).map(|w| pack(w, problem.operands[1].dtype.on_device()));
     if filters.is_none_or(|p| !fits(problem, &p)) {
         return Vec::new();
@@ -105,9 +123,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let flops = lanes * work * 8.0;
         let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let busy = (lanes * f64::from(block) / wanted).clamp(0.02, 1.0);
-        let efficiency = 0.6 * busy * work / (work + reads);
-        // Ten reads are on their way at a time.
-        let waiting = waiting(problem, lanes, 0.1 * (lines(&windows, span) + taps));
+        let efficiency = p.reached * busy * work / (work + reads);
+        let waiting = waiting(problem, lanes, p.read * (lines(&windows, span) + taps));
         let cost = roofline(problem, flops, problem.traffic() as f64, efficiency)
             .max(waiting + machine.launch_us * 1e3);
         out.push(Candidate {

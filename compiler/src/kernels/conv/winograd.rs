@@ -1,13 +1,15 @@
 //! `winograd.wgsl`: images into tiles of Winograd's domain, and tiles back into images. The products in between are a
 //! matrix product like any other.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, WinogradInput};
 use crate::ir::ops::winograd::Matrices;
 use crate::ir::tensor::TensorDesc;
-use crate::kernels::cost::waiting;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{four_channels, with_bias_at};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -20,8 +22,31 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Loads that an invocation has in flight.
+    abreast: f64,
+    /// A row of a tile of 6 x 6.
+    row: f64,
+    /// Rows that wait for each other, at most.
+    rows: f64,
+    /// Before the first row and after the last.
+    ends: f64,
+    /// Part of the reading that waiting does not hide.
+    beside: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "winograd";
+}
 
 /// The geometry of a transform.
 struct Transform {
@@ -71,6 +96,7 @@ fn transform(problem: &Problem<'_>) -> Option<Transform> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(transform) = transform(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let slices = problem.max(&transform.channels.ceil_div(4));
     let tiles = problem.max(&product(&transform.tiles));
@@ -90,20 +116,20 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             // About two thirds of the matrices' elements are not zero.
             let work = 8.0 * 0.65 * (n * n * rows as f64 + n * (rows * transform.side) as f64);
             let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-            let busy = (4.0 * lanes / room).clamp(0.02, 1.0);
-            let computing = lanes * work / (machine.peak.f32 * 0.2 * busy).max(1e-3);
+            let busy = (p.abreast * lanes / room).clamp(0.02, 1.0);
+            let computing = lanes * work / (machine.peak.f32 * p.reached * busy).max(1e-3);
             // Each part of a tile reads all of it, and pieces of cache lines where few invocations are neighbours.
             let width = problem.operands.first().map_or(4, |o| o.dtype.on_device().bytes()) as f64;
             let reading = lanes * n * n * 4.0 * width / machine.cache_bandwidth_gb_s.max(1e-3);
             let waste = (8.0 / f64::from(across)).clamp(1.0, 2.0);
             let moving = problem.traffic() as f64 * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
-            // Fitted to an NVIDIA H200: rows of tiles of 6 x 6 take 2.5 latencies of memory, up to three of them, and two
-            // rows of 4 x 4 as long as one.
-            let apart = if rows * transform.tile <= 8 { 1.0 } else { (rows as f64).min(3.0) };
-            let wait = waiting(problem, 2.0 * lanes, 3.0 + 2.5 * apart * n * n / 36.0);
+            // Short rows are computed together.
+            let apart = if rows * transform.tile <= 8 { 1.0 } else { (rows as f64).min(p.rows) };
+            let wait = waiting(problem, 2.0 * lanes, p.ends + p.row * apart * n * n / 36.0);
             out.push(Candidate {
                 knobs: vec![("GROUP_S", across), ("GROUP_T", deep), ("ROWS", rows as u32)],
-                cost: (computing + reading).max(moving).max(wait + 0.1 * reading) + machine.launch_us * 1e3,
+                cost: (computing + reading).max(moving).max(wait + p.beside * reading)
+                    + machine.launch_us * 1e3,
                 reason: format!(
                     "{rows} of {} rows of {tiles} tiles of {slices} slices each, {across}x{deep} a workgroup",
                     transform.side

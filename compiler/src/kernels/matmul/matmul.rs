@@ -3,7 +3,7 @@
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::Op;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::product::{batch_axes, matrix_coordinates, operand_batch, sizes};
 use crate::kernels::shared::tiled;
@@ -17,6 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<tiled::Params>()],
     in_place: InPlace::Chain,
 };
 

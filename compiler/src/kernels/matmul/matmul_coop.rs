@@ -4,7 +4,7 @@
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::coop::{self, Panels, Second, sums};
 use crate::kernels::shared::dot::{Matrices, Signs};
@@ -21,6 +21,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: Some(MatrixScope::Subgroup),
+    params: &[Group::of::<coop::Params>()],
     in_place: InPlace::Chain,
 };
 

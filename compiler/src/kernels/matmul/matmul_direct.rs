@@ -1,9 +1,11 @@
 //! `matmul_direct.wgsl`: matrix products of any element type, one invocation per element.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::{roofline, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::product::sizes;
 use crate::shader::access::Coordinates;
@@ -17,34 +19,55 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
 
-/// How much longer an element takes that is made of a code by itself.
-const CODED: f64 = 8.0;
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Loads of neighbouring depths of a column that overlap.
+    row_loads: f64,
+    /// The same where they are no neighbours for a subgroup.
+    column_loads: f64,
+    /// Waits before the first load and after the last.
+    ends: f64,
+    /// Bytes that a product reads from the cache: neighbours share the elements of the first operand.
+    cached_bytes: f64,
+    /// How much longer an element takes that is made of a code by itself.
+    coded: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "matmul_direct";
+}
+
 /// The same where a kernel of their own is for such products: this one is the last resort then.
 const LAST: f64 = 1e6;
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
     let depth = problem.max(&sizes.k) as f64;
     let machine = &problem.target.machine;
     // Loads of a few neighbouring depths overlap, less so where they are not neighbours for a subgroup.
-    let apart = if op.trans_b { 5.5 } else { 20.0 };
+    let apart = if op.trans_b { p.column_loads } else { p.row_loads };
     let streamed = Columns::of(op, problem).is_some_and(|c| c.only_streams(problem, problem.max(&sizes.m)));
     let slower = match problem.operands.iter().any(|o| o.codes.is_some()) {
         true if streamed => LAST,
-        true => CODED,
+        true => p.coded,
         false => 1.0,
     };
-    let waiting = waiting(problem, elements, slower * depth / apart + 1.4);
-    // Neighbours share the elements of the first operand.
-    let cached = elements * depth * 5.0 / machine.cache_bandwidth_gb_s.max(1e-3);
+    let waiting = waiting(problem, elements, slower * depth / apart + p.ends);
+    let cached = elements * depth * p.cached_bytes / machine.cache_bandwidth_gb_s.max(1e-3);
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
-        cost: roofline(problem, elements * depth * 2.0, problem.traffic() as f64, 0.05)
+        cost: roofline(problem, elements * depth * 2.0, problem.traffic() as f64, p.reached)
             .max(waiting.max(cached) + machine.launch_us * 1e3),
         reason: "one invocation per element, nothing shared".into(),
     }]

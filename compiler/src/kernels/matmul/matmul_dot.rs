@@ -3,7 +3,7 @@
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::Op;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::dot::{self, Signs};
 use crate::kernels::shared::product::{Sizes, sizes};
 use crate::kernels::shared::tiled_dot;
@@ -16,6 +16,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<tiled_dot::Params>()],
     in_place: InPlace::Chain,
 };
 

@@ -3,12 +3,15 @@
 //! No tile is cut at an edge, so M and N must have room for one, and K be whole steps; smaller and odd products are for
 //! `coop.wgsl`. Split sums come here as products with a batch.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::coop::octets;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::kernels::shared::window::fits;
@@ -25,25 +28,25 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: Some(MatrixScope::Workgroup),
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Rows, columns and depth of the matrices, and how long a step takes in relation to what the sizes suggest. Larger ones
-/// do not fit the registers of an H200, whose driver then keeps them in memory.
-const TILES: &[([u32; 3], f64)] = &[
-    ([128, 256, 64], 1.08),
-    ([128, 192, 64], 0.95),
-    ([128, 160, 64], 1.0),
-    ([128, 128, 64], 1.0),
-    ([64, 256, 64], 1.04),
-    ([64, 160, 64], 1.1),
-    ([64, 128, 64], 1.1),
-    ([128, 64, 64], 1.1),
-    ([64, 64, 64], 0.87),
-    ([32, 128, 64], 0.97),
-    ([32, 64, 64], 0.98),
-    ([64, 64, 32], 0.91),
-    ([64, 64, 16], 0.7),
+/// Rows, columns and depth of the matrices.
+const TILES: [[u32; 3]; 13] = [
+    [128, 256, 64],
+    [128, 192, 64],
+    [128, 160, 64],
+    [128, 128, 64],
+    [64, 256, 64],
+    [64, 160, 64],
+    [64, 128, 64],
+    [128, 64, 64],
+    [64, 64, 64],
+    [32, 128, 64],
+    [32, 64, 64],
+    [64, 64, 32],
+    [64, 64, 16],
 ];
 
 /// Elements of the largest tile, of which a unit of the device holds one.
@@ -92,6 +95,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (Op::MatMul(op), Some((shape, threads))) = (problem.op, shape(problem)) else { return Vec::new() };
     let Some(Sizes { batch, m, k, n }) = sizes(op, problem) else { return Vec::new() };
     let (Some(k), Some(n)) = (k.as_known(), n.as_known()) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let a_fits = problem.operands.first().is_some_and(|a| dense_axis(a).is_some());
     let b_fits =
         rows(op, problem).is_some() || problem.operands.get(1).is_some_and(|b| dense_axis(b).is_some());
@@ -102,6 +106,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let batch = problem.max(&product(&batch));
     TILES
         .iter()
+        .zip(p.slowness)
         .filter(|([tm, tn, depth], _)| {
             let aligned = tm % shape.m == 0
                 && tn % shape.n == 0
@@ -110,16 +115,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let room = i64::from(*tm) <= least && i64::from(*tn) <= n;
             aligned && room && k % i64::from(*depth) == 0
         })
-        .filter_map(|(tile, slowness)| candidate(problem, (*tile, *slowness), threads, batch, [most, n, k]))
+        .filter_map(|(tile, slowness)| {
+            candidate(&p, problem, (*tile, slowness), threads, (batch, [most, n, k]))
+        })
         .collect()
 }
 
 fn candidate(
+    p: &Params,
     problem: &Problem<'_>,
     ([tm, tn, depth], slowness): ([u32; 3], f64),
     threads: u32,
-    batch: i64,
-    [m, n, k]: [i64; 3],
+    (batch, [m, n, k]): (i64, [i64; 3]),
 ) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let [rows, columns] = [(m, tm), (n, tn)].map(|(size, tile)| (size as f64 / f64::from(tile)).ceil());
@@ -135,16 +142,16 @@ fn candidate(
     let rounds = (groups / units).ceil();
     let peak = machine.peak.matrix_f16.unwrap_or(machine.peak.f16) / units;
     let area = f64::from(tm * tn);
-    let waiting = machine.memory_latency_ns * STEP * (f64::from(depth) / 64.0).max(0.5);
-    let step = slowness * (waiting + 2.0 * area * f64::from(depth) / (peak * REACHED));
+    let waiting = machine.memory_latency_ns * p.step * (f64::from(depth) / 64.0).max(0.5);
+    let step = slowness * (waiting + 2.0 * area * f64::from(depth) / (peak * p.reached));
     let cache = machine.cache_bandwidth_gb_s.max(1e-3) / units;
-    let finish = area * if direct(problem) { 4.0 } else { 10.0 } / cache;
-    let looks = if steps == 1 { 1.04 } else { 1.0 };
+    let finish = area * if direct(problem) { p.direct_bytes } else { p.kept_bytes } / cache;
+    let looks = if steps == 1 { p.single } else { 1.0 };
     let computing = rounds * (k as f64 / f64::from(depth) * step * looks + finish);
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     Some(Candidate {
         knobs: vec![("TILE_M", tm), ("TILE_N", tn), ("DEPTH", depth), ("STEPS", steps)],
-        cost: computing.max(traffic) + OVERHEAD + machine.launch_us * 1e3,
+        cost: computing.max(traffic) + p.ends_ns + machine.launch_us * 1e3,
         reason: format!(
             "matrices of a workgroup, {groups} tiles of {tm}x{tn} for {m}x{n}x{k} in {rounds} rounds, {} products of depth {depth} each",
             k / i64::from(depth)
@@ -152,16 +159,31 @@ fn candidate(
     })
 }
 
-// Fitted to an NVIDIA H200 with driver 580.159: 170 measurements of 13 products, from 64 x 4096 x 4096 to 4096 cubed. A
-// workgroup takes the same time for a step however many others run, one to a unit.
+/// Parameters of the estimate. A workgroup takes the same time for a step however many others run, one to a unit.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the peak that the products of one workgroup reach.
+    reached: f64,
+    /// What a step takes besides, in latencies of memory.
+    step: f64,
+    /// How long a step takes in relation to what the sizes suggest, for each of the tiles.
+    slowness: [f64; 13],
+    /// How much longer steps take that are not written out two at a time.
+    single: f64,
+    /// Bytes moved for each sum that is stored as it is.
+    direct_bytes: f64,
+    /// Bytes moved for each sum that is kept first.
+    kept_bytes: f64,
+    /// Nanoseconds until the first step and after the last.
+    ends_ns: f64,
+}
 
-/// Part of the peak that the products of one workgroup reach.
-const REACHED: f64 = 0.424;
-/// What a step takes besides, in latencies of memory.
-const STEP: f64 = 0.55;
-/// Nanoseconds until the first step and after the last.
-const OVERHEAD: f64 = 2000.0;
-/// From so many steps on two are written out in the loop, which is 4 % faster and takes the driver twice as long to compile.
+impl Parameters for Params {
+    const GROUP: &str = "matmul_workgroup";
+}
+
+/// From so many steps on two are written out in the loop, which takes the driver twice as long to compile.
 const LONG: i64 = 16;
 
 /// Whether the sums are the result as they stand.

@@ -1,10 +1,12 @@
 //! `matvec.wgsl`: matrix products of one to a few rows, which cost one walk over the second operand.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::cost::barriers;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, barriers};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::product::{Sizes, batch_axes, matrix_coordinates, operand_batch, sizes};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
@@ -16,6 +18,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
 
@@ -36,17 +39,31 @@ fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
     }
 }
 
-// Fitted to 90 measurements of products of 4096 x 4096 and 8192 x 3072 numbers with up to 8 rows on an NVIDIA H200
-// (`benches/matrix.rs`). A step's wait for what lies in the cache and for what does not, and its products with each
-// further row, and passing an invocation's sums of a row through workgroup memory, in latencies of memory; nanoseconds of
-// a level of the tree that adds up the sums of each further row; and the part of the lesser of reading and waiting that the
-// greater does not hide.
-const CACHED: f64 = 0.5;
-const LOADED: f64 = 0.9;
-const ROW: f64 = 0.06;
-const SHARED: f64 = 0.0033;
-const LEVEL: f64 = 30.0;
-const BESIDE: f64 = 0.4;
+/// Parameters of the estimate; waits in latencies of memory where nothing else is said.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Loads that an invocation has in flight.
+    abreast: f64,
+    /// A step's wait for what lies in the cache.
+    cached: f64,
+    /// A step's wait for what does not.
+    loaded: f64,
+    /// A step's products with each further row.
+    row: f64,
+    /// Passing an invocation's sums of a row through workgroup memory.
+    shared: f64,
+    /// Nanoseconds of a level of the tree that adds up the sums of each further row.
+    level_ns: f64,
+    /// The part of the lesser of reading and waiting that the greater does not hide.
+    beside: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "matvec";
+}
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
@@ -55,6 +72,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
     if m > MOST_ROWS {
         return Vec::new();
@@ -68,7 +86,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let along_k = along_k(op, problem);
     // Loads of one step overlap a little, and come from the cache where everything fits well into it.
     let held = problem.traffic() as f64 * 1.25 <= machine.last_level_cache as f64;
-    let wait = machine.memory_latency_ns * if held { CACHED } else { LOADED };
+    let wait = machine.memory_latency_ns * if held { p.cached } else { p.loaded };
     let mut out = Vec::new();
     for lanes_k in [1u32, 4, 8, 16, 32, 64, 128, 256] {
         for lanes_n in [1u32, 2, 4, 8, 16, 32] {
@@ -89,21 +107,21 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let side = f64::from(if along_k { lanes_k } else { lanes_n });
             let waste = (4.0 / side).clamp(1.0, 4.0);
             // Every invocation has several loads in flight.
-            let busy = (6.0 * all / room).clamp(1e-3, 1.0);
+            let busy = (p.abreast * all / room).clamp(1e-3, 1.0);
             let bytes =
                 problem.traffic() as f64 + problem.operands[1].bytes(problem.bounds) as f64 * (blocks - 1.0);
             let streaming = bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
             let flops = 2.0 * (m * n * batch) as f64 * k as f64;
-            let computing = flops / (machine.peak.f32 * 0.15 * busy).max(1e-3);
+            let computing = flops / (machine.peak.f32 * p.reached * busy).max(1e-3);
             let steps = (groups_k as f64 / f64::from(lanes_k)).ceil();
             let levels = f64::from(lanes_k.ilog2());
             let more = (rows - 1) as f64;
             let latency = machine.memory_latency_ns;
-            let shared = f64::from(threads) * rows as f64 * SHARED + steps * more * ROW;
+            let shared = f64::from(threads) * rows as f64 * p.shared + steps * more * p.row;
             let waiting = (all / room).ceil()
-                * ((steps + 2.0) * wait + shared * latency + levels * LEVEL * more)
+                * ((steps + 2.0) * wait + shared * latency + levels * p.level_ns * more)
                 + barriers(problem, all, levels);
-            let reading = streaming.max(waiting) + BESIDE * streaming.min(waiting);
+            let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
             out.push(Candidate {
                 knobs: vec![("LANES_K", lanes_k), ("LANES_N", lanes_n), ("ROWS", rows as u32)],
                 cost: reading.max(computing) + machine.launch_us * 1e3,

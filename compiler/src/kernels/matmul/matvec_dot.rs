@@ -1,11 +1,13 @@
 //! `matvec_dot.wgsl`: matrix products of 8-bit integers of one to a few rows, which cost one walk over the second
 //! operand.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::cost::{barriers, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::dot::{self, Signs};
 use crate::kernels::shared::product::{Sizes, sizes};
 use crate::shader::problem::Problem;
@@ -17,6 +19,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
 
@@ -27,16 +30,35 @@ const MOST_HELD: i64 = 8;
 /// Words of all rows that are staged at a time.
 const STAGED: i64 = 2048;
 
-// In latencies of memory, fitted to 85 measurements of seven products on an NVIDIA H200 (`benches/kernels.rs`): what is
-// before and after all steps, a load of a step, its products with a row, a stage, a word packed for it, and a level of
-// the tree that adds up the sums of a row and of each further one.
-const FIRST: f64 = 2.22;
-const LOAD: f64 = 0.112;
-const ROW: f64 = 0.024;
-const STAGE: f64 = 0.46;
-const STAGED_WORD: f64 = 0.079;
-const LEVEL: f64 = 0.23;
-const LEVEL_ROW: f64 = 0.112;
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Loads that an invocation has in flight.
+    abreast: f64,
+    /// How much more there is to compute where one operand is signed.
+    mixed: f64,
+    /// Before the first step and after the last.
+    ends: f64,
+    /// A load of a step.
+    load: f64,
+    /// A step's products with a row.
+    row: f64,
+    /// A stage.
+    stage: f64,
+    /// A word packed for it.
+    staged_word: f64,
+    /// A level of the tree that adds up the sums of a row.
+    level: f64,
+    /// The same for each further row.
+    level_row: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "matvec_dot";
+}
 
 /// Whether neighbouring depths of the second operand are neighbours in memory.
 fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
@@ -46,6 +68,7 @@ fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (Op::MatMul(op), Some(signs)) = (problem.op, Signs::of(problem)) else { return Vec::new() };
     let Some(sizes) = sizes(op, problem).filter(|_| dot::readable(op, problem)) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let [m, n, k] = [&sizes.m, &sizes.n, &sizes.k].map(|d| problem.max(d));
     if m > MOST_ROWS {
         return Vec::new();
@@ -62,7 +85,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let second =
         packed.as_ref().map_or(problem.operands[1].bytes(problem.bounds) as f64, |p| p.bytes() as f64);
     let traffic = dot::traffic(problem, packed.as_ref());
-    let mixed = if signs.flips(0) || signs.flips(1) { 1.5 } else { 1.0 };
+    let mixed = if signs.flips(0) || signs.flips(1) { p.mixed } else { 1.0 };
     let mut out = Vec::new();
     for lanes_k in [1u32, 4, 8, 16, 32, 64, 128, 256] {
         for lanes_n in [1u32, 2, 4, 8, 16, 32] {
@@ -81,22 +104,22 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let side = f64::from(if along_k { lanes_k } else { lanes_n });
             let waste = (4.0 / side).clamp(1.0, 4.0);
             // Every invocation has several loads in flight.
-            let busy = (8.0 * all / room).clamp(1e-3, 1.0);
+            let busy = (p.abreast * all / room).clamp(1e-3, 1.0);
             let bytes = traffic + second * (blocks - 1.0);
             let streaming = bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
             let operations = 2.0 * (m * n * batch) as f64 * k as f64 * mixed;
-            let computing = operations / (machine.peak.int8 * 0.25 * busy).max(1e-3);
+            let computing = operations / (machine.peak.int8 * p.reached * busy).max(1e-3);
             // Every workgroup packs its rows, and then takes its words.
             let staging = ((rows * words) as f64 / f64::from(threads)).ceil();
             let stages = (words as f64 / stage as f64).ceil();
             let steps = (words as f64 / f64::from(lanes_k)).ceil();
             let loads = if packed.is_some() { 1.0 } else { 4.0 };
             let levels = f64::from(lanes_k.ilog2());
-            let rounds = FIRST
-                + steps * (LOAD * loads + ROW * rows as f64)
-                + STAGE * stages
-                + STAGED_WORD * staging
-                + levels * (LEVEL + LEVEL_ROW * (rows - 1) as f64);
+            let rounds = p.ends
+                + steps * (p.load * loads + p.row * rows as f64)
+                + p.stage * stages
+                + p.staged_word * staging
+                + levels * (p.level + p.level_row * (rows - 1) as f64);
             let waiting = waiting(problem, all, rounds) + barriers(problem, all, levels);
             out.push(Candidate {
                 knobs: vec![

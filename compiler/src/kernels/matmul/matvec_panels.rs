@@ -22,6 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[],
     in_place: InPlace::Chain,
 };
 

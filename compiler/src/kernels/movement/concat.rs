@@ -1,10 +1,12 @@
 //! `concat.wgsl`: operands joined along an axis, each copied into its part of the result.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
-use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
 use crate::shader::walk::decompose;
@@ -16,17 +18,33 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Part of the memory's bandwidth that is reached.
+    bandwidth: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "concat";
+}
+
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Concat(_) = problem.op else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
     let threads = problem.target.prefer.workgroup_invocations.min(256);
     let more = problem.own.saturating_sub(1) as f64 * problem.target.machine.launch_us * 1e3;
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
-        cost: roofline(problem, elements, problem.traffic() as f64, 0.5) + more,
+        cost: roofline(problem, elements, problem.traffic() as f64 / p.bandwidth, p.reached) + more,
         reason: format!("{elements} elements in {} copies, bound by memory traffic", problem.own),
     }]
 }

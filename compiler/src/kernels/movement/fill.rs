@@ -1,9 +1,11 @@
 //! `fill.wgsl`: tensors without operands, ranges and sizes.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::{Placement, Problem};
 use crate::shader::rows::Rows;
 use crate::shader::{Class, Grid, Launch, Shader};
@@ -14,16 +16,30 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
+
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the memory's bandwidth that is reached.
+    bandwidth: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "fill";
+}
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !matches!(problem.op, Op::Range(_) | Op::ShapeValues(_)) {
         return Vec::new();
     }
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
-        cost: roofline(problem, 0.0, problem.traffic() as f64, 0.5),
+        cost: roofline(problem, 0.0, problem.traffic() as f64 / p.bandwidth, 1.0),
         reason: "one invocation per element".into(),
     }]
 }

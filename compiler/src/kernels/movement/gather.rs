@@ -1,9 +1,11 @@
 //! `gather.wgsl`: slices along an axis, single elements, and slices at index tuples.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::rows::Rows;
@@ -15,8 +17,21 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
+
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the memory's bandwidth that is reached.
+    bandwidth: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "gather";
+}
 
 /// Where a gather reads: `I(j)` is part j of the index, `R(i)` coordinate i of the result.
 enum From {
@@ -64,11 +79,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if places(problem).is_none() {
         return Vec::new();
     }
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let moved = problem.result.bytes(problem.bounds) as f64 * 2.0;
     let indices = problem.operands[1].bytes(problem.bounds) as f64;
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
-        cost: roofline(problem, 0.0, moved + indices, 0.5),
+        cost: roofline(problem, 0.0, (moved + indices) / p.bandwidth, 1.0),
         reason: "one invocation per unit of the result; bound by memory traffic".into(),
     }]
 }

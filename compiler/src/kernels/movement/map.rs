@@ -1,11 +1,13 @@
 //! `map.wgsl`: elementwise functions and copies between layouts and views.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::element::{Arg, Element, Step, UnaryFn};
 use crate::ir::op::Op;
-use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::{Operand, Placement, Problem, dense_strides};
 use crate::shader::walk::{Walk, walk, walk_along};
 use crate::shader::{Class, Grid, Launch, Shader};
@@ -16,17 +18,33 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::All,
 };
+
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Part of the memory's bandwidth that is reached.
+    bandwidth: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "map";
+}
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !matches!(problem.op, Op::Elementwise(_) | Op::Relayout(_)) {
         return Vec::new();
     }
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let threads = problem.target.prefer.workgroup_invocations.min(256);
     let steps = (problem.chain.len() + 1) as f64;
     let elements = problem.max(&problem.result.elements()) as f64;
-    let cost = roofline(problem, elements * steps, problem.traffic() as f64, 0.5);
+    let cost = roofline(problem, elements * steps, problem.traffic() as f64 / p.bandwidth, p.reached);
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
         cost,

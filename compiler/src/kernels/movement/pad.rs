@@ -1,11 +1,13 @@
 //! `pad.wgsl`: elements added around a tensor.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
 use crate::ir::ops::pad::PadMode;
-use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::class::literal;
 use crate::shader::problem::Problem;
 use crate::shader::walk::{gather, walk};
@@ -17,16 +19,32 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Part of the memory's bandwidth that is reached.
+    bandwidth: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "pad";
+}
+
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Pad(_) = problem.op else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
     let threads = problem.target.prefer.workgroup_invocations.min(256);
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
-        cost: roofline(problem, elements, problem.traffic() as f64, 0.5),
+        cost: roofline(problem, elements, problem.traffic() as f64 / p.bandwidth, p.reached),
         reason: format!("{elements} elements, bound by memory traffic"),
     }]
 }

@@ -1,6 +1,8 @@
 //! `resize.wgsl`: resampling along any axes. Elements and weights along an axis of known extents are worked out here
 //! and read from a table; for other extents the shader computes them.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Dim, product};
@@ -8,8 +10,8 @@ use crate::ir::op::{Constant, Op, Resize};
 use crate::ir::ops::resize::{Coordinates, Filter, NearestRound};
 use crate::ir::ops::sampling::Sample;
 use crate::ir::tensor::DType;
-use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::class::literal;
 use crate::shader::pack::Packed;
 use crate::shader::problem::Problem;
@@ -22,8 +24,23 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
+
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Operations of a tap.
+    tap: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "resize";
+}
 
 /// Marks a position outside the region in a table.
 const OUTSIDE: u32 = u32::MAX;
@@ -74,6 +91,7 @@ fn most_taps(op: &Resize, axis: usize) -> usize {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Resize(op) = problem.op else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let integers = !problem.computed.is_float();
     if problem.result.rank() > op.scales.len() {
         return Vec::new();
@@ -87,7 +105,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let threads = problem.target.prefer.workgroup_invocations.min(256);
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
-        cost: roofline(problem, elements * taps * 6.0, problem.traffic() as f64, 0.3),
+        cost: roofline(problem, elements * taps * p.tap, problem.traffic() as f64, p.reached),
         reason: format!("{taps} taps for {elements} elements"),
     }]
 }

@@ -1,10 +1,12 @@
 //! `scatter.wgsl`: updates combined into a copy of a tensor, by element or by index tuple.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Combine, Op};
-use crate::kernels::cost::roofline;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, roofline};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::rows::Rows;
@@ -17,8 +19,23 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
+
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Operations of a look at an index.
+    index: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "scatter";
+}
 
 /// What an entry is: the walk over the result, the axes of the entry number, and how many index parts there are.
 struct Walk {
@@ -73,11 +90,12 @@ pub(super) fn combine(combine: Combine) -> String {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(walk) = walk(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let units = problem.max(&walk.rows.rows()) as f64;
     let entries = problem.max(&product(&walk.entries)) as f64;
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
-        cost: roofline(problem, units * entries * 4.0, problem.traffic() as f64, 0.2),
+        cost: roofline(problem, units * entries * p.index, problem.traffic() as f64, p.reached),
         reason: format!("each of {units} units looks at {entries} indices"),
     }]
 }

@@ -1,11 +1,13 @@
 //! `scatter_list.wgsl`: updates combined into a copy of a tensor by way of a list of entries for each place.
 
+use serde::Deserialize;
+
 use super::scatter;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Combine, Op};
-use crate::kernels::cost::waiting;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::rows::Rows;
@@ -18,8 +20,23 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
+
+/// Loads one after the other that are waited for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Of an entry that is put into a list.
+    entry: f64,
+    /// Of a unit that looks into one.
+    unit: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "scatter_list";
+}
 
 /// A scatter by places: what an index names, a slice of the tensor.
 struct Scatter {
@@ -56,6 +73,7 @@ impl Scatter {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(scatter) = scatter(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let machine = &problem.target.machine;
     let [places, entries] =
         [&scatter.places, &scatter.entries].map(|axes| problem.max(&product(axes)) as f64);
@@ -64,7 +82,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (passes, stages) = if scatter.lists() { (5.0, 4.0) } else { (3.0, 3.0) };
     let own = 4.0 * passes * (places + entries);
     let moving = (problem.traffic() as f64 + own) / machine.bandwidth_gb_s.max(1e-3);
-    let chased = waiting(problem, entries, 4.0) + waiting(problem, units, 3.0);
+    let chased = waiting(problem, entries, p.entry) + waiting(problem, units, p.unit);
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
         cost: moving.max(chased) + stages * machine.launch_us * 1e3,

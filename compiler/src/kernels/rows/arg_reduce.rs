@@ -1,10 +1,11 @@
 //! `arg_reduce.wgsl`: positions of largest and smallest elements along any axis.
 
 use super::order::key;
-use super::shares::Shares;
+use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::op::{ArgReduce, Op};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Reduced, reduced};
 use crate::shader::{Class, Launch, Shader};
@@ -15,6 +16,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
@@ -26,9 +28,10 @@ fn rows<'a>(op: &ArgReduce, problem: &Problem<'a>) -> Reduced<'a> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::ArgReduce(op) = problem.op else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let Reduced { problem, rows, .. } = rows(op, problem);
     let shares = Shares::all(&problem, &rows, 8 * rows.lanes.count());
-    shares.iter().map(|s| s.candidate(&problem, &rows, 1.0, 1)).collect()
+    shares.iter().map(|s| s.candidate(&p, &problem, &rows, 1.0, 1)).collect()
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {

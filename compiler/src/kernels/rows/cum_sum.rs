@@ -1,10 +1,10 @@
 //! `cum_sum.wgsl`: running sums along any axis, of floats and integers.
 
-use super::shares::Shares;
+use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::barriers;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, barriers};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Rows, along_axis};
 use crate::shader::{Class, Launch, Shader};
@@ -15,6 +15,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
@@ -27,10 +28,11 @@ fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, Rows)> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((merged, rows)) = rows(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     Shares::all(&merged, &rows, 4 * rows.lanes.count())
         .iter()
         .map(|s| {
-            let mut candidate = s.candidate(&merged, &rows, 1.0, 1);
+            let mut candidate = s.candidate(&p, &merged, &rows, 1.0, 1);
             // Every block costs a scan through workgroup memory.
             let blocks = (problem.max(&rows.length()) as f64 / f64::from(s.lanes)).ceil();
             let lanes = problem.max(&rows.rows()) as f64 * f64::from(s.lanes);

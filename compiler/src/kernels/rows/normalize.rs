@@ -3,11 +3,12 @@
 //! Both operators normalise rows by their moments. A row of layer normalisation runs along the trailing axes; one of
 //! group normalisation along the channels of a group and all spatial axes, with the channel axis cut in two.
 
-use super::shares::Shares;
+use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{GroupNorm, LayerNorm, Op};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
 use crate::shader::rows::{Lanes, Rows, merge};
@@ -19,6 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::FirstAndChain,
 };
 
@@ -104,18 +106,19 @@ impl Walk<'_> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(walk) = walk(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let (problem, rows) = (&walk.problem, &walk.rows);
     let machine = &problem.target.machine;
     let room = i64::from(machine.compute_units) * i64::from(machine.invocations_per_unit);
     let (count, length) = (problem.max(&rows.rows()), problem.max(&rows.length()));
     let mut out = Vec::new();
     for shares in Shares::all(problem, rows, memory(rows)) {
-        out.push(shares.candidate(problem, rows, 2.0, KEEP));
+        out.push(shares.candidate(&p, problem, rows, 2.0, KEEP));
         // Pieces long enough to be worth a launch, and few enough for the device and for being merged by everyone.
         let lanes = i64::from(shares.lanes);
         let most = (room / (count * lanes).max(1)).min(length / (lanes * i64::from(KEEP))).min(MOST_PIECES);
         if shares.lanes >= 64 && most >= 4 {
-            let mut split = shares.pieces(problem, rows, most as u32, KEEP);
+            let mut split = shares.pieces(&p, problem, rows, most as u32, KEEP);
             // The second launch reads the pieces again.
             split.cost += problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
             split.knobs.push(("SPLIT", most as u32));

@@ -1,12 +1,13 @@
 //! `reduce.wgsl`: every kind of reduction along any set of axes.
 
-use super::shares::Shares;
+use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, Reduce};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Lanes, Reduced, reduced};
@@ -18,6 +19,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
@@ -26,18 +28,19 @@ const KEEP: u32 = 4;
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Reduce(op) = problem.op else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let Reduced { problem, rows, .. } = reduced(problem, &op.axes, op.keepdims);
     let machine = &problem.target.machine;
     let room = i64::from(machine.compute_units) * i64::from(machine.invocations_per_unit);
     let (count, length) = (problem.max(&rows.rows()), problem.max(&rows.length()));
     let mut out = Vec::new();
     for shares in Shares::all(&problem, &rows, bytes(op.kind, rows.lanes)) {
-        out.push(shares.candidate(&problem, &rows, 1.0, KEEP));
+        out.push(shares.candidate(&p, &problem, &rows, 1.0, KEEP));
         // Pieces long enough to be worth a launch, and few enough for the device.
         let lanes = i64::from(shares.lanes);
         let most = (room / (count * lanes).max(1)).min(length / (lanes * i64::from(KEEP) * 4)).min(256);
         if shares.lanes >= 64 && most >= 4 {
-            let mut split = shares.pieces(&problem, &rows, most as u32, KEEP);
+            let mut split = shares.pieces(&p, &problem, &rows, most as u32, KEEP);
             split.knobs.push(("SPLIT", most as u32));
             out.push(split);
         }

@@ -1,15 +1,39 @@
 //! How rows are shared among invocations: the knobs that every row kernel has, their legal values and their cost.
 
+use serde::Deserialize;
+
 use crate::ir::dim::Dim;
-use crate::kernels::cost::barriers;
+use crate::kernels::cost::{Parameters, barriers};
 use crate::kernels::kernel::Candidate;
 use crate::shader::problem::Problem;
 use crate::shader::rows::Rows;
 use crate::shader::{Grid, Shader};
 
-/// Time until loaded data arrives, in nanoseconds; loads of one step overlap a little.
-fn latency(problem: &Problem<'_>) -> f64 {
-    problem.target.machine.memory_latency_ns * 2.0 / 3.0
+/// Parameters of the estimates of all row kernels.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Params {
+    /// Wait for a load, in latencies of memory; loads of one step overlap a little.
+    wait: f64,
+    /// Loads that an invocation has in flight.
+    abreast: f64,
+    /// Part of the traffic that reading a row once more takes.
+    again: f64,
+    /// Barriers beside those of the levels of a tree: writing the shares and reading the result.
+    level_ends: f64,
+    /// Waits of the first load and the last store, which have nothing beside them.
+    ends: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "rows";
+}
+
+impl Params {
+    /// Nanoseconds until loaded data arrives.
+    fn latency(&self, problem: &Problem<'_>) -> f64 {
+        problem.target.machine.memory_latency_ns * self.wait
+    }
 }
 
 /// LANES invocations for each of ROWS rows per workgroup.
@@ -46,27 +70,41 @@ impl Shares {
     }
 
     /// The candidate with its cost: `passes` times over operand 0, `keep` loads in flight per invocation.
-    pub(super) fn candidate(self, problem: &Problem<'_>, rows: &Rows, passes: f64, keep: u32) -> Candidate {
+    pub(super) fn candidate(
+        self,
+        p: &Params,
+        problem: &Problem<'_>,
+        rows: &Rows,
+        passes: f64,
+        keep: u32,
+    ) -> Candidate {
         let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
-        self.cost(problem, rows, (count, length), passes, keep)
+        self.cost(p, problem, rows, (count, length, passes), keep)
     }
 
     /// The candidate that cuts each row into `pieces`, to be combined by a second launch.
-    pub(super) fn pieces(self, problem: &Problem<'_>, rows: &Rows, pieces: u32, keep: u32) -> Candidate {
+    pub(super) fn pieces(
+        self,
+        p: &Params,
+        problem: &Problem<'_>,
+        rows: &Rows,
+        pieces: u32,
+        keep: u32,
+    ) -> Candidate {
         let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
         let cut = (count * f64::from(pieces), (length / f64::from(pieces)).ceil());
-        let mut candidate = self.cost(problem, rows, cut, 1.0, keep);
-        candidate.cost += problem.target.machine.launch_us * 1e3 + 2.0 * latency(problem);
+        let mut candidate = self.cost(p, problem, rows, (cut.0, cut.1, 1.0), keep);
+        candidate.cost += problem.target.machine.launch_us * 1e3 + p.ends * p.latency(problem);
         candidate.reason += &format!(", each row in {pieces} pieces and a second launch");
         candidate
     }
 
     fn cost(
         self,
+        p: &Params,
         problem: &Problem<'_>,
         rows: &Rows,
-        (count, length): (f64, f64),
-        passes: f64,
+        (count, length, passes): (f64, f64, f64),
         keep: u32,
     ) -> Candidate {
         let machine = &problem.target.machine;
@@ -80,15 +118,15 @@ impl Shares {
         };
         let waste = (8.0 / (side * f64::from(rows.lanes.count()))).clamp(1.0, 4.0);
         let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-        let busy = (4.0 * count * lanes / room).clamp(1e-3, 1.0);
-        let traffic = problem.traffic() as f64 * waste * (1.0 + 0.5 * (passes - 1.0));
+        let busy = (p.abreast * count * lanes / room).clamp(1e-3, 1.0);
+        let traffic = problem.traffic() as f64 * waste * (1.0 + p.again * (passes - 1.0));
         let streaming = traffic / (machine.bandwidth_gb_s.max(1e-3) * busy);
         let waves = (count * lanes / room).ceil().max(1.0);
-        // A barrier for each level of a tree; writing the shares and reading the result take as long as one each.
-        let levels = if self.lanes > 1 { lanes.log2() + 3.0 } else { 0.0 };
-        let waiting = waves * steps * passes * latency(problem) + barriers(problem, count * lanes, levels);
+        // A barrier for each level of a tree.
+        let levels = if self.lanes > 1 { lanes.log2() + p.level_ends } else { 0.0 };
+        let waiting = waves * steps * passes * p.latency(problem) + barriers(problem, count * lanes, levels);
         // The first load and the last store have nothing beside them.
-        let ends = 2.0 * latency(problem);
+        let ends = p.ends * p.latency(problem);
         Candidate {
             knobs: vec![("LANES", self.lanes), ("ROWS", self.rows)],
             cost: streaming.max(waiting) + ends + machine.launch_us * 1e3,

@@ -1,9 +1,10 @@
 //! `softmax.wgsl`: softmax and log-softmax along any axis.
 
-use super::shares::Shares;
+use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Lanes, Rows, along_axis};
 use crate::shader::{Class, Launch, Shader};
@@ -14,6 +15,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::FirstAndChain,
 };
 
@@ -27,9 +29,10 @@ fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, Rows)> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((merged, rows)) = rows(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     Shares::all(&merged, &rows, 8 * rows.lanes.count())
         .iter()
-        .map(|s| s.candidate(&merged, &rows, 2.0, KEEP))
+        .map(|s| s.candidate(&p, &merged, &rows, 2.0, KEEP))
         .collect()
 }
 

@@ -1,9 +1,12 @@
 //! `top_k.wgsl`: the first elements of each row by value, or their positions.
 
+use serde::Deserialize;
+
 use super::order::key;
 use crate::error::OpError;
 use crate::ir::op::{Op, TopK};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Rows, along_axis};
 use crate::shader::{Class, Grid, Launch, Shader};
@@ -14,6 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
@@ -40,16 +44,27 @@ pub(super) fn top_k_rows<'a>(problem: &Problem<'a>) -> Option<(&'a TopK, Problem
     Some((op, problem, rows.scalar()))
 }
 
-// In latencies of memory, fitted to an NVIDIA H200 (`benches/kernels.rs`): a stage of a sort, a swap of one, and a round
-// of elements that are compared with the least that is kept.
-const STAGE: f64 = 0.17;
-const SWAP: f64 = 0.1;
-const ROUND: f64 = 0.9;
-/// A swap in barriers where these take time, measured on the software device.
-const SWAP_IN_TURN: f64 = 0.5;
+/// Parameters of the estimate, in latencies of memory where nothing else is said.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// A stage of a sort.
+    stage: f64,
+    /// A swap of one.
+    swap: f64,
+    /// A swap, in barriers: where these take time invocations take turns.
+    swap_in_turn: f64,
+    /// A round of elements that are compared with the least that is kept.
+    round: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "top_k";
+}
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((op, problem, rows)) = top_k_rows(problem) else { return Vec::new() };
+    let Some(p) = Params::of(&problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
     let mut out = Vec::new();
@@ -67,9 +82,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let swaps = (f64::from(size / 2) / f64::from(threads)).max(1.0);
         let latency = machine.memory_latency_ns;
         // Devices whose invocations take turns swap in turns as well.
-        let swap = latency * SWAP + machine.barrier_ns * SWAP_IN_TURN;
-        let sort = stages * (machine.barrier_ns + latency * STAGE + swap * swaps);
-        let round = machine.barrier_ns + latency * ROUND;
+        let swap = latency * p.swap + machine.barrier_ns * p.swap_in_turn;
+        let sort = stages * (machine.barrier_ns + latency * p.stage + swap * swaps);
+        let round = machine.barrier_ns + latency * p.round;
         let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let waves = (count * f64::from(threads) / room).ceil().max(1.0);
         out.push(Candidate {

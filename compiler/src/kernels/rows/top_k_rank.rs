@@ -1,8 +1,11 @@
 //! `top_k_rank.wgsl`: the first elements of long rows when there are too many of them for workgroup memory.
 
+use serde::Deserialize;
+
 use super::top_k::{hooks, top_k_rows};
 use crate::error::OpError;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
@@ -12,17 +15,32 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
+/// Parameters of the estimate.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// A comparison, in latencies of memory.
+    compared: f64,
+    /// A comparison takes so many nanoseconds at least.
+    least_ns: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "top_k_rank";
+}
+
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((_, problem, rows)) = top_k_rows(problem) else { return Vec::new() };
+    let Some(p) = Params::of(&problem) else { return Vec::new() };
     let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
     let machine = &problem.target.machine;
     let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
     let waves = (count * length / room).ceil().max(1.0);
-    // Nanoseconds of a comparison: 53 to 60 were measured on an NVIDIA H200, where an element comes from the cache.
-    let compared = (0.095 * machine.memory_latency_ns).max(20.0);
+    let compared = (p.compared * machine.memory_latency_ns).max(p.least_ns);
     vec![Candidate {
         knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
         cost: waves * length * compared + machine.launch_us * 1e3,

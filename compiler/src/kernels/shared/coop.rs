@@ -3,12 +3,15 @@
 
 pub(crate) mod sums;
 
+use serde::Deserialize;
+
 use super::dot::Signs;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Constant;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
+use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::Candidate;
 use crate::shader::access::{Access, Coordinates, access};
 use crate::shader::pack::Packed;
@@ -123,22 +126,21 @@ pub(crate) fn tiles(
     direct: bool,
     scatter: f64,
 ) -> Vec<Candidate> {
-    let Some(shape) = matrices(problem) else { return Vec::new() };
+    let (Some(shape), Some(p)) = (matrices(problem), Params::of(problem)) else { return Vec::new() };
     let stagings: &[bool] = if direct { &[true, false] } else { &[true] };
     let mut out = Vec::new();
     for tile in TILES {
         for staged in stagings {
-            out.extend(candidate(problem, shape, *tile, *staged, (batch, sizes, scatter)));
+            out.extend(candidate(&p, problem, (shape, *tile, *staged), (batch, sizes, scatter)));
         }
     }
     out
 }
 
 fn candidate(
+    p: &Params,
     problem: &Problem<'_>,
-    shape: &MatrixShape,
-    tile: Tile,
-    staged: bool,
+    (shape, tile, staged): (&MatrixShape, Tile, bool),
     (batch, [m, n, k], scatter): (i64, [i64; 3], f64),
 ) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
@@ -173,6 +175,7 @@ fn candidate(
         return None;
     }
     let units = f64::from(machine.compute_units);
+    let engines = f64::from(machine.matrix_engines);
     // Flops per nanosecond of one unit.
     let peak = match shape.a {
         MatrixType::F16 => machine.peak.matrix_f16.unwrap_or(machine.peak.f16),
@@ -187,8 +190,9 @@ fn candidate(
     let stretch = f64::from(depth);
     // What a tile loads falls with its sides, and with it what keeps the matrix units from their peak.
     let [fragment, tile_side] = [a * b / (a + b), high * wide / (high + wide)];
-    let reuse = REACHED * fragment / (fragment + BETWEEN_FRAGMENTS) * tile_side / (tile_side + BETWEEN_TILES);
-    let busy = (groups * f64::from(subs * tile.parts) / (4.0 * units)).clamp(1e-3, 1.0);
+    let reuse =
+        p.reached * fragment / (fragment + p.between_fragments) * tile_side / (tile_side + p.between_tiles);
+    let busy = (groups * f64::from(subs * tile.parts) / (engines * units)).clamp(1e-3, 1.0);
     let deep = steps * stretch * f64::from(tile.parts);
     let computing = groups * 2.0 * high * wide * deep / (peak * units * reuse * busy);
     let beside = if staged { 1.0 } else { f64::from(tile.subs[0]) };
@@ -196,7 +200,7 @@ fn candidate(
     // Bytes of an element of either operand, where those of the first have 32 bits if matrices take 8.
     let [wide_a, wide_b] = if shape.a == MatrixType::F16 { [2.0, 2.0] } else { [4.0, 1.0] };
     let reading = groups * deep * (wide_a * high + wide_b * wide * beside)
-        / (cache * READ_THROUGH * (groups / units).clamp(0.05, 1.0));
+        / (cache * p.read_through * (groups / units).clamp(0.05, 1.0));
     // A step waits for memory, for its own loads and products; workgroups on the same unit hide that from each other
     // until their loads take turns.
     let rounds = (groups / (units * resident)).ceil();
@@ -204,13 +208,13 @@ fn candidate(
     let group_loads = (wide_a * high + if staged { wide_b * wide } else { 0.0 }) * stretch / 16.0;
     let loads = group_loads / f64::from(subs * lanes) * scatter;
     let direct = if staged { 0.0 } else { b * stretch / f64::from(shape.k) };
-    let overlap = if tile.stages > 1 { OVERLAPPED } else { 1.0 };
+    let overlap = if tile.stages > 1 { p.overlapped } else { 1.0 };
     let products = a * b * 2.0 * f64::from(shape.m * shape.n) * stretch / peak;
     let latency = machine.memory_latency_ns;
-    let alone = latency * (STEP * overlap + LOAD * loads + DIRECT * direct) + PRODUCT * products;
-    let in_turn = group_loads * scatter * f64::from(tile.parts) * beneath * 16.0 * units / (cache * TURNS);
+    let alone = latency * (p.step * overlap + p.load * loads + p.direct * direct) + p.product * products;
+    let in_turn = group_loads * scatter * f64::from(tile.parts) * beneath * 16.0 * units / (cache * p.turns);
     let waiting = rounds * steps * alone.max(in_turn);
-    let finish = rounds * a * b / f64::from(held) * FINISH * (1.0 + PART * f64::from(tile.parts - 1));
+    let finish = rounds * a * b / f64::from(held) * p.finish_ns * (1.0 + p.part * f64::from(tile.parts - 1));
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     let time = computing.max(reading).max(waiting).max(traffic) + finish;
     let through = if staged { "workgroup memory" } else { "global memory" };
@@ -226,7 +230,7 @@ fn candidate(
             ("HELD", held),
             ("STAGED_B", u32::from(staged)),
         ],
-        cost: time + OVERHEAD + machine.launch_us * 1e3,
+        cost: time + p.ends_ns + machine.launch_us * 1e3,
         reason: format!(
             "matrix units, tiles of {tm}x{tn}, {groups} of them for {m}x{n}x{k} in {steps} steps of {} along K by {} subgroups, b through {through}",
             depth * tile.parts,
@@ -235,35 +239,44 @@ fn candidate(
     })
 }
 
-// The numbers below were fitted to an NVIDIA H200: 2100 measurements of the candidates of 144 products and convolutions
-// (`benches/matrix.rs`, and `driftc tune` of ResNet-50, MobileNetV2, a transformer and Stable Diffusion's UNet). The
-// cheapest candidate is within 15 % of the fastest one for 141 of them, and within 18 % for all. Times are expressed by
-// the machine's own numbers where it has them.
+/// Parameters of the estimate; waits in latencies of memory where nothing else is said.
+///
+/// The part of the peak that a tile of sides `h` and `w` reaches is `reached * s / (s + between_tiles)` for
+/// `s = h w / (h + w)`; fragments alike.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Params {
+    /// See above.
+    reached: f64,
+    /// See above.
+    between_tiles: f64,
+    /// See above.
+    between_fragments: f64,
+    /// Part of the cache's bandwidth that all tiles together read with.
+    read_through: f64,
+    /// A step's own waiting.
+    step: f64,
+    /// A load of sixteen bytes.
+    load: f64,
+    /// A fragment loaded from global memory.
+    direct: f64,
+    /// What is left of a step's waiting with two stretches in workgroup memory.
+    overlapped: f64,
+    /// How much longer than at the unit's peak the products of one subgroup take.
+    product: f64,
+    /// Part of the cache's bandwidth that the loads of workgroups on one unit reach.
+    turns: f64,
+    /// Nanoseconds for passing one held row of fragments through workgroup memory.
+    finish_ns: f64,
+    /// The part of that which every further summand adds.
+    part: f64,
+    /// Nanoseconds until the first stretch is there and until the last store is done.
+    ends_ns: f64,
+}
 
-/// The part of the peak that a tile of sides `h` and `w` reaches is `REACHED * s / (s + BETWEEN_TILES)` for
-/// `s = h w / (h + w)`: 0.35 for 256 x 128. Fragments alike.
-const REACHED: f64 = 3.54;
-const BETWEEN_TILES: f64 = 771.0;
-const BETWEEN_FRAGMENTS: f64 = 0.033;
-/// Part of the cache's bandwidth that all tiles together read with.
-const READ_THROUGH: f64 = 0.78;
-/// A step's own waiting, that of each load of sixteen bytes and of each fragment loaded from global memory, in latencies
-/// of memory.
-const STEP: f64 = 0.57;
-const LOAD: f64 = 0.041;
-const DIRECT: f64 = 0.091;
-/// What is left of a step's waiting with two stretches in workgroup memory.
-const OVERLAPPED: f64 = 0.125;
-/// How much longer than at the unit's peak the products of one subgroup take.
-const PRODUCT: f64 = 14.0;
-/// Part of the cache's bandwidth that the loads of workgroups on one unit reach.
-const TURNS: f64 = 0.585;
-/// Nanoseconds for passing one held row of fragments through workgroup memory, and the part that every further summand
-/// adds.
-const FINISH: f64 = 293.0;
-const PART: f64 = 0.137;
-/// Nanoseconds until the first stretch is there and until the last store is done.
-const OVERHEAD: f64 = 1825.0;
+impl Parameters for Params {
+    const GROUP: &str = "coop";
+}
 
 /// Bytes of workgroup memory.
 fn memory(shape: &MatrixShape, tile: Tile, staged: bool, held: u32) -> u32 {
@@ -289,11 +302,12 @@ pub(crate) struct Panels {
 }
 
 impl Panels {
-    /// Whether fragments may be loaded from global memory: a panel is a number of them one after the other. Those of 8 bits
-    /// are not, since an NVIDIA H200 was slower that way, and wrong with driver 580.159.
+    /// Whether fragments may be loaded from global memory: a panel is a number of them one after the other.
     pub(crate) fn in_fragments(&self, problem: &Problem<'_>) -> bool {
         let depth = matrices(problem).map_or(0, |shape| shape.k as usize);
-        self.packed.device == DeviceType::F16 && self.rows.is_multiple_of(depth)
+        let right = self.packed.device == DeviceType::F16
+            || !problem.target.has_quirk(Fault::ByteFragmentsFromMemoryWrong);
+        right && self.rows.is_multiple_of(depth)
     }
 }
 

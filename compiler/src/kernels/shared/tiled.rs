@@ -1,8 +1,10 @@
 //! `tiled.wgsl`: products of floats by tiles in workgroup memory, for matrices and for convolutions of one tap with a row
 //! per pixel.
 
+use serde::Deserialize;
+
 use crate::ir::dim::Dim;
-use crate::kernels::cost::{barriers, roofline, waiting};
+use crate::kernels::cost::{Parameters, barriers, roofline, waiting};
 use crate::kernels::kernel::Candidate;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Shader};
@@ -13,6 +15,28 @@ pub(crate) const WGSL: &str = include_str!("tiled.wgsl");
 const TILES: &[[u32; 5]] =
     &[[8, 8, 4, 1, 16], [8, 8, 8, 2, 16], [4, 16, 4, 1, 16], [2, 32, 1, 1, 32], [16, 4, 4, 1, 16]];
 
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Params {
+    /// Part of the peak that products from registers would reach.
+    reached: f64,
+    /// A step along the depth.
+    step: f64,
+    /// A load of an invocation.
+    load: f64,
+    /// Loads of four elements that are no neighbours.
+    apart: f64,
+    /// A vector of the result.
+    store: f64,
+    /// Before the first step and after the last.
+    ends: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "tiled";
+}
+
 /// The tiles that the target allows for `batch` products of M x K by K x N, with their costs. Of an operand that is
 /// `apart` a vector of four elements takes several loads.
 pub(crate) fn tiles(
@@ -21,6 +45,7 @@ pub(crate) fn tiles(
     [m, n, k]: [i64; 3],
     apart: [bool; 2],
 ) -> Vec<Candidate> {
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let limits = &problem.target.limits;
     TILES
         .iter()
@@ -35,18 +60,20 @@ pub(crate) fn tiles(
             let flops = tiles * (tile_m * tile_n) as f64 * 2.0 * k as f64;
             let reuse = 1.0 / (1.0 / f64::from(rows) + 1.0 / (4.0 * f64::from(cols)));
             let busy = (tiles / f64::from(problem.target.machine.compute_units)).clamp(0.05, 1.0);
-            let efficiency = 0.6 * busy * reuse / (reuse + 1.0);
+            let efficiency = p.reached * busy * reuse / (reuse + 1.0);
             let strips = tiles * (tile_m + tile_n) as f64 * k as f64 * 4.0;
             let cache = problem.target.machine.cache_bandwidth_gb_s.max(1e-3);
             let lanes = tiles * f64::from(tm * tn);
             let steps = (k as f64 / f64::from(tk)).ceil();
-            // Fitted within 18 % to 80 measurements of small products on an NVIDIA H200: an invocation's loads for a tile
-            // follow each other, and so do its stores.
+            // An invocation's loads for a tile follow each other, and so do its stores.
             let loads = [tm * rows * tk / 4, tk * tn * cols]
                 .map(|all| (f64::from(all) / f64::from(tm * tn)).max(1.0));
-            let loads: f64 = loads.iter().zip(apart).map(|(n, apart)| if apart { 2.4 * n } else { *n }).sum();
-            let rounds =
-                steps / 3.0 + k as f64 / f64::from(tk) * 0.15 * loads + 0.2 * f64::from(rows * cols) + 4.5;
+            let loads: f64 =
+                loads.iter().zip(apart).map(|(n, apart)| if apart { p.apart * n } else { *n }).sum();
+            let rounds = p.step * steps
+                + k as f64 / f64::from(tk) * p.load * loads
+                + p.store * f64::from(rows * cols)
+                + p.ends;
             let waiting = waiting(problem, lanes, rounds)
                 + barriers(problem, lanes, 2.0 * steps)
                 + problem.target.machine.launch_us * 1e3;

@@ -1,9 +1,11 @@
 //! `tiled_dot.wgsl`: products of 8-bit integers by tiles in workgroup memory and dot products of four, for matrices and for
 //! convolutions with a row per pixel.
 
+use serde::Deserialize;
+
 use super::dot::{self, Signs};
 use crate::ir::dim::Dim;
-use crate::kernels::cost::{barriers, waiting};
+use crate::kernels::cost::{Parameters, barriers, waiting};
 use crate::kernels::kernel::Candidate;
 use crate::shader::pack::Packed;
 use crate::shader::problem::Problem;
@@ -29,6 +31,7 @@ pub(crate) fn tiles(
     [m, n, k]: [i64; 3],
     packed: Option<&Packed>,
 ) -> Vec<Candidate> {
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let wide = if packed.is_some() { 1.0 } else { 4.0 };
     let streaming = dot::traffic(problem, packed) / machine.bandwidth_gb_s.max(1e-3);
@@ -50,7 +53,7 @@ pub(crate) fn tiles(
         let operations = tiles * (tile_m * tile_n) as f64 * 2.0 * k as f64 * (1.0 + extra);
         let reuse = 1.0 / (1.0 / f64::from(rows) + 1.0 / (4.0 * f64::from(cols)));
         let busy = (tiles / f64::from(machine.compute_units)).clamp(0.05, 1.0);
-        let efficiency = 0.6 * busy * reuse / (reuse + 1.0);
+        let efficiency = p.reached * busy * reuse / (reuse + 1.0);
         let computing = operations / (machine.peak.int8 * efficiency).max(1e-3);
         let strips = tiles * (tile_m as f64 * 4.0 + tile_n as f64 * wide) * k as f64;
         let strips = strips / machine.cache_bandwidth_gb_s.max(1e-3);
@@ -59,8 +62,9 @@ pub(crate) fn tiles(
         // Loads of an invocation in a step: words of the first operand, four of them of the second.
         let first = (f64::from(rows * tk * 4) / f64::from(tn)).max(1.0);
         let second = wide * (f64::from(cols * tk * 4) / f64::from(tm)).max(1.0);
-        let rounds =
-            FIRST + steps * (STEP + LOAD_A * first + LOAD_B * second) + STORE * f64::from(rows * cols);
+        let rounds = p.ends
+            + steps * (p.step + p.load_a * first + p.load_b * second)
+            + p.store * f64::from(rows * cols);
         let waiting = waiting(problem, lanes, rounds) + barriers(problem, lanes, 2.0 * steps);
         Candidate {
             knobs: vec![("THREADS_M", tm), ("THREADS_N", tn), ("ROWS", rows), ("COLS", cols), ("TILE_K", tk)],
@@ -71,13 +75,27 @@ pub(crate) fn tiles(
     TILES.iter().filter(fits).map(candidate).collect()
 }
 
-// In latencies of memory, fitted to 114 measurements of 22 products and convolutions on an NVIDIA H200
-// (`benches/kernels.rs`): what is before and after all steps, a step, its loads and four columns of the result.
-const FIRST: f64 = 3.7;
-const STEP: f64 = 1.1;
-const LOAD_A: f64 = 0.075;
-const LOAD_B: f64 = 0.022;
-const STORE: f64 = 0.24;
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Params {
+    /// Part of the peak that products from registers would reach.
+    reached: f64,
+    /// Before the first step and after the last.
+    ends: f64,
+    /// A step along the depth.
+    step: f64,
+    /// A load of a word of the first operand.
+    load_a: f64,
+    /// A load of four words of the second.
+    load_b: f64,
+    /// Four columns of the result.
+    store: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "tiled_dot";
+}
 
 /// Bytes of both tiles.
 fn memory([tm, tn, rows, cols, tk]: [u32; 5]) -> u32 {
