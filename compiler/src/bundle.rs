@@ -15,11 +15,11 @@ use drift_runtime::codec::{BundleWriter, Summary};
 use drift_runtime::format::{BindingKind, Hash, Pipeline, Provenance, StateSlot, Variant};
 use rayon::prelude::*;
 
-use crate::emit::spirv;
+use crate::emit::{self, Module, spirv};
 use crate::error::{Error, Result};
 use crate::plan::{Home, Plan, Step};
 use crate::shader::resource::Resource;
-use crate::target::TargetProfile;
+use crate::target::{Api, TargetProfile};
 use function::{Shared, function};
 use types::device_type;
 use weights::Weights;
@@ -64,30 +64,31 @@ fn runtime_error(e: drift_runtime::Error) -> Error {
     }
 }
 
+/// Emitted modules, by interface and text.
+type Modules<'a> = BTreeMap<(Api, &'a str), Module>;
+
 /// Emits every distinct module once, in parallel.
-fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<BTreeMap<&'a str, Vec<u32>>> {
-    let mut sources: BTreeMap<&'a str, &'a Step> = BTreeMap::new();
-    for step in planned.iter().flat_map(|p| &p.functions).flat_map(|(_, plan)| &plan.steps) {
-        sources.entry(&step.launch.wgsl).or_insert(step);
+fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modules<'a>> {
+    let mut sources: BTreeMap<(Api, &'a str), &'a Step> = BTreeMap::new();
+    for one in planned {
+        for step in one.functions.iter().flat_map(|(_, plan)| &plan.steps) {
+            sources.entry((one.target.api.name, &step.launch.wgsl)).or_insert(step);
+        }
     }
     sources
         .into_par_iter()
-        .map(|(wgsl, step)| {
+        .map(|((api, wgsl), step)| {
             let matrix = step.launch.matrix.as_ref().map(spirv::Matrix::from);
-            let words = spirv::emit(wgsl, spirv::Options { matrix, ..options }).map_err(|e| {
+            let module = emit::emit(wgsl, api, spirv::Options { matrix, ..options }).map_err(|e| {
                 Error::internal("emit", format!("kernel {} for `{}`: {e}", step.launch.kernel, step.label))
             })?;
-            Ok((wgsl, words))
+            Ok(((api, wgsl), module))
         })
         .collect()
 }
 
 /// One variant: its weights written, its shaders added.
-fn variant(
-    writer: &mut BundleWriter,
-    planned: &Planned<'_>,
-    modules: &BTreeMap<&str, Vec<u32>>,
-) -> Result<Variant> {
+fn variant(writer: &mut BundleWriter, planned: &Planned<'_>, modules: &Modules<'_>) -> Result<Variant> {
     let target = planned.target;
     // Functions name weight slots with their sizes, so all of them are filled first.
     let mut weights = Weights::new(target);
@@ -98,9 +99,13 @@ fn variant(
     for step in planned.functions.iter().flat_map(|(_, plan)| &plan.steps) {
         let wgsl = step.launch.wgsl.as_str();
         if let Entry::Vacant(place) = known.entry(key(step)) {
-            let words =
-                modules.get(wgsl).ok_or_else(|| Error::internal("bundle", "a module was not emitted"))?;
-            let artifact = writer.spirv(words).map_err(runtime_error)?;
+            let module = modules.get(&(target.api.name, wgsl));
+            let artifact =
+                match module.ok_or_else(|| Error::internal("bundle", "a module was not emitted"))? {
+                    Module::Spirv(words) => writer.spirv(words),
+                    Module::Wgsl(text) => writer.wgsl(text),
+                };
+            let artifact = artifact.map_err(runtime_error)?;
             place.insert(index(pipelines.len())?);
             pipelines.push(pipeline(step, artifact));
         }

@@ -76,9 +76,13 @@ pub struct ApiVersion {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Api {
+    /// Shaders are SPIR-V.
+    #[serde(rename = "vulkan")]
     Vulkan,
+    /// Shaders are WGSL.
+    #[serde(rename = "webgpu")]
+    WebGpu,
 }
 
 /// `major.minor`, written as a string in TOML so that 1.10 and 1.1 differ.
@@ -139,6 +143,8 @@ pub struct Limits {
     /// Longest side of a 3-D image.
     pub max_texture_3d: u32,
     pub max_texture_layers: u32,
+    /// No dispatch may read one part of a buffer and write another.
+    pub separate_read_write_buffers: bool,
 }
 
 /// What shaders may use.

@@ -10,7 +10,8 @@ pub use vulkan::{devices, probe};
 
 use crate::error::{Error, Result, Unmet};
 use crate::format::{
-    ApiVersion, BindingKind, Feature, Features, ImageKind, Limits, Manifest, MatrixShape, Variant,
+    ApiVersion, ArtifactKind, BindingKind, Feature, Features, ImageKind, Limits, Manifest, MatrixShape,
+    Variant,
 };
 use serde::Serialize;
 
@@ -91,7 +92,7 @@ pub fn choose_variant(manifest: &Manifest, device: &DeviceInfo) -> Result<usize>
     let mut best: Option<(usize, u32)> = None;
     let mut reports = Vec::new();
     for (index, variant) in manifest.variants.iter().enumerate() {
-        let reasons = unmet(variant, device);
+        let reasons = unmet(manifest, variant, device);
         if !reasons.is_empty() {
             reports.push(Unmet { target: variant.target.clone(), reasons });
             continue;
@@ -108,7 +109,14 @@ pub fn choose_variant(manifest: &Manifest, device: &DeviceInfo) -> Result<usize>
 }
 
 /// Every requirement of a variant that a device does not meet, in words; empty where it can run.
-pub fn unmet(variant: &Variant, device: &DeviceInfo) -> Vec<String> {
+pub fn unmet(manifest: &Manifest, variant: &Variant, device: &DeviceInfo) -> Vec<String> {
+    let language = manifest.language(variant);
+    if language != ArtifactKind::Spirv {
+        let interface = language.interface().unwrap_or("no interface");
+        return vec![format!(
+            "it is compiled for {interface}, and this runtime drives Vulkan; compile the model for a Vulkan target"
+        )];
+    }
     let needs = &variant.requirements;
     let mut reasons = Vec::new();
     if device.api_version < needs.api_version {

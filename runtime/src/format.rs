@@ -70,12 +70,14 @@ pub struct Artifact {
     pub kind: ArtifactKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ArtifactKind {
     /// A SPIR-V module, little-endian words.
     Spirv,
     /// The bytes of an attachment.
     Data,
+    /// A WGSL module, UTF-8.
+    Wgsl,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -107,7 +109,7 @@ pub struct Variant {
 pub struct Pipeline {
     /// What a person would call the kernel; for reports only.
     pub name: String,
-    /// Index into [`Manifest::artifacts`], of kind [`ArtifactKind::Spirv`].
+    /// Index into [`Manifest::artifacts`], a shader, in the same language as the variant's others.
     pub artifact: u32,
     pub entry: String,
     pub bindings: Vec<BindingKind>,
@@ -289,6 +291,26 @@ impl Function {
     /// Whether every launch is the same in each run, so that no size depends on a symbol.
     pub fn is_static(&self) -> bool {
         self.symbols.is_empty()
+    }
+}
+
+impl ArtifactKind {
+    /// The interface that takes shaders of this kind.
+    pub fn interface(self) -> Option<&'static str> {
+        match self {
+            ArtifactKind::Spirv => Some("Vulkan"),
+            ArtifactKind::Wgsl => Some("WebGPU"),
+            ArtifactKind::Data => None,
+        }
+    }
+}
+
+impl Manifest {
+    /// The language of a variant's shaders, which is one for all of them; that of Vulkan where it has none.
+    pub fn language(&self, variant: &Variant) -> ArtifactKind {
+        let first = variant.pipelines.first().and_then(|pipeline| usize::try_from(pipeline.artifact).ok());
+        let artifact = first.and_then(|index| self.artifacts.get(index));
+        artifact.map_or(ArtifactKind::Spirv, |artifact| artifact.kind)
     }
 }
 

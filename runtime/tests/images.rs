@@ -244,7 +244,7 @@ fn images_beyond_the_device_are_named() {
     let mut device = probe(None).unwrap();
     device.images.max_storage_images = 2;
     device.images.texel_alignment = 512;
-    let reasons = unmet(&bundle.manifest().variants[0], &device).join("\n");
+    let reasons = unmet(bundle.manifest(), &bundle.manifest().variants[0], &device).join("\n");
     for part in
         ["max_2d is", "max_3d is", "max_array_layers is", "max_storage_images is 2", "texel_alignment"]
     {

@@ -316,7 +316,7 @@ fn the_variant_that_is_hinted_at_wins() {
     });
     let bundle = Bundle::from_vec(bytes.clone()).unwrap();
     assert_eq!(choose_variant(bundle.manifest(), &device).unwrap(), 2);
-    assert_eq!(unmet(&bundle.manifest().variants[1], &device).len(), 1);
+    assert_eq!(unmet(bundle.manifest(), &bundle.manifest().variants[1], &device).len(), 1);
     assert_eq!(load(bytes.clone()).unwrap().variant().target, "hinted");
     let options = |target: &str| Options { target: Some(target.to_owned()), ..Options::default() };
     let session = Session::from_bundle(Bundle::from_vec(bytes.clone()).unwrap(), &options("any")).unwrap();

@@ -62,7 +62,8 @@ pub(crate) fn bundle_of(
             compiled = Some(start.elapsed());
         }
         let opened = Bundle::open(&bundle)?;
-        reasons = opened.manifest().variants.iter().flat_map(|v| unmet(v, &device)).collect::<Vec<_>>();
+        let manifest = opened.manifest();
+        reasons = manifest.variants.iter().flat_map(|v| unmet(manifest, v, &device)).collect::<Vec<_>>();
         if reasons.is_empty() {
             let pipelines = folder.join(format!("{key}.pipelines"));
             return Ok(Cached { bundle, pipelines, compiled, constants: loaded.constants });

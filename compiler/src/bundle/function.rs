@@ -99,7 +99,7 @@ impl Params {
 struct Places<'a> {
     weights: &'a [Place],
     first_weights: u32,
-    arena: u32,
+    first_arena: u32,
     first_input: u32,
     first_output: u32,
     params: u32,
@@ -132,9 +132,9 @@ fn slots<'a>(
     for (i, slot) in shared.weights.iter().enumerate() {
         slots.push(Slot { kind: SlotKind::Weights(index(i)?), size: slot.size });
     }
-    let arena = index(slots.len())?;
-    if plan.memory.peak > 0 {
-        slots.push(Slot { kind: SlotKind::Arena, size: plan.memory.peak });
+    let first_arena = index(slots.len())?;
+    for bytes in &plan.memory.arenas {
+        slots.push(Slot { kind: SlotKind::Arena, size: *bytes });
     }
     let params_slot = index(slots.len())?;
     if params > 0 {
@@ -161,7 +161,7 @@ fn slots<'a>(
     let places = Places {
         weights,
         first_weights,
-        arena,
+        first_arena,
         first_input,
         first_output,
         params: params_slot,
@@ -193,7 +193,8 @@ fn binding(
         Home::Arena(i) => {
             let place = plan.memory.offsets.get(i).zip(plan.tensors.get(i));
             let (offset, size) = place.ok_or_else(|| unplaced("a tensor"))?;
-            Ok(Binding { slot: places.arena, offset: *offset, size: *size })
+            let slot = places.first_arena + index(plan.memory.arena(i))?;
+            Ok(Binding { slot, offset: *offset, size: *size })
         }
         Home::Image(i) => {
             let object = plan.images.places.get(i).copied();

@@ -8,7 +8,7 @@ use super::Planned;
 use super::types::matrix_shape;
 use crate::plan::Step;
 use crate::shader::{Launch, Need, Outside};
-use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
+use crate::target::{Api, MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
 /// Declares the features that the shaders of a variant use, and limits that everything in it stays within.
 pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
@@ -29,7 +29,10 @@ pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
     }
     let subgroup_shapes = matrices.iter().filter(|shape| shape.scope == MatrixScope::Subgroup);
     variant.requirements = Requirements {
-        api_version: format::ApiVersion { major: 1, minor: 1 },
+        api_version: match target.api.name {
+            Api::Vulkan => format::ApiVersion { major: 1, minor: 1 },
+            Api::WebGpu => format::ApiVersion { major: 1, minor: 0 },
+        },
         features: features(&launches, &matrices, target),
         limits,
         subgroup_sizes: Vec::new(),

@@ -131,7 +131,7 @@ pub fn build_visiting<'g>(
         copy: Relayout { layout: Layout::RowMajor }.into(),
         values: BTreeMap::new(),
         dense: BTreeMap::new(),
-        storage: Storage::default(),
+        storage: Storage::new(target.limits.separate_read_write_buffers),
         images: Vec::new(),
         now: 0,
         // Whoever asks for a kernel that copies them gets it.
@@ -323,6 +323,9 @@ impl<'g> Planner<'g> {
         if result.shape.iter().any(|d| d.is(0)) {
             return self.decide(id, result, None);
         }
+        if operands.iter().any(|operand| self.clash(operand.home, result.home)) {
+            return self.launch_apart(id, op, operands, own, computed, result);
+        }
         let name = id.map_or(String::new(), |id| graph.node(id).name.clone());
         let fail =
             |reason: String| Error::Node { node: name.clone(), operator: op.name().to_string(), reason };
@@ -426,6 +429,38 @@ impl<'g> Planner<'g> {
             self.decisions.push(decision);
         }
         Ok(())
+    }
+
+    /// Whether a dispatch would read and write one buffer where the target takes that for neither.
+    fn clash(&self, read: Source, written: Source) -> bool {
+        let same = match (read, written) {
+            (Source::Arena(a), Source::Arena(b)) => self.storage.root(a) == self.storage.root(b),
+            (Source::State(a), Source::State(b)) | (Source::Output(a), Source::Output(b)) => a == b,
+            _ => false,
+        };
+        same && self.target.limits.separate_read_write_buffers
+    }
+
+    /// Launches into storage of its own and copies the result to its place.
+    fn launch_apart(
+        &mut self,
+        id: Option<NodeId>,
+        op: &Op,
+        operands: &[Value],
+        own: usize,
+        computed: DType,
+        result: &mut Value,
+    ) -> Result<()> {
+        let layout = match result.placement {
+            Placement::Slices4 => Layout::SLICES4,
+            Placement::Strided { .. } => Layout::RowMajor,
+        };
+        let through = TensorDesc { layout, ..TensorDesc::new(result.dtype, result.shape.clone()) };
+        let name = id.map_or(String::new(), |id| self.graph.node(id).name.clone());
+        let home = self.arena(&through, &name, self.now)?;
+        let mut through = self.fresh(Source::Arena(home), &through);
+        self.launch(id, op, operands, own, computed, &mut through)?;
+        self.copy_value(&through, result, &name)
     }
 
     fn decision(&self, id: NodeId, choices: Vec<Choice>) -> Decision {

@@ -3,6 +3,9 @@
 //! Two things let values share a piece. A result may overwrite an operand that nobody uses any more ([`in_place`]),
 //! and an operand of a concatenation may be written straight into its part of the result ([`super::parts`]).
 //!
+//! Where a device takes buffers for reading or for writing only, nothing is overwritten, and pieces that one dispatch
+//! reads and writes lie in different arenas.
+//!
 //! [`in_place`]: Storage::in_place
 
 use std::collections::BTreeMap;
@@ -53,9 +56,16 @@ pub(super) struct Storage {
     pieces: Vec<Piece>,
     /// Bytes of the values that need no piece of their own.
     saved: u64,
+    /// Whether no dispatch may read and write one arena.
+    separate: bool,
 }
 
 impl Storage {
+    /// None yet; with `separate` no dispatch reads and writes one arena.
+    pub(super) fn new(separate: bool) -> Self {
+        Self { separate, ..Self::default() }
+    }
+
     /// Adds a piece that is used until a node.
     pub(super) fn add(&mut self, bytes: u64, until: usize) -> usize {
         self.pieces.push(Piece { bytes, within: None, until });
@@ -71,7 +81,7 @@ impl Storage {
     }
 
     /// The piece that a piece lies in, or itself.
-    fn root(&self, piece: usize) -> usize {
+    pub(super) fn root(&self, piece: usize) -> usize {
         self.pieces[piece].within.map_or(piece, |(whole, _)| whole)
     }
 
@@ -87,6 +97,9 @@ impl Storage {
         result: &Operand<'_>,
         (now, until): (usize, usize),
     ) -> Option<usize> {
+        if self.separate {
+            return None;
+        }
         // Launches before the last one must leave the result alone, as those that only collect do.
         let (launch, before) = launches.split_last()?;
         let collects = |l: &Launch| {
@@ -151,7 +164,10 @@ impl Storage {
         for record in records.iter_mut().filter(|r| r.first == usize::MAX) {
             (record.first, record.size) = (0, 0);
         }
-        let mut memory = memory::plan(&records);
+        let mut memory = match self.separate {
+            false => memory::plan(&records),
+            true => memory::plan_apart(&records, &apart(steps, &record_of)),
+        };
         memory.naive += self.saved;
         memory.offsets = self
             .pieces
@@ -159,6 +175,7 @@ impl Storage {
             .zip(&record_of)
             .map(|(piece, record)| memory.offsets[*record] + piece.within.map_or(0, |(_, offset)| offset))
             .collect();
+        memory.arena_of = record_of.iter().map(|record| memory.arena(*record)).collect();
         let touched: Vec<(Vec<Region>, Vec<Region>)> = steps
             .iter()
             .map(|step| {
@@ -166,7 +183,7 @@ impl Storage {
                 for (home, binding) in step.homes.iter().zip(&step.launch.bindings) {
                     let region = match *home {
                         Home::Arena(i) => Region {
-                            buffer: Home::Arena(0),
+                            buffer: Home::Arena(memory.arena(i)),
                             start: memory.offsets[i],
                             end: memory.offsets[i] + self.pieces[i].bytes,
                         },
@@ -189,4 +206,22 @@ impl Storage {
         }
         (self.pieces.iter().map(|p| p.bytes).collect(), records, memory)
     }
+}
+
+/// Records of which a dispatch writes one and reads the other.
+fn apart(steps: &[Step], record_of: &[usize]) -> Vec<(usize, usize)> {
+    let side = |step: &Step, writable: bool| -> Vec<usize> {
+        let bound = step.homes.iter().zip(&step.launch.bindings).filter(|(_, b)| b.writable == writable);
+        bound
+            .filter_map(|(home, _)| if let Home::Arena(i) = home { Some(record_of[*i]) } else { None })
+            .collect()
+    };
+    let of_step = |step: &Step| {
+        let (written, read) = (side(step, true), side(step, false));
+        written.into_iter().flat_map(move |w| read.clone().into_iter().map(move |r| (w, r)))
+    };
+    let mut pairs: Vec<(usize, usize)> = steps.iter().flat_map(of_step).filter(|(w, r)| w != r).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
 }

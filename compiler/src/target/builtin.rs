@@ -24,6 +24,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("nvidia-turing", include_str!("../../../targets/nvidia-turing.toml")),
     ("vulkan-baseline", include_str!("../../../targets/vulkan-baseline.toml")),
     ("webgpu-baseline", include_str!("../../../targets/webgpu-baseline.toml")),
+    ("webgpu-f16", include_str!("../../../targets/webgpu-f16.toml")),
 ];
 
 /// The parameters of kernels' estimates that every profile starts from.

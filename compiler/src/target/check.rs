@@ -1,6 +1,6 @@
 //! Rules that a profile's values must obey beyond their types, so that the compiler can divide by them.
 
-use super::{TargetError, TargetProfile, costs};
+use super::{Api, TargetError, TargetProfile, costs};
 
 const POSITIVE: &str = "write a number greater than zero";
 const POWER: &str = "write a power of two";
@@ -30,6 +30,10 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
         if !value.is_power_of_two() {
             return wrong(field, "it is not a power of two", POWER);
         }
+    }
+    if profile.api.name == Api::WebGpu && !limits.separate_read_write_buffers {
+        let reason = "WebGPU has no dispatch that reads one part of a buffer and writes another";
+        return wrong("limits.separate_read_write_buffers", reason, "set it to true");
     }
     let sizes = &profile.subgroup.sizes;
     if sizes.is_empty() || !sizes.iter().all(|size| size.is_power_of_two()) || !sizes.is_sorted() {

@@ -181,6 +181,7 @@ fn errors_name_the_field() {
     assert_eq!(field_error("[machine]\nlaunch_us = nan").0, "machine.launch_us");
     assert_eq!(field_error("[api]\nversion = \"new\"").0, "api.version");
     assert_eq!(field_error("[features]\ncooperative_matrix = true").0, "features.cooperative_matrix");
+    assert_eq!(field_error("[api]\nname = \"webgpu\"").0, "limits.separate_read_write_buffers");
     assert_eq!(field_error("[source]\n\"limits.max_push_constants\" = \"x\"").0, "source");
     assert_eq!(field_error("[[quirks]]\nname = \"q\"\nsource = \"s\"").0, "quirks.name");
     assert_eq!(field_error("[costs.nothing]\nx = 1.0").0, "costs.nothing");

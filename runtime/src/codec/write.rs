@@ -21,7 +21,7 @@ pub struct BundleWriter {
     position: u64,
     /// By hash and, for artifacts, kind; what is added twice is stored once.
     known_chunks: BTreeMap<Hash, u32>,
-    known_artifacts: BTreeMap<(Hash, bool), u32>,
+    known_artifacts: BTreeMap<(Hash, ArtifactKind), u32>,
     manifest: Manifest,
 }
 
@@ -101,10 +101,15 @@ impl BundleWriter {
         self.artifact(ArtifactKind::Spirv, &bytes)
     }
 
+    /// Adds a shader, given as WGSL, and returns its index.
+    pub fn wgsl(&mut self, text: &str) -> Result<u32> {
+        self.artifact(ArtifactKind::Wgsl, text.as_bytes())
+    }
+
     /// Adds a shader or an attachment's bytes and returns its index.
     pub fn artifact(&mut self, kind: ArtifactKind, bytes: &[u8]) -> Result<u32> {
         let hash = Hash::of(bytes);
-        let key = (hash, kind == ArtifactKind::Spirv);
+        let key = (hash, kind);
         if let Some(index) = self.known_artifacts.get(&key) {
             return Ok(*index);
         }

@@ -156,8 +156,15 @@ fn check_requirements(requirements: &Requirements) -> Check {
 
 fn check_pipeline(manifest: &Manifest, variant: &Variant, pipeline: &Pipeline) -> Check {
     let artifact = get(&manifest.artifacts, pipeline.artifact, "artifact")?;
-    if artifact.kind != ArtifactKind::Spirv {
+    if artifact.kind.interface().is_none() {
         return fault("its artifact is not a shader");
+    }
+    if artifact.kind != manifest.language(variant) {
+        return fault("its shader is in another language than the first pipeline's");
+    }
+    let texels = pipeline.bindings.iter().any(|kind| matches!(kind, BindingKind::Texels(_)));
+    if texels && artifact.kind == ArtifactKind::Wgsl {
+        return fault("WGSL has no texel buffers");
     }
     if pipeline.entry.is_empty() || pipeline.entry.contains('\0') {
         return fault("the entry point's name is empty or contains a zero");
@@ -230,8 +237,13 @@ fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -
     for (index, port) in function.outputs.iter().enumerate() {
         check_port(function, port, index, SlotKind::Output).at(|| format!("outputs[{index}]"))?;
     }
+    let separate = manifest.language(variant) == ArtifactKind::Wgsl;
     for (index, dispatch) in function.dispatches.iter().enumerate() {
-        check_dispatch(variant, function, dispatch).at(|| format!("dispatches[{index}]"))?;
+        let place = || format!("dispatches[{index}]");
+        check_dispatch(variant, function, dispatch).at(place)?;
+        if separate && reads_what_it_writes(variant, function, dispatch) {
+            return fault("it reads and writes one buffer, which WebGPU takes for neither").at(place);
+        }
     }
     check_params(function)
 }
@@ -384,6 +396,28 @@ fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind
         return fault("it writes to weights, an input or the parameters");
     }
     inside(binding.offset, binding.size, slot.size)
+}
+
+/// Whether a buffer or an image is bound both to be read and to be written.
+fn reads_what_it_writes(variant: &Variant, function: &Function, dispatch: &Dispatch) -> bool {
+    let kinds = get(&variant.pipelines, dispatch.pipeline, "").map_or(&[][..], |pipeline| &pipeline.bindings);
+    let side = |writes: bool| {
+        let of_side = move |kind: &BindingKind| {
+            matches!(kind, BindingKind::StorageReadWrite | BindingKind::ImageWrite(_)) == writes
+        };
+        dispatch
+            .bindings
+            .iter()
+            .zip(kinds)
+            .filter(move |(_, kind)| of_side(kind))
+            .map(|(binding, _)| binding.slot)
+    };
+    // Two slots are one buffer where both are the same state.
+    let state = |slot: u32| match get(&function.slots, slot, "").map(|slot| slot.kind) {
+        Ok(SlotKind::State(index)) => Some(index),
+        _ => None,
+    };
+    side(true).any(|w| side(false).any(|r| r == w || state(w).is_some() && state(w) == state(r)))
 }
 
 /// Parameter words may be shared by dispatches, but then they must be the same words.

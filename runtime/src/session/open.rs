@@ -30,7 +30,7 @@ fn choose(bundle: &Bundle, device: &DeviceInfo, target: Option<&str>) -> Result<
     let known = || manifest.variants.iter().map(|variant| variant.target.clone()).collect();
     let index = index.ok_or_else(|| Error::NoSuchTarget { name: target.to_owned(), known: known() })?;
     let variant = manifest.variants.get(index).ok_or(Error::NotABundle)?;
-    let reasons = unmet(variant, device);
+    let reasons = unmet(manifest, variant, device);
     if !reasons.is_empty() {
         let variants = vec![Unmet { target: variant.target.clone(), reasons }];
         return Err(Error::Unmet { device: device.name.clone(), variants });

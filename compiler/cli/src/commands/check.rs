@@ -53,7 +53,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
         variants: manifest
             .variants
             .iter()
-            .map(|v| Variant { target: v.target.clone(), unmet: unmet(v, &device) })
+            .map(|v| Variant { target: v.target.clone(), unmet: unmet(manifest, v, &device) })
             .collect(),
     };
     if args.json {

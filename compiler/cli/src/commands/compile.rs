@@ -106,6 +106,9 @@ struct Memory {
     peak: u64,
     lower_bound: u64,
     naive: u64,
+    /// Bytes of each arena, and of one for all tensors that lie in arenas.
+    arenas: Vec<u64>,
+    together: u64,
     strategy: &'static str,
 }
 
@@ -243,12 +246,14 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
 }
 
 fn memory(function: &Lowered) -> Memory {
-    let memory = function.plan.footprint();
+    let (memory, placed) = (function.plan.footprint(), &function.plan.memory);
     Memory {
+        arenas: placed.arenas.clone(),
+        together: placed.together,
         peak: memory.peak,
         lower_bound: memory.lower_bound,
         naive: memory.naive,
-        strategy: function.plan.memory.strategy,
+        strategy: placed.strategy,
     }
 }
 
@@ -291,6 +296,10 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         let m = &t.memory;
         let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
         writeln!(out, "  memory      {peak} peak, lower bound {bound}, unshared {naive}")?;
+        if m.arenas.len() > 1 {
+            let (own, together) = (bytes(m.arenas.iter().sum()), bytes(m.together));
+            writeln!(out, "  arenas      {} of {own}; one would take {together}", m.arenas.len())?;
+        }
         for special in &t.specialized {
             let (what, n, peak) = (&special.function, special.dispatches, bytes(special.memory.peak));
             writeln!(out, "  specialised {what}: {n} dispatches, {peak} peak")?;

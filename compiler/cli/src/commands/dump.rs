@@ -72,7 +72,13 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
             let place = match *home {
                 Home::Arena(t) => {
                     let (size, offset) = (plan.tensors.get(t), plan.memory.offsets.get(t));
-                    format!("arena+{} ({} B)", offset.copied().unwrap_or(0), size.copied().unwrap_or(0))
+                    let arena = plan.memory.arena(t);
+                    let number = if arena > 0 { arena.to_string() } else { String::new() };
+                    format!(
+                        "arena{number}+{} ({} B)",
+                        offset.copied().unwrap_or(0),
+                        size.copied().unwrap_or(0)
+                    )
                 }
                 Home::Image(t) => {
                     let object = plan.images.places.get(t).copied().unwrap_or(t);

@@ -326,6 +326,7 @@ fn place(plan: &Plan, own: &[(usize, bool)]) -> Option<Place> {
                 .iter()
                 .zip(&plan.memory.offsets)
                 .enumerate()
+                .filter(|(j, _)| plan.memory.arena(*j) == plan.memory.arena(i))
                 .filter(|(j, (s, o))| *j != i && **s > 0 && **o < end && offset < o.saturating_add(**s));
             Some(Place::Arena {
                 offset,

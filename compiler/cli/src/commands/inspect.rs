@@ -86,6 +86,7 @@ struct VariantReport<'a> {
 
 #[derive(Debug, Serialize)]
 struct RequirementsReport<'a> {
+    interface: &'static str,
     api_version: String,
     features: Vec<&'static str>,
     limits: &'a Limits,
@@ -103,6 +104,8 @@ struct FunctionReport<'a> {
     dispatches: usize,
     barriers: usize,
     memory: &'a MemoryReport,
+    /// Bytes of the buffers that intermediate results lie in.
+    arenas: Vec<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     dispatch_list: Vec<DispatchReport<'a>>,
 }
@@ -188,6 +191,7 @@ fn variant<'a>(variant: &'a Variant, manifest: &'a Manifest, list: bool) -> Vari
         target: &variant.target,
         profile_hash: variant.profile_hash.to_string(),
         requirements: RequirementsReport {
+            interface: manifest.language(variant).interface().unwrap_or("none"),
             api_version: needs.api_version.to_string(),
             features: needs.features.iter().map(drift_runtime::format::Feature::name).collect(),
             limits: &needs.limits,
@@ -223,6 +227,7 @@ fn function<'a>(function: &'a Function, variant: &'a Variant, list: bool) -> Fun
         dispatches: function.dispatches.len(),
         barriers: function.dispatches.iter().filter(|d| d.barrier_before).count(),
         memory: &function.memory,
+        arenas: function.slots.iter().filter(|s| s.kind == SlotKind::Arena).map(|s| s.size).collect(),
         dispatch_list: listed
             .iter()
             .enumerate()
@@ -376,7 +381,7 @@ fn print(report: &Report<'_>, out: &mut Out) -> Result<()> {
 fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
     writeln!(out, "\nvariant {}", v.target)?;
     let r = &v.requirements;
-    writeln!(out, "  requires    Vulkan {}", r.api_version)?;
+    writeln!(out, "  requires    {} {}", r.interface, r.api_version)?;
     if !r.features.is_empty() {
         writeln!(out, "              features {}", r.features.join(", "))?;
     }
@@ -417,6 +422,10 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
             out,
             "    memory    {peak} peak, {gap:.1} % above the lower bound {bound}; unshared {naive}; strategy {strategy}"
         )?;
+        if f.arenas.len() > 1 {
+            let sizes: Vec<String> = f.arenas.iter().map(|size| bytes(*size)).collect();
+            writeln!(out, "    arenas    {}, as no dispatch reads and writes one", sizes.join(" + "))?;
+        }
         for d in &f.dispatch_list {
             let barrier = if d.barrier_before { "|" } else { " " };
             let (grid, index) = (d.grid.join(" x "), d.index);

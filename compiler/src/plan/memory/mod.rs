@@ -1,4 +1,4 @@
-//! Where intermediate tensors live in the arena.
+//! Where intermediate tensors live in the arena, or in several of them.
 //!
 //! A tensor is live from the dispatch that writes it to the last one that reads it; tensors that are never live
 //! together may share bytes. A strategy either gives every tensor an offset in one arena, or assigns tensors to
@@ -6,6 +6,7 @@
 //! Names and ideas of the classic ones: Lee et al., "On-device neural net inference with mobile GPUs", and Pisarchyk
 //! and Lee, "Efficient memory management for deep neural net inference".
 
+mod arenas;
 pub mod bounds;
 mod conflicts;
 mod equality;
@@ -93,10 +94,16 @@ pub const STRATEGIES: &[Strategy] = &[
 /// A placement of every tensor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Byte offset of each tensor, in the order of the records.
+    /// Byte offset of each tensor in its arena, in the order of the records.
     pub offsets: Vec<u64>,
-    /// Bytes of the arena.
+    /// The arena of each tensor; all lie in the first where this is shorter.
+    pub arena_of: Vec<usize>,
+    /// Bytes of each arena, none of them 0.
+    pub arenas: Vec<u64>,
+    /// Bytes of all arenas.
     pub peak: u64,
+    /// Bytes of one arena for all tensors.
+    pub together: u64,
     /// No placement can need fewer bytes: the largest sum of sizes live at one time.
     pub lower_bound: u64,
     /// Bytes when nothing is shared.
@@ -106,6 +113,11 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
+    /// The arena of a tensor.
+    pub fn arena(&self, tensor: usize) -> usize {
+        self.arena_of.get(tensor).copied().unwrap_or(0)
+    }
+
     /// How far the peak lies above the lower bound, as a fraction of it.
     pub fn gap(&self) -> f64 {
         self.peak.saturating_sub(self.lower_bound) as f64 / self.lower_bound.max(1) as f64
@@ -128,6 +140,11 @@ pub fn plan(records: &[Record]) -> MemoryPlan {
     best.unwrap_or_default()
 }
 
+/// Places tensors in several arenas, so that the two of each pair of `apart` lie in different ones.
+pub fn plan_apart(records: &[Record], apart: &[(usize, usize)]) -> MemoryPlan {
+    arenas::plan(records, apart)
+}
+
 /// Places every tensor by the strategy of a name; `None` when there is none.
 pub fn plan_by(name: &str, records: &[Record]) -> Option<MemoryPlan> {
     let strategy = STRATEGIES.iter().find(|s| s.name == name)?;
@@ -140,8 +157,12 @@ impl Strategy {
             Place::Offsets(place) => place(records, conflicts),
             Place::Objects(place) => objects::offsets(records, &place(records, conflicts)),
         };
+        let peak = fit::peak(records, &offsets);
         MemoryPlan {
-            peak: fit::peak(records, &offsets),
+            peak,
+            together: peak,
+            arenas: Some(peak).filter(|bytes| *bytes > 0).into_iter().collect(),
+            arena_of: Vec::new(),
             offsets,
             lower_bound: bounds::offsets(records),
             naive: records.iter().map(|r| r.size).sum(),

@@ -5,7 +5,7 @@ use super::fit::{Gap, peak, place};
 use super::{MemoryPlan, Place, Record, STRATEGIES, bounds, plan};
 
 /// A pseudo-random set of live ranges.
-fn random(seed: u64, count: usize, dispatches: u64, longest: u64) -> Vec<Record> {
+pub(super) fn random(seed: u64, count: usize, dispatches: u64, longest: u64) -> Vec<Record> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     let mut draw = |n: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

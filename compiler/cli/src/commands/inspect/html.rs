@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use drift_runtime::format::{Function, Symbol, Variant};
+use drift_runtime::format::{Function, SlotKind, Symbol, Variant};
 
 use super::lifetimes::{Lifetime, lifetimes};
 use super::{Report, expression};
@@ -127,9 +127,15 @@ impl Page {
                 Some(offset)
             })
             .collect();
-        let shared: Vec<u64> = tensors.iter().map(|t| t.offset).collect();
+        // Arenas are drawn one above the other.
+        let below = |slot: u32| {
+            let before = function.slots.iter().take(slot as usize).filter(|s| s.kind == SlotKind::Arena);
+            before.fold(0u64, |sum, s| sum.saturating_add(s.size))
+        };
+        let shared: Vec<u64> = tensors.iter().map(|t| below(t.slot).saturating_add(t.offset)).collect();
         let naive = apart.iter().zip(&tensors).map(|(o, t)| o.saturating_add(t.size)).max().unwrap_or(0);
-        let peak = m.peak.max(tensors.iter().map(|t| t.offset.saturating_add(t.size)).max().unwrap_or(0));
+        let top = shared.iter().zip(&tensors).map(|(o, t)| o.saturating_add(t.size)).max().unwrap_or(0);
+        let peak = m.peak.max(top);
         let saved = 100.0 * (1.0 - m.peak as f64 / m.naive.max(1) as f64);
         self.put(format_args!(
             "<p>{} intermediate tensors take {} without sharing and {} as planned ({}, {saved:.0} % less); \

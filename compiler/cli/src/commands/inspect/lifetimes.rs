@@ -8,13 +8,14 @@ use drift_runtime::format::{BindingKind, Function, SlotKind, Variant};
 /// An intermediate tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lifetime {
-    /// In the arena.
+    /// In its arena.
     pub(crate) offset: u64,
     pub(crate) size: u64,
     /// The dispatch that writes it first, and the last one that touches it.
     pub(crate) first: usize,
     pub(crate) last: usize,
-    slot: u32,
+    /// The arena's slot.
+    pub(crate) slot: u32,
     /// Whether it was read since it was last written.
     read: bool,
 }
