@@ -2,16 +2,20 @@
 # test     setup, then every test            demo    setup, then something to look at
 # check    format, lints, tidiness, licences bless   rewrite the expected parts of tests
 # bench    measurements                      size    bytes of the smallest program with the runtime in it
+# library  the C library, its header and its pkg-config file below PREFIX
+# cross    checks of the runtime for Android, macOS, iOS and Windows
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ENV := . $(TARGET_DIR)/setup/env &&
 SIZE_BUDGET := 700000
+LIBRARY_BUDGET := 900000
+PREFIX ?= $(TARGET_DIR)/prefix
 DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo check bless bench size
+.PHONY: help setup test demo check bless bench size library cross
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -42,3 +46,10 @@ size:
 	$(CARGO) build --profile size -p drift-runtime --example embed --example generate
 	@tests/size.sh $(SIZE_BUDGET) $(TARGET_DIR)/size/examples/embed $(TARGET_DIR)/size/examples/generate
 
+
+library:
+	$(CARGO) build --profile library -p drift-c
+	@runtime/c/install.sh $(LIBRARY_BUDGET) $(TARGET_DIR)/library $(PREFIX)
+
+cross:
+	@runtime/cross.sh $(TARGET_DIR)

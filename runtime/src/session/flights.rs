@@ -259,6 +259,20 @@ impl Session {
         Ok(array)
     }
 
+    /// The same of a run that was waited for.
+    pub fn read_output_of(&self, ticket: Ticket, name: &str, bytes: &mut [u8]) -> Result<()> {
+        let (produced, memory) = self.returned(ticket, name)?;
+        ports::read_to(produced.port, produced.symbols, memory, bytes)
+    }
+
+    /// The value of an output in the last run, written over as many bytes as its elements take.
+    ///
+    /// # Errors
+    /// When there are more or fewer.
+    pub fn read_output_to(&self, function: &str, name: &str, bytes: &mut [u8]) -> Result<()> {
+        self.read_output_of(self.last(function, name)?, name, bytes)
+    }
+
     /// The value of an output in the last run, written over `array`: its memory is used again, which for large
     /// outputs saves the time of getting fresh pages from the system.
     pub fn read_output_into(&self, function: &str, name: &str, array: &mut Array) -> Result<()> {

@@ -56,9 +56,21 @@ pub(crate) fn read(port: &Port, symbols: &[i64], memory: &[u8], array: &mut Arra
     let shape = array_shape(port, symbols)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
     array.resize(port.host_type, &shape).ok_or_else(too_large)?;
-    let (_, offset, size) = range(0, port, symbols)?;
-    let source = range_of(memory.len(), offset, size).and_then(|range| memory.get(range));
-    from_device_on_threads(port.device_type, source.ok_or_else(too_large)?, port.host_type, &mut array.bytes);
+    read_to(port, symbols, memory, &mut array.bytes)
+}
+
+/// The same, into as many bytes as the elements take.
+pub(crate) fn read_to(port: &Port, symbols: &[i64], memory: &[u8], bytes: &mut [u8]) -> Result<()> {
+    let (shape, elements) = elements(port, symbols)?;
+    let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
+    let source = memory.get(elements).ok_or_else(too_large)?;
+    let count = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?));
+    let expected = count.and_then(|count| count.checked_mul(port.host_type.size())).ok_or_else(too_large)?;
+    let given = bytes.len() as u64;
+    if given != expected {
+        return Err(Error::WrongLength { port: port.name.clone(), shape, expected, given });
+    }
+    from_device_on_threads(port.device_type, source, port.host_type, bytes);
     Ok(())
 }
 

@@ -67,5 +67,5 @@ fn shared(context: &Arc<Context>, size: u64, allocation: Option<u64>, next: *con
     context.n_allocations.fetch_add(1, Ordering::Relaxed);
     context.allocated.fetch_add(allocation_size, Ordering::Relaxed);
     buffer.bind(memory)?;
-    Ok(Range { buffer: Arc::new(buffer), offset: 0, size })
+    Ok(Range { buffer: Arc::new(buffer), offset: 0, size, external: true })
 }

@@ -113,7 +113,10 @@ impl Loaded {
         feeds: &[(usize, u64, &Range)],
     ) -> Result<vk::CommandBuffer> {
         commands.record(self.feed, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, |command| {
-            barrier(context, command, barrier::OTHERS_TO_TRANSFER);
+            // What runs and copies on this device wrote is visible to copies when they end.
+            if feeds.iter().any(|(.., from)| from.external) {
+                barrier(context, command, barrier::OTHERS_TO_TRANSFER);
+            }
             for (port, offset, from) in feeds {
                 let Some(port) = self.inputs.get(*port) else { continue };
                 let copy = vk::BufferCopy { src_offset: from.offset, dst_offset: *offset, size: from.size };

@@ -38,6 +38,8 @@ pub(crate) struct Range {
     pub(super) buffer: Arc<Buffer>,
     pub(crate) offset: u64,
     pub(crate) size: u64,
+    /// Whether others than this device write there.
+    pub(super) external: bool,
 }
 
 impl Range {

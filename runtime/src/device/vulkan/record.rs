@@ -114,7 +114,7 @@ pub(super) mod barrier {
             A::from_raw(TRANSFER.as_raw() | A::HOST_READ.as_raw()),
         ),
     };
-    /// Before copies of what earlier runs, of whichever session, or others wrote.
+    /// Before copies of what others than this device wrote.
     pub(in super::super) const OTHERS_TO_TRANSFER: Dependency =
         Dependency { from: (P::ALL_COMMANDS, A::MEMORY_WRITE), to: (P::TRANSFER, TRANSFER) };
     /// After copies to host memory.

@@ -132,7 +132,7 @@ impl Replayer {
         (offset, size): (u64, u64),
     ) -> Option<Range> {
         let port = self.frames.get(frame)?.functions.get(function)?.outputs.get(index)?;
-        Some(Range { buffer: port.device.clone(), offset, size })
+        Some(Range { buffer: port.device.clone(), offset, size, external: false })
     }
 
     /// Copies on the device, behind all runs that were submitted, and waits.

@@ -1,0 +1,177 @@
+//! Calls the C interface at random, with handles, names, shapes and sizes of which some make sense, until a number of
+//! seconds is over: `fuzz BUNDLE [SECONDS] [SEED]`. Whatever comes back is well, as long as it comes back: what this looks
+//! for are crashes, and statuses that say the runtime made a mistake. Run it under valgrind for reads out of bounds.
+
+#![allow(unsafe_code)]
+
+use drift::{
+    Array, Port, Session, Stats, Status, Ticket, View, drift_array_free, drift_close, drift_deliver,
+    drift_device_name, drift_device_output, drift_feed, drift_function_name, drift_import_fd, drift_input,
+    drift_open, drift_open_bytes, drift_output, drift_port, drift_read, drift_run, drift_set_symbol,
+    drift_share_fd, drift_stats, drift_submit, drift_wait, drift_write,
+};
+use std::ffi::{CString, c_char, c_void};
+use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
+
+/// A generator of numbers: xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 11).unwrap_or(0) % end.max(1)
+    }
+
+    fn of<T: Clone>(&mut self, things: &[T], other: T) -> T {
+        let index = self.below(things.len() + 1);
+        things.get(index).cloned().unwrap_or(other)
+    }
+}
+
+/// What was opened so far, and may be closed by now.
+#[derive(Default)]
+struct Known {
+    sessions: Vec<Session>,
+    arrays: Vec<Array>,
+    tickets: Vec<Ticket>,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let Some(path) = arguments.get(1) else { return eprintln!("usage: fuzz BUNDLE [SECONDS] [SEED]") };
+    let number =
+        |at: usize, other: u64| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(other);
+    let (seconds, seed) = (number(2, 10), number(3, 1));
+    let bundle = std::fs::read(path).unwrap_or_default();
+    let path = CString::new(path.as_str()).unwrap_or_default();
+    let mut random = Random(seed.max(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut known = Known::default();
+    let mut counts = [0u64; 10];
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        let status = step(&mut random, &mut known, &path, &bundle);
+        assert!(status != Status::Internal, "a mistake in the runtime, seed {seed}");
+        if let Some(count) = counts.get_mut(status as usize) {
+            *count += 1;
+        }
+    }
+    for session in known.sessions {
+        drift_close(session);
+    }
+    println!("statuses from ok to internal: {counts:?}");
+}
+
+fn step(random: &mut Random, known: &mut Known, path: &CString, bundle: &[u8]) -> Status {
+    let strings = [c"main", c"x", c"y", c"", c"\xff"];
+    let text = |random: &mut Random| -> *const c_char {
+        let index = random.below(12);
+        strings.get(index / 2).map_or(null(), |text| text.as_ptr())
+    };
+    let session = random.of(&known.sessions, Session { id: 7 });
+    let array = random.of(&known.arrays, Array { id: 7 });
+    let main = if random.below(8) == 0 { text(random) } else { c"main".as_ptr() };
+    let port = text(random);
+    let shapes: [&[usize]; 5] = [&[2, 2], &[4], &[], &[usize::MAX, 2], &[1; 40]];
+    let shape = random.of(&shapes, &[2, 2]);
+    let dtype = u32::try_from(random.below(15)).unwrap_or(0) % 14;
+    let dtype = if random.below(2) == 0 { 0 } else { dtype };
+    let mut data = [0u8; 64];
+    let size = random.of(&[16, 0, 4, 64], 16);
+    let memory: *mut c_void = if random.below(9) == 0 { null_mut() } else { data.as_mut_ptr().cast() };
+    // SAFETY: strings end with zero, shapes and bytes are as many as is said, and the rest is null or one of its kind.
+    unsafe {
+        match random.below(20) {
+            0 => {
+                let mut opened = Session { id: 0 };
+                let few = known.sessions.len() < 40;
+                let status = match random.below(3) {
+                    0 if few => drift_open(path.as_ptr(), null(), &raw mut opened),
+                    1 => {
+                        // A bundle with a byte changed, or cut.
+                        let mut changed = bundle.to_vec();
+                        changed.truncate(random.below(bundle.len() + 1));
+                        let at = random.below(changed.len());
+                        if let Some(byte) = changed.get_mut(at) {
+                            *byte ^= 0x40;
+                        }
+                        drift_open_bytes(changed.as_ptr().cast(), changed.len(), null(), &raw mut opened)
+                    }
+                    _ => drift_open(port, null(), &raw mut opened),
+                };
+                if status == Status::Ok {
+                    known.sessions.push(opened);
+                }
+                status
+            }
+            1 if random.below(6) == 0 => drift_close(session),
+            2 => {
+                let mut described = std::mem::zeroed::<Port>();
+                drift_port(session, main, dtype, random.below(3), &raw mut described)
+            }
+            3 => {
+                let _ = (drift_device_name(session), drift_function_name(session, random.below(3)));
+                let mut stats = std::mem::zeroed::<Stats>();
+                drift_stats(session, &raw mut stats)
+            }
+            4..=6 => {
+                drift_write(session, main, c"x".as_ptr(), dtype, shape.as_ptr(), shape.len(), memory, size)
+            }
+            7 => {
+                let (mut to, mut length): (*mut c_void, usize) = (null_mut(), 0);
+                let (shape, rank) = (shape.as_ptr(), shape.len());
+                let status = drift_input(session, main, port, shape, rank, &raw mut to, &raw mut length);
+                if status == Status::Ok {
+                    to.cast::<u8>().write_bytes(1, length);
+                }
+                status
+            }
+            8 | 9 => drift_run(session, main),
+            10 | 11 => {
+                let (outputs, mut ticket) = ([c"y".as_ptr(), port], Ticket { id: 0 });
+                let status = drift_submit(session, main, outputs.as_ptr(), random.below(3), &raw mut ticket);
+                if status == Status::Ok {
+                    known.tickets.push(ticket);
+                }
+                status
+            }
+            12 => drift_wait(session, random.of(&known.tickets, Ticket { id: 0 })),
+            13 => {
+                let mut view = std::mem::zeroed::<View>();
+                let status = drift_output(session, main, c"y".as_ptr(), &raw mut view);
+                if status == Status::Ok {
+                    let bytes = std::slice::from_raw_parts(view.bytes.cast::<u8>(), view.size);
+                    std::hint::black_box(bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+                }
+                status
+            }
+            14 => drift_read(session, main, c"y".as_ptr(), memory, size),
+            15 => {
+                let mut made = Array { id: 0 };
+                let status = drift_device_output(session, main, c"y".as_ptr(), &raw mut made);
+                known.arrays.extend((status == Status::Ok).then_some(made));
+                status
+            }
+            16 => drift_feed(session, main, c"x".as_ptr(), array),
+            17 => drift_deliver(session, main, c"y".as_ptr(), array),
+            18 => {
+                let (mut made, mut descriptor) = (Array { id: 0 }, -1);
+                let (shape, rank) = (shape.as_ptr(), shape.len());
+                let status = drift_share_fd(session, dtype, shape, rank, &raw mut made, &raw mut descriptor);
+                if status != Status::Ok {
+                    return status;
+                }
+                known.arrays.push(made);
+                let taken = drift_import_fd(session, descriptor, 0, dtype, shape, rank, &raw mut made);
+                known.arrays.extend((taken == Status::Ok).then_some(made));
+                taken
+            }
+            _ => match random.below(2) {
+                0 => drift_set_symbol(session, main, port, 3),
+                _ => drift_array_free(array),
+            },
+        }
+    }
+}

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Puts the C library where compilers find it, and fails when the shared one is over its budget.
+# install.sh BUDGET BUILT PREFIX: BUILT is the folder that cargo wrote libraries to.
+set -euo pipefail
+
+budget=$1 built=$2 prefix=$(realpath -m "$3")
+here=$(dirname "$0")
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/../../Cargo.toml" | head -n 1)
+bytes=$(stat -c %s "$built/libdrift.so")
+echo "$built/libdrift.so: $bytes bytes of at most $budget"
+[ "$bytes" -le "$budget" ] || { echo "library: over its budget" >&2; exit 1; }
+install -D -m 644 "$here/include/drift.h" "$prefix/include/drift.h"
+install -D -m 644 "$built/libdrift.a" "$prefix/lib/libdrift.a"
+install -D -m 755 "$built/libdrift.so" "$prefix/lib/libdrift.so"
+mkdir -p "$prefix/lib/pkgconfig"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$here/drift.pc.in" >"$prefix/lib/pkgconfig/drift.pc"
+echo "library: installed below $prefix"

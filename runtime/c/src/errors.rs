@@ -1,0 +1,67 @@
+//! Failures as a status and a message of the thread, and the wall that panics do not pass.
+
+use crate::types::Status;
+use drift_runtime::Error;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A status with words.
+pub(crate) struct Failure {
+    pub(crate) status: Status,
+    pub(crate) message: String,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// What went wrong in the last call on this thread that failed, in words. Valid until the next call on this thread fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn drift_last_error() -> *const c_char {
+    LAST.with_borrow(|text| text.as_ptr())
+}
+
+/// An argument that cannot be used.
+pub(crate) fn argument(message: impl Into<String>) -> Failure {
+    Failure { status: Status::Argument, message: message.into() }
+}
+
+/// Runs what a function of the interface does.
+pub(crate) fn call(work: impl FnOnce() -> Result<()>) -> Status {
+    let failure = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => return Status::Ok,
+        Ok(Err(failure)) => failure,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Failure { status: Status::Internal, message: format!("a mistake in the runtime: {text}") }
+        }
+    };
+    let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
+    LAST.with_borrow_mut(|last| *last = message);
+    failure.status
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let status = match &error {
+            Error::Io { .. } | Error::States { .. } => Status::Io,
+            Error::NotABundle | Error::Version { .. } | Error::Corrupt { .. } | Error::Invalid { .. } => {
+                Status::Bundle
+            }
+            Error::NoLoader { .. }
+            | Error::NoDevice { .. }
+            | Error::NoSuchTarget { .. }
+            | Error::Unmet { .. }
+            | Error::Vulkan { .. }
+            | Error::NoTimestamps => Status::Device,
+            Error::DeviceLost { .. } => Status::DeviceLost,
+            Error::OutOfMemory { .. } => Status::OutOfMemory,
+            _ => Status::Request,
+        };
+        Failure { status, message: error.to_string() }
+    }
+}

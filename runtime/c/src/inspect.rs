@@ -1,0 +1,133 @@
+//! What a session has: functions, ports, its device.
+
+use crate::errors::{Failure, Result, argument, call};
+use crate::handles::{self, FunctionNames};
+use crate::pointers::{put, text};
+use crate::types::{Direction, MAX_RANK, Port, Session, Stats, Status, Symbol};
+use drift_runtime::format::{Function, Port as Described, Symbol as Size};
+use std::ffi::c_char;
+use std::ptr::null;
+
+/// The name of the device. Valid until the session is closed; null where it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn drift_device_name(session: Session) -> *const c_char {
+    handles::session(session.id).map_or(null(), |opened| opened.names.device.as_ptr())
+}
+
+/// The target of the variant in use. Valid until the session is closed; null where it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn drift_target(session: Session) -> *const c_char {
+    handles::session(session.id).map_or(null(), |opened| opened.names.target.as_ptr())
+}
+
+/// The name of the function of a number, counted from 0; null behind the last one. Valid until the session is closed.
+#[unsafe(no_mangle)]
+pub extern "C" fn drift_function_name(session: Session, index: usize) -> *const c_char {
+    let opened = handles::session(session.id);
+    let function = opened.as_ref().ok().and_then(|opened| opened.names.functions.get(index));
+    function.map_or(null(), |function| function.name.as_ptr())
+}
+
+/// Describes the input or output (`direction` is a drift_Direction) of a number, counted from 0. Behind the last one the
+/// status is DRIFT_STATUS_REQUEST.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drift_port(
+    session: Session,
+    function: *const c_char,
+    direction: u32,
+    index: usize,
+    port: *mut Port,
+) -> Status {
+    call(|| {
+        let opened = handles::session(session.id)?;
+        // SAFETY: C passes a string.
+        let function = unsafe { text("function", function) }?;
+        let state = opened.state()?;
+        let described = state.session.function(function)?;
+        let known = opened.names.functions.iter().find(|known| known.name.to_bytes() == function.as_bytes());
+        let inputs = match direction {
+            input if input == Direction::Input as u32 => true,
+            output if output == Direction::Output as u32 => false,
+            other => return Err(argument(format!("{other} is no drift_Direction"))),
+        };
+        let ports = if inputs { &described.inputs } else { &described.outputs };
+        let names = |known: &FunctionNames| {
+            let names = if inputs { &known.inputs } else { &known.outputs };
+            names.get(index).map(|name| name.as_ptr())
+        };
+        let found = ports.get(index).zip(known.and_then(names));
+        let (found, name) = found.ok_or_else(|| {
+            let message = format!("`{function}` has {} of these, counted from 0: no {index}", ports.len());
+            Failure { status: Status::Request, message }
+        })?;
+        // SAFETY: C passes memory for one.
+        unsafe { put("port", port, describe(described, found, name)?) }
+    })
+}
+
+/// Describes the size of a number, counted from 0, that is known at run time only. Behind the last one the status is
+/// DRIFT_STATUS_REQUEST.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drift_symbol(
+    session: Session,
+    function: *const c_char,
+    index: usize,
+    symbol: *mut Symbol,
+) -> Status {
+    call(|| {
+        let opened = handles::session(session.id)?;
+        // SAFETY: C passes a string.
+        let function = unsafe { text("function", function) }?;
+        let state = opened.state()?;
+        let symbols = &state.session.function(function)?.symbols;
+        let known = opened.names.functions.iter().find(|known| known.name.to_bytes() == function.as_bytes());
+        let found = symbols.get(index).zip(known.and_then(|known| known.symbols.get(index)));
+        let (found, name) = found.ok_or_else(|| {
+            let message = format!("`{function}` has {} symbols, counted from 0: no {index}", symbols.len());
+            Failure { status: Status::Request, message }
+        })?;
+        // SAFETY: C passes memory for one.
+        unsafe { put("symbol", symbol, Symbol { name: name.as_ptr(), min: found.min, max: found.max }) }
+    })
+}
+
+fn describe(function: &Function, port: &Described, name: *const c_char) -> Result<Port> {
+    let bound = |at: fn(&Size) -> i64| {
+        let symbols: Vec<i64> = function.symbols.iter().map(at).collect();
+        let shape =
+            port.shape_at(&symbols).map_err(|source| argument(format!("`{}`: {source}", port.name)))?;
+        dims(shape.iter().map(|dim| usize::try_from(*dim).unwrap_or_default()))
+    };
+    Ok(Port {
+        name,
+        dtype: port.host_type.into(),
+        device_dtype: port.device_type.into(),
+        rank: port.shape.len(),
+        min_shape: bound(|symbol| symbol.min)?,
+        max_shape: bound(|symbol| symbol.max)?,
+    })
+}
+
+/// A shape as C holds it.
+pub(crate) fn dims(shape: impl Iterator<Item = usize>) -> Result<[usize; MAX_RANK]> {
+    let mut dims = [0; MAX_RANK];
+    let mut places = dims.iter_mut();
+    for size in shape {
+        let place =
+            places.next().ok_or_else(|| argument(format!("an array has more than {MAX_RANK} axes")))?;
+        *place = size;
+    }
+    Ok(dims)
+}
+
+/// What was made for the session, and for those that were opened together with it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drift_stats(session: Session, stats: *mut Stats) -> Status {
+    call(|| {
+        let opened = handles::session(session.id)?;
+        let now = opened.state()?.session.stats();
+        let (pipelines, allocations, allocated_bytes) = (now.pipelines, now.allocations, now.allocated_bytes);
+        // SAFETY: C passes memory for one.
+        unsafe { put("stats", stats, Stats { pipelines, allocations, allocated_bytes }) }
+    })
+}

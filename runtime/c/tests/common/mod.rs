@@ -1,0 +1,24 @@
+//! A small bundle: y = 3 * x + 1 over four floats, compiled for the device of the tests.
+
+use driftc::compile::{Model, Options, compile};
+use driftc::ir::text;
+use driftc::target::TargetProfile;
+use std::path::{Path, PathBuf};
+
+const GRAPH: &str = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,2]}
+%1 = constant {"dtype":"f32","shape":[],"values":[3.0]}
+%2 = mul %0 %1
+%3 = constant {"dtype":"f32","shape":[],"values":[1.0]}
+%4 = add %2 %3
+output "y" %4
+"#;
+
+pub(crate) fn write_bundle(folder: &Path) -> PathBuf {
+    let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned());
+    let target = TargetProfile::load(&name).unwrap();
+    let path = folder.join("small.drift");
+    let model = Model { graph: text::parse(GRAPH).unwrap(), ..Model::default() };
+    compile(&model, &[target], &Options::default(), &path).unwrap();
+    path
+}
