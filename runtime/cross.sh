@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Checks the runtime and its C interface for other systems, links the Windows build, and runs it under Wine where Wine's
+# Vulkan reaches a driver. cross.sh TARGET_DIR [BUNDLE]: without a bundle the Windows program says that it cannot read one.
+set -euo pipefail
+
+target=$(realpath -m "$1")/cross
+bundle=${2:-}
+windows=x86_64-pc-windows-gnu
+triples="aarch64-linux-android aarch64-apple-darwin aarch64-apple-ios $windows"
+# Flags of the host's build are not for others.
+unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+
+# shellcheck disable=SC2086
+rustup target add $triples
+for triple in $triples; do
+    cargo check --quiet --manifest-path runtime/c/Cargo.toml --lib --target "$triple" --target-dir "$target"
+    cargo check --quiet --manifest-path runtime/Cargo.toml --lib --example embed --target "$triple" --target-dir "$target"
+    echo "cross: $triple: checked"
+done
+
+if ! command -v x86_64-w64-mingw32-gcc >/dev/null; then
+    echo "cross: $windows is checked, not linked: install gcc-mingw-w64-x86-64"
+    exit 0
+fi
+cargo build --quiet --manifest-path runtime/c/Cargo.toml --lib --target "$windows" --target-dir "$target"
+cargo build --quiet --manifest-path runtime/Cargo.toml --example embed --target "$windows" --target-dir "$target"
+x86_64-w64-mingw32-gcc -std=c99 -Wall -Wextra -Wpedantic -Werror -Iruntime/c/include runtime/c/examples/run.c \
+    -o "$target/run.exe" -L"$target/$windows/debug" -l:drift.dll
+cp "$target/$windows/debug/drift.dll" "$target/$windows/debug/examples/embed.exe" "$target/"
+echo "cross: $windows: linked"
+
+wine=$(command -v wine64 || command -v wine || compgen -G '/usr/lib/wine/wine64' || true)
+if [ -z "$wine" ]; then
+    echo "cross: $windows was not run: install wine64"
+    exit 0
+fi
+export WINEPREFIX=$target/wine WINEDEBUG=-all DISPLAY=
+for program in embed run; do
+    said=$(timeout 300 "$wine" "$target/$program.exe" "${bundle:-missing.drift}" 2>&1) && status=0 || status=$?
+    printf '%s\n' "$said" | sed "s/^/cross: $program.exe: /"
+    # Without a bundle the error has to be the one about the file.
+    if [ -z "$bundle" ]; then
+        grep -q 'missing.drift' <<<"$said" || { echo "cross: $program.exe says nothing of the file" >&2; exit 1; }
+    elif [ "$status" -eq 0 ]; then
+        echo "cross: $windows: $program.exe ran the bundle"
+    elif grep -q 'Vulkan' <<<"$said"; then
+        echo "cross: $windows: $program.exe runs, but Wine's Vulkan reaches no driver"
+    else
+        exit 1
+    fi
+done

@@ -1,0 +1,34 @@
+/** Runs a bundle of y = x + x over 2 x 2 floats: the test of the Kotlin interface. */
+import dev.driftc.DType
+import dev.driftc.DriftException
+import dev.driftc.Session
+
+private fun floats(session: Session) = FloatArray(4).also { session.output("y").bytes.asFloatBuffer().get(it) }.toList()
+
+private fun refused(word: String, work: () -> Unit) {
+    val message = try { work(); "nothing" } catch (error: DriftException) { error.message ?: "" }
+    check(word in message) { "`$word` is not in: $message" }
+}
+
+fun main(arguments: Array<String>) {
+    val path = arguments.first()
+    Session.open(path).use { session ->
+        check(session.functions == listOf("main") && session.device.isNotEmpty() && session.target.isNotEmpty())
+        val port = session.inputs().single()
+        check(port.name == "x" && port.dtype == DType.F32 && port.maxShape == listOf(2L, 2L)) { "$port" }
+        session.input("x", longArrayOf(2, 2)).asFloatBuffer().put(floatArrayOf(1f, 2f, 3f, 4f))
+        session.run()
+        check(floats(session) == listOf(2f, 4f, 6f, 8f)) { "${floats(session)}" }
+        session.deviceOutput("y").use { session.feed("x", it); session.await(session.submit(listOf("y"))) }
+        check(floats(session) == listOf(4f, 8f, 12f, 16f)) { "${floats(session)}" }
+        refused("[2, 3]") { session.input("x", longArrayOf(2, 3)) }
+        refused("`z`") { session.input("z", longArrayOf(2, 2)) }
+    }
+    Session.open(java.io.File(path).readBytes()).use { other ->
+        other.close()
+        refused("closed") { other.run() }
+        refused("closed") { other.target }
+    }
+    refused("nowhere") { Session.open("/nowhere/at/all") }
+    println("kotlin: well")
+}

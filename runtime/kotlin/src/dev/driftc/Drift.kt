@@ -1,0 +1,168 @@
+/** Bundles of driftc on the JVM and on Android, over the C interface (`drift.h`) by JNA. For 64-bit processes. */
+package dev.driftc
+
+import com.sun.jna.Library
+import com.sun.jna.Memory
+import com.sun.jna.Native
+import com.sun.jna.Pointer
+import com.sun.jna.StringArray
+import com.sun.jna.ptr.LongByReference
+import com.sun.jna.ptr.PointerByReference
+import java.nio.ByteBuffer
+import java.nio.ByteOrder
+
+/** What the runtime refuses: where, why, and what to do about it. */
+class DriftException(val status: Int, message: String) : RuntimeException(message)
+
+/** Types of elements, in the order of `drift_Dtype`. */
+enum class DType(val bytes: Int) {
+    F32(4), F16(2), BF16(2), F64(8), BOOL(1), I8(1), I16(2), I32(4), I64(8), U8(1), U16(2), U32(4), U64(8)
+}
+
+/** An input or output: the type of arrays, that of elements in transferred memory, the smallest and largest shape. */
+data class Port(
+    val name: String,
+    val dtype: DType,
+    val deviceDType: DType,
+    val minShape: List<Long>,
+    val maxShape: List<Long>,
+)
+
+/** An output where it was transferred to; the next call for the session overwrites it. */
+class View internal constructor(val dtype: DType, val shape: List<Long>, val bytes: ByteBuffer)
+
+/** `drift.h`; structs of one number are passed as that number. */
+@Suppress("ktlint", "FunctionName")
+private interface CDrift : Library {
+    fun drift_last_error(): String?
+    fun drift_open(path: String, options: Pointer?, session: LongByReference): Int
+    fun drift_open_bytes(bundle: ByteArray, size: Long, options: Pointer?, session: LongByReference): Int
+    fun drift_close(session: Long): Int
+    fun drift_device_name(session: Long): String?
+    fun drift_target(session: Long): String?
+    fun drift_function_name(session: Long, index: Long): String?
+    fun drift_port(session: Long, function: String, direction: Int, index: Long, port: Pointer): Int
+    fun drift_set_symbol(session: Long, function: String, name: String, value: Long): Int
+    fun drift_input(
+        session: Long, function: String, input: String, shape: LongArray, rank: Long,
+        memory: PointerByReference, size: LongByReference,
+    ): Int
+    fun drift_run(session: Long, function: String): Int
+    fun drift_submit(session: Long, function: String, outputs: Pointer?, count: Long, ticket: LongByReference): Int
+    fun drift_wait(session: Long, ticket: Long): Int
+    fun drift_output(session: Long, function: String, output: String, view: Pointer): Int
+    fun drift_device_output(session: Long, function: String, output: String, array: LongByReference): Int
+    fun drift_feed(session: Long, function: String, input: String, array: Long): Int
+    fun drift_array_free(array: Long): Int
+}
+
+private val UTF8 = mapOf(Library.OPTION_STRING_ENCODING to "UTF-8")
+private val drift: CDrift by lazy { Native.load("drift", CDrift::class.java, UTF8) }
+private const val MAX_RANK = 8
+private const val PORT_BYTES = 24L + 16 * MAX_RANK
+private const val VIEW_BYTES = 32L + 8 * MAX_RANK
+
+private fun check(status: Int) {
+    if (status != 0) throw DriftException(status, drift.drift_last_error() ?: "status $status")
+}
+
+/** An array in memory of the device: an output that becomes an input without the host. */
+class DeviceArray internal constructor(internal val id: Long) : AutoCloseable {
+    override fun close() = check(drift.drift_array_free(id))
+}
+
+/** A bundle that is loaded onto a device. One thread at a time uses it; two at once get a [DriftException]. */
+class Session private constructor(private val id: Long) : AutoCloseable {
+    companion object {
+        /** Loads a bundle from a file. */
+        fun open(path: String): Session {
+            val session = LongByReference()
+            check(drift.drift_open(path, null, session))
+            return Session(session.value)
+        }
+
+        /** Loads a bundle from memory, as the assets of an application are. */
+        fun open(bundle: ByteArray): Session {
+            val session = LongByReference()
+            check(drift.drift_open_bytes(bundle, bundle.size.toLong(), null, session))
+            return Session(session.value)
+        }
+    }
+
+    val device: String get() = drift.drift_device_name(id) ?: closed()
+    val target: String get() = drift.drift_target(id) ?: closed()
+    val functions: List<String>
+        get() = generateSequence(0L) { it + 1 }.map { drift.drift_function_name(id, it) }.takeWhile { it != null }
+            .map { it!! }.toList()
+
+    fun inputs(function: String = "main"): List<Port> = ports(function, 0)
+
+    fun outputs(function: String = "main"): List<Port> = ports(function, 1)
+
+    /** Sets a size that no input's shape gives. */
+    fun setSymbol(name: String, value: Long, function: String = "main") =
+        check(drift.drift_set_symbol(id, function, name, value))
+
+    /** The memory of an input that is transferred, to be filled before the next call with elements of its device type. */
+    fun input(name: String, shape: LongArray, function: String = "main"): ByteBuffer {
+        val memory = PointerByReference()
+        val size = LongByReference()
+        check(drift.drift_input(id, function, name, shape, shape.size.toLong(), memory, size))
+        return memory.value.getByteBuffer(0, size.value).order(ByteOrder.LITTLE_ENDIAN)
+    }
+
+    /** Runs a function and waits. */
+    fun run(function: String = "main") = check(drift.drift_run(id, function))
+
+    /** Starts a run, and returns a ticket for [await]. Only the outputs named come to the host. */
+    fun submit(outputs: List<String>, function: String = "main"): Long {
+        val ticket = LongByReference()
+        val names = if (outputs.isEmpty()) null else StringArray(outputs.toTypedArray(), "UTF-8")
+        check(drift.drift_submit(id, function, names, outputs.size.toLong(), ticket))
+        return ticket.value
+    }
+
+    fun await(ticket: Long) = check(drift.drift_wait(id, ticket))
+
+    /** An output of the last run. */
+    fun output(name: String, function: String = "main"): View = Memory(VIEW_BYTES).use { view ->
+        check(drift.drift_output(id, function, name, view))
+        val bytes = view.getPointer(0).getByteBuffer(0, view.getLong(8)).order(ByteOrder.LITTLE_ENDIAN)
+        View(DType.entries[view.getInt(16)], shape(view, 32, view.getLong(24)), bytes.asReadOnlyBuffer().order(ByteOrder.LITTLE_ENDIAN))
+    }
+
+    /** An output of the last run, to be an input of this session again. */
+    fun deviceOutput(name: String, function: String = "main"): DeviceArray {
+        val array = LongByReference()
+        check(drift.drift_device_output(id, function, name, array))
+        return DeviceArray(array.value)
+    }
+
+    fun feed(name: String, array: DeviceArray, function: String = "main") =
+        check(drift.drift_feed(id, function, name, array.id))
+
+    override fun close() = check(drift.drift_close(id))
+
+    private fun ports(function: String, direction: Int): List<Port> {
+        val found = mutableListOf<Port>()
+        Memory(PORT_BYTES).use { port ->
+            while (true) {
+                val status = drift.drift_port(id, function, direction, found.size.toLong(), port)
+                // Behind the last port; anything else that is refused is refused for the first as well.
+                if (status == REQUEST && found.isNotEmpty()) return found
+                check(status)
+                val (dtype, device) = DType.entries[port.getInt(8)] to DType.entries[port.getInt(12)]
+                val rank = port.getLong(16)
+                val name = port.getPointer(0).getString(0, "UTF-8")
+                found += Port(name, dtype, device, shape(port, 24, rank), shape(port, 24L + 8 * MAX_RANK, rank))
+            }
+        }
+    }
+
+    private fun shape(from: Pointer, at: Long, rank: Long) = from.getLongArray(at, rank.toInt()).toList()
+
+    private fun closed(): Nothing = throw DriftException(1, "the session is closed")
+}
+
+private const val REQUEST = 7
+

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Compiles the Kotlin interface and its test, and runs the test: test.sh TARGET_DIR BUNDLE, a bundle of y = x + x over 2 x 2
+# floats. Takes kotlinc from the path or, by npm, the package kotlin-compiler; JNA as Debian packages it (libjna-java).
+set -euo pipefail
+
+target=$(realpath -m "$1")
+bundle=$(realpath "$2")
+here=$(cd "$(dirname "$0")" && pwd)
+jna=/usr/share/java/jna.jar
+[ -f "$jna" ] || { echo "kotlin: JNA is missing: apt-get install libjna-java libjna-jni default-jdk-headless" >&2; exit 1; }
+kotlinc=$(command -v kotlinc || true)
+if [ -z "$kotlinc" ]; then
+    kotlinc=$target/kotlin/node_modules/kotlin-compiler/bin/kotlinc
+    [ -x "$kotlinc" ] || { npm install --silent --prefix "$target/kotlin" kotlin-compiler@2.4.20; chmod +x "$kotlinc"; }
+fi
+cargo build --quiet -p drift-c
+mkdir -p "$target/kotlin"
+"$kotlinc" -nowarn -classpath "$jna" -include-runtime -d "$target/kotlin/drift.jar" "$here/src"
+java -Djna.library.path="$target/debug" -classpath "$target/kotlin/drift.jar:$jna" TestKt "$bundle"

@@ -1,0 +1,9 @@
+"""`python -m driftc` is the command line."""
+
+import subprocess
+import sys
+
+from .compiler import program
+
+if __name__ == "__main__":
+    sys.exit(subprocess.call([program(), *sys.argv[1:]]))

@@ -1,0 +1,222 @@
+"""The runtime's C interface (`drift.h`) by ctypes, which releases Python's lock for the time of each call."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, Sequence
+
+MAX_RANK = 8
+REQUEST = 7
+#: Names of types, in the order of drift_Dtype.
+DTYPES = ["f32", "f16", "bf16", "f64", "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+CODES = {name: code for code, name in enumerate(DTYPES)}
+
+
+class Error(RuntimeError):
+    """What driftc and its runtime refuse: where, why, and what to do about it."""
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("device", c_char_p),
+        ("target", c_char_p),
+        ("pipeline_cache", c_char_p),
+        ("frames", c_size_t),
+        ("trust_file", c_uint8),
+    ]
+
+
+class PortStruct(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_int),
+        ("device_dtype", c_int),
+        ("rank", c_size_t),
+        ("min_shape", c_size_t * MAX_RANK),
+        ("max_shape", c_size_t * MAX_RANK),
+    ]
+
+
+class SymbolStruct(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("min", c_int64), ("max", c_int64)]
+
+
+class ViewStruct(ctypes.Structure):
+    _fields_ = [
+        ("bytes", c_void_p),
+        ("size", c_size_t),
+        ("device_dtype", c_int),
+        ("rank", c_size_t),
+        ("shape", c_size_t * MAX_RANK),
+    ]
+
+
+class StatsStruct(ctypes.Structure):
+    _fields_ = [("pipelines", c_uint32), ("allocations", c_uint32), ("allocated_bytes", c_uint64)]
+
+
+class Handle(ctypes.Structure):
+    """drift_Session, drift_Array or drift_Ticket: a number."""
+
+    _fields_ = [("id", c_uint64)]
+
+
+_S, _N, _SHAPE = Handle, c_char_p, POINTER(c_size_t)
+#: The arguments of each function that returns a status.
+_FUNCTIONS = {
+    "open_together": [POINTER(c_char_p), c_size_t, POINTER(Options), POINTER(Handle)],
+    "close": [_S],
+    "port": [_S, _N, c_uint32, c_size_t, POINTER(PortStruct)],
+    "symbol": [_S, _N, c_size_t, POINTER(SymbolStruct)],
+    "stats": [_S, POINTER(StatsStruct)],
+    "set_symbol": [_S, _N, _N, c_int64],
+    "write": [_S, _N, _N, c_uint32, _SHAPE, c_size_t, c_void_p, c_size_t],
+    "input": [_S, _N, _N, _SHAPE, c_size_t, POINTER(c_void_p), POINTER(c_size_t)],
+    "run": [_S, _N],
+    "submit": [_S, _N, POINTER(c_char_p), c_size_t, POINTER(Handle)],
+    "wait": [_S, Handle],
+    "output": [_S, _N, _N, POINTER(ViewStruct)],
+    "output_of": [_S, Handle, _N, POINTER(ViewStruct)],
+    "read": [_S, _N, _N, c_void_p, c_size_t],
+    "device_output": [_S, _N, _N, POINTER(Handle)],
+    "feed": [_S, _N, _N, Handle],
+    "deliver": [_S, _N, _N, Handle],
+    "array_free": [Handle],
+    "import_fd": [_S, c_int, c_uint64, c_uint32, _SHAPE, c_size_t, POINTER(Handle)],
+    "share_fd": [_S, c_uint32, _SHAPE, c_size_t, POINTER(Handle), POINTER(c_int)],
+}
+
+
+def _path() -> str:
+    """Where the library is: DRIFT_LIBRARY, or beside this file."""
+    given = os.environ.get("DRIFT_LIBRARY")
+    if given:
+        return given
+    here = Path(__file__).parent
+    found = sorted(file for file in here.glob("*drift*") if file.suffix in (".so", ".dll", ".pyd", ".dylib"))
+    if not found:
+        raise ImportError(f"there is no libdrift in {here}; install driftc anew, or set DRIFT_LIBRARY to its path")
+    return str(found[0])
+
+
+_library = ctypes.CDLL(_path())
+_library.drift_last_error.restype = c_char_p
+_library.drift_last_error.argtypes = []
+for _name in ("device_name", "target"):
+    getattr(_library, f"drift_{_name}").restype = c_char_p
+    getattr(_library, f"drift_{_name}").argtypes = [Handle]
+_library.drift_function_name.restype = c_char_p
+_library.drift_function_name.argtypes = [Handle, c_size_t]
+
+
+def _bound(name: str) -> Any:
+    function = getattr(_library, f"drift_{name}")
+    function.restype, function.argtypes = c_int, _FUNCTIONS[name]
+    return function
+
+
+#: Each function by its name without `drift_`; it returns a status.
+calls = {name: _bound(name) for name in _FUNCTIONS}
+
+
+def message() -> str:
+    """What went wrong in the last call of this thread."""
+    return (_library.drift_last_error() or b"").decode()
+
+
+def check(status: int) -> None:
+    """Raises where a call failed."""
+    if status:
+        raise Error(message())
+
+
+class Owner:
+    """A session in the library, which is closed when nobody refers to it any more: neither a Session of Python's, nor an
+    array that sees its memory."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+
+    def __del__(self) -> None:
+        calls["close"](self.handle)
+
+    def name(self, which: str) -> str:
+        return (getattr(_library, f"drift_{which}")(self.handle) or b"").decode()
+
+    def functions(self) -> list[str]:
+        names: list[str] = []
+        while (name := _library.drift_function_name(self.handle, len(names))) is not None:
+            names.append(name.decode())
+        return names
+
+    def listed(self, call: str, struct: Any, *arguments: Any) -> list[Any]:
+        """What a function describes number by number."""
+        found: list[Any] = []
+        while True:
+            one = struct()
+            status = calls[call](self.handle, *arguments, len(found), byref(one))
+            if status == REQUEST:
+                return found
+            check(status)
+            found.append(one)
+
+
+def open_owners(
+    paths: Sequence[str],
+    device: str | None,
+    target: str | None,
+    pipeline_cache: str | None,
+    frames: int,
+    trust_file: bool,
+) -> list[Owner]:
+    """Loads bundles onto one device."""
+    texts = [None if text is None else text.encode() for text in (device, target, pipeline_cache)]
+    options = Options(*texts, frames, trust_file)
+    names = (c_char_p * len(paths))(*[os.fsencode(path) for path in paths])
+    handles = (Handle * len(paths))()
+    check(calls["open_together"](names, len(paths), byref(options), handles))
+    return [Owner(Handle(handle.id)) for handle in handles]
+
+
+def dims(shape: Sequence[int]) -> Any:
+    """A shape as C takes it."""
+    if any(size < 0 for size in shape):
+        raise ValueError(f"a shape has no negative sizes: {tuple(shape)}")
+    return (c_size_t * len(shape))(*shape)
+
+
+class Memory:
+    """Memory of a session, as numpy sees it without a copy. It keeps the session's memory."""
+
+    def __init__(self, owner: Owner, address: int, shape: Sequence[int], kind: str, readonly: bool) -> None:
+        self._owner = owner
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": kind,
+            "shape": tuple(shape),
+            "data": (address, readonly),
+        }
+
+
+class DeviceArray:
+    """An array in memory of the device: an output of a run, or memory that is shared with others. It keeps the memory, not
+    the contents: later runs overwrite an output."""
+
+    def __init__(self, handle: Handle, dtype: str) -> None:
+        self._handle = handle
+        #: The type of elements on the device.
+        self.dtype = dtype
+
+    def __del__(self) -> None:
+        calls["array_free"](self._handle)
+
+
+class Ticket:
+    """A run that was submitted."""
+
+    def __init__(self, handle: Handle, function: str) -> None:
+        self._handle = handle
+        self.function = function

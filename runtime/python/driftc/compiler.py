@@ -1,0 +1,157 @@
+"""Compiling and looking into bundles: the commands of the program, which run as programs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ._native import Error
+
+
+def compile(
+    model: Any,
+    output: str | os.PathLike[str],
+    targets: str | Sequence[str],
+    *,
+    precision: str = "f32",
+    weights: str | None = None,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
+    consts: Mapping[str, Any] | None = None,
+    like: Mapping[str, Any] | None = None,
+    args: Any = None,
+    options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Compiles a model into a bundle, and returns what the bundle holds and what it took.
+
+    :param model: the path of an ``.onnx`` file, a Hugging Face folder or a ``.gguf`` file; an ``onnx.ModelProto``; or a
+        ``torch.nn.Module``, which ``torch.onnx.export`` writes with the example inputs ``args``.
+    :param output: the bundle to write.
+    :param targets: names of profiles (:func:`targets`) or paths of TOML files.
+    :param precision: how floats are stored between input and output: f32, f16 or mixed.
+    :param weights: how weights of products are stored: f16, q8, q844 or w4[:GROUP].
+    :param dims: sizes that the model leaves open, each a number or (lowest, highest).
+    :param consts: inputs that become constants: numbers or arrays.
+    :param like: arrays as inputs are going to be, which give the sizes that the model leaves open.
+    :param options: further options of ``driftc compile``.
+    """
+    wanted = [targets] if isinstance(targets, str) else targets
+    with _Files() as files:
+        command = ["compile", files.model(model, args), "-o", os.fspath(output), "--precision", precision, "--json"]
+        for target in wanted:
+            command += ["-t", os.fspath(target)]
+        if weights is not None:
+            command += ["--weights", weights]
+        command += files.shapes(dims, consts, like)
+        return _json([*command, *options])
+
+
+def verify(
+    model: Any,
+    target: str,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    expect: Mapping[str, Any] | None = None,
+    precision: str = "f32",
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
+    consts: Mapping[str, Any] | None = None,
+    args: Any = None,
+    options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Compiles a model, runs it on the present device, and compares with the reference and with what is expected.
+
+    Returns the comparison, whatever its outcome; what cannot be compared raises :class:`driftc.Error`.
+    """
+    with _Files() as files:
+        command = ["verify", files.model(model, args), "-t", target, "--precision", precision, "--json"]
+        command += files.shapes(dims, consts, None)
+        command += files.arrays("--input", inputs) + files.arrays("--expect", expect)
+        return _json([*command, *options])
+
+
+def inspect(bundle: str | os.PathLike[str]) -> dict[str, Any]:
+    """What is in a bundle."""
+    return _json(["inspect", os.fspath(bundle), "--json"])
+
+
+def targets() -> list[dict[str, Any]]:
+    """The built-in profiles of devices."""
+    return _json(["targets", "list", "--json"])
+
+
+def program() -> str:
+    """The path of the command line: that of DRIFTC, or the one beside Python, or in the path."""
+    beside = Path(sys.executable).with_name("driftc.exe" if os.name == "nt" else "driftc")
+    found = os.environ.get("DRIFTC") or (str(beside) if beside.exists() else shutil.which("driftc"))
+    if found is None:
+        raise Error("there is no program driftc beside Python nor in the path; install driftc anew")
+    return found
+
+
+def _json(command: Sequence[str]) -> Any:
+    """Runs a command that prints one document. One that is printed before a failure says what failed."""
+    done = subprocess.run(
+        [program(), *command], capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    with contextlib.suppress(ValueError):
+        return json.loads(done.stdout)
+    raise Error(done.stderr.strip() or f"driftc {command[0]} ended with {done.returncode} and said nothing")
+
+
+class _Files(contextlib.AbstractContextManager["_Files"]):
+    """Files of a command, which are gone behind it."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="driftc-")
+        self._root = Path(self._folder.name)
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def model(self, model: Any, args: Any) -> str:
+        """The path of a model."""
+        if isinstance(model, (str, os.PathLike)):
+            return os.fspath(model)
+        path = self._root / "model.onnx"
+        if hasattr(model, "SerializeToString"):
+            path.write_bytes(model.SerializeToString())
+            return str(path)
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(model, torch.nn.Module):
+            if args is None:
+                raise TypeError("a torch.nn.Module needs example inputs: args=(tensor, ...)")
+            torch.onnx.export(model, args if isinstance(args, tuple) else (args,), str(path))
+            return str(path)
+        raise TypeError(f"a model is a path, an onnx.ModelProto or a torch.nn.Module, not {type(model).__name__}")
+
+    def shapes(
+        self,
+        dims: Mapping[str, int | tuple[int, int]] | None,
+        consts: Mapping[str, Any] | None,
+        like: Mapping[str, Any] | None,
+    ) -> list[str]:
+        """Options that say sizes."""
+        options = []
+        for name, size in (dims or {}).items():
+            bounds = str(size) if isinstance(size, int) else f"{size[0]}..{size[1]}"
+            options += ["--dim", f"{name}={bounds}"]
+        return options + self.arrays("--const", consts) + self.arrays("--like", like)
+
+    def arrays(self, option: str, arrays: Mapping[str, Any] | None) -> list[str]:
+        """Options that name arrays."""
+        return [part for pair in self._arrays(option, arrays or {}) for part in pair]
+
+    def _arrays(self, option: str, arrays: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for index, (name, array) in enumerate(arrays.items()):
+            path = self._root / f"{option.strip('-')}_{index}.npy"
+            array = np.from_dlpack(array) if hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray) else array
+            np.save(path, np.asarray(array), allow_pickle=False)
+            yield option, f"{name}={path}"

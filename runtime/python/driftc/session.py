@@ -1,0 +1,397 @@
+"""Sessions: a bundle on a device, arrays in and out."""
+
+from __future__ import annotations
+
+import os
+from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ._native import (
+    CODES,
+    DTYPES,
+    DeviceArray,
+    Error,
+    Handle,
+    Memory,
+    Owner,
+    PortStruct,
+    StatsStruct,
+    SymbolStruct,
+    Ticket,
+    ViewStruct,
+    calls,
+    check,
+    dims,
+    message,
+    open_owners,
+)
+
+_NUMPY = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "f64": np.dtype(np.float64),
+    "bool": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+}
+
+
+def _numpy_type(name: str) -> np.dtype:
+    if name in _NUMPY:
+        return _NUMPY[name]
+    try:
+        import ml_dtypes  # numpy has no bfloat16 of its own
+    except ImportError:
+        raise Error("arrays of bf16 need the package ml_dtypes; install it with pip install ml_dtypes") from None
+    return np.dtype(ml_dtypes.bfloat16)
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a function."""
+
+    name: str
+    #: The type of its arrays, as a name: f32, i64, ...
+    type: str
+    #: The type of its elements on the device: f32, f16, i32 or u32.
+    device_type: str
+    #: The smallest and the largest shape; equal where sizes are known.
+    min_shape: tuple[int, ...]
+    max_shape: tuple[int, ...]
+    #: The type of its arrays as numpy's.
+    dtype: np.dtype = field(init=False, compare=False)
+    text: bytes = field(init=False, compare=False, repr=False)
+    code: int = field(init=False, compare=False, repr=False)
+    is_static: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # What each run asks for, made once.
+        for name, value in (
+            ("dtype", _numpy_type(self.type)),
+            ("text", self.name.encode()),
+            ("code", CODES[self.type]),
+            ("is_static", self.min_shape == self.max_shape),
+        ):
+            object.__setattr__(self, name, value)
+
+
+_write, _run, _read = calls["write"], calls["run"], calls["read"]
+
+
+@dataclass(frozen=True)
+class _Function:
+    name: bytes
+    inputs: dict[str, Port]
+    outputs: dict[str, Port]
+    symbols: dict[str, tuple[int, int]]
+    names: list[str]
+
+
+class Session:
+    """A bundle that is loaded onto a device: its weights are there, its pipelines made.
+
+    Use it as a context manager, or :meth:`close` it. A session is used from one thread at a time: a call while another thread
+    is in one raises :class:`Error`. Sessions of their own run on threads of their own, without Python's lock.
+    """
+
+    def __init__(
+        self,
+        bundle: str | os.PathLike[str],
+        *,
+        device: str | None = None,
+        target: str | None = None,
+        pipeline_cache: str | os.PathLike[str] | None = None,
+        frames: int = 1,
+        trust_file: bool = False,
+    ) -> None:
+        """Loads a bundle.
+
+        :param device: part of a device's name, or its number (default: the best).
+        :param target: the target whose variant to use (default: the one that fits best).
+        :param pipeline_cache: a file that keeps what the driver compiles between starts.
+        :param frames: how many runs may be in flight at once, see :meth:`submit`.
+        :param trust_file: do not compare weights and shaders with their hashes.
+        """
+        cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
+        self._take(open_owners([os.fspath(bundle)], device, target, cache, frames, trust_file)[0])
+
+    def _take(self, owner: Owner) -> None:
+        self._owner: Owner | None = owner
+        self._handle = owner.handle
+        self._functions: dict[str, _Function] = {}
+        for name in owner.functions():
+            text = name.encode()
+            inputs, outputs = (_ports(owner, text, direction) for direction in (0, 1))
+            symbols = owner.listed("symbol", SymbolStruct, text)
+            bounds = {symbol.name.decode(): (symbol.min, symbol.max) for symbol in symbols}
+            self._functions[name] = _Function(text, inputs, outputs, bounds, list(outputs))
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the session; what :meth:`input` and :meth:`output` gave keeps its memory until it goes."""
+        # The handle of nothing: the library refuses it by the right words.
+        self._owner, self._handle = None, Handle(0)
+
+    @property
+    def functions(self) -> list[str]:
+        """Names of the functions."""
+        return list(self._functions)
+
+    def inputs(self, function: str = "main") -> list[Port]:
+        """The inputs of a function."""
+        return list(self._function(function).inputs.values())
+
+    def outputs(self, function: str = "main") -> list[Port]:
+        """The outputs of a function."""
+        return list(self._function(function).outputs.values())
+
+    def symbols(self, function: str = "main") -> dict[str, tuple[int, int]]:
+        """Names and bounds of the sizes that are known at run time only."""
+        return dict(self._function(function).symbols)
+
+    @property
+    def device(self) -> str:
+        """The name of the device."""
+        return self._open().name("device_name")
+
+    @property
+    def target(self) -> str:
+        """The target of the variant in use."""
+        return self._open().name("target")
+
+    def stats(self) -> dict[str, int]:
+        """What was made on the device; nothing of it changes after loading."""
+        made = StatsStruct()
+        check(calls["stats"](self._handle, byref(made)))
+        return {name: getattr(made, name) for name, _ in StatsStruct._fields_}
+
+    def set_symbol(self, name: str, value: int, function: str = "main") -> None:
+        """Sets a size that no input's shape gives, for all runs until it is set again."""
+        check(calls["set_symbol"](self._handle, function.encode(), name.encode(), value))
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        function: str = "main",
+    ) -> dict[str, np.ndarray]:
+        """Runs a function on arrays and returns its outputs by name.
+
+        :param inputs: an array for each input; those left out keep what was set before.
+        :param outputs: the outputs wanted (default: all); others are not copied to the host.
+        """
+        described = self._function(function)
+        self.write(inputs, function=function)
+        if outputs is None:
+            check(_run(self._handle, described.name))
+            return {name: self._copy(described, port) for name, port in described.outputs.items()}
+        self.wait(self.submit(None, outputs, function=function))
+        return {name: self._copy(described, self._output(described, name)) for name in outputs}
+
+    def write(self, inputs: Mapping[str, Any], *, function: str = "main") -> None:
+        """Sets inputs for all runs until they are set again: numpy arrays of the port's type in whatever order, DLPack's,
+        lists of numbers, or :class:`DeviceArray`."""
+        described = self._function(function)
+        for name, value in inputs.items():
+            port = described.inputs.get(name)
+            if port is None:
+                raise Error(f"function `{function}` has no input `{name}`; there are: {', '.join(described.inputs)}")
+            if isinstance(value, DeviceArray):
+                status = calls["feed"](self._handle, described.name, port.text, value._handle)
+            else:
+                array = _array(name, value, port.dtype)
+                address, shape = array.__array_interface__["data"][0], array.shape
+                rank, bytes = len(shape), array.nbytes
+                status = _write(self._handle, described.name, port.text, port.code, dims(shape), rank, address, bytes)
+            if status:
+                reason = message()
+                raise (ValueError if "takes shape" in reason or "dimension" in reason else Error)(reason)
+
+    def submit(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        *,
+        function: str = "main",
+    ) -> Ticket:
+        """Starts a run and returns without waiting; :meth:`collect` waits for it. As many runs are in flight as the session
+        has frames; where that many are, the oldest is waited for and its outputs are lost."""
+        described = self._function(function)
+        self.write(inputs or {}, function=function)
+        names = described.names if outputs is None else outputs
+        wanted = (c_char_p * len(names))(*[name.encode() for name in names])
+        ticket = Handle()
+        check(calls["submit"](self._handle, described.name, wanted, len(names), byref(ticket)))
+        return Ticket(ticket, function)
+
+    def wait(self, ticket: Ticket) -> None:
+        """Waits for a run."""
+        check(calls["wait"](self._handle, ticket._handle))
+
+    def collect(self, ticket: Ticket, outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Waits for a run and returns outputs that it was asked for (default: all)."""
+        self.wait(ticket)
+        described = self._function(ticket.function)
+        names = described.names if outputs is None else outputs
+        found = {}
+        for name in names:
+            port = self._output(described, name)
+            found[name] = self.output(name, ticket).astype(port.dtype)
+        return found
+
+    def input(self, name: str, shape: Sequence[int] | None = None, *, function: str = "main") -> np.ndarray:
+        """The memory of an input that is transferred, to be filled before the next run, as an array of the device's type.
+
+        It counts as written from this call on; call it again for each run that is to see other values. Reading it may be slow.
+
+        :param shape: needed where sizes are known at run time only (default: the largest).
+        """
+        described = self._function(function)
+        port = described.inputs.get(name)
+        if port is None:
+            raise Error(f"function `{function}` has no input `{name}`; there are: {', '.join(described.inputs)}")
+        wanted = tuple(port.max_shape if shape is None else shape)
+        memory, size = c_void_p(), c_size_t()
+        given = (self._handle, described.name, port.text, dims(wanted), len(wanted), byref(memory), byref(size))
+        check(calls["input"](*given))
+        return np.asarray(Memory(self._open(), memory.value or 0, wanted, _NUMPY[port.device_type].str, False))
+
+    def output(self, name: str, ticket: Ticket | None = None, *, function: str = "main") -> np.ndarray:
+        """An output where it was transferred to, as a read-only array of the device's type. The next run overwrites it.
+
+        :param ticket: a run that was waited for (default: the last one).
+        """
+        described = self._function(function if ticket is None else ticket.function)
+        port, view = self._output(described, name), ViewStruct()
+        if ticket is None:
+            check(calls["output"](self._handle, described.name, port.text, byref(view)))
+        else:
+            check(calls["output_of"](self._handle, ticket._handle, port.text, byref(view)))
+        shape, kind = view.shape[: view.rank], _NUMPY[DTYPES[view.device_dtype]].str
+        return np.asarray(Memory(self._open(), view.bytes or 0, shape, kind, True))
+
+    def device_output(self, name: str, *, function: str = "main") -> DeviceArray:
+        """An output of the function's last run as it lies on the device, to be an input of this session or of one that was
+        opened together with it. It never comes to the host; the run may be in flight."""
+        described = self._function(function)
+        port, array = self._output(described, name), Handle()
+        check(calls["device_output"](self._handle, described.name, port.text, byref(array)))
+        return DeviceArray(array, port.device_type)
+
+    def deliver(self, name: str, to: DeviceArray, *, function: str = "main") -> None:
+        """Copies an output of the last run into memory of the device, and waits."""
+        described = self._function(function)
+        port = self._output(described, name)
+        check(calls["deliver"](self._handle, described.name, port.text, to._handle))
+
+    def share(self, dtype: str, shape: Sequence[int]) -> tuple[DeviceArray, int]:
+        """New memory of the device, and an opaque file descriptor by which CUDA, OpenCL or another process imports it."""
+        array, descriptor = Handle(), c_int(-1)
+        code = CODES.get(dtype, len(CODES))
+        check(calls["share_fd"](self._handle, code, dims(shape), len(shape), byref(array), byref(descriptor)))
+        return DeviceArray(array, dtype), descriptor.value
+
+    def import_fd(
+        self, descriptor: int, dtype: str, shape: Sequence[int], *, allocation: int = 0
+    ) -> DeviceArray:
+        """An array in memory that others share by an opaque file descriptor, which is given away.
+
+        :param allocation: the size that the memory was allocated with, where that is more than the array's.
+        """
+        array, code = Handle(), CODES.get(dtype, len(CODES))
+        given = (self._handle, descriptor, allocation, code, dims(shape), len(shape), byref(array))
+        check(calls["import_fd"](*given))
+        return DeviceArray(array, dtype)
+
+    def _open(self) -> Owner:
+        if self._owner is None:
+            raise Error("the session is closed")
+        return self._owner
+
+    def _function(self, name: str) -> _Function:
+        found = self._functions.get(name)
+        if found is None:
+            raise Error(f"no function `{name}`; there are: {', '.join(self._functions)}")
+        return found
+
+    def _output(self, described: _Function, name: str) -> Port:
+        port = described.outputs.get(name)
+        if port is None:
+            known = ", ".join(described.outputs)
+            raise Error(f"function `{described.name.decode()}` has no output `{name}`; there are: {known}")
+        return port
+
+    def _copy(self, described: _Function, port: Port) -> np.ndarray:
+        """An output of the last run as an array of its own."""
+        shape: Sequence[int] = port.max_shape
+        if not port.is_static:
+            view = ViewStruct()
+            check(calls["output"](self._handle, described.name, port.text, byref(view)))
+            shape = view.shape[: view.rank]
+        array = np.empty(shape, port.dtype)
+        address = array.__array_interface__["data"][0]
+        check(_read(self._handle, described.name, port.text, address, array.nbytes))
+        return array
+
+
+def _ports(owner: Owner, function: bytes, direction: int) -> dict[str, Port]:
+    found = {}
+    for port in owner.listed("port", PortStruct, function, direction):
+        bounds = (tuple(shape[: port.rank]) for shape in (port.min_shape, port.max_shape))
+        name = port.name.decode()
+        found[name] = Port(name, DTYPES[port.dtype], DTYPES[port.device_dtype], *bounds)
+    return found
+
+
+def open_together(
+    bundles: Iterable[str | os.PathLike[str]],
+    *,
+    device: str | None = None,
+    target: str | None = None,
+    frames: int = 1,
+) -> list[Session]:
+    """Loads several bundles onto one device, so that outputs of one can be inputs of another without the host."""
+    sessions = []
+    for owner in open_owners([os.fspath(bundle) for bundle in bundles], device, target, None, frames, False):
+        session = Session.__new__(Session)
+        session._take(owner)
+        sessions.append(session)
+    return sessions
+
+
+def _array(name: str, value: Any, dtype: np.dtype) -> np.ndarray:
+    """The elements of a value in C order, of this type."""
+    if not isinstance(value, np.ndarray):
+        if hasattr(value, "__dlpack__"):
+            try:
+                value = np.from_dlpack(value)
+            except (BufferError, RuntimeError, ValueError) as error:
+                raise TypeError(f"`{name}`: its memory cannot be reached from here ({error}); copy it to the CPU") from None
+        elif isinstance(value, np.generic):
+            value = np.asarray(value)
+        else:
+            value = np.asarray(value, dtype)
+    if value.dtype != dtype:
+        raise TypeError(f"`{name}` takes {dtype}, but the array given is {value.dtype}; convert it with .astype(\"{dtype}\")")
+    return value if value.flags.c_contiguous else np.ascontiguousarray(value)

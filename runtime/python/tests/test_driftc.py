@@ -1,0 +1,194 @@
+"""Tests of the Python package: `python test_driftc.py`, with driftc and numpy in the path; onnx where it is there."""
+
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import driftc
+
+TARGET = os.environ.get("DRIFT_TEST_TARGET", "lavapipe")
+
+
+def model(elements=TensorProto.FLOAT, shape=("n", 3)) -> onnx.ModelProto:
+    """y = x + x"""
+    ports = [helper.make_tensor_value_info(name, elements, list(shape)) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "twice", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = Path(cls.folder.name) / "twice.drift"
+        cls.report = driftc.compile(model(), cls.path, TARGET, dims={"n": (1, 1024)})
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_arrays_of_every_order_give_right_numbers(self):
+        base = np.arange(24, dtype=np.float32)
+        read_only = base.reshape(8, 3).copy()
+        read_only.flags.writeable = False
+        arrays = {
+            "C": base.reshape(8, 3),
+            "Fortran": np.asfortranarray(base.reshape(8, 3)),
+            "strided": base.reshape(4, 6)[:, ::2],
+            "reversed": base.reshape(8, 3)[::-1],
+            "read-only": read_only,
+            "list": [[1.0, 2.0, 3.0]],
+        }
+        with driftc.Session(self.path) as session:
+            for name, array in arrays.items():
+                got = session.run({"x": array})["y"]
+                np.testing.assert_array_equal(got, np.asarray(array, np.float32) * 2, name)
+
+    def test_dlpack_goes_in_and_out(self):
+        class Capsule:
+            """Nothing but DLPack's two methods."""
+
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, **options):
+                return self.array.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+
+        with driftc.Session(self.path) as session:
+            got = session.run({"x": Capsule(np.ones((2, 3), np.float32))})["y"]
+            np.testing.assert_array_equal(np.from_dlpack(got), np.full((2, 3), 2, np.float32))
+
+    def test_what_is_wrong_is_said(self):
+        with driftc.Session(self.path) as session:
+            with self.assertRaisesRegex(TypeError, r"`x` takes float32, but the array given is float64.*astype"):
+                session.run({"x": np.ones((2, 3))})
+            with self.assertRaisesRegex(TypeError, "takes float32"):
+                session.run({"x": np.ones((2, 3), ">f4")})
+            with self.assertRaisesRegex(ValueError, r"takes shape \[n in 1..=1024, 3\]"):
+                session.run({"x": np.ones((2, 4), np.float32)})
+            with self.assertRaisesRegex(ValueError, "compiled for 1..=1024"):
+                session.run({"x": np.ones((1025, 3), np.float32)})
+            with self.assertRaisesRegex(driftc.Error, "no input `z`"):
+                session.run({"z": np.ones((2, 3), np.float32)})
+            with self.assertRaisesRegex(driftc.Error, "no function `other`"):
+                session.run({}, function="other")
+            with self.assertRaisesRegex(driftc.Error, "no output `z`"):
+                session.run({"x": np.ones((2, 3), np.float32)}, ["z"])
+        with self.assertRaisesRegex(driftc.Error, "closed"):
+            session.run({"x": np.ones((2, 3), np.float32)})
+        with self.assertRaisesRegex(driftc.Error, "nowhere"):
+            driftc.Session("/nowhere/at/all")
+        with self.assertRaisesRegex(driftc.Error, "no such target|there are|targets"):
+            driftc.compile(model(), self.path.with_name("no.drift"), "no such target")
+        with self.assertRaisesRegex(TypeError, "a model is"):
+            driftc.compile(3, self.path, TARGET)
+
+    def test_ports_are_described(self):
+        with driftc.Session(self.path) as session:
+            self.assertEqual(session.functions, ["main"])
+            (port,) = session.inputs()
+            self.assertEqual((port.name, port.dtype, port.device_type), ("x", np.float32, "f32"))
+            self.assertEqual((port.min_shape, port.max_shape), ((1, 3), (1024, 3)))
+            self.assertEqual(session.symbols(), {"n": (1, 1024)})
+            self.assertEqual(session.target, TARGET)
+            self.assertTrue(session.device)
+
+    def test_integers_and_scalars(self):
+        path = self.path.with_name("integers.drift")
+        driftc.compile(model(TensorProto.INT64, ()), path, TARGET)
+        with driftc.Session(path) as session:
+            for value in (np.int64(-3), np.array(-3), -3):
+                got = session.run({"x": value})["y"]
+                self.assertEqual((got.dtype, got.shape, int(got)), (np.int64, (), -6))
+            with self.assertRaisesRegex(driftc.Error, "cannot represent"):
+                session.run({"x": np.int64(2**40)})
+
+    def test_memory_is_seen_without_copies_and_outlives_its_session(self):
+        session = driftc.Session(self.path)
+        for value in (1.0, 2.0):
+            x = session.input("x", (2, 3))
+            x[:] = value
+            session.run({}, ["y"])
+            y = session.output("y")
+            np.testing.assert_array_equal(y, np.full((2, 3), 2 * value, np.float32))
+        self.assertFalse(y.flags.writeable)
+        self.assertEqual(session.input("x").shape, (1024, 3))
+        with self.assertRaisesRegex(driftc.Error, "shape"):
+            session.input("x", (2, 4))
+        session.close()
+        del session
+        gc.collect()
+        np.testing.assert_array_equal(y, np.full((2, 3), 4, np.float32))
+        x[:] = 7
+
+    def test_a_thousand_runs_allocate_nothing_on_the_device(self):
+        array = np.ones((4, 3), np.float32)
+        with driftc.Session(self.path) as session:
+            session.run({"x": array})
+            before = session.stats()
+            for count in range(1000):
+                array[0, 0] = count
+                self.assertEqual(session.run({"x": array})["y"][0, 0], 2 * count)
+            self.assertEqual(session.stats(), before)
+
+    def test_runs_in_flight(self):
+        with driftc.Session(self.path, frames=2) as session:
+            tickets = [session.submit({"x": np.full((1, 3), value, np.float32)}) for value in (1, 2)]
+            for value, ticket in zip((1, 2), tickets):
+                np.testing.assert_array_equal(session.collect(ticket)["y"], np.full((1, 3), 2 * value, np.float32))
+            session.submit({})
+            with self.assertRaisesRegex(driftc.Error, "used again"):
+                session.collect(tickets[0])
+
+    def test_a_chain_of_sessions(self):
+        first, second = driftc.open_together([self.path, self.path])
+        first.run({"x": np.ones((5, 3), np.float32)}, [])
+        y = first.device_output("y")
+        self.assertEqual(y.dtype, "f32")
+        np.testing.assert_array_equal(second.run({"x": y})["y"], np.full((5, 3), 4, np.float32))
+        with driftc.Session(self.path) as other, self.assertRaisesRegex(driftc.Error, "together"):
+            other.run({"x": y})
+
+    def test_threads(self):
+        errors = []
+
+        def work(session, value):
+            for _ in range(50):
+                got = session.run({"x": np.full((2, 3), value, np.float32)})["y"]
+                if not (got == 2 * value).all():
+                    errors.append(value)
+
+        sessions = [driftc.Session(self.path) for _ in range(3)]
+        threads = [threading.Thread(target=work, args=(s, v)) for v, s in enumerate(sessions)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+
+    def test_the_compiler(self):
+        self.assertEqual(self.report["targets"][0]["target"], TARGET)
+        self.assertIn(TARGET, [target["name"] for target in driftc.targets()])
+        self.assertTrue(driftc.inspect(self.path)["variants"])
+        sample = {"x": np.ones((2, 3), np.float32)}
+        same = driftc.verify(model(), TARGET, inputs=sample, expect={"y": np.full((2, 3), 2, np.float32)})
+        other = driftc.verify(model(), TARGET, inputs=sample, expect={"y": np.zeros((2, 3), np.float32)})
+        self.assertNotEqual(same, other)
+        done = subprocess.run([sys.executable, "-m", "driftc", "--version"], capture_output=True, text=True, check=True)
+        self.assertIn(driftc.__version__, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
