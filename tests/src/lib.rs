@@ -7,3 +7,4 @@ pub mod onnx;
 pub mod random_graph;
 pub mod random_model;
 pub mod stored;
+pub mod web;

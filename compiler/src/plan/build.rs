@@ -13,7 +13,7 @@ use super::limits;
 use super::parts::{self, Parts};
 use super::schedule;
 use super::select::candidates;
-use super::storage::{Storage, lives};
+use super::storage::{self, Storage, lives};
 use super::views::{is_view, view};
 use super::{Decision, Home, Options, Plan, Port, StateSize, Step};
 use crate::error::{Error, OpError, Result};
@@ -376,7 +376,7 @@ impl<'g> Planner<'g> {
                 large.all(|p| packed.contains(&p.identity()))
             })
         };
-        let Some(launches) = pick(&problem, &mut choices, forced, shared).map_err(|e| fail(e.0))? else {
+        let Some(mut launches) = pick(&problem, &mut choices, forced, shared).map_err(|e| fail(e.0))? else {
             // No kernel that writes whole texels is worth it: through a buffer, then.
             let through =
                 TensorDesc { layout: Layout::SLICES4, ..TensorDesc::new(result.dtype, result.shape.clone()) };
@@ -394,6 +394,12 @@ impl<'g> Planner<'g> {
             let way =
                 (choices.first().map_or(InPlace::Nothing, |choice| choice.kernel.in_place), &launches[..]);
             let place = self.storage.in_place(way, of, &homes, &problem.result, time);
+            let apart = self.target.limits.separate_read_write_buffers;
+            if let (Some(piece), Some(last), true) = (place, launches.last_mut(), apart)
+                && let Some(merged) = storage::merged(last, &homes, piece)
+            {
+                *last = merged;
+            }
             self.decide(id, result, place)?;
         }
         let mut scratch = Vec::new();

@@ -3,8 +3,8 @@
 //! Two things let values share a piece. A result may overwrite an operand that nobody uses any more ([`in_place`]),
 //! and an operand of a concatenation may be written straight into its part of the result ([`super::parts`]).
 //!
-//! Where a device takes buffers for reading or for writing only, nothing is overwritten, and pieces that one dispatch
-//! reads and writes lie in different arenas.
+//! Where a device takes buffers for reading or for writing only, what is overwritten is read through the binding that it
+//! is written by, and pieces that one dispatch reads and writes otherwise lie in different arenas.
 //!
 //! [`in_place`]: Storage::in_place
 
@@ -19,7 +19,7 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::storage::Storage as Kind;
 use crate::kernels::InPlace;
 use crate::shader::problem::Operand;
-use crate::shader::{Bound, Launch};
+use crate::shader::{Bound, Launch, merge};
 
 /// The last node that uses each value, itself or through views, by its place in the order of computation; results
 /// of the graph are used to the end.
@@ -97,9 +97,6 @@ impl Storage {
         result: &Operand<'_>,
         (now, until): (usize, usize),
     ) -> Option<usize> {
-        if self.separate {
-            return None;
-        }
         // Launches before the last one must leave the result alone, as those that only collect do.
         let (launch, before) = launches.split_last()?;
         let collects = |l: &Launch| {
@@ -120,7 +117,10 @@ impl Storage {
             whole
                 && operands.iter().zip(homes).enumerate().all(|(k, (operand, home))| match *home {
                     Some(p) if self.root(p) == piece => {
-                        p == piece && alike(operand) && in_place.overwrites(k, own)
+                        p == piece
+                            && alike(operand)
+                            && in_place.overwrites(k, own)
+                            && (!self.separate || merged(launch, homes, piece).is_some())
                     }
                     _ => true,
                 })
@@ -206,6 +206,14 @@ impl Storage {
         }
         (self.pieces.iter().map(|p| p.bytes).collect(), records, memory)
     }
+}
+
+/// A launch whose result lies in a piece, with one binding for it and for the operands there.
+pub(super) fn merged(launch: &Launch, homes: &[Option<usize>], piece: usize) -> Option<Launch> {
+    let there = |bound: Bound| matches!(bound, Bound::Operand(k) if homes.get(k) == Some(&Some(piece)));
+    let bound = launch.bindings.iter().enumerate().filter(|(_, b)| there(b.bound));
+    let operands: Vec<usize> = bound.map(|(index, _)| index).collect();
+    if operands.is_empty() { Some(launch.clone()) } else { merge::with_result(launch, &operands) }
 }
 
 /// Records of which a dispatch writes one and reads the other.

@@ -12,6 +12,7 @@ pub mod codes;
 mod guards;
 pub mod hooks;
 pub mod launch;
+pub mod merge;
 pub mod outside;
 pub mod pack;
 pub mod problem;

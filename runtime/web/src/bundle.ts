@@ -1,0 +1,202 @@
+// An open bundle: its header and manifest, read and checked, and its sections, which are fetched when they are needed.
+
+import { decodeManifest, Fault, Reader, type Manifest } from './decode.js';
+import { corrupt, fail } from './errors.js';
+import { blake3, hex, same } from './hash.js';
+import { isBundle, notABundle, sourceOf, type BundleSource, type Cache, type Source } from './source.js';
+import { validate } from './validate.js';
+
+const HEADER = 128;
+const GAP = 256;
+const MANIFEST_LIMIT = 64 << 20;
+/** Sections that lie side by side are fetched together up to this many bytes, so many groups at a time. */
+const GROUP = 4 << 20;
+const PARALLEL = 4;
+
+/** A range of the file with the hash it must have. */
+export interface Section {
+    name: string;
+    offset: number;
+    size: number;
+    hash: Uint8Array;
+}
+
+export interface FetchOptions {
+    /** Aborts fetching. */
+    signal?: AbortSignal | undefined;
+    /** Where sections are kept for the next time; none where it is false. */
+    cache?: Cache | undefined;
+    /** Whether what comes from the cache is compared with its hash, too. */
+    verifyCached?: boolean | undefined;
+    /** Told of every section. */
+    got?: ((bytes: number, cached: boolean) => void) | undefined;
+}
+
+export class Bundle {
+    private constructor(
+        private readonly source: Source,
+        readonly manifest: Manifest,
+        /** The hash of the manifest, which covers all other hashes. */
+        readonly hash: string,
+        /** Bytes of header and manifest. */
+        readonly opened: number,
+    ) {}
+
+    /** Opens a bundle at a URL, in memory, or in a Blob: reads its header and its manifest. */
+    static async open(from: BundleSource, signal?: AbortSignal): Promise<Bundle> {
+        const source = sourceOf(from);
+        const start = await source.read(0, Math.min(HEADER, source.size ?? HEADER), signal).catch((error) => {
+            // A file that is shorter than a header is no bundle.
+            if (source.size !== undefined && source.size < 8) notABundle();
+            throw error;
+        });
+        if (!isBundle(start)) notABundle();
+        if (start.length < HEADER) corrupt('header', start.length, 'the file ends inside it');
+        const view = new DataView(start.buffer, start.byteOffset, HEADER);
+        const u64 = (at: number) => view.getUint32(at, true) + view.getUint32(at + 4, true) * 2 ** 32;
+        if (!same(blake3(start.slice(0, 96)), start.subarray(96))) corrupt('header', 0, 'its hash does not match');
+        const [major, minor] = [view.getUint16(8, true), view.getUint16(10, true)];
+        if (major !== 1) {
+            fail(
+                'Version',
+                `the bundle has format version ${major}.${minor}, this runtime reads version 1.x; ` +
+                    'compile the model again with a matching driftc',
+            );
+        }
+        if (view.getUint32(12, true) !== HEADER || start.subarray(72, 96).some((byte) => byte)) {
+            corrupt('header', 12, 'its size or its reserved bytes are not those of this version');
+        }
+        const [fileSize, offset, size] = [u64(16), u64(24), u64(32)];
+        if (source.size !== undefined && source.size !== fileSize) {
+            corrupt('header', 16, `the file has ${source.size} bytes, the header says ${fileSize}`);
+        }
+        if (offset + size !== fileSize || offset < HEADER || size > MANIFEST_LIMIT) {
+            corrupt('header', 24, 'the manifest does not lie at the end of the file');
+        }
+        const bytes = await source.read(offset, size, signal);
+        const hash = start.slice(40, 72);
+        if (!same(blake3(bytes), hash)) corrupt('manifest', offset, 'its hash does not match');
+        const manifest = decode(bytes, offset);
+        validate(manifest);
+        const bundle = new Bundle(source, manifest, hex(hash), HEADER + size);
+        bundle.#checkLayout(offset);
+        return bundle;
+    }
+
+    /** A file that travels with the model, such as a tokenizer. */
+    async attachment(name: string, options: FetchOptions = {}): Promise<Uint8Array | undefined> {
+        const found = this.manifest.attachments.find((attachment) => attachment.name === name);
+        if (!found) return undefined;
+        const section = { ...this.manifest.artifacts[found.artifact]!, name: `attachment \`${name}\`` };
+        let bytes: Uint8Array | undefined;
+        await this.fetch([section], (_, got) => (bytes = got), options);
+        return bytes;
+    }
+
+    /** Compares every byte of the file with its hash, and every gap with zero. */
+    async verify(signal?: AbortSignal): Promise<void> {
+        await this.fetch(this.#sections(), () => undefined, { signal });
+        let end = HEADER;
+        for (const section of [...this.#inOrder(), undefined]) {
+            const next = section?.offset ?? this.#manifestOffset;
+            checkGap(await this.source.read(end, next - end, signal), end, section?.name ?? 'manifest');
+            end = next + (section?.size ?? 0);
+        }
+    }
+
+    /** Hands out sections with their bytes, from the cache or the file, in any order; each is compared with its hash. */
+    async fetch(
+        sections: readonly Section[],
+        take: (section: Section, bytes: Uint8Array) => void,
+        options: FetchOptions,
+    ): Promise<void> {
+        const { cache, signal, got } = options;
+        const missing: Section[] = [];
+        const puts: Promise<unknown>[] = [];
+        await parallel(sections, PARALLEL * 4, async (section) => {
+            const bytes = await cache?.get(hex(section.hash)).catch(() => undefined);
+            const good = bytes?.length === section.size && (!options.verifyCached || same(blake3(bytes), section.hash));
+            if (!bytes || !good) return void missing.push(section);
+            got?.(section.size, true);
+            take(section, bytes);
+        });
+        await parallel(groups(missing), PARALLEL, async (group) => {
+            const [first, last] = [group[0]!, group.at(-1)!];
+            const bytes = await this.source.read(first.offset, last.offset + last.size - first.offset, signal);
+            let end = 0;
+            for (const section of group) {
+                const from = section.offset - first.offset;
+                checkGap(bytes.subarray(end, from), first.offset + end, section.name);
+                end = from + section.size;
+                const own = bytes.subarray(from, end);
+                if (!same(blake3(own), section.hash)) corrupt(section.name, section.offset, 'its hash does not match');
+                // A full cache is no reason to fail.
+                if (cache) puts.push(cache.put(hex(section.hash), own.slice()).catch(() => undefined));
+                got?.(section.size, false);
+                take(section, own);
+            }
+        });
+        await Promise.all(puts);
+    }
+
+    #sections(): Section[] {
+        const name = (what: string) => (section: Omit<Section, 'name'>, index: number) => ({ ...section, name: `${what} ${index}` });
+        return [...this.manifest.chunks.map(name('chunk')), ...this.manifest.artifacts.map(name('artifact'))];
+    }
+
+    #inOrder(): Section[] {
+        return this.#sections().sort((a, b) => a.offset - b.offset || a.size - b.size);
+    }
+
+    #manifestOffset = 0;
+
+    /** Sections follow each other without overlap, from the header to the manifest, and gaps are short. */
+    #checkLayout(manifestOffset: number): void {
+        this.#manifestOffset = manifestOffset;
+        let end = HEADER;
+        for (const { name, offset, size } of [...this.#inOrder(), { name: 'manifest', offset: manifestOffset, size: 0 }]) {
+            if (!(offset >= end && offset - end < GAP)) {
+                corrupt(name, offset, `it does not follow the section before it, which ends at ${end}`);
+            }
+            end = offset + size;
+        }
+    }
+}
+
+function checkGap(gap: Uint8Array, at: number, name: string): void {
+    if (gap.some((byte) => byte)) corrupt('padding', at, `bytes before ${name} are not zero`);
+}
+
+function decode(bytes: Uint8Array, offset: number): Manifest {
+    const reader = new Reader(bytes);
+    try {
+        const manifest = decodeManifest(reader);
+        if (reader.left) throw new Fault('there are bytes after its end');
+        return manifest;
+    } catch (error) {
+        if (error instanceof Fault) corrupt('manifest', offset + reader.at, error.message);
+        throw error;
+    }
+}
+
+/** Sections that lie side by side, together. */
+function groups(sections: Section[]): Section[][] {
+    const out: Section[][] = [];
+    for (const section of sections.sort((a, b) => a.offset - b.offset)) {
+        const group = out.at(-1);
+        const last = group?.at(-1);
+        const close = last && section.offset - last.offset - last.size < GAP;
+        if (close && section.offset + section.size - group![0]!.offset <= GROUP) group!.push(section);
+        else out.push([section]);
+    }
+    return out;
+}
+
+/** Runs a task for each item, so many at a time. */
+async function parallel<T>(items: readonly T[], most: number, task: (item: T) => Promise<void>): Promise<void> {
+    const left = items[Symbol.iterator]();
+    const worker = async () => {
+        for (let next = left.next(); !next.done; next = left.next()) await task(next.value);
+    };
+    await Promise.all(Array.from({ length: Math.min(most, items.length) }, worker));
+}

@@ -1,0 +1,153 @@
+// The buffers, textures and bind groups of a variant on a device.
+
+import type { BindingKind, Func, Image, Texture, Variant } from './decode.js';
+import { fail } from './errors.js';
+import { arenaSizes, deviceBytes, images, isSpecial } from './validate.js';
+
+// The numbers of GPUBufferUsage, GPUTextureUsage and GPUShaderStage, which not every host has as globals.
+const COPY_SRC = 4;
+const COPY_DST = 8;
+const UNIFORM = 64;
+const STORAGE = 128;
+const MAP_READ = 1;
+const TEXTURE_COPY_DST = 2;
+const TEXTURE_BINDING = 4;
+const STORAGE_BINDING = 8;
+const COMPUTE = 4;
+
+/** A function, ready to be replayed. */
+export interface Ready {
+    func: Func;
+    params: GPUBuffer | undefined;
+    words: Uint32Array;
+    groups: GPUBindGroup[];
+    /** Workgroups of each dispatch, for the values that the symbols had last. */
+    grids: [number, number, number][];
+    symbols: string | undefined;
+}
+
+export interface Memory {
+    weights: GPUBuffer[];
+    states: GPUBuffer[];
+    /** Of each first function of a name: buffers of its ports, and those that outputs are read back through. */
+    ports: Map<string, { inputs: GPUBuffer[]; outputs: GPUBuffer[]; back: GPUBuffer[] }>;
+    /** Textures that are filled at load, with their descriptions. */
+    constants: [Image, GPUTexture][];
+    layouts: GPUPipelineLayout[];
+    functions: Ready[];
+    destroy(): void;
+}
+
+const FORMATS = { f32: 'rgba32float', f16: 'rgba16float', i32: 'rgba32sint', u32: 'rgba32uint' } as const;
+
+/** Bytes of a row of texels. */
+export const rowBytes = ({ extent, texture }: Image): number => extent[0]! * 4 * deviceBytes(texture.element);
+
+/** Creates everything that a variant needs but pipelines; `check` reports what the device refused. */
+export async function allocate(device: GPUDevice, variant: Variant): Promise<Memory> {
+    device.pushErrorScope('validation');
+    device.pushErrorScope('out-of-memory');
+    const made: { destroy(): void }[] = [];
+    const buffer = (label: string, size: number, usage = STORAGE | UNIFORM | COPY_SRC | COPY_DST): GPUBuffer => {
+        const own = device.createBuffer({ label, size, usage });
+        made.push(own);
+        return own;
+    };
+    const weights = variant.weights.map(({ size }, index) => buffer(`weights ${index}`, size));
+    const states = variant.states.map(({ size }, index) => buffer(`state ${index}`, size));
+    const arenas = arenaSizes(variant).map((size, index) => buffer(`arena ${index}`, size));
+    const ports: Memory['ports'] = new Map();
+    variant.functions.forEach((func, index) => {
+        if (isSpecial(variant, index)) return;
+        const own = (kind: string, slots: number[]) =>
+            slots.map((slot, at) => buffer(`${kind} ${at} of ${func.name}`, func.slots[slot]!.size));
+        ports.set(func.name, {
+            inputs: own('input', func.inputs.map(({ slot }) => slot)),
+            outputs: own('output', func.outputs.map(({ slot }) => slot)),
+            back: func.outputs.map(({ slot, name }) => buffer(`${name}, read`, func.slots[slot]!.size, MAP_READ | COPY_DST)),
+        });
+    });
+    const [all, places] = images(variant);
+    const textures = all.map(({ texture, extent, chunk }, index) => {
+        const own = device.createTexture({
+            label: `image ${index}`,
+            size: extent,
+            dimension: texture.kind === '3d' ? '3d' : '2d',
+            format: FORMATS[texture.element],
+            usage: TEXTURE_BINDING | (chunk === undefined ? STORAGE_BINDING : TEXTURE_COPY_DST),
+        });
+        made.push(own);
+        return own;
+    });
+    const views = textures.map((texture, index) => texture.createView({ dimension: all[index]!.texture.kind }));
+    const groupLayouts = new Map<string, GPUBindGroupLayout>();
+    const groupLayout = (bindings: readonly BindingKind[]): GPUBindGroupLayout => {
+        const key = JSON.stringify(bindings);
+        const known = groupLayouts.get(key);
+        if (known) return known;
+        const entries = bindings.map((kind, binding) => ({ binding, visibility: COMPUTE, ...layoutOf(kind) }));
+        const layout = device.createBindGroupLayout({ entries });
+        groupLayouts.set(key, layout);
+        return layout;
+    };
+    const layouts = variant.pipelines.map(({ bindings }) =>
+        device.createPipelineLayout({ bindGroupLayouts: [groupLayout(bindings)] }),
+    );
+    let image = 0;
+    const functions = variant.functions.map((func) => {
+        let arena = 0;
+        let params: GPUBuffer | undefined;
+        const own = ports.get(func.name)!;
+        const resources: (GPUBuffer | GPUTextureView)[] = func.slots.map(({ kind, size }) => {
+            switch (kind.kind) {
+                case 'weights': return weights[kind.value]!;
+                case 'state': return states[kind.value]!;
+                case 'arena': return arenas[arena++]!;
+                case 'input': return own.inputs[kind.value]!;
+                case 'output': return own.outputs[kind.value]!;
+                case 'params': return (params = buffer(`params of ${func.name}`, size));
+                case 'image': return views[places[image++]!]!;
+            }
+        });
+        const known = new Map<string, GPUBindGroup>();
+        const groups = func.dispatches.map(({ pipeline, bindings }) => {
+            const kinds = variant.pipelines[pipeline]!.bindings;
+            const key = JSON.stringify([kinds, bindings]);
+            const found = known.get(key);
+            if (found) return found;
+            const entries = bindings.map(({ slot, offset, size }, binding) => {
+                const resource = resources[slot]!;
+                return { binding, resource: 'mapState' in resource ? { buffer: resource, offset, size } : resource };
+            });
+            const group = device.createBindGroup({ layout: groupLayout(kinds), entries });
+            known.set(key, group);
+            return group;
+        });
+        const words = new Uint32Array((params?.size ?? 0) / 4);
+        return { func, params, words, groups, grids: [], symbols: undefined };
+    });
+    const [memory, other] = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
+    const destroy = () => made.forEach((own) => own.destroy());
+    if (memory || other) destroy();
+    if (memory) {
+        const size = variant.requirements.limits.device_memory;
+        fail('OutOfMemory', `out of memory: ${size} bytes for \`${variant.target}\`; close other programs or compile for a smaller bound`);
+    }
+    if (other) fail('Gpu', `the device refused what the bundle needs: ${other.message}`);
+    const constants = all.flatMap((own, index): [Image, GPUTexture][] => (own.chunk === undefined ? [] : [[own, textures[index]!]]));
+    return { weights, states, ports, constants, layouts, functions, destroy };
+}
+
+function layoutOf(kind: BindingKind): Partial<GPUBindGroupLayoutEntry> {
+    const sampled = ({ element }: Texture) => (element === 'i32' ? 'sint' : element === 'u32' ? 'uint' : 'unfilterable-float');
+    switch (kind.kind) {
+        case 'read': return { buffer: { type: 'read-only-storage' } };
+        case 'write': return { buffer: { type: 'storage' } };
+        case 'uniform': return { buffer: { type: 'uniform' } };
+        case 'imageRead': return { texture: { sampleType: sampled(kind.value), viewDimension: kind.value.kind } };
+        case 'imageWrite':
+            return { storageTexture: { access: 'write-only', format: FORMATS[kind.value.element], viewDimension: kind.value.kind } };
+        // The manifest was checked: WGSL has none.
+        case 'texels': return {};
+    }
+}

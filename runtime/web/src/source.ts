@@ -1,0 +1,100 @@
+// Where the bytes of a bundle come from, and where those that are kept for the next visit are.
+
+import { corrupt, fail, text } from './errors.js';
+
+/** Ranges of a file. */
+export interface Source {
+    /** What it is called in messages. */
+    readonly name: string;
+    /** The size of the file, where it is known. */
+    size: number | undefined;
+    read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
+}
+
+export type BundleSource = string | URL | ArrayBuffer | Uint8Array | Blob;
+
+export function sourceOf(from: BundleSource): Source {
+    if (from instanceof Blob) {
+        return {
+            name: 'the blob',
+            size: from.size,
+            read: async (offset, size) => whole(new Uint8Array(await from.slice(offset, offset + size).arrayBuffer()), offset, size),
+        };
+    }
+    if (typeof from !== 'string' && !(from instanceof URL)) {
+        const bytes = from instanceof Uint8Array ? from : new Uint8Array(from);
+        return {
+            name: 'the array',
+            size: bytes.length,
+            read: async (offset, size) => whole(bytes.subarray(offset, offset + size), offset, size),
+        };
+    }
+    return url(String(from));
+}
+
+function whole(bytes: Uint8Array, offset: number, size: number): Uint8Array {
+    return bytes.length === size ? bytes : corrupt('section', offset, `${size} bytes from there are not in the file`);
+}
+
+const MAGIC = [0x89, 0x44, 0x52, 0x49, 0x46, 0x54, 0x0d, 0x0a];
+
+export const isBundle = (bytes: Uint8Array): boolean => MAGIC.every((byte, index) => bytes[index] === byte);
+
+export const notABundle = (): never =>
+    fail('NotABundle', "not a drift bundle: it does not start with the bundle's magic bytes");
+
+function url(name: string): Source {
+    const source: Source = {
+        name,
+        size: undefined,
+        async read(offset, size, signal) {
+            if (size === 0) return new Uint8Array();
+            const headers = { Range: `bytes=${offset}-${offset + size - 1}` };
+            try {
+                // What is kept is kept by its hash, once.
+                const response = await fetch(name, { headers, cache: 'no-store', ...(signal && { signal }) });
+                if (response.status === 416) return whole(new Uint8Array(), offset, size);
+                if (!response.ok) fail('Io', `${name}: ${response.status} ${response.statusText}`.trim());
+                if (response.status !== 206) {
+                    const start = await response.body?.getReader().read();
+                    if (offset === 0 && !isBundle(start?.value ?? new Uint8Array())) notABundle();
+                    fail(
+                        'NoRange',
+                        `${name}: the server sends the whole file for a range of it; ` +
+                            'serve it with Range requests, or fetch it and open the ArrayBuffer',
+                    );
+                }
+                const total = /\/(\d+)$/.exec(response.headers.get('Content-Range') ?? '');
+                if (total) source.size = Number(total[1]);
+                return whole(new Uint8Array(await response.arrayBuffer()), offset, size);
+            } catch (error) {
+                if (signal?.aborted || (error as Error).name === 'DriftError') throw error;
+                return fail('Io', `${name}: ${text(error)}; check the address and the network`, error);
+            }
+        },
+    };
+    return source;
+}
+
+/** Keeps sections by their hashes. What it gives back is believed when it has the right size. */
+export interface Cache {
+    get(hash: string): Promise<Uint8Array | undefined>;
+    put(hash: string, bytes: Uint8Array): Promise<void>;
+}
+
+/** A cache in the Cache API, which pages, workers and service workers of an origin share; none where there is none. */
+export async function cacheStorage(name = 'driftc'): Promise<Cache | undefined> {
+    try {
+        const store = await caches.open(name);
+        const key = (hash: string) => new URL(`/${name}/${hash}`, location.origin).href;
+        return {
+            async get(hash) {
+                const found = await store.match(key(hash));
+                return found && new Uint8Array(await found.arrayBuffer());
+            },
+            put: (hash, bytes) => store.put(key(hash), new Response(bytes as BodyInit)),
+        };
+    } catch {
+        return undefined;
+    }
+}

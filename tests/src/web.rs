@@ -1,0 +1,203 @@
+//! Bundles for browsers with inputs and the outputs that the CPU reference or a stored file gives, written to a folder
+//! with an index, from which a program in another language can run and compare them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use driftc::compile::{Model, Options, compile, lower, write};
+use driftc::import::onnx;
+use driftc::ir::array::Array;
+use driftc::ir::dim::Bindings;
+use driftc::ir::ops::constant::random;
+use driftc::ir::tensor::DType;
+use driftc::ir::{eval, text};
+use driftc::kernels::KERNELS;
+use driftc::kernels::cases::CASES;
+use driftc::passes::Precision;
+use driftc::plan::estimate::offering;
+use driftc::target::TargetProfile;
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use crate::compare::Tolerance;
+use crate::device::host_type;
+use crate::emission::{after_passes, models};
+
+/// Which candidates of a kernel are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Candidates {
+    /// Every one.
+    All,
+    /// The cheapest, of every so many-th case.
+    CheapestOf(usize),
+}
+
+/// What is written, and where.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The folder, which exists.
+    pub out: &'a Path,
+    /// What bundles are compiled for.
+    pub target: &'a TargetProfile,
+    /// How floats are stored.
+    pub precision: Precision,
+}
+
+impl Job<'_> {
+    fn tolerance(&self) -> Tolerance {
+        if self.precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 }
+    }
+
+    fn options(&self) -> Options {
+        Options { precision: self.precision, ..Options::default() }
+    }
+
+    fn entry(&self, name: &str, file: &str, runs: &[Value]) -> Value {
+        let Tolerance { relative, absolute } = self.tolerance();
+        json!({
+            "name": format!("{name} {} {}", self.target.name, self.precision),
+            "bundle": file, "runs": runs, "relative": relative, "absolute": absolute,
+        })
+    }
+
+    /// The cases of kernels: a bundle for each kernel that offers a candidate for a case, and each candidate.
+    ///
+    /// # Errors
+    /// A case that does not compile, or a file that cannot be written.
+    pub fn kernels(&self, which: Candidates) -> Result<Vec<Value>, String> {
+        let cases: Vec<(String, &str)> = CASES
+            .iter()
+            .flat_map(|c| c.graphs().enumerate().map(|(i, case)| (format!("{}/{i}", c.operator), case)))
+            .collect();
+        let chosen = cases.into_iter().enumerate().filter(|(i, _)| match which {
+            Candidates::All => true,
+            Candidates::CheapestOf(step) => i % step == 0,
+        });
+        let chosen: Vec<(String, &str)> = chosen.map(|(_, case)| case).collect();
+        let written: Result<Vec<Vec<Value>>, String> =
+            chosen.par_iter().map(|(name, case)| self.case(name, case, which)).collect();
+        Ok(written?.into_iter().flatten().collect())
+    }
+
+    fn case(&self, name: &str, case: &str, which: Candidates) -> Result<Vec<Value>, String> {
+        let named = |e: String| format!("{name}: {e}");
+        let after = after_passes(case, self.target, self.precision).map_err(named)?;
+        let offered = offering(&after, self.target);
+        let graph = text::parse(case).map_err(|e| named(e.to_string()))?;
+        // What the model itself holds in f16 is held so on every device.
+        let half = after.ids().into_iter().any(|id| after.tensor(id).dtype == DType::F16);
+        if half && !self.target.features.f16 {
+            return Ok(Vec::new());
+        }
+        let mut bytes = Vec::new();
+        let mut runs = Vec::new();
+        let picks = if graph.bounds.is_empty() { 0..1 } else { 0..3 };
+        for pick in picks {
+            let symbols: Bindings = graph
+                .bounds
+                .iter()
+                .map(|(name, (low, high))| (name.clone(), [*low, (low + high) / 2, *high][pick]))
+                .collect();
+            let mut inputs = BTreeMap::new();
+            for (i, id) in graph.inputs().iter().enumerate() {
+                let input = graph.input(*id).ok_or_else(|| named("an input without a payload".into()))?;
+                let shape: Option<Vec<usize>> =
+                    input.shape.iter().map(|d| usize::try_from(d.eval(&symbols)?).ok()).collect();
+                let shape = shape.ok_or_else(|| named("a size that is not bound".into()))?;
+                inputs.insert(input.name.clone(), random(input.dtype, &shape, 100 + i as u64));
+            }
+            let want = eval::eval(&graph, &inputs).map_err(|e| named(e.to_string()))?;
+            let given: Vec<Value> =
+                inputs.iter().map(|(name, array)| place(name, array, &mut bytes)).collect();
+            let expected: Vec<Value> =
+                want.iter().map(|(name, array)| place(name, array, &mut bytes)).collect();
+            runs.push(json!({ "symbols": symbols, "inputs": given, "outputs": expected }));
+        }
+        let data = format!("{}-{}.bin", name.replace('/', "-"), self.precision);
+        std::fs::write(self.out.join(&data), bytes).map_err(|e| e.to_string())?;
+        for run in &mut runs {
+            run["data"] = json!(data);
+        }
+        let mut entries = Vec::new();
+        let mut seen = BTreeSet::new();
+        for kernel in KERNELS.iter().filter(|k| offered.contains(k.name) && k.matrices.is_none()) {
+            let mut options = self.options();
+            options.plan.prefer_kernel = Some(kernel.name.to_string());
+            for candidate in 0.. {
+                options.plan.prefer_candidate = candidate;
+                let lowered = lower(&graph, self.target, &options).map_err(|e| named(e.to_string()))?;
+                let own = lowered.plan.decisions.iter();
+                let own = own.filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel.name));
+                let candidates = own.map(|d| d.choices.len()).max().unwrap_or(1);
+                // Candidates may differ in what a device is told, and not in what it does.
+                let shaders: Vec<String> = lowered.plan.steps.iter().map(|s| s.launch.wgsl.clone()).collect();
+                if seen.insert(shaders) {
+                    let file = format!(
+                        "{}-{}-{}-{candidate}.drift",
+                        name.replace('/', "-"),
+                        kernel.name,
+                        self.precision
+                    );
+                    let model = Model { name: "case".into(), ..Model::default() };
+                    let targets = std::slice::from_ref(self.target);
+                    write(&model, targets, &[&[lowered]], &options, &self.out.join(&file))
+                        .map_err(|e| named(e.to_string()))?;
+                    entries.push(self.entry(&format!("{} {name}#{candidate}", kernel.name), &file, &runs));
+                }
+                let every = which == Candidates::All && self.precision == Precision::F32;
+                if !every || candidate + 1 >= candidates {
+                    break;
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Models with their stored inputs and outputs, which are read from `.npy` files beside them.
+    ///
+    /// # Errors
+    /// A model that does not compile, or a file that cannot be written.
+    pub fn models(&self, folders: &[PathBuf]) -> Result<Vec<Value>, String> {
+        let mut entries = Vec::new();
+        for (name, path) in models(folders) {
+            let named = |e: String| format!("{name}: {e}");
+            let imported = onnx::load(&path, &onnx::Options::default()).map_err(|e| named(e.to_string()))?;
+            let (inputs, outputs) = (imported.graph.inputs().len(), imported.graph.outputs().len());
+            let model =
+                Model { graph: imported.graph, name: name.clone(), hash: imported.hash, ..Model::default() };
+            let file = format!("{name}-{}.drift", self.precision);
+            let targets = std::slice::from_ref(self.target);
+            compile(&model, targets, &self.options(), &self.out.join(&file))
+                .map_err(|e| named(e.to_string()))?;
+            let folder =
+                path.parent().unwrap_or(Path::new("")).canonicalize().map_err(|e| named(e.to_string()))?;
+            let list = |kind: &str, count: usize| -> Vec<PathBuf> {
+                (0..count).map(|i| folder.join(format!("{kind}_{i}.npy"))).filter(|p| p.is_file()).collect()
+            };
+            let run = json!({ "inputs": list("input", inputs), "outputs": list("output", outputs) });
+            entries.push(self.entry(&name, &file, &[run]));
+        }
+        Ok(entries)
+    }
+}
+
+/// Writes the index of a folder.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn index(out: &Path, entries: &[Value]) -> Result<(), String> {
+    let text = serde_json::to_string(entries).map_err(|e| e.to_string())?;
+    std::fs::write(out.join("index.json"), text).map_err(|e| e.to_string())
+}
+
+/// Appends an array to the bytes of a file and says where it is.
+fn place(name: &str, array: &Array, bytes: &mut Vec<u8>) -> Value {
+    // Arrays of elements of 8 bytes are read where they lie.
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let own = array.to_bytes();
+    let at = bytes.len();
+    bytes.extend(&own);
+    json!({
+        "name": name, "type": host_type(array.dtype).name(), "shape": array.shape, "offset": at, "bytes": own.len(),
+    })
+}

@@ -1,0 +1,126 @@
+//! The browser runtime: bundles for WebGPU run in Chromium and in Deno and compared with the reference, what goes wrong,
+//! and the size of the package. `DRIFT_WEB_ALL=1` takes every case of every kernel.
+//!
+//! `tests/setup.sh` installs Chromium and what `runtime/web/package.json` names.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use drift_runtime::Bundle;
+use drift_tests::emission::MODELS;
+use drift_tests::web::{Candidates, Job, index};
+use driftc::compile::{Model, Options, compile};
+use driftc::ir::text;
+use driftc::passes::Precision;
+use driftc::target::TargetProfile;
+
+/// Bytes that the runtime may take, compressed.
+const MOST: u64 = 15 * 1024;
+
+#[test]
+fn browsers_and_servers() {
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime/web");
+    assert!(
+        web.join("node_modules/esbuild").is_dir(),
+        "the packages of runtime/web are not installed; run `make setup`"
+    );
+    run(&web, "npm", &["run", "--silent", "build"]);
+    let folder = tempfile::tempdir().unwrap();
+    size(&web, folder.path());
+    faults(folder.path());
+    run(&web, "node", &["test/faults.mjs", folder.path().to_str().unwrap()]);
+    let all = std::env::var_os("DRIFT_WEB_ALL").is_some();
+    let corpus: Vec<PathBuf> =
+        MODELS.iter().map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name)).collect();
+    for (target, precision) in [("webgpu-baseline", Precision::F32), ("webgpu-f16", Precision::F16)] {
+        let out = folder.path().join(target);
+        std::fs::create_dir(&out).unwrap();
+        let mut profile = TargetProfile::load(target).unwrap();
+        if precision == Precision::F16 {
+            // Deno runs on the software driver, which ends loops without a word.
+            profile.limits.max_loop_iterations =
+                TargetProfile::load("lavapipe").unwrap().limits.max_loop_iterations;
+        }
+        let job = Job { out: &out, target: &profile, precision };
+        let which = if all { Candidates::All } else { Candidates::CheapestOf(9) };
+        let mut entries = job.kernels(which).unwrap_or_else(|e| panic!("{e}"));
+        entries.extend(job.models(&corpus).unwrap_or_else(|e| panic!("{e}")));
+        index(&out, &entries).unwrap();
+        let path = out.to_str().unwrap();
+        match precision {
+            Precision::F16 => run(&web, "node_modules/.bin/deno", &["run", "-A", "test/run-deno.mjs", path]),
+            _ => {
+                run(&web, "node", &["test/run-chromium.mjs", path]);
+                // As users have it, with the browser's own checks.
+                run(&web, "node", &["test/run-chromium.mjs", path, "--checked", "--only", "selfie_seg_like"]);
+            }
+        }
+    }
+}
+
+/// Runs a program in the package's folder; fails with what it said.
+#[track_caller]
+fn run(web: &Path, program: &str, arguments: &[&str]) {
+    let local = web.join(program);
+    let program = if local.is_file() { local } else { PathBuf::from(program) };
+    let output = Command::new(&program).args(arguments).current_dir(web).output();
+    let output = output.unwrap_or_else(|e| panic!("{}: {e}; run `make setup`", program.display()));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{} {arguments:?}\n{said}{}",
+        program.display(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    println!("{said}");
+}
+
+fn size(web: &Path, folder: &Path) {
+    let copy = folder.join("index.js");
+    std::fs::copy(web.join("dist/index.js"), &copy).unwrap();
+    run(web, "gzip", &["-9", copy.to_str().unwrap()]);
+    let bytes = std::fs::metadata(folder.join("index.js.gz")).unwrap().len();
+    assert!(bytes <= MOST, "the runtime takes {bytes} bytes compressed");
+    assert!(web.join("dist/index.d.ts").is_file(), "there are no type declarations");
+}
+
+/// A model of two weights, of which a further version changes the smaller one.
+fn version(seed: u32) -> String {
+    format!(
+        r#"
+%0 = input {{"name":"x","dtype":"f32","shape":[4,64]}}
+%1 = constant {{"dtype":"f32","shape":[64,512],"random":1}}
+%2 = matmul %0 %1 {{"trans_a":false,"trans_b":false}}
+%3 = relu %2
+%4 = constant {{"dtype":"f32","shape":[512,16],"random":{seed}}}
+%5 = matmul %3 %4 {{"trans_a":false,"trans_b":false}}
+output "y" %5
+"#
+    )
+}
+
+/// Writes two versions of a model, what changed between them, one with a damaged chunk, and one that is not for browsers.
+fn faults(folder: &Path) {
+    let write = |name: &str, seed: u32, target: &str| {
+        let path = folder.join(name);
+        let model =
+            Model { graph: text::parse(&version(seed)).unwrap(), name: "model".into(), ..Model::default() };
+        let target = TargetProfile::load(target).unwrap();
+        compile(&model, std::slice::from_ref(&target), &Options::default(), &path)
+            .unwrap_or_else(|e| panic!("{e}"));
+        path
+    };
+    let first = write("first.drift", 2, "webgpu-baseline");
+    let second = write("second.drift", 3, "webgpu-baseline");
+    write("native.drift", 2, "lavapipe");
+    let chunks = |path: &Path| Bundle::open(path).unwrap().manifest().chunks.clone();
+    let before = chunks(&first);
+    let changed: u64 =
+        chunks(&second).iter().filter(|c| before.iter().all(|b| b.hash != c.hash)).map(|c| c.size).sum();
+    assert!(changed > 0 && changed < before.iter().map(|c| c.size).sum::<u64>() / 2);
+    std::fs::write(folder.join("changed.json"), format!("{{\"chunks\":{changed}}}")).unwrap();
+    let mut bytes = std::fs::read(&first).unwrap();
+    let at = usize::try_from(before.last().unwrap().offset).unwrap();
+    bytes[at + 5] ^= 4;
+    std::fs::write(folder.join("damaged.drift"), bytes).unwrap();
+}
