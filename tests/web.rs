@@ -5,11 +5,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 
+use drift_models::Dims;
 use drift_runtime::Bundle;
 use drift_tests::emission::MODELS;
 use drift_tests::web::{Candidates, Job, index};
 use driftc::compile::{Model, Options, compile};
+use driftc::import::onnx;
 use driftc::ir::text;
 use driftc::passes::Precision;
 use driftc::target::TargetProfile;
@@ -17,14 +20,19 @@ use driftc::target::TargetProfile;
 /// Bytes that the runtime may take, compressed.
 const MOST: u64 = 15 * 1024;
 
+/// The package's folder, built once.
+fn built() -> PathBuf {
+    static ONCE: Once = Once::new();
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime/web");
+    let installed = web.join("node_modules/esbuild").is_dir();
+    assert!(installed, "the packages of runtime/web are not installed; run `make setup`");
+    ONCE.call_once(|| run(&web, "npm", &["run", "--silent", "build"]));
+    web
+}
+
 #[test]
 fn browsers_and_servers() {
-    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime/web");
-    assert!(
-        web.join("node_modules/esbuild").is_dir(),
-        "the packages of runtime/web are not installed; run `make setup`"
-    );
-    run(&web, "npm", &["run", "--silent", "build"]);
+    let web = built();
     let folder = tempfile::tempdir().unwrap();
     size(&web, folder.path());
     faults(folder.path());
@@ -82,6 +90,34 @@ fn size(web: &Path, folder: &Path) {
     let bytes = std::fs::metadata(folder.join("index.js.gz")).unwrap().len();
     assert!(bytes <= MOST, "the runtime takes {bytes} bytes compressed");
     assert!(web.join("dist/index.d.ts").is_file(), "there are no type declarations");
+}
+
+#[test]
+fn the_demo_page() {
+    let web = built();
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    run(&web, "demo/page.sh", &[out]);
+    for (name, model) in models() {
+        let target = TargetProfile::load("webgpu-baseline").unwrap();
+        compile(&model, &[target], &Options::default(), &folder.path().join(name))
+            .unwrap_or_else(|e| panic!("{e}"));
+    }
+    run(&web, "node", &["test/demo.mjs", out]);
+}
+
+/// The models of the page.
+fn models() -> [(&'static str, Model); 2] {
+    let path = |name: &str| {
+        PathBuf::from(std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `make setup`")))
+    };
+    let sizes = Dims::from([("seq".into(), (1, 64))]);
+    let (sentences, _) = drift_models::load(&path("DRIFT_MINILM"), &sizes).unwrap_or_else(|e| panic!("{e}"));
+    let input_shapes = [("x".to_string(), vec![1, 3, 256, 512])].into();
+    let options = onnx::Options { input_shapes, ..onnx::Options::default() };
+    let imported = onnx::load(&path("DRIFT_TEXT_MODEL"), &options).unwrap_or_else(|e| panic!("{e}"));
+    let text = Model { graph: imported.graph, name: "text".into(), hash: imported.hash, ..Model::default() };
+    [("minilm.drift", sentences), ("text.drift", text)]
 }
 
 /// A model of two weights, of which a further version changes the smaller one.

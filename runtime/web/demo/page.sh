@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Puts the demo page without its models into a folder: `page.sh FOLDER`. The package must be built.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
+cp "$here"/index.html "$here"/demo.js "$here"/wordpiece.js "$1"
+cp "$here/../dist/index.js" "$1/driftc-runtime.js"

@@ -1,0 +1,53 @@
+// The demo page in a real browser: what it shows, and what the second visit fetches. `node demo.mjs FOLDER` takes the
+// folder that `demo/build.sh` makes, and leaves a screenshot in it.
+
+import assert from 'node:assert/strict';
+import { statSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { launch } from './chromium.mjs';
+import { serve } from './server.mjs';
+
+const folder = resolve(process.argv[2]);
+const server = await serve({ '.': folder });
+const browser = await launch();
+const context = await browser.newContext({ viewport: { width: 800, height: 1000 } });
+const page = await context.newPage();
+const visit = async () => {
+    server.sent.clear();
+    await page.goto(server.url);
+    await page.waitForFunction(() => document.body.dataset.state, undefined, { timeout: 240_000 });
+    assert.equal(await page.textContent('#problem'), '');
+    return page.evaluate(() => window.facts);
+};
+
+const first = await visit();
+assert.equal(first.minilm.scores[0].text, 'A kitten is napping in the sun.');
+assert.ok(first.minilm.scores[0].score > 0.4 && first.minilm.scores[1].score < 0.3, JSON.stringify(first.minilm.scores));
+// Two lines of words are drawn, one at the upper left and one at the lower right.
+const [upper, lower] = first.text.boxes;
+assert.equal(first.text.boxes.length, 2, JSON.stringify(first.text.boxes));
+assert.ok(upper.left > 20 && upper.right < 260 && upper.bottom < 90 && lower.left > 220 && lower.top > 160);
+assert.match(await page.textContent('#found'), /^2 lines/);
+const weights = statSync(`${folder}/minilm.drift`).size;
+assert.ok(first.minilm.fetched > 0.95 * weights && first.minilm.cached === 0);
+await page.screenshot({ path: `${folder}/screenshot.png` });
+
+await page.fill('#sentence', 'Our rocket reached orbit.');
+await page.waitForFunction(() => window.facts.minilm.scores[0].text.startsWith('The satellite'));
+assert.match(await page.textContent('#scores li'), /The satellite was carried into space/);
+
+const second = await visit();
+for (const model of ['minilm', 'text']) {
+    assert.ok(second[model].fetched < 200_000 && second[model].cached > 1e6, JSON.stringify(second[model]));
+    const sent = server.sent.get(`${model}.drift`);
+    assert.ok(sent < 1e6, `${sent} bytes of ${model} were sent again`);
+}
+for (const [visit, facts] of Object.entries({ first, second })) {
+    for (const model of ['minilm', 'text']) {
+        const { loadMs, runMs, fetched, cached } = facts[model];
+        console.log(`${visit} visit, ${model}: loaded in ${loadMs.toFixed(0)} ms, ran in ${runMs.toFixed(0)} ms, fetched ${fetched} bytes, ${cached} from cache`);
+    }
+}
+console.log('web: 1 passed, 0 failed, the demo page');
+await browser.close();
+server.close();
