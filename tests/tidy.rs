@@ -36,6 +36,11 @@ const DEVICE_WORDS: &[&str] = &[
     "turnip",
 ];
 
+/// What comments that cite a measurement say: devices, beside [`DEVICE_WORDS`], phrases, and units behind a number.
+const MEASURED_DEVICES: &[&str] = &["h100", "h200"];
+const PHRASES_OF_MEASUREMENTS: &[&str] = &["% faster", "% slower", " measurements of "];
+const UNITS_OF_MEASUREMENTS: &[&str] = &["µs", "us", "ns", "ms", "GB/s", "TB/s", "GFLOP/s", "TFLOP/s"];
+
 #[test]
 fn files_are_short() {
     report(&sources(".", &["rs", "wgsl"]), |file| {
@@ -200,6 +205,23 @@ fn every_target_is_in_the_table() {
 }
 
 #[test]
+fn measurements_stay_in_data() {
+    let files = sources("compiler/src", &["rs", "wgsl"]);
+    assert!(!files.is_empty(), "the compiler is gone");
+    report(&files, |file| {
+        let (line, found) = comments_of(file).find_map(|(number, comment)| {
+            let words = words_of(&comment);
+            let mut devices = DEVICE_WORDS.iter().chain(MEASURED_DEVICES);
+            let device = devices.find(|word| words.contains(**word));
+            let phrase = || PHRASES_OF_MEASUREMENTS.iter().find(|phrase| counted(&comment, phrase));
+            let unit = || UNITS_OF_MEASUREMENTS.iter().find(|unit| counted(&comment, unit));
+            Some((number, *device.or_else(phrase).or_else(unit)?))
+        })?;
+        Some(format!("line {line} says `{found}`: measurements stand in targets/ and benches/RESULTS.md"))
+    });
+}
+
+#[test]
 fn every_fault_is_in_the_document_and_in_a_profile_and_avoided() {
     let document = fs::read_to_string(root().join("targets/README.md")).unwrap();
     let profiles = sources("targets", &["toml"]);
@@ -287,6 +309,23 @@ fn code_of(file: &Source) -> String {
     }
     let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// The comments of a file, tests aside, with the numbers of their lines.
+fn comments_of(file: &Source) -> impl Iterator<Item = (usize, String)> + '_ {
+    let tests = file.base() == "tests.rs" || file.name.contains("/tests/");
+    let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = code.lines().zip(1..).filter(move |_| !tests);
+    lines.filter_map(|(line, number)| Some((number, line.split_once("//")?.1.to_owned())))
+}
+
+/// Whether a unit stands behind a number somewhere in a text.
+fn counted(text: &str, unit: &str) -> bool {
+    text.match_indices(unit).any(|(at, _)| {
+        let ends = text.get(at + unit.len()..).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+        let before = text.get(..at).unwrap_or_default().trim_end();
+        ends && before.ends_with(|c: char| c.is_ascii_digit())
+    })
 }
 
 /// Words in small letters; `_` and a capital letter begin a new one.

@@ -6,9 +6,10 @@
 
 mod grid;
 
+use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::ir::graph::Graph;
-use crate::ir::op::Op;
+use crate::ir::op::{Constant, Op};
 use crate::ir::text;
 use crate::kernels::cases::CASES;
 use crate::passes::{self, Context, Precision};
@@ -55,6 +56,23 @@ impl Standing {
         Ok(graph)
     }
 }
+
+/// Forgets the elements of large constants: estimates follow from sizes, and a set of graphs fits into memory so.
+///
+/// # Errors
+/// When the graph is broken (a defect).
+pub fn forget_elements(graph: &mut Graph) -> Result<()> {
+    for id in graph.ids() {
+        let large = graph.constant(id).filter(|c| c.bytes.len() > FORGOTTEN).cloned();
+        if let Some(constant) = large {
+            graph.make_constant(id, Constant { bytes: Content::default(), ..constant })?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a constant that is worth forgetting.
+const FORGOTTEN: usize = 1 << 12;
 
 /// The problems of a graph after the passes; copies between layouts are not what a graph is there for.
 pub fn problems<'g>(graph: &'g Graph, target: &'g TargetProfile) -> Vec<Problem<'g>> {

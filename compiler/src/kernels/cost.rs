@@ -13,8 +13,13 @@ pub(crate) trait Parameters: DeserializeOwned {
 
     /// The target's; none where the profile lacks some, which loading a profile excludes.
     fn of(problem: &Problem<'_>) -> Option<Self> {
-        typed(problem.target.costs.get(Self::GROUP)?).ok()
+        named(problem, Self::GROUP)
     }
+}
+
+/// The target's parameters of a group; kernels that share an estimate have a group each.
+pub(crate) fn named<P: DeserializeOwned>(problem: &Problem<'_>, group: &str) -> Option<P> {
+    typed(problem.target.costs.get(group)?).ok()
 }
 
 /// Nanoseconds that `steps` loads one after the other take, when as many invocations as `lanes` run in rounds of what

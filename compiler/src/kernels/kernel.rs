@@ -1,5 +1,7 @@
 //! What a kernel is, and one way of using it.
 
+use serde::de::DeserializeOwned;
+
 use super::cost::Parameters;
 use crate::error::OpError;
 use crate::shader::Launch;
@@ -56,7 +58,12 @@ pub struct Group {
 impl Group {
     /// The group of a struct.
     pub(crate) const fn of<P: Parameters>() -> Self {
-        Self { name: P::GROUP, check: |group| typed::<P>(group).map(|_| ()) }
+        Self::named::<P>(P::GROUP)
+    }
+
+    /// The group of a struct of which several kernels have one.
+    pub(crate) const fn named<P: DeserializeOwned>(name: &'static str) -> Self {
+        Self { name, check: |group| typed::<P>(group).map(|_| ()) }
     }
 }
 

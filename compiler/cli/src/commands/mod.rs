@@ -8,6 +8,7 @@ mod compile;
 mod completions;
 mod diff;
 mod dump;
+mod estimate;
 mod explain;
 mod generate;
 mod inspect;
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Inspect(inspect::InspectArgs),
     /// Show which kernels were considered for each node, at which cost, the pick and why
     Explain(explain::ExplainArgs),
+    /// Tell what a model would take on devices that are not at hand: time, memory, bundle bytes, dearest nodes
+    Estimate(estimate::EstimateArgs),
     /// Does this machine meet a bundle's requirements: which variant fits, or every reason why none does
     Check(check::CheckArgs),
     /// Measure loading, inference and every dispatch of a bundle
@@ -80,6 +83,7 @@ pub(crate) fn run(command: Command, out: &mut Out) -> Result<()> {
         Command::Verify(args) => verify::run(&args, out),
         Command::Inspect(args) => inspect::run(&args, out),
         Command::Explain(args) => explain::run(&args, out),
+        Command::Estimate(args) => estimate::run(&args, out),
         Command::Check(args) => check::run(&args, out),
         Command::Bench(args) => bench::run(&args, out),
         Command::Diff(args) => diff::run(&args, out),

@@ -1,13 +1,15 @@
 //! `attention_parts.wgsl` and `attention_merge.wgsl`: scaled dot-product attention of few queries, with the keys split
 //! among workgroups ("flash decoding").
 
+use serde::Deserialize;
+
 use super::attention::{Sizes, declare, loads};
 use super::attention_merge::{self, Joined};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
-use crate::kernels::cost::{barriers, waiting};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::{Parameters, barriers, waiting};
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
@@ -17,9 +19,29 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[],
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
+
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// A step: two loads wait for each other.
+    step: f64,
+    /// The loads of queries and of parts, which all wait for.
+    ends: f64,
+    /// Barriers of a step.
+    step_barriers: f64,
+    /// Barriers of a query.
+    query_barriers: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "attention_parts";
+}
 
 /// Invocations that share the product of a query and a key.
 const LANES: u32 = 8;
@@ -39,6 +61,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let Some(sizes) = Sizes::of(problem) else { return Vec::new() };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let rows = problem.max(&sizes.rows()).max(1);
     if sizes.d < 1 || sizes.e < 1 || sizes.d > 1024 || rows > MOST_ROWS {
         return Vec::new();
@@ -63,16 +86,16 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let all = heads * blocks * f64::from(parts) * f64::from(threads);
                 let steps = (t / (f64::from(parts) * tile)).ceil();
                 // Two loads of a step wait for each other, and those of the queries and of the parts for all.
-                let waits = 2.0 * steps + 4.0;
+                let waits = p.step * steps + p.ends;
                 let walked = blocks * problem.traffic() as f64;
                 let kept = heads * rows as f64 * f64::from(parts) * (4.0 * e4 as f64 + 2.0) * 4.0;
                 let streaming = (walked + 2.0 * kept) / machine.bandwidth_gb_s.max(1e-3);
                 let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
                 let busy = (all / room).clamp(1e-3, 1.0);
                 let work = 2.0 * heads * blocks * f64::from(block) * t * 4.0 * (d4 + e4) as f64;
-                let computing = work / (machine.peak.f32 * 0.25 * busy).max(1e-3);
+                let computing = work / (machine.peak.f32 * p.reached * busy).max(1e-3);
                 let idle = waiting(problem, all, waits)
-                    + barriers(problem, all, 4.0 * steps + 2.0 * f64::from(block));
+                    + barriers(problem, all, p.step_barriers * steps + p.query_barriers * f64::from(block));
                 out.push(Candidate {
                     knobs: vec![("THREADS", threads), ("BLOCK", block), ("PARTS", parts)],
                     cost: streaming.max(computing).max(idle) + 2.0 * machine.launch_us * 1e3,

@@ -1,11 +1,14 @@
 //! `matvec_panels.wgsl`: matrix products of one to a few rows with a constant that is streamed once, from the panels that
 //! matrix units take it in, too.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
 use crate::ir::tensor::DeviceType;
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::coop;
 use crate::kernels::shared::dot::Matrices;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
@@ -22,7 +25,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[],
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
 
@@ -36,15 +39,27 @@ const UNROLL: [u32; 2] = [4, 2];
 /// Invocations whose sums one invocation adds up.
 const SHARE: u32 = 16;
 
-// Fitted to 60 measurements of products of one to eight rows with six constants of 2048 x 2048 to 14336 x 4096 numbers in
-// f16 on an NVIDIA H200, each behind a barrier, in latencies of memory: what is before the first and after the last load, a
-// step's wait for what lies in the cache and for what does not, and its products with each further row; and the part of the
-// lesser of reading and waiting that the greater does not hide.
-const ENDS: f64 = 2.3;
-const CACHED: f64 = 0.1;
-const LOADED: f64 = 0.42;
-const ROW: f64 = 0.2;
-const BESIDE: f64 = 0.14;
+/// Parameters of the estimate; waits in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// Part of the arithmetic peak that is reached.
+    reached: f64,
+    /// Before the first load and after the last.
+    ends: f64,
+    /// A step's wait for what lies in the cache.
+    cached: f64,
+    /// A step's wait for what does not.
+    loaded: f64,
+    /// A step's products with each further row.
+    row: f64,
+    /// The part of the lesser of reading and waiting that the greater does not hide.
+    beside: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "matvec_panels";
+}
 
 /// The constant in panels, and how it is read.
 struct Panels {
@@ -92,6 +107,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (Some(sizes), Some(panels)) = (sizes(op, problem), Panels::of(op, problem)) else {
         return Vec::new();
     };
+    let Some(p) = Params::of(problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
     if m > MOST_ROWS || !problem.computed.is_float() {
         return Vec::new();
@@ -119,16 +135,16 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let all = groups * blocks * batch * f64::from(threads);
             let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
             let steps = (k as f64 / f64::from(lanes)).ceil();
-            let step = if held { CACHED } else { LOADED } + ROW * (rows - 1) as f64;
+            let step = if held { p.cached } else { p.loaded } + p.row * (rows - 1) as f64;
             let waiting = (all / room).ceil() * steps * step * machine.memory_latency_ns;
             let streaming = bytes / machine.bandwidth_gb_s.max(1e-3);
             let flops = 2.0 * (m * n) as f64 * batch * k as f64;
             let busy = (all / room).clamp(1e-3, 1.0);
-            let computing = flops / (machine.peak.f32 * 0.4 * busy).max(1e-3);
-            let reading = streaming.max(waiting) + BESIDE * streaming.min(waiting);
+            let computing = flops / (machine.peak.f32 * p.reached * busy).max(1e-3);
+            let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
             Candidate {
                 knobs: vec![("THREADS", threads), ("ROWS", rows as u32), ("UNROLL", unroll)],
-                cost: reading.max(computing) + ENDS * machine.memory_latency_ns + machine.launch_us * 1e3,
+                cost: reading.max(computing) + p.ends * machine.memory_latency_ns + machine.launch_us * 1e3,
                 reason: format!(
                     "{m} rows: {lanes} invocations share the depth {k} of a panel of {} columns",
                     panels.columns

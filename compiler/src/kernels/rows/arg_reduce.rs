@@ -4,7 +4,7 @@ use super::order::key;
 use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::op::{ArgReduce, Op};
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Reduced, reduced};
@@ -16,7 +16,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::named::<Params>("arg_reduce")],
     in_place: InPlace::Nothing,
 };
 
@@ -28,7 +28,7 @@ fn rows<'a>(op: &ArgReduce, problem: &Problem<'a>) -> Reduced<'a> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::ArgReduce(op) = problem.op else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     let Reduced { problem, rows, .. } = rows(op, problem);
     let shares = Shares::all(&problem, &rows, 8 * rows.lanes.count());
     shares.iter().map(|s| s.candidate(&p, &problem, &rows, 1.0, 1)).collect()

@@ -3,7 +3,7 @@
 use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::{Parameters, barriers};
+use crate::kernels::cost::{barriers, named};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Rows, along_axis};
@@ -15,7 +15,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::named::<Params>("cum_sum")],
     in_place: InPlace::Nothing,
 };
 
@@ -28,7 +28,7 @@ fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, Rows)> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((merged, rows)) = rows(problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     Shares::all(&merged, &rows, 4 * rows.lanes.count())
         .iter()
         .map(|s| {

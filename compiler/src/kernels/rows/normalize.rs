@@ -7,7 +7,7 @@ use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{GroupNorm, LayerNorm, Op};
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
@@ -20,7 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::named::<Params>("normalize")],
     in_place: InPlace::FirstAndChain,
 };
 
@@ -106,7 +106,7 @@ impl Walk<'_> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(walk) = walk(problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     let (problem, rows) = (&walk.problem, &walk.rows);
     let machine = &problem.target.machine;
     let room = i64::from(machine.compute_units) * i64::from(machine.invocations_per_unit);

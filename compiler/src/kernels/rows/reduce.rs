@@ -6,7 +6,7 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Op, Reduce};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -19,7 +19,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::named::<Params>("reduce")],
     in_place: InPlace::Nothing,
 };
 
@@ -28,7 +28,7 @@ const KEEP: u32 = 4;
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Reduce(op) = problem.op else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     let Reduced { problem, rows, .. } = reduced(problem, &op.axes, op.keepdims);
     let machine = &problem.target.machine;
     let room = i64::from(machine.compute_units) * i64::from(machine.invocations_per_unit);

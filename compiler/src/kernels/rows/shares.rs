@@ -3,13 +3,13 @@
 use serde::Deserialize;
 
 use crate::ir::dim::Dim;
-use crate::kernels::cost::{Parameters, barriers};
+use crate::kernels::cost::barriers;
 use crate::kernels::kernel::Candidate;
 use crate::shader::problem::Problem;
 use crate::shader::rows::Rows;
 use crate::shader::{Grid, Shader};
 
-/// Parameters of the estimates of all row kernels.
+/// Parameters of the estimate of a row kernel.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
@@ -17,16 +17,14 @@ pub(super) struct Params {
     wait: f64,
     /// Loads that an invocation has in flight.
     abreast: f64,
+    /// Elements side by side that make good use of what is fetched together.
+    line: f64,
     /// Part of the traffic that reading a row once more takes.
     again: f64,
     /// Barriers beside those of the levels of a tree: writing the shares and reading the result.
     level_ends: f64,
     /// Waits of the first load and the last store, which have nothing beside them.
     ends: f64,
-}
-
-impl Parameters for Params {
-    const GROUP: &str = "rows";
 }
 
 impl Params {
@@ -116,7 +114,7 @@ impl Shares {
             true => lanes,
             false => f64::from(self.rows),
         };
-        let waste = (8.0 / (side * f64::from(rows.lanes.count()))).clamp(1.0, 4.0);
+        let waste = (p.line / (side * f64::from(rows.lanes.count()))).clamp(1.0, 4.0);
         let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
         let busy = (p.abreast * count * lanes / room).clamp(1e-3, 1.0);
         let traffic = problem.traffic() as f64 * waste * (1.0 + p.again * (passes - 1.0));

@@ -3,7 +3,7 @@
 use super::shares::{Params, Shares};
 use crate::error::OpError;
 use crate::ir::op::Op;
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::problem::Problem;
 use crate::shader::rows::{Lanes, Rows, along_axis};
@@ -15,7 +15,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::named::<Params>("softmax")],
     in_place: InPlace::FirstAndChain,
 };
 
@@ -29,7 +29,7 @@ fn rows<'a>(problem: &Problem<'a>) -> Option<(Problem<'a>, Rows)> {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some((merged, rows)) = rows(problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     Shares::all(&merged, &rows, 8 * rows.lanes.count())
         .iter()
         .map(|s| s.candidate(&p, &merged, &rows, 2.0, KEEP))

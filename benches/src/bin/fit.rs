@@ -1,0 +1,44 @@
+//! Fits the parameters of kernels' estimates to a profile's measurements: `cargo run -p drift-benches --bin fit -- PROFILE`.
+//!
+//! PROFILE is the name of a built-in profile, whose measurements are `targets/measured/PROFILE.txt` and whose parameters
+//! become `targets/costs/PROFILE.toml`, or the path of a profile `mine.toml` with measurements in `measured/mine.txt`
+//! beside it, whose parameters become `costs/mine.toml` there.
+
+use std::path::{Path, PathBuf};
+
+use drift_benches::fit::{file, judge};
+use driftc::plan::tuning::Database;
+use driftc::target::TargetProfile;
+
+/// Problems shown, those with the slowest picks.
+const SHOWN: usize = 12;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let Some(name) = std::env::args().nth(1) else {
+        return Err("usage: fit PROFILE, a name or the path of a TOML file".into());
+    };
+    let profile = TargetProfile::load(&name)?;
+    let path = Path::new(&name);
+    let folder = match name.ends_with(".toml") {
+        true => path.parent().unwrap_or(Path::new("")).to_owned(),
+        false => PathBuf::from("targets"),
+    };
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or(&profile.name);
+    let stem = if name.ends_with(".toml") { stem } else { &profile.name };
+    let measured = folder.join("measured").join(format!("{stem}.txt"));
+    let before = judge(&profile, &Database::load(&measured)?)?;
+    let (text, after) = file(&profile, &measured)?;
+    for (what, judged) in [("before", &before), ("after", &after)] {
+        println!("{what}: {:?}, {} picks of which nobody measured", judged.fit, judged.unmeasured);
+        let within = judged.regrets.iter().filter(|(regret, _)| *regret <= 1.15).count();
+        println!("  {within} of {} picks are within 15 % of the fastest", judged.regrets.len());
+    }
+    for (regret, problem) in after.regrets.iter().take(SHOWN) {
+        println!("{regret:.2}  {problem}");
+    }
+    let output = folder.join("costs").join(format!("{stem}.toml"));
+    std::fs::create_dir_all(folder.join("costs"))?;
+    std::fs::write(&output, text)?;
+    println!("{} written from {} measurements", output.display(), after.measurements);
+    Ok(())
+}
