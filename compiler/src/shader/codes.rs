@@ -1,8 +1,8 @@
 //! Reading constants of few bits: the one place that writes how a shader makes elements of codes.
 //!
 //! Whatever a kernel reads through [`Shader::read`] works on codes as it does on elements: an element by itself, at some
-//! cost. Kernels of products read four neighbours of a depth at a time ([`Shader::code_fours`]), or whole units of 16
-//! bytes with the scales beside them ([`Shader::code_hooks`]).
+//! cost. Kernels of products read one depth of four rows at a time ([`Shader::code_fours`]), eight depths of a row
+//! ([`Shader::code_eights`]), or whole units of 16 bytes with the scales beside them ([`Shader::code_hooks`]).
 
 use super::hooks::Shader;
 use super::launch::Bound;
@@ -10,6 +10,14 @@ use super::pack::codes::{CodePanels, ROWS};
 use crate::error::OpError;
 use crate::ir::op::Constant;
 use crate::ir::tensor::DeviceType;
+
+/// From how many operations for each conversion of an integer on codes become halves instead.
+const SLOW_CONVERSION: f64 = 8.0;
+
+/// Whether eight neighbours of a row share a scale wherever they begin at a multiple of eight.
+pub fn eights(form: &CodePanels) -> bool {
+    form.groups() <= 1 || form.group.is_multiple_of(8)
+}
 
 /// An operand that lies as codes.
 #[derive(Debug, Clone, Copy)]
@@ -52,10 +60,10 @@ impl Shader<'_> {
                 inner * depth
             ),
         };
-        let code = match form.bits {
-            4 => format!("extractBits({buffer}[base + k / 2u][k % 2u * 2u + lane / 8u], lane % 8u * 4u, 4u)"),
-            _ => format!("extractBits({buffer}[base + k][lane / 4u], lane % 4u * 8u, 8u)"),
-        };
+        let (bits, of_word) = (form.bits, form.of_word());
+        let code = format!(
+            "extractBits({buffer}[base + k / {of_word}u * 4u + lane / 4u][lane % 4u], k % {of_word}u * {bits}u, {bits}u)"
+        );
         let one = |device: DeviceType, first: String, units: usize| match device {
             DeviceType::F16 => {
                 format!(
@@ -84,26 +92,115 @@ impl Shader<'_> {
     pub fn code_fours(&mut self, name: &str, index: usize) -> Result<(), OpError> {
         let (form, buffer) = self.bind_codes(index)?;
         let CodePanels { group, zero, .. } = form;
-        let codes = match form.bits {
-            4 => format!(
-                "    let word = {buffer}[base + k / 2u][k % 2u * 2u + q / 2u] >> (q % 2u * 16u);\n    let codes = (vec4<u32>(word) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u);\n"
-            ),
-            _ => format!(
-                "    let word = {buffer}[base + k][q];\n    let codes = (vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u);\n"
-            ),
-        };
-        let bias = if form.bias.is_some() { format!(" + {name}_bias(base, g, q)") } else { String::new() };
-        let params = "base: u32, g: u32, q: u32";
-        self.extra += &format!(
-            "fn {name}_scale({params}) -> vec4<f32> {{\n{}}}\nfn {name}_bias({params}) -> vec4<f32> {{\n{}}}\n",
-            scales(&form, &buffer),
-            biases(&form, &buffer)
+        let (bits, of_word) = (form.bits, form.of_word());
+        let codes = format!(
+            "    let codes = ({buffer}[base + k / {of_word}u * 4u + q] >> vec4<u32>(k % {of_word}u * {bits}u)) & vec4<u32>({}u);\n",
+            (1u32 << bits) - 1
         );
+        let bias = if form.bias.is_some() { format!(" + {name}_bias(base, g, q)") } else { String::new() };
+        self.scales_and_biases(name, &form, &buffer);
         self.extra += &format!(
             "fn {name}(r4: u32, k: u32) -> vec4<f32> {{\n    let base = r4 / 4u * {}u;\n    let q = r4 % 4u;\n    let g = k / {group}u;\n{codes}    return (vec4<f32>(codes) - {zero}.0) * {name}_scale(base, g, q){bias};\n}}\n",
             form.panel_units()
         );
         Ok(())
+    }
+
+    fn scales_and_biases(&mut self, name: &str, form: &CodePanels, buffer: &str) {
+        let params = "base: u32, g: u32, q: u32";
+        self.extra += &format!(
+            "fn {name}_scale({params}) -> vec4<f32> {{\n{}}}\nfn {name}_bias({params}) -> vec4<f32> {{\n{}}}\n",
+            scales(form, buffer),
+            biases(form, buffer)
+        );
+    }
+
+    /// Adds the function `NAME(row, k8) -> vec4<u32>`: elements `8 * k8 ..` of row `row` of operand `index` in f16, two in a
+    /// word. The operand must lie as codes whose groups hold whole eights ([`eights`]); both must be within the operand.
+    ///
+    /// # Errors
+    /// When the operand lies otherwise.
+    pub fn code_eights(&mut self, name: &str, index: usize) -> Result<(), OpError> {
+        let (form, buffer) = self.bind_codes(index)?;
+        if !eights(&form) {
+            return Err(OpError::new("codes whose groups hold whole eights are needed"));
+        }
+        let CodePanels { group, zero, bits, .. } = form;
+        let words = form.words();
+        let unit = |at: &str| format!("{buffer}[base + {at} * 4u + q][row % 4u]");
+        let zero = u32::from(zero);
+        // Pairs of codes in each word of `low` and `high`, and what makes elements of them: times `by`, plus `more`.
+        let text = match (bits, self.codes_as_halves()) {
+            (4, true) => format!(
+                "    let word = {};
+    let a = unpack2x16float((word & 0x000f000fu) | 0x64006400u);
+    let b = unpack2x16float((word & 0x00f000f0u) | 0x64006400u);
+    let c = unpack2x16float(((word >> 8u) & 0x000f000fu) | 0x64006400u);
+    let d = unpack2x16float(((word >> 8u) & 0x00f000f0u) | 0x64006400u);
+    let by = vec4<f32>(scale, scale * 0.0625, scale, scale * 0.0625);
+    let more = vec4<f32>(bias) - scale * vec4<f32>({1}.0, {2}.0, {1}.0, {2}.0);
+    let low = fma(vec4<f32>(a.x, b.x, c.x, d.x), by, more);
+    let high = fma(vec4<f32>(a.y, b.y, c.y, d.y), by, more);
+",
+                unit("k8"),
+                1024 + zero,
+                64 + zero
+            ),
+            (4, false) => format!(
+                "    let word = {};
+    let shifts = vec4<u32>(0u, 4u, 8u, 12u);
+    let low = fma(vec4<f32>((vec4<u32>(word) >> shifts) & vec4<u32>(15u)) - {zero}.0, vec4<f32>(scale), vec4<f32>(bias));
+    let high = fma(vec4<f32>((vec4<u32>(word >> 16u) >> shifts) & vec4<u32>(15u)) - {zero}.0, vec4<f32>(scale), vec4<f32>(bias));
+",
+                unit("k8")
+            ),
+            (_, halves) => {
+                let codes = |word: &str| match halves {
+                    true => format!(
+                        "vec4<f32>(unpack2x16float(({word} & 0x00ff00ffu) | 0x64006400u), unpack2x16float((({word} >> 8u) & 0x00ff00ffu) | 0x64006400u)).xzyw - {}.0",
+                        1024 + zero
+                    ),
+                    false => format!(
+                        "vec4<f32>((vec4<u32>({word}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)) - {zero}.0"
+                    ),
+                };
+                let second = match words.is_multiple_of(2) {
+                    true => unit("(k8 * 2u + 1u)"),
+                    false => unit(&format!("min(k8 * 2u + 1u, {}u)", words.saturating_sub(1))),
+                };
+                format!(
+                    "    let first = {};
+    let second = {second};
+    let low = fma({}, vec4<f32>(scale), vec4<f32>(bias));
+    let high = fma({}, vec4<f32>(scale), vec4<f32>(bias));
+",
+                    unit("k8 * 2u"),
+                    codes("first"),
+                    codes("second")
+                )
+            }
+        };
+        self.scales_and_biases(name, &form, &buffer);
+        let bias = if form.bias.is_some() { format!("{name}_bias(base, g, q)[row % 4u]") } else { "0.0".into() };
+        self.extra += &format!(
+            "fn {name}(row: u32, k8: u32) -> vec4<u32> {{
+    let base = row / {ROWS}u * {}u;
+    let q = row / 4u % 4u;
+    let g = k8 * 8u / {group}u;
+    let scale = {name}_scale(base, g, q)[row % 4u];
+    let bias = {bias};
+{text}    return vec4<u32>(pack2x16float(low.xy), pack2x16float(low.zw), pack2x16float(high.xy), pack2x16float(high.zw));
+}}
+",
+            form.panel_units()
+        );
+        Ok(())
+    }
+
+    /// Whether codes become floats as the last bits of halves, because integers take far longer than other numbers.
+    pub fn codes_as_halves(&self) -> bool {
+        let peak = &self.problem.target.machine.peak;
+        peak.int_to_float.unwrap_or(peak.f32) * SLOW_CONVERSION <= peak.f32
     }
 
     /// Binds operand `index`, which must lie as codes, as an array of units, and replaces the hooks

@@ -74,8 +74,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         Some(panels) => Second::Panels(panels),
         None => match Columns::of(op, problem) {
             Some(columns) => {
-                columns.load_eights(&mut shader)?;
-                Second::Loaded { along_k: false }
+                let along_k = columns.load_eights(&mut shader)?;
+                Second::Loaded { along_k }
             }
             None => {
                 load_b(&mut shader, op, &k, matrix)?;

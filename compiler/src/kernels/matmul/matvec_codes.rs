@@ -21,11 +21,11 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Chain,
 };
 
-/// Most rows that one workgroup multiplies at once, where sums of a group are kept beside those of all and where not.
-const MOST_HELD: [i64; 2] = [4, 8];
-/// Units that an invocation has in flight; more of them leave registers for fewer invocations.
-const IN_FLIGHT: usize = 4;
-/// Units that are summed up before a scale is applied, at most, and those of them that an invocation takes.
+/// Most rows that one workgroup multiplies at once.
+const MOST_HELD: i64 = 8;
+/// Units that an invocation has in flight at most; more of them leave registers for fewer invocations.
+const IN_FLIGHT: usize = 12;
+/// Slots that are summed up before a scale is applied, at most, and units of a piece that an invocation takes.
 const MOST_PIECE: usize = 64;
 const EACH: [usize; 3] = [4, 2, 1];
 /// Invocations whose sums one invocation adds up.
@@ -38,49 +38,71 @@ const ENDS: f64 = 2.3;
 const CACHED: f64 = 0.1;
 const LOADED: f64 = 0.42;
 const BESIDE: f64 = 0.14;
-/// Operations that making a number of a code takes beside its products, and part of the peak that both reach.
-const DECODED: f64 = 5.0;
+/// Operations that making a number of a code takes beside its products, the part of the peak that both reach, and how long
+/// an invocation alone takes for one, in latencies of memory.
+const DECODED: f64 = 4.0;
 const REACHED: f64 = 0.5;
-/// From how many operations for each conversion of an integer on codes become halves instead.
-const SLOW_CONVERSION: f64 = 8.0;
+const OPERATION: f64 = 0.0035;
 
-/// How invocations share the units of a panel.
+/// How invocations share the slots of a panel.
 #[derive(Debug, Clone, Copy)]
 struct Walk {
-    /// Depths of a unit.
-    deep: usize,
-    grouped: bool,
-    /// Units that share a scale and are summed up before it is applied, and those of a group.
-    piece: usize,
+    /// Slots that share a scale and are summed up before it is applied, and those of a group; none with one group.
+    piece: Option<usize>,
     of_group: usize,
-    /// Invocations that take a piece together; all of them where this is 0.
+    slots: usize,
+}
+
+/// The same for a number of invocations.
+#[derive(Debug, Clone, Copy)]
+struct Shared {
+    /// Slots of a piece, and fours of invocations that take one.
+    piece: usize,
     side: usize,
+    /// Pieces that an invocation has in flight.
+    ahead: usize,
+    pieces: usize,
+    /// Whether the last step takes as many slots as the others.
+    whole: bool,
 }
 
 impl Walk {
-    /// None where a group ends within a unit.
+    /// None where a group ends within a word.
     fn of(columns: &Columns) -> Option<Self> {
         let form = &columns.form;
-        let deep = 8 / form.bits.max(1);
+        let slots = form.words();
         if form.groups() <= 1 {
-            return Some(Self { deep, grouped: false, piece: 0, of_group: 0, side: 0 });
+            return Some(Self { piece: None, of_group: slots, slots });
         }
-        let of_group = form.group / deep;
+        let of_group = form.group / form.of_word();
         let piece = (1..=MOST_PIECE).rev().find(|piece| of_group.is_multiple_of(*piece))?;
-        let each = EACH.into_iter().find(|each| piece.is_multiple_of(*each))?;
-        columns.streams().then_some(Self { deep, grouped: true, piece, of_group, side: piece / each })
+        columns.streams().then_some(Self { piece: Some(piece), of_group, slots })
     }
 
-    /// Units of a piece, and invocations that take one, of a workgroup of so many.
-    fn shared(&self, threads: usize) -> [usize; 2] {
-        if self.grouped { [self.piece, self.side] } else { [threads, threads] }
+    /// How so many invocations take the slots: in whole steps where that can be, with as many units in flight as may be.
+    fn shared(&self, threads: usize) -> Option<Shared> {
+        let fours = threads / 4;
+        let ways = EACH.into_iter().filter_map(|each| {
+            let piece = self.piece.unwrap_or(fours * each);
+            let side = piece / each;
+            if !piece.is_multiple_of(each) || side > fours {
+                return None;
+            }
+            let pieces = self.slots.div_ceil(piece);
+            let rounds = pieces.div_ceil(fours / side);
+            let most = (IN_FLIGHT / each).clamp(1, rounds);
+            let even = pieces.is_multiple_of(fours / side) && fours.is_multiple_of(side);
+            let ahead = (1..=most).rev().find(|ahead| rounds.is_multiple_of(*ahead)).unwrap_or(1);
+            let whole = even && self.slots.is_multiple_of(piece);
+            Some(Shared { piece, side, ahead: if whole { ahead } else { most }, pieces, whole })
+        });
+        ways.max_by_key(|way| (way.whole, way.ahead * way.piece / way.side, way.piece / way.side))
     }
 }
 
 /// Rows that a workgroup multiplies.
-fn held(walk: &Walk, m: i64) -> i64 {
-    let [grouped, whole] = MOST_HELD;
-    m.clamp(1, if walk.grouped { grouped } else { whole })
+fn held(m: i64) -> i64 {
+    m.clamp(1, MOST_HELD)
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -95,10 +117,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let batch = problem.max(&product(&sizes.batch)) as f64;
-    let rows = held(&walk, m);
+    let rows = held(m);
     let blocks = (m as f64 / rows as f64).ceil();
     let panels = (n as f64 / COLUMNS as f64).ceil();
-    let units = form.code_units();
     let bytes = form.bytes() as f64;
     let bandwidth = machine.bandwidth_gb_s.max(1e-3);
     let held = bytes * 1.25 <= machine.last_level_cache as f64;
@@ -114,39 +135,43 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     [64u32, 128, 256, 512]
         .into_iter()
         .filter(|threads| {
-            let [piece, side] = walk.shared(*threads as usize);
             *threads <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0])
                 && memory(*threads) <= limits.max_workgroup_memory
                 && panels * blocks <= f64::from(limits.max_workgroup_count[0])
                 && batch <= f64::from(limits.max_workgroup_count[2])
-                && side <= *threads as usize
-                && (*threads == 64 || *threads as usize / side * piece <= units)
+                && (*threads == 64 || *threads as usize / 4 <= walk.slots)
         })
-        .map(|threads| {
-            let [piece, side] = walk.shared(threads as usize);
-            let lanes = threads as usize / side * side;
+        .filter_map(|threads| {
+            let shared = walk.shared(threads as usize)?;
+            let Shared { piece, side, ahead, .. } = shared;
+            let fours = threads as usize / 4 / side * side;
             let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
             let rounds = (panels * batch * f64::from(threads) / room).ceil();
-            let waiting = rounds * (units as f64 / lanes as f64).ceil() * wait;
+            let in_flight = ahead * piece / side;
+            let steps = (walk.slots as f64 / (fours * in_flight) as f64).ceil();
+            let codes = (walk.slots * 4 * form.of_word()) as f64 / fours as f64;
+            let alone = codes * (2.0 + DECODED) * OPERATION * machine.memory_latency_ns;
+            let waiting = rounds * (steps * wait + alone);
             let reading = streaming.max(waiting) + BESIDE * streaming.min(waiting);
-            // Sixteen sums of each invocation are written to workgroup memory and read again.
-            let summed = panels * batch * f64::from(threads) * 128.0;
+            // Four sums of each invocation are written to workgroup memory and read again.
+            let summed = panels * batch * f64::from(threads) * 32.0;
             let adding = summed / machine.cache_bandwidth_gb_s.max(1e-3);
-            Candidate {
+            Some(Candidate {
                 knobs: vec![("THREADS", threads), ("ROWS", rows as u32)],
                 cost: reading + adding + of_rows + ENDS * machine.memory_latency_ns + machine.launch_us * 1e3,
                 reason: format!(
-                    "{m} rows: {threads} invocations share a panel of {COLUMNS} columns of {}-bit codes, {side} of them {piece} units at a time",
-                    form.bits
+                    "{m} rows: {threads} invocations share a panel of {COLUMNS} columns of {}-bit codes, {} of them {piece} words of each column at a time, with {in_flight} units in flight",
+                    form.bits,
+                    side * 4
                 ),
-            }
+            })
         })
         .collect()
 }
 
 /// Bytes of workgroup memory.
 fn memory(threads: u32) -> u32 {
-    (threads * 4 + threads / SHARE * 4) * 16
+    (threads + threads / SHARE) * 16
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
@@ -162,29 +187,25 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.knob(name, *value);
     }
     let [threads, rows] = ["THREADS", "ROWS"].map(|name| candidate.knob(name).max(1));
-    let [piece, side] = walk.shared(threads as usize);
-    let (blocks, each) = (threads as usize / side, piece / side);
-    let pieces = form.code_units().div_ceil(piece);
-    let ahead = (IN_FLIGHT / each).clamp(1, pieces.div_ceil(blocks).max(1));
-    let whole = form.depth.is_multiple_of(piece * walk.deep) && pieces.is_multiple_of(blocks * ahead);
+    let Shared { piece, side, ahead, pieces, whole } = walk.shared(threads as usize).ok_or_else(wanted)?;
+    let whole = whole && form.depth.is_multiple_of(form.of_word());
     for (name, value) in [("BITS", form.bits), ("PIECE", piece), ("SIDE", side), ("AHEAD", ahead)] {
         shader.constant(name, format_args!("{value}u"));
     }
-    let machine = &problem.target.machine;
-    let conversions = machine.peak.int_to_float.unwrap_or(machine.peak.f32);
-    shader.constant("GROUPED", walk.grouped);
+    shader.constant("GROUPED", walk.piece.is_some());
+    shader.constant("BIASED", form.bias.is_some());
     shader.constant("GUARD", !whole);
-    shader.constant("HALVES", conversions * SLOW_CONVERSION <= machine.peak.f32);
+    shader.constant("HALVES", shader.codes_as_halves());
     shader.constant("ZERO", format_args!("{}.0", form.zero));
     shader.size("size_m", &m);
     shader.size("size_n", &n);
     shader.size("size_k", &k);
     shader.size("row_blocks", &m.ceil_div(i64::from(rows)));
     let panels_apart = apart.map_or(0, |columns| columns / COLUMNS);
-    let of_group = (walk.of_group / piece.max(1)).max(1);
+    let of_group = (walk.of_group / piece).max(1);
     let sizes = [
         ("panel_units", form.panel_units()),
-        ("code_units", form.code_units()),
+        ("slots", walk.slots),
         ("pieces", pieces),
         ("pieces_of_group", of_group),
     ];
@@ -196,8 +217,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.workgroup_memory(memory(threads));
 
     let (prelude, mut axes) = operand_batch(&mut shader, 0);
-    axes.extend(if op.trans_a { ["k", "row"] } else { ["row", "k"] }.map(str::to_string));
-    shader.read("load_a", "batch: u32, row: u32, k: u32", &prelude, 0, &Coordinates::element(axes));
+    let lane = axes.len() + usize::from(!op.trans_a);
+    axes.extend(if op.trans_a { ["k4", "row"] } else { ["row", "k4"] }.map(str::to_string));
+    shader.read("load_a", "batch: u32, row: u32, k4: u32", &prelude, 0, &Coordinates::four(axes, lane));
     let buffer = shader.code_hooks(1)?;
     shader.replace("load_b", format!("fn load_b(at: u32) -> vec4<u32> {{ return {buffer}[at]; }}"));
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);

@@ -1,12 +1,13 @@
 // Matrix product with few rows and a constant second operand of few bits, bound by streaming its codes once:
-// `result[batch] = a[batch] * b[batch]`. The constant lies in panels of 16 columns: the codes of a panel, depth by depth, and
-// behind them its scales, group by group. One workgroup takes a panel. A unit of 16 bytes is 16 columns of one depth, or of
-// two where codes have 4 bits.
+// `result[batch] = a[batch] * b[batch]`. The constant lies in panels of 16 columns: the codes of a panel, and behind them its
+// scales, group by group. One workgroup takes a panel. A word holds neighbouring depths of a column, a unit of 16 bytes the
+// words of four columns, and four units are a slot: all columns at the depths of a word.
 //
 // An element is `(code - ZERO) * scale + bias`, so a sum over a group is `scale * (sum of x * code - ZERO * sum of x) + bias
-// * sum of x`. SIDE invocations take PIECE neighbouring units of a group together and apply its scale to what each of them
-// has summed up; with one group all invocations take units side by side and apply the scale in the end. Then the sums of
-// all invocations are added through workgroup memory in two steps. That order is the same however many rows there are.
+// * sum of x`. Four neighbouring invocations take the units of a slot; SIDE such fours take PIECE neighbouring slots of a
+// group together and apply its scale to what each of them has summed up. With one group all invocations take slots side by
+// side and apply the scale in the end. Then the sums of all invocations are added through workgroup memory in two steps. That
+// order is the same however many rows there are.
 //
 // Where integers are slow to become floats, codes become the last bits of halves from 1024 on, which are sums of 1024 and the
 // code, or 16 times the code for every second one of 4 bits; what that adds is taken off with ZERO.
@@ -19,7 +20,9 @@ const ROWS = 2u;
 const BITS = 4u;
 /// Whether there are several groups along K.
 const GROUPED = true;
-/// Units that share a scale and are summed up before it is applied, and the invocations that do so.
+/// Whether there are biases.
+const BIASED = false;
+/// Slots that share a scale and are summed up before it is applied, and the fours of invocations that do so.
 const PIECE = 16u;
 const SIDE = 4u;
 /// Pieces that an invocation loads before it uses the first.
@@ -31,39 +34,37 @@ const ZERO = 8.0;
 /// Whether K may end within a step.
 const GUARD = true;
 
-/// Depths of a unit.
-const DEEP = 8u / BITS;
+/// Vectors of four depths of a word.
+const VECTORS = 8u / BITS;
 /// Units of a piece that an invocation takes.
 const EACH = PIECE / SIDE;
 /// Pieces that are taken at the same time.
-const BLOCKS = THREADS / SIDE;
-/// Vectors of four columns of a unit, all depths together.
-const VECTORS = 32u / BITS;
+const BLOCKS = THREADS / 4u / SIDE;
 /// Invocations whose sums one invocation adds up in the first step, and how many such sums of a column there are.
 const SHARE = 16u;
-const SHARES = THREADS / SHARE;
-const_assert PIECE % SIDE == 0u && THREADS % SHARE == 0u && 4u * SHARES <= THREADS;
+const SHARES = THREADS / 4u / SHARE;
+const_assert PIECE % SIDE == 0u && THREADS % (4u * SHARE) == 0u;
 
-@group(0) @binding(0) var<storage, read> a_buffer: array<f32>;
+@group(0) @binding(0) var<storage, read> a_buffer: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> panels: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
 
 fn size_m() -> u32 { return 3u; }
 fn size_n() -> u32 { return 32u; }
 fn size_k() -> u32 { return 64u; }
-/// Units of a panel, and those of codes among them.
+/// Units of a panel, and slots of codes in it.
 fn panel_units() -> u32 { return 40u; }
-fn code_units() -> u32 { return 32u; }
+fn slots() -> u32 { return 8u; }
 /// Pieces of a panel, and those of a group.
-fn pieces() -> u32 { return 2u; }
+fn pieces() -> u32 { return 1u; }
 fn pieces_of_group() -> u32 { return 1u; }
 /// The first panel of a batch.
 fn first_panel(batch: u32) -> u32 { return batch * 2u; }
 /// Blocks of ROWS rows.
 fn row_blocks() -> u32 { return 2u; }
 
-/// Element `k` of row `row` of a.
-fn load_a(batch: u32, row: u32, k: u32) -> f32 { return a_buffer[(batch * 3u + row) * 64u + k]; }
+/// Four elements of row `row` of a, from element `4 * k4`.
+fn load_a(batch: u32, row: u32, k4: u32) -> vec4<f32> { return a_buffer[(batch * 3u + row) * 16u + k4]; }
 /// Unit `at` of the constant.
 fn load_b(at: u32) -> vec4<u32> { return panels[at]; }
 /// The scales and biases of four columns of a panel in group `g`.
@@ -72,42 +73,53 @@ fn codes_bias(base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(0.0); }
 /// Stores four elements of row `row`, from column `4 * n4`.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 3u + row) * 8u + n4] = v; }
 
-/// Four codes of a word, from the lowest bits on; of 4 bits the first four, or the others if `high`.
-fn codes_of(word: u32, high: bool) -> vec4<f32> {
+/// The sum of the products of a word's codes, as `spread` expects them, with what it gives.
+fn products(word: u32, xs: array<vec4<f32>, VECTORS>) -> f32 {
     if (BITS == 8u) {
         if (HALVES) {
             let even = unpack2x16float((word & 0x00ff00ffu) | 0x64006400u);
             let odd = unpack2x16float(((word >> 8u) & 0x00ff00ffu) | 0x64006400u);
-            return vec4<f32>(even.x, odd.x, even.y, odd.y);
+            return dot(vec4<f32>(even.x, odd.x, even.y, odd.y), xs[0]);
         }
-        return vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u));
+        return dot(vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)), xs[0]);
     }
     if (HALVES) {
         let first = unpack2x16float((word & 0x000f000fu) | 0x64006400u);
         let second = unpack2x16float((word & 0x00f000f0u) | 0x64006400u);
         let third = unpack2x16float(((word >> 8u) & 0x000f000fu) | 0x64006400u);
         let fourth = unpack2x16float(((word >> 8u) & 0x00f000f0u) | 0x64006400u);
-        if (high) { return vec4<f32>(first.y, second.y, third.y, fourth.y); }
-        return vec4<f32>(first.x, second.x, third.x, fourth.x);
+        return dot(vec4<f32>(first.x, second.x, third.x, fourth.x), xs[0])
+            + dot(vec4<f32>(first.y, second.y, third.y, fourth.y), xs[VECTORS - 1u]);
     }
-    let half = select(word, word >> 16u, high);
-    return vec4<f32>((vec4<u32>(half) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u));
+    let shifts = vec4<u32>(0u, 4u, 8u, 12u);
+    return dot(vec4<f32>((vec4<u32>(word) >> shifts) & vec4<u32>(15u)), xs[0])
+        + dot(vec4<f32>((vec4<u32>(word >> 16u) >> shifts) & vec4<u32>(15u)), xs[VECTORS - 1u]);
 }
 
-/// What four codes of `codes_of` are multiplied by.
-fn spread(x: f32) -> vec4<f32> {
-    if (HALVES && BITS == 4u) { return vec4<f32>(x, x * 0.0625, x, x * 0.0625); }
-    return vec4<f32>(x);
+/// What four codes of a word are multiplied by.
+fn spread(x: vec4<f32>) -> vec4<f32> {
+    if (HALVES && BITS == 4u) { return x * vec4<f32>(1.0, 0.0625, 1.0, 0.0625); }
+    return x;
 }
 
-/// What the products of `codes_of` and `spread(1.0)` have more than codes.
-fn excess() -> vec4<f32> {
-    if (!HALVES) { return vec4<f32>(ZERO); }
-    if (BITS == 4u) { return vec4<f32>(1024.0 + ZERO, 64.0 + ZERO, 1024.0 + ZERO, 64.0 + ZERO); }
-    return vec4<f32>(1024.0 + ZERO);
+/// What the products of four codes with `x` have more than those of elements before their scale.
+fn excess(x: vec4<f32>) -> f32 {
+    if (!HALVES) { return dot(x, vec4<f32>(ZERO)); }
+    if (BITS == 4u) { return dot(x, vec4<f32>(1024.0 + ZERO, 64.0 + ZERO, 1024.0 + ZERO, 64.0 + ZERO)); }
+    return dot(x, vec4<f32>(1024.0 + ZERO));
 }
 
-var<workgroup> cells: array<vec4<f32>, THREADS * 4u>;
+/// Sums of four columns in one row: of products, of what those have too much, and of the first operand.
+struct Part { products: vec4<f32>, excess: f32, total: f32 }
+
+/// What a part is with the scale and bias of its group.
+fn scaled(part: Part, scale: vec4<f32>, bias: vec4<f32>) -> vec4<f32> {
+    let sum = scale * (part.products - part.excess);
+    if (BIASED) { return sum + bias * part.total; }
+    return sum;
+}
+
+var<workgroup> cells: array<vec4<f32>, THREADS>;
 var<workgroup> shares: array<vec4<f32>, 4u * SHARES>;
 
 @compute @workgroup_size(THREADS)
@@ -117,104 +129,85 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let first = group.x % row_blocks() * ROWS;
     let last_row = size_m() - 1u;
     let base = (first_panel(batch) + panel) * panel_units();
-    let block = local / SIDE;
-    let side = local % SIDE;
-    // Sums of a group, of products and of the first operand alone, and of all groups so far.
-    var part: array<vec4<f32>, ROWS * 4u>;
-    var total: array<f32, ROWS>;
-    var acc: array<vec4<f32>, ROWS * 4u>;
+    let q = local % 4u;
+    let side = local / 4u % SIDE;
+    let block = local / 4u / SIDE;
+    var parts: array<Part, ROWS>;
+    var acc: array<vec4<f32>, ROWS>;
     // unroll
-    for (var i = 0u; i < ROWS * 4u; i++) { part[i] = vec4<f32>(0.0); acc[i] = vec4<f32>(0.0); }
-    // unroll
-    for (var r = 0u; r < ROWS; r++) { total[r] = 0.0; }
+    for (var r = 0u; r < ROWS; r++) { parts[r] = Part(); acc[r] = vec4<f32>(0.0); }
     var units: array<vec4<u32>, AHEAD * EACH>;
+    var scales: array<vec4<f32>, AHEAD>;
     for (var from_piece = block; from_piece < pieces() && block < BLOCKS; from_piece += BLOCKS * AHEAD) {
         // unroll
         for (var s = 0u; s < AHEAD; s++) {
+            let piece = from_piece + s * BLOCKS;
             // unroll
             for (var j = 0u; j < EACH; j++) {
-                let u = (from_piece + s * BLOCKS) * PIECE + j * SIDE + side;
-                units[s * EACH + j] = load_b(base + select(u, min(u, code_units() - 1u), GUARD));
+                let slot = piece * PIECE + j * SIDE + side;
+                units[s * EACH + j] = load_b(base + select(slot, min(slot, slots() - 1u), GUARD) * 4u + q);
             }
+            if (GROUPED) { scales[s] = codes_scale(base, select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group(), q); }
         }
         // unroll
         for (var s = 0u; s < AHEAD; s++) {
             let piece = from_piece + s * BLOCKS;
             // unroll
             for (var j = 0u; j < EACH; j++) {
-                let k = (piece * PIECE + j * SIDE + side) * DEEP;
+                let slot = piece * PIECE + j * SIDE + side;
                 let unit = units[s * EACH + j];
-                var codes: array<vec4<f32>, VECTORS>;
-                // unroll
-                for (var i = 0u; i < 4u; i++) {
-                    codes[i * VECTORS / 4u] = codes_of(unit[i], false);
-                    if (BITS == 4u) { codes[i * VECTORS / 4u + VECTORS / 8u] = codes_of(unit[i], true); }
-                }
                 // unroll
                 for (var r = 0u; r < ROWS; r++) {
                     let row = min(first + r, last_row);
+                    var xs: array<vec4<f32>, VECTORS>;
                     // unroll
-                    for (var d = 0u; d < DEEP; d++) {
-                        var x = load_a(batch, row, select(k + d, min(k + d, size_k() - 1u), GUARD));
-                        // Past the end codes are whatever the last unit holds.
-                        if (GUARD) { x = select(0.0, x, k + d < size_k()); }
-                        let xs = spread(x);
-                        total[r] += x;
-                        // unroll
-                        for (var i = 0u; i < 4u; i++) { part[r * 4u + i] += codes[d * 4u + i] * xs; }
+                    for (var d = 0u; d < VECTORS; d++) {
+                        let k4 = slot * VECTORS + d;
+                        var x = load_a(batch, row, select(k4, min(k4, (size_k() - 1u) / 4u), GUARD));
+                        // Past the end codes are whatever the last slot holds.
+                        if (GUARD) { x = select(vec4<f32>(0.0), x, vec4<u32>(k4 * 4u) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(size_k())); }
+                        xs[d] = spread(x);
+                        parts[r].excess += excess(x);
+                        if (BIASED) { parts[r].total += dot(x, vec4<f32>(1.0)); }
                     }
+                    parts[r].products += vec4<f32>(products(unit.x, xs), products(unit.y, xs), products(unit.z, xs), products(unit.w, xs));
                 }
             }
             if (GROUPED) {
-                // Past the end there are only zeros.
-                let g = select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group();
+                var bias = vec4<f32>(0.0);
+                if (BIASED) { bias = codes_bias(base, select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group(), q); }
                 // unroll
-                for (var i = 0u; i < 4u; i++) {
-                    let scale = codes_scale(base, g, i);
-                    let bias = codes_bias(base, g, i);
-                    // unroll
-                    for (var r = 0u; r < ROWS; r++) {
-                        let products = part[r * 4u + i] - excess() * total[r];
-                        acc[r * 4u + i] += scale * products + bias * total[r];
-                        part[r * 4u + i] = vec4<f32>(0.0);
-                    }
+                for (var r = 0u; r < ROWS; r++) {
+                    acc[r] += scaled(parts[r], scales[s], bias);
+                    parts[r] = Part();
                 }
-                // unroll
-                for (var r = 0u; r < ROWS; r++) { total[r] = 0.0; }
             }
         }
     }
     if (!GROUPED) {
+        let scale = codes_scale(base, 0u, q);
+        let bias = codes_bias(base, 0u, q);
         // unroll
-        for (var i = 0u; i < 4u; i++) {
-            let scale = codes_scale(base, 0u, i);
-            let bias = codes_bias(base, 0u, i);
-            // unroll
-            for (var r = 0u; r < ROWS; r++) {
-                let products = part[r * 4u + i] - excess() * total[r];
-                acc[r * 4u + i] = scale * products + bias * total[r];
-            }
-        }
+        for (var r = 0u; r < ROWS; r++) { acc[r] = scaled(parts[r], scale, bias); }
     }
     // unroll
     for (var r = 0u; r < ROWS; r++) {
         if (r > 0u) { workgroupBarrier(); }
-        // unroll
-        for (var i = 0u; i < 4u; i++) { cells[i * THREADS + local] = acc[r * 4u + i]; }
+        cells[local] = acc[r];
         workgroupBarrier();
         if (local < 4u * SHARES) {
-            let at = local / SHARES * THREADS + local % SHARES;
+            let at = local / 4u * (4u * SHARE) + q;
             var sum = cells[at];
             // unroll
-            for (var i = 1u; i < SHARE; i++) { sum += cells[at + i * SHARES]; }
+            for (var i = 1u; i < SHARE; i++) { sum += cells[at + i * 4u]; }
             shares[local] = sum;
         }
         workgroupBarrier();
         let n4 = panel * 4u + local;
         if (local < 4u && n4 * 4u < size_n() && first + r <= last_row) {
-            var sum = shares[local * SHARES];
+            var sum = shares[local];
             // unroll
-            for (var i = 1u; i < SHARES; i++) { sum += shares[local * SHARES + i]; }
+            for (var i = 1u; i < SHARES; i++) { sum += shares[local + i * 4u]; }
             store(batch, first + r, n4, sum);
         }
     }

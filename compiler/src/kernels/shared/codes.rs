@@ -4,6 +4,7 @@ use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::MatMul;
 use crate::shader::Shader;
+use crate::shader::codes::eights;
 use crate::shader::pack::codes::{CodePanels, ROWS};
 use crate::shader::problem::Problem;
 
@@ -22,7 +23,7 @@ pub(crate) const FEW_ROWS: i64 = 16;
 impl Columns {
     /// Whether units of 16 bytes never hold codes of two groups, so that `matvec_codes` reads them.
     pub(crate) fn streams(&self) -> bool {
-        self.form.groups() <= 1 || self.form.group.is_multiple_of(8 / self.form.bits.max(1))
+        self.form.groups() <= 1 || self.form.group.is_multiple_of(self.form.of_word())
     }
 
     /// Whether a product of so many rows is for `matvec_codes` alone.
@@ -60,14 +61,26 @@ impl Columns {
         Ok(())
     }
 
-    /// Replaces the hook `load_b(batch, k, n8)` by one that makes eight elements of row `k` of codes, in f16. Rows past the
-    /// end repeat the last one.
+    /// Replaces the hook `load_b` by one that makes eight elements of codes in f16: of column `k` from row `8 * n8` where
+    /// groups hold whole eights, else of row `k` from column `8 * n8`, where rows past the end repeat the last one. Tells
+    /// whether it is along K.
     ///
     /// # Errors
     /// When the operand does not lie as codes.
-    pub(crate) fn load_eights(&self, shader: &mut Shader<'_>) -> Result<(), OpError> {
-        shader.code_fours("codes_b", 1)?;
+    pub(crate) fn load_eights(&self, shader: &mut Shader<'_>) -> Result<bool, OpError> {
         let first = self.first_four();
+        if eights(&self.form) {
+            shader.code_eights("codes_b", 1)?;
+            let first = self.apart.map_or(String::new(), |columns| format!("batch * {columns}u + "));
+            shader.replace(
+                "load_b",
+                format!(
+                    "fn load_b(batch: u32, k: u32, n8: u32) -> Unit {{ return bitcast<Unit>(codes_b({first}k, n8)); }}"
+                ),
+            );
+            return Ok(true);
+        }
+        shader.code_fours("codes_b", 1)?;
         let depth = self.form.depth;
         let row = if depth.is_multiple_of(8) { "k".to_string() } else { format!("min(k, {}u)", depth - 1) };
         shader.replace(
@@ -80,7 +93,7 @@ impl Columns {
 }}"
             ),
         );
-        Ok(())
+        Ok(false)
     }
 
     /// What is added to the number of a group of four columns.

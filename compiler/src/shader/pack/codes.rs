@@ -5,11 +5,12 @@
 //!
 //! | part | order | an entry |
 //! |---|---|---|
-//! | codes | depth by depth, 16 rows each | 4 or 8 bits, from the lowest of a word on |
+//! | codes | units of four rows, four units for each word's depths | a word: 4 codes of 8 bits or 8 of 4 along a row, from the lowest bits on |
 //! | scales | group by group, 16 rows each | f16 or f32 |
 //! | biases, where there are any | as scales | f16 or f32 |
 //!
-//! Each part is padded to units of 16 bytes. Codes of 2 bits are widened to 4, those of 5 and 6 to 8. No value changes.
+//! Each part is padded to units of 16 bytes. Codes of 2 bits are widened to 4, those of 5 and 6 to 8. No value changes. A
+//! word holds neighbours of a row, so that one load serves a vector of the other operand and one scale a whole word.
 
 use half::f16;
 
@@ -82,9 +83,19 @@ impl CodePanels {
         self.rows.div_ceil(ROWS)
     }
 
+    /// Neighbours of a row that a word holds.
+    pub fn of_word(&self) -> usize {
+        32 / self.bits.max(1)
+    }
+
+    /// Words of a row.
+    pub fn words(&self) -> usize {
+        self.depth.div_ceil(self.of_word())
+    }
+
     /// Units of 16 bytes that the codes of a panel take.
     pub fn code_units(&self) -> usize {
-        (self.depth * self.bits * ROWS).div_ceil(8 * UNIT)
+        self.words() * ROWS / 4
     }
 
     /// Units of the scales of a group, and of its biases.
@@ -137,12 +148,10 @@ pub(super) fn fill(source: &Constant, form: &CodePanels, first: usize, out: &mut
             let begin = first_element(panel * ROWS + lane, &source.shape, &own);
             source.stored.codes(&source.bytes, begin, &mut row);
             for (k, code) in row.iter().enumerate() {
-                let (at, shift) = match form.bits {
-                    4 => (k * ROWS / 2 + lane / 2, lane % 2 * 4),
-                    _ => (k * ROWS + lane, 0),
-                };
-                if let Some(byte) = codes.get_mut(at) {
-                    *byte |= code << shift;
+                let word = k / form.of_word() * ROWS + lane;
+                let bit = k % form.of_word() * form.bits;
+                if let Some(byte) = codes.get_mut(word * 4 + bit / 8) {
+                    *byte |= code << (bit % 8);
                 }
             }
             for group in 0..form.groups() {
@@ -197,8 +206,8 @@ mod tests {
         let panel = &bytes[row / ROWS * form.panel_units() * UNIT..];
         let lane = row % ROWS;
         let code = match form.bits {
-            4 => panel[k * 8 + lane / 2] >> (lane % 2 * 4) & 15,
-            _ => panel[k * 16 + lane],
+            4 => panel[(k / 8 * ROWS + lane) * 4 + k % 8 / 2] >> (k % 2 * 4) & 15,
+            _ => panel[(k / 4 * ROWS + lane) * 4 + k % 4],
         };
         let float = |unit: usize, device: DeviceType| {
             let at = (k / form.group) * ROWS + lane;
