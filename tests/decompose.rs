@@ -1,5 +1,5 @@
 //! Every decomposition against the node that it takes apart: on the CPU reference and on the device, over its own cases
-//! and every way of each, in f32 and in f16 storage.
+//! and every way of each, in f32 and in f16 storage; and fused products against those that they are made of.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use drift_tests::device;
 use driftc::compile::{self, Lowered, Options};
 use driftc::decompose::{self, DECOMPOSITIONS, Decomposition};
 use driftc::functions::MAIN;
+use driftc::fusion;
 use driftc::ir::array::Array;
 use driftc::ir::dim::Bindings;
 use driftc::ir::graph::Graph;
@@ -28,6 +29,13 @@ fn main() {
                 trials
                     .push(Trial::test(name, move || run(decomposition, case, precision).map_err(Into::into)));
             }
+        }
+    }
+    for (i, case) in fusion::CASES.iter().enumerate() {
+        for precision in [Precision::F32, Precision::F16] {
+            trials.push(Trial::test(format!("fusion/{i}/{precision}"), move || {
+                fuse(case, precision).map_err(Into::into)
+            }));
         }
     }
     libtest_mimic::run(&arguments, trials).exit();
@@ -69,6 +77,30 @@ fn run(decomposition: &Decomposition, case: &str, precision: Precision) -> Resul
             for ((name, want), (_, got)) in want.iter().zip(&got) {
                 compare(name, got, want, tolerance).map_err(fail)?;
             }
+        }
+    }
+    Ok(())
+}
+
+fn fuse(case: &str, precision: Precision) -> Result<(), String> {
+    let given = text::parse(case).map_err(|e| e.to_string())?;
+    let target = device::target();
+    let options = Options { precision, ..Options::default() };
+    let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
+    for symbols in bindings(&given) {
+        let inputs = random_inputs(&given, &symbols)?;
+        let want = eval::eval(&given, &inputs).map_err(|e| e.to_string())?;
+        let lowered = compile::lower(&given, &target, &options).map_err(|e| e.to_string())?;
+        let left = lowered.graph.topological().into_iter().map(|id| lowered.graph.op(id).name());
+        let left = left.filter(|name| ["matmul", "layer-norm"].contains(name)).collect::<Vec<&str>>();
+        if !left.is_empty() {
+            return Err(format!("{left:?} are not fused"));
+        }
+        let again = eval::eval(&lowered.graph, &inputs).map_err(|e| e.to_string())?;
+        let got = device::run_lowered(&target, lowered, &options, &inputs)?;
+        for (((name, want), (_, again)), (_, got)) in want.iter().zip(&again).zip(&got) {
+            compare(name, again, want, tolerance).map_err(|e| format!("on the reference: {e}"))?;
+            compare(name, got, want, tolerance)?;
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use crate::decompose;
 use crate::emit::spirv;
 use crate::error::Result;
 use crate::functions::{self, Specialize};
+use crate::fusion;
 use crate::ir::graph::Graph;
 use crate::layouts;
 use crate::passes::{self, Context, PassReport, Precision};
@@ -93,6 +94,7 @@ pub(crate) fn plan_function(
 ) -> Result<Lowered> {
     let mut costs = Costs::new(target, options.tuning.as_deref());
     passes.push(layouts::run(&mut graph, &mut costs, options)?);
+    passes.push(fusion::run(&mut graph, &mut costs, options)?);
     passes.push(decompose::run(&mut graph, &mut costs, options)?);
     let plan = plan::build(&graph, target, options)?;
     Ok(Lowered { name: name.to_string(), graph, passes, plan })

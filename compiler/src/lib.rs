@@ -10,6 +10,7 @@ pub mod decompose;
 pub mod emit;
 pub mod error;
 pub mod functions;
+pub mod fusion;
 pub mod import;
 pub mod ir;
 pub mod kernels;

@@ -21,6 +21,7 @@ pub use super::ops::conv_transpose::ConvTranspose;
 pub use super::ops::cum_sum::CumSum;
 pub use super::ops::elementwise::Elementwise;
 pub use super::ops::expand::Expand;
+pub use super::ops::fused_matmul::FusedMatMul;
 pub use super::ops::gather::Gather;
 pub use super::ops::gather_elements::GatherElements;
 pub use super::ops::gather_nd::GatherNd;
@@ -174,6 +175,7 @@ ops! {
     WinogradInput = "winograd-input",
     WinogradOutput = "winograd-output",
     SeparableConv = "separable-conv",
+    FusedMatMul = "fused-matmul",
 }
 
 /// How a scatter combines an update with what is there.

@@ -3,6 +3,9 @@
 //! The model's own order is kept unless another needs clearly less memory. The other differs where nodes of one
 //! operand are ready at the same time: the one that makes live bytes grow least goes first. A shortcut that narrows
 //! its input then comes before the branch beside it, which may overwrite the input afterwards.
+//!
+//! Where memory is no concern, nodes go by how many others have to be done before them, one after the other: what does not
+//! wait for each other runs side by side, and barriers are fewest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +19,18 @@ use crate::shader::problem::{Placement, storage_elements};
 /// How many times smaller the largest sum of live sizes must be, in percent of what it was.
 const WORTH: u64 = 98;
 
+/// Bytes that are not worth a barrier.
+const SMALL: u64 = 4 << 20;
+
 /// Every node after its operands.
 pub(super) fn order(graph: &Graph) -> Vec<NodeId> {
     let given = graph.topological();
     let other = siblings_by_growth(graph, &given);
     let bound = |order: &[NodeId]| Estimate::new(graph, order, &lives(graph, order)).bound();
+    let levels = by_level(graph, &given);
+    if bound(&levels) <= SMALL {
+        return levels;
+    }
     let wanted = bound(&given).saturating_mul(WORTH) / 100;
     if other != given && bound(&other) <= wanted { other } else { given }
 }
@@ -86,6 +96,19 @@ impl<'g> Nodes<'g> {
         let freed: i128 = self.computed_operands(id).iter().filter(|o| done(o)).map(|o| self.bytes(*o)).sum();
         self.bytes(id) - freed
     }
+}
+
+/// The nodes by the length of the longest chain of computed values before them.
+fn by_level(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
+    let nodes = Nodes::new(graph, given);
+    let mut levels: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for id in given {
+        let before = graph.operands(*id).iter().filter_map(|o| levels.get(o)).max().copied().unwrap_or(0);
+        levels.insert(*id, before + usize::from(!nodes.is_free(*id)));
+    }
+    let mut order = given.to_vec();
+    order.sort_by_key(|id| levels.get(id).copied().unwrap_or(0));
+    order
 }
 
 fn siblings_by_growth(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {

@@ -181,7 +181,8 @@ impl Shader<'_> {
             }
         };
         self.scales_and_biases(name, &form, &buffer);
-        let bias = if form.bias.is_some() { format!("{name}_bias(base, g, q)[row % 4u]") } else { "0.0".into() };
+        let bias =
+            if form.bias.is_some() { format!("{name}_bias(base, g, q)[row % 4u]") } else { "0.0".into() };
         self.extra += &format!(
             "fn {name}(row: u32, k8: u32) -> vec4<u32> {{
     let base = row / {ROWS}u * {}u;
@@ -203,18 +204,15 @@ impl Shader<'_> {
         peak.int_to_float.unwrap_or(peak.f32) * SLOW_CONVERSION <= peak.f32
     }
 
-    /// Binds operand `index`, which must lie as codes, as an array of units, and replaces the hooks
-    /// `codes_scale(base, g, q)`, the scales of group `g` of rows `4 * q ..` of the panel that begins at unit `base`, and
-    /// `codes_bias(base, g, q)`, zero where there are no biases. Returns the buffer's name.
+    /// Binds operand `index`, which must lie as codes, as an array of units, and adds the functions `NAME_scale(base, g, q)`,
+    /// the scales of group `g` of rows `4 * q ..` of the panel that begins at unit `base`, and `NAME_bias(base, g, q)`, zero
+    /// where there are no biases. Returns the buffer's name.
     ///
     /// # Errors
     /// When the operand lies otherwise.
-    pub fn code_hooks(&mut self, index: usize) -> Result<String, OpError> {
+    pub fn code_hooks(&mut self, name: &str, index: usize) -> Result<String, OpError> {
         let (form, buffer) = self.bind_codes(index)?;
-        for (name, text) in [("codes_scale", scales(&form, &buffer)), ("codes_bias", biases(&form, &buffer))]
-        {
-            self.replace(name, format!("fn {name}(base: u32, g: u32, q: u32) -> vec4<f32> {{\n{text}}}\n"));
-        }
+        self.scales_and_biases(name, &form, &buffer);
         Ok(buffer)
     }
 }

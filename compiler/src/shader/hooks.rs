@@ -266,6 +266,43 @@ impl<'p> Shader<'p> {
         Ok((statements, value, class))
     }
 
+    /// Statements and the value of element functions on two values of four floats: `#0`, and `@k` for any `k`.
+    ///
+    /// # Errors
+    /// When a step names something else.
+    pub fn pair_text(
+        &mut self,
+        steps: &[Step],
+        first: &str,
+        second: &str,
+    ) -> Result<(String, String), OpError> {
+        let mut statements = String::new();
+        let mut values = vec![(first.to_string(), Class::Float)];
+        for step in steps {
+            let operands: Option<Vec<(String, Class)>> = step
+                .args
+                .iter()
+                .map(|arg| match *arg {
+                    Arg::Input(_) => Some((second.to_string(), Class::Float)),
+                    Arg::Step(s) => values.get(s as usize).cloned(),
+                })
+                .collect();
+            let operands = operands.ok_or_else(|| OpError::new("a step names a missing value"))?;
+            let (text, class, elementary) = chain::element_text(step.element, &operands, 4)?;
+            if elementary {
+                self.elementary = Some(4);
+            }
+            let name = format!("s{}", values.len());
+            statements += &format!("    let {name} = {text};\n");
+            values.push((name, class));
+        }
+        let (value, class) = values.pop().ok_or_else(|| OpError::new("an empty chain"))?;
+        if class != Class::Float {
+            return Err(OpError::new("the steps make no float"));
+        }
+        Ok((statements, value))
+    }
+
     /// Reads operand `index` at the result's coordinates, broadcasting; adds the statements that do so.
     fn read_here(
         &mut self,

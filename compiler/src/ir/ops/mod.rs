@@ -10,6 +10,7 @@ pub mod conv_transpose;
 pub mod cum_sum;
 pub mod elementwise;
 pub mod expand;
+pub mod fused_matmul;
 pub mod gather;
 pub mod gather_elements;
 pub mod gather_nd;

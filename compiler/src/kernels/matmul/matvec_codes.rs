@@ -2,7 +2,7 @@
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
-use crate::ir::op::Op;
+use crate::ir::op::{FusedMatMul, MatMul, Op};
 use crate::kernels::kernel::{Candidate, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
@@ -25,9 +25,10 @@ pub(crate) const KERNEL: Kernel = Kernel {
 const MOST_HELD: i64 = 8;
 /// Units that an invocation has in flight at most; more of them leave registers for fewer invocations.
 const IN_FLIGHT: usize = 12;
-/// Slots that are summed up before a scale is applied, at most, and units of a piece that an invocation takes.
+/// Slots that are summed up before a scale is applied, at most, and units of a piece that an invocation takes: among as many
+/// in flight the last of these.
 const MOST_PIECE: usize = 64;
-const EACH: [usize; 3] = [4, 2, 1];
+const EACH: [usize; 3] = [1, 4, 2];
 /// Invocations whose sums one invocation adds up.
 const SHARE: u32 = 16;
 
@@ -43,6 +44,35 @@ const BESIDE: f64 = 0.14;
 const DECODED: f64 = 4.0;
 const REACHED: f64 = 0.5;
 const OPERATION: f64 = 0.0035;
+
+/// The product, with what is fused to it.
+struct Fused<'a> {
+    product: &'a MatMul,
+    fused: Option<&'a FusedMatMul>,
+    columns: Columns,
+}
+
+impl<'a> Fused<'a> {
+    /// None where the operator is none, or its constants lie otherwise, or not alike.
+    fn of(problem: &Problem<'a>) -> Option<Self> {
+        let (product, fused) = match problem.op {
+            Op::MatMul(op) => (op, None),
+            Op::FusedMatMul(op) => (&op.product, Some(op)),
+            _ => return None,
+        };
+        let columns = Columns::of(product, problem)?;
+        let fused = Self { product, fused, columns };
+        let alike = |place| {
+            Columns::at(product, problem, place)
+                .is_some_and(|other| other.form == columns.form && other.apart == columns.apart)
+        };
+        (1..=fused.matrices()).all(alike).then_some(fused)
+    }
+
+    fn matrices(&self) -> usize {
+        self.fused.map_or(1, FusedMatMul::matrices)
+    }
+}
 
 /// How invocations share the slots of a panel.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +126,7 @@ impl Walk {
             let whole = even && self.slots.is_multiple_of(piece);
             Some(Shared { piece, side, ahead: if whole { ahead } else { most }, pieces, whole })
         });
-        ways.max_by_key(|way| (way.whole, way.ahead * way.piece / way.side, way.piece / way.side))
+        ways.max_by_key(|way| (way.whole, way.ahead * way.piece / way.side))
     }
 }
 
@@ -106,11 +136,12 @@ fn held(m: i64) -> i64 {
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let Op::MatMul(op) = problem.op else { return Vec::new() };
-    let (Some(sizes), Some(columns)) = (sizes(op, problem), Columns::of(op, problem)) else {
+    let Some(fused) = Fused::of(problem) else { return Vec::new() };
+    let columns = fused.columns;
+    let (Some(sizes), Some(walk)) = (sizes(fused.product, problem), Walk::of(&columns)) else {
         return Vec::new();
     };
-    let (form, Some(walk)) = (columns.form, Walk::of(&columns)) else { return Vec::new() };
+    let (form, matrices) = (columns.form, fused.matrices() as f64);
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
     if !columns.only_streams(problem, m) {
         return Vec::new();
@@ -120,7 +151,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let rows = held(m);
     let blocks = (m as f64 / rows as f64).ceil();
     let panels = (n as f64 / COLUMNS as f64).ceil();
-    let bytes = form.bytes() as f64;
+    let bytes = form.bytes() as f64 * matrices;
     let bandwidth = machine.bandwidth_gb_s.max(1e-3);
     let held = bytes * 1.25 <= machine.last_level_cache as f64;
     let wait = if held { CACHED } else { LOADED } * machine.memory_latency_ns;
@@ -128,23 +159,26 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     // What grows with the rows must not follow from how the work is shared, nor that from the rows: each row has the same
     // sums then. Blocks of rows that read the same panel run side by side: the cache serves all but one of them.
     let again = bytes * (blocks - 1.0) / machine.cache_bandwidth_gb_s.max(1e-3);
-    let operations = (n * k) as f64 * batch * (2.0 * m as f64 + DECODED * blocks);
+    let operations = (n * k) as f64 * matrices * batch * (2.0 * m as f64 + DECODED * blocks);
     let computing = operations / (machine.peak.f32 * REACHED).max(1e-3);
     let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
     let of_rows = beside + BESIDE * computing + (again + computing - streaming).max(0.0);
+    let teams = fused.matrices() as u32;
     [64u32, 128, 256, 512]
         .into_iter()
+        .map(|team| team * teams)
         .filter(|threads| {
             *threads <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0])
                 && memory(*threads) <= limits.max_workgroup_memory
                 && panels * blocks <= f64::from(limits.max_workgroup_count[0])
                 && batch <= f64::from(limits.max_workgroup_count[2])
-                && (*threads == 64 || *threads as usize / 4 <= walk.slots)
+                && (*threads == 64 * teams || (*threads / teams) as usize / 4 <= walk.slots)
         })
         .filter_map(|threads| {
-            let shared = walk.shared(threads as usize)?;
+            let team = (threads / teams) as usize;
+            let shared = walk.shared(team)?;
             let Shared { piece, side, ahead, .. } = shared;
-            let fours = threads as usize / 4 / side * side;
+            let fours = team / 4 / side * side;
             let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
             let rounds = (panels * batch * f64::from(threads) / room).ceil();
             let in_flight = ahead * piece / side;
@@ -171,15 +205,15 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 
 /// Bytes of workgroup memory.
 fn memory(threads: u32) -> u32 {
-    (threads + threads / SHARE) * 16
+    (threads + threads / SHARE) * 16 + (threads / 4 + threads / 4 / SHARE) * 4
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
+    let wanted = || OpError::new("a product with constants of codes along the depth is needed");
+    let fused = Fused::of(problem).ok_or_else(wanted)?;
+    let (op, columns) = (fused.product, fused.columns);
     let Sizes { batch, m, k, n } =
         sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
-    let wanted = || OpError::new("a constant second operand of codes along the depth is needed");
-    let columns = Columns::of(op, problem).ok_or_else(wanted)?;
     let walk = Walk::of(&columns).ok_or_else(wanted)?;
     let Columns { form, apart } = columns;
     let mut shader = Shader::new(problem);
@@ -187,7 +221,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.knob(name, *value);
     }
     let [threads, rows] = ["THREADS", "ROWS"].map(|name| candidate.knob(name).max(1));
-    let Shared { piece, side, ahead, pieces, whole } = walk.shared(threads as usize).ok_or_else(wanted)?;
+    let Shared { piece, side, ahead, pieces, whole } =
+        walk.shared(threads as usize / fused.matrices()).ok_or_else(wanted)?;
     let whole = whole && form.depth.is_multiple_of(form.of_word());
     for (name, value) in [("BITS", form.bits), ("PIECE", piece), ("SIDE", side), ("AHEAD", ahead)] {
         shader.constant(name, format_args!("{value}u"));
@@ -220,15 +255,49 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let lane = axes.len() + usize::from(!op.trans_a);
     axes.extend(if op.trans_a { ["k4", "row"] } else { ["row", "k4"] }.map(str::to_string));
     shader.read("load_a", "batch: u32, row: u32, k4: u32", &prelude, 0, &Coordinates::four(axes, lane));
-    let buffer = shader.code_hooks(1)?;
-    shader.replace("load_b", format!("fn load_b(at: u32) -> vec4<u32> {{ return {buffer}[at]; }}"));
+    shader.constant("MATRICES", format_args!("{}u", fused.matrices()));
+    let first = shader.code_hooks("first", 1)?;
+    let second = (fused.matrices() > 1).then(|| shader.code_hooks("second", 2)).transpose()?;
+    let either = |first: String, second: String| match &second {
+        _ if first == second => format!("return {first};"),
+        _ => format!("if (c == 0u) {{ return {first}; }}\n    return {second};"),
+    };
+    let other = second.clone().unwrap_or_else(|| first.clone());
+    let body = either(format!("{first}[at]"), format!("{other}[at]"));
+    shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> vec4<u32> {{\n    {body}\n}}"));
+    for part in ["scale", "bias"] {
+        let name = if second.is_some() { "second" } else { "first" };
+        let body = either(format!("first_{part}(base, g, q)"), format!("{name}_{part}(base, g, q)"));
+        let head = format!("fn codes_{part}(c: u32, base: u32, g: u32, q: u32) -> vec4<f32>");
+        shader.replace(&format!("codes_{part}"), format!("{head} {{\n    {body}\n}}"));
+    }
+    let scale = fused.fused.and_then(FusedMatMul::scale);
+    shader.constant("NORMALISED", scale.is_some());
+    if let Some((place, epsilon)) = scale.zip(fused.fused.and_then(|f| f.epsilon)) {
+        let rank = problem.operands.get(place).map_or(1, |scale| scale.shape.len());
+        let mut axes = vec!["0u".to_string(); rank.saturating_sub(1)];
+        axes.push("k4".to_string());
+        shader.read("load_scale", "k4: u32", "", place, &Coordinates::four(axes, rank - 1));
+        shader.number("epsilon", epsilon);
+    }
+    let join = match fused.fused.filter(|f| !f.join.is_empty()) {
+        Some(f) => shader.pair_text(&f.join, "first", "second")?,
+        None => (String::new(), "first".to_string()),
+    };
+    shader.replace(
+        "join",
+        format!(
+            "fn join(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> {{\n{}    return {};\n}}",
+            join.0, join.1
+        ),
+    );
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lane = axes.len() - 1;
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lane))?;
 
     let batch = product(&batch);
-    let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
+    let flops = m.mul(&n).mul(&k).mul(&batch).scale(2 * fused.matrices() as i64);
     let groups = [n.ceil_div(COLUMNS as i64).mul(&m.ceil_div(i64::from(rows))), Dim::known(1), batch];
     let grid = Grid { groups, workgroup: [threads, 1, 1] };
     Ok(vec![shader.finish("matvec_codes", KERNEL.wgsl, grid, flops)?])

@@ -9,6 +9,10 @@
 // side and apply the scale in the end. Then the sums of all invocations are added through workgroup memory in two steps. That
 // order is the same however many rows there are.
 //
+// Rows may be normalised by their root mean square on the way: their elements are scaled as they are read, their squares are
+// summed up beside the products, and the sums are divided in the end. And there may be a second constant of the same form,
+// which the second half of the invocations takes, and whose sums `join` those of the first.
+//
 // Where integers are slow to become floats, codes become the last bits of halves from 1024 on, which are sums of 1024 and the
 // code, or 16 times the code for every second one of 4 bits; what that adds is taken off with ZERO.
 //
@@ -31,6 +35,9 @@ const AHEAD = 2u;
 const HALVES = true;
 /// What codes count from.
 const ZERO = 8.0;
+/// Constants, and whether rows are normalised.
+const MATRICES = 2u;
+const NORMALISED = true;
 /// Whether K may end within a step.
 const GUARD = true;
 
@@ -38,12 +45,13 @@ const GUARD = true;
 const VECTORS = 8u / BITS;
 /// Units of a piece that an invocation takes.
 const EACH = PIECE / SIDE;
-/// Pieces that are taken at the same time.
-const BLOCKS = THREADS / 4u / SIDE;
+/// Invocations that take a constant, and pieces that they take at the same time.
+const TEAM = THREADS / MATRICES;
+const BLOCKS = TEAM / 4u / SIDE;
 /// Invocations whose sums one invocation adds up in the first step, and how many such sums of a column there are.
 const SHARE = 16u;
-const SHARES = THREADS / 4u / SHARE;
-const_assert PIECE % SIDE == 0u && THREADS % (4u * SHARE) == 0u;
+const SHARES = TEAM / 4u / SHARE;
+const_assert PIECE % SIDE == 0u && TEAM % (4u * SHARE) == 0u;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> panels: array<vec4<u32>>;
@@ -65,11 +73,16 @@ fn row_blocks() -> u32 { return 2u; }
 
 /// Four elements of row `row` of a, from element `4 * k4`.
 fn load_a(batch: u32, row: u32, k4: u32) -> vec4<f32> { return a_buffer[(batch * 3u + row) * 16u + k4]; }
-/// Unit `at` of the constant.
-fn load_b(at: u32) -> vec4<u32> { return panels[at]; }
+/// What four elements of a normalised row are multiplied by, and what is added to the mean of its squares.
+fn load_scale(k4: u32) -> vec4<f32> { return vec4<f32>(1.0); }
+fn epsilon() -> f32 { return 1e-5; }
+/// Unit `at` of constant `c`.
+fn load_b(c: u32, at: u32) -> vec4<u32> { return panels[at]; }
 /// The scales and biases of four columns of a panel in group `g`.
-fn codes_scale(base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(1.0); }
-fn codes_bias(base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(0.0); }
+fn codes_scale(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(1.0); }
+fn codes_bias(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(0.0); }
+/// What is stored of the sums of both constants.
+fn join(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * second; }
 /// Stores four elements of row `row`, from column `4 * n4`.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 3u + row) * 8u + n4] = v; }
 
@@ -120,7 +133,10 @@ fn scaled(part: Part, scale: vec4<f32>, bias: vec4<f32>) -> vec4<f32> {
 }
 
 var<workgroup> cells: array<vec4<f32>, THREADS>;
-var<workgroup> shares: array<vec4<f32>, 4u * SHARES>;
+var<workgroup> shares: array<vec4<f32>, 4u * SHARES * MATRICES>;
+/// Sums of squares of the invocations that take a slot, one of each four, and of SHARE of them.
+var<workgroup> square_cells: array<f32, TEAM / 4u>;
+var<workgroup> square_shares: array<f32, SHARES>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -129,13 +145,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let first = group.x % row_blocks() * ROWS;
     let last_row = size_m() - 1u;
     let base = (first_panel(batch) + panel) * panel_units();
+    let c = local / TEAM;
     let q = local % 4u;
-    let side = local / 4u % SIDE;
-    let block = local / 4u / SIDE;
+    let side = local % TEAM / 4u % SIDE;
+    let block = local % TEAM / 4u / SIDE;
     var parts: array<Part, ROWS>;
+    var squares: array<f32, ROWS>;
     var acc: array<vec4<f32>, ROWS>;
     // unroll
-    for (var r = 0u; r < ROWS; r++) { parts[r] = Part(); acc[r] = vec4<f32>(0.0); }
+    for (var r = 0u; r < ROWS; r++) { parts[r] = Part(); squares[r] = 0.0; acc[r] = vec4<f32>(0.0); }
     var units: array<vec4<u32>, AHEAD * EACH>;
     var scales: array<vec4<f32>, AHEAD>;
     for (var from_piece = block; from_piece < pieces() && block < BLOCKS; from_piece += BLOCKS * AHEAD) {
@@ -145,9 +163,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             // unroll
             for (var j = 0u; j < EACH; j++) {
                 let slot = piece * PIECE + j * SIDE + side;
-                units[s * EACH + j] = load_b(base + select(slot, min(slot, slots() - 1u), GUARD) * 4u + q);
+                units[s * EACH + j] = load_b(c, base + select(slot, min(slot, slots() - 1u), GUARD) * 4u + q);
             }
-            if (GROUPED) { scales[s] = codes_scale(base, select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group(), q); }
+            if (GROUPED) { scales[s] = codes_scale(c, base, select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group(), q); }
         }
         // unroll
         for (var s = 0u; s < AHEAD; s++) {
@@ -156,6 +174,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var j = 0u; j < EACH; j++) {
                 let slot = piece * PIECE + j * SIDE + side;
                 let unit = units[s * EACH + j];
+                var weights: array<vec4<f32>, VECTORS>;
+                if (NORMALISED) {
+                    // unroll
+                    for (var d = 0u; d < VECTORS; d++) {
+                        let k4 = slot * VECTORS + d;
+                        weights[d] = load_scale(select(k4, min(k4, (size_k() - 1u) / 4u), GUARD));
+                    }
+                }
                 // unroll
                 for (var r = 0u; r < ROWS; r++) {
                     let row = min(first + r, last_row);
@@ -166,6 +192,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                         var x = load_a(batch, row, select(k4, min(k4, (size_k() - 1u) / 4u), GUARD));
                         // Past the end codes are whatever the last slot holds.
                         if (GUARD) { x = select(vec4<f32>(0.0), x, vec4<u32>(k4 * 4u) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(size_k())); }
+                        if (NORMALISED) {
+                            squares[r] += dot(x, x);
+                            x = x * weights[d];
+                        }
                         xs[d] = spread(x);
                         parts[r].excess += excess(x);
                         if (BIASED) { parts[r].total += dot(x, vec4<f32>(1.0)); }
@@ -175,7 +205,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
             if (GROUPED) {
                 var bias = vec4<f32>(0.0);
-                if (BIASED) { bias = codes_bias(base, select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group(), q); }
+                if (BIASED) { bias = codes_bias(c, base, select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group(), q); }
                 // unroll
                 for (var r = 0u; r < ROWS; r++) {
                     acc[r] += scaled(parts[r], scales[s], bias);
@@ -185,8 +215,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     if (!GROUPED) {
-        let scale = codes_scale(base, 0u, q);
-        let bias = codes_bias(base, 0u, q);
+        let scale = codes_scale(c, base, 0u, q);
+        let bias = codes_bias(c, base, 0u, q);
         // unroll
         for (var r = 0u; r < ROWS; r++) { acc[r] = scaled(parts[r], scale, bias); }
     }
@@ -194,21 +224,40 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var r = 0u; r < ROWS; r++) {
         if (r > 0u) { workgroupBarrier(); }
         cells[local] = acc[r];
+        if (NORMALISED && local < TEAM && q == 0u) { square_cells[local / 4u] = squares[r]; }
         workgroupBarrier();
-        if (local < 4u * SHARES) {
-            let at = local / 4u * (4u * SHARE) + q;
-            var sum = cells[at];
+        if (local < 4u * SHARES * MATRICES) {
+            let share = local / 4u * SHARE;
+            var sum = cells[share * 4u + q];
             // unroll
-            for (var i = 1u; i < SHARE; i++) { sum += cells[at + i * 4u]; }
+            for (var i = 1u; i < SHARE; i++) { sum += cells[(share + i) * 4u + q]; }
             shares[local] = sum;
+            if (NORMALISED && local < 4u * SHARES && q == 0u) {
+                var square = square_cells[share];
+                // unroll
+                for (var i = 1u; i < SHARE; i++) { square += square_cells[share + i]; }
+                square_shares[local / 4u] = square;
+            }
         }
         workgroupBarrier();
         let n4 = panel * 4u + local;
         if (local < 4u && n4 * 4u < size_n() && first + r <= last_row) {
-            var sum = shares[local];
+            var sums: array<vec4<f32>, MATRICES>;
             // unroll
-            for (var i = 1u; i < SHARES; i++) { sum += shares[local + i * 4u]; }
-            store(batch, first + r, n4, sum);
+            for (var m = 0u; m < MATRICES; m++) {
+                sums[m] = shares[m * 4u * SHARES + local];
+                // unroll
+                for (var i = 1u; i < SHARES; i++) { sums[m] += shares[(m * SHARES + i) * 4u + local]; }
+            }
+            if (NORMALISED) {
+                var square = square_shares[0];
+                // unroll
+                for (var i = 1u; i < SHARES; i++) { square += square_shares[i]; }
+                let factor = inverseSqrt(square / f32(size_k()) + epsilon());
+                // unroll
+                for (var m = 0u; m < MATRICES; m++) { sums[m] *= factor; }
+            }
+            store(batch, first + r, n4, join(sums[0], sums[MATRICES - 1u]));
         }
     }
 }

@@ -34,7 +34,12 @@ impl Columns {
 
     /// Of a matrix product; none where the operand lies otherwise, or one matrix serves some products.
     pub(crate) fn of(op: &MatMul, problem: &Problem<'_>) -> Option<Self> {
-        let operand = problem.operands.get(1)?;
+        Self::at(op, problem, 1)
+    }
+
+    /// The same for operand `index`.
+    pub(crate) fn at(op: &MatMul, problem: &Problem<'_>, index: usize) -> Option<Self> {
+        let operand = problem.operands.get(index)?;
         let form = operand.codes?.form;
         let [rest @ .., first, last] = operand.constant?.shape.as_slice() else { return None };
         let (depth, columns) = if op.trans_b { (*last, *first) } else { (*first, *last) };

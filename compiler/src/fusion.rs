@@ -1,0 +1,204 @@
+//! Products of few rows that take in what stands beside them: the normalisation before them, and the product that gates them.
+//!
+//! ```text
+//! %2 = layer-norm %0 %1             ->     %5 = fused-matmul %0 %3 %4 %1 {epsilon, join: (swish #0) * @2}
+//! %5 = matmul %2 %3                         %7 = fused-matmul %0 %6 %1 {epsilon}
+//! %6 = matmul %2 %4 then (swish #0) (mul #1 %5)
+//! ```
+//!
+//! With few rows a dispatch behind a barrier costs about as much as its work, so what is saved are barriers. A normalisation is
+//! taken in by all of its users or by none. Whether that is done follows from the graph and from which kernels there are, not
+//! from estimates, so that functions of one row and of a few give the same sums.
+
+use crate::error::{Error, Result};
+use crate::ir::element::{Arg, Step};
+use crate::ir::graph::{Graph, NodeId, Replacement};
+use crate::ir::op::{FusedMatMul, LayerNorm, MatMul, Op};
+use crate::ir::ops::fused_matmul::SECOND;
+use crate::ir::verify::verify;
+use crate::passes::{Changes, PassReport};
+use crate::plan::estimate::Costs;
+use crate::plan::{Alternatives, Options};
+
+/// The name in reports.
+pub const STAGE: &str = "fuse-products";
+
+/// Graphs in text form with products that it can fuse, with sizes that divide nothing.
+pub const CASES: &[&str] = &[
+    r#"
+symbol m 1..5
+%0 = input {"name":"x","dtype":"f32","shape":[1,"m",64]}
+%1 = constant {"dtype":"f32","shape":[64],"random":1}
+%2 = layer-norm %0 %1 {"axis":2,"epsilon":0.00001,"rms":true}
+%3 = constant {"dtype":"f32","shape":[90,64],"stored":"q4_0","random":2}
+%4 = constant {"dtype":"f32","shape":[90,64],"stored":"q4_0","random":3}
+%5 = matmul %2 %3 {"trans_a":false,"trans_b":true}
+%6 = matmul %2 %4 {"trans_a":false,"trans_b":true}
+%7 = swish %6 {"alpha":1.0}
+%8 = mul %7 %5
+%9 = constant {"dtype":"f32","shape":[33,64],"stored":"q8_0","random":4}
+%10 = matmul %2 %9 {"trans_a":false,"trans_b":true}
+%11 = constant {"dtype":"f32","shape":[33],"random":5}
+%12 = add %10 %11
+output "y" %8
+output "z" %12
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[3,200]}
+%1 = constant {"dtype":"f32","shape":[24,200],"stored":"u8 in groups of 200","random":2}
+%2 = constant {"dtype":"f32","shape":[24,200],"stored":"u8 in groups of 200","random":3}
+%3 = matmul %0 %1 {"trans_a":false,"trans_b":true}
+%4 = matmul %0 %2 {"trans_a":false,"trans_b":true}
+%5 = tanh %3
+%6 = mul %4 %5
+output "y" %6
+"#,
+];
+
+/// Fuses normalisations and gates into products for which there is a kernel that computes them together.
+///
+/// # Errors
+/// When the graph is broken by it: an internal error that names this step.
+pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
+    let mut changes = Changes::default();
+    if options.alternatives == Alternatives::Cheaper && options.prefer_kernel.is_none() {
+        for id in graph.topological() {
+            if let Some(pair) = pair(graph, id) {
+                let made = put(graph, id, pair)?;
+                if known(graph, costs, made) {
+                    graph.replace_uses(id, made);
+                    changes.note(graph, made, "with the product that it is multiplied with in one dispatch");
+                }
+            }
+        }
+        graph.sweep();
+        for id in graph.topological() {
+            normalised(graph, id, costs, &mut changes)?;
+        }
+    }
+    let swept = graph.sweep();
+    verify(graph, STAGE)?;
+    Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
+}
+
+/// Whether some kernel computes a node.
+fn known(graph: &Graph, costs: &mut Costs<'_>, id: NodeId) -> bool {
+    costs.sum(graph, &[id]).best_known().is_finite()
+}
+
+/// Adds an operator with the type and layout of a node beside it.
+fn put(graph: &mut Graph, id: NodeId, what: Replacement) -> Result<NodeId> {
+    let node = graph.node(id).clone();
+    let made = graph.add_fused(what, &node.name)?;
+    if graph.tensor(made).shape != node.tensor.shape {
+        let (made, wanted) = (graph.tensor(made), &node.tensor);
+        return Err(Error::internal(STAGE, format!("{made} in place of {wanted}")));
+    }
+    graph.set_storage_type(made, node.tensor.dtype);
+    graph.set_layout(made, node.tensor.layout);
+    Ok(made)
+}
+
+/// A product of rows with a constant, and its operands.
+fn product(graph: &Graph, id: NodeId) -> Option<(&MatMul, [NodeId; 2])> {
+    let Op::MatMul(op) = graph.op(id) else { return None };
+    let [x, matrix] = *graph.operands(id).get(..2)? else { return None };
+    let fits = !op.trans_a && graph.tensor(x).dtype.is_float() && graph.constant(matrix).is_some();
+    fits.then_some((op, [x, matrix]))
+}
+
+/// The product and another one of the same rows that only its chain reads, as one operator.
+fn pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
+    let (op, [x, matrix]) = product(graph, id)?;
+    let node = graph.node(id);
+    let operands = graph.operands(id);
+    let &[other] = operands.get(node.own..)? else { return None };
+    let (second_op, [second_x, second]) = product(graph, other)?;
+    let beside = graph.node(other);
+    let alone = graph.use_count(other) == 1 && graph.operands(other).len() == beside.own;
+    if !alone || second_op != op || second_x != x || beside.tensor.shape != node.tensor.shape {
+        return None;
+    }
+    // The chain of the second product comes first, with that product in place of its start.
+    let before = u32::try_from(beside.chain.len()).ok()?;
+    let start = if before == 0 { Arg::Input(SECOND) } else { Arg::Step(before) };
+    let own = beside.chain.iter().map(|step| {
+        let args = step.args.iter().map(|arg| match *arg {
+            Arg::Step(0) => Arg::Input(SECOND),
+            other => other,
+        });
+        Step { element: step.element, args: args.collect() }
+    });
+    let rest = node.chain.iter().map(|step| {
+        let args = step.args.iter().map(|arg| match *arg {
+            Arg::Step(0) => Arg::Step(0),
+            Arg::Step(s) => Arg::Step(s + before),
+            Arg::Input(_) => start,
+        });
+        Step { element: step.element, args: args.collect() }
+    });
+    let join: Vec<Step> = own.chain(rest).collect();
+    let op = FusedMatMul { product: op.clone(), epsilon: None, join };
+    Some(Replacement { op: op.into(), operands: vec![x, matrix, second], own: 3, chain: Vec::new() })
+}
+
+/// Lets every user of a normalisation normalise for itself, if all of them can.
+fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mut Changes) -> Result<()> {
+    let node = graph.node(id);
+    let Op::LayerNorm(LayerNorm { axis, epsilon, rms: true }) = node.op else { return Ok(()) };
+    let [x, scale] = graph.operands(id)[..] else { return Ok(()) };
+    let last = axis + 1 == node.tensor.rank() && graph.constant(scale).is_some();
+    let users = graph.users(id);
+    if !last || !node.chain.is_empty() || users.is_empty() || graph.is_output(id) {
+        return Ok(());
+    }
+    let mut made = Vec::with_capacity(users.len());
+    for user in &users {
+        let Some(what) = with_norm(graph, *user, id, [x, scale], epsilon) else { return Ok(()) };
+        let beside = put(graph, *user, what)?;
+        if !known(graph, costs, beside) {
+            return Ok(());
+        }
+        made.push(beside);
+    }
+    for (user, beside) in users.into_iter().zip(made) {
+        graph.replace_uses(user, beside);
+        changes.note(graph, beside, "normalises its rows by itself");
+    }
+    Ok(())
+}
+
+/// A product of normalised rows that normalises them.
+fn with_norm(
+    graph: &Graph,
+    user: NodeId,
+    norm: NodeId,
+    [x, scale]: [NodeId; 2],
+    epsilon: f32,
+) -> Option<Replacement> {
+    let node = graph.node(user);
+    let operands = graph.operands(user);
+    let fused = match &node.op {
+        Op::MatMul(product) => FusedMatMul { product: product.clone(), epsilon: None, join: Vec::new() },
+        Op::FusedMatMul(fused) if fused.epsilon.is_none() => fused.clone(),
+        _ => return None,
+    };
+    let [first, rest @ ..] = operands.as_slice() else { return None };
+    if *first != norm || rest.contains(&norm) || fused.product.trans_a {
+        return None;
+    }
+    let (own, chained) = rest.split_at_checked(fused.matrices())?;
+    if !own.iter().all(|matrix| graph.constant(*matrix).is_some()) {
+        return None;
+    }
+    let mut chain = node.chain.clone();
+    for arg in chain.iter_mut().flat_map(|step| &mut step.args) {
+        if let Arg::Input(k) = arg {
+            *k += 1;
+        }
+    }
+    let operands = [&[x], own, &[scale], chained].concat();
+    let own = own.len() + 2;
+    let op = FusedMatMul { epsilon: Some(epsilon), ..fused };
+    Some(Replacement { op: op.into(), operands, own, chain })
+}
