@@ -18,7 +18,7 @@
 //
 // Replaced: the knobs, the sizes and the hooks. `load_a` is only called within K.
 
-const THREADS = 64u;
+const THREADS = 128u;
 const ROWS = 2u;
 /// Bits of a code.
 const BITS = 4u;
