@@ -17,6 +17,7 @@
 //!
 //! A decomposition is a file here and a line in [`DECOMPOSITIONS`].
 
+pub mod decoded;
 pub mod separable;
 pub mod split_k;
 pub mod whole_groups;
@@ -40,14 +41,21 @@ use crate::target::TargetProfile;
 pub const STAGE: &str = "decompose";
 
 /// What a way stores in between may take as much memory as so many of the most that any node of the graph reads and
-/// writes, or as the last-level cache holds: time is not bought with any amount of memory.
+/// writes, as the last-level cache holds, or as this part of all constants takes: time is not bought with any amount of
+/// memory.
 const ROOM: i64 = 4;
+const PART_OF_CONSTANTS: i64 = 16;
 /// Among ways that cost no more than this times the cheapest, the one that stores least in between.
 const CLOSE: f64 = 1.03;
 
 /// Every decomposition; among equal costs the earlier one wins.
-pub const DECOMPOSITIONS: &[Decomposition] =
-    &[split_k::DECOMPOSITION, winograd::DECOMPOSITION, separable::DECOMPOSITION, whole_groups::DECOMPOSITION];
+pub const DECOMPOSITIONS: &[Decomposition] = &[
+    split_k::DECOMPOSITION,
+    winograd::DECOMPOSITION,
+    separable::DECOMPOSITION,
+    whole_groups::DECOMPOSITION,
+    decoded::DECOMPOSITION,
+];
 
 /// A way of computing one kind of node as several.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +105,10 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
         let order = graph.topological();
         let most = order.iter().map(|id| touched(graph, *id)).max().unwrap_or(0);
         let cache = i64::try_from(costs.target.machine.last_level_cache).unwrap_or(i64::MAX);
-        let room = most.saturating_mul(ROOM).max(cache);
+        let constants = order.iter().filter(|id| graph.constant(**id).is_some());
+        let constants = constants.map(|id| operand(graph, *id).bytes(&graph.bounds));
+        let part = constants.fold(0, i64::saturating_add) / PART_OF_CONSTANTS;
+        let room = most.saturating_mul(ROOM).max(cache).max(part);
         for id in order {
             decide(graph, id, costs, (options, room), &mut changes)?;
         }

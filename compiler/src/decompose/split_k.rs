@@ -91,14 +91,19 @@ fn product(graph: &Graph, id: NodeId) -> Option<Product> {
     let rank = node.tensor.rank();
     let rows = [a, b, &node.tensor].iter().all(|t| t.layout == Layout::RowMajor && t.rank() >= 2);
     let depth = a.shape.get(a.rank().checked_sub(if op.trans_a { 2 } else { 1 })?)?.as_known()?;
-    // Parts of rows of codes would have to be decoded.
-    let coded = graph.constant(operands[1]).is_some_and(|b| b.stored.coding().is_some());
-    let fits =
-        rows && rank <= MOST_AXES && a.dtype.is_float() && graph.constant(operands[0]).is_none() && !coded;
+    let fits = rows && rank <= MOST_AXES && a.dtype.is_float() && graph.constant(operands[0]).is_none();
     fits.then(|| Product { op: op.clone(), operands, rank, depth })
 }
 
 fn ways(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
+    // Parts of rows of codes would have to be decoded.
+    let second = graph.operands(id).get(1).and_then(|b| graph.constant(*b));
+    let coded = second.is_some_and(|b| b.stored.coding().is_some());
+    if coded { Vec::new() } else { parts(graph, id) }
+}
+
+/// Numbers of parts in which a product can be taken, were its second operand no codes; none for anything else.
+pub(super) fn parts(graph: &Graph, id: NodeId) -> Vec<u32> {
     let Some(Product { depth, .. }) = product(graph, id) else { return Vec::new() };
     let whole = |parts: &&u32| {
         let parts = i64::from(**parts);
@@ -107,7 +112,7 @@ fn ways(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     PARTS.iter().filter(whole).copied().collect()
 }
 
-fn sensible(graph: &Graph, id: NodeId, parts: u32) -> bool {
+pub(super) fn sensible(graph: &Graph, id: NodeId, parts: u32) -> bool {
     product(graph, id).is_some_and(|product| product.depth / i64::from(parts) >= SHORTEST)
 }
 
@@ -115,7 +120,7 @@ fn describe(parts: u32) -> String {
     format!("the sum in {parts} parts ({})", DECOMPOSITION.name)
 }
 
-fn build(graph: &mut Graph, id: NodeId, parts: u32, elements: Elements) -> Result<Last> {
+pub(super) fn build(graph: &mut Graph, id: NodeId, parts: u32, elements: Elements) -> Result<Last> {
     let wrong = || Error::internal("split-k", "a product that it cannot take apart");
     let Product { op, operands: [a, b], rank, depth } = product(graph, id).ok_or_else(wrong)?;
     let name = graph.node(id).name.clone();

@@ -22,6 +22,7 @@ mod matrix_tests;
 mod tests;
 
 pub use kernel::{Candidate, Group, InPlace, Kernel};
+pub use shared::codes::FEW_ROWS;
 
 /// Every kernel. Among equal costs the earlier one wins.
 pub const KERNELS: &[Kernel] = &[

@@ -14,6 +14,9 @@ use crate::ir::tensor::DeviceType;
 /// From how many operations for each conversion of an integer on codes become halves instead.
 const SLOW_CONVERSION: f64 = 8.0;
 
+/// In place of a word of codes that nothing reads.
+const NO_WORD: &str = "0u";
+
 /// Whether eight neighbours of a row share a scale wherever they begin at a multiple of eight.
 pub fn eights(form: &CodePanels) -> bool {
     form.groups() <= 1 || form.group.is_multiple_of(8)
@@ -121,81 +124,77 @@ impl Shader<'_> {
     /// # Errors
     /// When the operand lies otherwise.
     pub fn code_eights(&mut self, name: &str, index: usize) -> Result<(), OpError> {
-        let (form, buffer) = self.bind_codes(index)?;
-        if !eights(&form) {
-            return Err(OpError::new("codes whose groups hold whole eights are needed"));
-        }
-        let CodePanels { group, zero, bits, .. } = form;
-        let words = form.words();
-        let unit = |at: &str| format!("{buffer}[base + {at} * 4u + q][row % 4u]");
-        let zero = u32::from(zero);
-        // Pairs of codes in each word of `low` and `high`, and what makes elements of them: times `by`, plus `more`.
-        let text = match (bits, self.codes_as_halves()) {
-            (4, true) => format!(
-                "    let word = {};
-    let a = unpack2x16float((word & 0x000f000fu) | 0x64006400u);
-    let b = unpack2x16float((word & 0x00f000f0u) | 0x64006400u);
-    let c = unpack2x16float(((word >> 8u) & 0x000f000fu) | 0x64006400u);
-    let d = unpack2x16float(((word >> 8u) & 0x00f000f0u) | 0x64006400u);
-    let by = vec4<f32>(scale, scale * 0.0625, scale, scale * 0.0625);
-    let more = vec4<f32>(bias) - scale * vec4<f32>({1}.0, {2}.0, {1}.0, {2}.0);
-    let low = fma(vec4<f32>(a.x, b.x, c.x, d.x), by, more);
-    let high = fma(vec4<f32>(a.y, b.y, c.y, d.y), by, more);
-",
-                unit("k8"),
-                1024 + zero,
-                64 + zero
-            ),
-            (4, false) => format!(
-                "    let word = {};
-    let shifts = vec4<u32>(0u, 4u, 8u, 12u);
-    let low = fma(vec4<f32>((vec4<u32>(word) >> shifts) & vec4<u32>(15u)) - {zero}.0, vec4<f32>(scale), vec4<f32>(bias));
-    let high = fma(vec4<f32>((vec4<u32>(word >> 16u) >> shifts) & vec4<u32>(15u)) - {zero}.0, vec4<f32>(scale), vec4<f32>(bias));
-",
-                unit("k8")
-            ),
-            (_, halves) => {
-                let codes = |word: &str| match halves {
-                    true => format!(
-                        "vec4<f32>(unpack2x16float(({word} & 0x00ff00ffu) | 0x64006400u), unpack2x16float((({word} >> 8u) & 0x00ff00ffu) | 0x64006400u)).xzyw - {}.0",
-                        1024 + zero
-                    ),
-                    false => format!(
-                        "vec4<f32>((vec4<u32>({word}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)) - {zero}.0"
-                    ),
-                };
-                let second = match words.is_multiple_of(2) {
-                    true => unit("(k8 * 2u + 1u)"),
-                    false => unit(&format!("min(k8 * 2u + 1u, {}u)", words.saturating_sub(1))),
-                };
-                format!(
-                    "    let first = {};
-    let second = {second};
-    let low = fma({}, vec4<f32>(scale), vec4<f32>(bias));
-    let high = fma({}, vec4<f32>(scale), vec4<f32>(bias));
-",
-                    unit("k8 * 2u"),
-                    codes("first"),
-                    codes("second")
-                )
-            }
-        };
-        self.scales_and_biases(name, &form, &buffer);
-        let bias =
-            if form.bias.is_some() { format!("{name}_bias(base, g, q)[row % 4u]") } else { "0.0".into() };
+        let (form, words) = self.words_of_eights(name, index)?;
+        let bias = if form.bias.is_some() { format!("{name}_bias(base, g, q)[lane]") } else { "0.0".into() };
         self.extra += &format!(
             "fn {name}(row: u32, k8: u32) -> vec4<u32> {{
     let base = row / {ROWS}u * {}u;
     let q = row / 4u % 4u;
-    let g = k8 * 8u / {group}u;
-    let scale = {name}_scale(base, g, q)[row % 4u];
-    let bias = {bias};
-{text}    return vec4<u32>(pack2x16float(low.xy), pack2x16float(low.zw), pack2x16float(high.xy), pack2x16float(high.zw));
+    let lane = row % 4u;
+    let g = k8 * 8u / {}u;
+    return {name}_of({}, {name}_scale(base, g, q)[lane], {bias});
 }}
 ",
-            form.panel_units()
+            form.panel_units(),
+            form.group,
+            words.map(|word| if word == NO_WORD { word } else { format!("{word}[lane]") }).join(", ")
         );
         Ok(())
+    }
+
+    /// Adds the function `NAME(r4, k8) -> array<vec4<u32>, 4>`: the same elements of each of the four rows from `4 * r4` on.
+    /// Rows past the last one, up to the end of a panel, are zero.
+    ///
+    /// # Errors
+    /// As [`Shader::code_eights`].
+    pub fn code_eights_of_fours(&mut self, name: &str, index: usize) -> Result<(), OpError> {
+        let (form, [first, second]) = self.words_of_eights(name, index)?;
+        let second = if second == NO_WORD { "vec4<u32>(0u)".into() } else { second };
+        let one =
+            |lane: usize| format!("{name}_of(first[{lane}], second[{lane}], scale[{lane}], bias[{lane}])");
+        self.extra += &format!(
+            "fn {name}(r4: u32, k8: u32) -> array<vec4<u32>, 4> {{
+    let base = r4 / 4u * {}u;
+    let q = r4 % 4u;
+    let g = k8 * 8u / {}u;
+    let first = {first};
+    let second = {second};
+    let scale = {name}_scale(base, g, q);
+    let bias = {name}_bias(base, g, q);
+    return array<vec4<u32>, 4>({});
+}}
+",
+            form.panel_units(),
+            form.group,
+            [0, 1, 2, 3].map(one).join(", ")
+        );
+        Ok(())
+    }
+
+    /// Adds the function `NAME_of(first, second, scale, bias) -> vec4<u32>`, eight elements of the words that hold their
+    /// codes, with `NAME_scale` and `NAME_bias`. Returns the units of these words, in terms of `base`, `k8` and `q`; where
+    /// one word holds eight codes, the second is [`NO_WORD`].
+    fn words_of_eights(&mut self, name: &str, index: usize) -> Result<(CodePanels, [String; 2]), OpError> {
+        let (form, buffer) = self.bind_codes(index)?;
+        if !eights(&form) {
+            return Err(OpError::new("codes whose groups hold whole eights are needed"));
+        }
+        let words = form.words();
+        let unit = |at: &str| format!("{buffer}[base + {at} * 4u + q]");
+        let units = match form.bits {
+            4 => [unit("k8"), NO_WORD.to_string()],
+            _ if words.is_multiple_of(2) => [unit("k8 * 2u"), unit("(k8 * 2u + 1u)")],
+            _ => [unit("k8 * 2u"), unit(&format!("min(k8 * 2u + 1u, {}u)", words.saturating_sub(1)))],
+        };
+        self.scales_and_biases(name, &form, &buffer);
+        self.extra += &format!(
+            "fn {name}_of(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32> {{
+{}    return vec4<u32>(pack2x16float(low.xy), pack2x16float(low.zw), pack2x16float(high.xy), pack2x16float(high.zw));
+}}
+",
+            low_and_high(&form, self.codes_as_halves())
+        );
+        Ok((form, units))
     }
 
     /// Whether codes become floats as the last bits of halves, because integers take far longer than other numbers.
@@ -214,6 +213,52 @@ impl Shader<'_> {
         let (form, buffer) = self.bind_codes(index)?;
         self.scales_and_biases(name, &form, &buffer);
         Ok(buffer)
+    }
+}
+
+/// Statements that make `low` and `high`, four elements each, of the codes in the words `first` and `second`; as the last
+/// bits of halves, where integers take too long to convert.
+fn low_and_high(form: &CodePanels, halves: bool) -> String {
+    let zero = u32::from(form.zero);
+    match (form.bits, halves) {
+        // Pairs of codes are the last bits of halves from 1024 on, in steps of 1 or of 16.
+        (4, true) => format!(
+            "    let a = unpack2x16float((first & 0x000f000fu) | 0x64006400u);
+    let b = unpack2x16float((first & 0x00f000f0u) | 0x64006400u);
+    let c = unpack2x16float(((first >> 8u) & 0x000f000fu) | 0x64006400u);
+    let d = unpack2x16float(((first >> 8u) & 0x00f000f0u) | 0x64006400u);
+    let by = vec4<f32>(scale, scale * 0.0625, scale, scale * 0.0625);
+    let more = vec4<f32>(bias) - scale * vec4<f32>({0}.0, {1}.0, {0}.0, {1}.0);
+    let low = fma(vec4<f32>(a.x, b.x, c.x, d.x), by, more);
+    let high = fma(vec4<f32>(a.y, b.y, c.y, d.y), by, more);
+",
+            1024 + zero,
+            64 + zero
+        ),
+        (4, false) => format!(
+            "    let shifts = vec4<u32>(0u, 4u, 8u, 12u);
+    let low = fma(vec4<f32>((vec4<u32>(first) >> shifts) & vec4<u32>(15u)) - {zero}.0, vec4<f32>(scale), vec4<f32>(bias));
+    let high = fma(vec4<f32>((vec4<u32>(first >> 16u) >> shifts) & vec4<u32>(15u)) - {zero}.0, vec4<f32>(scale), vec4<f32>(bias));
+"
+        ),
+        _ => {
+            let codes = |word: &str| match halves {
+                true => format!(
+                    "vec4<f32>(unpack2x16float(({word} & 0x00ff00ffu) | 0x64006400u), unpack2x16float((({word} >> 8u) & 0x00ff00ffu) | 0x64006400u)).xzyw - {}.0",
+                    1024 + zero
+                ),
+                false => format!(
+                    "vec4<f32>((vec4<u32>({word}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)) - {zero}.0"
+                ),
+            };
+            format!(
+                "    let low = fma({}, vec4<f32>(scale), vec4<f32>(bias));
+    let high = fma({}, vec4<f32>(scale), vec4<f32>(bias));
+",
+                codes("first"),
+                codes("second")
+            )
+        }
     }
 }
 

@@ -144,6 +144,7 @@ fn candidate(
     let area = f64::from(tm * tn);
     let waiting = machine.memory_latency_ns * p.step * (f64::from(depth) / 64.0).max(0.5);
     let step = slowness * (waiting + 2.0 * area * f64::from(depth) / (peak * p.reached));
+    let step = step * if along_k(problem) { p.along_k } else { 1.0 };
     let cache = machine.cache_bandwidth_gb_s.max(1e-3) / units;
     let finish = area * if direct(problem) { p.direct_bytes } else { p.kept_bytes } / cache;
     let looks = if steps == 1 { p.single } else { 1.0 };
@@ -159,6 +160,13 @@ fn candidate(
     })
 }
 
+/// Whether the second operand is read as it lies, with neighbours along K.
+fn along_k(problem: &Problem<'_>) -> bool {
+    let Op::MatMul(op) = problem.op else { return false };
+    let axis = problem.operands.get(1).and_then(dense_axis);
+    rows(op, problem).is_none() && axis.is_some_and(|from_end| (from_end == 1) == op.trans_b)
+}
+
 /// Parameters of the estimate. A workgroup takes the same time for a step however many others run, one to a unit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -169,6 +177,8 @@ struct Params {
     step: f64,
     /// How long a step takes in relation to what the sizes suggest, for each of the tiles.
     slowness: [f64; 13],
+    /// How much longer steps take whose second operand has its neighbours along K.
+    along_k: f64,
     /// How much longer steps take that are not written out two at a time.
     single: f64,
     /// Bytes moved for each sum that is stored as it is.

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::decode;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::element::{Arg, Element, Step, UnaryFn};
@@ -30,6 +31,10 @@ struct Params {
     reached: f64,
     /// Part of the memory's bandwidth that is reached.
     bandwidth: f64,
+    /// Operations that an element takes that is made of a code by itself.
+    coded: f64,
+    /// The same where eight are made of whole words.
+    coded_eights: f64,
 }
 
 impl Parameters for Params {
@@ -43,12 +48,20 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let threads = problem.target.prefer.workgroup_invocations.min(256);
     let steps = (problem.chain.len() + 1) as f64;
+    let coded = problem.operands.iter().filter(|o| o.codes.is_some()).count() as f64;
+    let eights = decode::suits(problem).is_some();
+    let steps = steps + coded * if eights { p.coded_eights } else { p.coded };
     let elements = problem.max(&problem.result.elements()) as f64;
     let cost = roofline(problem, elements * steps, problem.traffic() as f64 / p.bandwidth, p.reached);
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
         cost,
-        reason: "one invocation per unit of the result; bound by memory traffic".into(),
+        reason: if eights {
+            decode::REASON
+        } else {
+            "one invocation per unit of the result; bound by memory traffic"
+        }
+        .into(),
     }]
 }
 
@@ -58,6 +71,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         // A copy is the identity, which costs nothing in the shader.
         _ => Element::Unary(UnaryFn::Affine { scale: 1.0, shift: 0.0 }),
     };
+    if let Some(form) = decode::suits(problem) {
+        return decode::launches(problem, candidate, &form);
+    }
     let copy = matches!(problem.op, Op::Relayout(_));
     let collapsed = collapse(problem);
     let problem = collapsed.as_ref().unwrap_or(problem);

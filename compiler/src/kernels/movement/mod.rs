@@ -1,6 +1,7 @@
 //! Elementwise functions, and whatever moves elements from one place to another.
 
 pub(super) mod concat;
+mod decode;
 pub(super) mod fill;
 pub(super) mod gather;
 pub(super) mod map;

@@ -18,7 +18,7 @@ pub(crate) struct Columns {
 
 /// Most rows worth a walk over the codes by `matvec_codes`. Other kernels leave those to it, so that a product has the same
 /// sums in one row and in sixteen.
-pub(crate) const FEW_ROWS: i64 = 16;
+pub const FEW_ROWS: i64 = 16;
 
 impl Columns {
     /// Whether units of 16 bytes never hold codes of two groups, so that `matvec_codes` reads them.

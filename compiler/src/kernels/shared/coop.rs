@@ -207,11 +207,15 @@ fn candidate(
     let beneath = resident.min((groups / units).ceil());
     let group_loads = (wide_a * high + if staged { wide_b * wide } else { 0.0 }) * stretch / 16.0;
     let loads = group_loads / f64::from(subs * lanes) * scatter;
+    // Eight elements that are made of codes wait for these and for their scales, one eight after the other.
+    let coded = problem.operands.get(1).is_some_and(|b| b.codes.is_some());
+    let made = if coded { wide_b * wide * stretch / 16.0 / f64::from(subs * lanes) } else { 0.0 };
     let direct = if staged { 0.0 } else { b * stretch / f64::from(shape.k) };
     let overlap = if tile.stages > 1 { p.overlapped } else { 1.0 };
     let products = a * b * 2.0 * f64::from(shape.m * shape.n) * stretch / peak;
     let latency = machine.memory_latency_ns;
-    let alone = latency * (p.step * overlap + p.load * loads + p.direct * direct) + p.product * products;
+    let alone = latency * (p.step * overlap + p.load * loads + p.coded * made + p.direct * direct)
+        + p.product * products;
     let in_turn = group_loads * scatter * f64::from(tile.parts) * beneath * 16.0 * units / (cache * p.turns);
     let waiting = rounds * steps * alone.max(in_turn);
     let finish = rounds * a * b / f64::from(held) * p.finish_ns * (1.0 + p.part * f64::from(tile.parts - 1));
@@ -258,6 +262,8 @@ pub(crate) struct Params {
     step: f64,
     /// A load of sixteen bytes.
     load: f64,
+    /// Eight elements made of codes.
+    coded: f64,
     /// A fragment loaded from global memory.
     direct: f64,
     /// What is left of a step's waiting with two stretches in workgroup memory.
