@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn parts_and_blocks_join() {
         let count = 2 * super::PART + 3 * super::BLOCK + 5;
-        let singles: Vec<f32> = (0u16..).cycle().take(count).map(|i| f32::from(i) - 30000.5).collect();
+        let singles: Vec<f32> = (0..=u16::MAX).cycle().take(count).map(|i| f32::from(i) - 30000.5).collect();
         let bytes: Vec<u8> = singles.iter().flat_map(|value| value.to_le_bytes()).collect();
         let mut device = vec![0xff; (count * 2).next_multiple_of(4)];
         super::to_device_on_threads(HostType::F32, &bytes, DeviceType::F16, &mut device).unwrap();

@@ -218,6 +218,7 @@ mod tests {
             "arg-reduce",
             "attention",
             "conv-transpose",
+            "fused-matmul",
             "gather-elements",
             "gather-nd",
             "recurrent",

@@ -1,9 +1,12 @@
 //! `matvec_codes.wgsl`: matrix products of one to a few rows with a constant of few bits, whose codes are streamed once.
 
+use serde::Deserialize;
+
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{FusedMatMul, MatMul, Op};
-use crate::kernels::kernel::{Candidate, InPlace, Kernel};
+use crate::kernels::cost::Parameters;
+use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::shader::access::Coordinates;
@@ -17,7 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[],
+    params: &[Group::of::<Params>()],
     in_place: InPlace::Chain,
 };
 
@@ -32,18 +35,27 @@ const EACH: [usize; 3] = [1, 4, 2];
 /// Invocations whose sums one invocation adds up.
 const SHARE: u32 = 16;
 
-// As of `matvec_panels`, whose loads are alike: what is before the first and after the last load and a step's wait for what
-// lies in the cache and for what does not, in latencies of memory; the part of the lesser of reading and computing that the
-// greater does not hide.
-const ENDS: f64 = 2.3;
-const CACHED: f64 = 0.1;
-const LOADED: f64 = 0.42;
-const BESIDE: f64 = 0.14;
-/// Operations that making a number of a code takes beside its products, the part of the peak that both reach, and how long
-/// an invocation alone takes for one, in latencies of memory.
-const DECODED: f64 = 4.0;
-const REACHED: f64 = 0.5;
-const OPERATION: f64 = 0.0035;
+/// Parameters of the estimate; times in latencies of memory.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// What is before the first and after the last load.
+    ends: f64,
+    /// A step's wait for what lies in the cache, and for what does not.
+    cached: f64,
+    loaded: f64,
+    /// The part of the lesser of reading and computing that the greater does not hide.
+    beside: f64,
+    /// Operations that making a number of a code takes beside its products, and part of the peak that both reach.
+    decoded: f64,
+    reached: f64,
+    /// How long an invocation alone takes for an operation.
+    operation: f64,
+}
+
+impl Parameters for Params {
+    const GROUP: &str = "matvec_codes";
+}
 
 /// The product, with what is fused to it.
 struct Fused<'a> {
@@ -136,7 +148,7 @@ fn held(m: i64) -> i64 {
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let Some(fused) = Fused::of(problem) else { return Vec::new() };
+    let (Some(fused), Some(p)) = (Fused::of(problem), Params::of(problem)) else { return Vec::new() };
     let columns = fused.columns;
     let (Some(sizes), Some(walk)) = (sizes(fused.product, problem), Walk::of(&columns)) else {
         return Vec::new();
@@ -154,15 +166,15 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let bytes = form.bytes() as f64 * matrices;
     let bandwidth = machine.bandwidth_gb_s.max(1e-3);
     let held = bytes * 1.25 <= machine.last_level_cache as f64;
-    let wait = if held { CACHED } else { LOADED } * machine.memory_latency_ns;
+    let wait = if held { p.cached } else { p.loaded } * machine.memory_latency_ns;
     let streaming = bytes / bandwidth;
     // What grows with the rows must not follow from how the work is shared, nor that from the rows: each row has the same
     // sums then. Blocks of rows that read the same panel run side by side: the cache serves all but one of them.
     let again = bytes * (blocks - 1.0) / machine.cache_bandwidth_gb_s.max(1e-3);
-    let operations = (n * k) as f64 * matrices * batch * (2.0 * m as f64 + DECODED * blocks);
-    let computing = operations / (machine.peak.f32 * REACHED).max(1e-3);
+    let operations = (n * k) as f64 * matrices * batch * (2.0 * m as f64 + p.decoded * blocks);
+    let computing = operations / (machine.peak.f32 * p.reached).max(1e-3);
     let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
-    let of_rows = beside + BESIDE * computing + (again + computing - streaming).max(0.0);
+    let of_rows = beside + p.beside * computing + (again + computing - streaming).max(0.0);
     let teams = fused.matrices() as u32;
     [64u32, 128, 256, 512]
         .into_iter()
@@ -184,15 +196,15 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let in_flight = ahead * piece / side;
             let steps = (walk.slots as f64 / (fours * in_flight) as f64).ceil();
             let codes = (walk.slots * 4 * form.of_word()) as f64 / fours as f64;
-            let alone = codes * (2.0 + DECODED) * OPERATION * machine.memory_latency_ns;
+            let alone = codes * (2.0 + p.decoded) * p.operation * machine.memory_latency_ns;
             let waiting = rounds * (steps * wait + alone);
-            let reading = streaming.max(waiting) + BESIDE * streaming.min(waiting);
+            let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
             // Four sums of each invocation are written to workgroup memory and read again.
             let summed = panels * batch * f64::from(threads) * 32.0;
             let adding = summed / machine.cache_bandwidth_gb_s.max(1e-3);
             Some(Candidate {
                 knobs: vec![("THREADS", threads), ("ROWS", rows as u32)],
-                cost: reading + adding + of_rows + ENDS * machine.memory_latency_ns + machine.launch_us * 1e3,
+                cost: reading + adding + of_rows + p.ends * machine.memory_latency_ns + machine.launch_us * 1e3,
                 reason: format!(
                     "{m} rows: {threads} invocations share a panel of {COLUMNS} columns of {}-bit codes, {} of them {piece} words of each column at a time, with {in_flight} units in flight",
                     form.bits,
