@@ -106,9 +106,11 @@ struct Memory {
     peak: u64,
     lower_bound: u64,
     naive: u64,
-    /// Bytes of each arena, and of one for all tensors that lie in arenas.
+    /// Bytes of each arena where there are several, and of one for all tensors that lie in them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     arenas: Vec<u64>,
-    together: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    together: Option<u64>,
     strategy: &'static str,
 }
 
@@ -249,7 +251,7 @@ fn memory(function: &Lowered) -> Memory {
     let (memory, placed) = (function.plan.footprint(), &function.plan.memory);
     Memory {
         arenas: placed.arenas.clone(),
-        together: placed.together,
+        together: (!placed.arenas.is_empty()).then_some(placed.together),
         peak: memory.peak,
         lower_bound: memory.lower_bound,
         naive: memory.naive,
@@ -297,7 +299,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
         writeln!(out, "  memory      {peak} peak, lower bound {bound}, unshared {naive}")?;
         if m.arenas.len() > 1 {
-            let (own, together) = (bytes(m.arenas.iter().sum()), bytes(m.together));
+            let (own, together) = (bytes(m.arenas.iter().sum()), bytes(m.together.unwrap_or(0)));
             writeln!(out, "  arenas      {} of {own}; one would take {together}", m.arenas.len())?;
         }
         for special in &t.specialized {
