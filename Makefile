@@ -1,4 +1,4 @@
-# setup    what the tests and the demo need: a software Vulkan driver, a C++ compiler, three Python packages, a browser
+# setup    what the tests and the demo need: a software Vulkan driver, a C++ compiler, Python packages, Node, a browser
 # test     setup, then every test            demo    setup, then something to look at
 # test-web every case of every kernel in browsers                demo-web  a page with two models, served here
 # check    format, lints, tidiness, licences bless   rewrite the expected parts of tests
