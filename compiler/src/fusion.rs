@@ -10,7 +10,8 @@
 //! taken in by all of its users or by none. Whether that is done follows from the graph and from which kernels there are, not
 //! from estimates, so that functions of one row and of a few give the same sums.
 
-use crate::error::{Error, Result};
+use crate::decompose::put_beside;
+use crate::error::Result;
 use crate::ir::element::{Arg, Step};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{FusedMatMul, LayerNorm, MatMul, Op};
@@ -64,7 +65,7 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     if options.alternatives == Alternatives::Cheaper && options.prefer_kernel.is_none() {
         for id in graph.topological() {
             if let Some(pair) = pair(graph, id) {
-                let made = put(graph, id, pair)?;
+                let made = put_beside(graph, id, pair, STAGE)?;
                 if known(graph, costs, made) {
                     graph.replace_uses(id, made);
                     changes.note(graph, made, "with the product that it is multiplied with in one dispatch");
@@ -84,19 +85,6 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
 /// Whether some kernel computes a node.
 fn known(graph: &Graph, costs: &mut Costs<'_>, id: NodeId) -> bool {
     costs.sum(graph, &[id]).best_known().is_finite()
-}
-
-/// Adds an operator with the type and layout of a node beside it.
-fn put(graph: &mut Graph, id: NodeId, what: Replacement) -> Result<NodeId> {
-    let node = graph.node(id).clone();
-    let made = graph.add_fused(what, &node.name)?;
-    if graph.tensor(made).shape != node.tensor.shape {
-        let (made, wanted) = (graph.tensor(made), &node.tensor);
-        return Err(Error::internal(STAGE, format!("{made} in place of {wanted}")));
-    }
-    graph.set_storage_type(made, node.tensor.dtype);
-    graph.set_layout(made, node.tensor.layout);
-    Ok(made)
 }
 
 /// A product of rows with a constant, and its operands.
@@ -155,7 +143,7 @@ fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mu
     let mut made = Vec::with_capacity(users.len());
     for user in &users {
         let Some(what) = with_norm(graph, *user, id, [x, scale], epsilon) else { return Ok(()) };
-        let beside = put(graph, *user, what)?;
+        let beside = put_beside(graph, *user, what, STAGE)?;
         if !known(graph, costs, beside) {
             return Ok(());
         }

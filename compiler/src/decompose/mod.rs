@@ -236,14 +236,26 @@ fn replace(
             *k = u32::try_from(place).unwrap_or(u32::MAX);
         }
     }
-    let last = graph.add_fused(Replacement { op, operands, own, chain }, &node.name)?;
-    if graph.tensor(last).shape != node.tensor.shape {
-        let (made, wanted) = (graph.tensor(last), &node.tensor);
-        return Err(Error::internal(STAGE, format!("{}: {made} in place of {wanted}", decomposition.name)));
+    put_beside(graph, id, Replacement { op, operands, own, chain }, decomposition.name)
+}
+
+/// Adds an operator that computes what a node does beside it, with the node's type and layout. `stage` is named where their
+/// shapes differ.
+pub(crate) fn put_beside(
+    graph: &mut Graph,
+    id: NodeId,
+    what: Replacement,
+    stage: &'static str,
+) -> Result<NodeId> {
+    let node = graph.node(id).clone();
+    let made = graph.add_fused(what, &node.name)?;
+    if graph.tensor(made).shape != node.tensor.shape {
+        let (made, wanted) = (graph.tensor(made), &node.tensor);
+        return Err(Error::internal(stage, format!("{made} in place of {wanted}")));
     }
-    graph.set_storage_type(last, node.tensor.dtype);
-    graph.set_layout(last, node.tensor.layout);
-    Ok(last)
+    graph.set_storage_type(made, node.tensor.dtype);
+    graph.set_layout(made, node.tensor.layout);
+    Ok(made)
 }
 
 /// The nodes that a way added: those between the last one and the node's operands, or theirs.

@@ -378,12 +378,7 @@ impl<'g> Planner<'g> {
         };
         let Some(mut launches) = pick(&problem, &mut choices, forced, shared).map_err(|e| fail(e.0))? else {
             // No kernel that writes whole texels is worth it: through a buffer, then.
-            let through =
-                TensorDesc { layout: Layout::SLICES4, ..TensorDesc::new(result.dtype, result.shape.clone()) };
-            let home = self.arena(&through, &name, self.now)?;
-            let mut through = self.fresh(Source::Arena(home), &through);
-            self.launch(id, op, operands, own, computed, &mut through)?;
-            return self.copy_value(&through, result, &name);
+            return self.launch_apart(id, op, operands, own, computed, result);
         };
         (self.visit)(&name, &problem, &choices);
         let bytes = problem.traffic_dim();

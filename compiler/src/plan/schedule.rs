@@ -25,12 +25,12 @@ const SMALL: u64 = 4 << 20;
 /// Every node after its operands.
 pub(super) fn order(graph: &Graph) -> Vec<NodeId> {
     let given = graph.topological();
-    let other = siblings_by_growth(graph, &given);
     let bound = |order: &[NodeId]| Estimate::new(graph, order, &lives(graph, order)).bound();
     let levels = by_level(graph, &given);
     if bound(&levels) <= SMALL {
         return levels;
     }
+    let other = siblings_by_growth(graph, &given);
     let wanted = bound(&given).saturating_mul(WORTH) / 100;
     if other != given && bound(&other) <= wanted { other } else { given }
 }

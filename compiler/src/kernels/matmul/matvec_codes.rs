@@ -78,7 +78,7 @@ impl<'a> Fused<'a> {
             Columns::at(product, problem, place)
                 .is_some_and(|other| other.form == columns.form && other.apart == columns.apart)
         };
-        (1..=fused.matrices()).all(alike).then_some(fused)
+        (2..=fused.matrices()).all(alike).then_some(fused)
     }
 
     fn matrices(&self) -> usize {

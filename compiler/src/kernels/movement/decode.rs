@@ -5,13 +5,12 @@
 //! invocations read whole units. Where rows of codes are rows of the result, eight invocations store 128 bytes of a row
 //! together; where they are its columns, 32 invocations store 256 bytes of each of eight rows.
 
-use super::map::KERNEL;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
-use crate::kernels::kernel::Candidate;
+use crate::kernels::kernel::{Candidate, Kernel};
 use crate::shader::codes::eights;
 use crate::shader::pack::codes::{CodePanels, ROWS};
 use crate::shader::problem::Problem;
@@ -42,8 +41,9 @@ pub(super) fn suits(problem: &Problem<'_>) -> Option<CodePanels> {
     (whole && plain && dense).then_some(form)
 }
 
-/// The dispatch of `map` for such a copy.
+/// The dispatch of `kernel`, which is `map`, for such a copy.
 pub(super) fn launches(
+    kernel: &Kernel,
     problem: &Problem<'_>,
     candidate: &Candidate,
     form: &CodePanels,
@@ -58,7 +58,7 @@ pub(super) fn launches(
     let threads = candidate.knob("THREADS");
     shader.knob("THREADS", threads);
     let grid = Grid::linear(&units, threads, problem.bounds);
-    Ok(vec![shader.finish(KERNEL.name, KERNEL.wgsl, grid, problem.result.elements())?])
+    Ok(vec![shader.finish(kernel.name, kernel.wgsl, grid, problem.result.elements())?])
 }
 
 /// The text for rows of codes that are rows of the result, and the number of units.

@@ -72,7 +72,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         _ => Element::Unary(UnaryFn::Affine { scale: 1.0, shift: 0.0 }),
     };
     if let Some(form) = decode::suits(problem) {
-        return decode::launches(problem, candidate, &form);
+        return decode::launches(&KERNEL, problem, candidate, &form);
     }
     let copy = matches!(problem.op, Op::Relayout(_));
     let collapsed = collapse(problem);
