@@ -20,7 +20,7 @@ use driftc::ir::eval::eval;
 use driftc::ir::graph::{Graph, Replacement};
 use driftc::ir::op::{Op, Softmax};
 use driftc::ir::text::{parse, print};
-use driftc::layouts;
+use driftc::layouts::weigh;
 use driftc::passes::{Changes, Context, Options, PIPELINE, Pass, Precision, run_pass, run_pipeline};
 use driftc::plan::Alternatives;
 use driftc::plan::estimate::Costs;
@@ -124,8 +124,8 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
     let before = graph.clone();
     if pass == "pipeline" {
         run_pipeline(&mut graph, &context, Options::default()).map_err(|e| e.to_string())?;
-    } else if pass == layouts::STAGE {
-        layouts::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
+    } else if pass == weigh::STAGE {
+        weigh::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
     } else if pass == decompose::STAGE {
         decompose::run(&mut graph, &mut Costs::new(&target, None), &plan).map_err(|e| e.to_string())?;
     } else {
@@ -240,11 +240,10 @@ fn weighing_layouts_keeps_the_results_and_never_costs_more() {
         let mut graph = sample.graph.clone();
         run_pipeline(&mut graph, &context, Options::default()).unwrap();
         let before = total(&mut costs, &graph);
-        moved +=
-            layouts::run(&mut graph, &mut costs, &driftc::plan::Options::default()).unwrap().changes.count;
+        moved += weigh::run(&mut graph, &mut costs, &driftc::plan::Options::default()).unwrap().changes.count;
         let after = total(&mut costs, &graph);
         assert!(after <= before * 1.000_001, "seed {}: {before} ns became {after} ns", sample.seed);
-        sample.check(&graph, layouts::STAGE, REORDERED);
+        sample.check(&graph, weigh::STAGE, REORDERED);
     }
     assert!(moved > 0, "no value moved in any graph");
 }

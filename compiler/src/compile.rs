@@ -93,7 +93,7 @@ pub(crate) fn plan_function(
     options: &plan::Options,
 ) -> Result<Lowered> {
     let mut costs = Costs::new(target, options.tuning.as_deref());
-    passes.push(layouts::run(&mut graph, &mut costs, options)?);
+    passes.push(layouts::weigh::run(&mut graph, &mut costs, options)?);
     passes.push(fusion::run(&mut graph, &mut costs, options)?);
     passes.push(decompose::run(&mut graph, &mut costs, options)?);
     let plan = plan::build(&graph, target, options)?;

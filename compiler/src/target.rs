@@ -37,7 +37,7 @@ pub struct TargetProfile {
     pub inherits: Option<String>,
     /// One line for `driftc targets list`.
     pub summary: String,
-    pub api: ApiVersion,
+    pub api: Interface,
     /// Which devices the profile is meant for.
     #[serde(default)]
     pub device: DeviceMatch,
@@ -61,7 +61,7 @@ pub struct TargetProfile {
     /// Known driver faults to compile around.
     #[serde(default)]
     pub quirks: Vec<Quirk>,
-    /// Where each value comes from, by field path (`limits.max_push_constants`).
+    /// Where each value comes from, by field path (`limits.max_storage_buffers`).
     #[serde(default)]
     pub source: BTreeMap<String, String>,
 }
@@ -69,10 +69,8 @@ pub struct TargetProfile {
 /// The programming interface a bundle is made for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApiVersion {
+pub struct Interface {
     pub name: Api,
-    /// The lowest version that has everything the profile claims.
-    pub version: Version,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -83,14 +81,6 @@ pub enum Api {
     /// Shaders are WGSL.
     #[serde(rename = "webgpu")]
     WebGpu,
-}
-
-/// `major.minor`, written as a string in TOML so that 1.10 and 1.1 differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Version {
-    pub major: u32,
-    pub minor: u32,
 }
 
 /// How a device is recognised. An empty description matches every device that meets the limits.
@@ -114,9 +104,6 @@ pub struct Limits {
     pub max_uniform_range: u64,
     /// Largest single memory allocation.
     pub max_allocation: u64,
-    pub max_push_constants: u32,
-    /// Descriptor sets bound at once.
-    pub max_bound_sets: u32,
     /// Storage buffers visible to one shader.
     pub max_storage_buffers: u32,
     /// Uniform buffers visible to one shader.
@@ -157,14 +144,8 @@ pub struct Features {
     pub storage_16: bool,
     /// 8-bit integer arithmetic.
     pub int8: bool,
-    /// 8-bit values in storage buffers.
-    pub storage_8: bool,
-    pub int16: bool,
-    pub int64: bool,
     /// Four-way 8-bit dot products as one instruction of the shader language.
     pub int_dot_product: bool,
-    /// Those dot products are also one instruction of the machine.
-    pub int_dot_product_fast: bool,
     /// A pipeline can ask for its subgroup size.
     pub subgroup_size_control: bool,
     /// A pipeline can ask for subgroups without holes.
@@ -172,8 +153,6 @@ pub struct Features {
     pub subgroup_ops: Vec<SubgroupOp>,
     /// Matrices of the shapes in `matrix`.
     pub cooperative_matrix: bool,
-    pub memory_model: bool,
-    pub buffer_device_address: bool,
     /// Reads outside of an image return zero, but perhaps one in the last channel.
     pub robust_image_access: bool,
     /// They return zero in the last channel too.
@@ -271,8 +250,6 @@ pub struct Machine {
     pub uniform_read_fmas: f64,
     /// Cost of handing a vector from one invocation to its subgroup, in multiply-adds of vectors.
     pub shuffle_fmas: f64,
-    /// Device memory can be mapped by the host.
-    pub unified_memory: bool,
     pub peak: Peak,
 }
 
@@ -313,10 +290,6 @@ pub struct StoragePreference {
     pub weights: WeightStorage,
     /// Weights that every step of a recurrence reads again.
     pub recurrent_weights: WeightStorage,
-    /// Quantised weights.
-    pub packed_weights: StorageKind,
-    /// Values that live from one run to the next, such as key-value caches.
-    pub states: StorageKind,
 }
 
 /// How float weights lie that kernels read as vectors.
@@ -333,14 +306,12 @@ pub enum WeightStorage {
     FourTextures2d,
 }
 
-/// The order of elements for the two families of networks.
+/// The order of elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutPreference {
     /// Image tensors between convolutions.
     pub convolution: LayoutKind,
-    /// Token tensors between matrix products.
-    pub linear: LayoutKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -452,29 +423,5 @@ impl TargetProfile {
     /// Whether the compiler must work around a fault.
     pub fn has_quirk(&self, fault: Fault) -> bool {
         self.quirks.iter().any(|quirk| quirk.name == fault)
-    }
-}
-
-impl TryFrom<String> for Version {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Version, String> {
-        let wrong = || format!("`{text}` is not a version; write it as \"major.minor\", for example \"1.1\"");
-        let (major, minor) = text.split_once('.').ok_or_else(wrong)?;
-        let major = major.parse().map_err(|_| wrong())?;
-        let minor = minor.parse().map_err(|_| wrong())?;
-        Ok(Version { major, minor })
-    }
-}
-
-impl From<Version> for String {
-    fn from(version: Version) -> String {
-        version.to_string()
-    }
-}
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
     }
 }

@@ -22,7 +22,6 @@ mod qwen2;
 mod qwen3;
 mod qwen3_moe;
 pub mod random;
-pub mod resnet50;
 pub mod stable_diffusion;
 pub mod weights;
 

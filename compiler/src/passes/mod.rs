@@ -1,11 +1,11 @@
 //! The graph passes: a list, and the loop that runs it.
 //!
 //! [`PIPELINE`] is the order, and the order is part of the design: constants and canonical forms first, so that
-//! every later pass meets few shapes of the same thing; patterns before anything is fused; layouts last.
+//! every later pass meets few shapes of the same thing; patterns before anything is fused; layouts last, which have a
+//! folder of their own.
 //! After each pass dead nodes are swept and the graph is verified, so that a broken rule is reported under the
 //! name of the pass that broke it. A pass sees the graph and the target's facts, never a kernel.
 
-pub mod choose_layouts;
 pub mod fold_batch_norm;
 pub mod fold_constants;
 pub mod fold_strides;
@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::verify::verify;
+use crate::layouts::assign;
 use crate::target::TargetProfile;
 
 /// Every pass, in the order in which they run; a pass that appears twice finds new work the second time.
@@ -52,7 +53,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "merge-duplicates", run: merge_duplicates::run },
     Pass { name: "link-elementwise", run: link_elementwise::run },
     Pass { name: "lower-precision", run: lower_precision::run },
-    Pass { name: "choose-layouts", run: choose_layouts::run },
+    Pass { name: assign::STAGE, run: assign::run },
 ];
 
 /// A rewrite of the whole graph.

@@ -82,7 +82,6 @@ fn counts(profile: &TargetProfile) -> Vec<(&'static str, u64)> {
         ("limits.max_storage_buffer_range", limits.max_storage_buffer_range),
         ("limits.max_uniform_range", limits.max_uniform_range),
         ("limits.max_allocation", limits.max_allocation),
-        ("limits.max_bound_sets", limits.max_bound_sets.into()),
         ("limits.max_storage_buffers", limits.max_storage_buffers.into()),
         ("limits.max_workgroup_invocations", limits.max_workgroup_invocations.into()),
         ("limits.max_workgroup_memory", limits.max_workgroup_memory.into()),

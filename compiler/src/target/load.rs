@@ -14,6 +14,23 @@ use super::{TargetError, TargetProfile, builtin, check};
 /// A profile longer than this is not a profile.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// Facts that a file may state and that nothing is decided by.
+const UNREAD: &[&str] = &[
+    "api.version",
+    "limits.max_push_constants",
+    "limits.max_bound_sets",
+    "features.storage_8",
+    "features.int16",
+    "features.int64",
+    "features.int_dot_product_fast",
+    "features.memory_model",
+    "features.buffer_device_address",
+    "machine.unified_memory",
+    "prefer.storage.packed_weights",
+    "prefer.storage.states",
+    "prefer.layout.linear",
+];
+
 /// Where a profile's text is.
 #[derive(Clone, PartialEq, Eq)]
 enum Place {
@@ -101,7 +118,27 @@ fn layer(place: Place, text: &str) -> Result<Layer, TargetError> {
         table = fitted;
     }
     spread_sources(&mut table, &file)?;
+    for path in UNREAD {
+        remove(&mut table, path);
+        if let Some(Value::Table(sources)) = table.get_mut("source") {
+            sources.remove(*path);
+        }
+    }
     Ok(Layer { place, table })
+}
+
+/// Removes the value at a path of keys.
+fn remove(table: &mut Table, path: &str) {
+    match path.split_once('.') {
+        None => {
+            table.remove(path);
+        }
+        Some((key, rest)) => {
+            if let Some(Value::Table(inner)) = table.get_mut(key) {
+                remove(inner, rest);
+            }
+        }
+    }
 }
 
 /// The parameters that were fitted for a profile, and their file: `costs/` beside it.

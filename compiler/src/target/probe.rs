@@ -51,11 +51,10 @@ pub fn from_device(device: &DeviceInfo, name: Option<&str>) -> Result<String, Ta
     let name = name.map_or_else(|| plain_name(&device.name), str::to_owned);
     let wrong = |error: toml::ser::Error| TargetError::write(&name, &error);
     let mut table = Table::new();
-    let (version, driver) = (device.api_version, format!("{} {}", device.driver_name, device.driver_info));
+    let driver = format!("{} {}", device.driver_name, device.driver_info);
     table.insert("name".into(), name.as_str().into());
     table.insert("inherits".into(), PARENT.into());
     table.insert("summary".into(), format!("{}, {}", device.name, driver.trim()).into());
-    table.insert("api".into(), value(&[("version", version.to_string().into())]));
     let names = Value::Array(vec![device.name.as_str().into()]);
     table.insert(
         "device".into(),
@@ -74,8 +73,7 @@ pub fn from_device(device: &DeviceInfo, name: Option<&str>) -> Result<String, Ta
         let preferred = i64::from(preferred).into();
         table.insert("subgroup".into(), value(&[("sizes", sizes), ("preferred", preferred)]));
     }
-    table.insert("machine".into(), value(&[("unified_memory", is_unified(device).into())]));
-    let set = ["api", "device", "limits", "features", "matrix", "subgroup", "machine"];
+    let set = ["device", "limits", "features", "matrix", "subgroup"];
     let sources = set.iter().filter(|key| table.contains_key(**key));
     let told = format!("probe: {}", driver.trim());
     let sources: Vec<(&str, Value)> = sources.map(|key| (*key, told.as_str().into())).collect();
@@ -102,8 +100,6 @@ fn limits(device: &DeviceInfo) -> Value {
         ("max_storage_buffer_range", number(limits.max_storage_buffer_range)),
         ("max_uniform_range", number(limits.max_uniform_buffer_range)),
         ("max_allocation", number(limits.max_buffer_size)),
-        ("max_push_constants", number(limits.max_push_constants.into())),
-        ("max_bound_sets", number(device.max_bound_sets.max(1).into())),
         ("max_storage_buffers", number(limits.max_storage_buffers.into())),
         ("max_uniform_buffers", number(limits.max_uniform_buffers.into())),
         ("max_storage_images", number(images.max_storage_images.into())),
@@ -132,17 +128,11 @@ fn features(device: &DeviceInfo) -> Result<Value, toml::ser::Error> {
         ("f16", has(Feature::ShaderF16)),
         ("storage_16", has(Feature::Storage16bit)),
         ("int8", has(Feature::ShaderInt8)),
-        ("storage_8", has(Feature::Storage8bit)),
-        ("int16", has(Feature::ShaderInt16)),
-        ("int64", has(Feature::ShaderInt64)),
         ("int_dot_product", has(Feature::IntDotProduct)),
-        ("int_dot_product_fast", device.int_dot_accelerated.into()),
         ("subgroup_size_control", has(Feature::SubgroupSizeControl)),
         ("full_subgroups", has(Feature::FullSubgroups)),
         ("subgroup_ops", Value::try_from(&ops)?),
         ("cooperative_matrix", matrix.into()),
-        ("memory_model", has(Feature::VulkanMemoryModel)),
-        ("buffer_device_address", has(Feature::BufferDeviceAddress)),
         ("robust_image_access", has(Feature::RobustImageAccess)),
         ("robust_image_access2", has(Feature::RobustImageAccess2)),
     ]))
@@ -158,12 +148,6 @@ fn workgroup_subgroups(device: &DeviceInfo) -> u32 {
 fn subgroup_sizes(device: &DeviceInfo) -> Vec<u32> {
     let range = device.min_subgroup_size..=device.max_subgroup_size;
     (0..=MAX_SUBGROUP.trailing_zeros()).map(|bit| 1 << bit).filter(|size| range.contains(size)).collect()
-}
-
-/// Whether the host can map the device's largest memory.
-fn is_unified(device: &DeviceInfo) -> bool {
-    let local = device.memory_heaps.iter().filter(|heap| heap.device_local);
-    local.max_by_key(|heap| heap.size).is_some_and(|heap| heap.host_visible)
 }
 
 fn matrix_shape(shape: &format::MatrixShape) -> Option<MatrixShape> {
@@ -217,14 +201,13 @@ fn plain_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{TargetProfile, from_device, plain_name};
-    use drift_runtime::device::{DeviceInfo, MemoryHeap};
-    use drift_runtime::format::{self, ApiVersion, Feature, Features, Limits};
+    use drift_runtime::device::DeviceInfo;
+    use drift_runtime::format::{self, Feature, Features, Limits};
 
     fn device() -> DeviceInfo {
         DeviceInfo {
             name: "Some Device (rev 2)".into(),
             vendor_id: 0x1234,
-            api_version: ApiVersion { major: 1, minor: 3 },
             features: Features::NONE.with(Feature::ShaderF16).with(Feature::SubgroupBasic),
             limits: Limits {
                 max_storage_buffer_range: u64::from(u32::MAX),
@@ -254,12 +237,6 @@ mod tests {
                 scope: format::MatrixScope::Subgroup,
                 saturating: false,
             }],
-            memory_heaps: vec![MemoryHeap {
-                size: 1 << 30,
-                device_local: true,
-                host_visible: true,
-                ..MemoryHeap::default()
-            }],
             ..DeviceInfo::default()
         }
     }
@@ -269,9 +246,7 @@ mod tests {
         let text = from_device(&device(), None).unwrap();
         let profile = TargetProfile::from_toml(&text, "probe").unwrap();
         assert_eq!(profile.name, "some-device-rev-2");
-        assert!(
-            profile.features.f16 && profile.features.cooperative_matrix && profile.machine.unified_memory
-        );
+        assert!(profile.features.f16 && profile.features.cooperative_matrix);
         assert_eq!((profile.subgroup.sizes.as_slice(), profile.subgroup.preferred), (&[8, 16, 32][..], 32));
         let probed = |path| profile.source_of(path).is_some_and(|s| s.starts_with("probe:"));
         assert!(probed("limits.max_storage_buffers") && probed("matrix") && probed("subgroup.sizes"));

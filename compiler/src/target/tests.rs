@@ -121,15 +121,23 @@ fn a_child_replaces_single_values_and_whole_lists() {
         child("[limits]\nmax_workgroup_size = [1, 2, 3]\n[source]\nlimits = \"measured\"").expect("it loads");
     let base = TargetProfile::load("vulkan-baseline").expect("it loads");
     assert_eq!(mine.limits.max_workgroup_size, [1, 2, 3]);
-    assert_eq!(mine.limits.max_push_constants, base.limits.max_push_constants);
+    assert_eq!(mine.limits.max_uniform_range, base.limits.max_uniform_range);
     assert_eq!(mine.source_of("limits.max_workgroup_size"), Some("measured"));
-    assert_eq!(mine.source_of("limits.max_push_constants"), base.source_of("limits.max_push_constants"));
+    assert_eq!(mine.source_of("limits.max_uniform_range"), base.source_of("limits.max_uniform_range"));
 }
 
 #[test]
 fn a_parents_source_does_not_vouch_for_a_childs_number() {
-    let mine = child("[limits]\nmax_push_constants = 256").expect("it loads");
-    assert_eq!(mine.source_of("limits.max_push_constants"), None);
+    let mine = child("[limits]\nmax_uniform_range = 256").expect("it loads");
+    assert_eq!(mine.source_of("limits.max_uniform_range"), None);
+}
+
+#[test]
+fn facts_that_nothing_depends_on_are_left_out() {
+    let plain = child("").expect("it loads");
+    let told = "[api]\nversion = \"1.3\"\n[features]\nint64 = true\n[machine]\nunified_memory = true\n\
+                [source]\nmachine = \"probe\"\n\"features.int64\" = \"probe\"";
+    assert_eq!(child(told).expect("it loads"), plain);
 }
 
 #[test]
@@ -176,13 +184,13 @@ fn the_hash_covers_facts_and_not_remarks() {
 fn errors_name_the_field() {
     assert_eq!(field_error("[limits]\nmax_pushes = 1").0, "limits.max_pushes");
     assert_eq!(field_error("colour = 1").0, "colour");
-    assert_eq!(field_error("[limits]\nmax_push_constants = \"big\"").0, "limits.max_push_constants");
+    assert_eq!(field_error("[limits]\nmax_uniform_range = \"big\"").0, "limits.max_uniform_range");
     assert_eq!(field_error("[limits]\nstorage_buffer_alignment = 48").0, "limits.storage_buffer_alignment");
     assert_eq!(field_error("[machine]\nlaunch_us = nan").0, "machine.launch_us");
-    assert_eq!(field_error("[api]\nversion = \"new\"").0, "api.version");
+    assert_eq!(field_error("[api]\nname = \"new\"").0, "api.name");
     assert_eq!(field_error("[features]\ncooperative_matrix = true").0, "features.cooperative_matrix");
     assert_eq!(field_error("[api]\nname = \"webgpu\"").0, "limits.separate_read_write_buffers");
-    assert_eq!(field_error("[source]\n\"limits.max_push_constants\" = \"x\"").0, "source");
+    assert_eq!(field_error("[source]\n\"limits.max_uniform_range\" = \"x\"").0, "source");
     assert_eq!(field_error("[[quirks]]\nname = \"q\"\nsource = \"s\"").0, "quirks.name");
     assert_eq!(field_error("[costs.nothing]\nx = 1.0").0, "costs.nothing");
     assert_eq!(field_error("[costs.matvec]\nx = 1.0").0, "costs.matvec.x");

@@ -22,8 +22,8 @@ use crate::tuning::TuningArgs;
 /// The step whose notes say what nodes would cost as several.
 const ALTERNATIVES: &str = driftc::decompose::STAGE;
 
-/// The pass and the step whose notes say how results lie in memory; the later one has the last word.
-const LAYOUTS: [&str; 2] = ["choose-layouts", driftc::layouts::STAGE];
+/// The steps whose notes say how results lie in memory; the later one has the last word.
+const LAYOUTS: [&str; 2] = driftc::layouts::STAGES;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {

@@ -6,7 +6,7 @@
 //! %4 = reshape %3
 //! ```
 //!
-//! The pass `choose-layouts` puts every value into slices that may lie so, from the structure of the graph alone.
+//! The pass before puts every value into slices that may lie so, from the structure of the graph alone.
 //! Whether that is worth it depends on kernels, of which passes know nothing: a convolution may write row-major at no
 //! loss and save the copy for a reader that wants rows, or read rows more slowly than the copy takes. This step minimises
 //! the sum of what all nodes cost, copies included, over the layouts of all those values. Each value is moved to where

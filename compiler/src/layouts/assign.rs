@@ -1,4 +1,4 @@
-//! Decides how each value lies in memory: row-major, or slices of four channels around convolutions.
+//! Puts values around convolutions into slices of four channels, from the structure of the graph.
 //!
 //! ```text
 //! %2 = conv %0 %1                            %2 = conv@slices4 %0 %1
@@ -18,14 +18,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Changes, Context, Note};
 use crate::error::Result;
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Op, Relayout};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{Layout, TensorDesc};
+use crate::passes::{Changes, Context, Note};
 use crate::target::{LayoutKind, TargetProfile};
+
+/// The name in reports, and of the pass.
+pub const STAGE: &str = "choose-layouts";
 
 /// Fewest channels for which slices of four are worth their padding.
 const FEWEST_CHANNELS: i64 = 3;

@@ -3,16 +3,10 @@
 //! 25.6 million parameters, 4.1 billion multiply-adds at 224 x 224, batch normalisations still to be folded. Weights
 //! are drawn so that activations keep their size through the network, and the same file comes out every time.
 
-use std::path::Path;
-
-use driftc::error::{Error, Result};
 use driftc::import::onnx::schema::tensor_proto::DataType;
-use driftc::import::onnx::schema::tensor_shape_proto::{Dimension, dimension};
-use driftc::import::onnx::schema::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
-    TypeProto, ValueInfoProto, attribute_proto::AttributeType, type_proto,
-};
-use prost::Message;
+use driftc::import::onnx::schema::{AttributeProto, GraphProto, ModelProto, TensorProto};
+
+use crate::onnx::{bytes, graph, input, int, ints, model, node, with};
 
 /// Blocks and inner channels of the four stages.
 const STAGES: [(usize, usize); 4] = [(3, 64), (4, 128), (6, 256), (3, 512)];
@@ -21,25 +15,18 @@ const EXPANSION: usize = 4;
 const CLASSES: usize = 1000;
 const IMAGE: usize = 224;
 
-/// Writes the model: input `image [1, 3, 224, 224]`, output `logits [1, 1000]`.
-///
-/// # Errors
-/// When the file cannot be written.
-pub fn write_onnx(path: &Path) -> Result<()> {
-    let bytes = model().encode_to_vec();
-    std::fs::write(path, bytes).map_err(|e| Error::Io { path: path.to_path_buf(), reason: e.to_string() })
+/// The file's bytes: input `image [1, 3, 224, 224]`, output `logits [1, 1000]`.
+pub fn onnx() -> prost::bytes::Bytes {
+    bytes(&network())
 }
 
-fn model() -> ModelProto {
-    let mut net = Net { graph: GraphProto::default(), state: 1 };
+fn network() -> ModelProto {
+    let image = input("image", &["1", "3", &IMAGE.to_string(), &IMAGE.to_string()]);
+    let mut net = Net { graph: graph(vec![image], Vec::new(), &["logits"]), state: 1 };
     let mut x = net.conv("conv1", "image", [64, 3, 7, 7], 2, 1.0);
     x = net.relu(&x);
-    x = net.node(
-        "pool1",
-        "MaxPool",
-        &[&x],
-        vec![ints("kernel_shape", &[3, 3]), ints("strides", &[2, 2]), ints("pads", &[1, 1, 1, 1])],
-    );
+    let window = [ints("kernel_shape", &[3, 3]), ints("strides", &[2, 2]), ints("pads", &[1, 1, 1, 1])];
+    x = net.node("pool1", "MaxPool", &[&x], window);
     let mut channels = 64;
     for (stage, (blocks, inner)) in STAGES.into_iter().enumerate() {
         for block in 0..blocks {
@@ -49,30 +36,13 @@ fn model() -> ModelProto {
             channels = inner * EXPANSION;
         }
     }
-    x = net.node("avgpool", "GlobalAveragePool", &[&x], Vec::new());
-    x = net.node("flatten", "Flatten", &[&x], vec![int("axis", 1)]);
+    x = net.node("avgpool", "GlobalAveragePool", &[&x], []);
+    x = net.node("flatten", "Flatten", &[&x], [int("axis", 1)]);
     net.weight("fc.weight", &[CLASSES, channels], (1.0 / channels as f32).sqrt());
     net.constant("fc.bias", CLASSES, 0.0);
-    let fc = vec![int("transB", 1)];
-    let inputs = [x, "fc.weight".into(), "fc.bias".into()];
-    net.graph.node.push(NodeProto {
-        name: Some("fc".into()),
-        op_type: Some("Gemm".into()),
-        input: inputs.to_vec(),
-        output: vec!["logits".into()],
-        attribute: fc,
-        ..NodeProto::default()
-    });
-    net.graph.name = Some("resnet50".into());
-    net.graph.input = vec![value("image", &[1, 3, IMAGE, IMAGE])];
-    net.graph.output = vec![value("logits", &[1, CLASSES])];
-    ModelProto {
-        ir_version: Some(8),
-        opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(17) }],
-        producer_name: Some("driftc".into()),
-        graph: Some(net.graph),
-        ..ModelProto::default()
-    }
+    let head = node("Gemm", &[&x, "fc.weight", "fc.bias"], &["logits"]);
+    net.graph.node.push(with(head, int("transB", 1)));
+    model(17, net.graph)
 }
 
 /// A network as it grows.
@@ -95,7 +65,7 @@ impl Net {
             true => x.to_owned(),
             false => self.conv(&format!("{name}.downsample"), x, [outer, channels, 1, 1], stride, 1.0),
         };
-        let sum = self.node(&format!("{name}.add"), "Add", &[&y, &shortcut], Vec::new());
+        let sum = self.node(&format!("{name}.add"), "Add", &[&y, &shortcut], []);
         self.relu(&sum)
     }
 
@@ -105,45 +75,35 @@ impl Net {
         let weight = format!("{name}.weight");
         self.weight(&weight, &shape, (2.0 / (inputs * k * k) as f32).sqrt());
         let pad = i64::try_from(k / 2).unwrap_or(0);
-        let y = self.node(
-            name,
-            "Conv",
-            &[x, &weight],
-            vec![
-                ints("kernel_shape", &[k as i64, k as i64]),
-                ints("strides", &[stride, stride]),
-                ints("pads", &[pad, pad, pad, pad]),
-            ],
-        );
+        let window =
+            [ints("kernel_shape", &[k as i64; 2]), ints("strides", &[stride; 2]), ints("pads", &[pad; 4])];
+        let y = self.node(name, "Conv", &[x, &weight], window);
         let parts = [("scale", scale), ("bias", 0.0), ("mean", 0.0), ("var", 1.0)];
         let norm = parts.map(|(part, value)| {
             let tensor = format!("{name}.bn.{part}");
             self.constant(&tensor, outputs, value);
             tensor
         });
-        self.node(
-            &format!("{name}.bn"),
-            "BatchNormalization",
-            &[&y, &norm[0], &norm[1], &norm[2], &norm[3]],
-            vec![],
-        )
+        let operands = [&y, &norm[0], &norm[1], &norm[2], &norm[3]].map(String::as_str);
+        self.node(&format!("{name}.bn"), "BatchNormalization", &operands, [])
     }
 
     fn relu(&mut self, x: &str) -> String {
-        self.node(&format!("{x}.relu"), "Relu", &[x], Vec::new())
+        self.node(&format!("{x}.relu"), "Relu", &[x], [])
     }
 
     /// Adds a node and returns the name of its result.
-    fn node(&mut self, name: &str, op: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> String {
+    fn node<const N: usize>(
+        &mut self,
+        name: &str,
+        operator: &str,
+        inputs: &[&str],
+        attributes: [AttributeProto; N],
+    ) -> String {
         let output = format!("{name}.out");
-        self.graph.node.push(NodeProto {
-            name: Some(name.to_owned()),
-            op_type: Some(op.to_owned()),
-            input: inputs.iter().map(|i| (*i).to_owned()).collect(),
-            output: vec![output.clone()],
-            attribute,
-            ..NodeProto::default()
-        });
+        let mut added = attributes.into_iter().fold(node(operator, inputs, &[&output]), with);
+        added.name = Some(name.to_owned());
+        self.graph.node.push(added);
         output
     }
 
@@ -181,48 +141,13 @@ impl Net {
     }
 }
 
-fn ints(name: &str, values: &[i64]) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.to_owned()),
-        r#type: Some(AttributeType::Ints.into()),
-        ints: values.to_vec(),
-        ..AttributeProto::default()
-    }
-}
-
-fn int(name: &str, value: i64) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.to_owned()),
-        r#type: Some(AttributeType::Int.into()),
-        i: Some(value),
-        ..AttributeProto::default()
-    }
-}
-
-fn value(name: &str, shape: &[usize]) -> ValueInfoProto {
-    let dim =
-        |d: &usize| Dimension { value: Some(dimension::Value::DimValue(*d as i64)), ..Dimension::default() };
-    let tensor = type_proto::Tensor {
-        elem_type: Some(DataType::Float.into()),
-        shape: Some(TensorShapeProto { dim: shape.iter().map(dim).collect() }),
-    };
-    ValueInfoProto {
-        name: Some(name.to_owned()),
-        r#type: Some(TypeProto {
-            value: Some(type_proto::Value::TensorType(tensor)),
-            ..TypeProto::default()
-        }),
-        ..ValueInfoProto::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::model;
+    use super::network;
 
     #[test]
     fn it_has_the_parameters_of_a_resnet_50() {
-        let graph = model().graph.unwrap();
+        let graph = network().graph.unwrap();
         let learned =
             graph.initializer.iter().filter(|t| !t.name().ends_with(".mean") && !t.name().ends_with(".var"));
         let parameters: i64 = learned.map(|t| t.dims.iter().product::<i64>()).sum();
