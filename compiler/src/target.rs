@@ -362,6 +362,13 @@ impl Limits {
     }
 }
 
+impl Machine {
+    /// Invocations that the device needs in flight to hide memory latency.
+    pub fn invocations(&self) -> f64 {
+        f64::from(self.compute_units) * f64::from(self.invocations_per_unit)
+    }
+}
+
 impl TargetProfile {
     /// The built-in profile of that name, or the profile in that TOML file.
     ///

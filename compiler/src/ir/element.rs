@@ -307,6 +307,28 @@ pub struct Step {
     pub args: Vec<Arg>,
 }
 
+impl Step {
+    /// The same function of other values.
+    ///
+    /// # Errors
+    /// The first error of `place`.
+    pub fn replaced<E>(&self, place: impl FnMut(Arg) -> Result<Arg, E>) -> Result<Self, E> {
+        let args = self.args.iter().copied().map(place).collect::<Result<Vec<Arg>, E>>()?;
+        Ok(Self { element: self.element, args })
+    }
+
+    /// The step in a chain that has `count` more steps before it: all that it refers to lies so much later, the node's
+    /// own result among it.
+    #[must_use]
+    pub fn behind(&self, count: u32) -> Self {
+        let place = |arg: &Arg| match *arg {
+            Arg::Step(s) => Arg::Step(s.saturating_add(count)),
+            Arg::Input(k) => Arg::Input(k),
+        };
+        Self { element: self.element, args: self.args.iter().map(place).collect() }
+    }
+}
+
 /// Floats in JSON, where one that is not finite is text.
 pub(crate) mod bound {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

@@ -26,7 +26,7 @@ pub(crate) fn named<P: DeserializeOwned>(problem: &Problem<'_>, group: &str) -> 
 /// the device keeps in flight.
 pub(crate) fn waiting(problem: &Problem<'_>, lanes: f64, steps: f64) -> f64 {
     let machine = &problem.target.machine;
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let room = machine.invocations();
     (lanes / room).ceil().max(1.0) * steps * machine.memory_latency_ns
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn waiting(problem: &Problem<'_>, lanes: f64, steps: f64) -> f64 {
 /// `lanes`.
 pub(crate) fn barriers(problem: &Problem<'_>, lanes: f64, count: f64) -> f64 {
     let machine = &problem.target.machine;
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let room = machine.invocations();
     (lanes / room).ceil().max(1.0) * count * machine.barrier_ns
 }
 

@@ -52,7 +52,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let flops = elements * windows.taps() as f64;
     let cost = roofline(problem, flops, problem.traffic() as f64, p.reached);
     vec![Candidate {
-        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        knobs: vec![("THREADS", problem.threads())],
         cost,
         reason: format!("{} taps for {elements} elements, four channels at a time", windows.taps()),
     }]
@@ -127,13 +127,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.size("batches", &result[0]);
     let slices = result[1].ceil_div(4);
     shader.size("slices", &slices);
-    for (names, sizes) in
-        [(["in_d", "in_h", "in_w"], spatial(&source)), (["out_d", "out_h", "out_w"], spatial(&result))]
-    {
-        for (name, size) in names.into_iter().zip(&sizes) {
-            shader.size(name, size);
-        }
-    }
+    windows.declare_sizes(&mut shader, &[0, 1, 2], [&source, &result]);
     if let PoolKind::MaxIndex { column_major } = op.kind {
         let [d, h, w] = spatial(&source).map(|s| shader.dim(&s));
         let channels = shader.dim(&source[1]);

@@ -128,7 +128,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 }
                 let groups = (batch as f64 / f64::from(rows)).ceil() * directions;
                 let all = groups * f64::from(threads);
-                let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+                let room = machine.invocations();
                 let rounds = (all / room).ceil().max(1.0);
                 // A workgroup stays on one unit, which has its share of the peak and of the cache.
                 let unit = f64::from(machine.compute_units.max(1));

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Changes, Context};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Arg, Fusion, Op, Step};
 
@@ -211,13 +211,12 @@ fn link(graph: &mut Graph, producer: NodeId, cluster: &Cluster) -> Result<()> {
         let own = operands.iter().take(node.own).copied().collect::<Option<Vec<Arg>>>().unwrap_or_default();
         what.chain.push(Step { element: elementwise.element, args: own });
         let base = what.chain.len();
+        let missing = || Error::internal("link-elementwise", "a chain names an operand that is not there");
         for step in &node.chain {
-            let args = step.args.iter().map(|arg| match *arg {
-                Arg::Step(s) => Some(step_at(base + s as usize)),
-                Arg::Input(k) => operands.get(k as usize).copied().flatten(),
-            });
-            let args = args.collect::<Option<Vec<Arg>>>().unwrap_or_default();
-            what.chain.push(Step { element: step.element, args });
+            what.chain.push(step.replaced(|arg| match arg {
+                Arg::Step(s) => Ok(step_at(base + s as usize)),
+                Arg::Input(k) => operands.get(k as usize).copied().flatten().ok_or_else(missing),
+            })?);
         }
         found.insert(*member, step_at(what.chain.len()));
     }

@@ -6,9 +6,10 @@
 
 pub mod access;
 mod bind;
-pub mod chain;
+mod chain;
 pub mod class;
 pub mod codes;
+pub mod functions;
 mod guards;
 pub mod hooks;
 pub mod launch;
@@ -16,11 +17,13 @@ pub mod merge;
 pub mod outside;
 pub mod pack;
 pub mod problem;
+mod reads;
 pub mod resource;
 pub(crate) mod rows;
 pub mod specialize;
 pub(crate) mod walk;
 pub mod words;
+mod writes;
 
 pub use class::Class;
 pub use hooks::Shader;

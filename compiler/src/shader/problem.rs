@@ -158,7 +158,12 @@ pub struct Problem<'a> {
     pub target: &'a TargetProfile,
 }
 
-impl Problem<'_> {
+impl<'a> Problem<'a> {
+    /// Invocations of a workgroup of a kernel that has no reason of its own for another number.
+    pub fn threads(&self) -> u32 {
+        self.target.prefer.workgroup_invocations.min(256)
+    }
+
     /// The largest value of a size.
     pub fn max(&self, dim: &Dim) -> i64 {
         dim.range(self.bounds).1

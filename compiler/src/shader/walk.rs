@@ -41,19 +41,21 @@ pub(crate) fn walk(shader: &mut Shader<'_>, tensor: &Operand<'_>, keeps: impl Fn
 
 /// A walk over a tensor in units of four elements along an axis, or of one.
 pub(crate) fn walk_along(shader: &mut Shader<'_>, tensor: &Operand<'_>, lanes: Option<usize>) -> Walk {
-    let rank = tensor.rank();
     let mut sizes = tensor.shape.clone();
     if let Some(lane) = lanes {
         sizes[lane] = sizes[lane].ceil_div(4);
     }
-    // Fastest first: for slices of four the batch, the spatial axes, then the slices.
-    let order: Vec<usize> = match tensor.placement {
-        Placement::Slices4 => [0].into_iter().chain((2..rank).rev()).chain([1]).collect(),
-        Placement::Strided { .. } => (0..rank).rev().collect(),
-    };
-    let (prelude, axes) = decompose(shader, &sizes, &order, "unit");
+    let (prelude, axes) = decompose(shader, &sizes, &order(tensor), "unit");
     let unit = (tensor.placement == Placement::Slices4).then(|| "unit".to_string());
     Walk { units: product(&sizes), prelude, at: Coordinates { axes, lanes, pixel: None, unit }, apart: false }
+}
+
+/// The axes of a tensor as its elements lie, fastest first: for slices of four the batch, the spatial axes, then the slices.
+pub(crate) fn order(tensor: &Operand<'_>) -> Vec<usize> {
+    match tensor.placement {
+        Placement::Slices4 => [0].into_iter().chain((2..tensor.rank()).rev()).chain([1]).collect(),
+        Placement::Strided { .. } => (0..tensor.rank()).rev().collect(),
+    }
 }
 
 /// The text of `fn name(unit: u32, extra) -> value(s)` that reads operand `index` for a unit of a walk over `tensor`.

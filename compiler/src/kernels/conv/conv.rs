@@ -3,15 +3,16 @@
 use serde::Deserialize;
 
 use crate::error::OpError;
-use crate::ir::dim::{Dim, product};
+use crate::ir::dim::Dim;
 use crate::ir::op::{Conv, Op};
 use crate::kernels::cost::{Parameters, roofline, waiting};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
-    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_filters, with_bias,
+    Windows, constant, declare_guards, fits, grid, group_shape, known, pack_filters, read_filters, with_bias,
+    workgroups,
 };
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Launch, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv",
@@ -140,17 +141,14 @@ fn candidate(
         across,
         down,
     );
-    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
-    let groups = [cover(across, gx), cover(down, gy), deep];
-    let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most));
-    if too_many || gx * gy * split > limits.max_workgroup_invocations || split > limits.max_workgroup_size[2]
-    {
+    let groups = workgroups(problem, [across, down, deep], [gx, gy])?;
+    if gx * gy * split > limits.max_workgroup_invocations || split > limits.max_workgroup_size[2] {
         return None;
     }
     let [x, y, slices] = block.map(f64::from);
     let pixels = x * y;
     let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
-    let needed = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let needed = machine.invocations();
     // Sums of several vectors hide latency like more invocations do.
     let abreast = lanes * (pixels * slices).min(4.0);
     let parts = f64::from(split);
@@ -208,14 +206,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     }
     shape.windows.declare(&mut shader, &[0, 1, 2]);
     declare_guards(&mut shader, 0, &[0, 1, 2], shape.windows.padded());
-    shader.constant("BATCH_INNER", batch_inner(problem));
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
     shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
     shader.constant("GROUPS", format_args!("{}u", shape.groups));
     let rank = problem.result.rank();
-    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
-    shader.size("batches", &result[0]);
-    shape.windows.declare_sizes(&mut shader, [&source, &result]);
+    shape.windows.declare_image(&mut shader, &[0, 1, 2]);
+    shader.constant("BATCH_INNER", batch_inner(problem));
+    shader.constant("DEEP", shape.windows.deep(rank));
     // With one slice the guards of its lanes become constants.
     let slice = if shape.inputs * shape.groups == 1 { "0u" } else { "s" };
     let at = shape.windows.four_channels(rank, "b", slice, ["z", "y", "x"]);
@@ -224,12 +221,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     read_filters(&mut shader, filters, device, op.group, slices as usize, false)?;
     let at = shape.windows.four_channels(rank, "b", "s", ["z", "y", "x"]);
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
-    let [across, down, deep] = blocks(problem, &shape, [x, y, slices]);
-    let grid = Grid {
-        groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],
-        workgroup: [gx, gy, split],
-    };
+    let grid = grid(blocks(problem, &shape, [x, y, slices]), [gx, gy], split);
     let taps = Dim::from(shape.windows.taps() * filters.shape[1]);
-    let flops = product(&result).mul(&taps).scale(2);
+    let flops = problem.result.elements().mul(&taps).scale(2);
     Ok(vec![shader.finish("conv", KERNEL.wgsl, grid, flops)?])
 }

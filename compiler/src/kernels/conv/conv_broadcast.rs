@@ -1,14 +1,14 @@
 //! `conv_broadcast.wgsl`: convolutions whose filters a subgroup loads once and hands around.
 
-use serde::Deserialize;
-
+use super::blocks::{Params, Work};
 use crate::error::OpError;
-use crate::ir::dim::{Dim, product};
+use crate::ir::dim::Dim;
 use crate::ir::op::{Conv, Op};
-use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
-    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_packed, with_bias,
+    Windows, constant, declare_guards, fits, grid, group_shape, known, pack_filters, read_packed, with_bias,
+    workgroups,
 };
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Need, Shader};
@@ -20,27 +20,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::named::<Params>("conv_broadcast")],
     in_place: InPlace::Chain,
 };
-
-/// Parameters of the estimate; waits in latencies of memory.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Vectors that an invocation holds before fewer of them fit.
-    vectors: f64,
-    /// A step.
-    step: f64,
-    /// Before the first step and after the last.
-    ends: f64,
-}
-
-impl Parameters for Params {
-    const GROUP: &str = "conv_broadcast";
-}
 
 /// Pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [2, 4], [4, 4]];
@@ -84,7 +66,7 @@ fn blocks(problem: &Problem<'_>, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Conv(op) = problem.op else { return Vec::new() };
     let (Some(shape), Some(filters)) = (shape(op, problem), constant(problem, 1)) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     let lanes = problem.target.subgroup.preferred;
     let device = problem.operands[1].dtype.on_device();
     let able = |[_, slices]: &&[u32; 2]| {
@@ -101,21 +83,16 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, block: [u32; 2]) 
     let [across, down, deep] = blocks(problem, shape, block).map(|d| problem.max(&d));
     let wanted = problem.target.prefer.workgroup_invocations.max(subgroup);
     let [gx, gy] = group_shape(wanted, limits.max_workgroup_invocations, across, down);
-    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
-    let groups = [cover(across, gx), cover(down, gy), deep];
-    let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most));
+    let groups = workgroups(problem, [across, down, deep], [gx, gy])?;
     let threads = gx * gy;
     let whole = threads.is_multiple_of(subgroup)
         && threads / subgroup <= limits.max_workgroup_subgroups
         && threads <= limits.max_workgroup_size[0];
-    if too_many || !whole {
+    if !whole {
         return None;
     }
     let [pixels, slices] = block.map(f64::from);
     let lanes = f64::from(threads) * groups.iter().map(|g| *g as f64).product::<f64>();
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-    // Sums of several vectors hide latency like more invocations do.
-    let busy = (lanes * (pixels * slices).min(4.0) / room).clamp(0.001, 1.0);
     let steps = (shape.windows.taps() * shape.inputs) as f64;
     let flops = lanes * pixels * slices * steps * 32.0;
     // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels are
@@ -123,18 +100,16 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, block: [u32; 2]) 
     let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 }
         + 4.0 * slices * (machine.shuffle_fmas + 1.0 / f64::from(subgroup));
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
-    let vectors = pixels * slices + pixels + 5.0;
-    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
-    let waiting = waiting(problem, lanes, p.step * steps + p.ends) + machine.launch_us * 1e3;
-    let cost =
-        roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * crowded * busy).max(waiting);
+    let work =
+        Work { lanes, sums: pixels * slices, vectors: pixels * slices + pixels + 5.0, steps, flops, reuse };
+    let (cost, busy, computing) = work.estimate(p, problem);
     Some(Candidate {
         knobs: vec![("THREADS", threads), ("TILE_X", gx), ("BLOCK_X", block[0]), ("SLICES", block[1])],
         cost,
         reason: format!(
             "{pixels} pixels and {slices} slices each for {lanes} invocations, whose subgroups of {subgroup} load filters once; {:.0} % of the device busy, {:.0} % of the time computing",
             busy * 100.0,
-            reuse * crowded * 100.0
+            computing * 100.0
         ),
     })
 }
@@ -158,12 +133,10 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.knob("STEPS", subgroup / (slices * 4).max(1));
     shape.windows.declare(&mut shader, &[0, 1, 2]);
     declare_guards(&mut shader, 0, &[0, 1, 2], shape.windows.padded());
-    shader.constant("BATCH_INNER", problem.result.is_slices4());
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
     shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
-    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
-    shader.size("batches", &result[0]);
-    shape.windows.declare_sizes(&mut shader, [&source, &result]);
+    shape.windows.declare_image(&mut shader, &[0, 1, 2]);
+    shader.constant("DEEP", shape.windows.deep(problem.result.rank()));
     let rank = problem.result.rank();
     // With one slice the guards of its lanes become constants.
     let slice = if shape.inputs == 1 { "0u" } else { "s" };
@@ -173,12 +146,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     read_packed(&mut shader, "weight", pack_filters(filters, device, 1, slices as usize, false)?);
     let at = shape.windows.four_channels(rank, "b", "s", ["z", "y", "x"]);
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
-    let [across, down, deep] = blocks(problem, &shape, [block, slices]);
     let high = (threads / tile.max(1)).max(1);
-    let groups = [across.ceil_div(i64::from(tile)), down.ceil_div(i64::from(high)), deep];
-    let grid = Grid { groups, workgroup: [threads, 1, 1] };
+    let grid = grid(blocks(problem, &shape, [block, slices]), [tile, high], 1);
+    let grid = Grid { workgroup: [threads, 1, 1], ..grid };
     let taps = Dim::from(shape.windows.taps() * filters.shape[1]);
-    let flops = product(&result).mul(&taps).scale(2);
+    let flops = problem.result.elements().mul(&taps).scale(2);
     let mut launch = shader.finish("conv_broadcast", KERNEL.wgsl, grid, flops)?;
     launch.subgroup_size = Some(subgroup);
     Ok(vec![launch])

@@ -1,18 +1,19 @@
 //! `conv_constants.wgsl`: convolutions with few filters, which are read from a uniform buffer.
 
-use serde::Deserialize;
-
+use super::blocks::{Params, Work};
 use crate::error::OpError;
-use crate::ir::dim::{Dim, product};
+use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
-use crate::kernels::cost::{Parameters, roofline, waiting};
+use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::window::{Windows, constant, declare_guards, group_shape, known, with_bias};
+use crate::kernels::shared::window::{
+    Windows, constant, declare_guards, grid, group_shape, known, with_bias, workgroups,
+};
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::HWI_O4;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Launch, Shader};
 use crate::target::quirks::Fault;
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -21,27 +22,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
     candidates,
     launches,
     matrices: None,
-    params: &[Group::of::<Params>()],
+    params: &[Group::named::<Params>("conv_constants")],
     in_place: InPlace::Chain,
 };
-
-/// Parameters of the estimate; waits in latencies of memory.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Vectors that an invocation holds before fewer of them fit.
-    vectors: f64,
-    /// A step.
-    step: f64,
-    /// Before the first step and after the last.
-    ends: f64,
-}
-
-impl Parameters for Params {
-    const GROUP: &str = "conv_constants";
-}
 
 /// Pixels along x of an invocation, with the most slices of sums that it then keeps.
 const BLOCKS: &[(u32, usize)] = &[(1, 8), (2, 8), (4, 4)];
@@ -98,7 +81,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let Some(shape) = shape(op, problem) else { return Vec::new() };
-    let Some(p) = Params::of(problem) else { return Vec::new() };
+    let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     let blocks = BLOCKS.iter().filter(|(_, most)| shape.slices <= *most);
     blocks.filter_map(|(block, _)| candidate(&p, problem, &shape, *block)).collect()
 }
@@ -108,29 +91,20 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -
     let [across, down, images] = blocks(problem, shape, block).map(|d| problem.max(&d));
     let wanted = problem.target.prefer.workgroup_invocations;
     let [gx, gy] = group_shape(wanted, limits.max_workgroup_invocations, across, down);
-    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
-    let groups = [cover(across, gx), cover(down, gy), images];
-    if groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most)) {
-        return None;
-    }
+    let groups = workgroups(problem, [across, down, images], [gx, gy])?;
     let (pixels, slices) = (f64::from(block), shape.slices as f64);
     let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-    // Sums of several vectors hide latency like more invocations do.
-    let busy = (lanes * (pixels * slices).min(4.0) / room).clamp(0.001, 1.0);
     let taps = shape.windows.taps() as f64;
     let flops = lanes * pixels * slices * taps * shape.inputs as f64 * 8.0;
     // Per input channel: a multiply-add per pixel and slice, against a quarter of a read per pixel (a whole one where
     // channels are no neighbours) and a broadcast filter per slice.
     let reads = pixels * if problem.operands[0].is_slices4() { 0.25 } else { 1.0 }
         + machine.uniform_read_fmas * slices;
-    let reuse = pixels * slices / (pixels * slices + reads);
-    let vectors = pixels * slices + pixels + 4.0;
-    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
     let steps = taps * (shape.inputs as f64 / 4.0).ceil();
-    let waiting = waiting(problem, lanes, p.step * steps + p.ends) + machine.launch_us * 1e3;
-    let cost =
-        roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * crowded * busy).max(waiting);
+    let reuse = pixels * slices / (pixels * slices + reads);
+    let work =
+        Work { lanes, sums: pixels * slices, vectors: pixels * slices + pixels + 4.0, steps, flops, reuse };
+    let (cost, busy, computing) = work.estimate(p, problem);
     Some(Candidate {
         knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", block)],
         cost,
@@ -139,7 +113,7 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -
             shape.constant.shape[0],
             shape.filters.bytes(),
             busy * 100.0,
-            reuse * crowded * 100.0
+            computing * 100.0
         ),
     })
 }
@@ -148,7 +122,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("few constant filters are needed"))?;
     let [gx, gy, block] = ["GROUP_X", "GROUP_Y", "BLOCK_X"].map(|name| candidate.knob(name));
-    let [across, down, images] = blocks(problem, &shape, block);
+    let blocks = blocks(problem, &shape, block);
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
@@ -157,27 +131,19 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     }
     shape.windows.declare(&mut shader, &[1, 2]);
     declare_guards(&mut shader, 0, &[1, 2], shape.windows.padded());
-    shader.constant("BATCH_INNER", problem.result.is_slices4());
     shader.constant("INPUTS", format_args!("{}u", shape.inputs));
     shader.constant("SLICES", format_args!("{}u", shape.slices));
-    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
-    shader.size("batches", &result[0]);
-    for (names, sizes) in [(["in_h", "in_w"], &source), (["out_h", "out_w"], &result)] {
-        for (name, size) in names.into_iter().zip(&shape.windows.sizes(sizes)[1..]) {
-            shader.size(name, size);
-        }
-    }
+    shape.windows.declare_image(&mut shader, &[1, 2]);
     let rank = problem.result.rank();
     // With one slice the guards of its lanes become constants.
     let slice = if shape.inputs <= 4 { "0u" } else { "s" };
     let at = shape.windows.four_channels(rank, "b", slice, ["0u", "y", "x"]);
     shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
-    let flops = product(&result).mul(&Dim::from(shape.windows.taps() * shape.inputs)).scale(2);
+    let flops = problem.result.elements().mul(&Dim::from(shape.windows.taps() * shape.inputs)).scale(2);
     let vector = shader.uniform_vector(shape.filters, "i");
     shader.replace("weight", format!("fn weight(i: u32) -> vec4<f32> {{ return {vector}; }}\n"));
     let at = shape.windows.four_channels(rank, "b", "s", ["0u", "y", "x"]);
     shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
-    let groups = [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), images];
-    let grid = Grid { groups, workgroup: [gx, gy, 1] };
+    let grid = grid(blocks, [gx, gy], 1);
     Ok(vec![shader.finish("conv_constants", KERNEL.wgsl, grid, flops)?])
 }

@@ -8,7 +8,7 @@ use crate::ir::op::Op;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::{Parameters, roofline, waiting};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::window::{Windows, axes, declare_guards, four_channels, spatial, with_bias};
+use crate::kernels::shared::window::{Windows, axes, declare_guards, four_channels, with_bias};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Class, Grid, Launch, Shader};
@@ -79,7 +79,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let cost = roofline(problem, flops / spread, problem.traffic() as f64, p.reached)
         .max(waiting + problem.target.machine.launch_us * 1e3);
     vec![Candidate {
-        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        knobs: vec![("THREADS", problem.threads())],
         cost,
         reason: format!(
             "{} taps of {inputs} channels for {results} elements, with two reads per multiply-add",
@@ -111,13 +111,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.size("group_inputs", &inputs);
     shader.size("group_outputs", &outputs.floor_div(group));
     shader.size("outputs", &outputs);
-    for (names, sizes) in
-        [(["in_d", "in_h", "in_w"], spatial(&source)), (["out_d", "out_h", "out_w"], spatial(&result))]
-    {
-        for (name, size) in names.into_iter().zip(&sizes) {
-            shader.size(name, size);
-        }
-    }
+    windows.declare_sizes(&mut shader, &[0, 1, 2], [&source, &result]);
     let rank = problem.result.rank();
     let at = Coordinates::element(axes(rank, "b", "c", ["z", "y", "x"]));
     shader.read("src", "b: u32, c: u32, z: u32, y: u32, x: u32", "", 0, &at);

@@ -11,8 +11,8 @@ use crate::ir::tensor::DType;
 use crate::kernels::cost::{Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
-    Windows, constant, declare_guards, fits, four_channels, known, pack_filters, read_packed, spatial,
-    with_bias_at,
+    Windows, constant, declare_guards, fits, four_channels, groups_for, known, pack_filters, read_packed,
+    spatial, with_bias_at,
 };
 use crate::shader::pack::Packed;
 use crate::shader::problem::{Operand, Placement, Problem};
@@ -159,11 +159,10 @@ fn candidate(
     let blocks = shape.outputs.div_ceil(cols * most);
     let lanes = shape.outputs.div_ceil(blocks * cols);
     let [_, height, width] = spatial(&problem.result.shape).map(|d| problem.max(&d));
-    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
     let [x, y] = *SIDES
         .iter()
         .filter(|[x, y]| x * y == pixels && x.is_multiple_of(run))
-        .min_by_key(|[x, y]| cover(width, *x) * cover(height, *y))?;
+        .min_by_key(|[x, y]| groups_for(width, *x) * groups_for(height, *y))?;
     let threads = pixels / rows * lanes;
     let depth = (threads * run / pixels).next_power_of_two().clamp(2, 8).min(shape.inputs);
     let memory = depth * pixels * 16;
@@ -185,7 +184,7 @@ fn candidate(
         [shape.inputs, pixels, rows, cols, run, depth].map(f64::from);
     let subgroup = problem.target.subgroup.preferred.max(1);
     let invocations = groups * f64::from(threads.next_multiple_of(subgroup));
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let room = machine.invocations();
     // Sums of several vectors hide latency like more invocations do.
     let busy = (p.abreast * invocations * (rows_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
     // The depthwise part, in rounds of the whole workgroup for each chunk of slices, as `depthwise` counts it.
@@ -293,11 +292,7 @@ pub(super) fn launch(
     shader.knob("OUT_SLICES", shape.outputs);
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     shader.size("batches", &result[0]);
-    for (names, sizes) in [(["in_h", "in_w"], spatial(&source)), (["out_h", "out_w"], spatial(&result))] {
-        for (name, size) in names.into_iter().zip(&sizes[1..]) {
-            shader.size(name, size);
-        }
-    }
+    windows.declare_sizes(&mut shader, &[1, 2], [&source, &result]);
     let at = four_channels(result.len(), "b", "s", ["0u", "y", "x"]);
     let params = "b: u32, y: u32, x: u32, s: u32";
     shader.read("src", params, "", 0, &at);

@@ -8,9 +8,9 @@ use crate::error::OpError;
 use crate::ir::op::Op;
 use crate::kernels::cost::{Parameters, waiting};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::window::{fits, group_shape, spatial};
+use crate::kernels::shared::window::{fits, grid, group_shape, spatial, workgroups};
+use crate::shader::Launch;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_separable_direct",
@@ -72,17 +72,15 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, [run, most]: [u32
     let [across, down, _] = tiles(problem, shape, [run, 1, cols]).map(|d| problem.max(&d));
     let wanted = problem.target.prefer.workgroup_invocations;
     let [gx, gy] = group_shape(wanted, limits.max_workgroup_invocations, across, down);
-    let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by);
-    let groups = [cover(across, gx), cover(down, gy), i64::from(blocks)];
-    let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most));
+    let groups = workgroups(problem, [across, down, i64::from(blocks)], [gx, gy])?;
     let span = depthwise::span(windows, run);
     let fitting = packed(problem, cols).ok()?.iter().all(|p| fits(problem, p));
-    if too_many || !fitting || span > depthwise::MOST_SPAN {
+    if !fitting || span > depthwise::MOST_SPAN {
         return None;
     }
     let [run_f, cols_f, slices_in] = [run, cols, shape.inputs].map(f64::from);
     let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let room = machine.invocations();
     // Sums of several vectors hide latency like more invocations do.
     let busy = (lanes * (run_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
     // The depthwise part as `depthwise` counts it, the products as `conv` does, with pixels in registers.
@@ -125,8 +123,6 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Op::SeparableConv(op) = problem.op else { return Err(OpError::new("not a pair of convolutions")) };
     let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
     let [gx, gy, run, slices] = ["GROUP_X", "GROUP_Y", "RUN", "COLS"].map(|n| candidate.knob(n));
-    let [across, down, deep] = tiles(problem, &shape, [run, 1, slices]);
-    let groups = [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep];
-    let grid = Grid { groups, workgroup: [gx, gy, 1] };
+    let grid = grid(tiles(problem, &shape, [run, 1, slices]), [gx, gy], 1);
     conv_separable::launch(problem, candidate, &KERNEL, Blocks { run, slices, memory: 0, grid })
 }

@@ -3,15 +3,15 @@
 use serde::Deserialize;
 
 use crate::error::OpError;
-use crate::ir::dim::{Dim, product};
+use crate::ir::dim::Dim;
 use crate::ir::op::{ConvTranspose, Op};
 use crate::kernels::cost::{Parameters, roofline, waiting};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
-    Windows, constant, declare_guards, fits, group_shape, known, pack_filters, read_filters, with_bias,
+    Windows, constant, declare_guards, fits, grid, group_shape, known, pack_filters, read_filters, with_bias,
 };
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Launch, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_transpose",
@@ -115,7 +115,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let reads =
             pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.filter_reads * slices;
         let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
-        let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let wanted = machine.invocations();
         let busy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);
         // Every tap and slice of inputs is a step, whether it hits or not; several sums per invocation make it longer.
         let passes = (shape.windows.taps() * shape.inputs) as f64;
@@ -148,24 +148,19 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     }
     shape.windows.declare(&mut shader, &[0, 1, 2]);
     declare_guards(&mut shader, 0, &[0, 1, 2], [problem.result.rank() == 5, true, true]);
-    shader.constant("BATCH_INNER", problem.result.is_slices4());
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
     shader.constant("OUT_SLICES", format_args!("{}u", shape.outputs));
     shader.constant("GROUPS", format_args!("{}u", op.group));
-    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
-    shader.size("batches", &result[0]);
-    shape.windows.declare_sizes(&mut shader, [&source, &result]);
+    shape.windows.declare_image(&mut shader, &[0, 1, 2]);
+    shader.constant("DEEP", shape.windows.deep(problem.result.rank()));
     let at = shape.windows.four_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
     shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
     read_filters(&mut shader, filters, device, op.group, slices as usize, true)?;
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
-    let [across, down, deep] = blocks(problem, op, &shape, [x, slices]);
-    let grid = Grid {
-        groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],
-        workgroup: [gx, gy, 1],
-    };
+    let grid = grid(blocks(problem, op, &shape, [x, slices]), [gx, gy], 1);
     // Every input pixel meets every tap once.
-    let flops = product(&source).mul(&Dim::from(shape.windows.taps() * filters.shape[1])).scale(2);
+    let flops =
+        problem.operands[0].elements().mul(&Dim::from(shape.windows.taps() * filters.shape[1])).scale(2);
     Ok(vec![shader.finish("conv_transpose", KERNEL.wgsl, grid, flops)?])
 }

@@ -3,18 +3,18 @@
 use serde::Deserialize;
 
 use crate::error::OpError;
-use crate::ir::dim::{Dim, product};
+use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::{Parameters, roofline, waiting};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::window::{
-    Windows, constant, declare_guards, fits, group_shape, known, with_bias,
+    Windows, constant, declare_guards, fits, grid, group_shape, known, with_bias,
 };
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::CHW_C4;
 use crate::shader::problem::Problem;
-use crate::shader::{Grid, Launch, Shader};
+use crate::shader::{Launch, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "depthwise",
@@ -121,7 +121,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let apart = if problem.operands[0].is_slices4() { 1.0 } else { 4.0 };
         let reads = lines(&windows, span) * apart + taps;
         let flops = lanes * work * 8.0;
-        let wanted = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let wanted = machine.invocations();
         let busy = (lanes * f64::from(block) / wanted).clamp(0.02, 1.0);
         let efficiency = p.reached * busy * work / (work + reads);
         let waiting = waiting(problem, lanes, p.read * (lines(&windows, span) + taps));
@@ -159,10 +159,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let [_, _, width] = windows.sizes(&problem.result.shape);
     let cut = !width.is_multiple_of(i64::from(block));
     declare_guards(&mut shader, 0, &[0, 1, 2], [padded_z, padded_y, padded_x || cut]);
-    shader.constant("BATCH_INNER", problem.result.is_slices4());
-    let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
-    shader.size("batches", &result[0]);
-    windows.declare_sizes(&mut shader, [&source, &result]);
+    windows.declare_image(&mut shader, &[0, 1, 2]);
+    shader.constant("DEEP", windows.deep(problem.result.rank()));
     let at = windows.four_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
     shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let vector = shader.packed_grid(pack(filters, problem.operands[1].dtype.on_device()), "s", "tap");
@@ -171,11 +169,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         format!("fn weight(s: u32, tap: u32) -> vec4<f32> {{ return vec4<f32>({vector}); }}\n"),
     );
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
-    let [across, down, deep] = blocks(problem, &windows, block);
-    let grid = Grid {
-        groups: [across.ceil_div(i64::from(gx)), down.ceil_div(i64::from(gy)), deep],
-        workgroup: [gx, gy, 1],
-    };
-    let flops = product(&result).mul(&Dim::from(windows.taps())).scale(2);
+    let grid = grid(blocks(problem, &windows, block), [gx, gy], 1);
+    let flops = problem.result.elements().mul(&Dim::from(windows.taps())).scale(2);
     Ok(vec![shader.finish("depthwise", KERNEL.wgsl, grid, flops)?])
 }

@@ -1,5 +1,6 @@
 //! Convolutions, their transposes and the transforms of fast ones.
 
+mod blocks;
 #[expect(clippy::module_inception, reason = "the kernel that the family is named after")]
 pub(super) mod conv;
 pub(super) mod conv_1x1;

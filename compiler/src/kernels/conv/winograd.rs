@@ -115,7 +115,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let n = transform.tile as f64;
             // About two thirds of the matrices' elements are not zero.
             let work = 8.0 * 0.65 * (n * n * rows as f64 + n * (rows * transform.side) as f64);
-            let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+            let room = machine.invocations();
             let busy = (p.abreast * lanes / room).clamp(0.02, 1.0);
             let computing = lanes * work / (machine.peak.f32 * p.reached * busy).max(1e-3);
             // Each part of a tile reads all of it, and pieces of cache lines where few invocations are neighbours.

@@ -9,7 +9,7 @@ use crate::kernels::cost::{Parameters, roofline};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
-use crate::shader::walk::decompose;
+use crate::shader::walk::{decompose, order};
 use crate::shader::{Class, Grid, Launch, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
@@ -40,7 +40,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Concat(_) = problem.op else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
-    let threads = problem.target.prefer.workgroup_invocations.min(256);
+    let threads = problem.threads();
     let more = problem.own.saturating_sub(1) as f64 * problem.target.machine.launch_us * 1e3;
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
@@ -97,20 +97,13 @@ fn copy(problem: &Problem<'_>, threads: u32, part: &Part) -> Result<Launch, OpEr
     let (axis, index) = (*axis, *index);
     let mut shader = Shader::new(problem);
     shader.knob("THREADS", threads);
-    let rank = problem.result.rank();
     let result = problem.result.clone();
     let mut sizes = problem.operands[index].shape.clone();
     let lanes = lane_axis(problem, part);
     if let Some(lane) = lanes {
         sizes[lane] = sizes[lane].ceil_div(4);
     }
-    let sliced = result.is_slices4();
-    let order: Vec<usize> = if sliced {
-        [0].into_iter().chain((2..rank).rev()).chain([1]).collect()
-    } else {
-        (0..rank).rev().collect()
-    };
-    let (prelude, axes) = decompose(&mut shader, &sizes, &order, "unit");
+    let (prelude, axes) = decompose(&mut shader, &sizes, &order(&result), "unit");
     let at = Coordinates { axes: axes.clone(), lanes, pixel: None, unit: None };
     let class = Class::of(problem.computed);
     shader.alias("value", &class.wgsl(if lanes.is_some() { 4 } else { 1 }));

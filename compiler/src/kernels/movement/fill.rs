@@ -38,7 +38,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let Some(p) = Params::of(problem) else { return Vec::new() };
     vec![Candidate {
-        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        knobs: vec![("THREADS", problem.threads())],
         cost: roofline(problem, 0.0, problem.traffic() as f64 / p.bandwidth, 1.0),
         reason: "one invocation per element".into(),
     }]

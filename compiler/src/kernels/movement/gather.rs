@@ -83,7 +83,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let moved = problem.result.bytes(problem.bounds) as f64 * 2.0;
     let indices = problem.operands[1].bytes(problem.bounds) as f64;
     vec![Candidate {
-        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        knobs: vec![("THREADS", problem.threads())],
         cost: roofline(problem, 0.0, (moved + indices) / p.bandwidth, 1.0),
         reason: "one invocation per unit of the result; bound by memory traffic".into(),
     }]

@@ -46,7 +46,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let Some(p) = Params::of(problem) else { return Vec::new() };
-    let threads = problem.target.prefer.workgroup_invocations.min(256);
+    let threads = problem.threads();
     let steps = (problem.chain.len() + 1) as f64;
     let coded = problem.operands.iter().filter(|o| o.codes.is_some()).count() as f64;
     let eights = decode::suits(problem).is_some();
@@ -84,18 +84,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         steps.push(Step { element: first, args });
     }
     for step in problem.chain {
-        let args = step
-            .args
-            .iter()
-            .map(|arg| match *arg {
-                // A copy has no step of its own: its value is operand 0.
-                Arg::Step(0) if copy => Arg::Input(0),
-                Arg::Step(s) if copy => Arg::Step(s),
-                Arg::Step(s) => Arg::Step(s + 1),
-                Arg::Input(k) => Arg::Input(k),
-            })
-            .collect();
-        steps.push(Step { element: step.element, args });
+        // A copy has no step of its own: its value is operand 0.
+        steps.push(match copy {
+            true => step.replaced(|arg| Ok(if arg == Arg::Step(0) { Arg::Input(0) } else { arg }))?,
+            false => step.behind(1),
+        });
     }
     // One axis that is left of all is walked in vectors past its end.
     let whole = collapsed.is_some() && problem.result.rank() == 1;

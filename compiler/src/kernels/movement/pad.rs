@@ -41,7 +41,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Pad(_) = problem.op else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
-    let threads = problem.target.prefer.workgroup_invocations.min(256);
+    let threads = problem.threads();
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
         cost: roofline(problem, elements, problem.traffic() as f64 / p.bandwidth, p.reached),

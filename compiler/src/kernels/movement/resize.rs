@@ -102,7 +102,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let elements = problem.max(&problem.result.elements()) as f64;
-    let threads = problem.target.prefer.workgroup_invocations.min(256);
+    let threads = problem.threads();
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
         cost: roofline(problem, elements * taps * p.tap, problem.traffic() as f64, p.reached),

@@ -94,7 +94,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let units = problem.max(&walk.rows.rows()) as f64;
     let entries = problem.max(&product(&walk.entries)) as f64;
     vec![Candidate {
-        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        knobs: vec![("THREADS", problem.threads())],
         cost: roofline(problem, units * entries * p.index, problem.traffic() as f64, p.reached),
         reason: format!("each of {units} units looks at {entries} indices"),
     }]

@@ -84,7 +84,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let moving = (problem.traffic() as f64 + own) / machine.bandwidth_gb_s.max(1e-3);
     let chased = waiting(problem, entries, p.entry) + waiting(problem, units, p.unit);
     vec![Candidate {
-        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        knobs: vec![("THREADS", problem.threads())],
         cost: moving.max(chased) + stages * machine.launch_us * 1e3,
         reason: format!("{entries} entries in lists of {places} places, in {stages} dispatches"),
     }]

@@ -109,7 +109,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     let (problem, rows) = (&walk.problem, &walk.rows);
     let machine = &problem.target.machine;
-    let room = i64::from(machine.compute_units) * i64::from(machine.invocations_per_unit);
+    let room = machine.invocations() as i64;
     let (count, length) = (problem.max(&rows.rows()), problem.max(&rows.length()));
     let mut out = Vec::new();
     for shares in Shares::all(problem, rows, memory(rows)) {

@@ -31,7 +31,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
     let Reduced { problem, rows, .. } = reduced(problem, &op.axes, op.keepdims);
     let machine = &problem.target.machine;
-    let room = i64::from(machine.compute_units) * i64::from(machine.invocations_per_unit);
+    let room = machine.invocations() as i64;
     let (count, length) = (problem.max(&rows.rows()), problem.max(&rows.length()));
     let mut out = Vec::new();
     for shares in Shares::all(&problem, &rows, bytes(op.kind, rows.lanes)) {

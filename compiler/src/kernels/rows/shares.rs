@@ -115,7 +115,7 @@ impl Shares {
             false => f64::from(self.rows),
         };
         let waste = (p.line / (side * f64::from(rows.lanes.count()))).clamp(1.0, 4.0);
-        let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let room = machine.invocations();
         let busy = (p.abreast * count * lanes / room).clamp(1e-3, 1.0);
         let traffic = problem.traffic() as f64 * waste * (1.0 + p.again * (passes - 1.0));
         let streaming = traffic / (machine.bandwidth_gb_s.max(1e-3) * busy);

@@ -85,7 +85,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let swap = latency * p.swap + machine.barrier_ns * p.swap_in_turn;
         let sort = stages * (machine.barrier_ns + latency * p.stage + swap * swaps);
         let round = machine.barrier_ns + latency * p.round;
-        let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let room = machine.invocations();
         let waves = (count * f64::from(threads) / room).ceil().max(1.0);
         out.push(Candidate {
             knobs: vec![("THREADS", threads), ("TILE", size), ("WHOLE", whole.into())],

@@ -38,11 +38,11 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(p) = Params::of(&problem) else { return Vec::new() };
     let (count, length) = (problem.max(&rows.rows()) as f64, problem.max(&rows.length()) as f64);
     let machine = &problem.target.machine;
-    let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let room = machine.invocations();
     let waves = (count * length / room).ceil().max(1.0);
     let compared = (p.compared * machine.memory_latency_ns).max(p.least_ns);
     vec![Candidate {
-        knobs: vec![("THREADS", problem.target.prefer.workgroup_invocations.min(256))],
+        knobs: vec![("THREADS", problem.threads())],
         cost: waves * length * compared + machine.launch_us * 1e3,
         reason: format!("each of {length} elements compared with every other"),
     }]

@@ -6,11 +6,11 @@ use crate::ir::dim::Dim;
 use crate::ir::element::{Arg, BinaryFn, Element, Step};
 use crate::ir::op::{Constant, Conv};
 use crate::ir::tensor::DeviceType;
-use crate::shader::Shader;
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::{FOUR_TEXTURES, I4O4};
 use crate::shader::problem::{Operand, Placement, Problem};
+use crate::shader::{Grid, Shader};
 
 /// The axes of windows, slowest first. A tensor with fewer spatial axes has the last ones.
 pub(crate) const AXES: [&str; 3] = ["Z", "Y", "X"];
@@ -71,15 +71,31 @@ impl Windows {
         spatial(shape.get(..shape.len() - self.still).unwrap_or(shape))
     }
 
-    /// Replaces the sizes of the source and the result along the axes, `in_w` and `out_w` and those of the other axes, and
-    /// `DEEP`: whether there is a third axis.
-    pub(crate) fn declare_sizes(&self, shader: &mut Shader<'_>, [source, result]: [&[Dim]; 2]) {
+    /// Replaces what kernels say about images: `BATCH_INNER`, `batches`, and the sizes of the source and the result along
+    /// the axes, `in_w` and `out_w` and those of the others.
+    pub(crate) fn declare_image(&self, shader: &mut Shader<'_>, axes: &[usize]) {
+        shader.constant("BATCH_INNER", shader.problem.result.is_slices4());
+        let [source, result] = [&shader.problem.operands[0], &shader.problem.result].map(|o| o.shape.clone());
+        shader.size("batches", &result[0]);
+        self.declare_sizes(shader, axes, [&source, &result]);
+    }
+
+    /// The sizes alone.
+    pub(crate) fn declare_sizes(
+        &self,
+        shader: &mut Shader<'_>,
+        axes: &[usize],
+        [source, result]: [&[Dim]; 2],
+    ) {
         for (names, shape) in [(["in_d", "in_h", "in_w"], source), (["out_d", "out_h", "out_w"], result)] {
-            for (name, size) in names.into_iter().zip(&self.sizes(shape)) {
-                shader.size(name, size);
-            }
+            let sizes = self.sizes(shape);
+            axes.iter().for_each(|&i| shader.size(names[i], &sizes[i]));
         }
-        shader.constant("DEEP", result.len() - self.still == 5);
+    }
+
+    /// Whether an image of this rank has a third axis.
+    pub(crate) fn deep(&self, rank: usize) -> bool {
+        rank - self.still == 5
     }
 
     /// Coordinates of four channels of `[N, C, spatial..]` at a position along the three axes.
@@ -179,17 +195,7 @@ pub(crate) fn with_bias_at<'s>(
     }
     let args = vec![Arg::Step(0), Arg::Input(index)];
     steps.push(Step { element: Element::Binary(BinaryFn::Add), args });
-    steps.extend(problem.chain.iter().map(|step| {
-        let args = step
-            .args
-            .iter()
-            .map(|arg| match *arg {
-                Arg::Step(s) => Arg::Step(s + 1),
-                Arg::Input(k) => Arg::Input(k),
-            })
-            .collect();
-        Step { element: step.element, args }
-    }));
+    steps.extend(problem.chain.iter().map(|step| step.behind(1)));
     out.chain = steps;
     if let Some(bias) = out.operands.get_mut(index as usize) {
         let ones = problem.result.rank().saturating_sub(2);
@@ -267,14 +273,36 @@ pub(crate) fn constant<'a>(problem: &Problem<'a>, index: usize) -> Option<&'a Co
     operand.constant
 }
 
+/// How many groups of `by` have room for `n`.
+pub(crate) fn groups_for(n: i64, by: u32) -> i64 {
+    (n + i64::from(by) - 1) / i64::from(by)
+}
+
+/// Workgroups of `by` for blocks along x and y and one after the other along z; none where a limit is exceeded.
+pub(crate) fn workgroups(
+    problem: &Problem<'_>,
+    [across, down, deep]: [i64; 3],
+    [x, y]: [u32; 2],
+) -> Option<[i64; 3]> {
+    let groups = [groups_for(across, x), groups_for(down, y), deep];
+    let most = problem.target.limits.max_workgroup_count;
+    groups.iter().zip(most).all(|(g, most)| *g <= i64::from(most)).then_some(groups)
+}
+
+/// The grid of the same.
+pub(crate) fn grid([across, down, deep]: [Dim; 3], [x, y]: [u32; 2], z: u32) -> Grid {
+    let groups = [across.ceil_div(i64::from(x)), down.ceil_div(i64::from(y)), deep];
+    Grid { groups, workgroup: [x, y, z] }
+}
+
 /// A workgroup of two axes for a grid: of the shapes of about `wanted` invocations, the one that computes the fewest
 /// invocations past the grid's end.
 pub(crate) fn group_shape(wanted: u32, most: u32, width: i64, height: i64) -> [u32; 2] {
     const SHAPES: [[u32; 2]; 12] =
         [[8, 8], [8, 4], [16, 4], [16, 8], [32, 2], [32, 4], [64, 1], [4, 8], [4, 4], [8, 2], [4, 2], [8, 1]];
     let cost = |[x, y]: [u32; 2]| {
-        let cover = |n: i64, by: u32| (n + i64::from(by) - 1) / i64::from(by) * i64::from(by);
-        let lanes = cover(width, x).saturating_mul(cover(height, y));
+        let padded = |n: i64, by: u32| groups_for(n, by) * i64::from(by);
+        let lanes = padded(width, x).saturating_mul(padded(height, y));
         // Shapes far from the wanted size must save a lot.
         let ratio = f64::from(x * y) / f64::from(wanted.max(1));
         lanes as f64 * (1.0 + 0.1 * ratio.log2().abs())

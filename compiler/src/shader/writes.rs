@@ -1,0 +1,161 @@
+//! Functions of a shader that store results, after the fused chain.
+
+use super::access::{Access, Coordinates, access};
+use super::class::Class;
+use super::functions;
+use super::hooks::Shader;
+use super::launch::Bound;
+use super::problem::{Operand, Placement};
+use super::resource::Resource;
+use crate::error::OpError;
+use crate::ir::storage::Storage;
+use crate::ir::tensor::DeviceType;
+
+impl Shader<'_> {
+    /// Replaces hook `name` by a function that applies the node's chain to `v`, the last of the hook's parameters,
+    /// and stores it at the given coordinates of the result.
+    ///
+    /// # Errors
+    /// When the chain does not fit (a defect of the graph).
+    pub fn write(
+        &mut self,
+        name: &str,
+        params: &str,
+        prelude: &str,
+        at: &Coordinates,
+    ) -> Result<(), OpError> {
+        let text = self.write_fn(name, params, prelude, at, false)?;
+        self.replacements.insert(name.to_string(), text);
+        Ok(())
+    }
+
+    /// The text of a writing function, without registering it under a hook.
+    ///
+    /// # Errors
+    /// When the chain does not fit (a defect of the graph).
+    pub fn write_fn(
+        &mut self,
+        name: &str,
+        params: &str,
+        prelude: &str,
+        at: &Coordinates,
+        whole_groups: bool,
+    ) -> Result<String, OpError> {
+        let lanes = if at.lanes.is_some() { 4 } else { 1 };
+        let computed = self.problem.computed;
+        let class = Class::of(computed);
+        let start = (functions::narrow("v", computed, lanes), class);
+        let (statements, value, last) =
+            self.chain_text(self.problem.chain, Some(start), at, lanes, whole_groups)?;
+        let store = self.store_text(&value, last, at, whole_groups);
+        let comma = if params.is_empty() { "" } else { ", " };
+        Ok(format!("fn {name}({params}{comma}v: {}) {{\n{prelude}{statements}{store}}}\n", class.wgsl(lanes)))
+    }
+
+    /// Statements that store `value` at coordinates of the result.
+    fn store_text(&mut self, value: &str, class: Class, at: &Coordinates, whole_groups: bool) -> String {
+        let result = self.problem.result.clone();
+        self.store_to(&result, Bound::Result, value, class, at, whole_groups)
+    }
+
+    /// Statements that store `value` at coordinates of a tensor.
+    pub fn store_to(
+        &mut self,
+        tensor: &Operand<'_>,
+        bound: Bound,
+        value: &str,
+        class: Class,
+        at: &Coordinates,
+        whole_groups: bool,
+    ) -> String {
+        let lanes = if at.lanes.is_some() { 4 } else { 1 };
+        let mut how = access(&mut self.words, tensor, at, whole_groups);
+        let mut tensor = tensor.clone();
+        if tensor.in_texture() && !matches!(how, Access::Vector { .. }) {
+            // No texture can be written in part.
+            self.partial_texels = true;
+            tensor.storage = Storage::Buffer;
+            how = access(&mut self.words, &tensor, at, whole_groups);
+        }
+        let tensor = &tensor;
+        let device = tensor.dtype.on_device();
+        let buffer = self.hold(tensor, bound, &how, true);
+        let scalar = if buffer.resource == Resource::Buffer { device.wgsl() } else { device.texel() };
+        let stored = to_storage(value, class, device, scalar, lanes);
+        match how {
+            Access::Vector { index } => {
+                let mut text = format!("    var w = {stored};\n");
+                if tensor.placement == Placement::Slices4 && !tensor.shape[1].is_multiple_of(4) {
+                    // Lanes past the last channel are stored as zero.
+                    let channels = self.words.dim(&tensor.shape[1]);
+                    let slice = &at.axes[1];
+                    for (j, lane) in ["y", "z", "w"].iter().enumerate() {
+                        text += &format!(
+                            "    if (({slice}) * 4u + {}u >= {channels}) {{ w.{lane} = {scalar}(0); }}\n",
+                            j + 1
+                        );
+                    }
+                }
+                text + &buffer.store(&index, "w")
+            }
+            Access::Scalar { index, lane: None } | Access::Splat { index } => {
+                let buffer = &buffer.name;
+                let stored = if lanes == 4 { format!("({stored}).x") } else { stored };
+                format!("    {buffer}[{index}] = {stored};\n")
+            }
+            Access::Scalar { index, lane: Some(lane) } => {
+                let buffer = &buffer.name;
+                let padding = self.padding(tensor, at, &format!("{buffer}[{index}]"));
+                let stored = if lanes == 4 { format!("({stored}).x") } else { stored };
+                format!("    {buffer}[{index}][{lane}] = {stored};\n{padding}")
+            }
+            Access::Scattered { indices, lane, guard } => {
+                let buffer = &buffer.name;
+                let mut text = format!("    let w = {stored};\n");
+                for (j, index) in indices.iter().enumerate() {
+                    let component = ["x", "y", "z", "w"][j];
+                    let padding = lane.as_ref().map_or(String::new(), |_| {
+                        format!("\n{}", self.padding(tensor, at, &format!("{buffer}[{index}]")))
+                    });
+                    let lane = lane.as_ref().map_or(String::new(), |l| format!("[{l}]"));
+                    let store = format!("{buffer}[{index}]{lane} = w.{component};{padding}");
+                    text += &match &guard {
+                        Some((first, limit)) if j > 0 => {
+                            format!("    if ({first} + {j}u < {limit}) {{ {store} }}\n")
+                        }
+                        _ => format!("    {store}\n"),
+                    };
+                }
+                text
+            }
+        }
+    }
+
+    /// Statements by which whoever stores the last channel alone also zeroes the lanes after it in its `vector`.
+    fn padding(&mut self, tensor: &Operand<'_>, at: &Coordinates, vector: &str) -> String {
+        if tensor.shape[1].is_multiple_of(4) {
+            return String::new();
+        }
+        let channel = &at.axes[1];
+        let channels = self.words.dim(&tensor.shape[1]);
+        let scalar = tensor.dtype.on_device().wgsl();
+        let lanes = (1..4).map(|lane| {
+            format!(
+                "    if (({channel}) + 1u == {channels} && ({channel}) % 4u < {lane}u) {{ {vector}[{lane}] = {scalar}(0); }}\n"
+            )
+        });
+        lanes.collect()
+    }
+}
+
+/// A value of a class as what is stored, in the type `scalar`.
+fn to_storage(text: &str, class: Class, device: DeviceType, scalar: &str, lanes: u32) -> String {
+    let ty = if lanes == 4 { format!("vec4<{scalar}>") } else { scalar.to_string() };
+    if class == Class::Float && device == DeviceType::F16 {
+        // Conversion of finite numbers beyond f16 is undefined in SPIR-V.
+        let kept = functions::storable_half(text, lanes);
+        // Texels are rounded as the device likes, which may be towards zero; what fits exactly is not rounded.
+        return if scalar == "f16" { format!("{ty}({kept})") } else { format!("quantizeToF16({kept})") };
+    }
+    format!("{ty}({text})")
+}
