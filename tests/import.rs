@@ -403,3 +403,28 @@ fn casts_to_f16_overflow_to_infinity() {
     let y = run(&model(17, g), &[]);
     assert_eq!(y.floats(), Ok(&[65504.0, 65504.0, f32::INFINITY, f32::NEG_INFINITY][..]));
 }
+
+/// Up to version 19 modes are named after images, and later after what they do.
+#[test]
+fn grid_samples_have_the_modes_of_their_version() {
+    let sampling = |opset: i64, mode: &str, image: DataType, grid: &[&str]| {
+        let inputs = vec![typed_input("x", image, &["2", "3", "h", "8"]), input("at", grid)];
+        let nodes = vec![with(node("GridSample", &["x", "at"], &["y"]), text("mode", mode))];
+        model(opset, graph(inputs, nodes, &["y"]))
+    };
+    let places = ["2", "4", "5", "2"];
+    let line = |opset, mode| {
+        let text =
+            print(&imported(&sampling(opset, mode, DataType::Float, &places), &Options::default()).graph);
+        text.lines().find(|line| line.contains("grid-sample")).unwrap_or_default().to_owned()
+    };
+    let linear = r#"{"mode":"linear","padding":"zeros","align_corners":false} : f32[2, 3, 4, 5]"#;
+    assert!(line(16, "bilinear").contains(linear) && line(20, "linear").contains(linear));
+    assert!(line(16, "bicubic").contains(r#""mode":"cubic""#) && line(22, "nearest").contains("nearest"));
+    let refused = refusal(&sampling(20, "area", DataType::Float, &places));
+    assert!(refused.contains("mode `area` is not known"), "{refused}");
+    let refused = refusal(&sampling(20, "linear", DataType::Int32, &places));
+    assert!(refused.contains("an image of i32") && refused.contains("Cast"), "{refused}");
+    let refused = refusal(&sampling(20, "linear", DataType::Float, &["2", "4", "5", "3"]));
+    assert!(refused.contains("the last is 2 long"), "{refused}");
+}

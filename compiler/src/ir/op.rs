@@ -25,6 +25,7 @@ pub use super::ops::fused_matmul::FusedMatMul;
 pub use super::ops::gather::Gather;
 pub use super::ops::gather_elements::GatherElements;
 pub use super::ops::gather_nd::GatherNd;
+pub use super::ops::grid_sample::GridSample;
 pub use super::ops::group_norm::GroupNorm;
 pub use super::ops::input::Input;
 pub use super::ops::layer_norm::LayerNorm;
@@ -155,6 +156,7 @@ ops! {
     ConvTranspose = "conv-transpose",
     Pool = "pool",
     LayerNorm = "layer-norm",
+    GridSample = "grid-sample",
     GroupNorm = "group-norm",
     Softmax = "softmax",
     Attention = "attention",

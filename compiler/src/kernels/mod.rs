@@ -43,6 +43,7 @@ pub const KERNELS: &[Kernel] = &[
     conv::conv_direct::KERNEL,
     pool::KERNEL,
     movement::resize::KERNEL,
+    movement::grid_sample::KERNEL,
     movement::pad::KERNEL,
     movement::concat::KERNEL,
     movement::map::KERNEL,

@@ -311,6 +311,18 @@ fn resizes() {
 }
 
 #[test]
+fn grid_samples() {
+    for mode in ["nearest", "linear", "cubic"] {
+        for (i, padding) in ["zeros", "border", "reflection"].into_iter().enumerate() {
+            let a = serde_json::json!({"mode": mode, "padding": padding, "align_corners": i == 1});
+            for (x, grid) in [("n,6,9", "n,w,1"), ("2,6,h,8", "2,4,w,2"), ("n,3,4,5,6", "n,2,h,4,3")] {
+                assert_eq!(emit_all("grid-sample", a.clone(), &[x, grid]), ["grid_sample"]);
+            }
+        }
+    }
+}
+
+#[test]
 fn rows() {
     let shapes = ["2,6,5,8", "3,1,1,7", "n,8,h,4", "2,h,w,5"];
     let kinds = ["sum", "mean", "max", "min", "prod", "l1", "l2", "log-sum", "log-sum-exp", "sum-square"];

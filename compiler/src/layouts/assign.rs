@@ -184,7 +184,7 @@ fn is_image_operator(graph: &Graph, id: NodeId) -> bool {
         return false;
     }
     match &node.op {
-        Op::Pool(_) | Op::GroupNorm(_) | Op::Elementwise(_) => true,
+        Op::Pool(_) | Op::GroupNorm(_) | Op::GridSample(_) | Op::Elementwise(_) => true,
         op if is_convolution(op) => true,
         Op::Resize(resize) => {
             let source = graph.operands(id).first().map(|x| graph.tensor(*x).shape.clone());

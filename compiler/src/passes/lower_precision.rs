@@ -18,7 +18,8 @@
 //!
 //! 1. what is computed from integers alone (positions, masks, frequencies): integers above 2048 are not f16, nor are the
 //!    constants of a product that becomes an integer at once;
-//! 2. arguments of sines, cosines, roundings and comparisons, where a small error becomes a large one;
+//! 2. arguments of sines, cosines, roundings and comparisons, and positions at which an image is sampled, where a small
+//!    error becomes a large one;
 //! 3. sums, squares that are about to be summed, and what is computed from them alone: a square passes 65504
 //!    from 256 on, and the root of a small variance is the divisor of everything.
 //!
@@ -114,7 +115,7 @@ fn lowers(
         Op::Constant(constant) => {
             let users = graph.users(id);
             let table = |u: &NodeId| is_product(graph.op(*u)) || matches!(graph.op(*u), Op::Gather(_));
-            let mut users = users.iter().filter(|u| !counts(graph, **u));
+            let mut users = users.iter().filter(|u| !counts(graph, **u) && positions(graph, **u) != Some(id));
             let wanted = match precision {
                 Precision::Mixed => users.any(table),
                 _ => users.any(|u| !exact.contains(u)),
@@ -124,6 +125,11 @@ fn lowers(
         op if is_product(op) => true,
         Op::Concat(_) | Op::Pad(_) | Op::Pool(_) | Op::Resize(_) | Op::Gather(_) => {
             precision == Precision::F16 || from_f16()
+        }
+        Op::GridSample(_) => {
+            let image = operands.first();
+            precision == Precision::F16
+                || image.is_some_and(|o| lowered.contains(o) || graph.tensor(*o).dtype == DType::F16)
         }
         _ => precision == Precision::F16,
     }
@@ -148,6 +154,11 @@ fn counts(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let integer = |step: &Step| matches!(step.element, Element::Cast(to) if !to.is_float());
     is_product(&node.op) && node.chain.first().is_some_and(integer)
+}
+
+/// The operand of a node that says where it samples another one.
+fn positions(graph: &Graph, id: NodeId) -> Option<NodeId> {
+    matches!(graph.op(id), Op::GridSample(_)).then(|| graph.operands(id).get(1).copied()).flatten()
 }
 
 fn is_view(op: &Op) -> bool {
@@ -178,8 +189,11 @@ fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     }
     // Backwards from what needs an exact argument.
     for id in order.iter().rev() {
+        exact.extend(positions(graph, *id).filter(|o| graph.constant(*o).is_none()));
         let node = graph.node(*id);
-        let carries = exact.contains(id) && (matches!(node.op, Op::Concat(_)) || is_view(&node.op));
+        // What an update is made in, a state among it, has its type.
+        let carries =
+            exact.contains(id) && (matches!(node.op, Op::Concat(_) | Op::Update(_)) || is_view(&node.op));
         if carries || elements(graph, *id).any(needs_exact_argument) {
             exact.extend(
                 graph

@@ -6,9 +6,10 @@ use driftc::ir::dim::{Dim, product};
 use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::{
-    Concat, Conv, CumSum, Gather, GroupNorm, LayerNorm, MatMul, Pad, Pool, Range, Slice, Softmax, State,
-    Update,
+    Concat, Conv, CumSum, Gather, GridSample, GroupNorm, LayerNorm, MatMul, Pad, Pool, Range, Slice, Softmax,
+    State, Update,
 };
+use driftc::ir::ops::grid_sample::{SampleMode, SamplePadding};
 use driftc::ir::ops::pad::PadMode;
 use driftc::ir::ops::pool::PoolKind;
 use driftc::ir::ops::reduce::ReduceKind;
@@ -42,6 +43,7 @@ const STEPS: &[Step] = &[
     pad,
     expand,
     gather,
+    grid_sample,
     select,
     cum_sum,
     positions,
@@ -431,6 +433,28 @@ fn gather(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let values = (0..count(&sizes)).map(draw).collect();
     let indices = g.builder.constant(&Array::int(DType::I64, &sizes, values))?;
     g.builder.add(Gather { axis }, &[x, indices]).map(Some)
+}
+
+/// Samples an image at constant positions, some of them outside of it.
+fn grid_sample(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let shape = g.shape(x);
+    let axes = shape.len().saturating_sub(2);
+    if !(1..=3).contains(&axes) {
+        return Ok(None);
+    }
+    let places: Vec<usize> = (0..axes).map(|_| 1 + g.rng.below(4)).collect();
+    let sizes: Vec<usize> = [1].into_iter().chain(places.iter().copied()).chain([axes]).collect();
+    let grid = g.constant(&sizes, 1.5)?;
+    let places = places.into_iter().map(Dim::from);
+    let grid = g
+        .builder
+        .expand(grid, [shape[0].clone()].into_iter().chain(places).chain([Dim::from(axes)]).collect())?;
+    let op = GridSample {
+        mode: g.rng.pick(&[SampleMode::Nearest, SampleMode::Linear, SampleMode::Linear, SampleMode::Cubic]),
+        padding: g.rng.pick(&[SamplePadding::Zeros, SamplePadding::Border, SamplePadding::Reflection]),
+        align_corners: g.rng.once_in(2),
+    };
+    g.builder.add(op, &[x, grid]).map(Some)
 }
 
 /// `x > c ? x : f(x)`; rare, since rounding may tip the comparison.

@@ -1,12 +1,14 @@
-//! Resampling: Resize in all its versions, and Upsample before it.
+//! Resampling: Resize in all its versions, Upsample before it, and GridSample.
 
 use super::lowering::{Call, Lowered, OpEntry, Refused, old, op};
 use crate::ir::dim::Dim;
-use crate::ir::op::Resize;
+use crate::ir::op::{GridSample, Resize};
+use crate::ir::ops::grid_sample::{SampleMode, SamplePadding};
 use crate::ir::ops::resize::{Coordinates, Filter, NearestRound};
 use crate::ir::tensor::normalize_axis;
 
-pub(super) const OPS: &[OpEntry] = &[op("Resize", 10, resize), old("Upsample", 7, 9, upsample)];
+pub(super) const OPS: &[OpEntry] =
+    &[op("Resize", 10, resize), old("Upsample", 7, 9, upsample), op("GridSample", 16, grid_sample)];
 
 /// How the extents follow from requested sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,4 +217,27 @@ fn scaled_sizes(shape: &[Dim], scales: &[f32]) -> Lowered<Vec<Dim>> {
         Ok(extent.scale((scale * divisor as f32) as i64).floor_div(divisor))
     };
     shape.iter().zip(scales).map(size).collect()
+}
+
+/// Up to version 19 modes have the names that they have for images.
+fn grid_sample(call: &mut Call<'_>) -> Lowered {
+    let (x, grid) = (call.node(0)?, call.node(1)?);
+    if !call.dtype(x).is_float() {
+        let kind = call.dtype(x).name();
+        return Err(Refused::new(format!("an image of {kind} is not sampled; a Cast makes it a float")));
+    }
+    let mode = match call.attributes.text("mode", "linear")? {
+        "nearest" => SampleMode::Nearest,
+        "linear" | "bilinear" => SampleMode::Linear,
+        "cubic" | "bicubic" => SampleMode::Cubic,
+        other => return Err(Refused::new(format!("mode `{other}` is not known"))),
+    };
+    let padding = match call.attributes.text("padding_mode", "zeros")? {
+        "zeros" => SamplePadding::Zeros,
+        "border" => SamplePadding::Border,
+        "reflection" => SamplePadding::Reflection,
+        other => return Err(Refused::new(format!("padding_mode `{other}` is not known"))),
+    };
+    let align_corners = call.attributes.flag("align_corners", false)?;
+    Ok(call.add(GridSample { mode, padding, align_corners }, &[x, grid])?.into())
 }

@@ -101,6 +101,7 @@ const SIGNATURES: &[(&[Operand], &str)] = &[
     (&[own(ONLY_F32)], "DynamicQuantizeLinear"),
     (&[t(ANY), t(ANY)], "Equal"),
     (&[t(WIDE), t(WIDE), t(WIDE)], "Gemm"),
+    (&[own(ANY), own(FLOAT)], "GridSample"),
     (&[t(FLOAT), t(FLOAT), t(FLOAT), t(FLOAT), own(ONLY_I32), t(FLOAT), t(FLOAT), t(FLOAT)], "LSTM"),
     (&[t(FLOAT), t(FLOAT), t(FLOAT), own(FLOAT), t(FLOAT), t(FLOAT)], "LinearAttention"),
     (&[own(POOLED)], "MaxPool"),

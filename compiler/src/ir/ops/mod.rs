@@ -14,6 +14,7 @@ pub mod fused_matmul;
 pub mod gather;
 pub mod gather_elements;
 pub mod gather_nd;
+pub mod grid_sample;
 pub mod group_norm;
 pub mod input;
 pub(crate) mod lanes;

@@ -27,6 +27,7 @@ pub const CASES: &[Cases] = &[
     Cases { operator: "cum_sum", text: include_str!("cum_sum.txt") },
     Cases { operator: "fill", text: include_str!("fill.txt") },
     Cases { operator: "gather", text: include_str!("gather.txt") },
+    Cases { operator: "grid_sample", text: include_str!("grid_sample.txt") },
     Cases { operator: "map", text: include_str!("map.txt") },
     Cases { operator: "matmul", text: include_str!("matmul.txt") },
     Cases { operator: "normalize", text: include_str!("normalize.txt") },

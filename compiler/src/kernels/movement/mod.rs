@@ -4,6 +4,7 @@ pub(super) mod concat;
 mod decode;
 pub(super) mod fill;
 pub(super) mod gather;
+pub(super) mod grid_sample;
 pub(super) mod map;
 pub(super) mod pad;
 pub(super) mod resize;

@@ -1,0 +1,272 @@
+//! Samples an image at positions that a second operand gives (ONNX GridSample with every mode).
+//!
+//! Positions are between -1 and 1 along each spatial axis, and may lie beyond. Every mode is separable: at a position the
+//! result is the sum over a few taps along each axis, with a weight each. [`GridSample::taps`] lists them for one axis.
+
+use serde::{Deserialize, Serialize};
+
+use super::check;
+use crate::error::OpError;
+use crate::ir::array::{Array, Data, count};
+use crate::ir::dim::Bindings;
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::TensorDesc;
+
+/// Keys' coefficient of the cubic mode.
+pub const CUBIC: f32 = -0.75;
+
+/// How a sample is made from its neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SampleMode {
+    /// The nearest element, the even one of two.
+    Nearest,
+    /// Linear in each axis.
+    Linear,
+    /// Cubic in each axis.
+    Cubic,
+}
+
+/// What lies outside the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SamplePadding {
+    /// Zeros.
+    Zeros,
+    /// The element at the border.
+    Border,
+    /// The image, reflected at its border as often as it takes.
+    Reflection,
+}
+
+/// Samples `[N, C, spatial..]` at the positions `[N, places.., axes]`: a result `[N, C, places..]`. The last spatial axis
+/// is the first of a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GridSample {
+    /// How a sample is made from its neighbours.
+    pub mode: SampleMode,
+    /// What lies outside the image.
+    pub padding: SamplePadding,
+    /// Whether -1 and 1 are the middles of the first and the last element, rather than their outer edges.
+    pub align_corners: bool,
+}
+
+impl GridSample {
+    /// Taps along each axis.
+    pub fn count(&self) -> usize {
+        match self.mode {
+            SampleMode::Nearest => 1,
+            SampleMode::Linear => 2,
+            SampleMode::Cubic => 4,
+        }
+    }
+
+    /// The elements along an axis of `size` that make the sample at `position`, with their weights; those outside are
+    /// left out. Computed in f32, as devices do.
+    pub fn taps(&self, position: f32, size: usize) -> Vec<(usize, f32)> {
+        let last = size as f32 - 1.0;
+        let low = if self.align_corners { 0.0 } else { -0.5 };
+        let high = last - low;
+        let mut x = match self.align_corners {
+            true => (position + 1.0) / 2.0 * last,
+            false => ((position + 1.0) * size as f32 - 1.0) / 2.0,
+        };
+        if self.mode == SampleMode::Nearest {
+            x = x.round_ties_even();
+        }
+        if x < low || x > high {
+            x = match self.padding {
+                SamplePadding::Zeros => x,
+                SamplePadding::Border => x.clamp(0.0, last),
+                SamplePadding::Reflection => reflect(x, low, high),
+            };
+        }
+        let first = x.floor() - if self.mode == SampleMode::Cubic { 1.0 } else { 0.0 };
+        let tap = |k: usize| {
+            let element = first + k as f32;
+            let away = (x - element).abs();
+            let weight = match self.mode {
+                SampleMode::Nearest => 1.0,
+                SampleMode::Linear => 1.0 - away,
+                SampleMode::Cubic => keys(away),
+            };
+            let element = match self.padding {
+                SamplePadding::Zeros => (0.0..=last).contains(&element).then_some(element)?,
+                SamplePadding::Border => element,
+                SamplePadding::Reflection if element < low || element > high => reflect(element, low, high),
+                SamplePadding::Reflection => element,
+            };
+            Some((element.clamp(0.0, last) as usize, weight))
+        };
+        (0..self.count()).filter_map(tap).collect()
+    }
+}
+
+/// A position outside `low..high`, reflected at the ends until it lies inside.
+fn reflect(x: f32, low: f32, high: f32) -> f32 {
+    let range = high - low;
+    if range <= 0.0 {
+        return low;
+    }
+    let beyond = if x < low { low - x } else { x - high };
+    let times = (beyond / range).floor();
+    let rest = (beyond - times * range).clamp(0.0, range);
+    // An even number of whole lengths leaves it on the side that it came from.
+    if (x < low) == (times % 2.0 == 0.0) { low + rest } else { high - rest }
+}
+
+/// Keys' cubic convolution kernel.
+fn keys(d: f32) -> f32 {
+    if d <= 1.0 {
+        ((CUBIC + 2.0) * d - (CUBIC + 3.0)) * d * d + 1.0
+    } else {
+        ((CUBIC * d - 5.0 * CUBIC) * d + 8.0 * CUBIC) * d - 4.0 * CUBIC
+    }
+}
+
+impl Operation for GridSample {
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [x, grid] = check::exactly(inputs)?;
+        check::float(x, "the image")?;
+        check::float(grid, "the grid of positions")?;
+        let axes = x.rank().saturating_sub(2);
+        if !(1..=3).contains(&axes) {
+            return Err(OpError::new(format!("an image has one to three spatial axes, unlike {x}")));
+        }
+        let [batch, places @ .., last] = grid.shape.as_slice() else {
+            return Err(OpError::new(format!(
+                "a grid of positions has a batch and positions, unlike {grid}"
+            )));
+        };
+        if places.len() != axes || !last.is(axes as i64) {
+            return Err(OpError::new(format!(
+                "a grid of positions for {x} has {} axes, of which the last is {axes} long, unlike {grid}",
+                axes + 2
+            )));
+        }
+        if x.shape.iter().skip(2).any(|size| size.is(0)) && !places.iter().any(|size| size.is(0)) {
+            return Err(OpError::new(format!("{x} has no element to sample")));
+        }
+        let batch = check::equal(&x.shape[0], batch, "the batches of image and grid")?;
+        let mut shape = vec![batch, x.shape[1].clone()];
+        shape.extend_from_slice(places);
+        Ok(TensorDesc::new(x.dtype, shape))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Injective
+    }
+
+    fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let [x, grid] = inputs else { return Err(OpError::new("two operands are needed")) };
+            let (values, positions) = (x.floats()?, grid.floats()?);
+            let [batches, channels, sizes @ ..] = x.shape.as_slice() else {
+                return Err(OpError::new("an image is needed"));
+            };
+            let (axes, image, places) = (sizes.len(), count(sizes), count(&out[2..]));
+            let mut result = vec![0.0f32; count(out)];
+            for n in 0..*batches {
+                for place in 0..places {
+                    let at = &positions[(n * places + place) * axes..][..axes];
+                    // Offsets into an image and their weights, axis by axis.
+                    let mut taps = vec![(0usize, 1.0f32)];
+                    for (size, position) in sizes.iter().zip(at.iter().rev()) {
+                        let along = self.taps(*position, *size);
+                        let joined = taps.iter().flat_map(|(offset, weight)| {
+                            along.iter().map(move |(i, w)| (offset * size + i, weight * w))
+                        });
+                        taps = joined.collect();
+                    }
+                    for c in 0..*channels {
+                        let plane = &values[(n * channels + c) * image..][..image];
+                        let sum: f32 = taps.iter().map(|(offset, weight)| plane[*offset] * weight).sum();
+                        result[(n * channels + c) * places + place] = sum;
+                    }
+                }
+            }
+            Ok(Data::Float(result))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GridSample, SampleMode, SamplePadding};
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    fn line(mode: SampleMode, padding: SamplePadding, align_corners: bool, at: &[f32]) -> Vec<f32> {
+        let x = Array::f32(&[1, 1, 4], vec![1.0, 2.0, 3.0, 4.0]);
+        let grid = Array::f32(&[1, at.len(), 1], at.to_vec());
+        let op = GridSample { mode, padding, align_corners };
+        run(&op, &[&x, &grid], &Bindings::new()).unwrap().floats().unwrap().to_vec()
+    }
+
+    #[test]
+    fn corners_are_edges_or_middles() {
+        use SampleMode::Linear;
+        use SamplePadding::Zeros;
+        assert_eq!(line(Linear, Zeros, true, &[-1.0, 0.0, 1.0]), [1.0, 2.5, 4.0]);
+        assert_eq!(line(Linear, Zeros, false, &[-1.0, 0.0, 1.0]), [0.5, 2.5, 2.0]);
+        assert_eq!(line(SampleMode::Nearest, Zeros, true, &[0.0, -1.5, 1.1]), [3.0, 0.0, 4.0]);
+    }
+
+    #[test]
+    fn what_lies_outside_follows_the_padding() {
+        use SampleMode::{Cubic, Linear, Nearest};
+        use SamplePadding::{Border, Reflection, Zeros};
+        assert_eq!(line(Linear, Border, false, &[-3.0, 9.0, f32::INFINITY]), [1.0, 4.0, 4.0]);
+        // Reflected at the outer edges, and at the middles of the outer elements.
+        assert_eq!(line(Nearest, Reflection, false, &[-1.25, -1.75, 1.25, 3.25]), [1.0, 2.0, 4.0, 1.0]);
+        assert_eq!(line(Linear, Reflection, true, &[2.0, 3.0, 5.0]), [2.5, 1.0, 4.0]);
+        assert_eq!(line(Cubic, Zeros, true, &[-9.0]), [0.0]);
+    }
+
+    #[test]
+    fn an_axis_of_one_element_is_everywhere() {
+        let x = Array::f32(&[1, 1, 1], vec![7.0]);
+        let grid = Array::f32(&[1, 2, 1], vec![-4.0, 0.5]);
+        for align_corners in [false, true] {
+            let op =
+                GridSample { mode: SampleMode::Linear, padding: SamplePadding::Reflection, align_corners };
+            let y = run(&op, &[&x, &grid], &Bindings::new()).unwrap();
+            assert_eq!(y.floats().unwrap(), [7.0, 7.0]);
+        }
+    }
+
+    #[test]
+    fn the_first_of_a_position_is_the_last_axis() {
+        let x = Array::f32(&[1, 2, 2, 3], (0..12).map(|v| v as f32).collect());
+        let grid = Array::f32(&[1, 1, 1, 2], vec![1.0, -1.0]);
+        let op = GridSample { mode: SampleMode::Cubic, padding: SamplePadding::Border, align_corners: true };
+        let y = run(&op, &[&x, &grid], &Bindings::new()).unwrap();
+        assert_eq!((y.shape.as_slice(), y.floats().unwrap()), (&[1, 2, 1, 1][..], &[2.0, 8.0][..]));
+        let none = Array::f32(&[1, 0, 5, 2], Vec::new());
+        assert_eq!(run(&op, &[&x, &none], &Bindings::new()).unwrap().shape, [1, 2, 0, 5]);
+    }
+
+    #[test]
+    fn refuses() {
+        let op = GridSample { mode: SampleMode::Linear, padding: SamplePadding::Zeros, align_corners: false };
+        let of = |shape: &[usize]| TensorDesc::of(DType::F32, shape);
+        assert_eq!(
+            op.infer(&[&of(&[2, 3, 4, 5]), &of(&[2, 6, 7, 2])]).unwrap().to_string(),
+            "f32[2, 3, 6, 7]"
+        );
+        for (x, grid) in [
+            (&[2, 3][..], &[2, 2][..]),
+            (&[2, 3, 4, 5], &[1, 6, 7, 2]),
+            (&[2, 3, 4, 5], &[2, 6, 7, 3]),
+            (&[2, 3, 4, 5], &[2, 6, 2]),
+            (&[2, 3, 0, 5], &[2, 6, 7, 2]),
+            (&[2, 3, 4, 5, 6, 7], &[2, 3, 4, 5, 6, 4]),
+        ] {
+            assert!(op.infer(&[&of(x), &of(grid)]).is_err(), "{x:?} at {grid:?}");
+        }
+        assert!(op.infer(&[&TensorDesc::of(DType::I32, &[1, 1, 2]), &of(&[1, 2, 1])]).is_err());
+    }
+}
