@@ -13,6 +13,7 @@ use driftc::functions::{lower_all, lower_model};
 use driftc::ir::array::Array;
 use driftc::ir::dim::Bindings;
 use driftc::ir::{eval, text};
+use driftc::language;
 use driftc::passes::Precision;
 
 /// Tokens of the stored texts.
@@ -59,6 +60,11 @@ fn with_stored(path: PathBuf) -> (PathBuf, Vec<i32>, Array) {
 
 fn load(path: &Path, context: i64, chunk: i64) -> Model {
     let dims = Dims::from([("context".into(), (context, context)), ("chunk".into(), (chunk, chunk))]);
+    if path.extension().is_some_and(|e| e == "onnx") {
+        let found = language::onnx::load(path, &dims, None).unwrap_or_else(|e| panic!("{e}"));
+        let language = found.unwrap_or_else(|| panic!("{} is no language model", path.display()));
+        return Model { graph: language.whole.graph, functions: language.functions, ..Model::default() };
+    }
     drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}")).0
 }
 
@@ -160,6 +166,38 @@ fn f16_differs_by_its_rounding() {
         let error = cut(&mut session, &ids[..TEXT], &stored) / deviation(stored.floats().unwrap());
         assert!(error < F16, "{} differs by {error} standard deviations", path.display());
     }
+}
+
+#[test]
+fn onnx_models_keep_their_caches() {
+    for name in ["grouped", "concat"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("language").join(name).with_extension("onnx");
+        let (path, ids, stored) = with_stored(path);
+        let mut session = open(&load(&path, 50, 8), &Options::default());
+        let error = cut(&mut session, &ids[..TEXT], &stored);
+        assert!(error < F32, "{name} differs by {error}");
+    }
+}
+
+/// What is no decoder with caches, or is wanted with sizes of its own, stays one graph; sizes that do not fit are refused.
+#[test]
+fn onnx_models_become_functions_where_they_can() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("language/concat.onnx");
+    let load =
+        |name: &str, low, high| language::onnx::load(&path, &Dims::from([(name.into(), (low, high))]), None);
+    for own in ["batch_size", "sequence_length", "past_sequence_length"] {
+        assert!(load(own, 1, 1).unwrap().is_none(), "{own}");
+    }
+    let names = |model: &Model| model.functions.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    // As many tokens as there are positions in a table.
+    let language = load("chunk", 8, 8).unwrap().unwrap();
+    assert!(language.notes.iter().any(|note| note.contains("as it is")), "{:?}", language.notes);
+    let decode =
+        language.functions.iter().find(|(name, _)| name == "decode").map(|(_, graph)| graph).unwrap();
+    assert_eq!((decode.bounds["past"], decode.inputs().len(), decode.stores().len()), ((0, 63), 1, 5));
+    assert_eq!(names(&self::load(&path, 16, 4)), ["verify", "decode", "prefill"]);
+    let error = load("context", 65, 65).unwrap_err().to_string();
+    assert!(error.contains("at most 64"), "{error}");
 }
 
 /// Graphs with states in every way that a plan knows.

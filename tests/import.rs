@@ -14,6 +14,7 @@ use driftc::import::onnx::schema::{
 };
 use driftc::import::onnx::{DimSpec, Imported, Options, load, load_bytes, supported};
 use driftc::ir::array::Array;
+use driftc::ir::dim::Dim;
 use driftc::ir::eval::eval;
 use driftc::ir::tensor::DType;
 use driftc::ir::text::print;
@@ -129,7 +130,7 @@ fn a_symbol_can_equal_another() {
     g.initializer = vec![integers("rest", &[1], &[-1])];
     let m = model(17, g);
     assert!(refusal(&m).contains("4*s1 elements do not divide into s0"));
-    let dims = BTreeMap::from([("s1".to_string(), DimSpec::Same("s0".to_string()))]);
+    let dims = BTreeMap::from([("s1".to_string(), DimSpec::Is(Dim::symbol("s0")))]);
     let graph = imported(&m, &Options { dims, ..Options::default() }).graph;
     assert!(!graph.bounds.contains_key("s1"));
 }

@@ -14,6 +14,7 @@ pub mod fusion;
 pub mod import;
 pub mod ir;
 pub mod kernels;
+pub mod language;
 pub mod layouts;
 pub mod passes;
 pub mod plan;

@@ -179,15 +179,34 @@ fn open(path: &Path) -> Result<Opened> {
         Some(quantised) => Rc::new(Quantised::open(path.to_path_buf(), weights, &quantised)?),
         None => Rc::new(weights),
     };
+    Ok(Opened { weights, config, hash, attachments: attachments(path)?, notes: Vec::new() })
+}
+
+/// Files of a folder that travel with the bundle of its model.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn attachments(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let mut attachments = Vec::new();
     for name in ATTACHED {
-        let file = path.join(name);
+        let file = folder.join(name);
         if file.is_file() {
             let bytes = std::fs::read(&file).map_err(|e| Error::Io { path: file, reason: e.to_string() })?;
             attachments.push(((*name).to_string(), bytes));
         }
     }
-    Ok(Opened { weights, config, hash, attachments, notes: Vec::new() })
+    Ok(attachments)
+}
+
+/// The most tokens of a text, where a folder's `config.json` says it.
+pub fn longest(attachments: &[(String, Vec<u8>)]) -> Option<i64> {
+    let (_, bytes) = attachments.iter().find(|(name, _)| name == "config.json")?;
+    let config: Value = serde_json::from_slice(bytes).ok()?;
+    let of = |config: &Value| {
+        let sizes = ["max_position_embeddings", "n_positions"].map(|name| config.get(name)?.as_i64());
+        sizes.into_iter().flatten().find(|n| *n > 0)
+    };
+    of(&config).or_else(|| of(config.get("text_config")?))
 }
 
 /// Reads a Hugging Face folder or a GGUF file and builds its graph; also returns notes on what was assumed.

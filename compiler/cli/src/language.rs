@@ -16,7 +16,7 @@ use drift_runtime::{Draft, Generator, Options, Report, Request, Sampling, Sessio
 
 use crate::cache::bundle_of;
 use crate::failure::{Failure, Result};
-use crate::model::{Given, ModelArgs};
+use crate::model::{Given, ModelArgs, is_model};
 use crate::output::{note, three_digits, time};
 use crate::progress::Progress;
 use crate::session::{CacheArgs, DeviceArgs};
@@ -27,8 +27,8 @@ const FRAMES: usize = 4;
 /// Which model, and where it runs.
 #[derive(Debug, Args)]
 pub(crate) struct LanguageArgs {
-    /// A language model's bundle, or the model: a Hugging Face folder or a .gguf file, which is compiled for the
-    /// device and kept for the next time
+    /// A language model's bundle, or the model: a Hugging Face folder, a .gguf file or an .onnx file, which is compiled for
+    /// the device and kept for the next time
     #[arg(value_name = "OUT.drift | MODEL")]
     path: PathBuf,
     /// Use the variant for this target, or compile a model for this one (default: what fits the device best)
@@ -116,7 +116,7 @@ impl LanguageArgs {
     }
 
     fn open_at(&self, path: &Path, cache: &CacheArgs) -> Result<(Generator, Option<Text>)> {
-        let (bundle, pipelines) = match drift_models::is_model(path) || path.is_dir() {
+        let (bundle, pipelines) = match is_model(path) {
             true => self.compiled(path)?,
             false => {
                 if !self.given.is_empty() {

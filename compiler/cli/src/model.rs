@@ -9,6 +9,7 @@ use driftc::compile::{Model, Options};
 use driftc::import::onnx::{self, Declaration, DimSpec};
 use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
+use driftc::language::onnx::Language;
 use driftc::passes::Precision;
 use driftc::quantise::Weights;
 
@@ -213,6 +214,12 @@ impl Given {
         constants: BTreeMap<String, Array>,
         samples: &BTreeMap<String, Array>,
     ) -> Result<Loaded> {
+        if constants.is_empty()
+            && samples.is_empty()
+            && let Some(loaded) = language(path, &dims)?
+        {
+            return Ok(loaded);
+        }
         let spec = |(low, high)| if low == high { DimSpec::Fixed(low) } else { DimSpec::Range(low, high) };
         let dims: BTreeMap<String, DimSpec> = dims.into_iter().map(|(name, d)| (name, spec(d))).collect();
         let mut fixed: Vec<String> = constants.keys().cloned().collect();
@@ -238,6 +245,25 @@ impl Given {
     }
 }
 
+/// An ONNX language model that takes and gives its caches, as functions that keep them.
+fn language(path: &Path, dims: &BTreeMap<String, (i64, i64)>) -> Result<Option<Loaded>> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let attachments = drift_models::folder::attachments(folder)?;
+    let longest = drift_models::folder::longest(&attachments);
+    let Some(language) = driftc::language::onnx::load(path, dims, longest)? else { return Ok(None) };
+    let Language { whole, functions, notes } = language;
+    let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let model = Model { graph: whole.graph, functions, name, hash: whole.hash, attachments };
+    Ok(Some(Loaded {
+        model,
+        notes: whole.notes.into_iter().chain(notes).collect(),
+        constants: Vec::new(),
+        assumed: BTreeMap::new(),
+        external: whole.external,
+        flags: Vec::new(),
+    }))
+}
+
 /// The error of a refused model, with what would make it import.
 fn with_remedies(error: driftc::Error, path: &Path, options: &onnx::Options) -> Failure {
     let refused = matches!(error, driftc::Error::Unsupported { .. });
@@ -255,6 +281,11 @@ fn with_remedies(error: driftc::Error, path: &Path, options: &onnx::Options) -> 
             said.join(" ")
         )),
     }
+}
+
+/// Whether a path is a model's: a folder, or a file whose name ends as those of models do.
+pub(crate) fn is_model(path: &Path) -> bool {
+    drift_models::is_model(path) || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"))
 }
 
 /// The inputs that a model declares.

@@ -69,8 +69,8 @@ pub enum DimSpec {
     Fixed(i64),
     /// The size lies within these bounds, inclusive.
     Range(i64, i64),
-    /// The size always equals the symbolic size of this name; exporters give equal sizes different names.
-    Same(String),
+    /// The size always is this one, of symbols that the model may not have; exporters give equal sizes different names.
+    Is(Dim),
 }
 
 /// How a model is imported.

@@ -336,6 +336,11 @@ impl Graph {
         Ok(())
     }
 
+    /// Makes an input one no more; the sweep takes the node away where nothing uses it.
+    pub fn remove_input(&mut self, id: NodeId) {
+        self.inputs.retain(|input| *input != id);
+    }
+
     /// Sets the layout of a value.
     pub fn set_layout(&mut self, id: NodeId, layout: Layout) {
         self.graph[id.0].tensor.layout = layout;

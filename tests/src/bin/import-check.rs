@@ -16,6 +16,7 @@ use driftc::import::onnx::schema::tensor_shape_proto::dimension;
 use driftc::import::onnx::schema::{ModelProto, type_proto};
 use driftc::import::onnx::{self, DimSpec, Options};
 use driftc::ir::array::Data;
+use driftc::ir::dim::Dim;
 use driftc::ir::eval::eval;
 use prost::Message;
 
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
             _ => {}
         }
         if let Some((a, b)) = argument.strip_prefix("--same=").and_then(|a| a.split_once('=')) {
-            dims.insert(a.to_string(), DimSpec::Same(b.to_string()));
+            dims.insert(a.to_string(), DimSpec::Is(Dim::symbol(b)));
         }
         if let Some(n) = argument.strip_prefix("--mutate=").and_then(|n| n.parse().ok()) {
             mode = Mode::Mutate(n);

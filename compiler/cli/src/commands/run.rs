@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::arrays::{NamedFile, known, named_file, read_named, to_host};
 use crate::cache::bundle_of;
 use crate::failure::{Failure, Result};
-use crate::model::{Given, ModelArgs};
+use crate::model::{Given, ModelArgs, is_model};
 use crate::npy;
 use crate::output::{Out, file_name, make_folder, milliseconds, note, time};
 use crate::progress::Progress;
@@ -122,11 +122,6 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<()> {
         write_trace(path, &session, &args.function, &times)?;
     }
     if args.json { out.json(&report) } else { print(&report, out) }
-}
-
-/// Whether a path is a model's: a folder, or a file whose name ends as those of models do.
-fn is_model(path: &Path) -> bool {
-    drift_models::is_model(path) || path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"))
 }
 
 /// A session, the inputs by name, and how long loading took.

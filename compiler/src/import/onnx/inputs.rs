@@ -119,7 +119,12 @@ pub(super) fn resolve(
     attempt: usize,
 ) -> Result<(Bounds, Vec<Assumed>)> {
     let mut bindings = Bindings::new();
-    let declared = symbols(inputs);
+    let mut declared = symbols(inputs);
+    for spec in options.dims.values() {
+        if let DimSpec::Is(dim) = spec {
+            dim.symbols(&mut declared);
+        }
+    }
     let known = |name: &String| {
         if declared.contains(name) {
             return Ok(());
@@ -133,10 +138,9 @@ pub(super) fn resolve(
     for (name, spec) in &options.dims {
         known(name)?;
         match spec {
-            DimSpec::Same(other) => {
-                known(other)?;
+            DimSpec::Is(other) => {
                 for dim in inputs.iter_mut().flat_map(|i| i.shape.iter_mut().flatten()) {
-                    *dim = renamed(dim, name, other);
+                    *dim = replaced(dim, name, other);
                 }
             }
             DimSpec::Fixed(value) if *value < 0 => {
@@ -186,17 +190,17 @@ fn symbols(inputs: &[Declared]) -> BTreeSet<String> {
     symbols
 }
 
-/// The size with one symbol in place of another.
-fn renamed(dim: &Dim, from: &str, to: &str) -> Dim {
+/// The size with another in place of a symbol.
+fn replaced(dim: &Dim, from: &str, to: &Dim) -> Dim {
     let mut sum = Dim::known(0);
     for term in dim.terms() {
         let mut product = Dim::known(term.coefficient);
         for factor in &term.factors {
             product = product.mul(&match factor {
-                Atom::Symbol(name) if &**name == from => Dim::symbol(to),
+                Atom::Symbol(name) if &**name == from => to.clone(),
                 Atom::Symbol(name) => Dim::symbol(name),
-                Atom::FloorDiv(inner, divisor) => renamed(inner, from, to).floor_div(*divisor),
-                Atom::Positive(inner) => renamed(inner, from, to).positive(),
+                Atom::FloorDiv(inner, divisor) => replaced(inner, from, to).floor_div(*divisor),
+                Atom::Positive(inner) => replaced(inner, from, to).positive(),
             });
         }
         sum = sum.add(&product);
@@ -215,7 +219,7 @@ fn bind(
         .iter()
         .filter_map(|(name, spec)| match spec {
             DimSpec::Range(low, high) => Some((name.clone(), (*low, *high))),
-            DimSpec::Fixed(_) | DimSpec::Same(_) => None,
+            DimSpec::Fixed(_) | DimSpec::Is(_) => None,
         })
         .collect();
     for (name, shape) in shapes {

@@ -1,0 +1,150 @@
+//! The functions of a language model: what goes in, what comes out, and how a graph gets there.
+//!
+//! `ids -> logits` with caches on the device becomes three entry points that share weights and states:
+//!
+//! | function | ids | logits |
+//! |---|---|---|
+//! | `decode` | one; -1 is the token that was chosen last | its |
+//! | `verify` | up to 16 | of each |
+//! | `prefill` | up to a chunk | of the last |
+//!
+//! Input `ids [1, n]`, outputs `next` (the token with the largest logit) and `logits`, a row for each position. Symbol
+//! `past` is the number of tokens in the caches. Ids behind those that are meant, of which there are `count` in
+//! `prefill`, are padding: no position before them sees them, and the next tokens overwrite what they leave in the caches.
+
+pub mod caches;
+pub mod onnx;
+
+use crate::error::{Error, Result};
+use crate::ir::builder::Builder;
+use crate::ir::dim::Dim;
+use crate::ir::element::BinaryFn;
+use crate::ir::graph::NodeId;
+use crate::ir::op::{ArgReduce, State};
+use crate::ir::tensor::DType;
+
+/// The symbol that counts the tokens in the caches.
+pub const PAST: &str = "past";
+/// Tokens of the caches unless the user asks for another number.
+pub const DEFAULT_CONTEXT: i64 = 4096;
+/// Tokens of a chunk of `prefill` unless the user asks for another number.
+const DEFAULT_CHUNK: i64 = 256;
+/// Most tokens of `verify`: as many as one row of matrix units takes.
+const VERIFIED: i64 = 16;
+/// The symbol that counts the ids of `prefill` that are no padding.
+const COUNT: &str = "count";
+/// The state that holds the token that was chosen last.
+const TOKEN: &str = "token";
+
+/// How many tokens functions take, and how many the caches hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Tokens of the caches.
+    pub context: i64,
+    /// Tokens of a run of `prefill`.
+    pub chunk: i64,
+}
+
+impl Sizes {
+    /// From what the user said about `context` and `chunk`; `longest` is the most tokens of a text, `usual` the context
+    /// where nothing is said.
+    ///
+    /// # Errors
+    /// A size that is no single number, or too large.
+    pub fn of(bounds: impl Fn(&str) -> Option<(i64, i64)>, longest: i64, usual: i64) -> Result<Self> {
+        let number = |name: &str, most: i64, usual: i64| {
+            let usual = usual.min(most);
+            let (low, high) = bounds(name).unwrap_or((usual, usual));
+            if low == high && low >= 1 && low <= most {
+                return Ok(low);
+            }
+            Err(Error::request(
+                format!("`{name}` cannot be {low}..{high}: it is one number of at most {most}"),
+                format!("give --dim {name}=N"),
+            ))
+        };
+        let context = number("context", longest, usual)?;
+        Ok(Self { context, chunk: number("chunk", context, DEFAULT_CHUNK)? })
+    }
+
+    /// The entry points. The first one decides how weights are packed: for a few rows they lie as both one row and many
+    /// can read them.
+    pub fn entries(self) -> [Entry; 3] {
+        let entry = |name, tokens, every| Entry { name, tokens, every, context: self.context };
+        [
+            entry("verify", VERIFIED.min(self.context), true),
+            entry("decode", 1, false),
+            entry("prefill", self.chunk, false),
+        ]
+    }
+}
+
+/// An entry point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// Ids of a run.
+    pub tokens: i64,
+    /// Whether there are logits for every id.
+    pub every: bool,
+    /// Tokens of the caches.
+    pub context: i64,
+}
+
+impl Entry {
+    /// Bounds of [`PAST`].
+    pub fn past(&self) -> (i64, i64) {
+        (0, self.context - self.tokens)
+    }
+
+    /// Tokens in the caches after a run.
+    pub fn keys(&self) -> Dim {
+        Dim::symbol(PAST).plus(self.tokens)
+    }
+
+    /// Adds the input; the tokens `[1, n]` in i32.
+    ///
+    /// # Errors
+    /// When the graph has no room for them.
+    pub fn ids(&self, g: &mut Builder<'_>) -> Result<NodeId> {
+        let ids = g.input("ids", DType::I32, vec![Dim::known(1), Dim::known(self.tokens)])?;
+        if !self.every && self.tokens > 1 {
+            g.graph.bounds.insert(COUNT.to_string(), (1, self.tokens));
+        }
+        if self.tokens != 1 {
+            return Ok(ids);
+        }
+        g.name = TOKEN.to_string();
+        let last = g.add(State { name: TOKEN.to_string(), dtype: DType::I32, shape: vec![1] }, &[])?;
+        let last = g.reshape(last, vec![Dim::known(1); 2])?;
+        let zero = g.scalar(DType::I32, 0.0)?;
+        let given = g.binary(BinaryFn::GreaterEqual, ids, zero)?;
+        g.select(given, ids, last)
+    }
+
+    /// The position whose logits alone are wanted.
+    pub fn only(&self) -> Option<Dim> {
+        (!self.every && self.tokens > 1).then(|| Dim::symbol(COUNT).plus(-1))
+    }
+
+    /// Adds the outputs, of logits `[1, n, vocabulary]`: n is the number of ids, or 1 with [`Self::only`].
+    ///
+    /// # Errors
+    /// When the logits have another form.
+    pub fn finish(&self, g: &mut Builder<'_>, logits: NodeId) -> Result<()> {
+        g.name = "logits".to_string();
+        let rows = g.tensor(logits).shape.iter().skip(1).cloned().collect();
+        let logits = g.reshape(logits, rows)?;
+        let logits = g.cast(logits, DType::F32)?;
+        g.graph.add_output("logits", logits);
+        g.name = "next".to_string();
+        let next = g.add(ArgReduce { axis: 1, largest: true, last: false, keepdims: false }, &[logits])?;
+        let next = g.cast(next, DType::I32)?;
+        g.graph.add_output("next", next);
+        if !self.every {
+            g.graph.add_store(TOKEN, next);
+        }
+        Ok(())
+    }
+}
