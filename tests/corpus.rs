@@ -26,6 +26,11 @@ fn gpt2() {
 }
 
 #[test]
+fn grouped_query() {
+    check("grouped_query");
+}
+
+#[test]
 fn int4() {
     check("int4");
 }

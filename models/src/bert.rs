@@ -123,7 +123,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
         let v = project(&mut g, "value")?;
         g.name = at("attention.self");
         let scale = 1.0 / (size as f32).sqrt();
-        let a = g.add(Attention { scale, causal: false }, &[q, k, v, scores])?;
+        let a = g.add(Attention::plain(scale), &[q, k, v, scores])?;
         let a = merge_heads(&mut g, a)?;
         let a = linear(&mut g, weights, &at("attention.output.dense"), a, hidden, hidden)?;
         let a = g.binary(BinaryFn::Add, a, x)?;

@@ -169,7 +169,7 @@ pub fn attention(g: &mut Builder<'_>, [q, k, v]: [NodeId; 3], heads: usize, caus
     let q = split_heads(g, q, heads, head)?;
     let k = split_heads(g, k, heads, head)?;
     let v = split_heads(g, v, heads, head)?;
-    let y = g.add(Attention { scale: 1.0 / (head as f32).sqrt(), causal }, &[q, k, v])?;
+    let y = g.add(Attention { causal, ..Attention::plain(1.0 / (head as f32).sqrt()) }, &[q, k, v])?;
     merge_heads(g, y)
 }
 

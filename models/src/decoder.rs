@@ -14,8 +14,6 @@ pub(crate) mod feed;
 pub(crate) mod generation;
 pub(crate) mod rope;
 
-use std::collections::BTreeMap;
-
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
@@ -82,8 +80,6 @@ pub(crate) struct Parts<'a> {
     pub(crate) sequence: Sequence,
     /// Of each rotary embedding.
     pub(crate) angles: Vec<Angles>,
-    /// What is added to scores, by window.
-    pub(crate) masks: BTreeMap<i64, NodeId>,
 }
 
 impl Parts<'_> {
@@ -142,16 +138,10 @@ impl LanguageModel for Decoder {
             x = scaled(g, x, scale)?;
         }
         let angles = self.ropes.iter().map(|rope| rope.angles(g, sequence)).collect::<Result<_>>()?;
-        let mut parts = Parts {
-            weights,
-            hidden: self.hidden,
-            norm: self.norm,
-            sequence: sequence.clone(),
-            angles,
-            masks: BTreeMap::new(),
-        };
+        let parts =
+            Parts { weights, hidden: self.hidden, norm: self.norm, sequence: sequence.clone(), angles };
         for (i, layer) in self.layers.iter().enumerate() {
-            x = layer.apply(g, &mut parts, &format!("{prefix}layers.{i}"), x)?;
+            x = layer.apply(g, &parts, &format!("{prefix}layers.{i}"), x)?;
         }
         if let Some(only) = only {
             x = g.slice(x, 1, only, Dim::known(1))?;
@@ -169,7 +159,7 @@ impl LanguageModel for Decoder {
 }
 
 impl Layer {
-    fn apply(&self, g: &mut Builder<'_>, parts: &mut Parts<'_>, name: &str, x: NodeId) -> Result<NodeId> {
+    fn apply(&self, g: &mut Builder<'_>, parts: &Parts<'_>, name: &str, x: NodeId) -> Result<NodeId> {
         let at = |part: &str| format!("{name}.{part}");
         let size = parts.hidden;
         let y = parts.normalise(g, &at("input_layernorm"), x, size)?;

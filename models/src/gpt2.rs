@@ -5,13 +5,13 @@ use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
 use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
-use driftc::ir::op::{MatMul, Range};
+use driftc::ir::op::{Attention, MatMul, Range};
 use driftc::ir::tensor::DType;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::blocks::{embedding, layer_norm, merge_heads, weight};
-use crate::decoder::attention::{attend, columns, heads_first, in_heads};
+use crate::decoder::attention::{columns, heads_first, in_heads};
 use crate::decoder::config::activation;
 use crate::decoder::generation::{self, LanguageModel, Sequence};
 use crate::folder::Folder;
@@ -100,7 +100,7 @@ impl LanguageModel for Gpt2 {
             let v = sequence.cached(g, &at("values"), v)?;
             g.name = at("attn");
             let qkv = [heads_first(g, q)?, heads_first(g, k)?, heads_first(g, v)?];
-            let y = attend(g, qkv, scale, None, None, sequence)?;
+            let y = g.add(Attention { causal: true, ..Attention::plain(scale) }, &qkv)?;
             let y = merge_heads(g, y)?;
             let y = affine(g, weights, &at("attn.c_proj"), y, [hidden, hidden])?;
             x = g.binary(BinaryFn::Add, y, x)?;

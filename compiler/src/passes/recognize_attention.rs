@@ -9,9 +9,9 @@
 //! %8 = matmul %7 %v                          ->      %8 = attention %q %k %v %mask {"scale":0.125}
 //! ```
 //!
-//! The scale may stand before or after the product, on the query, the key or both. The key may come through any
+//! `affine(cap) . tanh . affine(1 / cap)` behind the scale becomes `softcap`. The scale may stand before or after the product, on the query, the key or both. The key may come through any
 //! transpose, and query heads may share keys that an expansion repeats. Masks are added or selected; a constant
-//! triangular one becomes `causal`. The transposes that split and merge heads stay where they are: they are views.
+//! triangular one becomes `causal`, one of a band `window` besides. The transposes that split and merge heads stay where they are: they are views.
 //!
 //! A guard `select(isnan(p), 0, p)` around the softmax makes a row zero whose keys are all masked. Attention gives
 //! no such promise, so the guard is dropped only when no row can be masked throughout: without a mask, with a
@@ -45,6 +45,7 @@ struct Scores {
     /// Whether the key's last two axes are swapped already.
     k_transposed: bool,
     scale: f32,
+    softcap: Option<f32>,
     masks: Vec<Mask>,
 }
 
@@ -72,8 +73,10 @@ fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         row_has_key = Some(mask::row_has_key(graph, open, &name)?);
         mask = Some(mask::finite(graph, open, &name)?);
     }
-    let causal = mask.is_some_and(|m| mask::is_causal(graph, m));
-    let op = Attention { scale: scores.scale, causal };
+    let band = mask.and_then(|m| mask::band(graph, m));
+    let causal = band.is_some();
+    let window = band.and_then(|band| band.window);
+    let op = Attention { scale: scores.scale, causal, window, softcap: scores.softcap };
     let mut operands = vec![q, k, v];
     if heads == Heads::Flat {
         for operand in &mut operands {
@@ -145,13 +148,17 @@ fn scores(graph: &Graph, id: NodeId, shape: &[Dim]) -> Option<Scores> {
     }
     if let Some((Op::MatMul(MatMul { trans_a: false, trans_b }), operands)) = plain(graph, id) {
         let [q, k] = operands.as_slice() else { return None };
-        return Some(Scores { q: *q, k: *k, k_transposed: *trans_b, scale: 1.0, masks: Vec::new() });
+        let (scale, softcap) = (1.0, None);
+        return Some(Scores { q: *q, k: *k, k_transposed: *trans_b, scale, softcap, masks: Vec::new() });
     }
     if let Some((scale, 0.0, x)) = affine(graph, id) {
-        let mut inner = scores(graph, x, shape)?;
+        let capped = unary_of(graph, x, UnaryFn::Tanh).filter(|_| scale > 0.0 && single_use(graph, x));
+        let mut inner = scores(graph, capped.unwrap_or(x), shape)?;
+        // A scaled mask would be another mask, and a scaled cap is none.
+        let bare = inner.masks.is_empty() && inner.softcap.is_none();
         inner.scale *= scale;
-        // A scaled mask would be another mask.
-        return inner.masks.is_empty().then_some(inner);
+        inner.softcap = capped.map(|_| scale);
+        return bare.then_some(inner);
     }
     let (element, operands) = elementwise(graph, id)?;
     let (mut inner, mask) = match (element, operands.as_slice()) {

@@ -3,13 +3,11 @@
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
 use driftc::ir::dim::Dim;
-use driftc::ir::element::{BinaryFn, UnaryFn};
+use driftc::ir::element::UnaryFn;
 use driftc::ir::graph::NodeId;
-use driftc::ir::op::{Attention, MatMul, Range};
-use driftc::ir::tensor::DType;
+use driftc::ir::op::Attention;
 
 use super::Parts;
-use super::generation::Sequence;
 use crate::blocks::{linear, merge_heads, product, scaled};
 use crate::weights::Tensors;
 
@@ -44,7 +42,7 @@ impl SelfAttention {
     pub(super) fn apply(
         &self,
         g: &mut Builder<'_>,
-        parts: &mut Parts<'_>,
+        parts: &Parts<'_>,
         name: &str,
         x: NodeId,
     ) -> Result<NodeId> {
@@ -65,14 +63,15 @@ impl SelfAttention {
         let k = parts.sequence.cached(g, &at("keys"), k)?;
         let v = parts.sequence.cached(g, &at("values"), v)?;
         g.name = name.to_string();
-        let mask = match self.window {
-            Some(window) => parts.mask(g, window)?,
-            None => None,
-        };
         let q = heads_first(g, q)?;
         let k = heads_first(g, k)?;
         let v = heads_first(g, v)?;
-        let y = attend(g, [q, k, v], self.scale, self.softcap, mask, &parts.sequence)?;
+        // Where no position has so many keys, a window hides none.
+        let most = parts.sequence.keys().range(&g.graph.bounds).1;
+        let window =
+            self.window.filter(|window| *window < most).and_then(|window| u32::try_from(window).ok());
+        let op = Attention { scale: self.scale, causal: true, window, softcap: self.softcap };
+        let y = g.add(op, &[q, k, v])?;
         let y = merge_heads(g, y)?;
         let sizes = [self.heads * self.head_size, parts.hidden];
         affine(g, parts.weights, &at("o_proj"), y, sizes, self.output_bias)
@@ -102,31 +101,6 @@ impl SelfAttention {
     }
 }
 
-impl Parts<'_> {
-    /// What hides keys before a window, `[seq, keys]` to be added to scores; none where no position has so many.
-    fn mask(&mut self, g: &mut Builder<'_>, window: i64) -> Result<Option<NodeId>> {
-        if self.sequence.keys().range(&g.graph.bounds).1 <= window {
-            return Ok(None);
-        }
-        if let Some(mask) = self.masks.get(&window) {
-            return Ok(Some(*mask));
-        }
-        let Sequence { past, seq, .. } = self.sequence.clone();
-        let first = past.plus(1 - window);
-        let rows = Range { dtype: DType::I64, start: first, step: 1, length: seq.clone() };
-        let rows = g.add(rows, &[])?;
-        let rows = g.reshape(rows, vec![seq, Dim::known(1)])?;
-        let keys = Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: self.sequence.keys() };
-        let keys = g.add(keys, &[])?;
-        let seen = g.binary(BinaryFn::GreaterEqual, keys, rows)?;
-        let zero = g.scalar(DType::F32, 0.0)?;
-        let never = g.scalar(DType::F32, f32::NEG_INFINITY)?;
-        let mask = g.select(seen, zero, never)?;
-        self.masks.insert(window, mask);
-        Ok(Some(mask))
-    }
-}
-
 /// `[batch, seq, heads * size] -> [batch, seq, heads, size]`.
 pub(crate) fn in_heads(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize) -> Result<NodeId> {
     let mut split: Vec<Dim> = g.tensor(x).shape.iter().take(2).cloned().collect();
@@ -137,56 +111,6 @@ pub(crate) fn in_heads(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize
 /// `[batch, seq, heads, size] -> [batch, heads, seq, size]`.
 pub(crate) fn heads_first(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
     g.transpose(x, vec![0, 2, 1, 3])
-}
-
-/// Causal attention of `q [B, H, S, D]` over `k` and `v [B, Hk, T, D]`, the last `S` of whose positions are those of `q`.
-pub(crate) fn attend(
-    g: &mut Builder<'_>,
-    [q, k, v]: [NodeId; 3],
-    scale: f32,
-    softcap: Option<f32>,
-    mask: Option<NodeId>,
-    sequence: &Sequence,
-) -> Result<NodeId> {
-    let Some(cap) = softcap else {
-        let mut operands = vec![q, k, v];
-        operands.extend(mask);
-        return g.add(Attention { scale, causal: true }, &operands);
-    };
-    // Query heads that share a key head are rows of one product.
-    let (queries, keys) = (g.tensor(q).shape.clone(), g.tensor(k).shape.clone());
-    let [batch, heads, seq, size] = queries.as_slice() else { return Ok(q) };
-    let [_, kv_heads, length, _] = keys.as_slice() else { return Ok(q) };
-    let shared = heads.div_exact(kv_heads).unwrap_or(Dim::known(1));
-    let rows = shared.mul(seq);
-    let q = g.reshape(q, vec![batch.clone(), kv_heads.clone(), rows.clone(), size.clone()])?;
-    let scores = g.add(MatMul { trans_a: false, trans_b: true }, &[q, k])?;
-    let scores = scaled(g, scores, scale)?;
-    let scores = softcapped(g, scores, cap)?;
-    let split = vec![batch.clone(), kv_heads.clone(), shared, seq.clone(), length.clone()];
-    let scores = g.reshape(scores, split)?;
-    let mut all = causal_mask(g, sequence)?;
-    if let Some(mask) = mask {
-        all = g.binary(BinaryFn::Add, all, mask)?;
-    }
-    let scores = g.binary(BinaryFn::Add, scores, all)?;
-    let weights = g.softmax(scores, 4)?;
-    let weights = g.reshape(weights, vec![batch.clone(), kv_heads.clone(), rows, length.clone()])?;
-    let y = g.matmul(weights, v)?;
-    g.reshape(y, queries)
-}
-
-/// What hides later keys, `[seq, keys]` to be added to scores.
-fn causal_mask(g: &mut Builder<'_>, sequence: &Sequence) -> Result<NodeId> {
-    let Sequence { past, seq, .. } = sequence.clone();
-    let rows = g.add(Range { dtype: DType::I64, start: past, step: 1, length: seq.clone() }, &[])?;
-    let rows = g.reshape(rows, vec![seq, Dim::known(1)])?;
-    let keys = Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: sequence.keys() };
-    let keys = g.add(keys, &[])?;
-    let seen = g.binary(BinaryFn::LessEqual, keys, rows)?;
-    let zero = g.scalar(DType::F32, 0.0)?;
-    let never = g.scalar(DType::F32, f32::NEG_INFINITY)?;
-    g.select(seen, zero, never)
 }
 
 /// `cap * tanh(x / cap)`.

@@ -1,6 +1,6 @@
 //! Attention.
 //!
-//! Plain attention is one operator of the graph; soft caps and the scores as a result need the expanded form. Queries
+//! Attention is one operator of the graph; the scores as a result need the expanded form. Queries
 //! that see no key give zeros in both.
 
 use super::generate::iota;
@@ -22,6 +22,8 @@ pub(super) struct Scores {
     pub(super) scale: f32,
     /// Whether query i sees only keys up to `i + past`.
     pub(super) causal: bool,
+    /// Where it is causal: how many keys query i sees at most, up to key `i + past`.
+    pub(super) window: Option<u32>,
     /// `cap * tanh(score / cap)`, when positive.
     pub(super) softcap: f32,
     /// Whether and where the scores are a second result: raw, capped, masked, after softmax.
@@ -87,6 +89,7 @@ fn attention(call: &mut Call<'_>) -> Lowered {
     let mut scores = Scores {
         scale,
         causal: call.attributes.flag("is_causal", false)?,
+        window: None,
         softcap: call.attributes.float("softcap", 0.0)?,
         shown: call.wants(3).then_some(mode),
     };
@@ -235,17 +238,24 @@ pub(super) fn attend(
     };
     let (heads, kv_heads, s, t) = (heads.clone(), kv_heads.clone(), s.clone(), t.clone());
     let dtype = call.dtype(q);
-    let plain = scores.softcap <= 0.0 && scores.shown.is_none();
+    let plain = scores.shown.is_none();
     let causal = scores.causal && plain && t.sub(&s) == *past;
     if scores.causal && !causal {
-        let seen = window(call, &Offset::Same(past.clone()), &s, &t, BinaryFn::LessEqual, 0)?;
+        let offset = Offset::Same(past.clone());
+        let mut seen = window(call, &offset, &s, &t, BinaryFn::LessEqual, 0)?;
+        if let Some(size) = scores.window {
+            let late = window(call, &offset, &s, &t, BinaryFn::Greater, -i64::from(size))?;
+            seen = call.b.binary(BinaryFn::And, seen, late)?;
+        }
         let bias = additive(call, seen, dtype)?;
         mask = joined(call, mask, Some(bias))?;
     }
     if plain {
         let mut operands = vec![q, k, v];
         operands.extend(mask);
-        let node = call.add(Attention { scale: scores.scale, causal }, &operands)?;
+        let softcap = Some(scores.softcap).filter(|cap| *cap > 0.0);
+        let window = scores.window.filter(|_| causal);
+        let node = call.add(Attention { scale: scores.scale, causal, window, softcap }, &operands)?;
         return Ok((node, None));
     }
     let k = repeat_heads(call, k, &heads, &kv_heads)?;

@@ -224,6 +224,7 @@ fn attention(call: &mut Call<'_>) -> Lowered {
     let scores = Scores {
         scale: default_scale(call, q)?,
         causal: call.attributes.flag("unidirectional", false)?,
+        window: None,
         softcap: 0.0,
         shown: None,
     };
@@ -272,6 +273,7 @@ fn multi_head_attention(call: &mut Call<'_>) -> Lowered {
     let scores = Scores {
         scale: default_scale(call, q)?,
         causal: call.attributes.flag("unidirectional", false)?,
+        window: None,
         softcap: 0.0,
         shown: None,
     };

@@ -1,4 +1,4 @@
-//! Scaled dot-product attention: `softmax(q k^T * scale + mask) v`.
+//! Scaled dot-product attention: `softmax(cap(q k^T * scale) + mask) v`, where `cap(x) = softcap * tanh(x / softcap)`.
 //!
 //! Operands: `q [B, H, S, D]`, `k [B, Hk, T, D]`, `v [B, Hk, T, E]` with H a multiple of Hk, and an optional additive float mask that broadcasts to `[B, H, S, T]`. Result `[B, H, S, E]`. Query head h reads key head `h / (H / Hk)`. A query that no key is visible to gives zeros. Scores and sums are f32.
 
@@ -14,17 +14,26 @@ use crate::ir::dim::Bindings;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
 
-/// Scaled dot-product attention: `softmax(q k^T * scale + mask) v`.
+/// Scaled dot-product attention: `softmax(cap(q k^T * scale) + mask) v`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// Factor of the scores.
     pub scale: f32,
     /// Whether query i sees only keys up to `i + T - S`.
     pub causal: bool,
+    /// How many keys query i sees at most, up to key `i + T - S`: those from `i + T - S + 1 - window` on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<u32>,
+    /// Scores become `softcap * tanh(score / softcap)` before the mask is added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub softcap: Option<f32>,
 }
 
 impl Operation for Attention {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        if self.window == Some(0) || self.softcap.is_some_and(|cap| !cap.is_finite() || cap <= 0.0) {
+            return Err(OpError::new("the window and the soft cap must be positive"));
+        }
         let q = check::operands(inputs, 3..=4)?;
         check::float(q, "the query")?;
         check::same_type(inputs)?;
@@ -106,20 +115,32 @@ impl Operation for Attention {
 const SCORES: usize = 1 << 24;
 
 impl Attention {
+    /// Attention of every key.
+    pub fn plain(scale: f32) -> Self {
+        Self { scale, causal: false, window: None, softcap: None }
+    }
+
     /// Makes the probabilities of one query of its products with the keys.
     fn probabilities(&self, row: usize, queries: usize, mask: Option<&Mask<'_>>, scores: &mut [f32]) {
         let keys = scores.len();
         for score in scores.iter_mut() {
             *score *= self.scale;
+            if let Some(cap) = self.softcap {
+                *score = cap * (*score / cap).tanh();
+            }
         }
         if let Some(mask) = mask {
             for (score, bias) in scores.iter_mut().zip(mask.row(row)) {
                 *score += bias;
             }
         }
+        let visible = (row % queries + 1 + keys).saturating_sub(queries);
         if self.causal {
-            let visible = (row % queries + 1 + keys).saturating_sub(queries).min(keys);
-            scores[visible..].fill(f32::NEG_INFINITY);
+            scores[visible.min(keys)..].fill(f32::NEG_INFINITY);
+        }
+        if let Some(window) = self.window {
+            let first = visible.saturating_sub(usize::try_from(window).unwrap_or(usize::MAX));
+            scores[..first.min(keys)].fill(f32::NEG_INFINITY);
         }
         if scores.iter().all(|score| *score == f32::NEG_INFINITY) {
             return scores.fill(0.0);
@@ -173,8 +194,11 @@ mod tests {
             let keys = (b * key_heads + h / (heads / key_heads)) * t;
             let weight = |j: usize| {
                 let dot: f32 = (0..d).map(|c| q[row * d + c] * k[(keys + j) * d + c]).sum();
-                let hidden = op.causal && j + s > i + t;
-                if hidden { 0.0 } else { (dot * op.scale + mask([b, h, i, j])).exp() }
+                let early = op.window.is_some_and(|w| j + s + w as usize <= i + t);
+                let hidden = early || op.causal && j + s > i + t;
+                let score = dot * op.scale;
+                let score = op.softcap.map_or(score, |cap| cap * (score / cap).tanh());
+                if hidden { 0.0 } else { (score + mask([b, h, i, j])).exp() }
             };
             let sum: f32 = (0..t).map(weight).sum();
             for (c, y) in y.iter_mut().enumerate() {
@@ -186,8 +210,10 @@ mod tests {
 
     #[test]
     fn agrees_with_the_definition() {
-        for (causal, s, t) in [(false, 5, 7), (true, 5, 7), (true, 1, 4), (true, 6, 6)] {
-            let op = Attention { scale: 0.7, causal };
+        let sizes = [(false, 5, 7), (true, 5, 7), (true, 1, 4), (true, 6, 6)];
+        let kinds = [(None, None), (Some(3), None), (Some(9), Some(0.5)), (Some(1), Some(2.0))];
+        for ((causal, s, t), (window, softcap)) in sizes.into_iter().flat_map(|s| kinds.map(|k| (s, k))) {
+            let op = Attention { scale: 0.7, causal, window, softcap };
             let q = random(DType::F32, &[2, 4, s, 3], 1);
             let k = random(DType::F32, &[2, 2, t, 3], 2);
             let v = random(DType::F32, &[2, 2, t, 5], 3);
@@ -204,7 +230,7 @@ mod tests {
 
     #[test]
     fn queries_that_see_nothing() {
-        let op = Attention { scale: 1.0, causal: true };
+        let op = Attention { causal: true, ..Attention::plain(1.0) };
         let q = Array::f32(&[1, 1, 2, 1], vec![1.0, 1.0]);
         let k = Array::f32(&[1, 1, 1, 1], vec![1.0]);
         let y = op.eval(&[&q, &k, &k], &[1, 1, 2, 1], &Bindings::new()).unwrap();
@@ -216,7 +242,7 @@ mod tests {
 
     #[test]
     fn shapes_and_refusals() {
-        let op = Attention { scale: 1.0, causal: false };
+        let op = Attention::plain(1.0);
         let past = Dim::symbol("past").add(&Dim::symbol("seq"));
         let of = |heads: i64, length: &Dim, size: i64| {
             let dims = vec![Dim::known(1), Dim::known(heads), length.clone(), Dim::known(size)];
@@ -234,5 +260,9 @@ mod tests {
         assert!(op.infer(&[&q, &of(2, &past, 60), &v]).is_err());
         assert!(op.infer(&[&q, &k, &of(2, &past.plus(1), 32)]).is_err());
         assert!(op.infer(&[&q, &k]).is_err());
+        let op = |window, softcap| Attention { window, softcap, ..Attention::plain(1.0) };
+        assert!(op(Some(1), Some(0.5)).infer(&[&q, &k, &v]).is_ok());
+        assert!(op(Some(0), None).infer(&[&q, &k, &v]).is_err());
+        assert!(op(None, Some(0.0)).infer(&[&q, &k, &v]).is_err());
     }
 }

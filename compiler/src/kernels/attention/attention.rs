@@ -29,28 +29,51 @@ pub(super) struct Sizes {
     key_heads: Dim,
     /// Query heads that share a key head.
     shared: Dim,
-    /// Query positions and keys.
+    /// Query positions, and keys that a query may see.
     s: Dim,
     pub(super) t: Dim,
+    /// Keys before those, which no query sees.
+    origin: Dim,
     /// Head sizes of queries and values.
     pub(super) d: i64,
     pub(super) e: i64,
 }
 
 impl Sizes {
-    pub(super) fn of(problem: &Problem<'_>) -> Option<Self> {
+    pub(super) fn of(problem: &Problem<'_>, op: &Attention) -> Option<Self> {
         let [q, k, v] = problem.operands.get(..3)? else { return None };
         let (d, e) = (q.shape[3].as_known()?, v.shape[3].as_known()?);
         let shared = q.shape[1].div_exact(&k.shape[1])?;
+        let (s, all) = (&q.shape[2], &k.shape[2]);
+        // The first query sees the earliest keys. A mask is read in whole vectors, from its start on.
+        let t = match op.window.filter(|_| problem.own == 3) {
+            Some(window) => all.smaller(&s.plus(i64::from(window) - 1), problem.bounds),
+            None => all.clone(),
+        };
         Some(Self {
             heads: k.shape[0].mul(&k.shape[1]),
             key_heads: k.shape[1].clone(),
             shared,
-            s: q.shape[2].clone(),
-            t: k.shape[2].clone(),
+            s: s.clone(),
+            origin: all.sub(&t),
+            t,
             d,
             e,
         })
+    }
+
+    /// Which part of the keys is read at all.
+    pub(super) fn part(&self, problem: &Problem<'_>) -> f64 {
+        let [all, read] = [&self.origin.add(&self.t), &self.t].map(|d| problem.max(d).max(1) as f64);
+        read / all
+    }
+
+    /// The keys that a query sees at most.
+    pub(super) fn walked(&self, problem: &Problem<'_>, op: &Attention, block: i64) -> f64 {
+        let t = problem.max(&self.t).max(1);
+        // Queries of a block are neighbours, whose windows overlap.
+        let seen = op.window.map_or(t, |w| i64::from(w).saturating_add(block));
+        t.min(seen) as f64
     }
 
     /// Queries that share their keys.
@@ -61,18 +84,18 @@ impl Sizes {
 
 /// Statements that turn `head` and `row` into coordinates.
 pub(super) struct Preludes {
-    /// `b` and `hk`, of keys and values.
+    /// `b` and `hk`, of keys and values, and `at`, which key it is.
     pub(super) key: String,
     /// Those, `h` and `s`, of queries and results.
     pub(super) query: String,
 }
 
-/// Sets the sizes and how many keys a row sees.
-pub(super) fn declare(shader: &mut Shader<'_>, sizes: &Sizes, causal: bool) -> Preludes {
+/// Sets the sizes and which keys a row sees.
+pub(super) fn declare(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) -> Preludes {
     shader.size("rows", &sizes.rows());
     shader.size("size_t", &sizes.t);
     let [key_heads, shared, s] = [&sizes.key_heads, &sizes.shared, &sizes.s].map(|d| shader.dim(d));
-    if causal {
+    if op.causal {
         let text = format!(
             "fn visible(row: u32) -> u32 {{
     return u32(max(i32(row / {shared}) + 1 + i32(size_t()) - i32({s}), 0));
@@ -80,15 +103,39 @@ pub(super) fn declare(shader: &mut Shader<'_>, sizes: &Sizes, causal: bool) -> P
         );
         shader.replace("visible", text);
     }
+    if let Some(window) = op.window {
+        let text = format!(
+            "fn earliest(row: u32) -> u32 {{
+    return u32(max(i32(row / {shared}) + 1 + i32(size_t()) - i32({s}) - {window}, 0));
+}}"
+        );
+        shader.replace("earliest", text);
+    }
     let key = format!("    let b = head / {key_heads};\n    let hk = head % {key_heads};\n");
     let query = format!("{key}    let h = hk * {shared} + row % {shared};\n    let s = row / {shared};\n");
-    Preludes { key, query }
+    let origin = shader.dim(&sizes.origin);
+    Preludes { key: format!("{key}    let at = key + {origin};\n"), query }
+}
+
+/// The hook that caps scores of a type.
+pub(super) fn cap(shader: &mut Shader<'_>, op: &Attention, kind: &str) {
+    let Some(cap) = op.softcap else { return };
+    let inner = 1.0 / cap;
+    shader.replace(
+        "capped",
+        format!(
+            "fn capped(score: {kind}) -> {kind} {{
+    return {cap:?} * tanh(clamp(score * {inner:?}, {kind}(-15.0), {kind}(15.0)));
+}}"
+        ),
+    );
 }
 
 /// The hooks that read queries, keys, values and what is added to scores.
 pub(super) fn loads(shader: &mut Shader<'_>, op: &Attention, Preludes { key, query }: &Preludes) {
     let problem = shader.problem;
     shader.number("scale", op.scale);
+    cap(shader, op, "f32");
     let params = "head: u32, row: u32, d4: u32";
     let at = Coordinates::four(axes(["b", "h", "s", "d4"]), 3);
     if problem.operands[0].shape[3].is(1) {
@@ -100,9 +147,9 @@ pub(super) fn loads(shader: &mut Shader<'_>, op: &Attention, Preludes { key, que
         shader.read("load_q", params, query, 0, &at);
     }
     let params = "head: u32, key: u32, d4: u32";
-    shader.read("load_k", params, key, 1, &Coordinates::four(axes(["b", "hk", "key", "d4"]), 3));
+    shader.read("load_k", params, key, 1, &Coordinates::four(axes(["b", "hk", "at", "d4"]), 3));
     let params = "head: u32, key: u32, e4: u32";
-    shader.read("load_v", params, key, 2, &Coordinates::four(axes(["b", "hk", "key", "e4"]), 3));
+    shader.read("load_v", params, key, 2, &Coordinates::four(axes(["b", "hk", "at", "e4"]), 3));
     if problem.own > 3 {
         let rank = problem.operands[3].rank();
         let at = axes(["b", "h", "s", "key"]).split_off(4 - rank);
@@ -154,22 +201,21 @@ impl Parameters for Params {
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    if !matches!(problem.op, Op::Attention(_)) {
-        return Vec::new();
-    }
-    let Some(sizes) = Sizes::of(problem) else { return Vec::new() };
+    let Op::Attention(op) = problem.op else { return Vec::new() };
+    let Some(sizes) = Sizes::of(problem, op) else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     if sizes.d < 1 || sizes.e < 1 || sizes.d > 1024 {
         return Vec::new();
     }
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let (rows, t) = (problem.max(&sizes.rows()).max(1), problem.max(&sizes.t).max(1) as f64);
+    let rows = problem.max(&sizes.rows()).max(1);
     let heads = problem.max(&sizes.heads) as f64;
     // Multiply-adds of vectors that reading one takes: less than on others where the cache keeps up with arithmetic.
     let read = (2.0 * machine.peak.f32 / machine.cache_bandwidth_gb_s.max(1e-3)).min(4.0);
     let mut out = Vec::new();
     for threads in [32u32, 64, 128, 256] {
         for block in [1u32, 2, 4, 8, 16] {
+            let t = sizes.walked(problem, op, i64::from(block));
             for each in [1u32, 2, 4] {
                 let fits = threads <= limits.max_workgroup_invocations
                     && i64::from(threads) * 4 >= sizes.e
@@ -221,7 +267,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("not attention")) };
-    let sizes = Sizes::of(problem).ok_or_else(|| OpError::new("head sizes must be known"))?;
+    let sizes = Sizes::of(problem, op).ok_or_else(|| OpError::new("head sizes must be known"))?;
     let [threads, block, each] = ["THREADS", "BLOCK", "EACH"].map(|name| candidate.knob(name));
     let mut shader = Shader::new(problem);
     shader.knob("THREADS", threads);
@@ -229,7 +275,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.knob("EACH", each);
     shader.knob("D4", sizes.d.unsigned_abs().div_ceil(4) as u32);
     shader.knob("E4", sizes.e.unsigned_abs().div_ceil(4) as u32);
-    let preludes = declare(&mut shader, &sizes, op.causal);
+    let preludes = declare(&mut shader, &sizes, op);
     loads(&mut shader, op, &preludes);
     let query = preludes.query;
     let at = Coordinates::four(axes(["b", "h", "s", "e4"]), 3);

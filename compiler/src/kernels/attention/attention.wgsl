@@ -29,12 +29,15 @@ const LOWEST = -3.4028234e38;
 /// Queries of one key head, and keys.
 fn rows() -> u32 { return 10u; }
 fn size_t() -> u32 { return 100u; }
-/// How many keys, from the first on, a query sees.
+/// The keys that a query sees: those from the earliest on, of as many from the first on.
 fn visible(row: u32) -> u32 { return size_t(); }
+fn earliest(row: u32) -> u32 { return 0u; }
 /// Four elements of a query, a key or a value; `head` counts the key heads of all batches.
 fn load_q(head: u32, row: u32, d4: u32) -> vec4<f32> { return queries[(head * 10u + row) * D4 + d4]; }
 fn load_k(head: u32, key: u32, d4: u32) -> vec4<f32> { return keys[(head * 100u + key) * D4 + d4]; }
 fn load_v(head: u32, key: u32, e4: u32) -> vec4<f32> { return values[(head * 100u + key) * E4 + e4]; }
+/// The score of a product.
+fn capped(score: f32) -> f32 { return score; }
 /// Added to the score.
 fn mask(head: u32, row: u32, key: u32) -> f32 { return 0.0; }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 10u + row) * E4 + e4] = v; }
@@ -67,9 +70,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var acc: array<vec4<f32>, BLOCK>;
     // unroll
     for (var r = 0u; r < BLOCK; r++) { acc[r] = vec4<f32>(0.0); }
-    // The last query of the block sees the most keys.
+    // The last query of the block sees the latest keys, the first one the earliest.
     let end = visible(last);
-    for (var base = 0u; base < end; base += TILE) {
+    for (var base = earliest(first); base < end; base += TILE) {
         for (var at = local; at < TILE; at += THREADS) {
             let key = base + at;
             var dots: array<f32, BLOCK>;
@@ -86,7 +89,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var r = 0u; r < BLOCK; r++) {
                 var score = hidden;
                 if (first + r <= last) {
-                    if (key < visible(first + r)) { score = dots[r] + mask(head, first + r, key); }
+                    if (key >= earliest(first + r) && key < visible(first + r)) {
+                        score = capped(dots[r]) + mask(head, first + r, key);
+                    }
                 }
                 scores[r * TILE + at] = score;
             }

@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-use super::attention::{Preludes, Sizes, axes, declare};
+use super::attention::{Preludes, Sizes, axes, cap, declare};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
-use crate::ir::op::Op;
+use crate::ir::op::{Attention, Op};
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::coop;
@@ -84,10 +84,10 @@ impl Tile {
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    if !matches!(problem.op, Op::Attention(_)) {
+    let Op::Attention(op) = problem.op else { return Vec::new() };
+    let (Some(sizes), Some(shape)) = (Sizes::of(problem, op), coop::shape(problem)) else {
         return Vec::new();
-    }
-    let (Some(sizes), Some(shape)) = (Sizes::of(problem), coop::shape(problem)) else { return Vec::new() };
+    };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let target = problem.target;
     let lanes = target.subgroup.preferred;
@@ -99,14 +99,14 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !able || !sized || scalar_mask || !lanes.is_multiple_of(shape.m) {
         return Vec::new();
     }
-    TILES.iter().filter_map(|tile| candidate(&p, problem, shape, &sizes, *tile)).collect()
+    TILES.iter().filter_map(|tile| candidate(&p, problem, shape, (op, &sizes), *tile)).collect()
 }
 
 fn candidate(
     p: &Params,
     problem: &Problem<'_>,
     shape: &MatrixShape,
-    sizes: &Sizes,
+    (op, sizes): (&Attention, &Sizes),
     knobs: [u32; 3],
 ) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
@@ -114,9 +114,10 @@ fn candidate(
     let tile = Tile::new(knobs, shape, sizes.d, sizes.e);
     let threads = tile.subs * lanes;
     let span = tile.keys * shape.n;
-    let (rows, t) = (problem.max(&sizes.rows()).max(1), problem.max(&sizes.t).max(1));
+    let rows = problem.max(&sizes.rows()).max(1);
     let heads = problem.max(&sizes.heads);
     let high = tile.subs * tile.rows * shape.m;
+    let t = sizes.walked(problem, op, i64::from(high));
     let fits = threads <= limits.max_workgroup_invocations
         && threads <= limits.max_workgroup_size[0]
         && tile.subs <= limits.max_workgroup_subgroups
@@ -124,12 +125,12 @@ fn candidate(
         && heads <= i64::from(limits.max_workgroup_count[1]);
     let whole = span.is_multiple_of(shape.k) && span.is_multiple_of(8 * (lanes / shape.m));
     // No subgroup without rows, and no second fragment of keys without keys.
-    let wasted = tile.subs > 1 && i64::from(high) >= 2 * rows || tile.keys > 2 && i64::from(span) >= 2 * t;
+    let wasted = tile.subs > 1 && i64::from(high) >= 2 * rows || tile.keys > 2 && f64::from(span) >= 2.0 * t;
     if !fits || !whole || wasted {
         return None;
     }
     let units = f64::from(machine.compute_units);
-    let steps = (t as f64 / f64::from(span)).ceil();
+    let steps = (t / f64::from(span)).ceil();
     let groups = (rows as f64 / f64::from(high)).ceil() * heads as f64;
     let most_registers = f64::from(machine.max_registers);
     let room = f64::from(machine.invocations_per_unit) * f64::from(machine.registers);
@@ -157,7 +158,7 @@ fn candidate(
     let registers = f64::from(tile.registers(shape, lanes, sizes.d, sizes.e));
     let spilled = 1.0 + (registers - most_registers).max(0.0) / (0.5 * most_registers);
     let computing = rounds * steps * spilled * alone.max(turn * f64::from(tile.subs) * beneath);
-    let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
+    let traffic = problem.traffic() as f64 * sizes.part(problem) / machine.bandwidth_gb_s.max(1e-3);
     Some(Candidate {
         knobs: vec![("SUBS", tile.subs), ("ROWS", tile.rows), ("KEYS", tile.keys)],
         cost: computing.max(traffic) + p.ends_ns + machine.launch_us * 1e3,
@@ -194,7 +195,7 @@ impl Parameters for Params {
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("not attention")) };
-    let sizes = Sizes::of(problem).ok_or_else(|| OpError::new("head sizes must be known"))?;
+    let sizes = Sizes::of(problem, op).ok_or_else(|| OpError::new("head sizes must be known"))?;
     let shape = coop::shape(problem).ok_or_else(|| OpError::new("no matrix units"))?;
     let tile = Tile::new(["SUBS", "ROWS", "KEYS"].map(|name| candidate.knob(name)), shape, sizes.d, sizes.e);
     let mut shader = Shader::new(problem);
@@ -217,11 +218,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let masked = problem.own > 3;
     shader.constant("MASKED", masked);
     let span = i64::from(tile.keys * shape.n);
-    shader.constant("GUARDED", op.causal || !sizes.t.is_multiple_of(span));
-    // Without a mask the scores are logarithms to base two from the start.
-    let scale = if masked { op.scale } else { op.scale * std::f32::consts::LOG2_E };
+    shader.constant("GUARDED", op.causal || op.window.is_some() || !sizes.t.is_multiple_of(span));
+    // Where nothing is done to the scores they are logarithms to base two from the start.
+    let plain = !masked && op.softcap.is_none();
+    let scale = if plain { op.scale * std::f32::consts::LOG2_E } else { op.scale };
     shader.number("scale", scale);
-    if !masked {
+    cap(&mut shader, op, "vec4<f32>");
+    if plain {
         shader.constant("UNIT", "1.0");
     }
     if problem.target.has_quirk(Fault::SubgroupBarriersWaitForWorkgroup) {
@@ -231,11 +234,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.needs(&[Need::SubgroupVote]);
     }
     shader.needs(&[Need::SubgroupShuffle]);
-    let Preludes { key, query } = declare(&mut shader, &sizes, op.causal);
+    let Preludes { key, query } = declare(&mut shader, &sizes, op);
     for (index, name, params, prelude, place) in [
         (0, "load_q", "head: u32, row: u32, d8: u32", &query, ["b", "h", "s", "d8"]),
-        (1, "load_k", "head: u32, key: u32, d8: u32", &key, ["b", "hk", "key", "d8"]),
-        (2, "load_v", "head: u32, key: u32, e8: u32", &key, ["b", "hk", "key", "e8"]),
+        (1, "load_k", "head: u32, key: u32, d8: u32", &key, ["b", "hk", "at", "d8"]),
+        (2, "load_v", "head: u32, key: u32, e8: u32", &key, ["b", "hk", "at", "e8"]),
     ] {
         let at = Coordinates::four(axes(place), 3);
         let text = coop::eight(&mut shader, name, params, prelude, index, &at)?;

@@ -75,12 +75,15 @@ const_assert HELD <= KEYS && SIZE_S >= SIDE_M * ROW_S && SIZE_S >= SIDE_M * ROW_
 /// Queries of one key head, and keys.
 fn rows() -> u32 { return 64u; }
 fn size_t() -> u32 { return 100u; }
-/// How many keys, from the first on, a query sees.
+/// The keys that a query sees: those from the earliest on, of as many from the first on.
 fn visible(row: u32) -> u32 { return size_t(); }
+fn earliest(row: u32) -> u32 { return 0u; }
 /// Eight elements of a query, a key or a value; `head` counts the key heads of all batches.
 fn load_q(head: u32, row: u32, d8: u32) -> vec4<f32> { return queries[(head * 64u + row) * D8 + d8]; }
 fn load_k(head: u32, key: u32, d8: u32) -> vec4<f32> { return keys[(head * 100u + key) * D8 + d8]; }
 fn load_v(head: u32, key: u32, e8: u32) -> vec4<f32> { return values[(head * 100u + key) * E8 + e8]; }
+/// The scores of four products.
+fn capped(score: vec4<f32>) -> vec4<f32> { return score; }
 /// Added to the scores of four keys.
 fn mask(head: u32, row: u32, key4: u32) -> vec4<f32> { return vec4<f32>(); }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 64u + row) * E4 + e4] = v; }
@@ -150,16 +153,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         sum[f] = 0.0;
     }
     let block = group.x * (SUBS * ROWS * SIDE_M);
-    // The last row of the workgroup sees the most keys, the first the fewest.
-    let end = visible(min(block + SUBS * ROWS * SIDE_M - 1u, last));
+    // The last row of the workgroup sees the latest keys, the first the earliest; all of them see those in between.
+    let lowest = min(block + SUBS * ROWS * SIDE_M - 1u, last);
+    let end = visible(lowest);
     let seen = visible(min(block, last));
+    let start = earliest(min(block, last)) / SPAN * SPAN;
+    let late = earliest(lowest);
     var next_k: array<vec4<f32>, LOADS_K>;
     var next_v: array<vec4<f32>, LOADS_V>;
     // unroll
-    for (var i = 0u; i < LOADS_K; i++) { next_k[i] = stretch_k(head, 0u, min(local + i * THREADS, UNITS_K - 1u)); }
+    for (var i = 0u; i < LOADS_K; i++) { next_k[i] = stretch_k(head, start, min(local + i * THREADS, UNITS_K - 1u)); }
     // unroll
-    for (var i = 0u; i < LOADS_V; i++) { next_v[i] = stretch_v(head, 0u, min(local + i * THREADS, UNITS_V - 1u)); }
-    for (var base = 0u; base < end; base += SPAN) {
+    for (var i = 0u; i < LOADS_V; i++) { next_v[i] = stretch_v(head, start, min(local + i * THREADS, UNITS_V - 1u)); }
+    for (var base = start; base < end; base += SPAN) {
         workgroupBarrier();
         // unroll
         for (var i = 0u; i < LOADS_K; i++) {
@@ -204,7 +210,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             subgroupBarrier();
             var v: array<vec4<f32>, 2u * OWN>;
             // unroll
-            for (var i = 0u; i < 2u * OWN; i++) { v[i] = scores[line + (i / 2u * PER + part) * 2u + i % 2u] * scale(); }
+            for (var i = 0u; i < 2u * OWN; i++) {
+                v[i] = capped(scores[line + (i / 2u * PER + part) * 2u + i % 2u] * scale());
+            }
             subgroupBarrier();
             if (MASKED) {
                 // unroll
@@ -214,12 +222,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 }
             }
             if (GUARDED) {
-                if (base + SPAN > seen) {
+                if (base + SPAN > seen || base < late) {
                     let most = visible(at);
+                    let least = earliest(at);
                     // unroll
                     for (var i = 0u; i < 2u * OWN; i++) {
                         let key = base + (i / 2u * PER + part) * 8u + i % 2u * 4u;
-                        v[i] = select(vec4<f32>(hidden), v[i], vec4<u32>(key, key + 1u, key + 2u, key + 3u) < vec4<u32>(most));
+                        let four = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
+                        v[i] = select(vec4<f32>(hidden), v[i], (four >= vec4<u32>(least)) & (four < vec4<u32>(most)));
                     }
                 }
             }
@@ -234,7 +244,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let factor = exp2((top[f] - higher) * UNIT);
                 sum[f] *= factor;
                 top[f] = higher;
-                if (base == 0u) { break; }
+                if (base == start) { break; }
                 // unroll
                 for (var e = 0u; e < WIDE; e += HELD) {
                     // unroll

@@ -3,6 +3,7 @@
 use super::attention::{Preludes, Sizes, axes, declare};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
+use crate::ir::op::Attention;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Bound, Grid, Launch, Shader};
@@ -35,7 +36,7 @@ pub(super) fn launch(problem: &Problem<'_>, sizes: &Sizes, joined: &Joined) -> R
     for (name, value) in [("THREADS", threads), ("PARTS", parts), ("E4", e4), ("TILE", tile)] {
         shader.knob(name, value);
     }
-    let Preludes { query, .. } = declare(&mut shader, sizes, false);
+    let Preludes { query, .. } = declare(&mut shader, sizes, &Attention::plain(1.0));
     let buffer = shader.bind(partial, "vec4<f32>", false);
     shader.replace(
         "kept",

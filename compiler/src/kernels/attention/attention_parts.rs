@@ -57,10 +57,8 @@ fn memory(threads: u32, block: u32, d: i64) -> u32 {
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    if !matches!(problem.op, Op::Attention(_)) {
-        return Vec::new();
-    }
-    let Some(sizes) = Sizes::of(problem) else { return Vec::new() };
+    let Op::Attention(op) = problem.op else { return Vec::new() };
+    let Some(sizes) = Sizes::of(problem, op) else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let rows = problem.max(&sizes.rows()).max(1);
     if sizes.d < 1 || sizes.e < 1 || sizes.d > 1024 || rows > MOST_ROWS {
@@ -87,7 +85,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let steps = (t / (f64::from(parts) * tile)).ceil();
                 // Two loads of a step wait for each other, and those of the queries and of the parts for all.
                 let waits = p.step * steps + p.ends;
-                let walked = blocks * problem.traffic() as f64;
+                let walked = blocks * problem.traffic() as f64 * sizes.part(problem);
                 let kept = heads * rows as f64 * f64::from(parts) * (4.0 * e4 as f64 + 2.0) * 4.0;
                 let streaming = (walked + 2.0 * kept) / machine.bandwidth_gb_s.max(1e-3);
                 let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
@@ -109,7 +107,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Attention(op) = problem.op else { return Err(OpError::new("not attention")) };
-    let sizes = Sizes::of(problem).ok_or_else(|| OpError::new("head sizes must be known"))?;
+    let sizes = Sizes::of(problem, op).ok_or_else(|| OpError::new("head sizes must be known"))?;
     let [threads, block, parts] = ["THREADS", "BLOCK", "PARTS"].map(|name| candidate.knob(name).max(1));
     let e4 = sizes.e.unsigned_abs().div_ceil(4) as u32;
     let mut first = Shader::new(problem);
@@ -120,7 +118,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     first.knob("LANES", LANES);
     first.knob("LOOKS", LOOKS);
     first.knob("D4", sizes.d.unsigned_abs().div_ceil(4) as u32);
-    let preludes = declare(&mut first, &sizes, op.causal);
+    let preludes = declare(&mut first, &sizes, op);
     loads(&mut first, op, &preludes);
     let queries = sizes.rows().mul(&sizes.heads);
     let found = queries.scale(i64::from(parts));

@@ -139,16 +139,28 @@ fn folded(graph: &mut Graph, id: NodeId, name: &str) -> Result<NodeId> {
     }
 }
 
-/// Whether a constant mask lets query i see exactly the keys up to `i + keys - queries`.
-pub(super) fn is_causal(graph: &Graph, id: NodeId) -> bool {
-    let Op::Constant(constant) = graph.op(id) else { return false };
-    let [leading @ .., queries, keys] = constant.shape.as_slice() else { return false };
-    let Some(offset) = keys.checked_sub(*queries).filter(|_| leading.iter().all(|n| *n == 1)) else {
-        return false;
-    };
+/// Which keys a causal mask lets queries see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Band {
+    /// How many of them at most; none where it is all.
+    pub(super) window: Option<u32>,
+}
+
+/// The band of a constant mask that lets query i see exactly the keys up to `i + keys - queries`, all of them or so many.
+pub(super) fn band(graph: &Graph, id: NodeId) -> Option<Band> {
+    let Op::Constant(constant) = graph.op(id) else { return None };
+    let [leading @ .., queries, keys] = constant.shape.as_slice() else { return None };
+    let offset = keys.checked_sub(*queries).filter(|_| leading.iter().all(|n| *n == 1))?;
     // A single query sees every key: that is no mask, but not worth a special case.
-    let Some((_, values)) = floats(graph, id).filter(|_| *keys > 1) else { return false };
-    values.chunks_exact(*keys).enumerate().all(|(i, row)| {
-        row.iter().enumerate().all(|(j, v)| if j <= i + offset { *v == 0.0 } else { *v <= EXCLUDED })
-    })
+    let (_, values) = floats(graph, id).filter(|_| *keys > 1)?;
+    // The last query sees the last key, and as many before it as a window has.
+    let last = values.chunks_exact(*keys).next_back()?;
+    let size = last.iter().rev().take_while(|v| **v == 0.0).count();
+    let is_band = size > 0
+        && values.chunks_exact(*keys).enumerate().all(|(i, row)| {
+            let sees = |j: usize| j <= i + offset && j + size > i + offset;
+            row.iter().enumerate().all(|(j, v)| if sees(j) { *v == 0.0 } else { *v <= EXCLUDED })
+        });
+    let window = u32::try_from(size).ok().filter(|_| size < *keys);
+    is_band.then_some(Band { window })
 }
