@@ -8,6 +8,8 @@
 
 mod barriers;
 mod matrices;
+#[cfg(test)]
+mod rewrites;
 mod tensors;
 
 #[cfg(test)]
@@ -78,6 +80,16 @@ const HEADER_WORDS: usize = 5;
 /// # Errors
 /// Text with the rendered diagnostic when the module is not valid (a defect of a kernel).
 pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
+    let words = super::texels::retype(strip_explicit_layout(&write(wgsl)?)?)?;
+    let mut words = matrices::retype(&words, options.matrix)?;
+    if options.matrix.is_some_and(|matrix| matrix.workgroup) {
+        words = tensors::address(&words)?;
+    }
+    check(barriers::repair(&words)?, options)
+}
+
+/// What naga writes.
+fn write(wgsl: &str) -> Result<Vec<u32>, String> {
     let module = naga::front::wgsl::parse_str(wgsl).map_err(|e| e.emit_to_string(wgsl))?;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
     validator.subgroup_operations(SubgroupOperationSet::all());
@@ -101,14 +113,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     };
     let pipeline =
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
-    let words = spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())?;
-    let words = super::texels::retype(strip_explicit_layout(&words)?)?;
-    let mut words = matrices::retype(&words, options.matrix)?;
-    if options.matrix.is_some_and(|matrix| matrix.workgroup) {
-        words = tensors::address(&words)?;
-    }
-    let words = barriers::repair(&words)?;
-    check(words, options)
+    spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())
 }
 
 #[cfg(feature = "spirv-tools")]

@@ -19,6 +19,8 @@ mod shared;
 #[cfg(test)]
 mod matrix_tests;
 #[cfg(test)]
+mod order_tests;
+#[cfg(test)]
 mod tests;
 
 pub use kernel::{Candidate, Group, InPlace, Kernel};

@@ -37,13 +37,23 @@ fn prefer_picks(choices: &mut [Choice], problem: &Problem<'_>) {
     }
     let key = tuning::core_key(problem);
     let Some(pick) = picks.iter().find(|p| p.problem == key) else { return };
-    let Some(place) = choices.iter().position(|c| tuning::plain_way(c) == pick.way) else { return };
+    let Some(place) = choices.iter().position(|c| tuning::plain_way(c) == pick.way) else {
+        tell(choices, &format!("`{}`, which the profile picks, is not offered", pick.way));
+        return;
+    };
     if let Some(before) = choices.get_mut(..=place) {
         before.rotate_right(1);
     }
     if let Some(choice) = choices.first_mut() {
         let reason = format!("found fastest on the device; {}", choice.candidate.reason);
         (choice.candidate.cost, choice.candidate.reason) = (pick.us * 1e3, reason);
+    }
+}
+
+/// Says in the first candidate's reason why nothing took its place.
+fn tell(choices: &mut [Choice], what: &str) {
+    if let Some(choice) = choices.first_mut() {
+        choice.candidate.reason = format!("{what}; {}", choice.candidate.reason);
     }
 }
 
@@ -55,6 +65,7 @@ fn apply(choices: &mut [Choice], problem: &Problem<'_>, tuning: &Database) {
     let Some(measured) = tuning.measured(&problem.target.name, || tuning::key(problem)) else { return };
     let outcomes: Vec<Option<Outcome>> = choices.iter().map(|c| measured.get(&tuning::way(c))).collect();
     if outcomes.first().is_none_or(Option::is_none) {
+        tell(choices, "measurements in the database lack this candidate, so none of them counts");
         return;
     }
     for (choice, outcome) in choices.iter_mut().zip(outcomes) {
@@ -115,6 +126,9 @@ output "y" %3
         assert_eq!((after.len(), after[0].candidate.cost), (before.len(), 7500.0));
         assert!(after[0].candidate.reason.starts_with("found fastest"), "{}", after[0].candidate.reason);
         target.picks[0].way = "matmul NO=1".into();
-        assert_eq!(plain_way(&choices(&target)[0]), plain_way(&before[0]));
+        let first = choices(&target).swap_remove(0);
+        assert_eq!(plain_way(&first), plain_way(&before[0]));
+        let told = "`matmul NO=1`, which the profile picks, is not offered; ";
+        assert!(first.candidate.reason.starts_with(told), "{}", first.candidate.reason);
     }
 }

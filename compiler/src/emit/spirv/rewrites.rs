@@ -1,0 +1,178 @@
+//! What is rewritten in the SPIR-V of small modules, against `rewrites.txt`: the instructions that each step removes and
+//! adds. DRIFT_BLESS=1 writes the file anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::{Matrix, barriers, instructions, matrices, strip_explicit_layout, tensors, write};
+use crate::emit::texels;
+use crate::target::MatrixType;
+
+/// Modules with something to rewrite in each.
+const MODULES: &[(&str, &str)] = &[
+    (
+        "types in workgroup memory have no layout, those of buffers keep it",
+        "struct Pair { a: f32, b: vec2<f32> }
+var<workgroup> pairs: array<Pair, 4>;
+@group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
+@compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {
+    pairs[i] = Pair(1.0, out[i]);
+    workgroupBarrier();
+    out[i] = pairs[3u - i].b;
+}",
+    ),
+    (
+        "barriers of subgroups order workgroup memory, those of buffers have the scope of the workgroup",
+        "var<workgroup> held: array<f32, 4>;
+@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {
+    held[i] = out[i];
+    subgroupBarrier();
+    out[i] = held[3u - i];
+    storageBarrier();
+    out[i] = out[i] + 1.0;
+}",
+    ),
+    (
+        "textures of one dimension are texel buffers",
+        "@group(0) @binding(0) var texels: texture_1d<f32>;
+@group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;
+@compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {
+    out[i] = textureLoad(texels, i, 0);
+}",
+    ),
+    (
+        "matrices have the types and sizes of the device",
+        "enable wgpu_cooperative_matrix;
+@group(0) @binding(0) var<storage, read> left: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> right: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;
+@compute @workgroup_size(32) fn main() {
+    let a = coopLoadT<coop_mat16x16<f32, A>>(&left[0], 4u);
+    let b = coopLoadT<coop_mat16x16<f32, B>>(&right[0], 4u);
+    let c = coopMultiplyAdd(a, b, coop_mat16x16<f32, C>());
+    coopStoreT(c, &out[0], 4u);
+}",
+    ),
+];
+
+/// What a device's matrices are, in words.
+const MATRICES: [(&str, Option<Matrix>); 4] = [
+    ("f16", None),
+    (
+        "16 x 8 x 16 of f16",
+        Some(Matrix { sizes: [16, 8, 16], workgroup: false, elements: [MatrixType::F16, MatrixType::F32] }),
+    ),
+    (
+        "16 x 16 x 32 of i8",
+        Some(Matrix { sizes: [16, 16, 32], workgroup: false, elements: [MatrixType::I8, MatrixType::I32] }),
+    ),
+    (
+        "128 x 64 x 16 of a workgroup",
+        Some(Matrix { sizes: [128, 64, 16], workgroup: true, elements: [MatrixType::F16, MatrixType::F32] }),
+    ),
+];
+
+/// Instructions that the rewriting is about, by their numbers in the specification.
+const NAMES: &[(u32, &str)] = &[
+    (1, "OpUndef"),
+    (10, "OpExtension"),
+    (17, "OpCapability"),
+    (21, "OpTypeInt"),
+    (22, "OpTypeFloat"),
+    (25, "OpTypeImage"),
+    (43, "OpConstant"),
+    (65, "OpAccessChain"),
+    (71, "OpDecorate"),
+    (72, "OpMemberDecorate"),
+    (95, "OpImageFetch"),
+    (132, "OpIMul"),
+    (224, "OpControlBarrier"),
+    (4456, "OpTypeCooperativeMatrixKHR"),
+    (4457, "OpCooperativeMatrixLoadKHR"),
+    (4459, "OpCooperativeMatrixMulAddKHR"),
+    (5367, "OpCooperativeMatrixLoadTensorNV"),
+    (5370, "OpTypeTensorLayoutNV"),
+    (5372, "OpCreateTensorLayoutNV"),
+    (5373, "OpTensorLayoutSetDimensionNV"),
+    (5374, "OpTensorLayoutSetStrideNV"),
+    (5375, "OpTensorLayoutSliceNV"),
+];
+
+/// An instruction as a line.
+fn shown(instruction: &[u32]) -> String {
+    let opcode = instruction[0] & 0xffff;
+    let name = NAMES.iter().find(|(number, _)| *number == opcode).map(|(_, name)| *name);
+    let mut line = name.map_or_else(|| format!("Op{opcode}"), str::to_owned);
+    instruction[1..].iter().for_each(|word| write!(line, " {word}").unwrap());
+    line
+}
+
+/// The lines that two modules do not share, in order, those of the first with `-` and those of the second with `+`.
+fn difference(before: &[u32], after: &[u32]) -> String {
+    let [a, b] = [before, after].map(|words| -> Vec<String> {
+        let bound = [format!("identifiers below {}", words[3])];
+        bound.into_iter().chain(instructions(words).unwrap().into_iter().map(shown)).collect()
+    });
+    // Longest common subsequences of all tails.
+    let mut longest = vec![vec![0usize; b.len() + 1]; a.len() + 1];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            longest[i][j] = match a[i] == b[j] {
+                true => longest[i + 1][j + 1] + 1,
+                false => longest[i + 1][j].max(longest[i][j + 1]),
+            };
+        }
+    }
+    let (mut i, mut j, mut out) = (0, 0, String::new());
+    while i < a.len() || j < b.len() {
+        if i < a.len() && j < b.len() && a[i] == b[j] {
+            (i, j) = (i + 1, j + 1);
+        } else if j == b.len() || (i < a.len() && longest[i + 1][j] >= longest[i][j + 1]) {
+            writeln!(out, "- {}", a[i]).unwrap();
+            i += 1;
+        } else {
+            writeln!(out, "+ {}", b[j]).unwrap();
+            j += 1;
+        }
+    }
+    out
+}
+
+#[test]
+fn rewrites_are_what_they_were() {
+    let mut text = String::new();
+    for (what, wgsl) in MODULES {
+        let raw = write(wgsl).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let matrices_of = if wgsl.contains("coop") { &MATRICES[..] } else { &MATRICES[..1] };
+        for (kind, matrix) in matrices_of {
+            let of = if wgsl.contains("coop") { format!(": {kind}") } else { String::new() };
+            writeln!(text, "# {what}{of}\n").unwrap();
+            let mut words = raw.clone();
+            let mut step = |name: &str, after: Vec<u32>| {
+                let changed = difference(&words, &after);
+                if !changed.is_empty() {
+                    writeln!(text, "{name}\n{changed}").unwrap();
+                }
+                words.clone_from(&after);
+                after
+            };
+            let next = step("layout", strip_explicit_layout(&raw).unwrap());
+            let next = step("texels", texels::retype(next).unwrap());
+            let mut next = step("matrices", matrices::retype(&next, *matrix).unwrap());
+            if matrix.is_some_and(|matrix| matrix.workgroup) {
+                next = step("tensors", tensors::address(&next).unwrap());
+            }
+            step("barriers", barriers::repair(&next).unwrap());
+        }
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/emit/spirv/rewrites.txt");
+    if std::env::var_os("DRIFT_BLESS").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&file).unwrap_or_default();
+    for (line, (got, want)) in text.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(got, want, "line {} of {}; DRIFT_BLESS=1 writes it anew", line + 1, file.display());
+    }
+    assert_eq!(text.lines().count(), golden.lines().count(), "{}", file.display());
+}
