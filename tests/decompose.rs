@@ -1,4 +1,4 @@
-//! Every decomposition against the node that it takes apart: on the CPU reference and on the device, over its own cases
+//! Every decomposition against the node that it replaces: on the CPU reference and on the device, over its own cases
 //! and every way of each, in f32 and in f16 storage; and fused products against those that they are made of.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ fn main() {
             };
             let precisions: Vec<Precision> =
                 [Precision::F32, Precision::F16].into_iter().filter(taken).collect();
-            assert!(!precisions.is_empty(), "{name}: nothing to take apart in its own case");
+            assert!(!precisions.is_empty(), "{name}: nothing to replace in its own case");
             for precision in precisions {
                 let name = format!("{name}/{precision}");
                 trials
@@ -50,7 +50,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// A case as it is before anything is taken apart.
+/// A case as it is before an alternative replaces a node of it.
 fn whole(case: &str, precision: Precision) -> Result<Graph, String> {
     let given = text::parse(case).map_err(|e| e.to_string())?;
     let mut options = Options { precision, ..Options::default() };
@@ -58,7 +58,7 @@ fn whole(case: &str, precision: Precision) -> Result<Graph, String> {
     Ok(compile::lower(&given, &device::target(), &options).map_err(|e| e.to_string())?.graph)
 }
 
-/// The ways in which nodes of a graph can be taken apart.
+/// The alternatives to the nodes of a graph.
 fn ways(decomposition: &Decomposition, graph: &Graph) -> BTreeSet<u32> {
     let target = device::target();
     graph.topological().iter().flat_map(|id| (decomposition.ways)(graph, *id, &target)).collect()

@@ -1,4 +1,4 @@
-//! The whole way from an imported graph to a bundle on disk.
+//! Compiles an imported graph into a bundle on disk.
 
 use std::path::Path;
 
@@ -55,13 +55,13 @@ pub struct Lowered {
     pub name: String,
     /// The graph that was planned.
     pub graph: Graph,
-    /// What each pass did, and which nodes were taken apart.
+    /// What each pass did, and which nodes were replaced by alternatives.
     pub passes: Vec<PassReport>,
     /// The dispatches.
     pub plan: Plan,
 }
 
-/// Runs the passes, takes apart what is cheaper so, and plans, for one target, all sizes within their bounds by one
+/// Runs the passes, takes alternatives where they are cheaper, and plans, for one target, all sizes within their bounds by one
 /// function.
 ///
 /// # Errors

@@ -168,7 +168,7 @@ fn describe(way: u32) -> String {
 }
 
 fn build(graph: &mut Graph, id: NodeId, way: u32, elements: Elements) -> Result<Last> {
-    let wrong = || Error::internal("decoded", "a product that it cannot take apart");
+    let wrong = || Error::internal("decoded", "a product that it cannot replace");
     let Product { op, operands: [a, b], turned } = product(graph, id).ok_or_else(wrong)?;
     let name = graph.node(id).name.clone();
     let made = format!("{name} (elements)");

@@ -73,7 +73,7 @@ pub struct Decomposition {
     pub build: fn(&mut Graph, NodeId, u32, Elements) -> Result<Last>,
     /// What a way does, for people.
     pub describe: fn(u32) -> String,
-    /// Graphs in text form with a node that it can take apart, with sizes that divide nothing.
+    /// Graphs in text form with a node that it can replace, with sizes that divide nothing.
     pub cases: &'static [&'static str],
 }
 

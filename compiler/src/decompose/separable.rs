@@ -1,4 +1,4 @@
-//! A depthwise convolution and the convolution of one tap behind it as one dispatch.
+//! A depthwise convolution and the pointwise convolution behind it as one dispatch.
 //!
 //! ```text
 //! %2 = conv [N, C, H, W] %0 %1 then (relu #0)        ->      %4 = separable-conv [N, O, H, W] %0 %1 %3

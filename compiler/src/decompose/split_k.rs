@@ -121,7 +121,7 @@ fn describe(parts: u32) -> String {
 }
 
 pub(super) fn build(graph: &mut Graph, id: NodeId, parts: u32, elements: Elements) -> Result<Last> {
-    let wrong = || Error::internal("split-k", "a product that it cannot take apart");
+    let wrong = || Error::internal("split-k", "a product that it cannot replace");
     let Product { op, operands: [a, b], rank, depth } = product(graph, id).ok_or_else(wrong)?;
     let name = graph.node(id).name.clone();
     let part = [i64::from(parts), depth / i64::from(parts)];

@@ -108,7 +108,7 @@ fn describe(joined: u32) -> String {
 }
 
 fn build(graph: &mut Graph, id: NodeId, joined: u32, elements: Elements) -> Result<Last> {
-    let wrong = || Error::internal("whole-groups", "a convolution that it cannot take apart");
+    let wrong = || Error::internal("whole-groups", "a convolution that it cannot replace");
     let Grouped { op, groups, filters, mut operands } = grouped(graph, id).ok_or_else(wrong)?;
     let group = groups / joined as usize;
     let op: Op = match op {

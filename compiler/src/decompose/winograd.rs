@@ -104,7 +104,7 @@ fn describe(outputs: u32) -> String {
 }
 
 fn build(graph: &mut Graph, id: NodeId, outputs: u32, elements: Elements) -> Result<Last> {
-    let wrong = || Error::internal("winograd", "a convolution that it cannot take apart");
+    let wrong = || Error::internal("winograd", "a convolution that it cannot replace");
     let Windows { op, filters, operands } = windows(graph, id).ok_or_else(wrong)?;
     let outputs = outputs as usize;
     let matrices = Matrices::new(outputs).ok_or_else(wrong)?;

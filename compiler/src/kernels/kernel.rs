@@ -1,4 +1,4 @@
-//! What a kernel is, and one way of using it.
+//! What a kernel is, and a candidate: one configuration of it.
 
 use serde::de::DeserializeOwned;
 
@@ -9,7 +9,7 @@ use crate::shader::problem::Problem;
 use crate::target::MatrixScope;
 use crate::target::costs::{self, typed};
 
-/// A way of computing a problem with one kernel.
+/// A configuration of a kernel for a problem.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// Tile sizes and the like, in the order of the kernel's knobs.
@@ -34,7 +34,7 @@ pub struct Kernel {
     pub name: &'static str,
     /// Its module, valid as it stands.
     pub wgsl: &'static str,
-    /// The ways it can compute a problem; empty when it cannot.
+    /// The configurations in which it can compute a problem; empty when it cannot.
     pub candidates: fn(&Problem<'_>) -> Vec<Candidate>,
     /// The dispatches of a candidate, in order; each may read what an earlier one wrote.
     pub launches: fn(&Problem<'_>, &Candidate) -> Result<Vec<Launch>, OpError>,

@@ -132,9 +132,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 let rounds = (all / room).ceil().max(1.0);
                 // A workgroup stays on one unit, which has its share of the peak and of the cache.
                 let unit = f64::from(machine.compute_units.max(1));
-                let busy = (f64::from(threads) / f64::from(machine.invocations_per_unit)).min(1.0);
+                let occupancy = (f64::from(threads) / f64::from(machine.invocations_per_unit)).min(1.0);
                 let products = 8.0 * f64::from(columns) * hidden * f64::from(rows);
-                let computing = products / (machine.peak.f32 / unit * p.reached * busy).max(1e-3);
+                let computing = products / (machine.peak.f32 / unit * p.reached * occupancy).max(1e-3);
                 let reading = 4.0 * f64::from(columns) * hidden * bytes
                     / (machine.cache_bandwidth_gb_s / unit).max(1e-3);
                 let turns = (f64::from(lanes) / f64::from(threads)).ceil();

@@ -48,11 +48,11 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
         let decision = decide(graph, *id, &sliced);
         let mut reason = match decision {
             Decision::RowMajor(reason) => reason.to_string(),
-            Decision::Sliced => "slices of four: every user is an image operator".to_string(),
+            Decision::Sliced => "blocked layout C4: every user is an image operator".to_string(),
             Decision::Both => {
                 let copy = copy_row_major(graph, *id, &sliced)?;
                 let readers = graph.users(copy).len() + usize::from(graph.is_output(copy));
-                format!("slices of four, and one row-major copy for {readers} of its users")
+                format!("blocked layout C4, and one row-major copy for {readers} of its users")
             }
         };
         if matches!(decision, Decision::Sliced | Decision::Both) {
@@ -79,7 +79,7 @@ fn decide(graph: &Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> Decision {
     let narrow =
         graph.tensor(id).shape.get(1).and_then(|c| c.as_known()).is_some_and(|c| c < FEWEST_CHANNELS);
     if narrow {
-        Decision::RowMajor("row-major: slices of four would be mostly padding")
+        Decision::RowMajor("row-major: the blocked layout C4 would be mostly padding")
     } else if users.is_empty() {
         Decision::RowMajor("row-major: a result of the graph")
     } else if image_users == 0 {

@@ -1,4 +1,5 @@
-//! How values lie in memory: row-major, or in slices of four channels, and in which kind of memory object.
+//! How values lie in memory: row-major, or in slices of four channels (the blocked layout
+//! NC4HW4, C4 for short), and in which kind of memory object.
 //!
 //! Nothing else chooses layouts; decompositions take over that of their node. It takes two steps. [`assign`] is the last
 //! pass: from the structure of the graph and the target's preferences alone it puts every value into slices that may lie

@@ -99,7 +99,7 @@ const CONVOLUTIONS: &[[u32; 6]] = &[
     [240, 240, 28, 5, 2, 240],
 ];
 
-/// Channels in and out, and side, of a depthwise convolution with the one of one tap behind it.
+/// Channels in and out, and side, of a depthwise convolution with the pointwise one behind it.
 const SEPARABLE: &[[u32; 3]] = &[[32, 64, 112], [128, 128, 56], [256, 256, 28], [512, 512, 14]];
 
 /// Channels in and out, side, window and stride of transposed convolutions.

@@ -113,7 +113,7 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
             tasks.entry(key).or_insert(task);
         }
     }
-    // A node that was taken apart is measured whole, too, so that the choice between the two can be.
+    // A node that an alternative replaced is measured whole, too, so that the choice between the two can be.
     let mut whole = options.clone();
     whole.plan.alternatives = Alternatives::Never;
     let whole_graph = lower(&args.model, &loaded, &target, &whole)?.graph;

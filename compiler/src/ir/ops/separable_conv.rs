@@ -1,4 +1,4 @@
-//! A depthwise convolution, a chain, and a convolution of one tap, with nothing stored in between.
+//! A depthwise convolution, a chain, and a pointwise convolution, with nothing stored in between.
 //!
 //! Operands: `x [N, C, spatial..]`, depthwise filters `[C, 1, kernel..]`, pointwise filters `[O, C, 1..]`, those of the
 //! chain (which broadcast to the depthwise result), and a bias `[O]` where `bias` says so. Result `[N, O, spatial..]`.
@@ -21,7 +21,7 @@ use crate::ir::tensor::TensorDesc;
 /// Operands before those of the chain.
 pub const FIXED: usize = 3;
 
-/// A depthwise convolution and the convolution of one tap behind it.
+/// A depthwise convolution and the pointwise convolution behind it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeparableConv {
     /// The depthwise convolution, which has no bias but in the chain.
@@ -40,7 +40,7 @@ struct Parts<'a, T> {
 }
 
 impl SeparableConv {
-    /// A convolution of one tap over so many spatial axes.
+    /// A pointwise convolution over so many spatial axes.
     pub fn pointwise(axes: usize) -> Conv {
         let (ones, zeros) = (vec![1; axes], vec![0; axes]);
         Conv { strides: ones.clone(), dilations: ones, pads_begin: zeros.clone(), pads_end: zeros, group: 1 }
@@ -73,7 +73,7 @@ impl Operation for SeparableConv {
         }
         between.dtype = chain_type(between.dtype, &self.chain, inputs)?;
         if !parts.pointwise.shape.iter().skip(2).all(|taps| taps.is(1)) {
-            return Err(OpError::new(format!("filters of one tap are needed, not {}", parts.pointwise)));
+            return Err(OpError::new(format!("pointwise filters are needed, not {}", parts.pointwise)));
         }
         let operands: Vec<&TensorDesc> = [&between, parts.pointwise].into_iter().chain(parts.bias).collect();
         Self::pointwise(between.rank().saturating_sub(2)).infer(&operands)

@@ -37,15 +37,15 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Nanoseconds, the part of the device that is busy, and the part of the time that goes into computing.
+    /// Nanoseconds, the occupancy of the device, and the part of the time that goes into computing.
     pub(super) fn estimate(&self, p: &Params, problem: &Problem<'_>) -> (f64, f64, f64) {
         let machine = &problem.target.machine;
         // Sums of several vectors hide latency like more invocations do.
-        let busy = (self.lanes * self.sums.min(4.0) / machine.invocations()).clamp(0.001, 1.0);
-        let crowded = if self.vectors > p.vectors { p.vectors / self.vectors } else { 1.0 };
+        let occupancy = (self.lanes * self.sums.min(4.0) / machine.invocations()).clamp(0.001, 1.0);
+        let pressure = if self.vectors > p.vectors { p.vectors / self.vectors } else { 1.0 };
         let waiting = waiting(problem, self.lanes, p.step * self.steps + p.ends) + machine.launch_us * 1e3;
-        let efficiency = p.reached * self.reuse * crowded * busy;
+        let efficiency = p.reached * self.reuse * pressure * occupancy;
         let cost = roofline(problem, self.flops, problem.traffic() as f64, efficiency).max(waiting);
-        (cost, busy, self.reuse * crowded)
+        (cost, occupancy, self.reuse * pressure)
     }
 }

@@ -123,7 +123,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-/// One candidate; `None` where it exceeds a limit or splits what is busy enough.
+/// One candidate; `None` where it exceeds a limit or splits sums where the device is occupied already.
 fn candidate(
     p: &Params,
     problem: &Problem<'_>,
@@ -155,7 +155,7 @@ fn candidate(
     if split > 1 && (abreast * parts > needed * 2.0 || shape.inputs < 2 * split as usize) {
         return None;
     }
-    let busy = (abreast * parts / needed).clamp(0.001, 1.0);
+    let occupancy = (abreast * parts / needed).clamp(0.001, 1.0);
     let steps = (shape.windows.taps() * shape.inputs) as f64;
     let flops = lanes * pixels * slices * (steps * 32.0 + if split > 1 { 32.0 * parts } else { 0.0 });
     // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels are
@@ -163,9 +163,9 @@ fn candidate(
     let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.filter_reads * slices;
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let vectors = pixels * slices + pixels + 6.0;
-    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
+    let pressure = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
     let waiting = waiting(problem, lanes * parts, p.step * (steps / parts).ceil() + p.ends);
-    let cost = roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * crowded * busy)
+    let cost = roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * pressure * occupancy)
         .max(waiting + machine.launch_us * 1e3);
     Some(Candidate {
         knobs: vec![
@@ -178,10 +178,10 @@ fn candidate(
         ],
         cost,
         reason: format!(
-            "{x}x{y} pixels and {slices} slices each for {} invocations of {gx}x{gy}x{split}; {:.0} % of the device busy, {:.0} % of the time computing",
+            "{x}x{y} pixels and {slices} slices each for {} invocations of {gx}x{gy}x{split}; occupancy {:.0} %, {:.0} % of the time computing",
             lanes * parts,
-            busy * 100.0,
-            reuse * crowded * 100.0
+            occupancy * 100.0,
+            reuse * pressure * 100.0
         ),
     })
 }

@@ -1,4 +1,4 @@
-//! Convolutions of one tap as matrix products through `tiled.wgsl`: a row per pixel, K input channels, N output
+//! Pointwise convolutions as matrix products through `tiled.wgsl`: a row per pixel, K input channels, N output
 //! channels. Images in slices of four are read by pixel, so that nothing has to be divided.
 
 use crate::error::OpError;

@@ -104,15 +104,15 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -
     let reuse = pixels * slices / (pixels * slices + reads);
     let work =
         Work { lanes, sums: pixels * slices, vectors: pixels * slices + pixels + 4.0, steps, flops, reuse };
-    let (cost, busy, computing) = work.estimate(p, problem);
+    let (cost, occupancy, computing) = work.estimate(p, problem);
     Some(Candidate {
         knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", block)],
         cost,
         reason: format!(
-            "{block} pixels and all {} outputs each for {lanes} invocations, with {} bytes of filters in a uniform buffer; {:.0} % of the device busy, {:.0} % of the time computing",
+            "{block} pixels and all {} outputs each for {lanes} invocations, with {} bytes of filters in a uniform buffer; occupancy {:.0} %, {:.0} % of the time computing",
             shape.constant.shape[0],
             shape.filters.bytes(),
-            busy * 100.0,
+            occupancy * 100.0,
             computing * 100.0
         ),
     })

@@ -1,4 +1,4 @@
-//! `conv_separable.wgsl`: a depthwise convolution and the convolution of one tap behind it, tile by tile.
+//! `conv_separable.wgsl`: a depthwise convolution and the pointwise convolution behind it, tile by tile.
 
 use serde::Deserialize;
 
@@ -116,7 +116,7 @@ pub(super) fn shape(op: &SeparableConv, problem: &Problem<'_>) -> Option<Shape> 
     })
 }
 
-/// The filters of both convolutions; those of one tap in blocks of so many output slices.
+/// The filters of both convolutions; pointwise ones in blocks of so many output slices.
 pub(super) fn packed(problem: &Problem<'_>, slices: u32) -> Result<[Packed; 2], OpError> {
     let device = |i: usize| problem.operands.get(i).map(|o| o.dtype.on_device());
     let parts = (constant(problem, 1), constant(problem, 2), device(1), device(2));
@@ -186,7 +186,7 @@ fn candidate(
     let invocations = groups * f64::from(threads.next_multiple_of(subgroup));
     let room = machine.invocations();
     // Sums of several vectors hide latency like more invocations do.
-    let busy = (p.abreast * invocations * (rows_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
+    let occupancy = (p.abreast * invocations * (rows_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
     // The depthwise part, in rounds of the whole workgroup for each chunk of slices, as `depthwise` counts it.
     let rounds = (depth_f * pixels_f / run_f / f64::from(threads)).ceil();
     let chunks = (slices_in / depth_f).ceil();
@@ -201,9 +201,9 @@ fn candidate(
     let reuse = 1.0 / (1.0 / rows_f + 0.25 / cols_f);
     let second_efficiency = p.reached_second * reuse / (reuse + 1.0);
     let vectors = rows_f * cols_f + (span as f64 + run_f).max(rows_f + 6.0);
-    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
+    let pressure = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
     let compute =
-        (first / first_efficiency + second / second_efficiency) / (machine.peak.f32 * busy * crowded);
+        (first / first_efficiency + second / second_efficiency) / (machine.peak.f32 * occupancy * pressure);
     // Every tile reads its pixels with their border, and every block all of its filters.
     let border = |tile: u32, i: usize| {
         ((tile as usize - 1) * windows.stride[i] + (windows.kernel[i] - 1) * windows.dilation[i] + 1) as f64
@@ -228,10 +228,10 @@ fn candidate(
         ],
         cost,
         reason: format!(
-            "tiles of {x}x{y} pixels and {} slices by {threads} invocations, {depth} input slices at a time; the depthwise part {blocks} times, {:.0} % of the work; {:.0} % of the device busy",
+            "tiles of {x}x{y} pixels and {} slices by {threads} invocations, {depth} input slices at a time; the depthwise part {blocks} times, {:.0} % of the work; occupancy {:.0} %",
             lanes * cols,
             first / first_efficiency / (first / first_efficiency + second / second_efficiency) * 100.0,
-            busy * 100.0
+            occupancy * 100.0
         ),
     })
 }

@@ -1,4 +1,4 @@
-//! `conv_separable_direct.wgsl`: a depthwise convolution and the convolution of one tap behind it, pixel by pixel.
+//! `conv_separable_direct.wgsl`: a depthwise convolution and the pointwise convolution behind it, pixel by pixel.
 
 use serde::Deserialize;
 
@@ -82,7 +82,7 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, [run, most]: [u32
     let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
     let room = machine.invocations();
     // Sums of several vectors hide latency like more invocations do.
-    let busy = (lanes * (run_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
+    let occupancy = (lanes * (run_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
     // The depthwise part as `depthwise` counts it, the products as `conv` does, with pixels in registers.
     let taps = windows.taps() as f64;
     let apart = if problem.operands[0].is_slices4() { 1.0 } else { 4.0 };
@@ -92,8 +92,8 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, [run, most]: [u32
     let reuse = 4.0 * run_f / (4.0 * run_f + p.filter_reads);
     let second = lanes * slices_in * run_f * cols_f * 32.0 / (p.reached_second * reuse);
     let vectors = run_f * cols_f + (span as f64 + run_f).max(run_f + 4.0) + 2.0;
-    let crowded = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
-    let compute = (first + second) / (machine.peak.f32 * busy * crowded);
+    let pressure = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
+    let compute = (first + second) / (machine.peak.f32 * occupancy * pressure);
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     // Workgroups read the image with a border of their own, once for each block.
     let border = |size: u32, i: usize| {
@@ -112,9 +112,9 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, [run, most]: [u32
         knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("RUN", run), ("COLS", cols)],
         cost,
         reason: format!(
-            "{run} of {width}x{height} pixels and {cols} slices each for {lanes} invocations of {gx}x{gy}; the depthwise part {blocks} times, {:.0} % of the work; {:.0} % of the device busy",
+            "{run} of {width}x{height} pixels and {cols} slices each for {lanes} invocations of {gx}x{gy}; the depthwise part {blocks} times, {:.0} % of the work; occupancy {:.0} %",
             first / (first + second) * 100.0,
-            busy * 100.0
+            occupancy * 100.0
         ),
     })
 }

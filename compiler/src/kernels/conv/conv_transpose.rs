@@ -116,18 +116,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.filter_reads * slices;
         let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
         let wanted = machine.invocations();
-        let busy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);
+        let occupancy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);
         // Every tap and slice of inputs is a step, whether it hits or not; several sums per invocation make it longer.
         let passes = (shape.windows.taps() * shape.inputs) as f64;
         let waiting = waiting(problem, lanes, p.pass * passes * (1.0 + p.sum * (pixels * slices - 1.0)));
-        let cost = roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * busy)
+        let cost = roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * occupancy)
             .max(waiting + machine.launch_us * 1e3);
         out.push(Candidate {
             knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", x), ("SLICES", block[1])],
             cost,
             reason: format!(
-                "{x} pixels and {slices} slices each for {lanes} invocations of {gx}x{gy}; {:.0} % of the device busy, {:.0} % of the time computing",
-                busy * 100.0,
+                "{x} pixels and {slices} slices each for {lanes} invocations of {gx}x{gy}; occupancy {:.0} %, {:.0} % of the time computing",
+                occupancy * 100.0,
                 reuse * 100.0
             ),
         });

@@ -122,8 +122,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let reads = lines(&windows, span) * apart + taps;
         let flops = lanes * work * 8.0;
         let wanted = machine.invocations();
-        let busy = (lanes * f64::from(block) / wanted).clamp(0.02, 1.0);
-        let efficiency = p.reached * busy * work / (work + reads);
+        let occupancy = (lanes * f64::from(block) / wanted).clamp(0.02, 1.0);
+        let efficiency = p.reached * occupancy * work / (work + reads);
         let waiting = waiting(problem, lanes, p.read * (lines(&windows, span) + taps));
         let cost = roofline(problem, flops, problem.traffic() as f64, efficiency)
             .max(waiting + machine.launch_us * 1e3);

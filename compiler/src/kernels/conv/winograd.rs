@@ -116,13 +116,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             // About two thirds of the matrices' elements are not zero.
             let work = 8.0 * 0.65 * (n * n * rows as f64 + n * (rows * transform.side) as f64);
             let room = machine.invocations();
-            let busy = (p.abreast * lanes / room).clamp(0.02, 1.0);
-            let computing = lanes * work / (machine.peak.f32 * p.reached * busy).max(1e-3);
+            let occupancy = (p.abreast * lanes / room).clamp(0.02, 1.0);
+            let computing = lanes * work / (machine.peak.f32 * p.reached * occupancy).max(1e-3);
             // Each part of a tile reads all of it, and pieces of cache lines where few invocations are neighbours.
             let width = problem.operands.first().map_or(4, |o| o.dtype.on_device().bytes()) as f64;
             let reading = lanes * n * n * 4.0 * width / machine.cache_bandwidth_gb_s.max(1e-3);
             let waste = (8.0 / f64::from(across)).clamp(1.0, 2.0);
-            let moving = problem.traffic() as f64 * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
+            let moving = problem.traffic() as f64 * waste / (machine.bandwidth_gb_s.max(1e-3) * occupancy);
             // Short rows are computed together.
             let apart = if rows * transform.tile <= 8 { 1.0 } else { (rows as f64).min(p.rows) };
             let wait = waiting(problem, 2.0 * lanes, p.ends + p.row * apart * n * n / 36.0);

@@ -116,9 +116,9 @@ impl Shares {
         };
         let waste = (p.line / (side * f64::from(rows.lanes.count()))).clamp(1.0, 4.0);
         let room = machine.invocations();
-        let busy = (p.abreast * count * lanes / room).clamp(1e-3, 1.0);
+        let occupancy = (p.abreast * count * lanes / room).clamp(1e-3, 1.0);
         let traffic = problem.traffic() as f64 * waste * (1.0 + p.again * (passes - 1.0));
-        let streaming = traffic / (machine.bandwidth_gb_s.max(1e-3) * busy);
+        let streaming = traffic / (machine.bandwidth_gb_s.max(1e-3) * occupancy);
         let waves = (count * lanes / room).ceil().max(1.0);
         // A barrier for each level of a tree.
         let levels = if self.lanes > 1 { lanes.log2() + p.level_ends } else { 0.0 };

@@ -1,4 +1,4 @@
-//! `tiled.wgsl`: products of floats by tiles in workgroup memory, for matrices and for convolutions of one tap with a row
+//! `tiled.wgsl`: products of floats by tiles in workgroup memory, for matrices and for pointwise convolutions with a row
 //! per pixel.
 
 use serde::Deserialize;

@@ -45,7 +45,7 @@ impl Record {
     }
 }
 
-/// A way of placing tensors.
+/// A strategy of placing tensors.
 #[derive(Debug)]
 pub struct Strategy {
     /// Name in reports.
