@@ -1,11 +1,20 @@
 //! Models at the edge of what operators allow: each compiles for every profile at every precision.
 
+use drift_runtime::format::Feature;
+use drift_tests::compare::{Tolerance, compare};
 use drift_tests::onnx::{
     bytes, float, floats, graph, input, int, integers, model, node, small_integers, typed_input, with,
 };
 use drift_tests::random_model::outcome::{Class, PRECISIONS, compiled, profiles};
+use drift_tests::{device, random_graph};
+use driftc::compile::{Options, lower};
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{GraphProto, TensorProto};
+use driftc::ir::eval::eval;
+use driftc::ir::tensor::DType;
+use driftc::ir::text::parse;
+use driftc::passes::Precision;
+use driftc::target::TargetProfile;
 
 #[track_caller]
 fn compiles(opset: i64, mut graph: GraphProto, constants: Vec<TensorProto>) {
@@ -121,4 +130,36 @@ fn results_without_elements() {
     let conv = node("ConvInteger", &["x", "w"], &["y"]);
     let w = small_integers("w", DataType::Uint8, &[3, 0, 1, 1], &[]);
     compiles(17, graph(vec![quantized], vec![conv], &["y"]), vec![w]);
+}
+
+/// What a device without f16 computes of a model that holds f16 is what callers of such a model expect.
+#[test]
+fn a_model_of_f16_runs_where_there_is_none() {
+    let text = r#"
+%0 = input {"name":"x","dtype":"f16","shape":["n",24]}
+%1 = constant {"dtype":"f16","shape":[24,40],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = softmax %2 {"axis":1,"log":false}
+%4 = cast %3 {"to":"f32"}
+%5 = state {"name":"s","dtype":"f16","shape":[1,4]}
+output "p" %3
+output "wide" %4
+output "same" %0
+output "held" %5
+"#;
+    let graph = parse(&format!("symbol n 1..8\n{text}")).unwrap();
+    let inputs = random_graph::inputs(&graph, 3);
+    let want = eval(&graph, &inputs).unwrap();
+    let baseline = TargetProfile::load("vulkan-baseline").unwrap();
+    for precision in [Precision::F32, Precision::F16] {
+        let options = Options { precision, ..Options::default() };
+        let lowered = lower(&graph, &baseline, &options).unwrap();
+        assert!(lowered.plan.steps.iter().all(|step| !step.launch.wgsl.contains("f16")));
+        let mut session = device::load(&baseline, lowered, &options).unwrap();
+        assert!(!session.variant().requirements.features.contains(Feature::ShaderF16));
+        let got = device::run_session(&mut session, &inputs).unwrap();
+        for ((name, want), (_, got)) in want.iter().zip(&got) {
+            compare(name, got, want, Tolerance::of_operator(DType::F16)).unwrap();
+        }
+    }
 }

@@ -28,6 +28,8 @@ use driftc::target::TargetProfile;
 
 /// The profile of cases and random graphs that name none.
 const TARGET: &str = "vulkan-baseline";
+/// One that holds f16.
+const HALVES: &str = "android-15";
 
 /// Tighter than for kernels: a pass may reorder rounding, nothing else.
 const REORDERED: Tolerance = Tolerance { relative: 1e-4, absolute: 2e-5 };
@@ -296,7 +298,7 @@ fn a_wrong_pass_is_caught() {
 
 #[test]
 fn half_precision_stays_close() {
-    let target = TargetProfile::load(TARGET).unwrap();
+    let target = TargetProfile::load(HALVES).unwrap();
     for precision in [Precision::F16, Precision::Mixed] {
         let context = Context { target: &target, precision };
         for sample in samples(700, 200) {
@@ -309,7 +311,7 @@ fn half_precision_stays_close() {
 
 #[test]
 fn text_of_every_stage_reads_back() {
-    let target = TargetProfile::load(TARGET).unwrap();
+    let target = TargetProfile::load(HALVES).unwrap();
     let context = Context { target: &target, precision: Precision::F16 };
     let mut read = 0;
     for sample in samples(900, 200) {

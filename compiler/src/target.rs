@@ -350,6 +350,13 @@ pub struct Quirk {
     pub source: String,
 }
 
+impl Features {
+    /// Whether values can be stored in f16.
+    pub fn stores_f16(&self) -> bool {
+        self.f16 && self.storage_16
+    }
+}
+
 impl Limits {
     /// Whether a texture of these extents can be made.
     pub fn holds_texture(&self, storage: StorageKind, [x, y, z]: [u32; 3]) -> bool {

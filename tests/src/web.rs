@@ -9,7 +9,6 @@ use driftc::import::onnx;
 use driftc::ir::array::Array;
 use driftc::ir::dim::Bindings;
 use driftc::ir::ops::constant::random;
-use driftc::ir::tensor::DType;
 use driftc::ir::{eval, text};
 use driftc::kernels::KERNELS;
 use driftc::kernels::cases::CASES;
@@ -84,11 +83,6 @@ impl Job<'_> {
         let after = after_passes(case, self.target, self.precision).map_err(named)?;
         let offered = offering(&after, self.target);
         let graph = text::parse(case).map_err(|e| named(e.to_string()))?;
-        // What the model itself holds in f16 is held so on every device.
-        let half = after.ids().into_iter().any(|id| after.tensor(id).dtype == DType::F16);
-        if half && !self.target.features.f16 {
-            return Ok(Vec::new());
-        }
         let mut bytes = Vec::new();
         let mut runs = Vec::new();
         let picks = if graph.bounds.is_empty() { 0..1 } else { 0..3 };

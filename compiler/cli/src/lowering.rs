@@ -2,6 +2,7 @@
 
 use driftc::compile::{Lowered, Options};
 use driftc::ir::graph::Graph;
+use driftc::passes::Precision;
 use driftc::target::TargetProfile;
 
 use crate::failure::{Failure, Result};
@@ -29,6 +30,19 @@ pub(crate) fn lower_all(
         return Ok(driftc::functions::lower_model(&loaded.model, target, options)?);
     }
     helped(args, loaded, |graph| driftc::functions::lower_all(graph, target, options))
+}
+
+/// What there is to say about functions whose target holds no f16.
+pub(crate) fn widened(target: &TargetProfile, precision: Precision, functions: &[Lowered]) -> Option<String> {
+    let passes = functions.iter().flat_map(|f| &f.passes).filter(|p| p.pass == "lower-precision");
+    let held = passes.map(|p| p.changes.count).max().unwrap_or(0);
+    if target.features.stores_f16() || (held == 0 && precision == Precision::F32) {
+        return None;
+    }
+    Some(format!(
+        "{} holds no f16: all floats are stored in f32 there, at twice the bytes; a target with f16 keeps them",
+        target.name
+    ))
 }
 
 fn helped<T>(args: &ModelArgs, loaded: &Loaded, lower: impl Fn(&Graph) -> driftc::Result<T>) -> Result<T> {

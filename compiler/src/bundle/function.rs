@@ -272,7 +272,7 @@ fn ports(ports: &[Port], first: u32, symbols: &Symbols<'_>) -> Result<Vec<format
         Ok(format::Port {
             name: port.name.clone(),
             host_type: host_type(port.dtype),
-            device_type: device_type(port.dtype.on_device()),
+            device_type: device_type(port.device),
             shape: port.shape.iter().map(|d| program(d, symbols, &port.name)).collect::<Result<_>>()?,
             slot: first + index(i)?,
             offset: 0,
@@ -284,7 +284,7 @@ fn ports(ports: &[Port], first: u32, symbols: &Symbols<'_>) -> Result<Vec<format
 /// Bytes of an input's or output's buffer at the upper bounds.
 fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u64> {
     let elements = port.shape.iter().fold(1i64, |n, d| n.saturating_mul(d.range(bounds).1.max(0)));
-    let bytes = elements.saturating_mul(port.dtype.on_device().bytes());
+    let bytes = elements.saturating_mul(port.device.bytes());
     let bytes = u64::try_from(bytes).map_err(|e| Error::internal("bundle", e.to_string()))?;
     let limit = target.limits.max_storage_buffer_range;
     if bytes > limit {

@@ -107,7 +107,11 @@ fn trace_with(
         let value = values.get(&id).cloned();
         value.map(|v| (name.to_string(), v)).ok_or_else(|| Error::internal("eval", "a result has no value"))
     };
-    let results = graph.outputs().iter().map(|o| result(&o.name, o.node)).collect();
+    let results = graph.outputs().iter().map(|o| {
+        let (name, value) = result(&o.name, o.node)?;
+        Ok((name, if value.dtype == o.dtype { value } else { value.cast(o.dtype) }))
+    });
+    let results = results.collect();
     for store in graph.stores() {
         let (name, value) = result(&store.name, store.node)?;
         states.insert(name, value);

@@ -43,6 +43,8 @@ pub struct Output {
     pub name: String,
     /// The value.
     pub node: NodeId,
+    /// Element type that callers see, in whatever type the value is stored.
+    pub dtype: DType,
 }
 
 /// What a state holds after a run.
@@ -120,9 +122,14 @@ impl Graph {
         self.add(constant, &[], name)
     }
 
-    /// Names a value as a result of the graph.
+    /// Names a value as a result of the graph, of the type in which it is stored now.
     pub fn add_output(&mut self, name: &str, node: NodeId) {
-        self.outputs.push(Output { name: name.to_string(), node });
+        self.add_output_as(name, node, self.tensor(node).dtype);
+    }
+
+    /// Names a value as a result of the graph that callers see in a type.
+    pub fn add_output_as(&mut self, name: &str, node: NodeId, dtype: DType) {
+        self.outputs.push(Output { name: name.to_string(), node, dtype });
     }
 
     /// Makes a value what a state holds after a run.

@@ -42,7 +42,9 @@ pub fn print(graph: &Graph) -> String {
     }
     for output in graph.outputs() {
         let number = numbers.get(&output.node).copied().unwrap_or_default();
-        push(&mut text, format_args!("output {} %{number}\n", quoted(&output.name)));
+        let stored = graph.tensor(output.node).dtype;
+        let seen = if output.dtype == stored { String::new() } else { format!(" : {}", output.dtype.name()) };
+        push(&mut text, format_args!("output {} %{number}{seen}\n", quoted(&output.name)));
     }
     for store in graph.stores() {
         let number = numbers.get(&store.node).copied().unwrap_or_default();

@@ -23,6 +23,9 @@
 //! 3. sums, squares that are about to be summed, and what is computed from them alone: a square passes 65504
 //!    from 256 on, and the root of a small variance is the divisor of everything.
 //!
+//! Where the target holds no f16, nothing is lowered, and what the model itself holds in f16 is stored in f32; callers still
+//! pass and get f16.
+//!
 //! Constants of a few elements (an epsilon, a scalar) stay f32 as well. Numbers beyond f16 that stand for minus
 //! infinity in a mask become ±32752: adding a score to them still gives a finite f16, so that a row which is
 //! masked throughout stays a uniform distribution instead of becoming NaN. True infinities stay infinite.
@@ -51,6 +54,9 @@ const HUGE: f32 = 1e9;
 
 /// Sets storage types.
 pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
+    if !context.target.features.stores_f16() {
+        return widen(graph);
+    }
     let mut changes = Changes::default();
     if context.precision == Precision::F32 {
         return Ok(changes);
@@ -79,6 +85,24 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
             graph.set_storage_type(*id, DType::F16);
         }
         changes.note(graph, *id, "stored in f16");
+    }
+    Ok(changes)
+}
+
+/// Stores in f32 what is stored in f16.
+fn widen(graph: &mut Graph) -> Result<Changes> {
+    let mut changes = Changes::default();
+    for id in graph.topological() {
+        if graph.tensor(id).dtype != DType::F16 {
+            continue;
+        }
+        if let Some(constant) = graph.constant(id) {
+            let op = Op::Constant(stored_as(constant, DType::F32)?);
+            graph.set_op(id, Replacement { op, operands: Vec::new(), own: 0, chain: Vec::new() })?;
+        } else {
+            graph.set_storage_type(id, DType::F32);
+        }
+        changes.note(graph, id, "stored in f32, since the target holds no f16");
     }
     Ok(changes)
 }
@@ -268,6 +292,18 @@ fn largest(constant: &Constant) -> f32 {
     largest
 }
 
+fn elements_of(constant: &Constant) -> Result<Array> {
+    constant.to_array().map_err(|e| crate::error::Error::internal("lower-precision", e.0))
+}
+
+/// A constant in another type, its bytes as they are where that type holds them.
+fn stored_as(constant: &Constant, dtype: DType) -> Result<Constant> {
+    match constant.cast(dtype) {
+        Some(cast) => Ok(cast),
+        None => Ok(Constant::from_array(&elements_of(constant)?.cast(dtype))),
+    }
+}
+
 /// A constant in f16; finite numbers stay finite.
 fn to_f16(constant: &Constant) -> Result<Constant> {
     if largest(constant) <= F16_MAX
@@ -275,7 +311,7 @@ fn to_f16(constant: &Constant) -> Result<Constant> {
     {
         return Ok(cast);
     }
-    let mut array = constant.to_array().map_err(|e| crate::error::Error::internal("lower-precision", e.0))?;
+    let mut array = elements_of(constant)?;
     if let Data::Float(values) = &mut array.data {
         for v in values.iter_mut().filter(|v| v.is_finite() && v.abs() > F16_MAX) {
             *v = CLAMPED.copysign(*v);

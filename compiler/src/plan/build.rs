@@ -586,17 +586,15 @@ impl<'g> Planner<'g> {
 
     fn finish(mut self, alignment: u64) -> Result<Plan> {
         let graph = self.graph;
-        let port = |name: &str, id: NodeId| Port {
+        let port = |name: &str, dtype: DType, id: NodeId| Port {
             name: name.to_string(),
-            dtype: graph.tensor(id).dtype,
+            dtype,
+            device: graph.tensor(id).dtype.on_device(),
             shape: graph.tensor(id).shape.clone(),
         };
-        let inputs = graph
-            .inputs()
-            .iter()
-            .map(|id| port(graph.input(*id).map_or("", |i| i.name.as_str()), *id))
-            .collect();
-        let outputs = graph.outputs().iter().map(|o| port(&o.name, o.node)).collect();
+        let inputs = graph.inputs().iter().filter_map(|id| Some((graph.input(*id)?, *id)));
+        let inputs = inputs.map(|(input, id)| port(&input.name, input.dtype, id)).collect();
+        let outputs = graph.outputs().iter().map(|o| port(&o.name, o.dtype, o.node)).collect();
         let images = images::place(&self.images, &self.steps);
         let (tensors, records, memory) = self.storage.place(&mut self.steps, alignment, &images);
         Ok(Plan {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::graph::NodeId;
-use crate::ir::tensor::DType;
+use crate::ir::tensor::{DType, DeviceType};
 use crate::shader::Launch;
 use crate::shader::pack::{Identity, Packed};
 use choice::Choice;
@@ -75,6 +75,8 @@ pub struct Port {
     pub name: String,
     /// Element type in the model.
     pub dtype: DType,
+    /// Element type in memory.
+    pub device: DeviceType,
     /// Sizes.
     pub shape: Vec<Dim>,
 }

@@ -180,7 +180,8 @@ fn add(
                         let made = inputs.entry((k, dtype.name(), *elements)).or_insert_with(|| {
                             let elements = i64::try_from(*elements).unwrap_or(i64::MAX);
                             let name = format!("{}", ports.len());
-                            ports.push(Port { name, dtype: *dtype, shape: vec![Dim::known(elements)] });
+                            let (device, shape) = (dtype.on_device(), vec![Dim::known(elements)]);
+                            ports.push(Port { name, dtype: *dtype, device, shape });
                             ports.len() - 1
                         });
                         Home::Input(*made)

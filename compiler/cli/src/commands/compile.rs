@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::inspect::{apart_and_stored, own_and_shared};
 use crate::failure::{Failure, Result};
-use crate::lowering::lower_all;
+use crate::lowering::{lower_all, widened};
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, time, write_file};
 use crate::progress::Progress;
@@ -148,11 +148,16 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let imported = Instant::now();
     let mut lowered = Vec::with_capacity(targets.len());
     let mut reports = Vec::with_capacity(targets.len());
+    let mut notes = loaded.notes.clone();
     for target in &targets {
         progress.stage(&format!("planning for {}", target.name));
         let start = Instant::now();
         let one = lower_all(&args.model, &loaded, target, &options)?;
         reports.push(describe(&target.name, model.graph.len(), &one, start.elapsed()));
+        if let Some(note) = widened(target, options.precision, &one) {
+            show_notes(std::slice::from_ref(&note));
+            notes.push(note);
+        }
         lowered.push(one);
     }
     let planned = Instant::now();
@@ -172,7 +177,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
         model: model.name.clone(),
         bundle: args.output.clone(),
         precision: args.model.given.precision.name(),
-        notes: loaded.notes,
+        notes,
         bytes: sections(&summary),
         weights_apart: apart_and_stored(manifest).0,
         targets: reports,

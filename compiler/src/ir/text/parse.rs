@@ -25,6 +25,10 @@ pub fn parse(text: &str) -> Result<Graph> {
         reader.graph.set_storage_type(id, tensor.dtype);
         reader.graph.set_layout(id, tensor.layout);
     }
+    for (name, node, seen) in reader.outputs {
+        let dtype = seen.unwrap_or(reader.graph.tensor(node).dtype);
+        reader.graph.add_output_as(&name, node, dtype);
+    }
     Ok(reader.graph)
 }
 
@@ -33,6 +37,7 @@ struct Reader {
     graph: Graph,
     nodes: BTreeMap<u64, NodeId>,
     stored: Vec<(NodeId, TensorDesc)>,
+    outputs: Vec<(String, NodeId, Option<DType>)>,
 }
 
 impl Reader {
@@ -47,7 +52,8 @@ impl Reader {
         if cursor.eat("output ") {
             let name = cursor.string()?;
             let node = self.operand(&mut cursor)?;
-            self.graph.add_output(&name, node);
+            let seen = if cursor.eat(":") { Some(dtype(&mut cursor)?) } else { None };
+            self.outputs.push((name, node, seen));
             return cursor.end();
         }
         if cursor.eat("store ") {
@@ -192,9 +198,13 @@ fn chain(cursor: &mut Cursor<'_>) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
+fn dtype(cursor: &mut Cursor<'_>) -> Result<DType, String> {
+    let name = cursor.word();
+    DType::parse(name).ok_or_else(|| format!("`{name}` is not an element type"))
+}
+
 fn tensor(cursor: &mut Cursor<'_>) -> Result<TensorDesc, String> {
-    let dtype = cursor.word();
-    let dtype = DType::parse(dtype).ok_or_else(|| format!("`{dtype}` is not an element type"))?;
+    let dtype = dtype(cursor)?;
     cursor.expect("[")?;
     let (dims, rest) = cursor.rest.split_once(']').ok_or("a `]` is missing")?;
     cursor.rest = rest;

@@ -57,12 +57,7 @@ fn shape<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, u32)> {
     let target = problem.target;
     let features = &target.features;
     let half = problem.operands.get(1).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
-    if !(features.cooperative_matrix
-        && features.f16
-        && features.storage_16
-        && half
-        && problem.computed.is_float())
-    {
+    if !(features.cooperative_matrix && features.stores_f16() && half && problem.computed.is_float()) {
         return None;
     }
     target.matrix.iter().find_map(|s| {

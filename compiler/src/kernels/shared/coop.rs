@@ -29,7 +29,7 @@ pub(crate) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let features = &target.features;
     // The second operand tells the precision; the first may be an input of the graph, which is never narrowed.
     let half = problem.operands.get(1).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
-    let suits = features.f16 && features.storage_16 && half && problem.computed.is_float();
+    let suits = features.stores_f16() && half && problem.computed.is_float();
     if !suits || !able(target) {
         return None;
     }
