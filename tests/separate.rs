@@ -1,15 +1,18 @@
 //! Targets on which no dispatch may read one part of a buffer and write another: plans keep to it, shaders are in WGSL,
-//! and the native runtime says that such a bundle is not for it.
+//! and one bundle holds variants for several interfaces, of which the native runtime takes its own.
 
 use drift_models::builtin;
 use drift_runtime::format::ArtifactKind;
 use drift_runtime::{Bundle, Session};
+use drift_tests::compare::{Tolerance, compare};
 use drift_tests::emission::{MODELS, import, models};
-use drift_tests::random_graph;
+use drift_tests::{device, random_graph};
 use driftc::compile::{Model, Options, compile, lower};
 use driftc::functions::lower_all;
+use driftc::ir::eval::eval;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
+use driftc::ir::text;
 use driftc::passes::Precision;
 use driftc::plan::{Home, Plan};
 use driftc::target::TargetProfile;
@@ -95,22 +98,58 @@ fn arenas_of_models_take_little_more_than_one() {
     }
 }
 
+/// What each interface of a fat bundle is for, with the shaders' language.
+const FAT: [(&str, ArtifactKind, &str); 4] = [
+    ("apple-m4-metal", ArtifactKind::Msl, "Metal"),
+    ("nvidia-ada-directx12", ArtifactKind::Hlsl, "DirectX 12"),
+    ("webgpu-f16", ArtifactKind::Wgsl, "WebGPU"),
+    ("lavapipe", ArtifactKind::Spirv, "Vulkan"),
+];
+
 #[test]
-fn a_bundle_for_browsers_holds_wgsl_and_is_refused_here() {
+fn one_bundle_serves_all_interfaces_with_one_set_of_weights() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.drift");
-    let graph = random_graph::graph(3);
-    let model = Model { graph, name: "model".into(), ..Model::default() };
-    let targets = [separate(), TargetProfile::load("lavapipe").unwrap()];
+    let text = r#"
+%0 = input {"name":"x","dtype":"f32","shape":[4,64]}
+%1 = constant {"dtype":"f32","shape":[64,512],"random":1}
+%2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
+%3 = softmax %2 {"axis":1,"log":false}
+%4 = constant {"dtype":"f32","shape":[4,512],"random":2}
+%5 = add %3 %4
+output "y" %5
+"#;
+    let graph = text::parse(text).unwrap();
+    let model = Model { graph: graph.clone(), name: "model".into(), ..Model::default() };
+    let targets = FAT.map(|(name, ..)| TargetProfile::load(name).unwrap());
     compile(&model, &targets, &Options::default(), &path).unwrap();
     let bundle = Bundle::open(&path).unwrap();
     let manifest = bundle.manifest();
-    let languages: Vec<ArtifactKind> = manifest.variants.iter().map(|v| manifest.language(v)).collect();
-    assert_eq!(languages, [ArtifactKind::Wgsl, ArtifactKind::Spirv]);
+    for (variant, (_, language, _)) in manifest.variants.iter().zip(FAT) {
+        assert_eq!(manifest.language(variant), language, "{}", variant.target);
+        let entry = if language == ArtifactKind::Msl { "main_" } else { "main" };
+        assert!(variant.pipelines.iter().all(|p| p.entry == entry), "{}", variant.target);
+    }
+    let everywhere = (0..).zip(&manifest.chunks).filter(|(chunk, _)| {
+        manifest.variants.iter().all(|variant| variant.placements.iter().any(|p| p.chunk == *chunk))
+    });
+    assert!(everywhere.map(|(_, chunk)| chunk.size).sum::<u64>() >= 4 * 512 * 4, "no weights are shared");
     // The one for Vulkan is the one that runs.
-    let session = Session::from_bundle(bundle, &drift_runtime::Options::default()).unwrap();
+    let mut session = Session::from_bundle(bundle, &drift_runtime::Options::default()).unwrap();
     assert_eq!(session.variant().target, "lavapipe");
-    let named = drift_runtime::Options { target: Some("webgpu-f16".into()), ..Default::default() };
-    let refused = Session::load(&path, &named).err().unwrap().to_string();
-    assert!(refused.contains("compiled for WebGPU") && refused.contains("for a Vulkan target"), "{refused}");
+    let inputs = random_graph::inputs(&graph, 5);
+    let got = device::run_session(&mut session, &inputs).unwrap();
+    let (name, want) = eval(&graph, &inputs).unwrap().remove(0);
+    compare(&name, &got[0].1, &want, Tolerance::F32).unwrap();
+    for (target, language, interface) in FAT {
+        let named = drift_runtime::Options { target: Some(target.into()), ..Default::default() };
+        match Session::load(&path, &named) {
+            Ok(_) => assert_eq!(language, ArtifactKind::Spirv, "{target}"),
+            Err(e) => {
+                let refused = e.to_string();
+                assert!(refused.contains(&format!("compiled for {interface}, and")), "{refused}");
+                assert!(refused.contains("for a Vulkan target"), "{refused}");
+            }
+        }
+    }
 }

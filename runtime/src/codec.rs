@@ -19,7 +19,7 @@ pub const MAGIC: [u8; 8] = *b"\x89DRIFT\r\n";
 /// Changes whenever an older reader would misread the file.
 pub const VERSION_MAJOR: u16 = 1;
 /// Changes when values are added that an older reader refuses only where a bundle uses them.
-pub const VERSION_MINOR: u16 = 3;
+pub const VERSION_MINOR: u16 = 4;
 
 pub(crate) const HEADER_SIZE: usize = 128;
 /// The header's bytes that its own hash covers.

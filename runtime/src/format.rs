@@ -78,6 +78,10 @@ pub enum ArtifactKind {
     Data,
     /// A WGSL module, UTF-8.
     Wgsl,
+    /// A module in the Metal shading language, UTF-8.
+    Msl,
+    /// An HLSL module, UTF-8.
+    Hlsl,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -300,6 +304,8 @@ impl ArtifactKind {
         match self {
             ArtifactKind::Spirv => Some("Vulkan"),
             ArtifactKind::Wgsl => Some("WebGPU"),
+            ArtifactKind::Msl => Some("Metal"),
+            ArtifactKind::Hlsl => Some("DirectX 12"),
             ArtifactKind::Data => None,
         }
     }

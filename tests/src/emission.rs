@@ -9,6 +9,7 @@ use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 use driftc::compile::{Lowered, Options};
+use driftc::emit::{self, Code, Language};
 use driftc::functions::lower_all;
 use driftc::import::onnx;
 use driftc::ir::graph::Graph;
@@ -79,8 +80,25 @@ pub fn candidates_of_cases(
 fn candidate(name: &str, problem: &Problem<'_>, choice: &Choice) -> Result<String, String> {
     let mut text = format!("{name} {} {:.4e}\n", plain_way(choice), choice.candidate.cost);
     let launches = (choice.kernel.launches)(problem, &choice.candidate).map_err(|e| format!("{text}{e}"))?;
-    launches.iter().try_for_each(|launch| write_launch(launch, &mut text)).map_err(|e| e.to_string())?;
+    for launch in &launches {
+        write_launch(launch, &mut text).map_err(|e| e.to_string())?;
+        text += &written(launch, problem.target).map_err(|e| format!("{name}: {}: {e}", launch.kernel))?;
+    }
     Ok(text)
+}
+
+/// The shader of a launch in the language of a target, where that is not the kernel's own or SPIR-V.
+fn written(launch: &Launch, target: &TargetProfile) -> Result<String, String> {
+    let language = Language::from(target.api.name);
+    match language {
+        Language::Spirv | Language::Wgsl => Ok(String::new()),
+        Language::Msl | Language::Hlsl => {
+            match emit::emit(&launch.wgsl, language, emit::spirv::Options::default())?.code {
+                Code::Msl(text) | Code::Hlsl(text) => Ok(text),
+                Code::Spirv(_) | Code::Wgsl(_) => Err("it is in another language".into()),
+            }
+        }
+    }
 }
 
 /// What every kernel emits for the cases on a target, as hashes by name.

@@ -6,9 +6,10 @@ use drift_runtime::format::{self, DeviceHints, Feature, Features, Requirements, 
 
 use super::Planned;
 use super::types::matrix_shape;
+use crate::emit::Language;
 use crate::plan::Step;
 use crate::shader::{Launch, Need, Outside};
-use crate::target::{Api, MatrixScope, MatrixShape, MatrixType, TargetProfile};
+use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
 /// Declares the features that the shaders of a variant use, and limits that everything in it stays within.
 pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
@@ -28,11 +29,9 @@ pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
         }
     }
     let subgroup_shapes = matrices.iter().filter(|shape| shape.scope == MatrixScope::Subgroup);
+    let (major, minor) = Language::from(target.api.name).version();
     variant.requirements = Requirements {
-        api_version: match target.api.name {
-            Api::Vulkan => format::ApiVersion { major: 1, minor: 1 },
-            Api::WebGpu => format::ApiVersion { major: 1, minor: 0 },
-        },
+        api_version: format::ApiVersion { major: major.into(), minor: minor.into() },
         features: features(&launches, &matrices, target),
         limits,
         subgroup_sizes: Vec::new(),

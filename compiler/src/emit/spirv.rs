@@ -19,7 +19,6 @@ use std::collections::BTreeSet;
 use crate::target::{MatrixScope, MatrixShape, MatrixType};
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
-use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 
 /// How modules are emitted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,11 +89,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
 
 /// What naga writes.
 fn write(wgsl: &str) -> Result<Vec<u32>, String> {
-    let module = naga::front::wgsl::parse_str(wgsl).map_err(|e| e.emit_to_string(wgsl))?;
-    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
-    validator.subgroup_operations(SubgroupOperationSet::all());
-    validator.subgroup_stages(ShaderStages::COMPUTE);
-    let info = validator.validate(&module).map_err(|e| e.emit_to_string(wgsl))?;
+    let (module, info) = super::parsed(wgsl)?;
     let unchecked = BoundsCheckPolicy::Unchecked;
     let writer = spv::Options {
         lang_version: (1, 3),

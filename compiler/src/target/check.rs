@@ -31,9 +31,16 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
             return wrong(field, "it is not a power of two", POWER);
         }
     }
-    if profile.api.name == Api::WebGpu && !limits.separate_read_write_buffers {
-        let reason = "WebGPU has no dispatch that reads one part of a buffer and writes another";
+    if matches!(profile.api.name, Api::WebGpu | Api::DirectX12) && !limits.separate_read_write_buffers {
+        let reason = "it has no dispatch that reads one part of a buffer and writes another";
         return wrong("limits.separate_read_write_buffers", reason, "set it to true");
+    }
+    if profile.api.name != Api::Vulkan && profile.features.cooperative_matrix {
+        return wrong(
+            "features.cooperative_matrix",
+            "matrices are written for Vulkan alone",
+            "set it to false",
+        );
     }
     let sizes = &profile.subgroup.sizes;
     if sizes.is_empty() || !sizes.iter().all(|size| size.is_power_of_two()) || !sizes.is_sorted() {

@@ -7,7 +7,7 @@ use drift_runtime::device::DeviceInfo;
 use drift_runtime::format::{self, Feature};
 use toml::{Table, Value};
 
-use super::{MatrixScope, MatrixShape, MatrixType, SubgroupOp, TargetError, TargetProfile};
+use super::{Api, MatrixScope, MatrixShape, MatrixType, SubgroupOp, TargetError, TargetProfile};
 
 const PARENT: &str = "vulkan-baseline";
 /// The largest invocations per subgroup that Vulkan knows of.
@@ -34,6 +34,9 @@ impl TargetProfile {
         let device_name = device.name.to_lowercase();
         for name in super::names() {
             let profile = TargetProfile::load(name)?;
+            if profile.api.name != Api::Vulkan {
+                continue;
+            }
             let vendor = profile.device.vendor_id.is_none_or(|id| id == device.vendor_id);
             if vendor && profile.device.names.iter().any(|part| device_name.contains(&part.to_lowercase())) {
                 return Ok(Some(profile));

@@ -251,7 +251,7 @@ fields! {
 wrapped! { Expr Features }
 
 choices! {
-    ArtifactKind { 0 Spirv, 1 Data, 2 Wgsl }
+    ArtifactKind { 0 Spirv, 1 Data, 2 Wgsl, 3 Msl, 4 Hlsl }
     BindingKind {
         0 StorageRead, 1 StorageReadWrite, 2 Uniform, 3 Texels(element), 4 ImageRead(texture),
         5 ImageWrite(texture),

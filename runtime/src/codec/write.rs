@@ -101,11 +101,6 @@ impl BundleWriter {
         self.artifact(ArtifactKind::Spirv, &bytes)
     }
 
-    /// Adds a shader, given as WGSL, and returns its index.
-    pub fn wgsl(&mut self, text: &str) -> Result<u32> {
-        self.artifact(ArtifactKind::Wgsl, text.as_bytes())
-    }
-
     /// Adds a shader or an attachment's bytes and returns its index.
     pub fn artifact(&mut self, kind: ArtifactKind, bytes: &[u8]) -> Result<u32> {
         let hash = Hash::of(bytes);

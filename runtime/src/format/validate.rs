@@ -163,8 +163,8 @@ fn check_pipeline(manifest: &Manifest, variant: &Variant, pipeline: &Pipeline) -
         return fault("its shader is in another language than the first pipeline's");
     }
     let texels = pipeline.bindings.iter().any(|kind| matches!(kind, BindingKind::Texels(_)));
-    if texels && artifact.kind == ArtifactKind::Wgsl {
-        return fault("WGSL has no texel buffers");
+    if texels && artifact.kind != ArtifactKind::Spirv {
+        return fault("texels are for Vulkan");
     }
     if pipeline.entry.is_empty() || pipeline.entry.contains('\0') {
         return fault("the entry point's name is empty or contains a zero");
@@ -237,12 +237,13 @@ fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -
     for (index, port) in function.outputs.iter().enumerate() {
         check_port(function, port, index, SlotKind::Output).at(|| format!("outputs[{index}]"))?;
     }
-    let separate = manifest.language(variant) == ArtifactKind::Wgsl;
+    let language = manifest.language(variant);
+    let separate = matches!(language, ArtifactKind::Wgsl | ArtifactKind::Hlsl);
     for (index, dispatch) in function.dispatches.iter().enumerate() {
         let place = || format!("dispatches[{index}]");
         check_dispatch(variant, function, dispatch).at(place)?;
         if separate && reads_what_it_writes(variant, function, dispatch) {
-            return fault("it reads and writes one buffer, which WebGPU takes for neither").at(place);
+            return fault("it reads and writes one buffer").at(place);
         }
     }
     check_params(function)

@@ -193,7 +193,7 @@ const manifest = struct({
         notes: many((reader) => [text(reader), text(reader)] as const),
     }),
     chunks: many(struct({ hash, offset: u64, size: u64 })),
-    artifacts: many(struct({ hash, offset: u64, size: u64, kind: one('spirv', 'data', 'wgsl') })),
+    artifacts: many(struct({ hash, offset: u64, size: u64, kind: one('spirv', 'data', 'wgsl', 'msl', 'hlsl') })),
     attachments: many(struct({ name: text, artifact: u32 })),
     variants: many(variant),
 });

@@ -65,7 +65,7 @@ function needs(variant: Variant): Map<keyof GPUSupportedLimits, number> {
 function unmet(manifest: Manifest, variant: Variant, offer: Offer): string[] {
     const spoken = language(manifest, variant) ?? 'wgsl';
     if (spoken !== 'wgsl') {
-        return ['it is compiled for Vulkan, and this runtime drives WebGPU; compile the model for a WebGPU target'];
+        return [`its shaders are ${spoken}, and this runtime drives WebGPU; compile the model for a WebGPU target`];
     }
     const reasons: string[] = [];
     const { features, limits } = variant.requirements;

@@ -131,7 +131,7 @@ function checkPipeline(manifest: Manifest, variant: Variant, pipeline: Pipeline)
     const { kind } = get(manifest.artifacts, pipeline.artifact, 'artifact');
     if (kind === 'data') wrong('its artifact is not a shader');
     if (kind !== language(manifest, variant)) wrong("its shader is in another language than the first pipeline's");
-    if (kind === 'wgsl' && pipeline.bindings.some((b) => b.kind === 'texels')) wrong('WGSL has no texel buffers');
+    if (kind !== 'spirv' && pipeline.bindings.some((b) => b.kind === 'texels')) wrong('texels are for Vulkan');
     if (!pipeline.entry || pipeline.entry.includes('\0')) wrong("the entry point's name is empty or contains a zero");
     if (pipeline.bindings.length > MAX_BINDINGS) wrong(`more than ${MAX_BINDINGS} bindings`);
     if (pipeline.workgroup_size.includes(0)) wrong('an empty workgroup');
@@ -241,8 +241,8 @@ function checkDispatch(manifest: Manifest, variant: Variant, func: Func, dispatc
     for (const size of dispatch.grid.map(constant)) {
         if (size !== undefined && !(size >= 0 && size < 2 ** 32)) wrong(`grid size ${size} does not fit 32 bits`);
     }
-    if (language(manifest, variant) === 'wgsl' && readsWhatItWrites(func, dispatch, bindings)) {
-        wrong('it reads and writes one buffer, which WebGPU takes for neither');
+    if (/[wh].sl/.test(language(manifest, variant)!) && readsWhatItWrites(func, dispatch, bindings)) {
+        wrong('it reads and writes one buffer');
     }
     if (!dispatch.params.length) return;
     const slot = func.slots.find(({ kind }) => kind.kind === 'params');

@@ -1,0 +1,119 @@
+//! WGSL to the Metal shading language: naga's writer, without the run-time checks that kernels do not need.
+//!
+//! Binding N of group 0 is buffer N or texture N. naga wants two more things of a host, which are taken out of the text
+//! here: memory of the workgroup as arguments whose sizes the host sets, which becomes variables of the entry point, and a
+//! buffer with the lengths of all others, which only run-time checks would read.
+
+use naga::back::msl;
+use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
+use naga::{AddressSpace, Expression, ShaderStage, StorageAccess, TypeInner};
+
+/// Where naga is told to expect the lengths of buffers.
+const SIZES: msl::Slot = 30;
+
+/// The version of the language: the first with all that naga writes for kernels.
+pub(super) const VERSION: (u8, u8) = (2, 4);
+
+/// The text of a module with the entry point `main`, and the name of that in it.
+pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
+    let (module, info) = super::parsed(wgsl)?;
+    let functions = module.functions.iter().map(|(_, f)| f);
+    let mut functions = functions.chain(module.entry_points.iter().map(|e| &e.function));
+    if functions.any(|f| f.expressions.iter().any(|(_, e)| matches!(e, Expression::ArrayLength(_)))) {
+        return Err("a kernel asks for the length of a buffer, which shaders for Metal are not told".into());
+    }
+    let mut resources = msl::EntryPointResources { sizes_buffer: Some(SIZES), ..Default::default() };
+    for (_, variable) in module.global_variables.iter() {
+        let Some(at) = variable.binding else { continue };
+        let slot = msl::Slot::try_from(at.binding).ok().filter(|slot| *slot < SIZES);
+        let slot = slot.ok_or("it binds more than Metal has places for")?;
+        let inner = module.types.get_handle(variable.ty).map_err(|e| e.to_string())?;
+        let image = matches!(inner.inner, TypeInner::Image { .. });
+        let mutable = matches!(variable.space, AddressSpace::Storage { access } if access.contains(StorageAccess::STORE));
+        let (buffer, texture) = if image { (None, Some(slot)) } else { (Some(slot), None) };
+        resources.resources.insert(at, msl::BindTarget { buffer, texture, mutable, ..Default::default() });
+    }
+    let unchecked = BoundsCheckPolicy::Unchecked;
+    let options = msl::Options {
+        lang_version: VERSION,
+        per_entry_point_map: [("main".to_owned(), resources)].into(),
+        fake_missing_bindings: false,
+        bounds_check_policies: BoundsCheckPolicies {
+            index: unchecked,
+            buffer: unchecked,
+            image_load: unchecked,
+            binding_array: unchecked,
+        },
+        zero_initialize_workgroup_memory: false,
+        force_loop_bounding: false,
+        emit_int_div_checks: false,
+        ..msl::Options::default()
+    };
+    let pipeline = msl::PipelineOptions {
+        entry_point: Some((ShaderStage::Compute, "main".into())),
+        ..msl::PipelineOptions::default()
+    };
+    let (text, info) = msl::write_string(&module, &info, &options, &pipeline).map_err(|e| e.to_string())?;
+    let entry = info.entry_point_names.into_iter().next().ok_or("there is no entry point")?;
+    let entry = entry.map_err(|e| e.to_string())?;
+    Ok((self_contained(&text, &entry)?, entry))
+}
+
+/// The text with what a host would have to know taken out of the arguments of the entry point.
+fn self_contained(text: &str, entry: &str) -> Result<String, String> {
+    let changed = || "the text of the entry point is not as it was".to_owned();
+    let head = format!("kernel void {entry}(\n");
+    let (before, rest) = text.split_once(&head).ok_or_else(changed)?;
+    let (arguments, body) = rest.split_once(") {\n").ok_or_else(changed)?;
+    let (mut kept, mut shared, mut sizes) = (Vec::new(), String::new(), "");
+    for argument in arguments.lines() {
+        let argument = argument.trim_start_matches([',', ' ']);
+        if let Some(variable) = argument.strip_prefix("threadgroup ") {
+            let (ty, name) = variable.split_once("& ").ok_or_else(changed)?;
+            shared += &format!("    threadgroup {ty} {name};\n");
+        } else if argument.starts_with("constant _mslBufferSizes& ") {
+            sizes = "constant _mslBufferSizes _buffer_sizes = {};\n";
+        } else if !argument.is_empty() {
+            kept.push(format!("  {argument}"));
+        }
+    }
+    Ok(format!("{before}{sizes}{head}{}\n) {{\n{shared}{body}", kept.join(",\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::emit;
+    use crate::kernels::KERNELS;
+
+    #[test]
+    fn hosts_bind_what_kernels_bind_and_nothing_else() {
+        let text = "var<workgroup> tile: array<f32, 64>;
+            @group(0) @binding(0) var<storage, read> a: array<f32>;
+            @group(0) @binding(1) var t: texture_2d<f32>;
+            @group(0) @binding(2) var<storage, read_write> b: array<f32>;
+            fn sum(i: u32) -> f32 { return a[i] + tile[i]; }
+            @compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32) {
+                tile[i] = textureLoad(t, vec2<i32>(0, 0), 0).x;
+                workgroupBarrier();
+                b[i] = sum(i);
+            }";
+        let (text, entry) = emit(text).unwrap();
+        assert_eq!(entry, "main_");
+        for part in ["[[buffer(0)]]", "[[texture(1)]]", "[[buffer(2)]]", "    threadgroup type_"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let arguments = text.split("kernel void main_(").nth(1).unwrap().split(") {").next().unwrap();
+        assert!(!arguments.contains("threadgroup type") && !arguments.contains("_buffer_sizes"), "{text}");
+        assert!(text.contains("constant _mslBufferSizes _buffer_sizes = {};"), "{text}");
+        let length = "@group(0) @binding(0) var<storage, read_write> a: array<u32>;
+            @compute @workgroup_size(1) fn main() { a[0] = arrayLength(&a); }";
+        assert!(emit(length).is_err_and(|e| e.contains("length of a buffer")));
+    }
+
+    #[test]
+    fn kernels_without_matrices_are_written() {
+        for kernel in KERNELS.iter().filter(|kernel| !kernel.wgsl.contains("coop_mat")) {
+            emit(kernel.wgsl).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+        }
+    }
+}

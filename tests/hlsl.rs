@@ -1,0 +1,120 @@
+//! Shaders for DirectX 12: Microsoft's compiler takes them, and what it makes of them for Vulkan computes what the reference
+//! does on the present device, in f32. `DRIFT_HLSL_ALL=1` takes every case of every operator.
+//!
+//! `tests/setup.sh` installs a package that has the compiler and says where in `DRIFT_DXC`; it does so where there is one for
+//! the machine's Python and processor.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use drift_runtime::codec::{BundleWriter, section};
+use drift_runtime::format::ApiVersion;
+use drift_runtime::{Bundle, Session};
+use drift_tests::compare::{Tolerance, compare};
+use drift_tests::{device, random_graph};
+use driftc::compile::{Model, Options, compile};
+use driftc::ir::array::Array;
+use driftc::ir::graph::Graph;
+use driftc::ir::{eval, text};
+use driftc::kernels::cases::CASES;
+use driftc::passes::Precision;
+use driftc::target::TargetProfile;
+
+const TARGET: &str = "nvidia-ada-directx12";
+
+struct Case {
+    name: String,
+    graph: Graph,
+    inputs: BTreeMap<String, Array>,
+    bundle: Bundle,
+    precision: Precision,
+}
+
+#[test]
+fn what_microsofts_compiler_makes_of_shaders_computes_the_same() {
+    let (Some(library), Some(python)) = (std::env::var_os("DRIFT_DXC"), std::env::var_os("DRIFT_PYTHON"))
+    else {
+        println!("ignored: there is no compiler for HLSL here");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let cases = cases(folder.path());
+    let mut shaders = BTreeMap::new();
+    for case in &cases {
+        for artifact in &case.bundle.manifest().artifacts {
+            let bytes = section(case.bundle.bytes(), artifact.offset, artifact.size).unwrap();
+            shaders.insert(artifact.hash, bytes.to_vec());
+        }
+    }
+    for (hash, bytes) in &shaders {
+        std::fs::write(folder.path().join(format!("{hash}.hlsl")), bytes).unwrap();
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hlsl.py");
+    let done = Command::new(python).arg(script).arg(library).arg(folder.path()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    // For Vulkan the compiler writes a single f16 as a word, which its neighbour overwrites.
+    let single: Vec<&Case> = cases.iter().filter(|case| case.precision == Precision::F32).collect();
+    for case in &single {
+        run(case, for_vulkan(case, folder.path()));
+    }
+    println!("{} shaders compiled, {} cases run", shaders.len(), single.len());
+    assert!(single.len() > 50);
+}
+
+/// Cases of all operators, compiled.
+fn cases(folder: &Path) -> Vec<Case> {
+    let mut target = TargetProfile::load(TARGET).unwrap();
+    target.limits.max_loop_iterations = device::target().limits.max_loop_iterations;
+    let step = if std::env::var_os("DRIFT_HLSL_ALL").is_some() { 1 } else { 4 };
+    let all = CASES.iter().flat_map(|c| c.graphs().enumerate().map(|(i, case)| (c.operator, i, case)));
+    let mut made = Vec::new();
+    for (operator, i, case) in all.step_by(step) {
+        for precision in [Precision::F32, Precision::F16] {
+            let name = format!("{operator}/{i} {precision}");
+            let graph = text::parse(case).unwrap();
+            let path = folder.join(format!("{operator}-{i}-{precision}.drift"));
+            let model = Model { graph: graph.clone(), name: name.clone(), ..Model::default() };
+            let options = Options { precision, ..Options::default() };
+            compile(&model, std::slice::from_ref(&target), &options, &path).unwrap();
+            let (inputs, bundle) = (random_graph::inputs(&graph, 7), Bundle::open(&path).unwrap());
+            made.push(Case { name, graph, inputs, bundle, precision });
+        }
+    }
+    made
+}
+
+/// The bundle of a case with the shaders that the compiler made for Vulkan.
+fn for_vulkan(case: &Case, folder: &Path) -> Bundle {
+    let manifest = case.bundle.manifest();
+    let path = folder.join("vulkan.drift");
+    let mut writer = BundleWriter::create(&path).unwrap();
+    for chunk in &manifest.chunks {
+        let bytes = section(case.bundle.bytes(), chunk.offset, chunk.size).unwrap();
+        writer.chunk(|out| out.write_all(bytes)).unwrap();
+    }
+    let mut variants = manifest.variants.clone();
+    for variant in &mut variants {
+        variant.requirements.api_version = ApiVersion { major: 1, minor: 1 };
+        for pipeline in &mut variant.pipelines {
+            let hash = manifest.artifacts[pipeline.artifact as usize].hash;
+            let bytes = std::fs::read(folder.join(format!("{hash}.spv"))).unwrap();
+            let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+            pipeline.artifact = writer.spirv(&words).unwrap();
+        }
+    }
+    writer.finish(manifest.provenance.clone(), variants).unwrap();
+    Bundle::open(&path).unwrap()
+}
+
+#[track_caller]
+fn run(case: &Case, bundle: Bundle) {
+    let want = eval::eval(&case.graph, &case.inputs).unwrap();
+    let session = Session::from_bundle(bundle, &drift_runtime::Options::default());
+    let mut session = session.unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    let got =
+        device::run_session(&mut session, &case.inputs).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    for ((name, want), (_, got)) in want.iter().zip(&got) {
+        compare(name, got, want, Tolerance::F32).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    }
+}
