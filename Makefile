@@ -57,8 +57,8 @@ size:
 
 
 library:
-	$(CARGO) build --profile library -p drift-c
-	@runtime/c/install.sh $(LIBRARY_BUDGET) $(TARGET_DIR)/library $(PREFIX)
+	$(CARGO) build --profile library -p drift-c --no-default-features --features "$(LIBRARY_FEATURES)"
+	@runtime/c/install.sh $(if $(LIBRARY_FEATURES),0,$(LIBRARY_BUDGET)) $(TARGET_DIR)/library $(PREFIX)
 
 cross:
 	@runtime/cross.sh $(TARGET_DIR)

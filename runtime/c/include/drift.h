@@ -7,6 +7,9 @@
 // is used by one thread at a time. A call while another thread is in one for the same session returns
 // DRIFT_STATUS_BUSY and changes nothing. Different sessions run on different threads at once.
 //
+// What has a generator in its name, and drift_set_text, drift_text and drift_generate, is for language models: libraries
+// built without the feature `generator` lack it.
+//
 // Pointers are never kept after a call returns. Names are UTF-8 and end with a zero byte.
 
 #ifndef DRIFT_H
@@ -56,6 +59,16 @@ typedef enum {
   DRIFT_DTYPE_U32 = 11,
   DRIFT_DTYPE_U64 = 12,
 } drift_Dtype;
+
+// Why there is no further token.
+typedef enum {
+  // The model gave one of the stops.
+  DRIFT_ENDED_STOP = 0,
+  // There are as many tokens as were asked for.
+  DRIFT_ENDED_LENGTH = 1,
+  // The caller wanted no more.
+  DRIFT_ENDED_CALLER = 2,
+} drift_Ended;
 
 typedef enum {
   DRIFT_DIRECTION_INPUT = 0,
@@ -110,6 +123,14 @@ typedef struct {
   uint8_t trust_file;
 } drift_Options;
 
+// When a dispatch ran, in nanoseconds since the start of its run.
+typedef struct {
+  // The node of the model it computes. Valid until the next timed run of the session.
+  const char *label;
+  double start_ns;
+  double end_ns;
+} drift_Time;
+
 // A run that was submitted.
 typedef struct {
   uint64_t id;
@@ -130,6 +151,49 @@ typedef struct {
 typedef struct {
   uint64_t id;
 } drift_Array;
+
+// A language model with a text; 0 is none.
+typedef struct {
+  uint64_t id;
+} drift_Generator;
+
+// What to generate. All zeros beside `max_tokens` take the most likely token each time.
+typedef struct {
+  size_t max_tokens;
+  // Ids that end the text; null where there are none.
+  const uint32_t *stops;
+  size_t stop_count;
+  // Only so many of the most likely tokens are drawn from; 0: all.
+  size_t top_k;
+  // Equal seeds give equal texts.
+  uint64_t seed;
+  // Logits are divided by it; 0 takes the most likely token.
+  float temperature;
+  // Only the most likely tokens that together have this probability are drawn from; 0 is 1: all.
+  float top_p;
+  // Logits of tokens that the text has are divided by it where positive, multiplied where negative; 0 is 1: nothing.
+  float repetition_penalty;
+  // Not 0: what followed the last time the text had the same few tokens is guessed to follow, and checked in one run.
+  uint8_t guess;
+} drift_Request;
+
+// Gets a token and what the caller passed; 0 ends generating.
+typedef int (*drift_Each)(uint32_t token, void *user);
+
+// What generating took and gave.
+typedef struct {
+  // Tokens that were generated, a stop among them.
+  size_t tokens;
+  drift_Ended ended;
+  // The id of the stop, where there was one.
+  uint32_t stop;
+  // Tokens of the text that had to be computed first.
+  size_t prompt_tokens;
+  // Nanoseconds from the call until the first token was there.
+  uint64_t prompt_ns;
+  // Nanoseconds from the first token until the last one.
+  uint64_t decode_ns;
+} drift_Generated;
 
 #ifdef __cplusplus
 extern "C" {
@@ -211,6 +275,17 @@ drift_Status drift_input(drift_Session session,
 // Runs a function on the inputs that were written, and waits. All outputs can be read afterwards.
 drift_Status drift_run(drift_Session session, const char *function);
 
+// Runs a function as drift_run does and tells the time of each dispatch: as many as there is room for, in order; `count`,
+// which may be null, is how many there are. The first such call for a function prepares it.
+drift_Status drift_run_timed(drift_Session session,
+                             const char *function,
+                             drift_Time *times,
+                             size_t room,
+                             size_t *count);
+
+// Sets everything to zero that the session keeps between runs, as after opening.
+drift_Status drift_reset_states(drift_Session session);
+
 // Starts a run and returns. Only the outputs named come to the host. Where as many runs are in flight as there are frames,
 // the oldest is waited for. `ticket` may be null.
 drift_Status drift_submit(drift_Session session,
@@ -281,6 +356,36 @@ drift_Status drift_share_fd(drift_Session session,
                             size_t rank,
                             drift_Array *array,
                             int *descriptor);
+
+// Opens the bundle of a language model. It runs as many steps ahead as `frames` says. `options` may be null.
+drift_Status drift_generator_open(const char *path, const drift_Options *options, drift_Generator *generator);
+
+// Closes a generator; 0 and what is closed are left alone.
+drift_Status drift_generator_close(drift_Generator generator);
+
+// How many tokens the model knows, ids being below it, and how many a text may have. Either place may be null.
+drift_Status drift_generator_sizes(drift_Generator generator,
+                                   size_t *vocabulary,
+                                   size_t *context);
+
+// Makes the text these ids. What it has in common with the beginning of the text before is not computed again: `kept`, which
+// may be null, is how many ids that are.
+drift_Status drift_set_text(drift_Generator generator,
+                            const uint32_t *ids,
+                            size_t count,
+                            size_t *kept);
+
+// Copies as much of the text as there is room for; `count`, which may be null, is how many ids it has.
+drift_Status drift_text(drift_Generator generator, uint32_t *ids, size_t room, size_t *count);
+
+// Generates tokens behind the text, which has at least one, and makes them its end. `each` gets every token but a stop as it
+// comes, with `user`, and ends it all by returning 0; it may be null, and must not call anything for this generator.
+// `generated` may be null.
+drift_Status drift_generate(drift_Generator generator,
+                            const drift_Request *request,
+                            drift_Each each,
+                            void *user,
+                            drift_Generated *generated);
 
 #ifdef __cplusplus
 }  // extern "C"

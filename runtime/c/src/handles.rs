@@ -19,6 +19,8 @@ pub(crate) struct State {
     /// Runs that were submitted, by number; as many as there are frames.
     pub(crate) tickets: Vec<(u64, Ticket)>,
     pub(crate) last_ticket: u64,
+    /// Names of the dispatches that were timed last.
+    pub(crate) labels: Vec<CString>,
 }
 
 /// Names that C may keep until the session is closed.
@@ -36,40 +38,52 @@ pub(crate) struct FunctionNames {
 }
 
 /// Things by number.
-struct Table<T> {
+pub(crate) struct Table<T> {
     last: u64,
     things: BTreeMap<u64, T>,
 }
 
-static SESSIONS: Mutex<Table<Arc<Opened>>> = Mutex::new(Table { last: 0, things: BTreeMap::new() });
-static ARRAYS: Mutex<Table<DeviceArray>> = Mutex::new(Table { last: 0, things: BTreeMap::new() });
+static SESSIONS: Mutex<Table<Arc<Opened>>> = Mutex::new(Table::new());
+static ARRAYS: Mutex<Table<DeviceArray>> = Mutex::new(Table::new());
 
-fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T> Table<T> {
-    fn add(&mut self, thing: T) -> u64 {
+    pub(crate) const fn new() -> Table<T> {
+        Table { last: 0, things: BTreeMap::new() }
+    }
+
+    pub(crate) fn add(&mut self, thing: T) -> u64 {
         self.last += 1;
         self.things.insert(self.last, thing);
         self.last
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<&T> {
+        self.things.get(&id)
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<T> {
+        self.things.remove(&id)
     }
 }
 
 pub(crate) fn add_session(session: Session) -> u64 {
     let names = Names::of(&session);
-    let state = State { session, tickets: Vec::new(), last_ticket: 0 };
+    let state = State { session, tickets: Vec::new(), last_ticket: 0, labels: Vec::new() };
     lock(&SESSIONS).add(Arc::new(Opened { state: Mutex::new(state), names }))
 }
 
 pub(crate) fn session(id: u64) -> Result<Arc<Opened>> {
-    let found = lock(&SESSIONS).things.get(&id).cloned();
+    let found = lock(&SESSIONS).get(id).cloned();
     found.ok_or_else(|| argument("the session is closed, or none was opened"))
 }
 
 /// Takes a session away. What another thread is at ends first, and memory is freed behind it.
 pub(crate) fn close_session(id: u64) {
-    let closed = lock(&SESSIONS).things.remove(&id);
+    let closed = lock(&SESSIONS).remove(id);
     // Freed without holding the table.
     drop(closed);
 }
@@ -79,37 +93,47 @@ pub(crate) fn add_array(array: DeviceArray) -> u64 {
 }
 
 pub(crate) fn array(id: u64) -> Result<DeviceArray> {
-    let found = lock(&ARRAYS).things.get(&id).cloned();
+    let found = lock(&ARRAYS).get(id).cloned();
     found.ok_or_else(|| argument("the array was freed, or none was made"))
 }
 
 pub(crate) fn free_array(id: u64) {
-    let freed = lock(&ARRAYS).things.remove(&id);
+    let freed = lock(&ARRAYS).remove(id);
     drop(freed);
+}
+
+/// What calls take turns at, unless another thread has it.
+pub(crate) fn turn<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+    mutex.try_lock().map_err(|error| {
+        let (status, message) = match error {
+            TryLockError::WouldBlock => (
+                Status::Busy,
+                "another thread is in a call for this session; use a session from one thread at a time",
+            ),
+            TryLockError::Poisoned(_) => (
+                Status::Internal,
+                "an earlier call for this session failed by a mistake in the runtime; close the session",
+            ),
+        };
+        Failure { status, message: message.to_owned() }
+    })
 }
 
 impl Opened {
     /// The session, unless another thread has it.
     pub(crate) fn state(&self) -> Result<MutexGuard<'_, State>> {
-        self.state.try_lock().map_err(|error| {
-            let (status, message) = match error {
-                TryLockError::WouldBlock => (
-                    Status::Busy,
-                    "another thread is in a call for this session; use a session from one thread at a time",
-                ),
-                TryLockError::Poisoned(_) => (
-                    Status::Internal,
-                    "an earlier call for this session failed by a mistake in the runtime; close the session",
-                ),
-            };
-            Failure { status, message: message.to_owned() }
-        })
+        turn(&self.state)
     }
+}
+
+/// Text for C, which knows no zero bytes in it.
+pub(crate) fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 impl Names {
     fn of(session: &Session) -> Names {
-        let text = |name: &str| CString::new(name.replace('\0', " ")).unwrap_or_default();
+        let text = c_text;
         // Functions of one name count once: the first takes all sizes that any of them takes.
         let all = session.functions().iter().enumerate();
         let first = all.filter(|(index, function)| {

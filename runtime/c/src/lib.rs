@@ -1,6 +1,6 @@
 //! The C interface of the runtime: the functions that `include/drift.h` declares.
 //!
-//! `runs`, `arrays` and `inspect` are what C calls; each of their functions is a closure that `errors::call` runs, which
+//! `runs`, `arrays`, `generators` and `inspect` are what C calls; each of their functions is a closure that `errors::call` runs, which
 //! turns errors and panics into a status and a message. Handles lead to sessions through `handles`, so that one which was
 //! closed is an error and no wild pointer. `pointers` turns what C passes into references. The functions are unsafe because
 //! of the pointers they take: each leads to as many elements as the count beside it says, strings end with a zero byte, and
@@ -12,6 +12,8 @@
 
 mod arrays;
 mod errors;
+#[cfg(feature = "generator")]
+mod generators;
 mod handles;
 mod inspect;
 mod pointers;
@@ -22,13 +24,20 @@ pub use arrays::{
     drift_array_free, drift_deliver, drift_device_output, drift_feed, drift_import_fd, drift_share_fd,
 };
 pub use errors::drift_last_error;
+#[cfg(feature = "generator")]
+pub use generators::{
+    drift_generate, drift_generator_close, drift_generator_open, drift_generator_sizes, drift_set_text,
+    drift_text,
+};
 pub use inspect::{
     drift_device_name, drift_function_name, drift_port, drift_stats, drift_symbol, drift_target,
 };
 pub use runs::{
     drift_close, drift_input, drift_open, drift_open_bytes, drift_open_together, drift_output,
-    drift_output_of, drift_read, drift_run, drift_set_symbol, drift_submit, drift_wait, drift_write,
+    drift_output_of, drift_read, drift_reset_states, drift_run, drift_run_timed, drift_set_symbol,
+    drift_submit, drift_wait, drift_write,
 };
 pub use types::{
-    Array, Direction, Dtype, MAX_RANK, Options, Port, Session, Stats, Status, Symbol, Ticket, View,
+    Array, Direction, Dtype, Each, Ended, Generated, Generator, MAX_RANK, Options, Port, Request, Session,
+    Stats, Status, Symbol, Ticket, Time, View,
 };

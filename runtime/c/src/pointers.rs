@@ -43,11 +43,17 @@ pub(crate) unsafe fn bytes<'a>(what: &str, first: *const c_void, count: usize) -
 
 /// As many bytes, to be written.
 pub(crate) unsafe fn bytes_mut<'a>(what: &str, first: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
-    check(what, first.cast::<u8>(), count)?;
+    // SAFETY: as above.
+    unsafe { elements_mut(what, first.cast::<u8>(), count) }
+}
+
+/// As many elements, to be written. They are plain data that was written before, or is not read.
+pub(crate) unsafe fn elements_mut<'a, T>(what: &str, first: *mut T, count: usize) -> Result<&'a mut [T]> {
+    check(what, first, count)?;
     match count {
         0 => Ok(&mut []),
         // SAFETY: as above, and nobody else reads or writes there until the call returns.
-        _ => Ok(unsafe { std::slice::from_raw_parts_mut(first.cast::<u8>(), count) }),
+        _ => Ok(unsafe { std::slice::from_raw_parts_mut(first, count) }),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Opening, inputs, runs, outputs.
 
 use crate::errors::{Failure, Result, argument, call};
-use crate::handles::{self, State};
+use crate::handles::{self, State, c_text};
 use crate::inspect::dims;
-use crate::pointers::{bytes, bytes_mut, check, elements, put, text, text_or_none};
-use crate::types::{Options, Session, Status, Ticket, View, host_type};
+use crate::pointers::{bytes, bytes_mut, check, elements, elements_mut, put, text, text_or_none};
+use crate::types::{Options, Session, Status, Ticket, Time, View, host_type};
 use drift_runtime::{ArrayRef, Bundle};
 use std::ffi::{c_char, c_void};
 use std::path::Path;
@@ -63,6 +63,24 @@ pub unsafe extern "C" fn drift_open_bytes(
 
 unsafe fn open(bundles: Vec<Bundle>, options: *const Options, sessions: *mut Session) -> Result<()> {
     check("the place for sessions", sessions, bundles.len())?;
+    // SAFETY: null, or C passes one.
+    let options = unsafe { wanted(options) }?;
+    for (index, session) in load(bundles, &options)?.into_iter().enumerate() {
+        let id = handles::add_session(session);
+        // SAFETY: there is room for as many, as was checked.
+        unsafe { put("session", sessions.wrapping_add(index), Session { id }) }?;
+    }
+    Ok(())
+}
+
+pub(crate) fn load(
+    bundles: Vec<Bundle>,
+    options: &drift_runtime::Options,
+) -> Result<Vec<drift_runtime::Session>> {
+    Ok(drift_runtime::Session::load_together(bundles, options)?)
+}
+
+pub(crate) unsafe fn wanted(options: *const Options) -> Result<drift_runtime::Options> {
     let mut wanted = drift_runtime::Options::default();
     // SAFETY: null, or C passes one.
     let options = unsafe { elements("options", options, usize::from(!options.is_null())) }?;
@@ -81,13 +99,7 @@ unsafe fn open(bundles: Vec<Bundle>, options: *const Options, sessions: *mut Ses
         }
         (wanted.frames, wanted.trust_file) = (options.frames, options.trust_file != 0);
     }
-    let opened = drift_runtime::Session::load_together(bundles, &wanted)?;
-    for (index, session) in opened.into_iter().enumerate() {
-        let id = handles::add_session(session);
-        // SAFETY: there is room for as many, as was checked.
-        unsafe { put("session", sessions.wrapping_add(index), Session { id }) }?;
-    }
-    Ok(())
+    Ok(wanted)
 }
 
 /// Closes a session. What names and views point to is freed; 0 and what is closed are left alone.
@@ -186,6 +198,40 @@ pub unsafe extern "C" fn drift_input(
 pub unsafe extern "C" fn drift_run(session: Session, function: *const c_char) -> Status {
     // SAFETY: C passes a string.
     unsafe { with(session, function, |state, function| Ok(state.session.replay(function)?)) }
+}
+
+/// Runs a function as drift_run does and tells the time of each dispatch: as many as there is room for, in order; `count`,
+/// which may be null, is how many there are. The first such call for a function prepares it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn drift_run_timed(
+    session: Session,
+    function: *const c_char,
+    times: *mut Time,
+    room: usize,
+    count: *mut usize,
+) -> Status {
+    // SAFETY: C passes a string, room for as many times, and memory for a number or null.
+    unsafe {
+        with(session, function, |state, function| {
+            let places = elements_mut("times", times, room)?;
+            let taken = state.session.replay_timed(function)?;
+            let dispatches = &state.session.replayed(function)?.dispatches;
+            state.labels = dispatches.iter().map(|dispatch| c_text(&dispatch.label)).collect();
+            for ((place, time), label) in places.iter_mut().zip(&taken).zip(&state.labels) {
+                *place = Time { label: label.as_ptr(), start_ns: time.start, end_ns: time.end };
+            }
+            match count.is_null() {
+                true => Ok(()),
+                false => put("count", count, taken.len()),
+            }
+        })
+    }
+}
+
+/// Sets everything to zero that the session keeps between runs, as after opening.
+#[unsafe(no_mangle)]
+pub extern "C" fn drift_reset_states(session: Session) -> Status {
+    call(|| Ok(handles::session(session.id)?.state()?.session.reset_states()?))
 }
 
 /// Starts a run and returns. Only the outputs named come to the host. Where as many runs are in flight as there are frames,

@@ -1,7 +1,7 @@
 //! The types that cross the boundary: plain data without pointers into Rust.
 
 use drift_runtime::format::{DeviceType, HostType};
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 /// The most axes that a shape here can have.
 pub const MAX_RANK: usize = 8;
@@ -75,6 +75,77 @@ pub struct Array {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub id: u64,
+}
+
+/// A language model with a text; 0 is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generator {
+    pub id: u64,
+}
+
+/// What to generate. All zeros beside `max_tokens` take the most likely token each time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub max_tokens: usize,
+    /// Ids that end the text; null where there are none.
+    pub stops: *const u32,
+    pub stop_count: usize,
+    /// Only so many of the most likely tokens are drawn from; 0: all.
+    pub top_k: usize,
+    /// Equal seeds give equal texts.
+    pub seed: u64,
+    /// Logits are divided by it; 0 takes the most likely token.
+    pub temperature: f32,
+    /// Only the most likely tokens that together have this probability are drawn from; 0 is 1: all.
+    pub top_p: f32,
+    /// Logits of tokens that the text has are divided by it where positive, multiplied where negative; 0 is 1: nothing.
+    pub repetition_penalty: f32,
+    /// Not 0: what followed the last time the text had the same few tokens is guessed to follow, and checked in one run.
+    pub guess: u8,
+}
+
+/// Gets a token and what the caller passed; 0 ends generating.
+pub type Each = Option<unsafe extern "C" fn(token: u32, user: *mut c_void) -> c_int>;
+
+/// Why there is no further token.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The model gave one of the stops.
+    Stop = 0,
+    /// There are as many tokens as were asked for.
+    Length = 1,
+    /// The caller wanted no more.
+    Caller = 2,
+}
+
+/// What generating took and gave.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Generated {
+    /// Tokens that were generated, a stop among them.
+    pub tokens: usize,
+    pub ended: Ended,
+    /// The id of the stop, where there was one.
+    pub stop: u32,
+    /// Tokens of the text that had to be computed first.
+    pub prompt_tokens: usize,
+    /// Nanoseconds from the call until the first token was there.
+    pub prompt_ns: u64,
+    /// Nanoseconds from the first token until the last one.
+    pub decode_ns: u64,
+}
+
+/// When a dispatch ran, in nanoseconds since the start of its run.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Time {
+    /// The node of the model it computes. Valid until the next timed run of the session.
+    pub label: *const c_char,
+    pub start_ns: f64,
+    pub end_ns: f64,
 }
 
 /// How to open a bundle. All zeros are right for most programs.

@@ -13,6 +13,7 @@ array is at fault, and ``ValueError`` where its shape is; each says where, why, 
 
 from ._native import DeviceArray, Error, Ticket
 from .compiler import compile, inspect, targets, verify
+from .generator import Generated, Generator
 from .session import Port, Session, open_together
 
 #: The version of the package and of the program.
@@ -21,6 +22,8 @@ __version__ = "0.1.0"
 __all__ = [
     "DeviceArray",
     "Error",
+    "Generated",
+    "Generator",
     "Port",
     "Session",
     "Ticket",

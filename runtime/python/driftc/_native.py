@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -58,8 +71,41 @@ class StatsStruct(ctypes.Structure):
     _fields_ = [("pipelines", c_uint32), ("allocations", c_uint32), ("allocated_bytes", c_uint64)]
 
 
+class RequestStruct(ctypes.Structure):
+    _fields_ = [
+        ("max_tokens", c_size_t),
+        ("stops", POINTER(c_uint32)),
+        ("stop_count", c_size_t),
+        ("top_k", c_size_t),
+        ("seed", c_uint64),
+        ("temperature", c_float),
+        ("top_p", c_float),
+        ("repetition_penalty", c_float),
+        ("guess", c_uint8),
+    ]
+
+
+class GeneratedStruct(ctypes.Structure):
+    _fields_ = [
+        ("tokens", c_size_t),
+        ("ended", c_int),
+        ("stop", c_uint32),
+        ("prompt_tokens", c_size_t),
+        ("prompt_ns", c_uint64),
+        ("decode_ns", c_uint64),
+    ]
+
+
+class TimeStruct(ctypes.Structure):
+    _fields_ = [("label", c_char_p), ("start_ns", c_double), ("end_ns", c_double)]
+
+
+#: Gets a token; 0 ends generating.
+Each = ctypes.CFUNCTYPE(c_int, c_uint32, c_void_p)
+
+
 class Handle(ctypes.Structure):
-    """drift_Session, drift_Array or drift_Ticket: a number."""
+    """drift_Session, drift_Generator, drift_Array or drift_Ticket: a number."""
 
     _fields_ = [("id", c_uint64)]
 
@@ -86,6 +132,14 @@ _FUNCTIONS = {
     "deliver": [_S, _N, _N, Handle],
     "array_free": [Handle],
     "import_fd": [_S, c_int, c_uint64, c_uint32, _SHAPE, c_size_t, POINTER(Handle)],
+    "run_timed": [_S, _N, POINTER(TimeStruct), c_size_t, POINTER(c_size_t)],
+    "reset_states": [_S],
+    "generator_open": [_N, POINTER(Options), POINTER(Handle)],
+    "generator_close": [Handle],
+    "generator_sizes": [Handle, POINTER(c_size_t), POINTER(c_size_t)],
+    "set_text": [Handle, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
+    "text": [Handle, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
+    "generate": [Handle, POINTER(RequestStruct), Each, c_void_p, POINTER(GeneratedStruct)],
     "share_fd": [_S, c_uint32, _SHAPE, c_size_t, POINTER(Handle), POINTER(c_int)],
 }
 

@@ -22,6 +22,7 @@ from ._native import (
     StatsStruct,
     SymbolStruct,
     Ticket,
+    TimeStruct,
     ViewStruct,
     calls,
     check,
@@ -208,6 +209,21 @@ class Session:
             return {name: self._copy(described, port) for name, port in described.outputs.items()}
         self.wait(self.submit(None, outputs, function=function))
         return {name: self._copy(described, self._output(described, name)) for name in outputs}
+
+    def run_timed(self, *, function: str = "main") -> list[tuple[str, float, float]]:
+        """Runs a function on what was written and returns, for each dispatch, the node of the model and when it began and
+        ended, in nanoseconds since the start of the run."""
+        described, room, count = self._function(function), 64, c_size_t(64)
+        while True:
+            times = (TimeStruct * room)()
+            check(calls["run_timed"](self._handle, described.name, times, room, byref(count)))
+            if count.value <= room:
+                return [(time.label.decode(), time.start_ns, time.end_ns) for time in times[: count.value]]
+            room = count.value
+
+    def reset_states(self) -> None:
+        """Sets everything to zero that the session keeps between runs, as after loading."""
+        check(calls["reset_states"](self._handle))
 
     def write(self, inputs: Mapping[str, Any], *, function: str = "main") -> None:
         """Sets inputs for all runs until they are set again: numpy arrays of the port's type in whatever order, DLPack's,

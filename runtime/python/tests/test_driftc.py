@@ -143,6 +143,35 @@ class Package(unittest.TestCase):
                 self.assertEqual(session.run({"x": array})["y"][0, 0], 2 * count)
             self.assertEqual(session.stats(), before)
 
+    def test_dispatches_are_timed(self):
+        with driftc.Session(self.path) as session:
+            session.run({"x": np.ones((2, 3), np.float32)})
+            session.reset_states()
+            times = session.run_timed()
+            self.assertTrue(times and all(label and 0 <= start <= end for label, start, end in times))
+
+    def test_a_language_model_goes_on(self):
+        path = self.path.with_name("llama.drift")
+        folder = Path(__file__).parents[3] / "tests" / "language" / "llama"
+        driftc.compile(folder, path, TARGET)
+        with driftc.Generator(path) as model:
+            self.assertEqual(model.set_text([1, 2, 3]), 0)
+            seen = []
+            first = model.generate(5, each=seen.append)
+            self.assertEqual((first.tokens, first.ended, first.prompt_tokens), (seen, "length", 3))
+            self.assertEqual(model.text, [1, 2, 3, *seen])
+            self.assertGreater(model.set_text([1, 2, 3]), 0)
+            again = model.generate(5, stops=[seen[2]], each=lambda token: True)
+            self.assertEqual((again.tokens, again.stop), (seen[: seen.index(seen[2])], seen[2]))
+            model.set_text([1, 2, 3])
+            self.assertEqual(model.generate(5, each=lambda token: False).ended, "caller")
+            with self.assertRaisesRegex(ZeroDivisionError, "zero"):
+                model.generate(5, each=lambda token: 1 // 0)
+            with self.assertRaisesRegex(driftc.Error, str(model.vocabulary)):
+                model.set_text([model.vocabulary])
+        with self.assertRaisesRegex(driftc.Error, "decode"):
+            driftc.Generator(self.path)
+
     def test_runs_in_flight(self):
         with driftc.Session(self.path, frames=2) as session:
             tickets = [session.submit({"x": np.full((1, 3), value, np.float32)}) for value in (1, 2)]
