@@ -435,6 +435,15 @@ impl TargetProfile {
         self.features.subgroup_ops.contains(&op)
     }
 
+    /// Invocations of a subgroup where shaders choose its size, it is full, and values can be passed around in it.
+    pub fn shuffling_subgroup(&self) -> Option<u32> {
+        let Features { subgroup_size_control, full_subgroups, .. } = &self.features;
+        let sized = *subgroup_size_control && *full_subgroups;
+        let lanes = self.subgroup.preferred;
+        let able = [SubgroupOp::Basic, SubgroupOp::Shuffle].iter().all(|op| self.has_subgroup_op(*op));
+        (sized && able && self.subgroup.sizes.contains(&lanes)).then_some(lanes)
+    }
+
     /// Whether there are cooperative matrices that such invocations hold.
     pub fn has_matrices(&self, scope: MatrixScope) -> bool {
         self.features.cooperative_matrix && self.matrix.iter().any(|shape| shape.scope == scope)

@@ -50,13 +50,29 @@ const CODED: &[([u32; 3], &str)] = &[
     ([1, 2048, 2048], "q4_0"),
     ([1, 4096, 4096], "q8_0"),
     ([1, 4096, 4096], "q4_0"),
+    ([1, 3072, 3072], "u8 in groups of 3072"),
     ([1, 3072, 8192], "u4 in groups of 128"),
+    ([1, 3072, 8192], "u8 in groups of 8192"),
     ([1, 8192, 3072], "q4_0"),
     ([4, 2048, 2048], "q8_0"),
     ([8, 4096, 4096], "q4_0"),
     ([16, 2048, 2048], "u4 in groups of 128"),
     ([64, 2048, 2048], "q8_0"),
     ([256, 2048, 2048], "q4_0"),
+];
+
+/// M, N and K of products of normalised rows, how their constants are stored, and whether a second product gates them.
+const FUSED: &[([u32; 3], &str, bool)] = &[
+    ([1, 2048, 2048], "", false),
+    ([1, 8192, 2048], "", true),
+    ([1, 3072, 3072], "", false),
+    ([4, 8192, 2048], "", true),
+    ([1, 3072, 3072], "q8_0", false),
+    ([1, 8192, 3072], "q8_0", true),
+    ([1, 8192, 3072], "u8 in groups of 3072", true),
+    ([1, 3072, 3072], "u4 in groups of 128", false),
+    ([1, 8192, 3072], "u4 in groups of 128", true),
+    ([8, 8192, 3072], "q4_0", true),
 ];
 
 /// M, K and N of products of integers of 8 bits.
@@ -99,6 +115,10 @@ const CONVOLUTIONS: &[[u32; 6]] = &[
     [240, 240, 28, 5, 2, 240],
 ];
 
+/// Images, channels in and out, side, window and stride of convolutions that read what a graph is given.
+const STEMS: &[[u32; 6]] =
+    &[[1, 3, 32, 224, 3, 2], [8, 3, 16, 224, 3, 2], [1, 3, 64, 224, 7, 2], [1, 1, 16, 256, 5, 1]];
+
 /// Channels in and out, and side, of a depthwise convolution with the pointwise one behind it.
 const SEPARABLE: &[[u32; 3]] = &[[32, 64, 112], [128, 128, 56], [256, 256, 28], [512, 512, 14]];
 
@@ -139,7 +159,10 @@ pub(super) fn graphs() -> Vec<(String, String)> {
     let coded = |([m, n, k], stored): &([u32; 3], &str)| transposed([*m, *k, *n], stored);
     add("coded product", CODED.iter().map(coded).collect());
     add("product of bytes", BYTES.iter().map(|sizes| bytes(*sizes)).collect());
+    let fused = |(sizes, stored, gated): &([u32; 3], &str, bool)| fused(*sizes, stored, *gated);
+    add("fused product", FUSED.iter().map(fused).collect());
     add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(*sizes)).collect());
+    add("convolution of an input", STEMS.iter().map(|sizes| stem(*sizes)).collect());
     add("separable", SEPARABLE.iter().map(|sizes| separable(*sizes)).collect());
     add("transposed convolution", TRANSPOSED.iter().map(|sizes| conv_transpose(*sizes)).collect());
     add("winograd", [[64, 56], [128, 28], [256, 14]].into_iter().map(winograd).collect());
@@ -175,6 +198,24 @@ fn transposed([m, k, n]: [u32; 3], stored: &str) -> String {
     )
 }
 
+fn fused([m, n, k]: [u32; 3], stored: &str, gated: bool) -> String {
+    let stored = if stored.is_empty() { String::new() } else { format!(",\"stored\":\"{stored}\"") };
+    let matrix = |id: u32| {
+        format!("%{id} = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{stored},\"random\":{id}}}\n")
+    };
+    let (a, scale, first) = (input(0, "a", &[1, m, k]), constant(1, &[k]), matrix(2));
+    let (second, operands, join) = if gated {
+        let swish = "{\"element\":{\"unary\":{\"swish\":{\"alpha\":1.0}}},\"args\":[{\"step\":0}]}";
+        let product = "{\"element\":{\"binary\":\"mul\"},\"args\":[{\"step\":1},{\"input\":2}]}";
+        (matrix(3), "%2 %3 %1", format!("{swish},{product}"))
+    } else {
+        (String::new(), "%2 %1", String::new())
+    };
+    format!(
+        "{a}{scale}{first}{second}%4 = neg %0\n%5 = fused-matmul %4 {operands} {{\"product\":{TRANSPOSED_B},\"epsilon\":0.00001,\"join\":[{join}]}}\noutput \"c\" %5\n"
+    )
+}
+
 fn pair([batch, m, k, n]: [u32; 4], trans: bool) -> String {
     let (second, attributes) = if trans { ([batch, n, k], TRANSPOSED_B) } else { ([batch, k, n], PLAIN) };
     let (a, b) = (input(0, "a", &[batch, m, k]), input(1, "b", &second));
@@ -194,6 +235,15 @@ fn conv([ci, co, side, window, stride, group]: [u32; 6]) -> String {
     let bias = constant(3, &[co]);
     format!(
         "{x}%1 = neg %0\n{filters}{bias}%4 = conv %1 %2 %3 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"group\":{group}}}\n%5 = relu %4\noutput \"y\" %5\n"
+    )
+}
+
+fn stem([batch, ci, co, side, window, stride]: [u32; 6]) -> String {
+    let pad = window / 2;
+    let (x, filters) = (input(0, "x", &[batch, ci, side, side]), constant(1, &[co, ci, window, window]));
+    let bias = constant(2, &[co]);
+    format!(
+        "{x}{filters}{bias}%3 = conv %0 %1 %2 {{\"strides\":[{stride},{stride}],\"dilations\":[1,1],\"pads_begin\":[{pad},{pad}],\"pads_end\":[{pad},{pad}],\"group\":1}}\n%4 = relu %3\noutput \"y\" %4\n"
     )
 }
 

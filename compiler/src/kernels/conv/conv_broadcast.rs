@@ -12,7 +12,6 @@ use crate::kernels::shared::window::{
 };
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Need, Shader};
-use crate::target::SubgroupOp;
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_broadcast",
@@ -38,13 +37,8 @@ struct Shape {
 fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     constant(problem, 1)?;
     let (inputs, outputs) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
-    let target = problem.target;
-    let sized = target.features.subgroup_size_control
-        && target.features.full_subgroups
-        && target.subgroup.sizes.contains(&target.subgroup.preferred);
-    let able = sized && [SubgroupOp::Basic, SubgroupOp::Shuffle].iter().all(|op| target.has_subgroup_op(*op));
     let images = (3..=5).contains(&problem.result.rank()) && problem.computed.is_float();
-    if !able || !images || op.group != 1 {
+    if problem.target.shuffling_subgroup().is_none() || !images || op.group != 1 {
         return None;
     }
     let windows = Windows::of_conv(op, problem)?;

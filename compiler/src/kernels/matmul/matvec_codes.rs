@@ -4,10 +4,11 @@ use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
-use crate::ir::op::{FusedMatMul, MatMul, Op};
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
+use crate::kernels::shared::fold;
+use crate::kernels::shared::fused::Fused;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::shader::access::Coordinates;
 use crate::shader::pack::codes::ROWS as COLUMNS;
@@ -27,13 +28,17 @@ pub(crate) const KERNEL: Kernel = Kernel {
 /// Most rows that one workgroup multiplies at once.
 const MOST_HELD: i64 = 8;
 /// Units that an invocation has in flight at most; more of them leave registers for fewer invocations.
-const IN_FLIGHT: usize = 12;
+const IN_FLIGHT: usize = 6;
 /// Slots that are summed up before a scale is applied, at most, and units of a piece that an invocation takes: among as many
 /// in flight the last of these.
 const MOST_PIECE: usize = 64;
 const EACH: [usize; 3] = [1, 4, 2];
-/// Invocations whose sums one invocation adds up.
+/// Fours of invocations whose sums one invocation adds up where subgroups do not.
 const SHARE: u32 = 16;
+/// Most invocations of a workgroup: more of them leave too few registers for units in flight.
+const MOST_THREADS: u32 = 512;
+/// Panels that a workgroup takes at once; several where rows are stored, which they then share.
+const PANELS: [u32; 3] = [1, 2, 4];
 
 /// Parameters of the estimate; times in latencies of memory.
 #[derive(Debug, Deserialize)]
@@ -51,38 +56,30 @@ struct Params {
     reached: f64,
     /// How long an invocation alone takes for an operation.
     operation: f64,
+    /// How long invocations take to normalise an element of a row each.
+    prepared: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "matvec_codes";
 }
 
-/// The product, with what is fused to it.
-struct Fused<'a> {
-    product: &'a MatMul,
-    fused: Option<&'a FusedMatMul>,
+/// The product, with what is fused to it, and how its constants lie.
+struct Coded<'a> {
+    fused: Fused<'a>,
     columns: Columns,
 }
 
-impl<'a> Fused<'a> {
+impl<'a> Coded<'a> {
     /// None where the operator is none, or its constants lie otherwise, or not alike.
     fn of(problem: &Problem<'a>) -> Option<Self> {
-        let (product, fused) = match problem.op {
-            Op::MatMul(op) => (op, None),
-            Op::FusedMatMul(op) => (&op.product, Some(op)),
-            _ => return None,
-        };
-        let columns = Columns::of(product, problem)?;
-        let fused = Self { product, fused, columns };
+        let fused = Fused::of(problem)?;
+        let columns = Columns::of(fused.product, problem)?;
         let alike = |place| {
-            Columns::at(product, problem, place)
+            Columns::at(fused.product, problem, place)
                 .is_some_and(|other| other.form == columns.form && other.apart == columns.apart)
         };
-        (2..=fused.matrices()).all(alike).then_some(fused)
-    }
-
-    fn matrices(&self) -> usize {
-        self.fused.map_or(1, FusedMatMul::matrices)
+        (2..=fused.matrices()).all(alike).then_some(Self { fused, columns })
     }
 }
 
@@ -142,14 +139,58 @@ impl Walk {
     }
 }
 
+/// How the work of a product is cut: invocations, and panels and rows of each workgroup.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    threads: u32,
+    panels: u32,
+    rows: u32,
+}
+
+impl Cut {
+    fn of(candidate: &Candidate) -> Self {
+        let [threads, panels, rows] = ["THREADS", "PANELS", "ROWS"].map(|name| candidate.knob(name).max(1));
+        Self { threads, panels, rows }
+    }
+
+    /// Fours of invocations whose sums are added up in the first step: those of a subgroup where its lanes can.
+    fn share(lanes: Option<u32>) -> u32 {
+        lanes.map_or(SHARE, |lanes| lanes / 4)
+    }
+
+    /// Bytes of workgroup memory, and the slots of rows that are stored there, where they fit into as many bytes.
+    fn memory(self, coded: &Coded<'_>, lanes: Option<u32>, most: u32) -> Option<(u32, u32)> {
+        let squares = self.threads / 4 / Self::share(lanes);
+        let normalised = coded.fused.normalised();
+        let cells = if lanes.is_some() { 0 } else { self.threads };
+        let sums = (cells + squares * 4) * 16
+            + if normalised { (cells + squares * self.rows * kinds(coded)) * 4 } else { 0 };
+        let form = &coded.columns.form;
+        let slots = u32::try_from(form.words()).ok()?.checked_mul(self.rows)?;
+        let sums_of_slot = if form.groups() > 1 { 8 } else { 0 };
+        let slot = u32::try_from(form.of_word()).ok()?.checked_mul(4)?.checked_add(sums_of_slot)?;
+        let stored = slots.checked_mul(slot).and_then(|bytes| bytes.checked_add(sums));
+        match stored.filter(|bytes| normalised && *bytes <= most) {
+            Some(bytes) => Some((bytes, slots)),
+            None => Some((sums, 0)).filter(|(bytes, _)| *bytes <= most),
+        }
+    }
+}
+
+/// Sums of a row that are found while it is normalised.
+fn kinds(coded: &Coded<'_>) -> u32 {
+    let form = &coded.columns.form;
+    if form.groups() > 1 { 1 } else { 2 + u32::from(form.bias.is_some()) }
+}
+
 /// Rows that a workgroup multiplies.
 fn held(m: i64) -> i64 {
     m.clamp(1, MOST_HELD)
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let (Some(fused), Some(p)) = (Fused::of(problem), Params::of(problem)) else { return Vec::new() };
-    let columns = fused.columns;
+    let (Some(coded), Some(p)) = (Coded::of(problem), Params::of(problem)) else { return Vec::new() };
+    let Coded { fused, columns } = coded;
     let (Some(sizes), Some(walk)) = (sizes(fused.product, problem), Walk::of(&columns)) else {
         return Vec::new();
     };
@@ -175,55 +216,63 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let computing = operations / (machine.peak.f32 * p.reached).max(1e-3);
     let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
     let of_rows = beside + p.beside * computing + (again + computing - streaming).max(0.0);
-    let teams = fused.matrices() as u32;
-    [64u32, 128, 256, 512]
-        .into_iter()
-        .map(|team| team * teams)
-        .filter(|threads| {
-            *threads <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0])
-                && memory(*threads) <= limits.max_workgroup_memory
-                && panels * blocks <= f64::from(limits.max_workgroup_count[0])
-                && batch <= f64::from(limits.max_workgroup_count[2])
-                && (*threads == 64 * teams || (*threads / teams) as usize / 4 <= walk.slots)
-        })
-        .filter_map(|threads| {
-            let team = (threads / teams) as usize;
-            let shared = walk.shared(team)?;
-            let Shared { piece, side, ahead, .. } = shared;
-            let fours = team / 4 / side * side;
-            let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-            let rounds = (panels * batch * f64::from(threads) / room).ceil();
-            let in_flight = ahead * piece / side;
-            let steps = (walk.slots as f64 / (fours * in_flight) as f64).ceil();
-            let codes = (walk.slots * 4 * form.of_word()) as f64 / fours as f64;
-            let alone = codes * (2.0 + p.decoded) * p.operation * machine.memory_latency_ns;
-            let waiting = rounds * (steps * wait + alone);
-            let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
-            // Four sums of each invocation are written to workgroup memory and read again.
-            let summed = panels * batch * f64::from(threads) * 32.0;
-            let adding = summed / machine.cache_bandwidth_gb_s.max(1e-3);
-            Some(Candidate {
-                knobs: vec![("THREADS", threads), ("ROWS", rows as u32)],
-                cost: reading + adding + of_rows + p.ends * machine.memory_latency_ns + machine.launch_us * 1e3,
-                reason: format!(
-                    "{m} rows: {threads} invocations share a panel of {COLUMNS} columns of {}-bit codes, {} of them {piece} words of each column at a time, with {in_flight} units in flight",
-                    form.bits,
-                    side * 4
-                ),
-            })
-        })
-        .collect()
-}
-
-/// Bytes of workgroup memory.
-fn memory(threads: u32) -> u32 {
-    (threads + threads / SHARE) * 16 + (threads / 4 + threads / 4 / SHARE) * 4
+    let lanes = fold::lanes(problem);
+    let mut out = Vec::new();
+    for (team, per) in [64u32, 128, 256, 512].into_iter().flat_map(|team| PANELS.map(|per| (team, per))) {
+        let cut = Cut { threads: team * fused.matrices() as u32 * per, panels: per, rows: rows as u32 };
+        let threads = cut.threads;
+        let most = limits.max_workgroup_invocations.min(limits.max_workgroup_size[0]);
+        let groups = (panels / f64::from(per)).ceil();
+        let fits = threads <= most.min(MOST_THREADS)
+            && groups * blocks <= f64::from(limits.max_workgroup_count[0])
+            && batch <= f64::from(limits.max_workgroup_count[2])
+            && lanes.is_none_or(|lanes| team >= lanes && threads / lanes <= limits.max_workgroup_subgroups)
+            && (team == 64 || team as usize / 4 <= walk.slots);
+        // Several panels are worth it where they share rows that were prepared: with as many rows as are held at most, so
+        // that this does not follow from their number.
+        let stores = |rows| Cut { rows, ..cut }.memory(&coded, lanes, limits.max_workgroup_memory);
+        let shares = per == 1 || (stores(1).is_some_and(|(_, slots)| slots > 0) && f64::from(per) <= panels);
+        let (Some((_, stored)), Some(shared)) = (stores(cut.rows), walk.shared(team as usize)) else {
+            continue;
+        };
+        if !fits || !shares {
+            continue;
+        }
+        let Shared { piece, side, ahead, .. } = shared;
+        let fours = team as usize / 4 / side * side;
+        let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let rounds = (groups * batch * f64::from(threads) / room).ceil();
+        let in_flight = ahead * piece / side;
+        let steps = (walk.slots as f64 / (fours * in_flight) as f64).ceil();
+        let codes = (walk.slots * 4 * form.of_word()) as f64 / fours as f64;
+        let alone = codes * (2.0 + p.decoded) * p.operation * machine.memory_latency_ns;
+        let prepared =
+            if fused.normalised() { (k as f64 / f64::from(threads)).ceil() * p.prepared } else { 0.0 };
+        let waiting = rounds * (steps * wait + alone + prepared * machine.memory_latency_ns);
+        let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
+        // Four sums of each invocation, or of one of a subgroup, are written to workgroup memory and read again.
+        let summed =
+            groups * batch * f64::from(threads) * 32.0 / f64::from(lanes.map_or(1, |lanes| lanes / 4));
+        let adding = summed / machine.cache_bandwidth_gb_s.max(1e-3);
+        out.push(Candidate {
+            knobs: vec![("THREADS", threads), ("ROWS", rows as u32), ("PANELS", per)],
+            cost: reading + adding + of_rows + p.ends * machine.memory_latency_ns + machine.launch_us * 1e3,
+            reason: format!(
+                "{m} rows{}: {team} invocations share a panel of {COLUMNS} columns of {}-bit codes, {} of them {piece} words of each column at a time, with {in_flight} units in flight",
+                if stored > 0 { " in workgroup memory" } else { "" },
+                form.bits,
+                side * 4
+            ),
+        });
+    }
+    out
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let wanted = || OpError::new("a product with constants of codes along the depth is needed");
-    let fused = Fused::of(problem).ok_or_else(wanted)?;
-    let (op, columns) = (fused.product, fused.columns);
+    let coded = Coded::of(problem).ok_or_else(wanted)?;
+    let Coded { fused, columns } = coded;
+    let op = fused.product;
     let Sizes { batch, m, k, n } =
         sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
     let walk = Walk::of(&columns).ok_or_else(wanted)?;
@@ -232,9 +281,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);
     }
-    let [threads, rows] = ["THREADS", "ROWS"].map(|name| candidate.knob(name).max(1));
-    let Shared { piece, side, ahead, pieces, whole } =
-        walk.shared(threads as usize / fused.matrices()).ok_or_else(wanted)?;
+    let cut = Cut::of(candidate);
+    let Cut { threads, panels, rows } = cut;
+    let team = threads as usize / fused.matrices() / panels as usize;
+    let Shared { piece, side, ahead, pieces, whole } = walk.shared(team).ok_or_else(wanted)?;
+    let lanes = fold::lanes(problem);
+    let most = problem.target.limits.max_workgroup_memory;
+    let (memory, stored) = cut.memory(&coded, lanes, most).ok_or_else(wanted)?;
     let whole = whole && form.depth.is_multiple_of(form.of_word());
     for (name, value) in [("BITS", form.bits), ("PIECE", piece), ("SIDE", side), ("AHEAD", ahead)] {
         shader.constant(name, format_args!("{value}u"));
@@ -250,24 +303,27 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.size("row_blocks", &m.ceil_div(i64::from(rows)));
     let panels_apart = apart.map_or(0, |columns| columns / COLUMNS);
     let of_group = (walk.of_group / piece).max(1);
-    let sizes = [
-        ("panel_units", form.panel_units()),
-        ("slots", walk.slots),
-        ("pieces", pieces),
-        ("pieces_of_group", of_group),
-    ];
+    let sizes = [("panel_units", form.panel_units()), ("pieces", pieces), ("pieces_of_group", of_group)];
     for (name, size) in sizes {
         shader.replace(name, format!("fn {name}() -> u32 {{ return {size}u; }}"));
     }
     let first = format!("fn first_panel(batch: u32) -> u32 {{ return batch * {panels_apart}u; }}");
     shader.replace("first_panel", first);
-    shader.workgroup_memory(memory(threads));
+    shader.workgroup_memory(memory);
+    shader.size("last_panel", &n.plus(-1).floor_div(COLUMNS as i64));
+    shader.constant("SLOTS", format_args!("{}u", walk.slots));
+    shader.constant("STORED", stored > 0);
+    shader.knob("STORED_SLOTS", stored.max(1));
+    shader.knob("SHARE", Cut::share(lanes));
+    shader.knob("KINDS", kinds(&coded));
+    if let Some(lanes) = lanes {
+        fold::declare(&mut shader, lanes, 4, false);
+    }
 
     let (prelude, mut axes) = operand_batch(&mut shader, 0);
     let lane = axes.len() + usize::from(!op.trans_a);
     axes.extend(if op.trans_a { ["k4", "row"] } else { ["row", "k4"] }.map(str::to_string));
     shader.read("load_a", "batch: u32, row: u32, k4: u32", &prelude, 0, &Coordinates::four(axes, lane));
-    shader.constant("MATRICES", format_args!("{}u", fused.matrices()));
     let first = shader.code_hooks("first", 1)?;
     let second = (fused.matrices() > 1).then(|| shader.code_hooks("second", 2)).transpose()?;
     let either = |first: String, second: String| match &second {
@@ -283,26 +339,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         let head = format!("fn codes_{part}(c: u32, base: u32, g: u32, q: u32) -> vec4<f32>");
         shader.replace(&format!("codes_{part}"), format!("{head} {{\n    {body}\n}}"));
     }
-    let scale = fused.fused.and_then(FusedMatMul::scale);
-    shader.constant("NORMALISED", scale.is_some());
-    if let Some((place, epsilon)) = scale.zip(fused.fused.and_then(|f| f.epsilon)) {
-        let rank = problem.operands.get(place).map_or(1, |scale| scale.shape.len());
-        let mut axes = vec!["0u".to_string(); rank.saturating_sub(1)];
-        axes.push("k4".to_string());
-        shader.read("load_scale", "k4: u32", "", place, &Coordinates::four(axes, rank - 1));
-        shader.number("epsilon", epsilon);
-    }
-    let join = match fused.fused.filter(|f| !f.join.is_empty()) {
-        Some(f) => shader.pair_text(&f.join, "first", "second")?,
-        None => (String::new(), "first".to_string()),
-    };
-    shader.replace(
-        "join",
-        format!(
-            "fn join(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> {{\n{}    return {};\n}}",
-            join.0, join.1
-        ),
-    );
+    fused.declare(&mut shader, true)?;
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lane = axes.len() - 1;
@@ -310,7 +347,10 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
 
     let batch = product(&batch);
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2 * fused.matrices() as i64);
-    let groups = [n.ceil_div(COLUMNS as i64).mul(&m.ceil_div(i64::from(rows))), Dim::known(1), batch];
+    let taken = n.ceil_div(COLUMNS as i64 * i64::from(panels));
+    let groups = [taken.mul(&m.ceil_div(i64::from(rows))), Dim::known(1), batch];
     let grid = Grid { groups, workgroup: [threads, 1, 1] };
-    Ok(vec![shader.finish("matvec_codes", KERNEL.wgsl, grid, flops)?])
+    let mut launch = shader.finish("matvec_codes", KERNEL.wgsl, grid, flops)?;
+    launch.subgroup_size = lanes;
+    Ok(vec![launch])
 }

@@ -6,12 +6,13 @@
 // An element is `(code - ZERO) * scale + bias`, so a sum over a group is `scale * (sum of x * code - ZERO * sum of x) + bias
 // * sum of x`. Four neighbouring invocations take the units of a slot; SIDE such fours take PIECE neighbouring slots of a
 // group together and apply its scale to what each of them has summed up. With one group all invocations take slots side by
-// side and apply the scale in the end. Then the sums of all invocations are added through workgroup memory in two steps. That
-// order is the same however many rows there are.
+// side and apply the scale in the end. Then the sums of all invocations are added in two steps, of which the first stays
+// within a subgroup where that can be. That order is the same however many rows there are.
 //
-// Rows may be normalised by their root mean square on the way: their elements are scaled as they are read, their squares are
-// summed up beside the products, and the sums are divided in the end. And there may be a second constant of the same form,
-// which the second half of the invocations takes, and whose sums `join` those of the first.
+// Rows may be normalised by their root mean square on the way: while the first units are in flight their squares are summed
+// up and, where they fit, their scaled elements are stored in workgroup memory, which all teams of invocations read; the sums
+// are divided in the end. And there may be a second constant of the same form, which a team of its own takes, and whose sums
+// `join` those of the first.
 //
 // Where integers are slow to become floats, codes become the last bits of halves from 1024 on, which are sums of 1024 and the
 // code, or 16 times the code for every second one of 4 bits; what that adds is taken off with ZERO.
@@ -35,9 +36,14 @@ const AHEAD = 2u;
 const HALVES = true;
 /// What codes count from.
 const ZERO = 8.0;
-/// Constants, and whether rows are normalised.
+/// Constants, and panels of each that a workgroup takes.
 const MATRICES = 2u;
+const PANELS = 1u;
+/// Whether rows are normalised, and whether those are stored in workgroup memory.
 const NORMALISED = true;
+const STORED = true;
+/// Slots of all rows that are stored.
+const STORED_SLOTS = 16u;
 /// Whether K may end within a step.
 const GUARD = true;
 
@@ -45,13 +51,18 @@ const GUARD = true;
 const VECTORS = 8u / BITS;
 /// Units of a piece that an invocation takes.
 const EACH = PIECE / SIDE;
-/// Invocations that take a constant, and pieces that they take at the same time.
-const TEAM = THREADS / MATRICES;
+/// Invocations that take a panel, and pieces that they take at the same time.
+const TEAM = THREADS / MATRICES / PANELS;
 const BLOCKS = TEAM / 4u / SIDE;
-/// Invocations whose sums one invocation adds up in the first step, and how many such sums of a column there are.
+/// Fours of invocations whose sums are added up in the first step, and how many such sums of a panel there are.
 const SHARE = 16u;
 const SHARES = TEAM / 4u / SHARE;
-const_assert PIECE % SIDE == 0u && TEAM % (4u * SHARE) == 0u;
+/// The same of all panels: sums of a row's squares.
+const SQUARES = THREADS / 4u / SHARE;
+/// Sums of a row that are found while it is normalised: of squares, and with one group what products have too much and what
+/// biases are multiplied by.
+const KINDS = 1u;
+const_assert PIECE % SIDE == 0u && TEAM % (4u * SHARE) == 0u && 4u * PANELS <= THREADS;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> panels: array<vec4<u32>>;
@@ -62,12 +73,14 @@ fn size_n() -> u32 { return 32u; }
 fn size_k() -> u32 { return 64u; }
 /// Units of a panel, and slots of codes in it.
 fn panel_units() -> u32 { return 40u; }
-fn slots() -> u32 { return 8u; }
+const SLOTS = 8u;
 /// Pieces of a panel, and those of a group.
 fn pieces() -> u32 { return 1u; }
 fn pieces_of_group() -> u32 { return 1u; }
 /// The first panel of a batch.
 fn first_panel(batch: u32) -> u32 { return batch * 2u; }
+/// The last panel of a batch.
+fn last_panel() -> u32 { return 1u; }
 /// Blocks of ROWS rows.
 fn row_blocks() -> u32 { return 2u; }
 
@@ -86,27 +99,32 @@ fn join(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * secon
 /// Stores four elements of row `row`, from column `4 * n4`.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 3u + row) * 8u + n4] = v; }
 
-/// The sum of the products of a word's codes, as `spread` expects them, with what it gives.
-fn products(word: u32, xs: array<vec4<f32>, VECTORS>) -> f32 {
+/// Four products added to a sum.
+fn added(sum: f32, codes: vec4<f32>, x: vec4<f32>) -> f32 {
+    return fma(codes.x, x.x, fma(codes.y, x.y, fma(codes.z, x.z, fma(codes.w, x.w, sum))));
+}
+
+/// The products of a word's codes with what `spread` gives, added to a sum.
+fn products(sum: f32, word: u32, xs: array<vec4<f32>, VECTORS>) -> f32 {
     if (BITS == 8u) {
         if (HALVES) {
             let even = unpack2x16float((word & 0x00ff00ffu) | 0x64006400u);
             let odd = unpack2x16float(((word >> 8u) & 0x00ff00ffu) | 0x64006400u);
-            return dot(vec4<f32>(even.x, odd.x, even.y, odd.y), xs[0]);
+            return added(sum, vec4<f32>(even.x, odd.x, even.y, odd.y), xs[0]);
         }
-        return dot(vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)), xs[0]);
+        return added(sum, vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)), xs[0]);
     }
     if (HALVES) {
         let first = unpack2x16float((word & 0x000f000fu) | 0x64006400u);
         let second = unpack2x16float((word & 0x00f000f0u) | 0x64006400u);
         let third = unpack2x16float(((word >> 8u) & 0x000f000fu) | 0x64006400u);
         let fourth = unpack2x16float(((word >> 8u) & 0x00f000f0u) | 0x64006400u);
-        return dot(vec4<f32>(first.x, second.x, third.x, fourth.x), xs[0])
-            + dot(vec4<f32>(first.y, second.y, third.y, fourth.y), xs[VECTORS - 1u]);
+        let half = added(sum, vec4<f32>(first.x, second.x, third.x, fourth.x), xs[0]);
+        return added(half, vec4<f32>(first.y, second.y, third.y, fourth.y), xs[VECTORS - 1u]);
     }
     let shifts = vec4<u32>(0u, 4u, 8u, 12u);
-    return dot(vec4<f32>((vec4<u32>(word) >> shifts) & vec4<u32>(15u)), xs[0])
-        + dot(vec4<f32>((vec4<u32>(word >> 16u) >> shifts) & vec4<u32>(15u)), xs[VECTORS - 1u]);
+    let half = added(sum, vec4<f32>((vec4<u32>(word) >> shifts) & vec4<u32>(15u)), xs[0]);
+    return added(half, vec4<f32>((vec4<u32>(word >> 16u) >> shifts) & vec4<u32>(15u)), xs[VECTORS - 1u]);
 }
 
 /// What four codes of a word are multiplied by.
@@ -132,40 +150,134 @@ fn scaled(part: Part, scale: vec4<f32>, bias: vec4<f32>) -> vec4<f32> {
     return sum;
 }
 
+/// Rows as products take them, and what the products of a slot have too much and their elements' sum.
+struct Slot { excess: f32, total: f32 }
+var<workgroup> stored: array<vec4<f32>, STORED_SLOTS * VECTORS>;
+var<workgroup> stored_slots: array<Slot, STORED_SLOTS>;
 var<workgroup> cells: array<vec4<f32>, THREADS>;
-var<workgroup> shares: array<vec4<f32>, 4u * SHARES * MATRICES>;
-/// Sums of squares of the invocations that take a slot, one of each four, and of SHARE of them.
-var<workgroup> square_cells: array<f32, TEAM / 4u>;
-var<workgroup> square_shares: array<f32, SHARES>;
+var<workgroup> shares: array<vec4<f32>, SQUARES * 4u>;
+var<workgroup> square_cells: array<f32, THREADS>;
+var<workgroup> square_shares: array<f32, SQUARES * ROWS * KINDS>;
+
+/// Adds up what SHARE neighbouring fours of invocations have found for the same columns.
+fn share_sums(local: u32, low: vec4<f32>, high: vec4<f32>) {
+    cells[local] = low;
+    workgroupBarrier();
+    if (local < SQUARES * 4u) {
+        let first = local / 4u * SHARE * 4u + local % 4u;
+        var sum = cells[first];
+        // unroll
+        for (var i = 1u; i < SHARE; i++) { sum += cells[first + i * 4u]; }
+        shares[local] = sum;
+    }
+}
+
+/// Adds up a sum of a row, of number `r`, that SHARE neighbouring fours of invocations have found.
+fn share_squares(local: u32, r: u32, square: f32) {
+    square_cells[local] = square;
+    workgroupBarrier();
+    if (local < SQUARES) {
+        var sum = square_cells[local * SHARE * 4u];
+        // unroll
+        for (var i = 1u; i < SHARE * 4u; i++) { sum += square_cells[local * SHARE * 4u + i]; }
+        square_shares[r * SQUARES + local] = sum;
+    }
+}
+
+/// Sum `r` of a row.
+fn row_sum(r: u32) -> f32 {
+    var sum = square_shares[r * SQUARES];
+    // unroll
+    for (var i = 1u; i < SQUARES; i++) { sum += square_shares[r * SQUARES + i]; }
+    return sum;
+}
+
+/// Four elements of a row; zero past its end.
+fn load_x(batch: u32, row: u32, k4: u32) -> vec4<f32> {
+    let x = load_a(batch, row, select(k4, min(k4, (size_k() - 1u) / 4u), GUARD));
+    if (!GUARD) { return x; }
+    return select(vec4<f32>(0.0), x, vec4<u32>(k4 * 4u) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(size_k()));
+}
+
+fn load_weight(k4: u32) -> vec4<f32> { return load_scale(select(k4, min(k4, (size_k() - 1u) / 4u), GUARD)); }
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) { multiply(group, local); }
+
+fn multiply(group: vec3<u32>, local: u32) {
     let batch = group.z;
-    let panel = group.x / row_blocks();
+    let first_panel_of_group = group.x / row_blocks() * PANELS;
     let first = group.x % row_blocks() * ROWS;
     let last_row = size_m() - 1u;
-    let base = (first_panel(batch) + panel) * panel_units();
-    let c = local / TEAM;
+    let team = local / TEAM;
+    let c = team % MATRICES;
+    let panel = first_panel_of_group + team / MATRICES;
+    let base = (first_panel(batch) + select(panel, min(panel, last_panel()), PANELS > 1u)) * panel_units();
     let q = local % 4u;
     let side = local % TEAM / 4u % SIDE;
-    let block = local % TEAM / 4u / SIDE;
+    let own_block = local % TEAM / 4u / SIDE;
+    // Those that are too few for a piece take what lies past the end.
+    let block = select(own_block, pieces(), own_block >= BLOCKS);
     var parts: array<Part, ROWS>;
-    var squares: array<f32, ROWS>;
     var acc: array<vec4<f32>, ROWS>;
     // unroll
-    for (var r = 0u; r < ROWS; r++) { parts[r] = Part(); squares[r] = 0.0; acc[r] = vec4<f32>(0.0); }
+    for (var r = 0u; r < ROWS; r++) { parts[r] = Part(); acc[r] = vec4<f32>(0.0); }
     var units: array<vec4<u32>, AHEAD * EACH>;
     var scales: array<vec4<f32>, AHEAD>;
-    for (var from_piece = block; from_piece < pieces() && block < BLOCKS; from_piece += BLOCKS * AHEAD) {
+    var only_scale = vec4<f32>(0.0);
+    var only_bias = vec4<f32>(0.0);
+    if (!GROUPED) {
+        only_scale = codes_scale(c, base, 0u, q);
+        only_bias = codes_bias(c, base, 0u, q);
+    }
+    for (var step = 0u; step < (pieces() + BLOCKS * AHEAD - 1u) / (BLOCKS * AHEAD); step++) {
+        let from_piece = block + step * (BLOCKS * AHEAD);
         // unroll
         for (var s = 0u; s < AHEAD; s++) {
             let piece = from_piece + s * BLOCKS;
             // unroll
             for (var j = 0u; j < EACH; j++) {
                 let slot = piece * PIECE + j * SIDE + side;
-                units[s * EACH + j] = load_b(c, base + select(slot, min(slot, slots() - 1u), GUARD) * 4u + q);
+                units[s * EACH + j] = load_b(c, base + select(slot, min(slot, SLOTS - 1u), GUARD) * 4u + q);
             }
             if (GROUPED) { scales[s] = codes_scale(c, base, select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group(), q); }
+        }
+        if (NORMALISED && step == 0u) {
+            // unroll
+            for (var r = 0u; r < ROWS; r++) {
+                if (r > 0u) { workgroupBarrier(); }
+                let row = min(first + r, last_row);
+                var square = 0.0;
+                var whole = Slot();
+                for (var slot = local; slot < SLOTS; slot += THREADS) {
+                    var here = Slot();
+                    // unroll
+                    for (var d = 0u; d < VECTORS; d++) {
+                        let k4 = slot * VECTORS + d;
+                        let x = load_x(batch, row, k4);
+                        square += dot(x, x);
+                        if (STORED || !GROUPED) {
+                            let y = x * load_weight(k4);
+                            if (STORED) { stored[r * SLOTS * VECTORS + k4] = spread(y); }
+                            here.excess += excess(y);
+                            if (BIASED) { here.total += dot(y, vec4<f32>(1.0)); }
+                        }
+                    }
+                    if (STORED && GROUPED) { stored_slots[r * SLOTS + slot] = here; }
+                    whole.excess += here.excess;
+                    whole.total += here.total;
+                }
+                share_squares(local, r * KINDS, square);
+                if (!GROUPED) {
+                    workgroupBarrier();
+                    share_squares(local, r * KINDS + min(1u, KINDS - 1u), whole.excess);
+                    if (BIASED) {
+                        workgroupBarrier();
+                        share_squares(local, r * KINDS + KINDS - 1u, whole.total);
+                    }
+                }
+            }
+            workgroupBarrier();
         }
         // unroll
         for (var s = 0u; s < AHEAD; s++) {
@@ -175,32 +287,38 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let slot = piece * PIECE + j * SIDE + side;
                 let unit = units[s * EACH + j];
                 var weights: array<vec4<f32>, VECTORS>;
-                if (NORMALISED) {
+                if (NORMALISED && !STORED) {
                     // unroll
-                    for (var d = 0u; d < VECTORS; d++) {
-                        let k4 = slot * VECTORS + d;
-                        weights[d] = load_scale(select(k4, min(k4, (size_k() - 1u) / 4u), GUARD));
-                    }
+                    for (var d = 0u; d < VECTORS; d++) { weights[d] = load_weight(slot * VECTORS + d); }
                 }
                 // unroll
                 for (var r = 0u; r < ROWS; r++) {
                     let row = min(first + r, last_row);
                     var xs: array<vec4<f32>, VECTORS>;
-                    // unroll
-                    for (var d = 0u; d < VECTORS; d++) {
-                        let k4 = slot * VECTORS + d;
-                        var x = load_a(batch, row, select(k4, min(k4, (size_k() - 1u) / 4u), GUARD));
-                        // Past the end codes are whatever the last slot holds.
-                        if (GUARD) { x = select(vec4<f32>(0.0), x, vec4<u32>(k4 * 4u) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(size_k())); }
-                        if (NORMALISED) {
-                            squares[r] += dot(x, x);
-                            x = x * weights[d];
+                    var here = Slot();
+                    if (STORED) {
+                        let inside = !GUARD || slot < SLOTS;
+                        let at = r * SLOTS + select(slot, min(slot, SLOTS - 1u), GUARD);
+                        if (GROUPED) { here = stored_slots[at]; }
+                        if (!inside) { here = Slot(); }
+                        // unroll
+                        for (var d = 0u; d < VECTORS; d++) { xs[d] = select(vec4<f32>(0.0), stored[at * VECTORS + d], inside); }
+                    } else {
+                        // unroll
+                        for (var d = 0u; d < VECTORS; d++) {
+                            var x = load_x(batch, row, slot * VECTORS + d);
+                            if (NORMALISED) { x = x * weights[d]; }
+                            xs[d] = spread(x);
+                            if (GROUPED || !NORMALISED) {
+                                here.excess += excess(x);
+                                if (BIASED) { here.total += dot(x, vec4<f32>(1.0)); }
+                            }
                         }
-                        xs[d] = spread(x);
-                        parts[r].excess += excess(x);
-                        if (BIASED) { parts[r].total += dot(x, vec4<f32>(1.0)); }
                     }
-                    parts[r].products += vec4<f32>(products(unit.x, xs), products(unit.y, xs), products(unit.z, xs), products(unit.w, xs));
+                    parts[r].excess += here.excess;
+                    if (BIASED) { parts[r].total += here.total; }
+                    let sum = parts[r].products;
+                    parts[r].products = vec4<f32>(products(sum.x, unit.x, xs), products(sum.y, unit.y, xs), products(sum.z, unit.z, xs), products(sum.w, unit.w, xs));
                 }
             }
             if (GROUPED) {
@@ -215,45 +333,33 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     if (!GROUPED) {
-        let scale = codes_scale(c, base, 0u, q);
-        let bias = codes_bias(c, base, 0u, q);
         // unroll
-        for (var r = 0u; r < ROWS; r++) { acc[r] = scaled(parts[r], scale, bias); }
+        for (var r = 0u; r < ROWS; r++) {
+            // Sums of whole rows are for one four of each team to add.
+            if (NORMALISED && local % TEAM < 4u) {
+                parts[r].excess = row_sum(r * KINDS + min(1u, KINDS - 1u));
+                if (BIASED) { parts[r].total = row_sum(r * KINDS + KINDS - 1u); }
+            }
+            acc[r] = scaled(parts[r], only_scale, only_bias);
+        }
     }
     // unroll
     for (var r = 0u; r < ROWS; r++) {
         if (r > 0u) { workgroupBarrier(); }
-        cells[local] = acc[r];
-        if (NORMALISED && local < TEAM && q == 0u) { square_cells[local / 4u] = squares[r]; }
+        share_sums(local, acc[r], acc[r]);
         workgroupBarrier();
-        if (local < 4u * SHARES * MATRICES) {
-            let share = local / 4u * SHARE;
-            var sum = cells[share * 4u + q];
-            // unroll
-            for (var i = 1u; i < SHARE; i++) { sum += cells[(share + i) * 4u + q]; }
-            shares[local] = sum;
-            if (NORMALISED && local < 4u * SHARES && q == 0u) {
-                var square = square_cells[share];
-                // unroll
-                for (var i = 1u; i < SHARE; i++) { square += square_cells[share + i]; }
-                square_shares[local / 4u] = square;
-            }
-        }
-        workgroupBarrier();
-        let n4 = panel * 4u + local;
-        if (local < 4u && n4 * 4u < size_n() && first + r <= last_row) {
+        let n4 = first_panel_of_group * 4u + local;
+        if (local < 4u * PANELS && n4 * 4u < size_n() && first + r <= last_row) {
             var sums: array<vec4<f32>, MATRICES>;
             // unroll
             for (var m = 0u; m < MATRICES; m++) {
-                sums[m] = shares[m * 4u * SHARES + local];
+                let from_share = (local / 4u * MATRICES + m) * SHARES * 4u + local % 4u;
+                sums[m] = shares[from_share];
                 // unroll
-                for (var i = 1u; i < SHARES; i++) { sums[m] += shares[(m * SHARES + i) * 4u + local]; }
+                for (var i = 1u; i < SHARES; i++) { sums[m] += shares[from_share + i * 4u]; }
             }
             if (NORMALISED) {
-                var square = square_shares[0];
-                // unroll
-                for (var i = 1u; i < SHARES; i++) { square += square_shares[i]; }
-                let factor = inverseSqrt(square / f32(size_k()) + epsilon());
+                let factor = inverseSqrt(row_sum(r * KINDS) / f32(size_k()) + epsilon());
                 // unroll
                 for (var m = 0u; m < MATRICES; m++) { sums[m] *= factor; }
             }

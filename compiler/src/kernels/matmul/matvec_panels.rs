@@ -4,18 +4,19 @@
 use serde::Deserialize;
 
 use crate::error::OpError;
-use crate::ir::dim::product;
-use crate::ir::op::{MatMul, Op};
+use crate::ir::dim::{Dim, product};
 use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::coop;
 use crate::kernels::shared::dot::Matrices;
+use crate::kernels::shared::fold;
+use crate::kernels::shared::fused::Fused;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::kernels::shared::window::fits;
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
-use crate::shader::pack::presets::PANELS;
+use crate::shader::pack::presets::PANELS as PANELS_OF_ROWS;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
@@ -34,10 +35,16 @@ const COLUMNS: u32 = 16;
 /// Most rows worth a walk over the constant, and most that one workgroup multiplies at once.
 const MOST_ROWS: i64 = 16;
 const MOST_HELD: i64 = 8;
-/// Units that an invocation has in flight for up to two rows, and for more.
-const UNROLL: [u32; 2] = [4, 2];
-/// Invocations whose sums one invocation adds up.
+/// Most rows of a product that takes in what stands beside it: with more the kernels of many rows, which do not, are faster.
+const MOST_FUSED: i64 = 4;
+/// Units that an invocation has in flight at most for up to two rows, and for more.
+const UNROLL: [u32; 2] = [8, 2];
+/// Invocations whose sums one invocation adds up where subgroups do not.
 const SHARE: u32 = 16;
+/// Most invocations of a workgroup: more of them leave too few registers for units in flight.
+const MOST_THREADS: u32 = 512;
+/// Panels that a workgroup takes at once; several where rows are stored, which they then share.
+const PANELS: [u32; 3] = [1, 2, 4];
 
 /// Parameters of the estimate; waits in latencies of memory.
 #[derive(Debug, Deserialize)]
@@ -55,15 +62,17 @@ struct Params {
     row: f64,
     /// The part of the lesser of reading and waiting that the greater does not hide.
     beside: f64,
+    /// How long invocations take to normalise an element of a row each.
+    prepared: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "matvec_panels";
 }
 
-/// The constant in panels, and how it is read.
+/// The constants in panels, all in the same form, and how they are read.
 struct Panels {
-    packed: Packed,
+    packed: Vec<Packed>,
     /// Columns of a panel and rows with padding.
     columns: u32,
     rows: usize,
@@ -72,8 +81,20 @@ struct Panels {
 }
 
 impl Panels {
-    fn of(op: &MatMul, problem: &Problem<'_>) -> Option<Self> {
-        let Matrices { constant, axes, each } = Matrices::of(op, problem)?;
+    fn of(fused: &Fused<'_>, problem: &Problem<'_>) -> Option<Self> {
+        let mut panels = Self::at(fused, problem, 1)?;
+        for index in 2..=fused.matrices() {
+            let other = Self::at(fused, problem, index)?;
+            let alike =
+                other.columns == panels.columns && other.rows == panels.rows && other.apart == panels.apart;
+            panels.packed.extend(alike.then_some(other.packed)?);
+        }
+        Some(panels)
+    }
+
+    /// Of operand `index`.
+    fn at(fused: &Fused<'_>, problem: &Problem<'_>, index: usize) -> Option<Self> {
+        let Matrices { constant, axes, each } = Matrices::at(fused.product, problem, index)?;
         let size = |letter: char| axes.iter().find(|(name, _)| *name == letter).map_or(1, |(_, size)| *size);
         let device = constant.dtype.on_device();
         // The panels of matrix units serve products of many rows from the same bytes.
@@ -84,132 +105,222 @@ impl Panels {
             }
             None => {
                 let tiles = [('r', 1), ('n', COLUMNS as usize)];
-                (PANELS.of(constant, &axes, &tiles, device), COLUMNS, size('K'))
+                (PANELS_OF_ROWS.of(constant, &axes, &tiles, device), COLUMNS, size('K'))
             }
         };
         let apart = each.then(|| size('N').div_ceil(columns as usize));
-        (constant.dtype.is_float() && fits(problem, &packed)).then_some(Self { packed, columns, rows, apart })
+        let known = constant.dtype.is_float() && fits(problem, &packed);
+        known.then(|| Self { packed: vec![packed], columns, rows, apart })
+    }
+
+    /// Whether elements are of 16 bits.
+    fn half(&self) -> bool {
+        self.packed.iter().all(|packed| packed.device == DeviceType::F16)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.packed.iter().map(|packed| packed.bytes()).sum()
     }
 
     /// Columns in a unit of 16 bytes.
     fn unit(&self) -> u32 {
-        if self.packed.device == DeviceType::F16 { 8 } else { 4 }
+        if self.half() { 8 } else { 4 }
     }
 
     /// Units in a row of a panel.
     fn parts(&self) -> u32 {
         self.columns / self.unit()
     }
+
+    /// Vectors of four columns in a row of a panel.
+    fn vectors(&self) -> u32 {
+        self.columns / 4
+    }
+}
+
+/// How the work of a product is cut: invocations, and panels and rows of each workgroup.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    threads: u32,
+    panels: u32,
+    rows: u32,
+}
+
+impl Cut {
+    fn of(candidate: &Candidate) -> Self {
+        let [threads, panels, rows] = ["THREADS", "PANELS", "ROWS"].map(|name| candidate.knob(name).max(1));
+        Self { threads, panels, rows }
+    }
+
+    /// Invocations of a workgroup that take a panel of a constant.
+    fn team(self, fused: &Fused<'_>) -> u32 {
+        self.threads / fused.matrices() as u32 / self.panels
+    }
+
+    /// Invocations whose sums of the same columns are added up in the first step: a subgroup's where its lanes can.
+    fn share(self, fused: &Fused<'_>, panels: &Panels, lanes: Option<u32>) -> u32 {
+        let depths = self.team(fused) / panels.parts();
+        lanes.map_or(SHARE.min(depths), |lanes| lanes / panels.parts())
+    }
+
+    /// Bytes of workgroup memory, and the elements of rows that are stored there, where they fit into `most` bytes.
+    fn memory(
+        self,
+        fused: &Fused<'_>,
+        panels: &Panels,
+        k: &Dim,
+        lanes: Option<u32>,
+        most: u32,
+    ) -> Option<(u32, u32)> {
+        let squares = self.threads / (self.share(fused, panels, lanes) * panels.parts()).max(1);
+        let cells = if lanes.is_some() { 0 } else { self.threads };
+        let sums = (cells * panels.vectors() / panels.parts() + squares * panels.vectors()) * 16;
+        if !fused.normalised() {
+            return Some((sums, 0)).filter(|(bytes, _)| *bytes <= most);
+        }
+        let sums = sums + (cells + squares * self.rows) * 4;
+        let elements =
+            k.as_known().and_then(|k| u32::try_from(k).ok()).and_then(|k| k.checked_mul(self.rows));
+        let stored = elements.and_then(|n| Some((n.checked_mul(4)?.checked_add(sums)?, n)));
+        stored.filter(|(bytes, _)| *bytes <= most).or(Some((sums, 0))).filter(|(bytes, _)| *bytes <= most)
+    }
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let Op::MatMul(op) = problem.op else { return Vec::new() };
-    let (Some(sizes), Some(panels)) = (sizes(op, problem), Panels::of(op, problem)) else {
+    let Some(fused) = Fused::of(problem) else { return Vec::new() };
+    let (Some(sizes), Some(panels)) = (sizes(fused.product, problem), Panels::of(&fused, problem)) else {
         return Vec::new();
     };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
-    if m > MOST_ROWS || !problem.computed.is_float() {
+    let most = if fused.alone() { MOST_ROWS } else { MOST_FUSED };
+    if m > most || !problem.computed.is_float() {
         return Vec::new();
     }
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let batch = problem.max(&product(&sizes.batch)) as f64;
     let rows = m.clamp(1, MOST_HELD);
     let blocks = (m as f64 / rows as f64).ceil();
-    let groups = (n as f64 / f64::from(panels.columns)).ceil();
-    let bytes = problem.traffic() as f64 + panels.packed.bytes() as f64 * (blocks - 1.0);
+    let tiles = (n as f64 / f64::from(panels.columns)).ceil();
+    let bytes = problem.traffic() as f64 + panels.bytes() as f64 * (blocks - 1.0);
     let held = problem.traffic() as f64 * 1.25 <= machine.last_level_cache as f64;
     let [few, many] = UNROLL;
-    let unroll = if rows > 2 { many } else { few };
-    [64u32, 128, 256, 512]
-        .into_iter()
-        .filter(|threads| {
-            let memory = memory(&panels, *threads);
-            *threads <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0])
-                && memory <= limits.max_workgroup_memory
-                && groups <= f64::from(limits.max_workgroup_count[0])
-                && (*threads == 64 || i64::from(threads / panels.parts()) <= k)
-        })
-        .map(|threads| {
-            let lanes = threads / panels.parts();
-            let all = groups * blocks * batch * f64::from(threads);
-            let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-            let steps = (k as f64 / f64::from(lanes)).ceil();
-            let step = if held { p.cached } else { p.loaded } + p.row * (rows - 1) as f64;
-            let waiting = (all / room).ceil() * steps * step * machine.memory_latency_ns;
-            let streaming = bytes / machine.bandwidth_gb_s.max(1e-3);
-            let flops = 2.0 * (m * n) as f64 * batch * k as f64;
-            let busy = (all / room).clamp(1e-3, 1.0);
-            let computing = flops / (machine.peak.f32 * p.reached * busy).max(1e-3);
-            let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
-            Candidate {
-                knobs: vec![("THREADS", threads), ("ROWS", rows as u32), ("UNROLL", unroll)],
-                cost: reading.max(computing) + p.ends * machine.memory_latency_ns + machine.launch_us * 1e3,
-                reason: format!(
-                    "{m} rows: {lanes} invocations share the depth {k} of a panel of {} columns",
-                    panels.columns
-                ),
-            }
-        })
-        .collect()
-}
-
-/// Bytes of workgroup memory.
-fn memory(panels: &Panels, threads: u32) -> u32 {
-    let lanes = threads / panels.parts();
-    (threads * panels.unit() + lanes / SHARE.min(lanes) * panels.columns) * 4
+    let most_ahead = if rows > 2 { many } else { few };
+    let lanes = fold::lanes(problem).filter(|lanes| *lanes >= panels.parts() * 2);
+    let mut out = Vec::new();
+    for (team, per) in [64u32, 128, 256, 512].into_iter().flat_map(|team| PANELS.map(|per| (team, per))) {
+        let cut = Cut { threads: team * fused.matrices() as u32 * per, panels: per, rows: rows as u32 };
+        let threads = cut.threads;
+        let depths = team / panels.parts();
+        let groups = (tiles / f64::from(per)).ceil();
+        let fits = threads
+            <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0]).min(MOST_THREADS)
+            && groups <= f64::from(limits.max_workgroup_count[0])
+            && lanes.is_none_or(|lanes| team >= lanes && threads / lanes <= limits.max_workgroup_subgroups)
+            && (team == 64 || i64::from(depths) <= k);
+        // Several panels share rows that were prepared; whether that is so with one row decides it for all.
+        let memory =
+            |rows| Cut { rows, ..cut }.memory(&fused, &panels, &sizes.k, lanes, limits.max_workgroup_memory);
+        let shares = per == 1 || (memory(1).is_some_and(|(_, stored)| stored > 0) && f64::from(per) <= tiles);
+        if !fits || !shares || memory(cut.rows).is_none() {
+            continue;
+        }
+        let all = groups * blocks * batch * f64::from(threads);
+        let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+        let steps = (k as f64 / f64::from(depths)).ceil();
+        // As many units in flight as there are, in whole steps.
+        let ahead = (1..=most_ahead).rev().find(|ahead| (steps as u32).is_multiple_of(*ahead)).unwrap_or(1);
+        let step = if held { p.cached } else { p.loaded } + p.row * (rows - 1) as f64;
+        let prepared =
+            if fused.normalised() { (k as f64 / f64::from(threads)).ceil() * p.prepared } else { 0.0 };
+        let waiting = (all / room).ceil() * (steps * step + prepared) * machine.memory_latency_ns;
+        let streaming = bytes / machine.bandwidth_gb_s.max(1e-3);
+        let flops = 2.0 * (m * n) as f64 * batch * k as f64 * fused.matrices() as f64;
+        let busy = (all / room).clamp(1e-3, 1.0);
+        let computing = flops / (machine.peak.f32 * p.reached * busy).max(1e-3);
+        let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
+        out.push(Candidate {
+            knobs: vec![("THREADS", threads), ("ROWS", rows as u32), ("UNROLL", ahead), ("PANELS", per)],
+            cost: reading.max(computing) + p.ends * machine.memory_latency_ns + machine.launch_us * 1e3,
+            reason: format!(
+                "{m} rows: {depths} invocations share the depth {k} of a panel of {} columns",
+                panels.columns
+            ),
+        });
+    }
+    out
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
+    let fused = Fused::of(problem).ok_or_else(|| OpError::new("not a matrix product"))?;
+    let op = fused.product;
     let Sizes { batch, m, k, n } =
         sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
     let panels =
-        Panels::of(op, problem).ok_or_else(|| OpError::new("a constant second operand is needed"))?;
+        Panels::of(&fused, problem).ok_or_else(|| OpError::new("a constant second operand is needed"))?;
     let mut shader = Shader::new(problem);
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);
     }
-    let [threads, rows, unroll] = ["THREADS", "ROWS", "UNROLL"].map(|name| candidate.knob(name).max(1));
-    let lanes = threads / panels.parts();
+    let cut = Cut::of(candidate);
+    let Cut { threads, panels: taken, rows } = cut;
+    let unroll = candidate.knob("UNROLL").max(1);
+    let lanes = fold::lanes(problem).filter(|lanes| *lanes >= panels.parts() * 2);
+    let most = problem.target.limits.max_workgroup_memory;
+    let (memory, stored) = cut
+        .memory(&fused, &panels, &k, lanes, most)
+        .ok_or_else(|| OpError::new("more workgroup memory is needed than there is"))?;
+    let depths = cut.team(&fused) / panels.parts();
     shader.knob("PARTS", panels.parts());
     shader.knob("VECTORS", panels.unit() / 4);
-    shader.knob("SHARE", SHARE.min(lanes));
-    shader.constant("GUARD_K", !k.is_multiple_of(i64::from(lanes * unroll)));
+    shader.knob("SHARE", cut.share(&fused, &panels, lanes));
+    shader.constant("STORED", stored > 0);
+    shader.knob("STORED_ELEMENTS", stored.max(1));
+    shader.constant("GUARD_K", !k.is_multiple_of(i64::from(depths * unroll)));
     shader.size("size_m", &m);
     shader.size("size_n", &n);
     shader.size("size_k", &k);
+    shader.size("last_panel", &n.plus(-1).floor_div(i64::from(panels.columns)));
     let units = panels.rows as u64 * u64::from(panels.parts());
     shader.replace("panel_units", format!("fn panel_units() -> u32 {{ return {units}u; }}"));
     let apart = panels.apart.unwrap_or(0);
     shader
         .replace("first_panel", format!("fn first_panel(batch: u32) -> u32 {{ return batch * {apart}u; }}"));
-    shader.workgroup_memory(memory(&panels, threads));
+    shader.workgroup_memory(memory);
+    if let Some(lanes) = lanes {
+        fold::declare(&mut shader, lanes, panels.parts(), panels.unit() == 8);
+    }
 
     let (prelude, mut axes) = operand_batch(&mut shader, 0);
     axes.extend(if op.trans_a { ["k", "row"] } else { ["row", "k"] }.map(str::to_string));
     shader.read("load_a", "batch: u32, row: u32, k: u32", &prelude, 0, &Coordinates::element(axes));
-    let half = panels.packed.device == DeviceType::F16;
-    let columns = panels.columns;
-    let bound = shader.packed(panels.packed);
-    let buffer = shader.bind(bound, if half { "vec4<u32>" } else { "vec4<f32>" }, false);
-    shader.replace("load_b", format!("fn load_b(at: u32) -> Unit {{ return {buffer}[at]; }}"));
+    let half = panels.half();
+    let Panels { columns, packed, .. } = panels;
+    let mut loads = Vec::new();
+    for packed in packed {
+        let bound = shader.packed(packed);
+        loads.push(shader.bind(bound, if half { "vec4<u32>" } else { "vec4<f32>" }, false));
+    }
+    let body = match loads.as_slice() {
+        [first, second] => format!("if (c == 0u) {{ return {first}[at]; }}\n    return {second}[at];"),
+        loads => format!("return {}[at];", loads.concat()),
+    };
+    shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> Unit {{\n    {body}\n}}"));
     if !half {
         shader.alias("Unit", "vec4<f32>");
         shader.replace("decode", "fn decode(unit: Unit, i: u32) -> vec4<f32> { return unit; }".into());
     }
+    fused.declare(&mut shader, false)?;
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lane = axes.len() - 1;
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lane))?;
 
     let batch = product(&batch);
-    let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
-    let groups = [n.ceil_div(i64::from(columns)), m.ceil_div(i64::from(rows)), batch];
-    Ok(vec![shader.finish(
-        "matvec_panels",
-        KERNEL.wgsl,
-        Grid { groups, workgroup: [threads, 1, 1] },
-        flops,
-    )?])
+    let flops = m.mul(&n).mul(&k).mul(&batch).scale(2 * fused.matrices() as i64);
+    let groups = [n.ceil_div(i64::from(columns * taken)), m.ceil_div(i64::from(rows)), batch];
+    let grid = Grid { groups, workgroup: [threads, 1, 1] };
+    let mut launch = shader.finish("matvec_panels", KERNEL.wgsl, grid, flops)?;
+    launch.subgroup_size = lanes;
+    Ok(vec![launch])
 }

@@ -107,7 +107,12 @@ pub(crate) struct Matrices<'a> {
 impl<'a> Matrices<'a> {
     /// Of a matrix product; none where the operand is no constant or lies as codes, or one matrix serves some products.
     pub(crate) fn of(op: &MatMul, problem: &Problem<'a>) -> Option<Self> {
-        let operand = problem.operands.get(1)?;
+        Self::at(op, problem, 1)
+    }
+
+    /// The same for operand `index`.
+    pub(crate) fn at(op: &MatMul, problem: &Problem<'a>, index: usize) -> Option<Self> {
+        let operand = problem.operands.get(index)?;
         let constant = operand.constant.filter(|_| operand.codes.is_none())?;
         let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
         let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;

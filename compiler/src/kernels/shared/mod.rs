@@ -3,6 +3,8 @@
 pub(crate) mod codes;
 pub(crate) mod coop;
 pub(crate) mod dot;
+pub(crate) mod fold;
+pub(crate) mod fused;
 pub(crate) mod pixels;
 pub(crate) mod product;
 pub(crate) mod tiled;
