@@ -19,10 +19,10 @@ const DECODE: &str = r#"
 symbol past 0..15
 %0 = input {"name":"ids","dtype":"i32","shape":[1,1]}
 %1 = constant {"dtype":"f32","shape":[4,4],"values":[0,9,1,2,0,1,9,2,0,1,2,9,9,1,2,0]}
-%2 = gather %1 %0 {"axis":0}
-%3 = reshape %2 {"shape":[1,4]}
-%4 = arg-reduce %3 {"axis":1,"largest":true,"last":false,"keepdims":false}
-%5 = cast %4 {"to":"i32"}
+%2 = gather %1 %0 {"axis":0} "row"
+%3 = reshape %2 {"shape":[1,4]} "logits"
+%4 = arg-reduce %3 {"axis":1,"largest":true,"last":false,"keepdims":false} "largest"
+%5 = cast %4 {"to":"i32"} "next"
 output "logits" %3
 output "next" %5
 "#;
