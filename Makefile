@@ -1,5 +1,5 @@
-# setup    what the tests and the demo need: a software Vulkan driver, a C++ compiler, Python packages, Node, a browser
-# test     setup, then every test            demo    setup, then something to look at
+# setup    what the tests need: a software Vulkan driver, a C++ compiler, Python packages, Node, a browser
+# test     setup, then every test            demo    what it needs of these, then something to look at
 # test-web every case of every kernel in browsers                demo-web  a page with two models, served here
 # check    format, lints, tidiness, licences bless   rewrite the expected parts of tests
 # bench    measurements                      size    bytes of the smallest program with the runtime in it
@@ -33,7 +33,8 @@ test-web: setup
 bless: setup
 	$(ENV) DRIFT_BLESS=1 $(CARGO) test --workspace --no-fail-fast
 
-demo: setup
+demo:
+	@tests/setup.sh $(TARGET_DIR) demo
 	$(ENV) models/demo.sh
 
 demo-web: setup

