@@ -373,7 +373,7 @@ fn explain_tells_layout_memory_and_dispatches() {
     let report = json(&done);
     let nodes = report["nodes"].as_array().unwrap();
     let conv = nodes.iter().find(|n| n["what"].as_str().unwrap().starts_with("conv")).unwrap();
-    assert!(conv["layout"].as_str().unwrap().contains("slices"), "{conv}");
+    assert!(conv["layout"].as_str().unwrap().contains("blocked layout C4"), "{conv}");
     assert!(conv["candidates"].as_array().unwrap().len() > 1);
     assert_eq!(conv["result"]["in"], "arena");
     let (first, last) = (conv["result"]["first"].as_u64(), conv["result"]["last"].as_u64());
