@@ -372,3 +372,51 @@ fn wrong_requests_say_what_is_wrong() {
         "id 20",
     );
 }
+
+/// Files that texts need, wrong in a way that compiling tells and only those who need them are refused for.
+#[test]
+fn texts_that_mean_nothing() {
+    let ids = PLACE.ids("known.npy", &[0, 1]);
+    let broken = |name: &str, file: &str, content: &str| {
+        let (from, to) = (PLACE.0.path().join("model"), PLACE.0.path().join(name));
+        fs::create_dir(&to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+        fs::write(to.join(file), content).unwrap();
+        let bundle = PLACE.path(&format!("{name}.drift"));
+        let dim = format!("context={CONTEXT}");
+        let args = ["compile", &PLACE.path(name), "-t", &target(), "-o", &bundle, "--dim", &dim];
+        let (_, err) = PLACE.done(&args);
+        PLACE.done(&["logits", &bundle, "--ids", &ids, "--output", &PLACE.path("some.npy")]);
+        (bundle, err)
+    };
+    let template = |text: &str| json!({"eos_token": "<end>", "chat_template": text}).to_string();
+    for (name, text, says) in [
+        ("syntax", "{% for m in messages %}{{ m.role }", "unexpected"),
+        ("filter", "{{ messages | reversed_twice }}", "reversed_twice"),
+        ("endless", "{% for a in range(99999) %}{{ 'zig ' * 9999 }}{% endfor %}", "more than"),
+        ("silent", "", "no text"),
+    ] {
+        let (bundle, err) = broken(name, "tokenizer_config.json", &template(text));
+        assert_eq!(err.contains("chats are refused"), name == "syntax", "{err}");
+        PLACE.done(&["generate", &bundle, "--prompt", "one"]);
+        PLACE.refused(&["generate", &bundle, "--prompt", "one", "--chat"], 1, says);
+    }
+    let mut larger = tokenizer();
+    larger["model"]["vocab"]["zag"] = json!(77);
+    let (bundle, err) = broken("larger", "tokenizer.json", &larger.to_string());
+    assert!(err.contains("ids up to 77"), "{err}");
+    PLACE.done(&["generate", &bundle, "--prompt", "one"]);
+    PLACE.refused(&["generate", &bundle, "--prompt", "zag"], 1, "the id 77");
+    let (bundle, err) = broken("modelless", "tokenizer.json", "{}");
+    assert!(err.contains("texts mean nothing"), "{err}");
+    PLACE.refused(&["generate", &bundle, "--prompt", "one"], 1, "tokenizer.json");
+    let ends = json!({"eos_token_id": 999}).to_string();
+    let (_, err) = broken("unending", "generation_config.json", &ends);
+    assert!(err.contains("999 ends a text"), "{err}");
+    let ends = json!({"eos_token_id": "<end>"}).to_string();
+    let (bundle, _) = broken("nameless", "generation_config.json", &ends);
+    PLACE.refused(&["generate", &bundle, "--prompt", "one"], 1, "`eos_token_id`");
+}

@@ -103,6 +103,15 @@ impl Parts<'_> {
 
 /// Builds the graphs.
 pub(crate) fn build(folder: &mut Folder, decoder: &Decoder) -> Result<()> {
+    let beyond =
+        format!("{}layers.{}.input_layernorm.weight", prefix(&*folder.weights), decoder.layers.len());
+    if folder.weights.has(&beyond) {
+        let reason = format!(
+            "`num_hidden_layers` is {}, and the checkpoint has more: `{beyond}`",
+            decoder.layers.len()
+        );
+        return Err(folder.error("config.json", reason));
+    }
     generation::build(folder, decoder)
 }
 

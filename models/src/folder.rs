@@ -7,10 +7,10 @@ use std::rc::Rc;
 use driftc::compile::Model;
 use driftc::error::{Error, Result};
 use driftc::import::gguf::Gguf;
-use driftc::import::safetensors::Weights;
+use driftc::import::safetensors::{FETCH, POINTER, Weights, is_pointer};
 use driftc::ir::dim::Dim;
 use driftc::ir::graph::Graph;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 
 use crate::ARCHITECTURES;
@@ -54,8 +54,8 @@ impl Folder {
     /// # Errors
     /// A missing or malformed field.
     pub fn config<T: DeserializeOwned>(&self, defaults: &Value) -> Result<T> {
-        let fields = Value::Object(self.fields(defaults)?);
-        serde_json::from_value(fields).map_err(|e| self.error("config.json", e.to_string()))
+        let fields = self.fields(defaults)?;
+        typed(&fields).map_err(|reason| self.error("config.json", reason))
     }
 
     /// The fields of the configuration, and defaults for those that it leaves out. Where it has a text model's under
@@ -140,6 +140,35 @@ impl Folder {
     }
 }
 
+/// Fields as a struct; the reason names the field that has another type.
+pub(crate) fn typed<T: DeserializeOwned>(fields: &Map<String, Value>) -> std::result::Result<T, String> {
+    let read = |fields: &Map<String, Value>| {
+        serde_json::from_value(Value::Object(fields.clone())).map_err(|e: serde_json::Error| e.to_string())
+    };
+    read(fields).map_err(|reason| {
+        // Without the field at fault the struct has another fault, or none.
+        let differs = |(name, _): &(&String, &Value)| {
+            let mut others = fields.clone();
+            others.remove(*name);
+            read(&others).map_or_else(|other| other != reason, |_: T| true)
+        };
+        let wanted = reason.split_once("expected ").map(|(_, wanted)| match wanted {
+            "usize" | "u32" | "u64" => "a whole number of at least 0 is",
+            "i64" => "a whole number is",
+            "f32" | "f64" => "a number is",
+            "a map" => "an object is",
+            "a sequence" => "a list is",
+            "a string" => "a text is",
+            "a boolean" => "true or false is",
+            _ => "something else is",
+        });
+        match (wanted, fields.iter().find(differs)) {
+            (Some(wanted), Some((name, value))) => format!("`{name}` is {value}, where {wanted} needed"),
+            _ => reason,
+        }
+    })
+}
+
 /// Whether a path is a folder, or a file of a kind that [`load`] reads.
 pub fn is_model(path: &Path) -> bool {
     path.is_dir() || Gguf::is_one(path)
@@ -179,7 +208,9 @@ fn open(path: &Path) -> Result<Opened> {
         Some(quantised) => Rc::new(Quantised::open(path.to_path_buf(), weights, &quantised)?),
         None => Rc::new(weights),
     };
-    Ok(Opened { weights, config, hash, attachments: attachments(path)?, notes: Vec::new() })
+    let attachments = attachments(path)?;
+    check_attachments(path, &attachments)?;
+    Ok(Opened { weights, config, hash, attachments, notes: Vec::new() })
 }
 
 /// Files of a folder that travel with the bundle of its model.
@@ -192,10 +223,38 @@ pub fn attachments(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
         let file = folder.join(name);
         if file.is_file() {
             let bytes = std::fs::read(&file).map_err(|e| Error::Io { path: file, reason: e.to_string() })?;
-            attachments.push(((*name).to_string(), bytes));
+            // A bundle has no files without content; a template without content is none.
+            if !bytes.is_empty() || name.ends_with(".json") {
+                attachments.push(((*name).to_string(), bytes));
+            }
         }
     }
     Ok(attachments)
+}
+
+/// Checks that the files of a folder that travel with its bundle are whole.
+///
+/// # Errors
+/// A file that should be JSON and is not.
+pub fn check_attachments(folder: &Path, attachments: &[(String, Vec<u8>)]) -> Result<()> {
+    attachments.iter().filter(|(name, _)| name.ends_with(".json")).try_for_each(|(name, bytes)| {
+        let read = serde_json::from_slice::<IgnoredAny>(bytes);
+        read.map(|_| ()).map_err(|e| malformed(&folder.join(name), bytes, &e))
+    })
+}
+
+/// The error of a file that is not JSON.
+fn malformed(path: &Path, bytes: &[u8], error: &serde_json::Error) -> Error {
+    let (reason, help) = match is_pointer(bytes) {
+        true => (POINTER.to_string(), FETCH),
+        false => (format!("it is no JSON: {error}"), "download the file again, or mend it"),
+    };
+    Error::Model {
+        path: path.to_path_buf(),
+        place: format!("line {}", error.line()),
+        reason,
+        help: help.into(),
+    }
 }
 
 /// The most tokens of a text, where a folder's `config.json` says it.
@@ -223,10 +282,15 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
         .unwrap_or_default();
     let architecture = ARCHITECTURES.iter().find(|a| named.contains(&a.name)).ok_or_else(|| {
         let known: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
+        let reason = match (named.as_slice(), config.get("architectures")) {
+            ([], None) => "it names no architecture".to_string(),
+            ([], Some(other)) => format!("{other} is no list of an architecture's name"),
+            (names, _) => format!("`{}` is not supported", names.join("`, `")),
+        };
         Error::Model {
             path: config_path.clone(),
             place: "architectures".into(),
-            reason: format!("{named:?} is not supported"),
+            reason,
             help: format!("supported: {}; other models can be exported to ONNX", known.join(", ")),
         }
     })?;
@@ -256,15 +320,10 @@ fn is_fixed(dims: &Dims, name: &str) -> bool {
 }
 
 fn read_json(path: &Path) -> Result<Option<serde_json::Value>> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::Io { path: path.to_path_buf(), reason: e.to_string() }),
     };
-    serde_json::from_str(&text).map(Some).map_err(|e| Error::Model {
-        path: path.to_path_buf(),
-        place: format!("line {}", e.line()),
-        reason: e.to_string(),
-        help: "the file must be JSON".into(),
-    })
+    serde_json::from_slice(&bytes).map(Some).map_err(|e| malformed(path, &bytes, &e))
 }

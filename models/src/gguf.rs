@@ -133,7 +133,7 @@ impl Metadata<'_> {
     /// A number, which lists of a number for each layer may say where it is the same for all.
     fn number(&self, key: &str) -> Result<Option<f64>> {
         let wrong = |reason: &str| Err(self.error(key, reason));
-        match self.file.metadata.get(key) {
+        let number = match self.file.metadata.get(key) {
             None => Ok(None),
             Some(Value::List(list)) => {
                 let numbers: Option<Vec<f64>> = list.iter().map(Value::as_float).collect();
@@ -146,6 +146,10 @@ impl Metadata<'_> {
                 Some(number) => Ok(Some(number)),
                 None => wrong("it is no number"),
             },
+        };
+        match number? {
+            Some(number) if !number.is_finite() => wrong(&format!("it is {number}")),
+            number => Ok(number),
         }
     }
 

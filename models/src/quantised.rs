@@ -65,7 +65,11 @@ impl Quantised {
     fn method(config: &Value) -> Result<(Method, usize, Option<usize>), String> {
         let fields = config.as_object().ok_or("it holds no fields")?;
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
-        match text("quant_method").unwrap_or("gptq") {
+        let method = match fields.get("quant_method") {
+            None | Some(Value::Null) => "gptq",
+            Some(method) => method.as_str().ok_or_else(|| format!("`quant_method` is {method}"))?,
+        };
+        match method {
             "gptq" => {
                 let format = text("checkpoint_format").or(text("format")).unwrap_or("gptq");
                 let plus = match format {
@@ -122,7 +126,12 @@ impl Quantised {
     fn part(&self, name: &str, integers: bool, shape: [usize; 2]) -> Result<Constant> {
         let tensor = self.weights.get(name)?;
         if tensor.shape != shape {
-            return Err(self.error(name, format!("it has shape {:?}; {shape:?} is needed", tensor.shape)));
+            let group = self.group.map_or_else(|| "one group".to_string(), |n| format!("groups of {n}"));
+            let reason = format!(
+                "it has shape {:?}; codes of {} bits in {group} of inputs need {shape:?}",
+                tensor.shape, self.bits
+            );
+            return Err(self.error(name, reason));
         }
         let fits = if integers { tensor.dtype == DType::I32 } else { tensor.dtype.is_float() };
         match fits {
@@ -222,13 +231,14 @@ impl Tensors for Quantised {
 }
 
 fn bits(fields: &Map<String, Value>, names: &[&str]) -> Result<usize, String> {
-    let found = names.iter().find_map(|name| fields.get(*name)).and_then(Value::as_u64);
-    match found {
+    let found = names.iter().find_map(|name| fields.get_key_value(*name));
+    let Some((name, value)) = found else { return Err("the number of bits is missing".into()) };
+    match value.as_u64() {
         Some(2) => Ok(2),
         Some(4) => Ok(4),
         Some(8) => Ok(8),
         Some(bits) => Err(format!("weights of {bits} bits are not supported; 2, 4 and 8 are")),
-        None => Err("the number of bits is missing".into()),
+        None => Err(format!("`{name}` is {value}; 2, 4 and 8 are supported")),
     }
 }
 

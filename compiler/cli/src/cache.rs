@@ -17,6 +17,7 @@ use driftc::ir::array::Array;
 use driftc::target::TargetProfile;
 
 use crate::failure::{Failure, Result};
+use crate::language;
 use crate::lowering::lower_all;
 use crate::model::{Loaded, ModelArgs, show_notes};
 use crate::progress::Progress;
@@ -55,6 +56,7 @@ pub(crate) fn bundle_of(
         let mut compiled = None;
         if Bundle::open(&bundle).and_then(|b| b.verify()).is_err() {
             show_notes(&loaded.notes);
+            show_notes(&language::notes(&loaded.model));
             progress.stage(&format!("compiling for {}", profile.name));
             let start = Instant::now();
             let functions = lower_all(model, &loaded, &profile, &options)?;

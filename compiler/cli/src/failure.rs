@@ -253,12 +253,18 @@ impl From<drift_runtime::Error> for Failure {
 
 impl From<drift_text::Error> for Failure {
     fn from(error: drift_text::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&drift_text::Error> for Failure {
+    fn from(error: &drift_text::Error) -> Self {
         use drift_text::Error as E;
-        match &error {
+        match error {
             E::File { .. } => Self::input(error.to_string())
                 .help("the file came with the model: fetch it again, and compile the model again"),
             E::Template(_) => Self::input(error.to_string())
-                .help("leave out --chat and --system, or say it in roles that the model knows"),
+                .help("say it in roles that the model knows, or use `driftc generate` without --chat and --system; a template that is wrong itself is mended in the model's folder, which is then compiled again"),
             E::Text(_) => Self::input(error.to_string()),
         }
     }

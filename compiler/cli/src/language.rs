@@ -6,7 +6,7 @@ mod reading;
 mod text;
 
 pub(crate) use reading::{ids_of, ids_to};
-pub(crate) use text::{Printer, Text};
+pub(crate) use text::{Printer, Text, notes};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ impl ChoiceArgs {
             None => Ok(Draft::None),
             Some("ngram") => Ok(Draft::NGram),
             Some(path) => {
-                let (generator, _) = args.open_at(Path::new(path), &CacheArgs::default())?;
+                let generator = args.open_at(Path::new(path), &CacheArgs::default())?;
                 Ok(Draft::Model(Box::new(generator)))
             }
         }
@@ -100,14 +100,21 @@ impl ChoiceArgs {
 }
 
 impl LanguageArgs {
-    /// Loads the model, with its tokenizer where it has one.
-    pub(crate) fn open(&self) -> Result<(Generator, Option<Text>)> {
+    /// Loads the model for a command that has ids.
+    pub(crate) fn open(&self) -> Result<Generator> {
         self.open_at(&self.path, &self.cache)
+    }
+
+    /// The same with its tokenizer, where it has one.
+    pub(crate) fn open_with_any_text(&self) -> Result<(Generator, Option<Text>)> {
+        let generator = self.open()?;
+        let text = Text::of(&generator)?;
+        Ok((generator, text))
     }
 
     /// The same for a command that needs the tokenizer.
     pub(crate) fn open_with_text(&self) -> Result<(Generator, Text)> {
-        let (generator, text) = self.open()?;
+        let (generator, text) = self.open_with_any_text()?;
         let reason = || format!("{} has no tokenizer, so texts mean nothing to it", self.path.display());
         let text = text.ok_or_else(|| {
             Failure::input(reason()).help("give ids instead: --ids IDS.npy, where the command has it")
@@ -115,7 +122,7 @@ impl LanguageArgs {
         Ok((generator, text))
     }
 
-    fn open_at(&self, path: &Path, cache: &CacheArgs) -> Result<(Generator, Option<Text>)> {
+    fn open_at(&self, path: &Path, cache: &CacheArgs) -> Result<Generator> {
         let (bundle, pipelines) = match is_model(path) {
             true => self.compiled(path)?,
             false => {
@@ -137,8 +144,7 @@ impl LanguageArgs {
             let _progress = Progress::start("loading");
             Session::load(&bundle, &options)?
         };
-        let text = Text::of(session.bundle())?;
-        Ok((Generator::new(session)?, text))
+        Ok(Generator::new(session)?)
     }
 
     /// The bundle of a model, and where what the driver compiles from it is kept.

@@ -251,6 +251,7 @@ fn language(path: &Path, dims: &BTreeMap<String, (i64, i64)>) -> Result<Option<L
     let attachments = drift_models::folder::attachments(folder)?;
     let longest = drift_models::folder::longest(&attachments);
     let Some(language) = driftc::language::onnx::load(path, dims, longest)? else { return Ok(None) };
+    drift_models::folder::check_attachments(folder, &attachments)?;
     let Language { whole, functions, notes } = language;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let model = Model { graph: whole.graph, functions, name, hash: whole.hash, attachments };

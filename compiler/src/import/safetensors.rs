@@ -16,6 +16,16 @@ use crate::ir::tensor::DType;
 /// Bytes that are hashed before their pages are released.
 const WINDOW: usize = 1 << 24;
 
+/// What is said of a file whose content Git LFS has elsewhere, and what to do about it.
+pub const POINTER: &str = "it is a pointer that Git LFS has left in the place of the file";
+/// The same.
+pub const FETCH: &str = "fetch the file itself: `git lfs pull` in the folder, or download it";
+
+/// Whether a file's content is such a pointer.
+pub fn is_pointer(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"version https://git-lfs")
+}
+
 /// The tensors of a checkpoint by name.
 #[derive(Debug, Clone)]
 pub struct Weights {
@@ -33,9 +43,12 @@ impl Weights {
         let mut weights = Self { folder: folder.to_path_buf(), tensors: BTreeMap::new(), hash: [0; 32] };
         let mut hasher = blake3::Hasher::new();
         let index = folder.join("model.safetensors.index.json");
-        let files =
-            if index.exists() { shards(folder, &index)? } else { vec![folder.join("model.safetensors")] };
+        let one = folder.join("model.safetensors");
+        let files = if index.exists() { shards(folder, &index)? } else { vec![one.clone()] };
         for path in files {
+            if std::fs::metadata(&path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+                return Err(missing(&path, if path == one { None } else { Some(&index) }));
+            }
             let bytes = map(&path)?;
             weights.read(&path, &bytes)?;
             hash(&mut hasher, &bytes);
@@ -116,6 +129,21 @@ impl Weights {
     }
 }
 
+/// The error of a file that is not there, and that an index may name.
+fn missing(path: &Path, index: Option<&Path>) -> Error {
+    let (place, help) = match index {
+        Some(index) => (
+            format!("a shard that {} names", index.display()),
+            "download the checkpoint's missing files into the folder",
+        ),
+        None => (
+            "the checkpoint".to_string(),
+            "download it into the folder, or save the model as safetensors (`save_pretrained(safe_serialization=True)`)",
+        ),
+    };
+    Error::Model { path: path.to_path_buf(), place, reason: "the file is missing".into(), help: help.into() }
+}
+
 /// The part of a file that a slice of its bytes is.
 fn part(file: &Content, data: &[u8]) -> Option<Content> {
     let start = (data.as_ptr() as usize).checked_sub(file.as_ptr() as usize)?;
@@ -168,7 +196,7 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let map = json
         .get("weight_map")
         .and_then(|m| m.as_object())
-        .ok_or_else(|| malformed("it is missing".into()))?;
+        .ok_or_else(|| malformed("it is missing, or no object".into()))?;
     let mut names = std::collections::BTreeSet::new();
     for (tensor, file) in map {
         let file = file.as_str().ok_or_else(|| malformed(format!("`{tensor}` maps to no file name")))?;
@@ -193,5 +221,14 @@ pub(super) fn map(path: &Path) -> Result<Content> {
     if target.len() == 0 {
         return Err(fail("it is empty".into()));
     }
-    Content::map(path).map_err(|e| fail(e.to_string()))
+    let content = Content::map(path).map_err(|e| fail(e.to_string()))?;
+    if is_pointer(&content) {
+        return Err(Error::Model {
+            path: path.to_path_buf(),
+            place: "the file".into(),
+            reason: POINTER.into(),
+            help: FETCH.into(),
+        });
+    }
+    Ok(content)
 }

@@ -13,10 +13,13 @@ use super::attention::SelfAttention;
 use super::feed::{Feed, Gated};
 use super::rope::{Rope, Scaling};
 use super::{Decoder, Layer, Norm};
-use crate::folder::Folder;
+use crate::folder::{Folder, typed};
 
 /// The largest size that a field may say; products of three stay numbers.
 const MOST: usize = 1 << 20;
+/// The least and the largest factor of a rotary embedding.
+const LEAST_FACTOR: f64 = 1e-3;
+const MOST_FACTOR: f64 = 1e6;
 
 /// Fields that change what is computed, with the values under which they do not.
 const NEUTRAL: &[(&str, &[Value])] = &[
@@ -106,8 +109,7 @@ impl Config {
                 );
             }
         }
-        let config: Self = serde_json::from_value(Value::Object(fields))
-            .map_err(|e| folder.error("config.json", e.to_string()))?;
+        let config: Self = typed(&fields).map_err(|reason| folder.error("config.json", reason))?;
         config.check().map_err(|reason| folder.error("config.json", reason))?;
         Ok(config)
     }
@@ -121,12 +123,15 @@ impl Config {
         positive("intermediate_size", self.intermediate_size)?;
         positive("num_attention_heads", self.num_attention_heads)?;
         positive("num_key_value_heads", self.kv_heads())?;
+        if self.max_position_embeddings == 0 {
+            return Err("`max_position_embeddings` is 0; at least 1 is needed".into());
+        }
         if !(1..=1 << 28).contains(&self.vocab_size) {
             return Err(format!("`vocab_size` is {}", self.vocab_size));
         }
-        if self.num_hidden_layers > 1000 {
+        if !(1..=1000).contains(&self.num_hidden_layers) {
             return Err(format!(
-                "`num_hidden_layers` is {}; at most 1000 are supported",
+                "`num_hidden_layers` is {}; 1 to 1000 are supported",
                 self.num_hidden_layers
             ));
         }
@@ -260,13 +265,27 @@ impl Config {
                 None => Err(format!("`{name}` of the rotary embedding is {value}")),
             },
         };
-        let number = |name: &str| match optional(name)? {
-            Some(number) if number > 0.0 => Ok(number),
-            Some(number) => Err(format!("`{name}` of the rotary embedding is {number}")),
-            None => Err(format!("`{name}` of the rotary embedding is missing")),
+        let given_number = |name: &str| match optional(name)? {
+            Some(number) if (LEAST_FACTOR..=MOST_FACTOR).contains(&number) => Ok(Some(number)),
+            Some(number) => Err(format!(
+                "`{name}` of the rotary embedding is {number}; {LEAST_FACTOR} to {MOST_FACTOR} are supported"
+            )),
+            None => Ok(None),
+        };
+        let number = |name: &str| {
+            given_number(name)?.ok_or_else(|| format!("`{name}` of the rotary embedding is missing"))
+        };
+        let positions = |name: &str, value: Option<f64>| match value {
+            Some(n) if !(1.0..=1e12).contains(&n) => {
+                Err(format!("`{name}` is {n}; 1 to 1000000000000 are supported"))
+            }
+            value => Ok(value.map(|n| n as i64)),
         };
         let theta = optional("rope_theta")?.or(self.rope_theta).unwrap_or(10000.0);
         let part = optional("partial_rotary_factor")?.or(self.partial_rotary_factor).unwrap_or(1.0);
+        if !(part > 0.0 && part <= 1.0) {
+            return Err(format!("`partial_rotary_factor` is {part}; more than 0 and at most 1 is needed"));
+        }
         let size = (self.head_size() as f64 * part) as usize;
         if size < 2 || !size.is_multiple_of(2) || size > self.head_size() {
             return Err(format!(
@@ -278,9 +297,11 @@ impl Config {
             return Err(format!("`rope_theta` is {theta}"));
         }
         let longest = self.longest();
-        let own = optional("original_max_position_embeddings")?.map(|n| n as i64);
-        let trained = own.or(self.original_max_position_embeddings).filter(|n| *n > 1);
-        let attention = optional("attention_factor")?;
+        let length = "original_max_position_embeddings";
+        let own = positions(length, optional(length)?)?;
+        let outer = positions(length, self.original_max_position_embeddings.map(|n| n as f64))?;
+        let trained = own.or(outer).filter(|n| *n > 1);
+        let attention = given_number("attention_factor")?;
         let kind = given.get("rope_type").or_else(|| given.get("type")).filter(|v| !v.is_null());
         let scaling = match kind.map_or(Some("default"), Value::as_str) {
             Some("default") => Scaling::None,
@@ -291,12 +312,16 @@ impl Config {
                 }
                 Scaling::Dynamic { factor: number("factor")?, trained: longest.max(1) }
             }
-            Some("longrope" | "su") => self.long(given, size, trained, attention, optional("factor")?)?,
+            Some("longrope" | "su") => self.long(given, size, trained, attention, given_number("factor")?)?,
             Some("yarn") if given.contains_key("long_factor") => {
-                self.long(given, size, trained, attention, optional("factor")?)?
+                self.long(given, size, trained, attention, given_number("factor")?)?
             }
             Some("yarn") => {
                 let factor = number("factor")?;
+                let turns = |name: &str, usual: f64| match optional(name)? {
+                    None | Some(0.0) => Ok(usual),
+                    Some(_) => number(name),
+                };
                 let grown = |scale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 };
                 let derived = match (optional("mscale")?, optional("mscale_all_dim")?) {
                     (Some(a), Some(b)) if a != 0.0 && b != 0.0 => grown(a) / grown(b),
@@ -305,8 +330,8 @@ impl Config {
                 Scaling::Yarn {
                     factor,
                     trained: own.filter(|n| *n > 1).unwrap_or(longest),
-                    fast: optional("beta_fast")?.filter(|b| *b != 0.0).unwrap_or(32.0),
-                    slow: optional("beta_slow")?.filter(|b| *b != 0.0).unwrap_or(1.0),
+                    fast: turns("beta_fast", 32.0)?,
+                    slow: turns("beta_slow", 1.0)?,
                     truncate: given.get("truncate").and_then(Value::as_bool).unwrap_or(true),
                     attention: attention.unwrap_or(derived),
                 }
@@ -315,10 +340,11 @@ impl Config {
                 factor: number("factor")?,
                 low: number("low_freq_factor")?,
                 high: number("high_freq_factor")?,
-                trained: number("original_max_position_embeddings")? as i64,
+                trained: own.ok_or_else(|| format!("`{length}` of the rotary embedding is missing"))?,
             },
             other => {
-                let name = other.map_or_else(|| format!("{kind:?}"), str::to_owned);
+                let name = other.map_or_else(|| kind.map(Value::to_string), |name| Some(name.to_owned()));
+                let name = name.unwrap_or_default();
                 return Err(format!(
                     "rope_type `{name}` is not supported; default, linear, dynamic, yarn, longrope and llama3 are"
                 ));
@@ -345,7 +371,7 @@ impl Config {
                 given.get(name).and_then(Value::as_array).and_then(|l| l.iter().map(Value::as_f64).collect());
             let list =
                 list.ok_or_else(|| format!("`{name}` of the rotary embedding is no list of numbers"))?;
-            if list.len() != size / 2 || list.iter().any(|f| *f <= 0.0) {
+            if list.len() != size / 2 || !list.iter().all(|f| (LEAST_FACTOR..=MOST_FACTOR).contains(f)) {
                 return Err(format!(
                     "`{name}` has {} numbers; {} positive ones are needed",
                     list.len(),

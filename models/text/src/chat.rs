@@ -3,6 +3,8 @@
 //! Templates are Jinja with what transformers adds: `raise_exception`, `strftime_now`, `tojson` as Python writes it,
 //! methods of Python's strings and dictionaries, `break` and `continue`, and blocks that eat the line they stand on.
 
+use std::io::{self, Write};
+
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Kwargs;
 use minijinja::{Environment, ErrorKind, Value};
@@ -13,6 +15,8 @@ use crate::{Clock, Error, Result};
 
 /// Steps that a template may take.
 const FUEL: u64 = 50_000_000;
+/// Bytes of a conversation.
+const MOST: usize = 1 << 24;
 
 /// A part of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +77,13 @@ impl ChatTemplate {
             |m: &Message| Value::from_pairs([("role", m.role.as_str()), ("content", m.content.as_str())]);
         context.push(("messages", messages.iter().map(fields).collect::<Vec<Value>>().into()));
         context.push(("add_generation_prompt", Value::from(answer)));
-        template.render(Value::from_pairs(context)).map_err(|e| failed(&e))
+        let mut text = Bounded(Vec::new());
+        let written = template.render_captured_to(Value::from_pairs(context), &mut text).map(|_| ());
+        written.map_err(|e| match e.kind() {
+            ErrorKind::WriteFailure => Error::Template(format!("it writes more than {MOST} bytes")),
+            _ => failed(&e),
+        })?;
+        String::from_utf8(text.0).map_err(|e| Error::Template(e.to_string()))
     }
 
     fn environment(&self, now: Clock) -> Result<Environment<'_>> {
@@ -87,6 +97,23 @@ impl ChatTemplate {
         environment.add_filter("tojson", tojson);
         environment.add_template("chat", &self.source).map_err(|e| failed(&e))?;
         Ok(environment)
+    }
+}
+
+/// Text of up to [`MOST`] bytes.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > MOST - self.0.len() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -231,6 +258,8 @@ mod tests {
             &[],
         );
         assert!(endless.is_err());
+        let long = render("{% for a in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", &[]).unwrap_err();
+        assert!(long.contains("more than"), "{long}");
         assert!(ChatTemplate::new(None, Some(b"{}")).unwrap().is_none());
         assert!(ChatTemplate::new(None, Some(b"{")).is_err());
     }

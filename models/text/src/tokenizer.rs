@@ -27,9 +27,10 @@ impl Tokenizer {
         if let Some(token) = special(&config, "eos_token") {
             eos.extend(inner.token_to_id(&token));
         }
-        match &generation["eos_token_id"] {
-            Value::Array(ids) => eos.extend(ids.iter().filter_map(id)),
-            one => eos.extend(id(one)),
+        match generation.get("eos_token_id") {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(ids)) => eos.extend(ids.iter().map(end).collect::<Result<Vec<u32>>>()?),
+            Some(one) => eos.push(end(one)?),
         }
         eos.sort_unstable();
         eos.dedup();
@@ -63,6 +64,11 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
+    /// The highest id of a token; none where there is no token.
+    pub fn highest(&self) -> Option<u32> {
+        self.inner.get_vocab(true).into_values().max()
+    }
+
     /// Ids that end a text.
     pub fn ends(&self) -> &[u32] {
         &self.eos
@@ -84,6 +90,11 @@ pub(crate) fn special(config: &Value, name: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn id(value: &Value) -> Option<u32> {
-    value.as_u64().and_then(|id| u32::try_from(id).ok())
+/// The id of a token that ends a text.
+fn end(value: &Value) -> Result<u32> {
+    let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+    id.ok_or_else(|| Error::File {
+        file: "generation_config.json",
+        reason: format!("`eos_token_id` is {value}, which is no id"),
+    })
 }

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::inspect::{apart_and_stored, own_and_shared};
 use crate::failure::{Failure, Result};
+use crate::language;
 use crate::lowering::{lower_all, widened};
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, bytes, file_name, make_folder, milliseconds, time, write_file};
@@ -140,7 +141,9 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let targets = load_targets(&args.targets)?;
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
-    show_notes(&loaded.notes);
+    let mut notes = loaded.notes.clone();
+    notes.extend(language::notes(&loaded.model));
+    show_notes(&notes);
     let mut options = loaded.options(&args.model.given, args.optimize);
     args.tuning.apply(&mut options, &targets)?;
     args.specialize.apply(&mut options)?;
@@ -148,7 +151,6 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let imported = Instant::now();
     let mut lowered = Vec::with_capacity(targets.len());
     let mut reports = Vec::with_capacity(targets.len());
-    let mut notes = loaded.notes.clone();
     for target in &targets {
         progress.stage(&format!("planning for {}", target.name));
         let start = Instant::now();

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<()> {
     // What is wrong with the request is found before the model is loaded.
     args.choice.request(&[])?;
     let given = args.ids.as_deref().map(ids_of).transpose()?;
-    let (mut generator, text) = args.model.open()?;
+    let (mut generator, text) = args.model.open_with_any_text()?;
     let prompt = match (given, &text) {
         (Some(ids), _) => ids,
         (None, Some(text)) => prompt(args, text)?,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<()> {
 fn prompt(args: &GenerateArgs, text: &Text) -> Result<Vec<u32>> {
     let prompt = args.prompt.as_deref().unwrap_or_default();
     if !args.chat {
-        return Ok(text.tokenizer.encode(prompt, true)?);
+        return text.ids(prompt);
     }
     let system = args.system.iter().map(|system| Message::new("system", system));
     let messages: Vec<Message> = system.chain([Message::new("user", prompt)]).collect();

@@ -25,7 +25,7 @@ pub(crate) struct LogitsArgs {
 
 pub(crate) fn run(args: &LogitsArgs, _: &mut Out) -> Result<()> {
     let ids = ids_of(&args.ids)?;
-    let (mut generator, _) = args.model.open()?;
+    let mut generator = args.model.open()?;
     let progress = Progress::steps("computing", ids.len());
     let mut bytes = Vec::with_capacity(ids.len().saturating_mul(generator.vocabulary()).saturating_mul(4));
     generator.logits(&ids, &mut |logits| {

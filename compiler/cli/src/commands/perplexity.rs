@@ -46,13 +46,13 @@ pub(crate) fn run(args: &PerplexityArgs, out: &mut Out) -> Result<()> {
     let (mut generator, ids) = match (&args.ids, &args.text) {
         (Some(path), _) => {
             let ids = ids_of(path)?;
-            (args.model.open()?.0, ids)
+            (args.model.open()?, ids)
         }
         (None, path) => {
             let path = path.clone().unwrap_or_default();
             let text = std::fs::read_to_string(&path).map_err(|e| Failure::file(&path, &e))?;
             let (generator, files) = args.model.open_with_text()?;
-            (generator, files.tokenizer.encode(&text, true)?)
+            (generator, files.ids(&text)?)
         }
     };
     let window = args.window.unwrap_or(usize::MAX).min(generator.context()).max(1);

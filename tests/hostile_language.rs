@@ -1,0 +1,313 @@
+//! Folders and files of language models that are broken in one place: each is refused with an error that names the place,
+//! and nothing panics. Folders are those of `tests/language`, changed here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use drift_models::Dims;
+use driftc::Error;
+use serde_json::{Map, Value, json};
+
+/// What is done to a copy of a folder.
+enum Change {
+    /// A field of `config.json`.
+    Field(&'static str, Value),
+    /// A field of its `quantization_config`.
+    Quantised(&'static str, Value),
+    /// The content of a file.
+    Content(&'static str, Vec<u8>),
+    /// A file as its first half.
+    Half(&'static str),
+    /// A file that is not there.
+    Missing(&'static str),
+    /// The header of the checkpoint.
+    Header(fn(&mut Map<String, Value>)),
+    /// The length that the checkpoint says its header has.
+    HeaderLength(u64),
+    /// Bytes behind the checkpoint's end.
+    Longer,
+}
+
+use Change::{Content, Field, Half, Header, HeaderLength, Longer, Missing, Quantised};
+
+const CHECKPOINT: &str = "model.safetensors";
+const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 99\n";
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("language").join(name)
+}
+
+/// A copy of a folder, with files that texts need.
+fn copy(name: &str) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in ["config.json", CHECKPOINT] {
+        fs::copy(folder(name).join(file), copy.path().join(file)).unwrap();
+    }
+    for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+        fs::write(copy.path().join(file), "{\"a\": [1, 2, 3, 4]}").unwrap();
+    }
+    copy
+}
+
+/// A checkpoint that is being changed.
+struct Checkpoint {
+    header: Map<String, Value>,
+    /// What it says of the header's length, where that is not true.
+    length: Option<u64>,
+    data: Vec<u8>,
+}
+
+impl Change {
+    fn apply(&self, folder: &Path) {
+        let config = |change: &dyn Fn(&mut Map<String, Value>)| {
+            let path = folder.join("config.json");
+            let mut fields: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            change(fields.as_object_mut().unwrap());
+            fs::write(path, fields.to_string()).unwrap();
+        };
+        let checkpoint = |change: &dyn Fn(&mut Checkpoint)| {
+            let path = folder.join(CHECKPOINT);
+            let bytes = fs::read(&path).unwrap();
+            let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+            let (header, data) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
+            let Value::Object(header) = serde_json::from_slice(header).unwrap() else { panic!("no header") };
+            let mut checkpoint = Checkpoint { header, length: None, data: data.to_vec() };
+            change(&mut checkpoint);
+            let header = Value::Object(checkpoint.header).to_string();
+            let length = checkpoint.length.unwrap_or(header.len() as u64).to_le_bytes();
+            fs::write(path, [&length[..], header.as_bytes(), &checkpoint.data].concat()).unwrap();
+        };
+        match self {
+            Field(name, value) => config(&|fields| {
+                fields.insert((*name).into(), value.clone());
+            }),
+            Quantised(name, value) => config(&|fields| {
+                let quantised = fields["quantization_config"].as_object_mut().unwrap();
+                quantised.insert((*name).into(), value.clone());
+            }),
+            Content(name, bytes) => fs::write(folder.join(name), bytes).unwrap(),
+            Half(name) => {
+                let bytes = fs::read(folder.join(name)).unwrap();
+                fs::write(folder.join(name), &bytes[..bytes.len() / 2]).unwrap();
+            }
+            Missing(name) => fs::remove_file(folder.join(name)).unwrap(),
+            Header(change) => checkpoint(&|file| change(&mut file.header)),
+            HeaderLength(length) => checkpoint(&|file| file.length = Some(*length)),
+            Longer => checkpoint(&|file| file.data.extend([0; 4])),
+        }
+    }
+}
+
+/// The error of loading, which says where, why and what to do.
+fn refusal(path: &Path, what: &str) -> String {
+    let Err(error) = drift_models::load(path, &Dims::new()) else { panic!("{what} was not refused") };
+    match &error {
+        Error::Model { place, reason, help, .. } => {
+            assert!(!place.is_empty() && !reason.is_empty() && !help.is_empty(), "{what}: {error}");
+        }
+        Error::Request { reason, help } => assert!(!reason.is_empty() && !help.is_empty(), "{what}"),
+        Error::Io { .. } => {}
+        _ => panic!("{what}: {error}"),
+    }
+    error.to_string()
+}
+
+/// Each change is refused with an error that has the words.
+fn all_refused(name: &str, cases: &[(Change, &str)]) {
+    for (i, (change, words)) in cases.iter().enumerate() {
+        let copy = copy(name);
+        change.apply(copy.path());
+        let what = format!("{name}, case {i} ({words})");
+        let said = refusal(copy.path(), &what);
+        assert!(said.contains(words), "{what}: {said}");
+    }
+}
+
+#[test]
+fn configurations() {
+    let rope = |fields: Value| Field("rope_scaling", fields);
+    all_refused(
+        "llama",
+        &[
+            (Content("config.json", vec![]), "it is no JSON"),
+            (Content("config.json", b"\xff\xfe{}".to_vec()), "it is no JSON"),
+            (Content("config.json", vec![b'['; 100_000]), "it is no JSON"),
+            (Content("config.json", b"[1]".to_vec()), "names no architecture"),
+            (Content("config.json", POINTER.to_vec()), "Git LFS"),
+            (Half("config.json"), "it is no JSON"),
+            (Missing("config.json"), "there is no config.json"),
+            (Field("architectures", json!("LlamaForCausalLM")), "is no list"),
+            (Field("architectures", json!([])), "is no list"),
+            (Field("architectures", json!(["MambaForCausalLM"])), "`MambaForCausalLM` is not supported"),
+            (Field("vocab_size", json!("many")), "`vocab_size` is \"many\", where a whole number"),
+            (Field("vocab_size", json!(-5)), "`vocab_size` is -5"),
+            (Field("vocab_size", json!(0)), "`vocab_size` is 0"),
+            (Field("hidden_size", json!(1.5)), "`hidden_size` is 1.5, where a whole number"),
+            (Field("hidden_size", json!(1_000_000_000)), "`hidden_size` is 1000000000"),
+            (Field("intermediate_size", json!([])), "`intermediate_size` is [], where a whole number"),
+            (Field("num_hidden_layers", json!(0)), "`num_hidden_layers` is 0"),
+            (Field("num_hidden_layers", json!(1)), "model.layers.1.input_layernorm.weight"),
+            (Field("num_hidden_layers", json!(999)), "layers.2"),
+            (Field("num_hidden_layers", json!(1u64 << 40)), "`num_hidden_layers`"),
+            (Field("num_attention_heads", json!(0)), "`num_attention_heads` is 0"),
+            (Field("num_key_value_heads", json!(0)), "`num_key_value_heads` is 0"),
+            (Field("head_dim", json!(7)), "rotated in pairs"),
+            (Field("max_position_embeddings", json!(0)), "`max_position_embeddings` is 0"),
+            (Field("max_position_embeddings", json!(1e30)), "`max_position_embeddings` is 1e"),
+            (Field("rms_norm_eps", json!("nan")), "`rms_norm_eps` is \"nan\", where a number"),
+            (Field("rms_norm_eps", json!(1e300)), "`rms_norm_eps`"),
+            (Field("rope_theta", json!(0)), "`rope_theta` is 0"),
+            (Field("partial_rotary_factor", json!(1e30)), "`partial_rotary_factor` is 1"),
+            (Field("hidden_act", json!(5)), "`hidden_act` is 5, where a text"),
+            (Field("tie_word_embeddings", json!("yes")), "where true or false"),
+            (Field("text_config", json!(5)), "no fields"),
+            (Field("rope_scaling", json!("x")), "`rope_scaling` is \"x\", where an object"),
+            (rope(json!({"rope_type": 7})), "rope_type `7`"),
+            (rope(json!({"rope_type": "linear", "factor": -2})), "`factor`"),
+            (rope(json!({"rope_type": "linear", "factor": 1e300})), "`factor`"),
+            (rope(json!({"rope_type": "yarn", "factor": 2, "beta_fast": -1})), "`beta_fast`"),
+            (
+                rope(json!({"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": -4})),
+                "`original_max_position_embeddings` is -4",
+            ),
+            (
+                rope(json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+                    "original_max_position_embeddings": 1e30})),
+                "`original_max_position_embeddings`",
+            ),
+            (Field("quantization_config", json!("x")), "no fields"),
+            (Field("quantization_config", json!({"quant_method": "hqq"})), "`hqq`"),
+            (Field("quantization_config", json!({"quant_method": 7})), "`quant_method` is 7"),
+        ],
+    );
+}
+
+#[test]
+fn checkpoints() {
+    fn entry(header: &mut Map<String, Value>) -> &mut Value {
+        &mut header["model.layers.0.mlp.down_proj.weight"]
+    }
+    all_refused(
+        "llama",
+        &[
+            (Missing(CHECKPOINT), "the file is missing"),
+            (Content(CHECKPOINT, vec![]), "it is empty"),
+            (Content(CHECKPOINT, POINTER.to_vec()), "Git LFS"),
+            (Half(CHECKPOINT), "header"),
+            (Longer, "header"),
+            (HeaderLength(u64::MAX), "header"),
+            (HeaderLength(1 << 40), "header"),
+            (HeaderLength(8), "header"),
+            (Header(|header| entry(header)["shape"] = json!([48, 32])), "down_proj.weight"),
+            (Header(|header| entry(header)["shape"] = json!([1i64 << 40, 1i64 << 40])), "header"),
+            (Header(|header| entry(header)["data_offsets"] = json!([0, 1u64 << 60])), "header"),
+            (Header(|header| entry(header)["data_offsets"] = json!([9, 3])), "header"),
+            (Header(|header| entry(header)["dtype"] = json!("I16")), "a float type is needed"),
+            (Header(|header| entry(header)["dtype"] = json!("F4")), "header"),
+            (Header(|header| drop(header.remove("model.norm.weight"))), "header"),
+            (
+                Header(|header| {
+                    let norm = header.remove("model.norm.weight").unwrap();
+                    header.insert("model.nose.weight".into(), norm);
+                }),
+                "`model.norm.weight`",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn shards() {
+    let index = |map: Value| Content("model.safetensors.index.json", map.to_string().into_bytes());
+    let shard = |file: &str| index(json!({"weight_map": {"model.norm.weight": file}}));
+    all_refused(
+        "llama",
+        &[
+            (shard("model-00002-of-00003.safetensors"), "model-00002-of-00003.safetensors"),
+            (shard("../model.safetensors"), "not a plain file name"),
+            (shard("tokenizer.json"), "tokenizer.json"),
+            (index(json!({"weight_map": {"model.norm.weight": 5}})), "`model.norm.weight`"),
+            (index(json!({"weight_map": ["model.safetensors"]})), "weight_map"),
+            (Content("model.safetensors.index.json", b"{\"weight_map\": {".to_vec()), "weight_map"),
+        ],
+    );
+}
+
+#[test]
+fn quantised_checkpoints() {
+    all_refused(
+        "llama-gptq",
+        &[
+            (Quantised("bits", json!("four")), "`bits` is \"four\""),
+            (Quantised("bits", json!(-4)), "`bits` is -4"),
+            (Quantised("bits", json!(8)), "codes of 8 bits"),
+            (Quantised("group_size", json!(-2)), "`group_size` is -2"),
+            (Quantised("group_size", json!(7)), "groups of 7"),
+            (Quantised("group_size", json!(1i64 << 40)), "groups of"),
+            (Quantised("quant_method", json!("awq")), "qweight"),
+            (
+                Header(|header| {
+                    let name = header.keys().find(|name| name.ends_with(".qzeros")).unwrap().clone();
+                    let zeros = header.remove(&name).unwrap();
+                    header.insert(format!("{name}s"), zeros);
+                }),
+                "qzeros`",
+            ),
+        ],
+    );
+    all_refused("llama-awq", &[(Quantised("group_size", json!(7)), "groups of 7 do not divide")]);
+    all_refused("mixtral", &[(Field("num_experts_per_tok", json!(0)), "0 of 4 experts")]);
+}
+
+/// Files that travel with a bundle are whole; what is in them is for whoever reads texts.
+#[test]
+fn files_beside_the_checkpoint() {
+    let mut cases = Vec::new();
+    for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+        cases.extend([
+            (Half(name), "it is no JSON"),
+            (Content(name, vec![]), "it is no JSON"),
+            (Content(name, vec![0xff; 99]), "it is no JSON"),
+            (Content(name, POINTER.to_vec()), "Git LFS"),
+        ]);
+    }
+    all_refused("llama", &cases);
+    // A template without content is none.
+    let copy = copy("llama");
+    fs::write(copy.path().join("chat_template.jinja"), "").unwrap();
+    let (model, _) = drift_models::load(copy.path(), &Dims::new()).unwrap_or_else(|e| panic!("{e}"));
+    assert!(model.attachments.iter().all(|(name, bytes)| name != "chat_template.jinja" && !bytes.is_empty()));
+}
+
+/// Entries of a GGUF file's metadata that lie: the value behind a key becomes another of the same length.
+#[test]
+fn gguf_files() {
+    let bytes = fs::read(folder("llama.gguf")).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("model.gguf");
+    for (key, value, words) in [
+        ("block_count", 0u32, "`num_hidden_layers` is 0"),
+        ("block_count", 1, "more"),
+        ("block_count", u32::MAX, "`num_hidden_layers`"),
+        ("embedding_length", 0, "`hidden_size` is 0"),
+        ("embedding_length", u32::MAX, "`hidden_size`"),
+        ("embedding_length", 31, ""),
+        ("feed_forward_length", 0, "`intermediate_size` is 0"),
+        ("feed_forward_length", 7, "shape"),
+        ("attention.head_count", 0, "`num_attention_heads` is 0"),
+        ("attention.head_count", 3, ""),
+        ("attention.head_count_kv", 0, "`num_key_value_heads` is 0"),
+        ("context_length", 0, "`max_position_embeddings` is 0"),
+        ("rope.freq_base", 0xff80_0000, "rope.freq_base"),
+        ("attention.layer_norm_rms_epsilon", 0x7fc0_0000, "rms"),
+    ] {
+        let key = format!("llama.{key}");
+        let entry = [&(key.len() as u64).to_le_bytes(), key.as_bytes()].concat();
+        let at = bytes.windows(entry.len()).position(|window| window == entry).expect(&key) + entry.len() + 4;
+        let mut broken = bytes.clone();
+        broken[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        fs::write(&path, broken).unwrap();
+        let said = refusal(&path, &key);
+        assert!(said.contains(words), "{key} {value}: {said}");
+    }
+}
