@@ -81,8 +81,9 @@ fn step(session: &mut Session, function: &str, past: usize, ids: &[i32]) -> (Vec
     if function == "prefill" {
         session.set_symbol(function, "count", ids.len() as i64).unwrap();
     }
-    if session.function(function).unwrap().symbols.iter().any(|symbol| symbol.name == "length") {
-        session.set_symbol(function, "length", TEXT as i64).unwrap();
+    if let Some(length) = session.function(function).unwrap().symbols.iter().find(|s| s.name == "length") {
+        let length = length.min.max(TEXT as i64);
+        session.set_symbol(function, "length", length).unwrap();
     }
     session.replay(function).unwrap();
     let read = |name| session.read_output(function, name).unwrap();

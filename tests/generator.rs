@@ -114,6 +114,49 @@ fn every_way_of_generating_gives_the_same_text() {
     }
 }
 
+/// Where angles change with the length of a text, each token is the one that the whole text gives by itself.
+#[test]
+fn a_text_that_passes_its_turn_is_computed_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    let Stored { path, ids, .. } = stored(Path::new(env!("CARGO_MANIFEST_DIR")).join("language/phi3"));
+    // The model was trained for texts of 24 tokens.
+    let prompt = &ids[..18];
+    let mut generator = open(bundle(&path, 16), 3);
+    let mut expected = prompt.to_vec();
+    for _ in 0..GENERATED {
+        let mut next = 0;
+        let each = &mut |logits: &[f32]| {
+            next = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]).then(b.cmp(a))).unwrap();
+            Ok(())
+        };
+        generator.logits(&expected, each).unwrap();
+        expected.push(next as u32);
+    }
+    let mut fresh = |draft: &mut Draft| {
+        generator.shorten(0);
+        generator.append(prompt).unwrap();
+        run(&mut generator, draft, GENERATED)
+    };
+    assert_eq!(fresh(&mut Draft::None), expected, "steps that run ahead");
+    assert_eq!(fresh(&mut Draft::NGram), expected, "guesses");
+    let mut exact = open(bundle(&path, 7), 1);
+    exact.append(prompt).unwrap();
+    assert_eq!(run(&mut exact, &mut Draft::None, GENERATED), expected, "one frame");
+    assert_eq!(fresh(&mut Draft::Model(Box::new(exact))), expected, "a draft");
+    // Back before the turn, and over it again from a file.
+    for length in [20, 24, 25, 30] {
+        generator.shorten(length);
+        generator.save(&saved).unwrap();
+        generator.choose(1).unwrap();
+        generator.restore(&saved).unwrap();
+        let rest = expected.len() - length;
+        assert_eq!(run(&mut generator, &mut Draft::None, rest), expected, "from {length} on, restored");
+        generator.choose(0).unwrap();
+        assert_eq!(run(&mut generator, &mut Draft::None, rest), expected, "from {length} on");
+    }
+}
+
 #[test]
 fn logits_of_every_position_are_those_stored() {
     for Stored { path, ids, logits } in models().into_iter().skip(1).step_by(5) {

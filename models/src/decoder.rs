@@ -124,8 +124,8 @@ impl LanguageModel for Decoder {
         self.ropes.iter().map(Rope::steady).min().unwrap_or(i64::MAX)
     }
 
-    fn minds_length(&self, lengths: (i64, i64)) -> bool {
-        self.ropes.iter().any(|rope| rope.switches(lengths))
+    fn turn(&self, lengths: (i64, i64)) -> Option<i64> {
+        self.ropes.iter().find_map(|rope| rope.turn(lengths))
     }
 
     fn check(&self, lengths: (i64, i64)) -> std::result::Result<(), String> {

@@ -32,12 +32,17 @@ pub struct Generator {
     read: Array,
 }
 
+/// The bit of a saved number of tokens that says that they are behind the model's turn.
+const TURNED: u64 = 1 << 63;
+
 /// A text, and how far the caches go.
 #[derive(Clone, Debug, Default)]
 struct Conversation {
     text: Vec<u32>,
     /// So many tokens are in the caches; where steps run ahead, more than the text has so far.
     fed: usize,
+    /// Whether they are as in a text that is longer than those before the model's turn.
+    turned: bool,
 }
 
 /// What to generate.
@@ -141,6 +146,7 @@ impl Generator {
         let common = self.text().iter().zip(ids).take_while(|(a, b)| a == b).count();
         self.shorten(common);
         self.append(ids.get(common..).unwrap_or_default())?;
+        self.face(ids.len());
         Ok(self.conversation().fed)
     }
 
@@ -153,8 +159,8 @@ impl Generator {
 
     /// Writes the conversation to a file: its text and what the caches hold of it.
     pub fn save(&mut self, path: &Path) -> Result<()> {
-        let Conversation { text, fed } = self.conversation().clone();
-        let mut note = (fed as u64).to_le_bytes().to_vec();
+        let Conversation { text, fed, turned } = self.conversation().clone();
+        let mut note = (fed as u64 | if turned { TURNED } else { 0 }).to_le_bytes().to_vec();
         note.extend(text.iter().flat_map(|id| id.to_le_bytes()));
         self.session.save_states(path, &note)
     }
@@ -168,7 +174,9 @@ impl Generator {
             reason: "states that were not saved with a text".to_owned(),
         };
         let (fed, ids) = note.split_first_chunk::<8>().ok_or_else(wrong)?;
-        let fed = usize::try_from(u64::from_le_bytes(*fed)).map_err(|_| wrong())?;
+        let fed = u64::from_le_bytes(*fed);
+        let turned = fed & TURNED != 0;
+        let fed = usize::try_from(fed & !TURNED).map_err(|_| wrong())?;
         let (ids, rest) = ids.as_chunks::<4>();
         let text: Vec<u32> = ids.iter().map(|id| u32::from_le_bytes(*id)).collect();
         if !rest.is_empty() || fed > text.len() {
@@ -178,8 +186,23 @@ impl Generator {
         let (last, before) =
             text.split_last().map_or((None, &[][..]), |(last, before)| (Some(*last), before));
         self.append(before)?;
-        *self.conversation() = Conversation { text: before.iter().copied().chain(last).collect(), fed };
+        *self.conversation() =
+            Conversation { text: before.iter().copied().chain(last).collect(), fed, turned };
         Ok(())
+    }
+
+    /// Forgets what the caches hold where it is of a text on the other side of the model's turn than one of `length`.
+    fn face(&mut self, length: usize) {
+        let turned = self.is_turned(length);
+        let conversation = self.conversation();
+        if conversation.turned != turned {
+            (conversation.turned, conversation.fed) = (turned, 0);
+        }
+    }
+
+    /// Whether a text of `length` is behind the model's turn.
+    fn is_turned(&self, length: usize) -> bool {
+        self.model.decode.turn.is_some_and(|turn| length > turn)
     }
 
     fn conversation(&mut self) -> &mut Conversation {

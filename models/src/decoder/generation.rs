@@ -30,9 +30,10 @@ pub(crate) trait LanguageModel {
         i64::MAX
     }
 
-    /// Whether what is computed for a position depends on the length of the text that it is in.
-    fn minds_length(&self, _lengths: (i64, i64)) -> bool {
-        false
+    /// Where what is computed for a position depends on the length of the text that it is in: the longest of the shorter
+    /// texts, which are computed alike, as all longer ones are.
+    fn turn(&self, _lengths: (i64, i64)) -> Option<i64> {
+        None
     }
 
     /// The reason why texts whose length lies within bounds cannot be computed.
@@ -145,8 +146,8 @@ fn function(model: &dyn LanguageModel, weights: &dyn Tensors, entry: &Entry) -> 
     let ids = entry.ids(&mut g)?;
     let (past, seq) = (Dim::symbol(PAST), Dim::known(entry.tokens));
     let mut length = entry.keys();
-    if model.minds_length((1, entry.context)) {
-        g.graph.bounds.insert("length".to_string(), (1, entry.context));
+    if let Some(turn) = model.turn((1, entry.context)) {
+        g.graph.bounds.insert("length".to_string(), (turn, entry.context));
         length = Dim::symbol("length");
     }
     let context = Some(usize::try_from(entry.context).unwrap_or(0));

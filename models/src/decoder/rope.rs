@@ -89,9 +89,12 @@ impl Rope {
         }
     }
 
-    /// Whether shorter ones of texts whose lengths lie within bounds have other angles.
-    pub(super) fn switches(&self, (low, high): (i64, i64)) -> bool {
-        matches!(&self.scaling, Scaling::Long { trained, .. } if low <= *trained && *trained < high)
+    /// The longest of texts whose lengths lie within bounds that has other angles than longer ones of them.
+    pub(super) fn turn(&self, (low, high): (i64, i64)) -> Option<i64> {
+        match &self.scaling {
+            Scaling::Long { trained, .. } if low <= *trained && *trained < high => Some(*trained),
+            _ => None,
+        }
     }
 
     /// Lengths up to this have the same angles.
@@ -107,9 +110,9 @@ impl Rope {
         g.name = "rotary_emb".into();
         let high = sequence.keys().range(&g.graph.bounds).1;
         let lengths = sequence.length.range(&g.graph.bounds);
-        match &self.scaling {
-            Scaling::Long { trained, .. } if self.switches(lengths) => {
-                let short = self.table(g, sequence, high, *trained)?;
+        match self.turn(lengths) {
+            Some(trained) => {
+                let short = self.table(g, sequence, high, trained)?;
                 let long = self.table(g, sequence, high, high)?;
                 let length = g.add(
                     ShapeValues {
@@ -119,13 +122,13 @@ impl Rope {
                     },
                     &[],
                 )?;
-                let trained = g.constant(&Array::int(DType::I64, &[], vec![*trained]))?;
+                let trained = g.constant(&Array::int(DType::I64, &[], vec![trained]))?;
                 let beyond = g.binary(BinaryFn::Greater, length, trained)?;
                 let cos = g.select(beyond, long.cos, short.cos)?;
                 let sin = g.select(beyond, long.sin, short.sin)?;
                 Ok(Angles { cos, sin, ..short })
             }
-            _ => self.table(g, sequence, high, high),
+            None => self.table(g, sequence, high, high),
         }
     }
 

@@ -25,6 +25,7 @@ impl Generator {
     pub(super) fn feed(&mut self, output: &str) -> Result<Fed> {
         let length = self.text().len();
         let last = length.checked_sub(1).ok_or(Error::EmptyPrompt)?;
+        self.face(length);
         let conversation = self.conversation();
         conversation.fed = conversation.fed.min(last);
         loop {
@@ -43,10 +44,11 @@ impl Generator {
         }
     }
 
-    /// Submits a step from the token that the device keeps; none where the context is full.
+    /// Submits a step from the token that the device keeps; none where the context is full, or the step is the first one
+    /// behind the model's turn.
     pub(super) fn feed_kept(&mut self, write: bool) -> Result<Option<Fed>> {
         let (decode, past) = (self.model.decode, self.conversation().fed);
-        if !decode.fits(past) {
+        if !decode.fits(past) || self.conversation().turned != self.is_turned(past + 1) {
             return Ok(None);
         }
         let ids: &[i64] = if write { &[KEPT] } else { &[] };
@@ -74,10 +76,15 @@ impl Generator {
             let array = ArrayRef { dtype: step.ids, shape: &[1, step.chunk], bytes: &bytes };
             self.session.write_input(step.name, "ids", array)?;
         }
-        let symbols =
-            [("past", true, past), ("count", step.counts, ids.len()), ("length", step.lengths, length)];
-        for (name, _, value) in symbols.into_iter().filter(|(_, wanted, _)| *wanted) {
-            self.session.set_symbol(step.name, name, i64::try_from(value).unwrap_or(i64::MAX))?;
+        let symbols = [
+            ("past", Some(past)),
+            ("count", step.counts.then_some(ids.len())),
+            ("length", step.turn.map(|turn| turn.max(length))),
+        ];
+        for (name, value) in symbols {
+            if let Some(value) = value {
+                self.session.set_symbol(step.name, name, i64::try_from(value).unwrap_or(i64::MAX))?;
+            }
         }
         self.session.submit(step.name, outputs)
     }
@@ -117,6 +124,7 @@ impl Generator {
     pub fn logits(&mut self, ids: &[u32], each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
         self.shorten(0);
         self.append(ids)?;
+        self.face(ids.len());
         let mut logits = Vec::with_capacity(self.model.vocabulary);
         let (mut past, length) = (0, ids.len());
         while past < length {

@@ -25,8 +25,9 @@ pub(super) struct Step {
     past: usize,
     /// Whether it is told the number of ids that count.
     pub(super) counts: bool,
-    /// Whether it is told the length of the text that its ids are a part of.
-    pub(super) lengths: bool,
+    /// Where it is told the length of the text that its ids are a part of: the longest of the texts that are computed as
+    /// all shorter ones are.
+    pub(super) turn: Option<usize>,
     /// Whether there are logits for every id.
     pub(super) rows: bool,
 }
@@ -118,8 +119,8 @@ fn read(name: &'static str, rows: bool, function: &Function) -> Result<(Step, us
     let counts = symbol("count")
         .is_some_and(|count| count.min <= 1 && usize::try_from(count.max).is_ok_and(|max| max >= chunk));
     let past = usize::try_from(past.max).unwrap_or(usize::MAX);
-    let lengths = symbol("length").is_some();
-    Ok((Step { name, chunk, ids: ids.host_type, past, counts, lengths, rows }, vocabulary))
+    let turn = symbol("length").map(|length| usize::try_from(length.min).unwrap_or(0));
+    Ok((Step { name, chunk, ids: ids.host_type, past, counts, turn, rows }, vocabulary))
 }
 
 /// The sizes of a port, where none depends on a symbol.
@@ -138,7 +139,7 @@ mod tests {
 
     fn step(name: &'static str, chunk: usize) -> Step {
         let (ids, past, counts) = (HostType::I32, 100 - chunk, chunk > 1);
-        Step { name, chunk, ids, past, counts, lengths: false, rows: chunk == 4 }
+        Step { name, chunk, ids, past, counts, turn: None, rows: chunk == 4 }
     }
 
     #[test]

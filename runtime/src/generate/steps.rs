@@ -37,6 +37,7 @@ impl Generator {
     ) -> Result<Report> {
         request.sampling.check()?;
         let last = self.text().len().checked_sub(1).ok_or(Error::EmptyPrompt)?;
+        self.face(last + 1);
         let fed = self.conversation().fed.min(last);
         let report = Report {
             ended: Ended::Length,
@@ -131,8 +132,14 @@ impl Generator {
 
     /// Guesses to check in one run behind the text's last token; none where the caches lack more than that.
     fn guesses(&mut self, progress: &Progress<'_>, draft: &mut Draft) -> Result<Vec<u32>> {
-        let left = progress.request.max_tokens - progress.report.tokens;
-        let (length, fed) = (self.text().len(), self.conversation().fed);
+        let (length, conversation) = (self.text().len(), self.conversation());
+        let (fed, turned) = (conversation.fed, conversation.turned);
+        // Guesses behind the model's turn are not computed as the tokens before it.
+        let before_turn = match self.model.decode.turn.filter(|_| !turned) {
+            Some(turn) => (turn + 1).saturating_sub(length),
+            None => usize::MAX,
+        };
+        let left = before_turn.min(progress.request.max_tokens - progress.report.tokens);
         let Some(verify) = self.model.verify.filter(|verify| verify.fits(fed)) else { return Ok(Vec::new()) };
         if fed + 1 != length || left < 2 {
             return Ok(Vec::new());

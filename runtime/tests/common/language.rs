@@ -88,7 +88,7 @@ impl Toy {
         }
         // What the kernel has no use for is set all the same where it is there.
         if self.counted {
-            symbols.push(Symbol { name: "length".to_owned(), min: 1, max: i64::from(self.context) });
+            symbols.push(Symbol { name: "length".to_owned(), min: 20, max: i64::from(self.context) });
         }
         let (past, count) = (Expr::symbol(0), if counts { Expr::symbol(1) } else { constant(1) });
         let mut next = port("next", HostType::I32, DeviceType::I32, vec![constant(n_rows)], 1);
