@@ -15,7 +15,6 @@ use driftc::ir::dim::Bindings;
 use driftc::ir::element::{Arg, BinaryFn, Element, Step as ChainStep};
 use driftc::ir::graph::{Graph, NodeId, Replacement};
 use driftc::ir::op::{Input, Op, Relayout};
-use driftc::ir::ops::constant::random;
 use driftc::ir::storage::Storage;
 use driftc::ir::tensor::{DType, Layout};
 use driftc::ir::{array::Array, eval, text, verify};
@@ -187,7 +186,7 @@ fn run(
             .iter()
             .map(|(name, (low, high))| (name.clone(), [*low, (low + high) / 2, *high][pick]))
             .collect();
-        let inputs = random_inputs(&graph, &symbols)?;
+        let inputs = device::random_inputs(&graph, &symbols)?;
         let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
         pairs.push((inputs, want));
     }
@@ -260,7 +259,7 @@ fn run_once_in(
     let mut graph = text::parse(case).map_err(|e| e.to_string())?;
     let symbols: Bindings =
         graph.bounds.iter().map(|(name, (low, high))| (name.clone(), (low + high) / 2)).collect();
-    let inputs = random_inputs(&graph, &symbols)?;
+    let inputs = device::random_inputs(&graph, &symbols)?;
     let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
     let mut options = Options { precision, ..Options::default() };
     options.plan.prefer_kernel = Some(kernel.to_string());
@@ -320,7 +319,7 @@ fn run_in_place(
         }
         let symbols: Bindings =
             graph.bounds.iter().map(|(name, (low, high))| (name.clone(), (low + high) / 2)).collect();
-        let inputs = random_inputs(&graph, &symbols)?;
+        let inputs = device::random_inputs(&graph, &symbols)?;
         let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
         let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
         let got = device::run_lowered(
@@ -422,16 +421,4 @@ fn factors_in_rows(graph: &mut Graph) -> driftc::error::Result<()> {
         }
     }
     Ok(())
-}
-
-fn random_inputs(graph: &Graph, symbols: &Bindings) -> Result<BTreeMap<String, Array>, String> {
-    let mut inputs = BTreeMap::new();
-    for (i, id) in graph.inputs().iter().enumerate() {
-        let input = graph.input(*id).ok_or("an input node without a payload")?;
-        let shape: Option<Vec<usize>> =
-            input.shape.iter().map(|d| usize::try_from(d.eval(symbols)?).ok()).collect();
-        let shape = shape.ok_or("a size that is not bound")?;
-        inputs.insert(input.name.clone(), random(input.dtype, &shape, 100 + i as u64));
-    }
-    Ok(inputs)
 }

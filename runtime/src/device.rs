@@ -1,9 +1,18 @@
 //! What a device can do, as plain data, and which variant of a bundle fits it.
 //!
-//! The facts come from a backend (`vulkan`); nothing here calls a driver, so that the choice can be tested.
+//! The facts come from a backend (`vulkan`, `webgpu`); nothing here calls a driver, so that the choice can be tested.
 
+#[cfg(feature = "session")]
+pub(crate) mod backend;
 #[cfg(feature = "vulkan")]
 pub(crate) mod vulkan;
+#[cfg(feature = "wgpu")]
+pub(crate) mod webgpu;
+
+#[cfg(feature = "session")]
+pub use backend::Backend;
+#[cfg(feature = "wgpu")]
+pub use webgpu::adapters;
 
 #[cfg(feature = "vulkan")]
 pub use vulkan::{devices, probe};
@@ -19,6 +28,8 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DeviceInfo {
     pub name: String,
+    /// The language of the shaders that it takes.
+    pub language: ArtifactKind,
     pub kind: DeviceKind,
     pub vendor_id: u32,
     pub device_id: u32,
@@ -111,15 +122,18 @@ pub fn choose_variant(manifest: &Manifest, device: &DeviceInfo) -> Result<usize>
 /// Every requirement of a variant that a device does not meet, in words; empty where it can run.
 pub fn unmet(manifest: &Manifest, variant: &Variant, device: &DeviceInfo) -> Vec<String> {
     let language = manifest.language(variant);
-    if language != ArtifactKind::Spirv {
+    // Without a choice of backends it is known what a device takes.
+    let taken = if cfg!(feature = "wgpu") { device.language } else { ArtifactKind::Spirv };
+    let own = taken.interface().unwrap_or_default();
+    if language != taken && !variant.pipelines.is_empty() {
         let interface = language.interface().unwrap_or("no interface");
         return vec![format!(
-            "it is compiled for {interface}, and this runtime drives Vulkan; compile the model for a Vulkan target"
+            "it is compiled for {interface}, and this runtime drives {own}; compile the model for a {own} target"
         )];
     }
     let needs = &variant.requirements;
     let mut reasons = Vec::new();
-    if device.api_version < needs.api_version {
+    if taken == ArtifactKind::Spirv && device.api_version < needs.api_version {
         reasons
             .push(format!("Vulkan {} is needed, the driver has {}", needs.api_version, device.api_version));
     }
@@ -225,7 +239,7 @@ pub(crate) fn contains(text: &str, part: &str) -> bool {
     part.is_empty() || windows.any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }
 
-#[cfg(feature = "vulkan")]
+#[cfg(feature = "session")]
 impl DeviceKind {
     /// The lower the better, where no device is asked for.
     pub(crate) fn rank(self) -> u32 {

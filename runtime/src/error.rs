@@ -31,6 +31,9 @@ pub enum Error {
     NoLoader { reason: String },
     #[error("{}", no_device(wanted.as_deref(), found))]
     NoDevice { wanted: Option<String>, found: Vec<String> },
+    #[cfg(feature = "wgpu")]
+    #[error("{}", no_adapter(wanted.as_deref(), found))]
+    NoAdapter { wanted: Option<String>, found: Vec<String> },
     #[error("the bundle has no variant for target `{name}`; there are: {}", list(known))]
     NoSuchTarget { name: String, known: Vec<String> },
     #[error("{}", unmet(device, variants))]
@@ -40,7 +43,7 @@ pub enum Error {
     #[error("out of memory: {size} bytes for {what}; close other programs or compile for a smaller bound")]
     OutOfMemory { what: String, size: u64 },
     #[error("the driver failed in {call}: {code}")]
-    Vulkan { call: &'static str, code: String },
+    Driver { call: &'static str, code: String },
     #[error("the device has no timestamps, so dispatches cannot be timed")]
     NoTimestamps,
 
@@ -137,6 +140,17 @@ fn no_device(wanted: Option<&str>, found: &[String]) -> String {
         None => "no Vulkan device: the loader is there, but no driver reports a device; \
                  install the device's Vulkan driver or point VK_DRIVER_FILES at its ICD file"
             .to_owned(),
+    }
+}
+
+#[cfg(feature = "wgpu")]
+fn no_adapter(wanted: Option<&str>, found: &[String]) -> String {
+    match wanted {
+        Some(wanted) => format!("no adapter of wgpu matches `{wanted}`; there are: {}", list(found)),
+        None => {
+            "wgpu finds no graphics device; update the driver, or build with the feature of its interface"
+                .to_owned()
+        }
     }
 }
 

@@ -70,9 +70,10 @@ pub struct Artifact {
     pub kind: ArtifactKind,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ArtifactKind {
     /// A SPIR-V module, little-endian words.
+    #[default]
     Spirv,
     /// The bytes of an attachment.
     Data,

@@ -20,13 +20,14 @@ mod symbols;
 use crate::array::{Array, ArrayRef};
 use crate::bundle::Bundle;
 use crate::device::DeviceInfo;
-use crate::device::vulkan::{Context, Replayer, Source};
+#[cfg(not(feature = "wgpu"))]
+use crate::device::backend::Replay;
+use crate::device::backend::{self, Backend, Context, Replayer, Source};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, Variant};
 use crate::threads;
 use open::{find, open_device, position};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,10 @@ pub use memory::{DeviceArray, View};
 /// How to load. The default is right for most programs.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// An index into [`crate::device::devices`], or part of a device's name; none: `DRIFT_DEVICE`, or the best.
+    /// An index into the devices that the backend lists, or part of a device's name; none: `DRIFT_DEVICE`, or the best.
     pub device: Option<String>,
+    /// What drives it; Vulkan where this crate is built with that.
+    pub backend: Backend,
     /// The target whose variant to use; none: the one that fits best.
     pub target: Option<String>,
     /// A file in which the driver's compiled pipelines are kept between starts.
@@ -118,15 +121,15 @@ impl Session {
     }
 
     pub fn device(&self) -> &DeviceInfo {
-        &self.replayer.context.info
+        self.replayer.info()
     }
 
     pub fn stats(&self) -> Stats {
-        let context = &self.replayer.context;
+        let counts = self.replayer.counts();
         Stats {
-            pipelines: context.n_pipelines.load(Ordering::Relaxed),
-            allocations: context.n_allocations.load(Ordering::Relaxed),
-            allocated_bytes: context.allocated.load(Ordering::Relaxed),
+            pipelines: counts.pipelines.load(Ordering::Relaxed),
+            allocations: counts.allocations.load(Ordering::Relaxed),
+            allocated_bytes: counts.allocated.load(Ordering::Relaxed),
             ..self.stats
         }
     }
@@ -216,21 +219,20 @@ impl Session {
     fn prepare(
         bundle: Bundle,
         variant: usize,
-        context: &Arc<Context>,
+        context: &Context,
         options: &Options,
         times: Stats,
     ) -> Result<Session> {
         let start = Instant::now();
         let chosen = bundle.manifest().variants.get(variant).ok_or(Error::NotABundle)?;
         let (frames, conversations) = (options.frames.max(1), options.conversations.max(1));
-        let replayer = Replayer::load(
+        let replayer = backend::load(
             context,
             &Source {
                 manifest: bundle.manifest(),
                 variant: chosen,
                 file: bundle.bytes(),
-                cache_path: options.pipeline_cache.as_deref(),
-                cache_key: &bundle.hash().0,
+                cache: (options.pipeline_cache.as_deref(), &bundle.hash().0),
                 frames,
                 conversations,
             },

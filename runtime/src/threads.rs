@@ -1,6 +1,6 @@
 //! Work on several threads, through one function so that its machinery is in a program once.
 
-#[cfg(feature = "vulkan")]
+#[cfg(feature = "session")]
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,7 +26,7 @@ pub(crate) fn each(n_jobs: usize, job: &(dyn Fn(usize) + Sync)) {
 }
 
 /// Does two things at once.
-#[cfg(feature = "vulkan")]
+#[cfg(feature = "session")]
 pub(crate) fn both<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
@@ -42,7 +42,7 @@ pub(crate) fn both<A: Send, B: Send>(
     )
 }
 
-#[cfg(feature = "vulkan")]
+#[cfg(feature = "session")]
 fn run<F: FnOnce() -> T, T>(task: &Mutex<(Option<F>, Option<T>)>) {
     let Ok(mut task) = task.lock() else { return };
     if let Some(work) = task.0.take() {
@@ -50,7 +50,7 @@ fn run<F: FnOnce() -> T, T>(task: &Mutex<(Option<F>, Option<T>)>) {
     }
 }
 
-#[cfg(all(test, feature = "vulkan"))]
+#[cfg(all(test, feature = "session"))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

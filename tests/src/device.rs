@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use drift_runtime::format::HostType;
-use drift_runtime::{ArrayRef, Session};
+use drift_runtime::{ArrayRef, Bundle, Session};
 use driftc::compile::{self, Lowered, Model};
 use driftc::ir::array::Array;
+use driftc::ir::dim::Bindings;
 use driftc::ir::graph::Graph;
+use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
 use driftc::target::{MatrixShape, TargetProfile};
 
@@ -55,12 +57,36 @@ pub fn run_lowered(
 
 /// Writes the bundle of a lowered graph and loads it.
 pub fn load(target: &TargetProfile, lowered: Lowered, options: &compile::Options) -> Result<Session, String> {
+    let bundle = bundle(target, &[lowered], options)?;
+    Session::from_bundle(bundle, &drift_runtime::Options::default()).map_err(|e| e.to_string())
+}
+
+/// The bundle of lowered functions.
+pub fn bundle(
+    target: &TargetProfile,
+    functions: &[Lowered],
+    options: &compile::Options,
+) -> Result<Bundle, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = folder.path().join("graph.drift");
     let model = Model { name: "test".into(), ..Model::default() };
     let targets = std::slice::from_ref(target);
-    compile::write(&model, targets, &[&[lowered]], options, &path).map_err(|e| e.to_string())?;
-    Session::load(&path, &drift_runtime::Options::default()).map_err(|e| e.to_string())
+    compile::write(&model, targets, &[functions], options, &path).map_err(|e| e.to_string())?;
+    let bytes = std::fs::read(&path).map_err(|e| e.to_string())?;
+    Bundle::from_vec(bytes).map_err(|e| e.to_string())
+}
+
+/// A random array for every input of a graph.
+pub fn random_inputs(graph: &Graph, symbols: &Bindings) -> Result<BTreeMap<String, Array>, String> {
+    let mut inputs = BTreeMap::new();
+    for (i, id) in graph.inputs().iter().enumerate() {
+        let input = graph.input(*id).ok_or("an input node without a payload")?;
+        let shape: Option<Vec<usize>> =
+            input.shape.iter().map(|d| usize::try_from(d.eval(symbols)?).ok()).collect();
+        let shape = shape.ok_or("a size that is not bound")?;
+        inputs.insert(input.name.clone(), random(input.dtype, &shape, 100 + i as u64));
+    }
+    Ok(inputs)
 }
 
 /// Runs a loaded bundle once.

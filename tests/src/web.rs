@@ -1,14 +1,13 @@
 //! Bundles for browsers with inputs and the outputs that the CPU reference or a stored file gives, written to a folder
 //! with an index, from which a program in another language can run and compare them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use driftc::compile::{Model, Options, compile, lower, write};
 use driftc::import::onnx;
 use driftc::ir::array::Array;
 use driftc::ir::dim::Bindings;
-use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
 use driftc::ir::{eval, text};
 use driftc::kernels::KERNELS;
@@ -20,7 +19,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use crate::compare::Tolerance;
-use crate::device::host_type;
+use crate::device::{host_type, random_inputs};
 use crate::emission::{after_passes, models};
 
 /// Which candidates of a kernel are written.
@@ -98,14 +97,7 @@ impl Job<'_> {
                 .iter()
                 .map(|(name, (low, high))| (name.clone(), [*low, (low + high) / 2, *high][pick]))
                 .collect();
-            let mut inputs = BTreeMap::new();
-            for (i, id) in graph.inputs().iter().enumerate() {
-                let input = graph.input(*id).ok_or_else(|| named("an input without a payload".into()))?;
-                let shape: Option<Vec<usize>> =
-                    input.shape.iter().map(|d| usize::try_from(d.eval(&symbols)?).ok()).collect();
-                let shape = shape.ok_or_else(|| named("a size that is not bound".into()))?;
-                inputs.insert(input.name.clone(), random(input.dtype, &shape, 100 + i as u64));
-            }
+            let inputs = random_inputs(&graph, &symbols).map_err(named)?;
             let want = eval::eval(&graph, &inputs).map_err(|e| named(e.to_string()))?;
             let given: Vec<Value> =
                 inputs.iter().map(|(name, array)| place(name, array, &mut bytes)).collect();

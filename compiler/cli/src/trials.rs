@@ -177,7 +177,7 @@ fn described(device: &drift_runtime::device::DeviceInfo) -> String {
 /// Whether another bundle may do better: the driver refused a shader or lost the device, or memory ran out.
 fn at_fault(error: &drift_runtime::Error) -> bool {
     use drift_runtime::Error as E;
-    matches!(error, E::DeviceLost { .. } | E::OutOfMemory { .. } | E::Vulkan { .. })
+    matches!(error, E::DeviceLost { .. } | E::OutOfMemory { .. } | E::Driver { .. })
 }
 
 /// Random floats, and zeros elsewhere, which are a valid index into anything.

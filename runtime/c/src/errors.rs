@@ -56,7 +56,7 @@ impl From<Error> for Failure {
             | Error::NoDevice { .. }
             | Error::NoSuchTarget { .. }
             | Error::Unmet { .. }
-            | Error::Vulkan { .. }
+            | Error::Driver { .. }
             | Error::NoTimestamps => Status::Device,
             Error::DeviceLost { .. } => Status::DeviceLost,
             Error::OutOfMemory { .. } => Status::OutOfMemory,

@@ -40,7 +40,7 @@ mod upload;
 
 pub(crate) use context::{Candidate, Context};
 pub(crate) use memory::Range;
-pub(crate) use replay::{Launch, Replayer, Source};
+pub(crate) use replay::Replayer;
 
 use super::DeviceInfo;
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ fn failure(call: &'static str, code: vk::Result) -> Error {
         vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => {
             Error::OutOfMemory { what: call.to_owned(), size: 0 }
         }
-        code => Error::Vulkan { call, code: code_text(code) },
+        code => Error::Driver { call, code: code_text(code) },
     }
 }
 

@@ -7,7 +7,9 @@ use super::memory::DeviceArray;
 use super::open::{find, position};
 use super::{DispatchTime, Session, params, ports, symbols};
 use crate::array::{Array, ArrayRef};
-use crate::device::vulkan::Launch;
+use crate::device::backend::Launch;
+#[cfg(not(feature = "wgpu"))]
+use crate::device::backend::Replay;
 use crate::error::{Error, Result};
 use crate::format::{Function, HostType, Port};
 
@@ -343,7 +345,7 @@ impl Session {
         {
             // What is half written must not pass for the parameters of before.
             let known = held.symbols.take();
-            let max_grid = self.replayer.context.info.limits.max_grid;
+            let max_grid = self.replayer.info().limits.max_grid;
             let (slot, grids) = self.replayer.params(frame, index).unwrap_or_default();
             params::write(special, &symbols, known.is_some(), max_grid, slot, grids)?;
             held.symbols = Some(symbols.clone());

@@ -6,7 +6,9 @@
 use super::flights::{Produced, Ticket};
 use super::open::{find, position};
 use super::{Session, ports};
-use crate::device::vulkan::Range;
+use crate::device::backend::Range;
+#[cfg(not(feature = "wgpu"))]
+use crate::device::backend::Replay;
 use crate::error::{Error, Result};
 use crate::format::{DeviceType, Port};
 
@@ -126,7 +128,7 @@ impl Session {
     }
 
     fn same_device(&self, name: &str, array: &DeviceArray, port: &Port) -> Result<()> {
-        if !array.range.is_of(&self.replayer.context) {
+        if !self.replayer.has(&array.range) {
             return Err(Error::OtherDevice { port: name.to_owned() });
         }
         if array.dtype != port.device_type {

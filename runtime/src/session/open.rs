@@ -2,19 +2,18 @@
 
 use super::Options;
 use crate::bundle::Bundle;
-use crate::device::vulkan::{Candidate, Context};
+use crate::device::backend::{Candidate, Context};
 use crate::device::{DeviceInfo, choose_variant, unmet};
 use crate::error::{Error, Result, Unmet};
 use crate::format::{Function, Variant};
-use std::sync::Arc;
 
 /// Chooses a device and a variant of each bundle, and opens the former for the latter.
-pub(super) fn open_device(bundles: &[Bundle], options: &Options) -> Result<(Vec<usize>, Arc<Context>)> {
-    let candidate = Candidate::choose(options.device.as_deref())?;
+pub(super) fn open_device(bundles: &[Bundle], options: &Options) -> Result<(Vec<usize>, Context)> {
+    let candidate = Candidate::choose(options.backend, options.device.as_deref())?;
     let mut indices = Vec::with_capacity(bundles.len());
     let mut variants = Vec::with_capacity(bundles.len());
     for bundle in bundles {
-        let index = choose(bundle, &candidate.info, options.target.as_deref())?;
+        let index = choose(bundle, candidate.info(), options.target.as_deref())?;
         indices.push(index);
         variants.push(bundle.manifest().variants.get(index).ok_or(Error::NotABundle)?);
     }

@@ -5,7 +5,8 @@
 
 use super::Session;
 use super::memory::DeviceArray;
-use crate::device::vulkan::Range;
+#[cfg(not(feature = "wgpu"))]
+use crate::device::backend::Replay;
 use crate::error::{Error, Result};
 use crate::format::{DeviceType, element_count};
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ impl Session {
     /// When the driver shares no memory, or there is not enough.
     pub fn share(&self, dtype: DeviceType, shape: &[usize]) -> Result<(DeviceArray, OwnedFd)> {
         let size = size_of(dtype, shape)?;
-        let (range, descriptor) = Range::export(&self.replayer.context, size)?;
+        let (range, descriptor) = self.replayer.export(size)?;
         Ok((DeviceArray { range, dtype, shape: shape.to_vec() }, descriptor))
     }
 
@@ -34,7 +35,7 @@ impl Session {
         shape: &[usize],
     ) -> Result<DeviceArray> {
         let size = size_of(dtype, shape)?;
-        let range = Range::import(&self.replayer.context, size, allocation, descriptor)?;
+        let range = self.replayer.import(size, allocation, descriptor)?;
         Ok(DeviceArray { range, dtype, shape: shape.to_vec() })
     }
 }

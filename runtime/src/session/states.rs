@@ -4,6 +4,8 @@
 //! size with the ranges of it that are not zero, and last a BLAKE3 hash of all that. Numbers are little-endian.
 
 use super::Session;
+#[cfg(not(feature = "wgpu"))]
+use crate::device::backend::Replay;
 use crate::error::{Error, Result};
 use crate::format::StateSlot;
 use std::fs::File;

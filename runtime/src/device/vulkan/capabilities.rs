@@ -5,7 +5,9 @@ use super::features::{Available, Chain, SUBGROUP_OPERATIONS};
 use super::instance::Instance;
 use crate::device::{DeviceInfo, DeviceKind, ImageLimits, MemoryHeap};
 use crate::error::Result;
-use crate::format::{ApiVersion, Feature, Features, Limits, MatrixScope, MatrixShape, MatrixType};
+use crate::format::{
+    ApiVersion, ArtifactKind, Feature, Features, Limits, MatrixScope, MatrixShape, MatrixType,
+};
 use ash::{ext, khr, vk};
 use std::ffi::CStr;
 
@@ -50,6 +52,7 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
     let properties = head.properties;
 
     let mut info = DeviceInfo {
+        language: ArtifactKind::Spirv,
         name: text(properties.device_name_as_c_str().ok()),
         kind: match properties.device_type {
             vk::PhysicalDeviceType::DISCRETE_GPU => DeviceKind::Discrete,

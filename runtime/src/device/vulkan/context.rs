@@ -6,10 +6,10 @@ use super::features::{Available, Chain};
 use super::functions::Device;
 use super::instance::{Instance, choose};
 use crate::device::DeviceInfo;
+use crate::device::backend::Counts;
 use crate::error::{Error, Result};
 use crate::format::{Features, Variant};
 use ash::{khr, vk};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A chosen device that is not open yet, since what to enable depends on the variant it is chosen for.
@@ -34,9 +34,7 @@ pub(crate) struct Context {
     /// Whether to do as if the host could not reach the device's memory.
     pub(super) always_stage: bool,
     /// How many of each were created so far.
-    pub(crate) n_pipelines: AtomicU32,
-    pub(crate) n_allocations: AtomicU32,
-    pub(crate) allocated: AtomicU64,
+    pub(crate) counts: Counts,
 }
 
 impl Candidate {
@@ -70,9 +68,7 @@ impl Candidate {
             #[cfg(unix)]
             shares_memory: available.has(khr::external_memory_fd::NAME),
             always_stage,
-            n_pipelines: AtomicU32::new(0),
-            n_allocations: AtomicU32::new(0),
-            allocated: AtomicU64::new(0),
+            counts: Counts::default(),
         }))
     }
 }

@@ -8,7 +8,6 @@ use ash::{khr, vk};
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 const KIND: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
@@ -46,7 +45,7 @@ fn shared(context: &Arc<Context>, size: u64, allocation: Option<u64>, next: *con
     const WHAT: &str = "shared memory";
     if !context.shares_memory {
         let name = khr::external_memory_fd::NAME.to_string_lossy();
-        return Err(Error::Vulkan { call: WHAT, code: format!("the driver lacks {name}") });
+        return Err(Error::Driver { call: WHAT, code: format!("the driver lacks {name}") });
     }
     let usage = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
     let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(KIND);
@@ -64,8 +63,7 @@ fn shared(context: &Arc<Context>, size: u64, allocation: Option<u64>, next: *con
         vk::MemoryAllocateInfo { p_next: next, allocation_size, memory_type_index, ..Default::default() };
     // SAFETY: the type is one of the device's and allowed for the buffer; `next` is a struct that extends this one.
     let memory = unsafe { context.device.allocate_memory(&allocate) }.map_err(out_of_memory(WHAT, size))?;
-    context.n_allocations.fetch_add(1, Ordering::Relaxed);
-    context.allocated.fetch_add(allocation_size, Ordering::Relaxed);
+    context.counts.add(allocation_size);
     buffer.bind(memory)?;
     Ok(Range { buffer: Arc::new(buffer), offset: 0, size, external: true })
 }

@@ -5,10 +5,11 @@
 //! that use states are recorded for each set.
 
 use super::context::Context;
-use super::memory::{Buffer, Place, Range};
+use super::memory::{Buffer, Place};
 use super::pipelines::Pipelines;
-use super::record::{Commands, Indirect, Resource, Sets, barrier, constant_grid, record_function};
+use super::record::{Commands, Indirect, Resource, Sets, barrier, record_function};
 use super::timing::Timed;
+use crate::device::backend::{Range, constant_grid};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, Slot, SlotKind, Variant};
 use ash::vk;
@@ -114,11 +115,12 @@ impl Loaded {
     ) -> Result<vk::CommandBuffer> {
         commands.record(self.feed, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, |command| {
             // What runs and copies on this device wrote is visible to copies when they end.
-            if feeds.iter().any(|(.., from)| from.external) {
+            let mut sources = feeds.iter().filter_map(|(.., from)| from.vulkan());
+            if sources.any(|from| from.external) {
                 barrier(context, command, barrier::OTHERS_TO_TRANSFER);
             }
             for (port, offset, from) in feeds {
-                let Some(port) = self.inputs.get(*port) else { continue };
+                let (Some(port), Some(from)) = (self.inputs.get(*port), from.vulkan()) else { continue };
                 let copy = vk::BufferCopy { src_offset: from.offset, dst_offset: *offset, size: from.size };
                 // SAFETY: both ranges lie in their buffers, as was checked when they were paired; the frame keeps
                 // the source until the run is over.

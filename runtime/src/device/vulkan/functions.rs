@@ -492,7 +492,7 @@ fn made<T>(call: impl FnOnce(*mut T) -> vk::Result) -> VkResult<T> {
 
 #[inline(never)]
 fn lacking(name: &CStr) -> Error {
-    Error::Vulkan { call: "loading", code: format!("the driver lacks {name:?}") }
+    Error::Driver { call: "loading", code: format!("the driver lacks {name:?}") }
 }
 
 fn count<T>(list: &[T]) -> u32 {

@@ -156,15 +156,14 @@ impl Context {
         what: &str,
     ) -> Result<(vk::DeviceMemory, Flags)> {
         // Drivers need not notice that there are too many.
-        if self.n_allocations.load(Ordering::Relaxed) < self.info.max_allocations {
+        if self.counts.allocations.load(Ordering::Relaxed) < self.info.max_allocations {
             for (index, flags) in self.suitable_types(place, needs.memory_type_bits) {
                 let allocate =
                     vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
                 // SAFETY: the type is one of the device's and allowed for the object.
                 match unsafe { self.device.allocate_memory(&allocate) } {
                     Ok(memory) => {
-                        self.n_allocations.fetch_add(1, Ordering::Relaxed);
-                        self.allocated.fetch_add(needs.size, Ordering::Relaxed);
+                        self.counts.add(needs.size);
                         return Ok((memory, flags));
                     }
                     Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY) => {}

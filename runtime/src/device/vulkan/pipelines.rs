@@ -192,8 +192,8 @@ fn unfinished() -> Result<vk::Pipeline> {
 fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result<vk::Pipeline> {
     let named = |call: &'static str| {
         move |code: vk::Result| match failed(call)(code) {
-            Error::Vulkan { call, code } => {
-                Error::Vulkan { call, code: format!("{code}, `{}`", job.pipeline.name) }
+            Error::Driver { call, code } => {
+                Error::Driver { call, code: format!("{code}, `{}`", job.pipeline.name) }
             }
             error => error,
         }
@@ -220,6 +220,6 @@ fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result
     // SAFETY: a module may go once its pipelines are made.
     unsafe { context.device.destroy_shader_module(module) };
     let pipeline = pipeline.map_err(named("vkCreateComputePipelines"))?;
-    context.n_pipelines.fetch_add(1, Ordering::Relaxed);
+    context.counts.pipelines.fetch_add(1, Ordering::Relaxed);
     Ok(pipeline)
 }

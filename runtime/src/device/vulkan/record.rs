@@ -5,8 +5,9 @@ use super::failed;
 use super::images::texel_format;
 use super::memory::Buffer;
 use super::pipelines::{Pipelines, descriptor_type};
+use crate::device::backend::constant_grid;
 use crate::error::{Error, Result};
-use crate::format::{BindingKind, Dispatch, Expr, Function, Variant};
+use crate::format::{BindingKind, Dispatch, Function, Variant};
 use crate::order;
 use ash::vk;
 use std::sync::Arc;
@@ -328,13 +329,6 @@ pub(super) struct Indirect<'a> {
     pub(super) buffer: Option<&'a Buffer>,
     /// The first grid's offset; each takes 12 bytes.
     pub(super) offset: u64,
-}
-
-/// Whether a dispatch's grid is known when it is recorded.
-pub(super) fn constant_grid(dispatch: &Dispatch) -> Option<[u32; 3]> {
-    let [x, y, z] = &dispatch.grid;
-    let size = |expr: &Expr| expr.as_constant().and_then(|size| u32::try_from(size).ok());
-    Some([size(x)?, size(y)?, size(z)?])
 }
 
 /// Records all dispatches of a function. `after_each` is called behind every one, with its index.

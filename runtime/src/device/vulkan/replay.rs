@@ -5,16 +5,19 @@
 use super::context::Context;
 use super::frame::{BOUND, Frame, Shared};
 use super::images::{self, Image};
-use super::memory::{Buffer, Place, Range};
+use super::memory::{Buffer, Place};
 use super::pipelines::Pipelines;
 use super::record::{Commands, barrier};
 use super::states::States;
 use super::upload;
+use crate::device::DeviceInfo;
+use crate::device::backend::{Counts, Launch, Range, Replay, Source};
 use crate::error::{Error, Result};
 use crate::format::{Function, Manifest, Variant};
 use crate::threads;
 use ash::vk;
-use std::path::Path;
+#[cfg(unix)]
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// A variant on its device. Fields are dropped in order: first what uses, then what is used.
@@ -29,42 +32,16 @@ pub(crate) struct Replayer {
     pub(crate) context: Arc<Context>,
 }
 
-/// What [`Replayer::load`] needs to know.
-pub(crate) struct Source<'a> {
-    pub(crate) manifest: &'a Manifest,
-    pub(crate) variant: &'a Variant,
-    pub(crate) file: &'a [u8],
-    pub(crate) cache_path: Option<&'a Path>,
-    /// Identifies the bundle in the pipeline cache's key.
-    pub(crate) cache_key: &'a [u8],
-    /// How many runs may be in flight at once.
-    pub(crate) frames: usize,
-    /// How many sets of states there are.
-    pub(crate) conversations: usize,
-}
-
-/// A run: which function in which frame, and what is copied before and after it.
-/// `uploads` and `downloads` are (port, offset, bytes) of the function `first`; the one that runs is `index`.
-pub(crate) struct Launch<'a> {
-    pub(crate) frame: usize,
-    pub(crate) conversation: usize,
-    pub(crate) first: usize,
-    pub(crate) index: usize,
-    pub(crate) uploads: &'a [(usize, u64, u64)],
-    /// Inputs that come from other memory of the device: (port, offset, from where).
-    pub(crate) feeds: &'a [(usize, u64, &'a Range)],
-    pub(crate) downloads: &'a [(usize, u64, u64)],
-}
-
 impl Replayer {
     /// Allocates, uploads, creates pipelines (beside the upload) and records.
     pub(crate) fn load(context: &Arc<Context>, source: &Source<'_>) -> Result<Replayer> {
-        let Source { manifest, variant, file, cache_path, cache_key, frames, conversations } = *source;
+        let Source { manifest, variant, file, cache: (cache_path, cache_key), frames, conversations } =
+            *source;
         let (pipelines, memory) = threads::both(
             || Pipelines::create(context, manifest, variant, file, cache_path, cache_key),
             || shared_memory(context, manifest, variant, file, conversations),
         );
-        let failed = || Error::Vulkan { call: "loading", code: "a thread failed".to_owned() };
+        let failed = || Error::Driver { call: "loading", code: "a thread failed".to_owned() };
         let (pipelines, memory) = (pipelines.ok_or_else(failed)?, memory.ok_or_else(failed)?);
         let (pipelines, (weights, states, arenas, images)) = (pipelines?, memory?);
         let (_, places) = variant.images();
@@ -92,14 +69,30 @@ impl Replayer {
         })
     }
 
-    /// The memory that an input's array is written to; the frame must not be in flight.
-    pub(crate) fn input(&mut self, frame: usize, function: usize, index: usize) -> Option<&mut [u8]> {
+    fn wait_all(&mut self) -> Result<()> {
+        (0..self.frames.len()).try_for_each(|frame| self.wait(frame))
+    }
+}
+
+impl Replay for Replayer {
+    fn info(&self) -> &DeviceInfo {
+        &self.context.info
+    }
+
+    fn counts(&self) -> &Counts {
+        &self.context.counts
+    }
+
+    fn has(&self, range: &Range) -> bool {
+        range.vulkan().is_some_and(|range| range.is_of(&self.context))
+    }
+
+    fn input(&mut self, frame: usize, function: usize, index: usize) -> Option<&mut [u8]> {
         let function = self.frames.get_mut(frame)?.functions.get_mut(function)?;
         function.inputs.get_mut(index)?.bytes_mut()
     }
 
-    /// Gives an input of one frame what another one has.
-    pub(crate) fn carry(
+    fn carry(
         &mut self,
         (from, to): (usize, usize),
         (function, index): (usize, usize),
@@ -118,13 +111,11 @@ impl Replayer {
         }
     }
 
-    /// The memory that an output's array is read from, after a run that downloaded it.
-    pub(crate) fn output(&self, frame: usize, function: usize, index: usize) -> Option<&[u8]> {
+    fn output(&self, frame: usize, function: usize, index: usize) -> Option<&[u8]> {
         self.frames.get(frame)?.functions.get(function)?.outputs.get(index)?.host().bytes()
     }
 
-    /// The memory of an output on the device.
-    pub(crate) fn device_output(
+    fn device_output(
         &self,
         frame: usize,
         function: usize,
@@ -132,11 +123,12 @@ impl Replayer {
         (offset, size): (u64, u64),
     ) -> Option<Range> {
         let port = self.frames.get(frame)?.functions.get(function)?.outputs.get(index)?;
-        Some(Range { buffer: port.device.clone(), offset, size, external: false })
+        let buffer = port.device.clone();
+        Some(Range::Vulkan(super::memory::Range { buffer, offset, size, external: false }))
     }
 
-    /// Copies on the device, behind all runs that were submitted, and waits.
-    pub(crate) fn copy(&mut self, from: &Range, to: &Range) -> Result<()> {
+    fn copy(&mut self, from: &Range, to: &Range) -> Result<()> {
+        let (Some(from), Some(to)) = (from.vulkan(), to.vulkan()) else { return Ok(()) };
         let size = from.size.min(to.size);
         self.commands.run_once(&mut |command| {
             let copy = vk::BufferCopy { src_offset: from.offset, dst_offset: to.offset, size };
@@ -147,16 +139,13 @@ impl Replayer {
         })
     }
 
-    /// The params slot, and the grids behind it: three words for each dispatch without a constant grid.
-    pub(crate) fn params(&mut self, frame: usize, function: usize) -> Option<(&mut [u8], &mut [u8])> {
+    fn params(&mut self, frame: usize, function: usize) -> Option<(&mut [u8], &mut [u8])> {
         let function = self.frames.get_mut(frame)?.functions.get_mut(function)?;
         let split = usize::try_from(function.grids_offset).ok()?;
         function.params.as_mut()?.bytes_mut()?.split_at_mut_checked(split)
     }
 
-    /// Copies inputs up (those that need it), runs, and copies outputs down (those that need it). The frame must not be
-    /// in flight; it is afterwards.
-    pub(crate) fn submit(&mut self, launch: &Launch<'_>) -> Result<()> {
+    fn submit(&mut self, launch: &Launch<'_>) -> Result<()> {
         let Some(frame) = self.frames.get_mut(launch.frame) else { return Ok(()) };
         let recorded = frame.functions.get_mut(launch.index).and_then(|f| f.recorded(launch.conversation));
         let Some(main) = recorded.map(|recorded| recorded.main) else { return Ok(()) };
@@ -174,7 +163,8 @@ impl Replayer {
         frame.sources.clear();
         if !launch.feeds.is_empty() {
             push(Some(function.feed(context, commands, launch.feeds)?));
-            frame.sources.extend(launch.feeds.iter().map(|(.., from)| from.buffer.clone()));
+            let sources = launch.feeds.iter().filter_map(|(.., from)| from.vulkan());
+            frame.sources.extend(sources.map(|from| from.buffer.clone()));
         }
         push(Some(main));
         push(function.download.prepare(context, commands, &function.outputs, launch.downloads, false)?);
@@ -185,8 +175,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// Waits for the run of a frame, if there is one in flight, and makes its outputs visible to the host.
-    pub(crate) fn wait(&mut self, frame: usize) -> Result<()> {
+    fn wait(&mut self, frame: usize) -> Result<()> {
         let Some(frame) = self.frames.get_mut(frame).filter(|frame| frame.pending) else { return Ok(()) };
         self.context.wait(frame.commands.fence)?;
         frame.pending = false;
@@ -194,14 +183,11 @@ impl Replayer {
         frame.returned.iter().filter_map(port).try_for_each(|port| port.host().invalidate())
     }
 
-    /// Whether the host would have to wait for a frame's outputs.
-    pub(crate) fn pending(&self, frame: usize) -> bool {
+    fn pending(&self, frame: usize) -> bool {
         self.frames.get(frame).is_some_and(|frame| frame.pending)
     }
 
-    /// Runs once with a timestamp behind every dispatch, and returns nanoseconds since the first.
-    /// The first call records a command buffer for it.
-    pub(crate) fn replay_timed(
+    fn replay_timed(
         &mut self,
         frame: usize,
         conversation: usize,
@@ -216,26 +202,30 @@ impl Replayer {
         function.timed(conversation, &self.context, commands, &self.pipelines, described)
     }
 
-    /// Sets the states of a conversation to zero.
-    pub(crate) fn reset_states(&mut self, conversation: usize) -> Result<()> {
+    fn reset_states(&mut self, conversation: usize) -> Result<()> {
         self.wait_all()?;
         self.states.zero(&self.context, &self.commands, Some(conversation))
     }
 
-    /// Reads a state, given as (conversation, index, offset); the bytes must lie in it.
-    pub(crate) fn read_state(&mut self, place: (usize, usize, u64), to: &mut [u8]) -> Result<()> {
+    fn read_state(&mut self, place: (usize, usize, u64), to: &mut [u8]) -> Result<()> {
         self.wait_all()?;
         self.states.read(&self.context, &self.commands, place, to)
     }
 
-    /// Writes a state, given as (conversation, index, offset); the bytes must lie in it.
-    pub(crate) fn write_state(&mut self, place: (usize, usize, u64), from: &[u8]) -> Result<()> {
+    fn write_state(&mut self, place: (usize, usize, u64), from: &[u8]) -> Result<()> {
         self.wait_all()?;
         self.states.write(&self.context, &self.commands, place, from)
     }
 
-    fn wait_all(&mut self) -> Result<()> {
-        (0..self.frames.len()).try_for_each(|frame| self.wait(frame))
+    #[cfg(unix)]
+    fn export(&self, size: u64) -> Result<(Range, OwnedFd)> {
+        let (range, descriptor) = super::memory::Range::export(&self.context, size)?;
+        Ok((Range::Vulkan(range), descriptor))
+    }
+
+    #[cfg(unix)]
+    fn import(&self, size: u64, allocation: Option<u64>, descriptor: OwnedFd) -> Result<Range> {
+        super::memory::Range::import(&self.context, size, allocation, descriptor).map(Range::Vulkan)
     }
 }
 

@@ -1,0 +1,172 @@
+//! Buffers and textures, and what fills them at load.
+
+use super::context::Context;
+use crate::codec::section;
+use crate::error::{Error, Result};
+use crate::format::{DeviceType, Image, ImageKind, Manifest, Texture, Variant};
+use std::any::Any;
+use std::sync::Arc;
+use wgpu::{
+    Buffer, BufferDescriptor, BufferUsages, Extent3d, Origin3d, TexelCopyBufferLayout, TexelCopyTextureInfo,
+    TextureAspect, TextureDescriptor, TextureDimension, TextureFormat, TextureUsages, TextureView,
+    TextureViewDescriptor, TextureViewDimension,
+};
+
+/// What dispatches bind, and what is copied to and from it.
+pub(super) const BOUND: BufferUsages = BufferUsages::STORAGE
+    .union(BufferUsages::UNIFORM)
+    .union(BufferUsages::COPY_SRC)
+    .union(BufferUsages::COPY_DST);
+/// What the host reads results through.
+pub(super) const READ: BufferUsages = BufferUsages::MAP_READ.union(BufferUsages::COPY_DST);
+
+/// Bytes that wgpu copies before the device takes them.
+const PART: usize = 16 << 20;
+
+/// A [`Part`] whose type stays hidden.
+pub(crate) type Range = Arc<dyn Any + Send + Sync>;
+
+/// Bytes of a buffer, which stay as long as anyone holds them.
+pub(super) struct Part {
+    pub(super) context: Arc<Context>,
+    pub(super) buffer: Buffer,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// What bytes of this backend are.
+pub(super) fn part(range: &Range) -> Option<&Part> {
+    range.downcast_ref()
+}
+
+/// A buffer of zeros.
+pub(super) fn buffer(
+    context: &Context,
+    size: u64,
+    usage: BufferUsages,
+    what: &'static str,
+) -> Result<Buffer> {
+    let described = BufferDescriptor { label: Some(what), size, usage, mapped_at_creation: false };
+    let made = context.device.create_buffer(&described);
+    context.check(what, size)?;
+    context.counts.add(size);
+    Ok(made)
+}
+
+pub(super) fn buffers(
+    context: &Context,
+    sizes: impl Iterator<Item = u64>,
+    usage: BufferUsages,
+    what: &'static str,
+) -> Result<Vec<Buffer>> {
+    sizes.map(|size| buffer(context, size, usage, what)).collect()
+}
+
+/// The buffers of weights, with what the file has for them.
+pub(super) fn weights(
+    context: &Context,
+    manifest: &Manifest,
+    variant: &Variant,
+    file: &[u8],
+) -> Result<Vec<Buffer>> {
+    let slots = buffers(context, variant.weights.iter().map(|slot| slot.size), BOUND, "weights")?;
+    for placement in &variant.placements {
+        let slot = usize::try_from(placement.slot).ok().and_then(|index| slots.get(index));
+        let slot = slot.ok_or_else(|| Error::invalid("placements", "a slot does not exist"))?;
+        let mut offset = placement.offset;
+        for part in chunk(manifest, placement.chunk, file)?.chunks(PART) {
+            write(context, slot, offset, part);
+            offset += part.len() as u64;
+            if part.len() == PART {
+                // What was copied for the device is freed once the device has it.
+                context.wait(Some(context.queue.submit(None)))?;
+            }
+        }
+    }
+    context.check("weights", 0)?;
+    Ok(slots)
+}
+
+/// Writes bytes at an offset that is a multiple of 4, and zeros up to the next.
+pub(super) fn write(context: &Context, to: &Buffer, offset: u64, bytes: &[u8]) {
+    let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
+    if !words.is_empty() {
+        context.queue.write_buffer(to, offset, words);
+    }
+    if !rest.is_empty() {
+        let mut last = [0; 4];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        context.queue.write_buffer(to, offset + words.len() as u64, &last);
+    }
+}
+
+/// The textures of a variant as dispatches bind them, in the order of its images.
+pub(super) fn views(
+    context: &Context,
+    manifest: &Manifest,
+    variant: &Variant,
+    file: &[u8],
+) -> Result<Vec<TextureView>> {
+    let (images, _) = variant.images();
+    images.iter().map(|image| view(context, manifest, image, file)).collect()
+}
+
+fn view(context: &Context, manifest: &Manifest, image: &Image, file: &[u8]) -> Result<TextureView> {
+    let [width, height, depth_or_array_layers] = image.extent;
+    let size = Extent3d { width, height, depth_or_array_layers };
+    let filled = if image.chunk.is_some() { TextureUsages::COPY_DST } else { TextureUsages::STORAGE_BINDING };
+    let bytes = image.size().unwrap_or(u64::MAX);
+    let texture = context.device.create_texture(&TextureDescriptor {
+        label: Some("image"),
+        size,
+        mip_level_count: 1,
+        sample_count: 1,
+        dimension: match image.texture.kind {
+            ImageKind::D3 => TextureDimension::D3,
+            ImageKind::D2 | ImageKind::D2Array => TextureDimension::D2,
+        },
+        format: format(image.texture),
+        usage: TextureUsages::TEXTURE_BINDING | filled,
+        view_formats: &[],
+    });
+    context.check("image", bytes)?;
+    context.counts.add(bytes);
+    if let Some(index) = image.chunk {
+        let to = TexelCopyTextureInfo {
+            texture: &texture,
+            mip_level: 0,
+            origin: Origin3d::ZERO,
+            aspect: TextureAspect::All,
+        };
+        let row = width
+            .checked_mul(4)
+            .and_then(|elements| elements.checked_mul(u32::try_from(image.texture.element.size()).ok()?));
+        let layout = TexelCopyBufferLayout { offset: 0, bytes_per_row: row, rows_per_image: Some(height) };
+        context.queue.write_texture(to, chunk(manifest, index, file)?, layout, size);
+    }
+    let dimension = Some(dimension(image.texture.kind));
+    Ok(texture.create_view(&TextureViewDescriptor { dimension, ..TextureViewDescriptor::default() }))
+}
+
+fn chunk<'a>(manifest: &Manifest, index: u32, file: &'a [u8]) -> Result<&'a [u8]> {
+    let chunk = usize::try_from(index).ok().and_then(|index| manifest.chunks.get(index));
+    let chunk = chunk.ok_or_else(|| Error::invalid("placements", "a chunk does not exist"))?;
+    section(file, chunk.offset, chunk.size)
+}
+
+pub(super) fn format(texture: Texture) -> TextureFormat {
+    match texture.element {
+        DeviceType::F32 => TextureFormat::Rgba32Float,
+        DeviceType::F16 => TextureFormat::Rgba16Float,
+        DeviceType::I32 => TextureFormat::Rgba32Sint,
+        DeviceType::U32 => TextureFormat::Rgba32Uint,
+    }
+}
+
+pub(super) fn dimension(kind: ImageKind) -> TextureViewDimension {
+    match kind {
+        ImageKind::D2 => TextureViewDimension::D2,
+        ImageKind::D2Array => TextureViewDimension::D2Array,
+        ImageKind::D3 => TextureViewDimension::D3,
+    }
+}
