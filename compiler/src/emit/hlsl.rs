@@ -3,8 +3,8 @@
 //! Binding N of group 0 is register N of space 0: `t` where it is read, `u` where it is written, `b` where it is uniform.
 //! The number of workgroups, which kernels may ask for and DirectX does not tell, is in three words at `b0` of space 1.
 
-use naga::ShaderStage;
 use naga::back::hlsl::{BindTarget, Options, PipelineOptions, ShaderModel, Writer};
+use naga::{Binding, BuiltIn, ShaderStage};
 
 /// Dot products of 8-bit integers, with the type of their sums.
 const DOTS: [(&str, &str); 2] = [("dot4add_i8packed", "int"), ("dot4add_u8packed", "uint")];
@@ -16,7 +16,9 @@ const MODEL: ShaderModel = ShaderModel::V6_4;
 /// The text of a module with the entry point `main`, and the name of that in it.
 pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
     let (module, info) = super::parsed(wgsl)?;
-    let asks = wgsl.contains("num_workgroups");
+    let number = Some(Binding::BuiltIn(BuiltIn::NumWorkGroups));
+    let mut arguments = module.entry_points.iter().flat_map(|entry| &entry.function.arguments);
+    let asks = arguments.any(|argument| argument.binding == number);
     let mut options = Options {
         shader_model: MODEL,
         fake_missing_bindings: false,

@@ -194,9 +194,6 @@ impl Model {
         seq: Option<(i64, i64)>,
     ) -> Result<Imported> {
         let mut options = Options { dims: known.clone(), ..Options::default() };
-        let spec = |(low, high): (i64, i64)| {
-            if low == high { DimSpec::Fixed(low) } else { DimSpec::Range(low, high) }
-        };
         let symbol = Dim::symbol(PAST);
         let is = |dim: &Dim| dim.as_known().map_or_else(|| DimSpec::Is(dim.clone()), DimSpec::Fixed);
         for (input, role) in &self.inputs {

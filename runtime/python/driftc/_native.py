@@ -218,6 +218,14 @@ class Owner:
             found.append(one)
 
 
+def options(
+    device: str | None, target: str | None, pipeline_cache: str | None, frames: int, trust_file: bool
+) -> Options:
+    """How to load a bundle."""
+    texts = [None if text is None else text.encode() for text in (device, target, pipeline_cache)]
+    return Options(*texts, frames, trust_file)
+
+
 def open_owners(
     paths: Sequence[str],
     device: str | None,
@@ -227,11 +235,10 @@ def open_owners(
     trust_file: bool,
 ) -> list[Owner]:
     """Loads bundles onto one device."""
-    texts = [None if text is None else text.encode() for text in (device, target, pipeline_cache)]
-    options = Options(*texts, frames, trust_file)
+    how = options(device, target, pipeline_cache, frames, trust_file)
     names = (c_char_p * len(paths))(*[os.fsencode(path) for path in paths])
     handles = (Handle * len(paths))()
-    check(calls["open_together"](names, len(paths), byref(options), handles))
+    check(calls["open_together"](names, len(paths), byref(how), handles))
     return [Owner(Handle(handle.id)) for handle in handles]
 
 

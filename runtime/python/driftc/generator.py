@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Callable, Sequence
 
-from ._native import Each, GeneratedStruct, Handle, Options, RequestStruct, calls, check
+from ._native import Each, GeneratedStruct, Handle, RequestStruct, calls, check, options
 
 _ENDED = ["stop", "length", "caller"]
 
@@ -46,10 +46,9 @@ class Generator:
         """Loads the bundle of a language model. The options are those of :class:`driftc.Session`; as many steps as there are
         frames run ahead where the most likely token is taken each time."""
         cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
-        texts = [None if text is None else text.encode() for text in (device, target, cache)]
         self._handle = Handle()
-        options = Options(*texts, frames, trust_file)
-        check(calls["generator_open"](os.fsencode(bundle), byref(options), byref(self._handle)))
+        how = options(device, target, cache, frames, trust_file)
+        check(calls["generator_open"](os.fsencode(bundle), byref(how), byref(self._handle)))
         vocabulary, context = c_size_t(), c_size_t()
         check(calls["generator_sizes"](self._handle, byref(vocabulary), byref(context)))
         #: How many tokens the model knows, ids being below it, and how many a text may have.

@@ -7,6 +7,7 @@ use crate::ir::dim::{Dim, product};
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
+use crate::kernels::shared::cut::{Cut, Memory};
 use crate::kernels::shared::fold;
 use crate::kernels::shared::fused::Fused;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
@@ -37,10 +38,6 @@ const MOST_PIECE: usize = 64;
 const EACH: [usize; 3] = [1, 4, 2];
 /// Fours of invocations whose sums one invocation adds up where subgroups do not.
 const SHARE: u32 = 16;
-/// Most invocations of a workgroup: more of them leave too few registers for units in flight.
-const MOST_THREADS: u32 = 512;
-/// Panels that a workgroup takes at once; several where rows are stored, which they then share.
-const PANELS: [u32; 3] = [1, 2, 4];
 
 /// Parameters of the estimate; times in latencies of memory.
 #[derive(Debug, Deserialize)]
@@ -142,42 +139,23 @@ impl Walk {
     }
 }
 
-/// How the work of a product is cut: invocations, and panels and rows of each workgroup.
-#[derive(Debug, Clone, Copy)]
-struct Cut {
-    threads: u32,
-    panels: u32,
-    rows: u32,
+/// Fours of invocations whose sums are added up in the first step: those of a subgroup where its lanes can.
+fn share(lanes: Option<u32>) -> u32 {
+    lanes.map_or(SHARE, |lanes| lanes / 4)
 }
 
-impl Cut {
-    fn of(candidate: &Candidate) -> Self {
-        let [threads, panels, rows] = ["THREADS", "PANELS", "ROWS"].map(|name| candidate.knob(name).max(1));
-        Self { threads, panels, rows }
-    }
-
-    /// Fours of invocations whose sums are added up in the first step: those of a subgroup where its lanes can.
-    fn share(lanes: Option<u32>) -> u32 {
-        lanes.map_or(SHARE, |lanes| lanes / 4)
-    }
-
-    /// Bytes of workgroup memory, and the slots of rows that are stored there, where they fit into as many bytes.
-    fn memory(self, coded: &Coded<'_>, lanes: Option<u32>, most: u32) -> Option<(u32, u32)> {
-        let squares = self.threads / 4 / Self::share(lanes);
-        let normalised = coded.fused.normalised();
-        let cells = if lanes.is_some() { 0 } else { self.threads };
-        let sums = (cells + squares * 4) * 16
-            + if normalised { (cells + squares * self.rows * kinds(coded)) * 4 } else { 0 };
-        let form = &coded.columns.form;
-        let slots = u32::try_from(form.words()).ok()?.checked_mul(self.rows)?;
-        let sums_of_slot = if form.groups() > 1 { 8 } else { 0 };
-        let slot = u32::try_from(form.of_word()).ok()?.checked_mul(4)?.checked_add(sums_of_slot)?;
-        let stored = slots.checked_mul(slot).and_then(|bytes| bytes.checked_add(sums));
-        match stored.filter(|bytes| normalised && *bytes <= most) {
-            Some(bytes) => Some((bytes, slots)),
-            None => Some((sums, 0)).filter(|(bytes, _)| *bytes <= most),
-        }
-    }
+/// What sums take, and the slots of rows where these are normalised.
+fn memory(problem: &Problem<'_>, coded: &Coded<'_>, cut: Cut, lanes: Option<u32>) -> Option<Memory> {
+    let squares = cut.threads / 4 / share(lanes);
+    let normalised = coded.fused.normalised();
+    let cells = if lanes.is_some() { 0 } else { cut.threads };
+    let sums = (cells + squares * 4) * 16
+        + if normalised { (cells + squares * cut.rows * kinds(coded)) * 4 } else { 0 };
+    let form = &coded.columns.form;
+    let slots = u32::try_from(form.words()).ok()?.checked_mul(cut.rows)?;
+    let sums_of_slot = if form.groups() > 1 { 8 } else { 0 };
+    let slot = u32::try_from(form.of_word()).ok()?.checked_mul(4)?.checked_add(sums_of_slot)?;
+    Memory::of(problem, sums, normalised.then_some(slots), slot)
 }
 
 /// Sums of a row that are found while it is normalised.
@@ -220,29 +198,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
     let of_rows = beside + p.beside * computing + (again + computing - streaming).max(0.0);
     let lanes = fold::lanes(problem);
+    let useful = |team: u32| team as usize / 4 <= walk.slots;
+    let cuts =
+        Cut::all(problem, &fused, rows as u32, lanes, useful, |cut| memory(problem, &coded, cut, lanes));
     let mut out = Vec::new();
-    for (team, per) in [64u32, 128, 256, 512].into_iter().flat_map(|team| PANELS.map(|per| (team, per))) {
-        let cut = Cut { threads: team * fused.matrices() as u32 * per, panels: per, rows: rows as u32 };
-        let threads = cut.threads;
-        let most = limits.max_workgroup_invocations.min(limits.max_workgroup_size[0]);
+    for (cut, Memory { stored, .. }) in cuts {
+        let Cut { threads, panels: per, .. } = cut;
+        let team = cut.team(&fused);
         let groups = (panels / f64::from(per)).ceil();
-        let fits = threads <= most.min(MOST_THREADS)
-            && groups * blocks <= f64::from(limits.max_workgroup_count[0])
+        let fits = groups * blocks <= f64::from(limits.max_workgroup_count[0])
             && batch <= f64::from(limits.max_workgroup_count[2])
-            && lanes.is_none_or(|lanes| team >= lanes && threads / lanes <= limits.max_workgroup_subgroups)
-            && (team == 64 || team as usize / 4 <= walk.slots);
-        // Several panels are worth it where they share rows that were prepared: with as many rows as are held at most, so
-        // that this does not follow from their number.
-        let stores = |rows| Cut { rows, ..cut }.memory(&coded, lanes, limits.max_workgroup_memory);
-        let shares = per == 1 || (stores(1).is_some_and(|(_, slots)| slots > 0) && f64::from(per) <= panels);
-        let (Some((_, stored)), Some(shared)) =
-            (stores(cut.rows), walk.shared(team as usize, fused.normalised()))
-        else {
-            continue;
-        };
-        if !fits || !shares {
-            continue;
-        }
+            && (per == 1 || f64::from(per) <= panels);
+        let Some(shared) = walk.shared(team as usize, fused.normalised()).filter(|_| fits) else { continue };
         let Shared { piece, side, ahead, .. } = shared;
         let fours = team as usize / 4 / side * side;
         let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
@@ -292,8 +259,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Shared { piece, side, ahead, pieces, whole } =
         walk.shared(team, fused.normalised()).ok_or_else(wanted)?;
     let lanes = fold::lanes(problem);
-    let most = problem.target.limits.max_workgroup_memory;
-    let (memory, stored) = cut.memory(&coded, lanes, most).ok_or_else(wanted)?;
+    let Memory { bytes, stored } = memory(problem, &coded, cut, lanes).ok_or_else(wanted)?;
     let whole = whole && form.depth.is_multiple_of(form.of_word());
     for (name, value) in [("BITS", form.bits), ("PIECE", piece), ("SIDE", side), ("AHEAD", ahead)] {
         shader.constant(name, format_args!("{value}u"));
@@ -315,12 +281,12 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     }
     let first = format!("fn first_panel(batch: u32) -> u32 {{ return batch * {panels_apart}u; }}");
     shader.replace("first_panel", first);
-    shader.workgroup_memory(memory);
+    shader.workgroup_memory(bytes);
     shader.size("last_panel", &n.plus(-1).floor_div(COLUMNS as i64));
     shader.constant("SLOTS", format_args!("{}u", walk.slots));
     shader.constant("STORED", stored > 0);
     shader.knob("STORED_SLOTS", stored.max(1));
-    shader.knob("SHARE", Cut::share(lanes));
+    shader.knob("SHARE", share(lanes));
     shader.knob("KINDS", kinds(&coded));
     if let Some(lanes) = lanes {
         fold::declare(&mut shader, lanes, 4, false);

@@ -9,6 +9,7 @@ use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::coop;
+use crate::kernels::shared::cut::{Cut, Memory};
 use crate::kernels::shared::dot::Matrices;
 use crate::kernels::shared::fold;
 use crate::kernels::shared::fused::Fused;
@@ -41,10 +42,6 @@ const MOST_FUSED: i64 = 4;
 const UNROLL: [u32; 2] = [8, 2];
 /// Invocations whose sums one invocation adds up where subgroups do not.
 const SHARE: u32 = 16;
-/// Most invocations of a workgroup: more of them leave too few registers for units in flight.
-const MOST_THREADS: u32 = 512;
-/// Panels that a workgroup takes at once; several where rows are stored, which they then share.
-const PANELS: [u32; 3] = [1, 2, 4];
 
 /// Parameters of the estimate; waits in latencies of memory.
 #[derive(Debug, Deserialize)]
@@ -132,58 +129,38 @@ impl Panels {
         self.columns / self.unit()
     }
 
+    /// Invocations of a subgroup where it adds up the sums of several rows.
+    fn lanes(&self, problem: &Problem<'_>) -> Option<u32> {
+        fold::lanes(problem).filter(|lanes| *lanes >= self.parts() * 2)
+    }
+
     /// Vectors of four columns in a row of a panel.
     fn vectors(&self) -> u32 {
         self.columns / 4
     }
 }
 
-/// How the work of a product is cut: invocations, and panels and rows of each workgroup.
-#[derive(Debug, Clone, Copy)]
-struct Cut {
-    threads: u32,
-    panels: u32,
-    rows: u32,
+/// Invocations whose sums of the same columns are added up in the first step: a subgroup's where its lanes can.
+fn share(cut: Cut, fused: &Fused<'_>, panels: &Panels, lanes: Option<u32>) -> u32 {
+    let depths = cut.team(fused) / panels.parts();
+    lanes.map_or(SHARE.min(depths), |lanes| lanes / panels.parts())
 }
 
-impl Cut {
-    fn of(candidate: &Candidate) -> Self {
-        let [threads, panels, rows] = ["THREADS", "PANELS", "ROWS"].map(|name| candidate.knob(name).max(1));
-        Self { threads, panels, rows }
-    }
-
-    /// Invocations of a workgroup that take a panel of a constant.
-    fn team(self, fused: &Fused<'_>) -> u32 {
-        self.threads / fused.matrices() as u32 / self.panels
-    }
-
-    /// Invocations whose sums of the same columns are added up in the first step: a subgroup's where its lanes can.
-    fn share(self, fused: &Fused<'_>, panels: &Panels, lanes: Option<u32>) -> u32 {
-        let depths = self.team(fused) / panels.parts();
-        lanes.map_or(SHARE.min(depths), |lanes| lanes / panels.parts())
-    }
-
-    /// Bytes of workgroup memory, and the elements of rows that are stored there, where they fit into `most` bytes.
-    fn memory(
-        self,
-        fused: &Fused<'_>,
-        panels: &Panels,
-        k: &Dim,
-        lanes: Option<u32>,
-        most: u32,
-    ) -> Option<(u32, u32)> {
-        let squares = self.threads / (self.share(fused, panels, lanes) * panels.parts()).max(1);
-        let cells = if lanes.is_some() { 0 } else { self.threads };
-        let sums = (cells * panels.vectors() / panels.parts() + squares * panels.vectors()) * 16;
-        if !fused.normalised() {
-            return Some((sums, 0)).filter(|(bytes, _)| *bytes <= most);
-        }
-        let sums = sums + (cells + squares * self.rows) * 4;
-        let elements =
-            k.as_known().and_then(|k| u32::try_from(k).ok()).and_then(|k| k.checked_mul(self.rows));
-        let stored = elements.and_then(|n| Some((n.checked_mul(4)?.checked_add(sums)?, n)));
-        stored.filter(|(bytes, _)| *bytes <= most).or(Some((sums, 0))).filter(|(bytes, _)| *bytes <= most)
-    }
+/// What sums take, and the elements of rows where these are normalised.
+fn memory(
+    problem: &Problem<'_>,
+    fused: &Fused<'_>,
+    panels: &Panels,
+    k: &Dim,
+    cut: Cut,
+    lanes: Option<u32>,
+) -> Option<Memory> {
+    let squares = cut.threads / (share(cut, fused, panels, lanes) * panels.parts()).max(1);
+    let cells = if lanes.is_some() { 0 } else { cut.threads };
+    let sums = (cells * panels.vectors() / panels.parts() + squares * panels.vectors()) * 16
+        + if fused.normalised() { (cells + squares * cut.rows) * 4 } else { 0 };
+    let depth = k.as_known().filter(|_| fused.normalised()).and_then(|k| u32::try_from(k).ok());
+    Memory::of(problem, sums, depth.and_then(|k| k.checked_mul(cut.rows)), 4)
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -206,23 +183,17 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let held = problem.traffic() as f64 * 1.25 <= machine.last_level_cache as f64;
     let [few, many] = UNROLL;
     let most_ahead = if rows > 2 { many } else { few };
-    let lanes = fold::lanes(problem).filter(|lanes| *lanes >= panels.parts() * 2);
+    let lanes = panels.lanes(problem);
+    let useful = |team: u32| i64::from(team / panels.parts()) <= k;
+    let cuts = Cut::all(problem, &fused, rows as u32, lanes, useful, |cut| {
+        memory(problem, &fused, &panels, &sizes.k, cut, lanes)
+    });
     let mut out = Vec::new();
-    for (team, per) in [64u32, 128, 256, 512].into_iter().flat_map(|team| PANELS.map(|per| (team, per))) {
-        let cut = Cut { threads: team * fused.matrices() as u32 * per, panels: per, rows: rows as u32 };
-        let threads = cut.threads;
-        let depths = team / panels.parts();
+    for (cut, _) in cuts {
+        let Cut { threads, panels: per, .. } = cut;
+        let depths = cut.team(&fused) / panels.parts();
         let groups = (tiles / f64::from(per)).ceil();
-        let fits = threads
-            <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0]).min(MOST_THREADS)
-            && groups <= f64::from(limits.max_workgroup_count[0])
-            && lanes.is_none_or(|lanes| team >= lanes && threads / lanes <= limits.max_workgroup_subgroups)
-            && (team == 64 || i64::from(depths) <= k);
-        // Several panels share rows that were prepared; whether that is so with one row decides it for all.
-        let memory =
-            |rows| Cut { rows, ..cut }.memory(&fused, &panels, &sizes.k, lanes, limits.max_workgroup_memory);
-        let shares = per == 1 || (memory(1).is_some_and(|(_, stored)| stored > 0) && f64::from(per) <= tiles);
-        if !fits || !shares || memory(cut.rows).is_none() {
+        if groups > f64::from(limits.max_workgroup_count[0]) || (per > 1 && f64::from(per) > tiles) {
             continue;
         }
         let all = groups * blocks * batch * f64::from(threads);
@@ -265,15 +236,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let cut = Cut::of(candidate);
     let Cut { threads, panels: taken, rows } = cut;
     let unroll = candidate.knob("UNROLL").max(1);
-    let lanes = fold::lanes(problem).filter(|lanes| *lanes >= panels.parts() * 2);
-    let most = problem.target.limits.max_workgroup_memory;
-    let (memory, stored) = cut
-        .memory(&fused, &panels, &k, lanes, most)
+    let lanes = panels.lanes(problem);
+    let Memory { bytes, stored } = memory(problem, &fused, &panels, &k, cut, lanes)
         .ok_or_else(|| OpError::new("more workgroup memory is needed than there is"))?;
     let depths = cut.team(&fused) / panels.parts();
     shader.knob("PARTS", panels.parts());
     shader.knob("VECTORS", panels.unit() / 4);
-    shader.knob("SHARE", cut.share(&fused, &panels, lanes));
+    shader.knob("SHARE", share(cut, &fused, &panels, lanes));
     shader.constant("STORED", stored > 0);
     shader.knob("STORED_ELEMENTS", stored.max(1));
     shader.constant("GUARD_K", !k.is_multiple_of(i64::from(depths * unroll)));
@@ -286,7 +255,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let apart = panels.apart.unwrap_or(0);
     shader
         .replace("first_panel", format!("fn first_panel(batch: u32) -> u32 {{ return batch * {apart}u; }}"));
-    shader.workgroup_memory(memory);
+    shader.workgroup_memory(bytes);
     if let Some(lanes) = lanes {
         fold::declare(&mut shader, lanes, panels.parts(), panels.unit() == 8);
     }

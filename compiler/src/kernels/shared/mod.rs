@@ -2,6 +2,7 @@
 
 pub(crate) mod codes;
 pub(crate) mod coop;
+pub(crate) mod cut;
 pub(crate) mod dot;
 pub(crate) mod fold;
 pub(crate) mod fused;
