@@ -1,4 +1,4 @@
-//! Matrix products and convolutions in f16 as they are and in every way of taking them apart or putting them together: what the cost model says
+//! Matrix products and convolutions in f16 as they are and in every variant of taking them apart or putting them together: what the cost model says
 //! and what the device says, in µs and TFLOP/s of the product as it is written, best first; `->` marks the pick.
 //! `cargo bench -p drift-benches --bench alternatives -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile,
 //! `DRIFT_PRECISION=f32` another precision.
@@ -122,7 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Times the node named `timed` of a graph as it is and in every way.
+/// Times the node named `timed` of a graph as it is and in every variant.
 fn run(
     name: &str,
     graph: &Graph,
@@ -139,9 +139,11 @@ fn run(
     let whole = lower(graph, target, &options(Alternatives::Never))?.graph;
     let mut all = vec![("as it is".to_string(), Alternatives::Never)];
     for decomposition in DECOMPOSITIONS {
-        for way in whole.topological().into_iter().flat_map(|id| (decomposition.ways)(&whole, id, target)) {
-            let always = Alternatives::Always(decomposition.name.to_string(), Some(way));
-            all.push(((decomposition.describe)(way), always));
+        for variant in
+            whole.topological().into_iter().flat_map(|id| (decomposition.variants)(&whole, id, target))
+        {
+            let always = Alternatives::Always(decomposition.name.to_string(), Some(variant));
+            all.push(((decomposition.describe)(variant), always));
         }
     }
     let picked = lower(graph, target, &options(Alternatives::Cheaper))?;
@@ -155,7 +157,7 @@ fn run(
         let model = Model { graph: graph.clone(), ..Model::default() };
         compile(&model, std::slice::from_ref(target), &options, path)?;
         let times = medians(&mut Session::load(path, &drift_runtime::Options::default())?)?;
-        let own = times.iter().zip(&lowered.plan.steps).filter(|(_, s)| s.label.starts_with("timed"));
+        let own = times.iter().zip(&lowered.plan.dispatches).filter(|(_, s)| s.label.starts_with("timed"));
         let parts: Vec<String> =
             own.clone().map(|(time, s)| format!("{} {time:.1}", s.launch.kernel)).collect();
         measured.push((own.map(|(t, _)| t).sum::<f64>(), estimated, pick, what, parts));

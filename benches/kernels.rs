@@ -49,14 +49,14 @@ fn print(case: &str, measured: &Measured) {
     let Some((fastest, least)) = measured.candidates.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
         return;
     };
-    let way = |choice: &driftc::plan::choice::Choice| {
+    let text = |choice: &driftc::plan::choice::Choice| {
         let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();
         format!("{} {}", choice.kernel.name, knobs.join(" "))
     };
     println!(
         "{case:<24} {time:>10.1} {least:>10.1} {:>7.2}  {}; {}",
         measured.quality(),
-        way(pick),
-        way(fastest)
+        text(pick),
+        text(fastest)
     );
 }

@@ -14,7 +14,7 @@ use driftc::passes::Precision;
 use driftc::plan::Alternatives;
 use driftc::plan::choice::Choice;
 use driftc::plan::estimate::problem;
-use driftc::plan::tuning::{core_key, plain_way};
+use driftc::plan::tuning::{configuration, core_key};
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
@@ -180,7 +180,7 @@ fn run(
         let (own, _) = choices(&options)?;
         options.plan.prefer_candidate = own.iter().position(|c| c.candidate == choice.candidate).unwrap_or(0);
         compile(&model, std::slice::from_ref(target), &options, &path).map_err(|e| e.to_string())?;
-        let steps = lower(&graph, target, &options).map_err(|e| e.to_string())?.plan.steps;
+        let steps = lower(&graph, target, &options).map_err(|e| e.to_string())?.plan.dispatches;
         let mut session =
             Session::load(&path, &drift_runtime::Options::default()).map_err(|e| e.to_string())?;
         let alone = device.lock().map_err(|e| e.to_string())?;
@@ -205,7 +205,7 @@ fn run(
     let fastest = measured.first().map_or(0.0, |(t, ..)| *t);
     println!("{name}: picked {picked:.1} µs, best {fastest:.1} µs, ratio {:.2}", picked / fastest.max(1e-9));
     if let Some((time, _, choice)) = measured.first() {
-        println!("  {{ problem = '{key}', way = \"{}\", us = {time:.1} }},", plain_way(choice));
+        println!("  {{ problem = '{key}', configuration = \"{}\", us = {time:.1} }},", configuration(choice));
     }
     for (time, place, choice) in &measured {
         let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();

@@ -11,7 +11,7 @@ use drift_models::builtin;
 use driftc::compile::{Options, lower};
 use driftc::ir::tensor::DType;
 use driftc::plan::Alternatives;
-use driftc::plan::memory::{Record, bounds, plan_by};
+use driftc::plan::memory::{LiveRange, bounds, plan_by};
 use driftc::target::TargetProfile;
 
 /// Architecture, and naive, greedy and min-cost flow of TFLite GPU (Lee et al., table 3).
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// A network as it is planned.
 struct Row {
-    records: Vec<Record>,
+    records: Vec<LiveRange>,
     naive: u64,
     peak: u64,
     bound: u64,

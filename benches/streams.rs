@@ -107,7 +107,7 @@ fn run(
     let graph = text::parse(&graph)?;
     let mut options = Options { precision: Precision::F16, ..Options::default() };
     options.plan.alternatives = Alternatives::Never;
-    let steps = lower(&graph, target, &options)?.plan.steps;
+    let steps = lower(&graph, target, &options)?.plan.dispatches;
     compile(&Model { graph, ..Model::default() }, std::slice::from_ref(target), &options, path)?;
     let mut session = Session::load(path, &drift_runtime::Options::default())?;
     let kernels = steps.iter().map(|s| s.launch.kernel);

@@ -1,5 +1,5 @@
 //! Every decomposition against the node that it replaces: on the CPU reference and on the device, over its own cases
-//! and every way of each, in f32 and in f16 storage; and fused products against those that they are made of.
+//! and every variant of each, in f32 and in f16 storage; and fused products against those that they are made of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,9 +25,9 @@ fn main() {
     for decomposition in DECOMPOSITIONS {
         for (i, case) in decomposition.cases.iter().enumerate() {
             let name = format!("{}/{i}", decomposition.name);
-            // A way may be for one precision only.
+            // A variant may be for one precision only.
             let taken = |precision: &Precision| {
-                let found = whole(case, *precision).map(|whole| ways(decomposition, &whole));
+                let found = whole(case, *precision).map(|whole| variants(decomposition, &whole));
                 !found.unwrap_or_else(|e| panic!("{name}: {e}")).is_empty()
             };
             let precisions: Vec<Precision> =
@@ -59,9 +59,9 @@ fn whole(case: &str, precision: Precision) -> Result<Graph, String> {
 }
 
 /// The alternatives to the nodes of a graph.
-fn ways(decomposition: &Decomposition, graph: &Graph) -> BTreeSet<u32> {
+fn variants(decomposition: &Decomposition, graph: &Graph) -> BTreeSet<u32> {
     let target = device::target();
-    graph.topological().iter().flat_map(|id| (decomposition.ways)(graph, *id, &target)).collect()
+    graph.topological().iter().flat_map(|id| (decomposition.variants)(graph, *id, &target)).collect()
 }
 
 fn run(decomposition: &Decomposition, case: &str, precision: Precision) -> Result<(), String> {
@@ -70,13 +70,13 @@ fn run(decomposition: &Decomposition, case: &str, precision: Precision) -> Resul
     let mut options = Options { precision, ..Options::default() };
     let whole = whole(case, precision)?;
     let mut costs = Costs::new(&target, None);
-    for way in ways(decomposition, &whole) {
-        options.plan.alternatives = Alternatives::Always(decomposition.name.into(), Some(way));
+    for variant in variants(decomposition, &whole) {
+        options.plan.alternatives = Alternatives::Always(decomposition.name.into(), Some(variant));
         let mut graph = whole.clone();
         decompose::run(&mut graph, &mut costs, &options.plan).map_err(|e| e.to_string())?;
         for symbols in bindings(&given) {
             let inputs = random_inputs(&given, &symbols)?;
-            let fail = |e: String| format!("way {way}: {e}");
+            let fail = |e: String| format!("variant {variant}: {e}");
             let same = eval::eval(&whole, &inputs).map_err(|e| e.to_string())?;
             let again = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
             let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
@@ -85,7 +85,7 @@ fn run(decomposition: &Decomposition, case: &str, precision: Precision) -> Resul
             }
             let want = eval::eval(&given, &inputs).map_err(|e| e.to_string())?;
             let plan = plan::build(&graph, &target, &options.plan).map_err(|e| e.to_string())?;
-            let copies = plan.steps.iter().filter(|s| s.label.ends_with(" (copy)")).count();
+            let copies = plan.dispatches.iter().filter(|s| s.label.ends_with(" (copy)")).count();
             if copies > 0 {
                 return Err(fail(format!("{copies} copies")));
             }

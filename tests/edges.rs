@@ -154,7 +154,7 @@ output "held" %5
     for precision in [Precision::F32, Precision::F16] {
         let options = Options { precision, ..Options::default() };
         let lowered = lower(&graph, &baseline, &options).unwrap();
-        assert!(lowered.plan.steps.iter().all(|step| !step.launch.wgsl.contains("f16")));
+        assert!(lowered.plan.dispatches.iter().all(|step| !step.launch.wgsl.contains("f16")));
         let mut session = device::load(&baseline, lowered, &options).unwrap();
         assert!(!session.variant().requirements.features.contains(Feature::ShaderF16));
         let got = device::run_session(&mut session, &inputs).unwrap();

@@ -304,8 +304,12 @@ fn states_hold_what_the_reference_says() {
 fn parts_are_computed_where_states_lie() {
     let graph = text::parse(STATES[0].1).unwrap();
     let plan = compile::lower(&graph, &device::target(), &Options::default()).unwrap().plan;
-    let copies: Vec<&str> =
-        plan.steps.iter().map(|step| step.label.as_str()).filter(|label| label.contains("copy")).collect();
-    assert!(copies.is_empty() && plan.steps.len() <= 5, "{copies:?} of {}", plan.steps.len());
+    let copies: Vec<&str> = plan
+        .dispatches
+        .iter()
+        .map(|step| step.label.as_str())
+        .filter(|label| label.contains("copy"))
+        .collect();
+    assert!(copies.is_empty() && plan.dispatches.len() <= 5, "{copies:?} of {}", plan.dispatches.len());
     assert_eq!(plan.states.iter().map(|s| s.bytes).collect::<Vec<_>>(), [256, 256]);
 }

@@ -12,7 +12,7 @@ use drift_tests::emission::after_passes;
 use driftc::compile::{Lowered, Options};
 use driftc::functions::MAIN;
 use driftc::ir::dim::Bindings;
-use driftc::ir::element::{Arg, BinaryFn, Element, Step as ChainStep};
+use driftc::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
 use driftc::ir::graph::{Graph, NodeId, Replacement};
 use driftc::ir::op::{Input, Op, Relayout};
 use driftc::ir::storage::Storage;
@@ -22,8 +22,8 @@ use driftc::kernels::cases::CASES;
 use driftc::kernels::{InPlace, KERNELS, Kernel};
 use driftc::passes::Precision;
 use driftc::plan::estimate::offering;
-use driftc::plan::tuning::plain_way;
-use driftc::plan::{self, Decision, Home, Step, views};
+use driftc::plan::tuning::configuration;
+use driftc::plan::{self, Decision, Dispatch, Location, views};
 use driftc::shader::{Bound, Outside};
 use driftc::target::{MatrixScope, TargetProfile, WeightStorage, names};
 use libtest_mimic::{Arguments, Trial};
@@ -133,7 +133,7 @@ fn prepare(
 }
 
 /// The target as if it kept many more invocations in flight, and converted integers slowly: kernels then offer candidates that
-/// share work among more, and make floats of codes in another way.
+/// share work among more, and make floats of codes in another configuration.
 fn wide(target: &TargetProfile) -> TargetProfile {
     let mut wide = target.clone();
     wide.machine.compute_units = 64;
@@ -164,10 +164,10 @@ fn run(
         None => BTreeSet::new(),
         Some(known) => {
             let plan = driftc::compile::lower(&graph, known, &options).map_err(|e| e.to_string())?.plan;
-            plan.decisions.iter().flat_map(|d| &d.choices).map(plain_way).collect()
+            plan.decisions.iter().flat_map(|d| &d.choices).map(configuration).collect()
         }
     };
-    let used = lowered.plan.steps.iter().any(|s| s.launch.kernel == kernel);
+    let used = lowered.plan.dispatches.iter().any(|s| s.launch.kernel == kernel);
     if !used {
         return Err(format!("kernel {kernel} takes no part in the case"));
     }
@@ -191,10 +191,10 @@ fn run(
         pairs.push((inputs, want));
     }
     let mut failures = Vec::new();
-    for candidate in 0..candidates {
+    for candidate in taken(candidates, case) {
         let own = lowered.plan.decisions.iter().filter_map(|d| d.choices.get(candidate));
-        let ways: Vec<String> = own.map(plain_way).collect();
-        if ways.iter().all(|way| tried.contains(way)) && known.is_some() {
+        let configurations: Vec<String> = own.map(configuration).collect();
+        if configurations.iter().all(|configuration| tried.contains(configuration)) && known.is_some() {
             continue;
         }
         options.plan.prefer_candidate = candidate;
@@ -202,10 +202,21 @@ fn run(
             .and_then(|lowered| device::load(target, lowered, &options))
             .and_then(|mut session| pairs.iter().try_for_each(|pair| agrees(&mut session, pair, tolerance)));
         if let Err(reason) = outcome {
-            failures.push(format!("candidate {candidate} ({}): {reason}", ways.join(", ")));
+            failures.push(format!("candidate {candidate} ({}): {reason}", configurations.join(", ")));
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+/// Most candidates that run in one case.
+const MOST: usize = 6;
+
+/// The candidates that run in a case: the cheapest one, and of the others every so many, from another one on in each case, so
+/// that cases together run them all.
+fn taken(candidates: usize, case: &str) -> impl Iterator<Item = usize> {
+    let apart = candidates.div_ceil(MOST).max(1);
+    let first = case.bytes().map(usize::from).sum::<usize>() % apart;
+    (0..candidates).filter(move |candidate| *candidate == 0 || candidate % apart == first)
 }
 
 /// Compares what a session gives for inputs with the values of a case's outputs.
@@ -266,11 +277,11 @@ fn run_once_in(
     graph = after_passes(case, target, precision)?;
     prepare(&mut graph, storage, target, KERNELS.iter().find(|k| k.name == kernel).and_then(|k| k.matrices))?;
     let plan = plan::build(&graph, target, &options.plan).map_err(|e| e.to_string())?;
-    let own = || plan.steps.iter().filter(|s| s.launch.kernel == kernel);
+    let own = || plan.dispatches.iter().filter(|s| s.launch.kernel == kernel);
     if own().next().is_none() {
         return Err(format!("kernel {kernel} takes no part in the case"));
     }
-    let outside = plan.steps.iter().map(|s| s.launch.outside).max().unwrap_or(Outside::Nothing);
+    let outside = plan.dispatches.iter().map(|s| s.launch.outside).max().unwrap_or(Outside::Nothing);
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
     let got = device::run_lowered(
         target,
@@ -284,7 +295,7 @@ fn run_once_in(
     Ok(outside)
 }
 
-/// Runs a case with a result that lies where an operand does: one more operand that the chain adds, and the first one
+/// Runs a case with a result that lies where an operand does: one more operand that the epilogue adds, and the first one
 /// where the kernel says that its result may overwrite that too.
 fn run_in_place(
     kernel: &Kernel,
@@ -306,14 +317,19 @@ fn run_in_place(
     for graph in graphs {
         verify::verify(&graph, "kernels").map_err(|e| e.to_string())?;
         let plan = plan::build(&graph, target, &options.plan).map_err(|e| e.to_string())?;
-        let place = |step: &Step, wanted: fn(Bound) -> bool| -> BTreeSet<Home> {
-            let bound = step.launch.bindings.iter().zip(&step.homes).filter(|(b, _)| wanted(b.bound));
-            bound.map(|(_, home)| *home).filter(|home| matches!(home, Home::Arena(_))).collect()
+        let place = |dispatch: &Dispatch, wanted: fn(Bound) -> bool| -> BTreeSet<Location> {
+            let bound =
+                dispatch.launch.bindings.iter().zip(&dispatch.locations).filter(|(b, _)| wanted(b.bound));
+            bound
+                .map(|(_, location)| *location)
+                .filter(|location| matches!(location, Location::Arena(_)))
+                .collect()
         };
-        let over = plan.steps.iter().filter(|step| step.launch.kernel == kernel.name).any(|step| {
-            let results = place(step, |bound| bound == Bound::Result);
-            !results.is_disjoint(&place(step, |bound| matches!(bound, Bound::Operand(_))))
-        });
+        let over =
+            plan.dispatches.iter().filter(|dispatch| dispatch.launch.kernel == kernel.name).any(|dispatch| {
+                let results = place(dispatch, |bound| bound == Bound::Result);
+                !results.is_disjoint(&place(dispatch, |bound| matches!(bound, Bound::Operand(_))))
+            });
         if !over {
             return Err("no result lies where an operand does".into());
         }
@@ -340,7 +356,7 @@ fn overwrites_the_first(graph: &Graph, id: NodeId) -> bool {
     like && matches!(graph.op(first), Op::Relayout(_)) && graph.use_count(first) == 1
 }
 
-/// The graph with one more operand for a node, which its chain adds and nothing else uses; its result is no output.
+/// The graph with one more operand for a node, which its epilogue adds and nothing else uses; its result is no output.
 fn with_one_more_operand(graph: &Graph, id: NodeId) -> driftc::error::Result<Graph> {
     let mut graph = graph.clone();
     let (tensor, node) = (graph.tensor(id).clone(), graph.node(id).clone());
@@ -350,11 +366,11 @@ fn with_one_more_operand(graph: &Graph, id: NodeId) -> driftc::error::Result<Gra
     graph.set_storage_type(copy, tensor.dtype);
     let mut operands = graph.operands(id);
     let join = if tensor.dtype == DType::Bool { BinaryFn::Xor } else { BinaryFn::Add };
-    let args = vec![Arg::Step(node.chain.len() as u32), Arg::Input(operands.len() as u32)];
-    let mut chain = node.chain;
-    chain.push(ChainStep { element: Element::Binary(join), args });
+    let args = vec![Arg::Step(node.epilogue.len() as u32), Arg::Input(operands.len() as u32)];
+    let mut epilogue = node.epilogue;
+    epilogue.push(EpilogueStep { element: Element::Binary(join), args });
     operands.push(copy);
-    graph.set_op(id, Replacement { op: node.op, operands, own: node.own, chain })?;
+    graph.set_op(id, Replacement { op: node.op, operands, arity: node.arity, epilogue })?;
     graph.set_storage_type(id, tensor.dtype);
     if graph.is_output(id) {
         let rows = graph.add(Relayout { layout: Layout::RowMajor }, &[id], &node.name)?;
@@ -376,7 +392,7 @@ fn keep_in(graph: &mut Graph, storage: Storage, target: &TargetProfile) -> drift
         match graph.op(id) {
             _ if !holds => {}
             Op::Constant(_) => {}
-            op if views::is_view(op) && graph.node(id).chain.is_empty() => {}
+            op if views::is_view(op) && graph.node(id).epilogue.is_empty() => {}
             Op::Input(_) => {
                 let users = graph.users(id);
                 let copy = graph.add(Relayout { layout }, &[id], &name)?;
@@ -387,8 +403,8 @@ fn keep_in(graph: &mut Graph, storage: Storage, target: &TargetProfile) -> drift
                     let what = Replacement {
                         op: Relayout { layout }.into(),
                         operands: graph.operands(id),
-                        own: 1,
-                        chain: Vec::new(),
+                        arity: 1,
+                        epilogue: Vec::new(),
                     };
                     graph.set_op(id, what)?;
                     graph.set_storage_type(id, tensor.dtype);
@@ -408,7 +424,7 @@ fn keep_in(graph: &mut Graph, storage: Storage, target: &TargetProfile) -> drift
 /// Copies the factors of matrix products to rows, which the matrices of a workgroup are loaded from.
 fn factors_in_rows(graph: &mut Graph) -> driftc::error::Result<()> {
     for id in graph.topological() {
-        let own = graph.node(id).own;
+        let own = graph.node(id).arity;
         if let Op::MatMul(_) = graph.op(id) {
             for factor in graph.operands(id).into_iter().take(own) {
                 let (tensor, name) = (graph.tensor(factor).clone(), graph.node(factor).name.clone());

@@ -35,6 +35,6 @@ fn plans_are_no_larger_than_published_ones_and_near_the_bound() {
         assert!(plan.memory.gap() <= 0.02, "{name}: {:.3} above the bound", plan.memory.gap());
         let by_size = plan_by("greedy-by-size", &plan.records).unwrap();
         assert!(by_size.peak >= plan.memory.peak, "{name}");
-        assert!(plan.records.iter().all(|r| r.first <= r.last && r.last < plan.steps.len()), "{name}");
+        assert!(plan.records.iter().all(|r| r.first <= r.last && r.last < plan.dispatches.len()), "{name}");
     }
 }

@@ -283,8 +283,8 @@ fn a_wrong_pass_is_caught() {
             if let Op::Softmax(softmax) = graph.op(id) {
                 let op = Op::Softmax(Softmax { log: !softmax.log, ..softmax.clone() });
                 let (operands, node) = (graph.operands(id), graph.node(id));
-                let (own, chain) = (node.own, node.chain.clone());
-                graph.set_op(id, Replacement { op, operands, own, chain })?;
+                let (arity, epilogue) = (node.arity, node.epilogue.clone());
+                graph.set_op(id, Replacement { op, operands, arity, epilogue })?;
             }
         }
         Ok(Changes::default())

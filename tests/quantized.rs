@@ -192,7 +192,7 @@ fn every_profile_takes_them() {
         let kernels: Vec<&str> = lowered
             .unwrap_or_else(|e| panic!("{name}: {e}"))
             .plan
-            .steps
+            .dispatches
             .iter()
             .map(|step| step.launch.kernel)
             .collect();

@@ -14,7 +14,7 @@ use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
 use driftc::ir::text;
 use driftc::passes::Precision;
-use driftc::plan::{Home, Plan};
+use driftc::plan::{Location, Plan};
 use driftc::target::TargetProfile;
 
 /// How much larger all arenas may be than one.
@@ -26,22 +26,24 @@ fn separate() -> TargetProfile {
     target
 }
 
-/// The buffer that a home is a part of.
-fn buffer(plan: &Plan, home: Home) -> Option<Home> {
-    match home {
-        Home::Arena(i) => Some(Home::Arena(plan.memory.arena(i))),
-        Home::Image(i) => Some(Home::Image(plan.images.places[i])),
-        Home::Input(_) | Home::Output(_) | Home::State(_) => Some(home),
-        Home::Weight(_) | Home::Params => None,
+/// The buffer that a location is a part of.
+fn buffer(plan: &Plan, location: Location) -> Option<Location> {
+    match location {
+        Location::Arena(i) => Some(Location::Arena(plan.memory.arena(i))),
+        Location::Image(i) => Some(Location::Image(plan.images.places[i])),
+        Location::Input(_) | Location::Output(_) | Location::State(_) => Some(location),
+        Location::Weight(_) | Location::Params => None,
     }
 }
 
 /// The first dispatch that reads and writes one buffer.
 fn offender(plan: &Plan) -> Option<String> {
-    let step = plan.steps.iter().find(|step| {
+    let step = plan.dispatches.iter().find(|step| {
         let side = |writes: bool| {
-            let bound = step.homes.iter().zip(&step.launch.bindings);
-            bound.filter(move |(_, b)| b.writable == writes).filter_map(|(home, _)| buffer(plan, *home))
+            let bound = step.locations.iter().zip(&step.launch.bindings);
+            bound
+                .filter(move |(_, b)| b.writable == writes)
+                .filter_map(|(location, _)| buffer(plan, *location))
         };
         side(true).any(|written| side(false).any(|read| read == written))
     })?;

@@ -11,22 +11,22 @@ use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
 use driftc::ir::{eval, text};
-use driftc::plan::{Home, Plan};
+use driftc::plan::{Location, Plan};
 
 /// Dispatches that write where they read, and dispatches of a kernel.
 fn facts(plan: &Plan, kernel: &str) -> (usize, usize) {
-    let place = |home: &Home| match home {
-        Home::Arena(i) => Some((plan.memory.offsets[*i], plan.tensors[*i])),
+    let place = |location: &Location| match location {
+        Location::Arena(i) => Some((plan.memory.offsets[*i], plan.tensors[*i])),
         _ => None,
     };
-    let in_place = plan.steps.iter().filter(|step| {
+    let in_place = plan.dispatches.iter().filter(|step| {
         let sides = |writes: bool| {
-            let bindings = step.homes.iter().zip(&step.launch.bindings);
-            bindings.filter(move |(_, b)| b.writable == writes).filter_map(|(home, _)| place(home))
+            let bindings = step.locations.iter().zip(&step.launch.bindings);
+            bindings.filter(move |(_, b)| b.writable == writes).filter_map(|(location, _)| place(location))
         };
         sides(true).any(|w| sides(false).any(|r| r == w))
     });
-    let of_kernel = plan.steps.iter().filter(|s| s.launch.kernel == kernel);
+    let of_kernel = plan.dispatches.iter().filter(|s| s.launch.kernel == kernel);
     (in_place.count(), of_kernel.count())
 }
 

@@ -79,7 +79,7 @@ pub fn measure_candidates(
     }
     let plan = trial::plan(&trials, &lowered.bounds, target)?;
     // The steps that wake the device belong to no trial.
-    let owners: Vec<Option<usize>> = plan.steps.iter().map(|s| s.label.parse().ok()).collect();
+    let owners: Vec<Option<usize>> = plan.dispatches.iter().map(|s| s.label.parse().ok()).collect();
     let planned = [Planned { target, functions: vec![("main".to_string(), &plan)] }];
     bundle::write(path, Provenance::default(), &planned, &[], spirv::Options::default())?;
     let mut times = vec![0.0; trials.len()];

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use crate::emit::{self, Code, Language, Shader, spirv};
 use crate::error::{Error, Result};
-use crate::plan::{Home, Plan, Step};
+use crate::plan::{Dispatch, Location, Plan};
 use crate::shader::resource::Resource;
 use crate::target::TargetProfile;
 use function::{Shared, function};
@@ -69,10 +69,10 @@ type Modules<'a> = BTreeMap<(Language, &'a str), Shader>;
 
 /// Emits every distinct module once, in parallel.
 fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modules<'a>> {
-    let mut sources: BTreeMap<(Language, &'a str), &'a Step> = BTreeMap::new();
+    let mut sources: BTreeMap<(Language, &'a str), &'a Dispatch> = BTreeMap::new();
     for one in planned {
         let language = Language::from(one.target.api.name);
-        for step in one.functions.iter().flat_map(|(_, plan)| &plan.steps) {
+        for step in one.functions.iter().flat_map(|(_, plan)| &plan.dispatches) {
             sources.entry((language, &step.launch.wgsl)).or_insert(step);
         }
     }
@@ -97,7 +97,7 @@ fn variant(writer: &mut BundleWriter, planned: &Planned<'_>, modules: &Modules<'
     let places = plans.map(|plan| weights.add(writer, plan)).collect::<Result<Vec<_>>>()?;
     let mut pipelines: Vec<Pipeline> = Vec::new();
     let mut known: Pipelines<'_> = BTreeMap::new();
-    for step in planned.functions.iter().flat_map(|(_, plan)| &plan.steps) {
+    for step in planned.functions.iter().flat_map(|(_, plan)| &plan.dispatches) {
         let wgsl = step.launch.wgsl.as_str();
         if let Entry::Vacant(place) = known.entry(key(step)) {
             let shader = modules.get(&(Language::from(target.api.name), wgsl));
@@ -155,14 +155,14 @@ fn index(n: usize) -> Result<u32> {
     u32::try_from(n).map_err(|e| Error::internal("bundle", e.to_string()))
 }
 
-fn pipeline(step: &Step, artifact: u32, entry: &str) -> Pipeline {
+fn pipeline(step: &Dispatch, artifact: u32, entry: &str) -> Pipeline {
     let launch = &step.launch;
     let bindings = launch
         .bindings
         .iter()
-        .zip(&step.homes)
-        .map(|(b, home)| match (home, b.resource, b.writable) {
-            (Home::Params, _, _) | (_, Resource::Uniform(_), _) => BindingKind::Uniform,
+        .zip(&step.locations)
+        .map(|(b, location)| match (location, b.resource, b.writable) {
+            (Location::Params, _, _) | (_, Resource::Uniform(_), _) => BindingKind::Uniform,
             (_, Resource::Texels(device), _) => BindingKind::Texels(device_type(device)),
             (_, Resource::Texture(storage, device), true) => {
                 BindingKind::ImageWrite(images::texture(storage, device))
@@ -188,6 +188,6 @@ fn pipeline(step: &Step, artifact: u32, entry: &str) -> Pipeline {
 /// Pipelines by module and bindings: a module declares textures of f16 and of f32 alike.
 type Pipelines<'a> = BTreeMap<(&'a str, Vec<(Resource, bool)>), u32>;
 
-fn key(step: &Step) -> (&str, Vec<(Resource, bool)>) {
+fn key(step: &Dispatch) -> (&str, Vec<(Resource, bool)>) {
     (&step.launch.wgsl, step.launch.bindings.iter().map(|b| (b.resource, b.writable)).collect())
 }

@@ -26,7 +26,7 @@ use crate::ir::graph::Graph;
 use crate::ir::verify::verify;
 use crate::plan::estimate::problem;
 use crate::plan::select::candidates;
-use crate::plan::tuning::plain_way;
+use crate::plan::tuning::configuration;
 use crate::shader::pack::{Identity, Packed};
 use crate::target::TargetProfile;
 
@@ -240,11 +240,11 @@ fn estimate(function: &Lowered, values: &Bindings, target: &TargetProfile, optio
     let picks = decisions.filter_map(|decision| Some((decision.node, decision.choices.first()?)));
     picks
         .map(|(node, pick)| {
-            let wanted = plain_way(pick);
+            let wanted = configuration(pick);
             let offered = problem(&graph, node, target)
                 .map(|problem| candidates(&problem, Some(pick.kernel.name), tuning))
                 .unwrap_or_default();
-            let same = offered.iter().find(|choice| plain_way(choice) == wanted);
+            let same = offered.iter().find(|choice| configuration(choice) == wanted);
             same.unwrap_or(pick).candidate.cost
         })
         .sum()
@@ -255,7 +255,7 @@ mod tests {
     use super::{MAIN, Specialize, label, lower_all};
     use crate::compile::{Lowered, Options};
     use crate::ir::text;
-    use crate::plan::tuning::plain_way;
+    use crate::plan::tuning::configuration;
     use crate::target::TargetProfile;
 
     /// A product with a weight matrix, of as many rows as a symbol says.
@@ -283,7 +283,7 @@ output "y" %2
         let both = functions(1, 256, "auto").unwrap();
         assert_eq!(labels(&both), ["main [n=1..256]", "main [n=1]"]);
         let picks = both.iter().map(|f| f.plan.decisions.iter().find_map(|d| d.choices.first()).unwrap());
-        let picks: Vec<String> = picks.map(plain_way).collect();
+        let picks: Vec<String> = picks.map(configuration).collect();
         assert_ne!(picks[0], picks[1]);
         assert_eq!(both[0].plan.inputs, both[1].plan.inputs);
         assert_eq!(labels(&functions(1, 256, "never").unwrap()), ["main [n=1..256]"]);

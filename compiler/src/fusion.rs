@@ -12,7 +12,7 @@
 
 use crate::decompose::put_beside;
 use crate::error::Result;
-use crate::ir::element::{Arg, Step};
+use crate::ir::element::{Arg, EpilogueStep};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{FusedMatMul, LayerNorm, MatMul, Op};
 use crate::ir::ops::fused_matmul::SECOND;
@@ -108,39 +108,39 @@ fn product(graph: &Graph, id: NodeId) -> Option<(&MatMul, [NodeId; 2])> {
     fits.then_some((op, [x, matrix]))
 }
 
-/// The product and another one of the same rows that only its chain reads, as one operator.
+/// The product and another one of the same rows that only its epilogue reads, as one operator.
 fn pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
     let (op, [x, matrix]) = product(graph, id)?;
     let node = graph.node(id);
     let operands = graph.operands(id);
-    let &[other] = operands.get(node.own..)? else { return None };
+    let &[other] = operands.get(node.arity..)? else { return None };
     let (second_op, [second_x, second]) = product(graph, other)?;
     let beside = graph.node(other);
-    let alone = graph.use_count(other) == 1 && graph.operands(other).len() == beside.own;
+    let alone = graph.use_count(other) == 1 && graph.operands(other).len() == beside.arity;
     if !alone || second_op != op || second_x != x || beside.tensor.shape != node.tensor.shape {
         return None;
     }
-    // The chain of the second product comes first, with that product in place of its start.
-    let before = u32::try_from(beside.chain.len()).ok()?;
+    // The epilogue of the second product comes first, with that product in place of its start.
+    let before = u32::try_from(beside.epilogue.len()).ok()?;
     let start = if before == 0 { Arg::Input(SECOND) } else { Arg::Step(before) };
-    let own = beside.chain.iter().map(|step| {
+    let own = beside.epilogue.iter().map(|step| {
         let args = step.args.iter().map(|arg| match *arg {
             Arg::Step(0) => Arg::Input(SECOND),
             other => other,
         });
-        Step { element: step.element, args: args.collect() }
+        EpilogueStep { element: step.element, args: args.collect() }
     });
-    let rest = node.chain.iter().map(|step| {
+    let rest = node.epilogue.iter().map(|step| {
         let args = step.args.iter().map(|arg| match *arg {
             Arg::Step(0) => Arg::Step(0),
             Arg::Step(s) => Arg::Step(s + before),
             Arg::Input(_) => start,
         });
-        Step { element: step.element, args: args.collect() }
+        EpilogueStep { element: step.element, args: args.collect() }
     });
-    let join: Vec<Step> = own.chain(rest).collect();
+    let join: Vec<EpilogueStep> = own.chain(rest).collect();
     let op = FusedMatMul { product: op.clone(), epsilon: None, join };
-    Some(Replacement { op: op.into(), operands: vec![x, matrix, second], own: 3, chain: Vec::new() })
+    Some(Replacement { op: op.into(), operands: vec![x, matrix, second], arity: 3, epilogue: Vec::new() })
 }
 
 /// Lets every user of a normalisation normalise for itself, if all of them can.
@@ -150,7 +150,7 @@ fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mu
     let [x, scale] = graph.operands(id)[..] else { return Ok(()) };
     let last = axis + 1 == node.tensor.rank() && graph.constant(scale).is_some();
     let users = graph.users(id);
-    if !last || !node.chain.is_empty() || users.is_empty() || graph.is_output(id) {
+    if !last || !node.epilogue.is_empty() || users.is_empty() || graph.is_output(id) {
         return Ok(());
     }
     let mut made = Vec::with_capacity(users.len());
@@ -192,14 +192,14 @@ fn with_norm(
     if !own.iter().all(|matrix| graph.constant(*matrix).is_some()) {
         return None;
     }
-    let mut chain = node.chain.clone();
-    for arg in chain.iter_mut().flat_map(|step| &mut step.args) {
+    let mut epilogue = node.epilogue.clone();
+    for arg in epilogue.iter_mut().flat_map(|step| &mut step.args) {
         if let Arg::Input(k) = arg {
             *k += 1;
         }
     }
     let operands = [&[x], own, &[scale], chained].concat();
-    let own = own.len() + 2;
+    let arity = own.len() + 2;
     let op = FusedMatMul { epsilon: Some(epsilon), ..fused };
-    Some(Replacement { op: op.into(), operands, own, chain })
+    Some(Replacement { op: op.into(), operands, arity, epilogue })
 }

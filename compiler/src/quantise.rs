@@ -97,7 +97,7 @@ pub fn run(graph: &mut Graph, weights: Weights) -> Result<Changes> {
                 for user in graph.users(id) {
                     let node = graph.node(user);
                     let cast = matches!(&node.op, Op::Elementwise(Elementwise { element: Element::Cast(_) }));
-                    if cast && node.chain.is_empty() {
+                    if cast && node.epilogue.is_empty() {
                         graph.replace_uses(user, id);
                     }
                 }
@@ -153,7 +153,7 @@ pub fn run(graph: &mut Graph, weights: Weights) -> Result<Changes> {
 fn replace(graph: &mut Graph, id: NodeId, constant: Constant) -> Result<()> {
     graph.set_op(
         id,
-        Replacement { op: Op::Constant(constant), operands: Vec::new(), own: 0, chain: Vec::new() },
+        Replacement { op: Op::Constant(constant), operands: Vec::new(), arity: 0, epilogue: Vec::new() },
     )
 }
 
@@ -184,11 +184,11 @@ fn collect(graph: &Graph, id: NodeId, transposed: bool, uses: &mut Vec<Use>) -> 
         let operands = graph.operands(user);
         let places: Vec<usize> = (0..operands.len()).filter(|i| operands.get(*i) == Some(&id)).collect();
         match &node.op {
-            Op::Transpose(t) if t.perm == [1, 0] && node.chain.is_empty() => {
+            Op::Transpose(t) if t.perm == [1, 0] && node.epilogue.is_empty() => {
                 collect(graph, user, !transposed, uses)?;
             }
             Op::Elementwise(Elementwise { element: Element::Cast(to) })
-                if to.is_float() && node.chain.is_empty() =>
+                if to.is_float() && node.epilogue.is_empty() =>
             {
                 collect(graph, user, transposed, uses)?;
             }

@@ -337,7 +337,7 @@ pub struct Pick {
     /// Operator, types, shapes and placements, as a tuning database writes them, without what is linked behind.
     pub problem: String,
     /// The kernel and its knobs, as `explain` prints them: `matvec ROWS=2`.
-    pub way: String,
+    pub configuration: String,
     /// What it takes, in microseconds.
     pub us: f64,
 }

@@ -57,12 +57,12 @@ pub fn product(
 
 /// The window of a square convolution.
 #[derive(Debug, Clone, Copy)]
-pub struct Window {
+pub struct ConvWindow {
     /// Taps along each axis.
     pub kernel: usize,
-    /// Step between results.
+    /// EpilogueStep between results.
     pub stride: usize,
-    /// Step between taps.
+    /// EpilogueStep between taps.
     pub dilation: usize,
     /// Channels of a depthwise convolution; 1 for a full one.
     pub group: usize,
@@ -70,7 +70,7 @@ pub struct Window {
     pub pads: [usize; 2],
 }
 
-impl Window {
+impl ConvWindow {
     /// A window of stride 1 that keeps the image's size.
     pub fn of(kernel: usize) -> Self {
         Self { kernel, stride: 1, dilation: 1, group: 1, pads: [kernel / 2; 2] }
@@ -108,10 +108,10 @@ pub fn conv(
     name: &str,
     x: NodeId,
     outputs: usize,
-    window: Window,
+    window: ConvWindow,
 ) -> Result<NodeId> {
     g.name = name.to_string();
-    let Window { kernel, stride, dilation, group, pads } = window;
+    let ConvWindow { kernel, stride, dilation, group, pads } = window;
     let inputs = size(g, x, 1)? / group;
     let w = weight(g, weights, &format!("{name}.weight"), &[outputs, inputs, kernel, kernel])?;
     let b = weight(g, weights, &format!("{name}.bias"), &[outputs])?;

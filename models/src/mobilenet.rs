@@ -11,7 +11,7 @@ use driftc::ir::op::{BinaryFn, Concat, UnaryFn};
 use driftc::ir::ops::reduce::ReduceKind;
 use driftc::ir::ops::resize::Filter;
 
-use crate::blocks::{Window, conv, resize, size};
+use crate::blocks::{ConvWindow, conv, resize, size};
 use crate::weights::Tensors;
 
 /// Channels and stride of the thirteen separable convolutions of MobileNet v1.
@@ -85,15 +85,15 @@ pub fn deeplab(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let side = size(g, x, 2)?;
     g.name = "image_pooling".into();
     let pooled = g.reduce(ReduceKind::Mean, x, vec![2, 3], true)?;
-    let pooled = conv(g, w, "image_pooling", pooled, HEAD, Window::of(1))?;
+    let pooled = conv(g, w, "image_pooling", pooled, HEAD, ConvWindow::of(1))?;
     let pooled = g.unary(UnaryFn::Relu, pooled)?;
     let pooled = resize(g, pooled, [side, side], Filter::Linear)?;
-    let y = conv(g, w, "aspp0", x, HEAD, Window::of(1))?;
+    let y = conv(g, w, "aspp0", x, HEAD, ConvWindow::of(1))?;
     let y = g.unary(UnaryFn::Relu, y)?;
     let y = g.add(Concat { axis: 1 }, &[pooled, y])?;
-    let y = conv(g, w, "concat_projection", y, HEAD, Window::of(1))?;
+    let y = conv(g, w, "concat_projection", y, HEAD, ConvWindow::of(1))?;
     let y = g.unary(UnaryFn::Relu, y)?;
-    let y = conv(g, w, "logits", y, SCENE_CLASSES, Window::of(1))?;
+    let y = conv(g, w, "logits", y, SCENE_CLASSES, ConvWindow::of(1))?;
     let y = resize(g, y, [SCENE, SCENE], Filter::Linear)?;
     g.graph.add_output("scores", y);
     Ok(())
@@ -143,7 +143,7 @@ fn bottleneck(
         y = filter(g, w, &format!("{name}/expand"), y, inputs * expansion, [1, 1, 1])?;
     }
     y = depthwise(g, w, &format!("{name}/depthwise"), y, stride, dilation)?;
-    y = conv(g, w, &format!("{name}/project"), y, outputs, Window::of(1))?;
+    y = conv(g, w, &format!("{name}/project"), y, outputs, ConvWindow::of(1))?;
     if stride == 1 && inputs == outputs { g.binary(BinaryFn::Add, y, x) } else { Ok(y) }
 }
 
@@ -156,7 +156,7 @@ fn filter(
     outputs: usize,
     [kernel, stride, dilation]: [usize; 3],
 ) -> Result<NodeId> {
-    let window = Window::same(size(g, x, 2)?, kernel, stride, dilation);
+    let window = ConvWindow::same(size(g, x, 2)?, kernel, stride, dilation);
     let y = conv(g, w, name, x, outputs, window)?;
     g.unary(UnaryFn::Clip { low: 0.0, high: 6.0 }, y)
 }
@@ -171,7 +171,7 @@ fn depthwise(
     dilation: usize,
 ) -> Result<NodeId> {
     let channels = size(g, x, 1)?;
-    let window = Window::same(size(g, x, 2)?, 3, stride, dilation).depthwise(channels);
+    let window = ConvWindow::same(size(g, x, 2)?, 3, stride, dilation).depthwise(channels);
     let y = conv(g, w, name, x, channels, window)?;
     g.unary(UnaryFn::Clip { low: 0.0, high: 6.0 }, y)
 }
@@ -180,7 +180,7 @@ fn depthwise(
 fn classify(g: &mut Builder<'_>, w: &dyn Tensors, x: NodeId) -> Result<()> {
     g.name = "Predictions".into();
     let y = g.reduce(ReduceKind::Mean, x, vec![2, 3], true)?;
-    let y = conv(g, w, "Logits", y, CLASSES, Window::of(1))?;
+    let y = conv(g, w, "Logits", y, CLASSES, ConvWindow::of(1))?;
     let y = g.reshape(y, vec![Dim::known(1), CLASSES.into()])?;
     let y = g.softmax(y, 1)?;
     g.graph.add_output("probabilities", y);

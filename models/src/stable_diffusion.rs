@@ -13,7 +13,7 @@ use driftc::ir::graph::NodeId;
 use driftc::ir::op::BinaryFn;
 use driftc::ir::ops::resize::{Filter, NearestRound};
 
-use crate::blocks::{Window, conv, group_norm, linear, resize, silu, size};
+use crate::blocks::{ConvWindow, conv, group_norm, linear, resize, silu, size};
 use crate::weights::Tensors;
 
 /// Groups of every group normalisation.
@@ -38,7 +38,7 @@ fn resnet(
     let inputs = size(g, x, 1)?;
     let y = group_norm(g, w, &format!("{name}.norm1"), x, GROUPS, epsilon)?;
     let y = silu(g, y)?;
-    let mut y = conv(g, w, &format!("{name}.conv1"), y, outputs, Window::of(3))?;
+    let mut y = conv(g, w, &format!("{name}.conv1"), y, outputs, ConvWindow::of(3))?;
     if let Some(time) = time {
         let width = size(g, time, 1)?;
         let t = silu(g, time)?;
@@ -49,10 +49,10 @@ fn resnet(
     }
     let y = group_norm(g, w, &format!("{name}.norm2"), y, GROUPS, epsilon)?;
     let y = silu(g, y)?;
-    let y = conv(g, w, &format!("{name}.conv2"), y, outputs, Window::of(3))?;
+    let y = conv(g, w, &format!("{name}.conv2"), y, outputs, ConvWindow::of(3))?;
     let x = match inputs == outputs {
         true => x,
-        false => conv(g, w, &format!("{name}.conv_shortcut"), x, outputs, Window::of(1))?,
+        false => conv(g, w, &format!("{name}.conv_shortcut"), x, outputs, ConvWindow::of(1))?,
     };
     g.binary(BinaryFn::Add, x, y)
 }
@@ -62,5 +62,5 @@ fn upsample(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Resu
     g.name = name.to_string();
     let (channels, height, width) = (size(g, x, 1)?, size(g, x, 2)?, size(g, x, 3)?);
     let y = resize(g, x, [2 * height, 2 * width], Filter::Nearest(NearestRound::Floor))?;
-    conv(g, w, &format!("{name}.conv"), y, channels, Window::of(3))
+    conv(g, w, &format!("{name}.conv"), y, channels, ConvWindow::of(3))
 }

@@ -22,7 +22,7 @@ use crate::bundle::Bundle;
 use crate::device::DeviceInfo;
 #[cfg(not(feature = "wgpu"))]
 use crate::device::backend::Replay;
-use crate::device::backend::{self, Backend, Context, Replayer, Source};
+use crate::device::backend::{self, Backend, Context, Loading, Replayer};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, Variant};
 use crate::threads;
@@ -228,7 +228,7 @@ impl Session {
         let (frames, conversations) = (options.frames.max(1), options.conversations.max(1));
         let replayer = backend::load(
             context,
-            &Source {
+            &Loading {
                 manifest: bundle.manifest(),
                 variant: chosen,
                 file: bundle.bytes(),

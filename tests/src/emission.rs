@@ -16,11 +16,11 @@ use driftc::ir::graph::Graph;
 use driftc::ir::text;
 use driftc::kernels::cases::CASES;
 use driftc::passes::{self, Context, Precision};
-use driftc::plan::Home;
+use driftc::plan::Location;
 use driftc::plan::choice::Choice;
 use driftc::plan::estimate::problem;
 use driftc::plan::select::candidates;
-use driftc::plan::tuning::plain_way;
+use driftc::plan::tuning::configuration;
 use driftc::shader::problem::Problem;
 use driftc::shader::{Binding, Bound, Launch};
 use driftc::target::TargetProfile;
@@ -78,7 +78,7 @@ pub fn candidates_of_cases(
 }
 
 fn candidate(name: &str, problem: &Problem<'_>, choice: &Choice) -> Result<String, String> {
-    let mut text = format!("{name} {} {:.4e}\n", plain_way(choice), choice.candidate.cost);
+    let mut text = format!("{name} {} {:.4e}\n", configuration(choice), choice.candidate.cost);
     let launches = (choice.kernel.launches)(problem, &choice.candidate).map_err(|e| format!("{text}{e}"))?;
     for launch in &launches {
         write_launch(launch, &mut text).map_err(|e| e.to_string())?;
@@ -200,10 +200,14 @@ fn write_plan(function: &Lowered, out: &mut dyn Write) -> fmt::Result {
     for port in plan.inputs.iter().chain(&plan.outputs) {
         writeln!(out, "port {} {:?} {}", port.name, port.dtype, list(&port.shape))?;
     }
-    for (step, number) in plan.steps.iter().zip(1..) {
-        let homes: Vec<String> = step.homes.iter().map(|home| home_text(*home)).collect();
-        let (barrier, homes) = (u32::from(step.barrier), homes.join(" "));
-        writeln!(out, "step {number} `{}` barrier={barrier} bytes={} homes {homes}", step.label, step.bytes)?;
+    for (step, number) in plan.dispatches.iter().zip(1..) {
+        let locations: Vec<String> = step.locations.iter().map(|location| location_text(*location)).collect();
+        let (barrier, locations) = (u32::from(step.barrier), locations.join(" "));
+        writeln!(
+            out,
+            "step {number} `{}` barrier={barrier} bytes={} homes {locations}",
+            step.label, step.bytes
+        )?;
         write_launch(&step.launch, out)?;
     }
     for packed in &plan.weights {
@@ -240,15 +244,15 @@ fn write_launch(launch: &Launch, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "{wgsl}")
 }
 
-fn home_text(home: Home) -> String {
-    match home {
-        Home::Arena(i) => format!("arena-{i}"),
-        Home::Image(i) => format!("image-{i}"),
-        Home::Input(i) => format!("input-{i}"),
-        Home::Output(i) => format!("output-{i}"),
-        Home::State(i) => format!("state-{i}"),
-        Home::Weight(i) => format!("weight-{i}"),
-        Home::Params => "params".into(),
+fn location_text(location: Location) -> String {
+    match location {
+        Location::Arena(i) => format!("arena-{i}"),
+        Location::Image(i) => format!("image-{i}"),
+        Location::Input(i) => format!("input-{i}"),
+        Location::Output(i) => format!("output-{i}"),
+        Location::State(i) => format!("state-{i}"),
+        Location::Weight(i) => format!("weight-{i}"),
+        Location::Params => "params".into(),
     }
 }
 

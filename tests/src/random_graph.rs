@@ -122,7 +122,7 @@ fn grow(graph: &mut Graph, seed: u64) -> Result<()> {
         if made == steps {
             break;
         }
-        // Recent values are likelier, so that chains become long.
+        // Recent values are likelier, so that epilogues become long.
         let back = g.rng.below(g.values.len()).min(g.rng.below(g.values.len()));
         let x = g.values[g.values.len() - 1 - back];
         g.builder.name = format!("n{attempt}");

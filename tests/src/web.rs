@@ -122,7 +122,8 @@ impl Job<'_> {
                 let own = own.filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel.name));
                 let candidates = own.map(|d| d.choices.len()).max().unwrap_or(1);
                 // Candidates may differ in what a device is told, and not in what it does.
-                let shaders: Vec<String> = lowered.plan.steps.iter().map(|s| s.launch.wgsl.clone()).collect();
+                let shaders: Vec<String> =
+                    lowered.plan.dispatches.iter().map(|s| s.launch.wgsl.clone()).collect();
                 if seen.insert(shaders) {
                     let file = format!(
                         "{}-{}-{}-{candidate}.drift",

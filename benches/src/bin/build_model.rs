@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!(
             "{}: {} dispatches, intermediate memory {:.2} MB (at least {:.2}, unshared {:.2})",
             target.name,
-            lowered.plan.steps.len(),
+            lowered.plan.dispatches.len(),
             memory.peak as f64 / 1e6,
             memory.lower_bound as f64 / 1e6,
             memory.naive as f64 / 1e6,

@@ -6,7 +6,7 @@ use driftc::ir::graph::Graph;
 use driftc::kernels::KERNELS;
 use driftc::kernels::kernel::Kernel;
 use driftc::plan::choice::Choice;
-use driftc::plan::tuning::{Database, Outcome, core_key, key, plain_way};
+use driftc::plan::tuning::{Database, Outcome, configuration, core_key, key};
 use driftc::shader::problem::Problem;
 use driftc::standing::{self, forget_elements};
 use driftc::target::TargetProfile;
@@ -31,7 +31,7 @@ pub(super) fn graphs(target: &TargetProfile) -> Result<Vec<Graph>, Box<dyn std::
 pub(super) struct Entry {
     pub(super) kernel: &'static str,
     /// As a profile's picks name it.
-    pub(super) way: String,
+    pub(super) configuration: String,
     /// None where nobody measured it.
     pub(super) time: Option<f64>,
 }
@@ -70,8 +70,9 @@ impl<'g> Samples<'g> {
 }
 
 /// A candidate without the hash of its kernel's source, as a profile's picks name it.
-fn without_hash(way: &str) -> String {
-    let (kernel, knobs) = way.split_once(' ').map_or((way, ""), |(kernel, knobs)| (kernel, knobs));
+fn without_hash(configuration: &str) -> String {
+    let (kernel, knobs) =
+        configuration.split_once(' ').map_or((configuration, ""), |(kernel, knobs)| (kernel, knobs));
     let name = kernel.split('/').next().unwrap_or_default();
     if knobs.is_empty() { name.to_owned() } else { format!("{name} {knobs}") }
 }
@@ -81,12 +82,13 @@ impl<'g> Sample<'g> {
         let measured = database.measured(&target.name, || key.to_owned())?;
         let times: BTreeMap<String, f64> = measured
             .iter()
-            .filter_map(|(way, outcome)| match outcome {
-                Outcome::Took(ns) => Some((without_hash(way), ns)),
+            .filter_map(|(configuration, outcome)| match outcome {
+                Outcome::Took(ns) => Some((without_hash(configuration), ns)),
                 Outcome::Failed => None,
             })
             .collect();
-        let pick = target.picks.iter().find(|p| p.problem == core_key(&problem)).map(|p| p.way.as_str());
+        let pick =
+            target.picks.iter().find(|p| p.problem == core_key(&problem)).map(|p| p.configuration.as_str());
         let (mut kernels, mut entries, mut pinned) = (Vec::new(), Vec::new(), None);
         for kernel in KERNELS {
             let candidates = (kernel.candidates)(&problem);
@@ -94,11 +96,15 @@ impl<'g> Sample<'g> {
                 kernels.push((kernel, candidates.len()));
             }
             for candidate in candidates {
-                let way = plain_way(&Choice { kernel, candidate, measured: None });
-                if pick == Some(way.as_str()) {
+                let configuration = configuration(&Choice { kernel, candidate, measured: None });
+                if pick == Some(configuration.as_str()) {
                     pinned = Some(entries.len());
                 }
-                entries.push(Entry { kernel: kernel.name, time: times.get(&way).copied(), way });
+                entries.push(Entry {
+                    kernel: kernel.name,
+                    time: times.get(&configuration).copied(),
+                    configuration,
+                });
             }
         }
         let best = entries.iter().filter_map(|e| e.time).fold(f64::INFINITY, f64::min);
@@ -142,8 +148,8 @@ impl<'g> Sample<'g> {
     pub(super) fn told(&self, costs: &[f64]) -> String {
         let Some((entry, _)) = self.cheapest(costs, |e| e.time.is_some()) else { return String::new() };
         let fastest = self.entries.iter().find(|e| e.time == Some(self.best));
-        let fastest = fastest.map_or("", |e| e.way.as_str());
-        format!("{} {:.0} ns; {fastest} {:.0} ns", entry.way, entry.time.unwrap_or(0.0), self.best)
+        let fastest = fastest.map_or("", |e| e.configuration.as_str());
+        format!("{} {:.0} ns; {fastest} {:.0} ns", entry.configuration, entry.time.unwrap_or(0.0), self.best)
     }
 
     /// Whether the cheapest entry was measured.

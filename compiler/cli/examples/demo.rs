@@ -179,7 +179,7 @@ fn image_network(folder: &Path, target: &TargetProfile) -> Result<()> {
         .lowered
         .iter()
         .flatten()
-        .flat_map(|l| &l.plan.steps)
+        .flat_map(|l| &l.plan.dispatches)
         .filter_map(|s| s.launch.flops.as_known())
         .sum();
     println!("run       first {}, second {}", ms(first), ms(second));
@@ -198,7 +198,7 @@ fn compile(model: &Model, target: &TargetProfile, bundle: &Path, start: Instant)
     println!("compile   {} (of which reading the model {})", ms(start.elapsed()), ms(imported));
     for lowered in report.lowered.iter().flatten() {
         let plan = &lowered.plan;
-        println!("          {} nodes became {} dispatches", model.graph.len(), plan.steps.len());
+        println!("          {} nodes became {} dispatches", model.graph.len(), plan.dispatches.len());
         let (peak, bound) = (mib(plan.memory.peak), mib(plan.memory.lower_bound));
         println!(
             "          intermediate results share {peak} (lower bound {bound}) instead of {}",

@@ -108,7 +108,7 @@ impl<'a> Bench<'a> {
             same_device(database, &self.target.name, &device, self.output)?;
             database.set_device(&self.target.name, &device);
             for (trial, outcome) in now.iter().zip(outcomes) {
-                database.insert(&self.target.name, &trial.problem, &trial.way, outcome);
+                database.insert(&self.target.name, &trial.problem, &trial.configuration, outcome);
                 tally.measured += 1;
                 tally.failed += usize::from(outcome == Outcome::Failed);
                 progress.step();

@@ -12,7 +12,7 @@ use super::weights::Place;
 use super::{Pipelines, images, index, key};
 use crate::error::{Error, Result};
 use crate::ir::dim::{Atom, Bounds, Dim};
-use crate::plan::{Home, Plan, Port, Step, limits};
+use crate::plan::{self, Location, Plan, Port, limits};
 use crate::target::TargetProfile;
 
 /// What functions of a variant share.
@@ -43,8 +43,8 @@ pub(super) fn function(
     let order: Symbols<'_> = symbols.iter().map(|s| s.name.as_str()).zip(0..).collect();
     let params = Params::of(plan, shared.target);
     let (slots, places) = slots(plan, general, places, params.bytes, shared)?;
-    let mut dispatches = Vec::with_capacity(plan.steps.len());
-    for (step, params) in plan.steps.iter().zip(&params.ranges) {
+    let mut dispatches = Vec::with_capacity(plan.dispatches.len());
+    for (step, params) in plan.dispatches.iter().zip(&params.ranges) {
         dispatches.push(dispatch(step, plan, *params, &places, &order, shared)?);
     }
     let footprint = plan.footprint();
@@ -76,8 +76,8 @@ impl Params {
     fn of(plan: &Plan, target: &TargetProfile) -> Self {
         let alignment = u64::from(target.limits.uniform_buffer_alignment).max(16);
         let mut known: BTreeMap<&[Dim], u64> = BTreeMap::new();
-        let (mut ranges, mut end) = (Vec::with_capacity(plan.steps.len()), 0u64);
-        for step in &plan.steps {
+        let (mut ranges, mut end) = (Vec::with_capacity(plan.dispatches.len()), 0u64);
+        for step in &plan.dispatches {
             let words = step.launch.params.as_slice();
             let bytes = (words.len() as u64 * 4).next_multiple_of(16);
             if words.is_empty() {
@@ -172,9 +172,9 @@ fn slots<'a>(
     Ok((slots, places))
 }
 
-/// The range of a slot that a home is.
+/// The range of a slot that a location is.
 fn binding(
-    home: Home,
+    location: Location,
     plan: &Plan,
     params: (u64, u64),
     places: &Places<'_>,
@@ -189,22 +189,22 @@ fn binding(
             size: port_bytes(port, &plan.bounds, shared.target)?,
         })
     };
-    match home {
-        Home::Arena(i) => {
+    match location {
+        Location::Arena(i) => {
             let place = plan.memory.offsets.get(i).zip(plan.tensors.get(i));
             let (offset, size) = place.ok_or_else(|| unplaced("a tensor"))?;
             let slot = places.first_arena + index(plan.memory.arena(i))?;
             Ok(Binding { slot, offset: *offset, size: *size })
         }
-        Home::Image(i) => {
+        Location::Image(i) => {
             let object = plan.images.places.get(i).copied();
             let image = object.and_then(|object| plan.images.objects.get(object));
             let (object, image) = object.zip(image).ok_or_else(|| unplaced("an image"))?;
             Ok(Binding { slot: places.first_image + index(object)?, offset: 0, size: image.bytes() })
         }
-        Home::Input(i) => port(&plan.inputs, places.first_input, i),
-        Home::Output(i) => port(&plan.outputs, places.first_output, i),
-        Home::Weight(i) => match places.weights.get(i) {
+        Location::Input(i) => port(&plan.inputs, places.first_input, i),
+        Location::Output(i) => port(&plan.outputs, places.first_output, i),
+        Location::Weight(i) => match places.weights.get(i) {
             Some(Place::Buffer(place)) => {
                 Ok(Binding { slot: places.first_weights + place.slot, ..place.clone() })
             }
@@ -214,17 +214,17 @@ fn binding(
             }
             None => Err(unplaced("a constant")),
         },
-        Home::State(i) => {
+        Location::State(i) => {
             let place = places.states.get(i).zip(plan.states.get(i));
             let (slot, state) = place.ok_or_else(|| unplaced("a state"))?;
             Ok(Binding { slot: *slot, offset: 0, size: state.bytes })
         }
-        Home::Params => Ok(Binding { slot: places.params, offset: params.0, size: params.1 }),
+        Location::Params => Ok(Binding { slot: places.params, offset: params.0, size: params.1 }),
     }
 }
 
 fn dispatch(
-    step: &Step,
+    step: &plan::Dispatch,
     plan: &Plan,
     params: (u64, u64),
     places: &Places<'_>,
@@ -232,7 +232,7 @@ fn dispatch(
     shared: &Shared<'_>,
 ) -> Result<Dispatch> {
     let launch = &step.launch;
-    let bindings = step.homes.iter().map(|home| binding(*home, plan, params, places, shared));
+    let bindings = step.locations.iter().map(|location| binding(*location, plan, params, places, shared));
     let pipeline = shared.pipelines.get(&key(step));
     let [x, y, z] = &launch.grid;
     let size = |dim: &Dim| program(dim, symbols, &step.label);
@@ -251,7 +251,7 @@ fn dispatch(
 }
 
 /// Whether a step stays within the workgroups that the target takes, whatever the symbols are.
-fn check_grid(step: &Step, bounds: &Bounds, target: &TargetProfile) -> Result<()> {
+fn check_grid(step: &plan::Dispatch, bounds: &Bounds, target: &TargetProfile) -> Result<()> {
     for (groups, limit) in step.launch.grid.iter().zip(target.limits.max_workgroup_count) {
         let most = groups.range(bounds).1;
         if most > i64::from(limit) {

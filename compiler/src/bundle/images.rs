@@ -6,7 +6,7 @@ use super::device_type;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::plan::images::Image;
-use crate::plan::{Home, Plan};
+use crate::plan::{Location, Plan};
 use crate::shader::resource::Resource;
 
 /// What a shader knows of a texture.
@@ -27,9 +27,10 @@ pub(super) fn slot(image: &Image, chunk: Option<u32>) -> format::Image {
 /// The texture of each constant of a plan that is read as one.
 pub(super) fn weights(plan: &Plan, longest_side: u32) -> Vec<Option<Image>> {
     let mut out = vec![None; plan.weights.len()];
-    for step in &plan.steps {
-        for (home, binding) in step.homes.iter().zip(&step.launch.bindings) {
-            let (Home::Weight(i), Resource::Texture(storage, device)) = (*home, binding.resource) else {
+    for step in &plan.dispatches {
+        for (location, binding) in step.locations.iter().zip(&step.launch.bindings) {
+            let (Location::Weight(i), Resource::Texture(storage, device)) = (*location, binding.resource)
+            else {
                 continue;
             };
             if let Some((slot, packed)) = out.get_mut(i).zip(plan.weights.get(i)) {

@@ -7,22 +7,22 @@ use drift_runtime::format::{self, DeviceHints, Feature, Features, Requirements, 
 use super::Planned;
 use super::types::matrix_shape;
 use crate::emit::Language;
-use crate::plan::Step;
+use crate::plan::Dispatch;
 use crate::shader::{Launch, Need, Outside};
 use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
 /// Declares the features that the shaders of a variant use, and limits that everything in it stays within.
 pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
     let target = planned.target;
-    let launches: Vec<&Launch> = steps(planned).map(|step| &step.launch).collect();
+    let launches: Vec<&Launch> = dispatches(planned).map(|dispatch| &dispatch.launch).collect();
     let matrices: BTreeSet<&MatrixShape> = launches.iter().filter_map(|l| l.matrix.as_ref()).collect();
     variant.requirements.limits.storage_alignment = target.limits.storage_buffer_alignment.max(16);
     variant.requirements.limits.uniform_alignment = target.limits.uniform_buffer_alignment.max(16);
     let mut limits = variant.needed_limits();
     // Within the bounds of the symbols a grid may be larger than at their ends.
     for (_, plan) in &planned.functions {
-        for step in &plan.steps {
-            for (most, groups) in limits.max_grid.iter_mut().zip(&step.launch.grid) {
+        for dispatch in &plan.dispatches {
+            for (most, groups) in limits.max_grid.iter_mut().zip(&dispatch.launch.grid) {
                 let largest = u32::try_from(groups.range(&plan.bounds).1).unwrap_or(u32::MAX);
                 *most = (*most).max(largest);
             }
@@ -44,8 +44,8 @@ pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
     };
 }
 
-fn steps<'a>(planned: &'a Planned<'_>) -> impl Iterator<Item = &'a Step> {
-    planned.functions.iter().flat_map(|(_, plan)| &plan.steps)
+fn dispatches<'a>(planned: &'a Planned<'_>) -> impl Iterator<Item = &'a Dispatch> {
+    planned.functions.iter().flat_map(|(_, plan)| &plan.dispatches)
 }
 
 fn of_need(need: Need) -> &'static [Feature] {

@@ -1,8 +1,8 @@
-//! Packs constants and hands their bytes on, through a fixed window, however large a constant is.
+//! Packs constants and hands their bytes on, through a fixed memory, however large a constant is.
 //!
-//! The calling thread packs a piece (on all threads of the pool) while another one hashes and writes the piece before.
-//! The other one never waits for the pool, so threads of the pool may compile bundles, too. Pieces
-//! travel in a few buffers that go round, so the window is what those buffers hold; pages of the model's files are
+//! The calling thread packs a portion (on all threads of the pool) while another one hashes and writes the portion before.
+//! The other one never waits for the pool, so threads of the pool may compile bundles, too. Portions
+//! travel in a few buffers that go round, so the memory is what those buffers hold; pages of the model's files are
 //! released once they were read.
 
 use std::io::{self, Write};
@@ -11,43 +11,43 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use crate::error::OpError;
 use crate::shader::pack::{Packed, Packer};
 
-/// Bytes of a piece, about.
-const PIECE: usize = 1 << 23;
-/// Pieces under way.
+/// Bytes of a portion, about.
+const PORTION: usize = 1 << 23;
+/// Portions under way.
 const BUFFERS: usize = 3;
 
-/// A piece of a constant.
-struct Piece {
+/// A portion of a constant.
+struct Portion {
     bytes: Vec<u8>,
     last: bool,
 }
 
-/// The pieces of the constants in order, on the side that writes them.
-pub(super) struct Pieces {
-    filled: Receiver<Piece>,
+/// The portions of the constants in order, on the side that writes them.
+pub(super) struct Portions {
+    filled: Receiver<Portion>,
     empty: SyncSender<Vec<u8>>,
 }
 
-impl Pieces {
+impl Portions {
     /// Writes the bytes of the next constant.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         loop {
-            let piece = self.filled.recv().map_err(|_| io::Error::other("packing ended early"))?;
-            out.write_all(&piece.bytes)?;
+            let portion = self.filled.recv().map_err(|_| io::Error::other("packing ended early"))?;
+            out.write_all(&portion.bytes)?;
             // Whoever packs has ended when nobody takes the buffer back.
-            let _ = self.empty.send(piece.bytes);
-            if piece.last {
+            let _ = self.empty.send(portion.bytes);
+            if portion.last {
                 return Ok(());
             }
         }
     }
 }
 
-/// Packs constants while `write` takes their pieces; it has to write every one. Returns what `write` does, and the
-/// largest number of bytes that the window held.
+/// Packs constants while `write` takes their portions; it has to write every one. Returns what `write` does, and the
+/// largest number of bytes that the memory held.
 pub(super) fn stream<T: Send, E: From<OpError> + Send>(
     constants: &[Packed],
-    write: impl FnOnce(&Pieces) -> Result<T, E> + Send,
+    write: impl FnOnce(&Portions) -> Result<T, E> + Send,
 ) -> Result<(T, usize), E> {
     let (to_writer, filled) = channel();
     let (empty, free) = sync_channel(BUFFERS);
@@ -55,11 +55,11 @@ pub(super) fn stream<T: Send, E: From<OpError> + Send>(
         // The channel holds as many.
         let _ = empty.send(Vec::new());
     }
-    let pieces = Pieces { filled, empty };
+    let portions = Portions { filled, empty };
     std::thread::scope(|scope| {
-        let writing = scope.spawn(move || write(&pieces));
-        let mut window = Window::default();
-        let packed = pack_all(constants, &free, |piece| to_writer.send(piece).is_ok(), &mut window);
+        let writing = scope.spawn(move || write(&portions));
+        let mut memory = Held::default();
+        let packed = pack_all(constants, &free, |portion| to_writer.send(portion).is_ok(), &mut memory);
         // Whoever writes ends when nothing more comes.
         drop((to_writer, free));
         let written = writing.join().map_err(|_| OpError::new("a thread that writes ended"))?;
@@ -67,19 +67,19 @@ pub(super) fn stream<T: Send, E: From<OpError> + Send>(
             // The writer fails as well when packing fails; that is not the reason.
             (Err(why), _) => Err(why.into()),
             (Ok(_), Err(why)) => Err(why),
-            (Ok(()), Ok(written)) => Ok((written, window.held)),
+            (Ok(()), Ok(written)) => Ok((written, memory.held)),
         }
     })
 }
 
 /// What the buffers hold.
 #[derive(Default)]
-struct Window {
+struct Held {
     held: usize,
 }
 
-impl Window {
-    /// Makes a buffer as long as a piece.
+impl Held {
+    /// Makes a buffer as long as a portion.
     fn grow(&mut self, bytes: &mut Vec<u8>, length: usize) {
         if length <= bytes.capacity() {
             bytes.resize(length, 0);
@@ -95,18 +95,18 @@ impl Window {
 fn pack_all(
     constants: &[Packed],
     free: &Receiver<Vec<u8>>,
-    send: impl Fn(Piece) -> bool,
-    window: &mut Window,
+    send: impl Fn(Portion) -> bool,
+    memory: &mut Held,
 ) -> Result<(), OpError> {
     for packed in constants {
         let packer = Packer::new(packed)?;
-        let mut runs = packer.pieces(PIECE).peekable();
+        let mut runs = packer.pieces(PORTION).peekable();
         while let Some(run) = runs.next() {
             let Ok(mut bytes) = free.recv() else { return Ok(()) };
-            window.grow(&mut bytes, packer.span(&run).len());
+            memory.grow(&mut bytes, packer.span(&run).len());
             packer.fill(run, &mut bytes);
             packed.source.bytes.release();
-            if !send(Piece { bytes, last: runs.peek().is_none() }) {
+            if !send(Portion { bytes, last: runs.peek().is_none() }) {
                 return Ok(());
             }
         }
@@ -118,7 +118,7 @@ fn pack_all(
 mod tests {
     use rayon::prelude::*;
 
-    use super::{BUFFERS, PIECE, stream};
+    use super::{BUFFERS, PORTION, stream};
     use crate::error::OpError;
     use crate::ir::op::Constant;
     use crate::ir::tensor::{DType, DeviceType};
@@ -136,13 +136,15 @@ mod tests {
     #[test]
     fn large_constants_go_through_a_fixed_window() {
         let constants = [large(), Packed::dense(&large().source), large()];
-        let (written, held) = stream(&constants, |pieces| {
+        let (written, held) = stream(&constants, |portions| {
             let mut out = vec![Vec::new(); constants.len()];
-            out.iter_mut().try_for_each(|out| pieces.write(out)).map_err(|e| OpError::new(e.to_string()))?;
+            out.iter_mut()
+                .try_for_each(|out| portions.write(out))
+                .map_err(|e| OpError::new(e.to_string()))?;
             Ok::<_, OpError>(out)
         })
         .unwrap();
-        assert!(held <= BUFFERS * (PIECE + PIECE / 8), "{held} bytes");
+        assert!(held <= BUFFERS * (PORTION + PORTION / 8), "{held} bytes");
         assert!(constants[0].bytes() as usize > 2 * held);
         for (packed, bytes) in constants.iter().zip(&written) {
             assert_eq!(bytes.len() as u64, packed.bytes());
@@ -155,15 +157,15 @@ mod tests {
         let mut broken = large();
         broken.source.shape = vec![1, 2];
         let constants = [large(), broken];
-        let all = |pieces: &super::Pieces| {
+        let all = |portions: &super::Portions| {
             let mut sink = std::io::sink();
             constants
                 .iter()
-                .try_for_each(|_| pieces.write(&mut sink))
+                .try_for_each(|_| portions.write(&mut sink))
                 .map_err(|e| OpError::new(e.to_string()))
         };
         assert!(stream(&constants, all).unwrap_err().0.contains("do not make"));
-        let refuse = |_: &super::Pieces| Err::<(), _>(OpError::new("the disk is full"));
+        let refuse = |_: &super::Portions| Err::<(), _>(OpError::new("the disk is full"));
         assert_eq!(stream(&[large(), large()], refuse).unwrap_err().0, "the disk is full");
     }
     #[test]
@@ -173,8 +175,9 @@ mod tests {
             .into_par_iter()
             .map(|_| {
                 let mut out = Vec::new();
-                let write =
-                    |pieces: &super::Pieces| pieces.write(&mut out).map_err(|e| OpError::new(e.to_string()));
+                let write = |portions: &super::Portions| {
+                    portions.write(&mut out).map_err(|e| OpError::new(e.to_string()))
+                };
                 stream(&constants, write).unwrap();
                 out.len()
             })

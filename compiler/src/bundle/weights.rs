@@ -8,7 +8,7 @@ use drift_runtime::format::{self, Binding, WeightPlacement, WeightSlot};
 
 use super::{images, index, runtime_error, stream};
 use crate::error::{Error, OpError, Result};
-use crate::plan::{Home, Plan};
+use crate::plan::{Location, Plan};
 use crate::shader::pack::Packed;
 use crate::target::TargetProfile;
 
@@ -62,10 +62,9 @@ impl Weights {
         let buffers = largest.filter(|(_, texture)| texture.is_none());
         if let Some(size) = buffers.map(|(bytes, _)| bytes).max().filter(|b| *b > self.largest_binding) {
             let over = |i: &usize| plan.weights.get(*i).is_some_and(|w| w.bytes() == size);
-            let users = plan
-                .steps
-                .iter()
-                .filter(|s| s.homes.iter().any(|home| matches!(home, Home::Weight(i) if over(i))));
+            let users = plan.dispatches.iter().filter(|s| {
+                s.locations.iter().any(|location| matches!(location, Location::Weight(i) if over(i)))
+            });
             return Err(Error::request(
                 format!(
                     "`{}` needs a weight of {size} bytes, and {} binds at most {} bytes",
@@ -76,17 +75,17 @@ impl Weights {
                 "compile with --precision f16, or pick a target with a larger limit",
             ));
         }
-        let (places, _) = stream::stream(&plan.weights, |pieces| self.write(writer, plan, pieces))
+        let (places, _) = stream::stream(&plan.weights, |portions| self.write(writer, plan, portions))
             .map_err(|e: Refused| e.0)?;
         Ok(places)
     }
 
-    /// Writes the pieces of a plan's constants.
+    /// Writes the portions of a plan's constants.
     fn write(
         &mut self,
         writer: &mut BundleWriter,
         plan: &Plan,
-        pieces: &stream::Pieces,
+        portions: &stream::Portions,
     ) -> std::result::Result<Vec<Place>, Refused> {
         let textures = images::weights(plan, self.longest_side);
         let mut places = Vec::with_capacity(plan.weights.len());
@@ -94,7 +93,7 @@ impl Weights {
             let size = packed.bytes();
             let padding = texture.as_ref().map_or(0, |image| image.bytes().saturating_sub(size));
             let fill = |out: &mut dyn Write| {
-                pieces.write(out)?;
+                portions.write(out)?;
                 std::io::copy(&mut std::io::repeat(0).take(padding), out).map(|_| ())
             };
             let chunk = writer.chunk(fill).map_err(|e| Refused(runtime_error(e)))?;

@@ -9,7 +9,7 @@
 //! than the products themselves, while writing the elements once costs little more than their memory traffic. They are
 //! rounded to f16 exactly as kernels on matrix units round them, so this is for f16 only. They are written in rows of N,
 //! the order of packed constants: matrices that a workgroup holds load slowly along K. What reads elements may sum them up
-//! in parts: ways are numbers of parts.
+//! in parts: variants are numbers of parts.
 
 use super::{Decomposition, Elements, Last, split_k};
 use crate::error::{Error, Result};
@@ -22,11 +22,11 @@ use crate::target::TargetProfile;
 
 /// As the table lists it.
 pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "decoded", ways, margin: MARGIN, sensible, build, describe, cases: CASES };
+    Decomposition { name: "decoded", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
 
 /// Kernels that read codes are estimated more roughly than others.
 const MARGIN: f64 = 0.85;
-/// The way that leaves sums whole.
+/// The variant that leaves sums whole.
 const WHOLE: u32 = 1;
 
 const CASES: &[&str] = &[
@@ -151,23 +151,23 @@ fn product(graph: &Graph, id: NodeId) -> Option<Product> {
     Some(Product { op, operands, turned: Some(turned) })
 }
 
-fn ways(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
+fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     match product(graph, id) {
         Some(_) => [WHOLE].into_iter().chain(split_k::parts(graph, id)).collect(),
         None => Vec::new(),
     }
 }
 
-fn sensible(graph: &Graph, id: NodeId, way: u32) -> bool {
-    way == WHOLE || split_k::sensible(graph, id, way)
+fn sensible(graph: &Graph, id: NodeId, variant: u32) -> bool {
+    variant == WHOLE || split_k::sensible(graph, id, variant)
 }
 
-fn describe(way: u32) -> String {
-    let parts = if way == WHOLE { String::new() } else { format!(", and the sum in {way} parts") };
+fn describe(variant: u32) -> String {
+    let parts = if variant == WHOLE { String::new() } else { format!(", and the sum in {variant} parts") };
     format!("elements made of the second operand's codes first{parts} ({})", DECOMPOSITION.name)
 }
 
-fn build(graph: &mut Graph, id: NodeId, way: u32, elements: Elements) -> Result<Last> {
+fn build(graph: &mut Graph, id: NodeId, variant: u32, elements: Elements) -> Result<Last> {
     let wrong = || Error::internal("decoded", "a product that it cannot replace");
     let Product { op, operands: [a, b], turned } = product(graph, id).ok_or_else(wrong)?;
     let name = graph.node(id).name.clone();
@@ -177,9 +177,9 @@ fn build(graph: &mut Graph, id: NodeId, way: u32, elements: Elements) -> Result<
         None => b,
     };
     let decoded = graph.add(Relayout { layout: Layout::RowMajor }, &[codes], &made)?;
-    if way == WHOLE {
+    if variant == WHOLE {
         return Ok(Last { op: op.into(), operands: vec![a, decoded] });
     }
     let whole = graph.add(op, &[a, decoded], &name)?;
-    split_k::build(graph, whole, way, elements)
+    split_k::build(graph, whole, variant, elements)
 }

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! A [`Decomposition`] rewrites one node into several operators that the graph has anyway, so that the CPU reference
-//! evaluates what it made, and every kernel, layout and fused chain works there as everywhere. Whether that is worth it
-//! depends on the kernels, of which passes know nothing; so this step runs after them and before the plan. Each way of
-//! each decomposition is added beside its node, every node of it is asked for its cheapest candidate, and the way
+//! evaluates what it made, and every kernel, layout and fused epilogue works there as everywhere. Whether that is worth it
+//! depends on the kernels, of which passes know nothing; so this step runs after them and before the plan. Each variant of
+//! each decomposition is added beside its node, every node of it is asked for its cheapest candidate, and the variant
 //! replaces the node where the sum is clearly lower. What lost is swept.
 //!
-//! A way may compute some of the node's operands, too: operands that the node alone uses and the way does not are gone
+//! A variant may compute some of the node's operands, too: operands that the node alone uses and the variant does not are gone
 //! with it, and count on the node's side. So two nodes become one where a kernel computes both.
 //!
 //! A decomposition is a file here and a line in [`DECOMPOSITIONS`].
@@ -40,12 +40,12 @@ use crate::target::TargetProfile;
 /// The name in reports.
 pub const STAGE: &str = "decompose";
 
-/// What a way stores in between may take as much memory as so many of the most that any node of the graph reads and
+/// What a variant stores in between may take as much memory as so many of the most that any node of the graph reads and
 /// writes, as the last-level cache holds, or as this part of all constants takes: time is not bought with any amount of
 /// memory.
 const ROOM: i64 = 4;
 const PART_OF_CONSTANTS: i64 = 16;
-/// Among ways that cost no more than this times the cheapest, the one that stores least in between.
+/// Among variants that cost no more than this times the cheapest, the one that stores least in between.
 const CLOSE: f64 = 1.03;
 
 /// Every decomposition; among equal costs the earlier one wins.
@@ -57,27 +57,27 @@ pub const DECOMPOSITIONS: &[Decomposition] = &[
     decoded::DECOMPOSITION,
 ];
 
-/// A way of computing one kind of node as several.
+/// A variant of computing one kind of node as several.
 #[derive(Debug, Clone, Copy)]
 pub struct Decomposition {
     /// Name of its file.
     pub name: &'static str,
-    /// The ways it can take a node apart, as numbers of its own; none where it cannot.
-    pub ways: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
-    /// A way replaces a node when it is estimated to cost less than this part of the node's cost, since estimates are not
+    /// The variants it can take a node apart, as numbers of its own; none where it cannot.
+    pub variants: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
+    /// A variant replaces a node when it is estimated to cost less than this part of the node's cost, since estimates are not
     /// exact. Measured times are taken at their word.
     pub margin: f64,
-    /// Whether a way may be worth its while; estimates are not asked where they would have to be far off.
+    /// Whether a variant may be worth its while; estimates are not asked where they would have to be far off.
     pub sensible: fn(&Graph, NodeId, u32) -> bool,
-    /// Adds the nodes of a way but the last, which it returns.
+    /// Adds the nodes of a variant but the last, which it returns.
     pub build: fn(&mut Graph, NodeId, u32, Elements) -> Result<Last>,
-    /// What a way does, for people.
+    /// What a variant does, for people.
     pub describe: fn(u32) -> String,
     /// Graphs in text form with a node that it can replace, with sizes that divide nothing.
     pub cases: &'static [&'static str],
 }
 
-/// The operator that takes a node's place, and its operands; the node's chain moves behind it.
+/// The operator that takes a node's place, and its operands; the node's epilogue moves behind it.
 #[derive(Debug)]
 pub struct Last {
     /// The operator.
@@ -118,10 +118,10 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
 }
 
-/// One way, added beside its node.
-struct Trial {
+/// One variant, added beside its node.
+struct Attempt {
     decomposition: &'static Decomposition,
-    way: u32,
+    variant: u32,
     /// Bytes stored in between.
     stored: i64,
     /// Operands of the node that it still needs.
@@ -137,32 +137,32 @@ fn decide(
     changes: &mut Changes,
 ) -> Result<()> {
     let forced = match &options.alternatives {
-        Alternatives::Always(name, way) => Some((name.as_str(), *way)),
+        Alternatives::Always(name, variant) => Some((name.as_str(), *variant)),
         _ => None,
     };
     // Operands that nothing else uses.
     let mut alone: Vec<NodeId> = graph.operands(id);
     alone.retain(|o| graph.use_count(*o) == 1);
-    let mut trials = Vec::new();
+    let mut attempts = Vec::new();
     for decomposition in DECOMPOSITIONS.iter().filter(|d| forced.is_none_or(|(name, _)| name == d.name)) {
-        for way in (decomposition.ways)(graph, id, costs.target) {
+        for variant in (decomposition.variants)(graph, id, costs.target) {
             if let Some((name, wanted)) = forced {
-                if wanted.is_some_and(|wanted| wanted != way) {
+                if wanted.is_some_and(|wanted| wanted != variant) {
                     continue;
                 }
-                let last = replace(graph, id, decomposition, way, Elements::True)?;
+                let last = replace(graph, id, decomposition, variant, Elements::True)?;
                 graph.replace_uses(id, last);
                 changes.note(
                     graph,
                     last,
-                    format!("{}, as asked for with {name}", (decomposition.describe)(way)),
+                    format!("{}, as asked for with {name}", (decomposition.describe)(variant)),
                 );
                 return Ok(());
             }
-            if !(decomposition.sensible)(graph, id, way) {
+            if !(decomposition.sensible)(graph, id, variant) {
                 continue;
             }
-            let last = replace(graph, id, decomposition, way, Elements::Any)?;
+            let last = replace(graph, id, decomposition, variant, Elements::Any)?;
             let parts = parts(graph, id, last);
             let between = parts.iter().filter(|part| **part != last);
             let stored = between.map(|part| bytes(graph, *part)).fold(0, i64::saturating_add);
@@ -172,31 +172,31 @@ fn decide(
             let read: BTreeSet<NodeId> = parts.iter().flat_map(|part| graph.operands(*part)).collect();
             let kept = alone.iter().copied().filter(|o| read.contains(o)).collect();
             let cost = costs.sum(graph, &parts);
-            trials.push(Trial { decomposition, way, stored, kept, cost });
+            attempts.push(Attempt { decomposition, variant, stored, kept, cost });
         }
     }
-    if trials.is_empty() {
+    if attempts.is_empty() {
         return Ok(());
     }
-    // Both sides pay for operands that any of the ways does without.
-    alone.retain(|o| trials.iter().any(|t| !t.kept.contains(o)));
+    // Both sides pay for operands that any of the variants does without.
+    alone.retain(|o| attempts.iter().any(|t| !t.kept.contains(o)));
     let whole: Vec<NodeId> = alone.iter().copied().chain([id]).collect();
     let own = costs.sum(graph, &whole);
-    for trial in &mut trials {
-        let kept: Vec<NodeId> = trial.kept.iter().copied().filter(|o| alone.contains(o)).collect();
-        trial.cost = trial.cost.plus(costs.sum(graph, &kept));
+    for attempt in &mut attempts {
+        let kept: Vec<NodeId> = attempt.kept.iter().copied().filter(|o| alone.contains(o)).collect();
+        attempt.cost = attempt.cost.plus(costs.sum(graph, &kept));
     }
     // Measurements count only where both sides have them.
     let measured = costs.has_measurements()
         && own.measured.is_some()
-        && trials.iter().any(|t| t.cost.measured.is_some());
+        && attempts.iter().any(|t| t.cost.measured.is_some());
     let kind = |cost: Cost| if measured { cost.measured } else { cost.estimated };
     let Some(own) = kind(own) else { return Ok(()) };
-    let costs: Vec<(&Trial, f64)> = trials.iter().filter_map(|t| Some((t, kind(t.cost)?))).collect();
+    let costs: Vec<(&Attempt, f64)> = attempts.iter().filter_map(|t| Some((t, kind(t.cost)?))).collect();
     let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
     let close = costs.iter().filter(|(_, cost)| *cost <= least * CLOSE);
-    let Some((best, cost)) = close.min_by_key(|(trial, _)| trial.stored) else { return Ok(()) };
-    let what = (best.decomposition.describe)(best.way);
+    let Some((best, cost)) = close.min_by_key(|(attempt, _)| attempt.stored) else { return Ok(()) };
+    let what = (best.decomposition.describe)(best.variant);
     let how = if measured { "measured" } else { "estimated" };
     let (own_us, us) = (own / 1e3, *cost / 1e3);
     let name = graph.node(id).name.clone();
@@ -205,38 +205,38 @@ fn decide(
         changes.notes.push(Note { node: name, what });
         return Ok(());
     }
-    let (decomposition, way) = (best.decomposition, best.way);
-    let last = replace(graph, id, decomposition, way, Elements::True)?;
+    let (decomposition, variant) = (best.decomposition, best.variant);
+    let last = replace(graph, id, decomposition, variant, Elements::True)?;
     graph.replace_uses(id, last);
     changes.note(graph, last, format!("{what}: {us:.1} µs {how}, against {own_us:.1} µs as it is"));
     Ok(())
 }
 
-/// Adds a way beside its node, with the node's chain, type and layout at its end.
+/// Adds a variant beside its node, with the node's epilogue, type and layout at its end.
 fn replace(
     graph: &mut Graph,
     id: NodeId,
     decomposition: &Decomposition,
-    way: u32,
+    variant: u32,
     elements: Elements,
 ) -> Result<NodeId> {
-    let Last { op, mut operands } = (decomposition.build)(graph, id, way, elements)?;
+    let Last { op, mut operands } = (decomposition.build)(graph, id, variant, elements)?;
     let (node, before) = (graph.node(id).clone(), graph.operands(id));
-    let own = operands.len();
-    let mut chain = node.chain.clone();
-    for arg in chain.iter_mut().flat_map(|s| &mut s.args) {
+    let arity = operands.len();
+    let mut epilogue = node.epilogue.clone();
+    for arg in epilogue.iter_mut().flat_map(|s| &mut s.args) {
         if let Arg::Input(k) = arg
             && let Some(operand) = before.get(*k as usize)
         {
-            let known = operands.iter().skip(own).position(|o| o == operand);
-            let place = own + known.unwrap_or(operands.len() - own);
+            let known = operands.iter().skip(arity).position(|o| o == operand);
+            let place = arity + known.unwrap_or(operands.len() - arity);
             if known.is_none() {
                 operands.push(*operand);
             }
             *k = u32::try_from(place).unwrap_or(u32::MAX);
         }
     }
-    put_beside(graph, id, Replacement { op, operands, own, chain }, decomposition.name)
+    put_beside(graph, id, Replacement { op, operands, arity, epilogue }, decomposition.name)
 }
 
 /// Adds an operator that computes what a node does beside it, with the node's type and layout. `stage` is named where their
@@ -258,7 +258,7 @@ pub(crate) fn put_beside(
     Ok(made)
 }
 
-/// The nodes that a way added: those between the last one and the node's operands, or theirs.
+/// The nodes that a variant added: those between the last one and the node's operands, or theirs.
 fn parts(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
     let operands = graph.operands(id);
     let mut seen: BTreeSet<NodeId> = operands.iter().flat_map(|o| graph.operands(*o)).collect();
@@ -273,10 +273,10 @@ fn parts(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
     parts
 }
 
-/// Bytes that a value takes of its own: none for constants and views.
+/// Bytes that a value takes of its arity: none for constants and views.
 fn bytes(graph: &Graph, id: NodeId) -> i64 {
     let node = graph.node(id);
-    let view = is_view(&node.op) && node.chain.is_empty();
+    let view = is_view(&node.op) && node.epilogue.is_empty();
     let none = view || matches!(node.op, Op::Constant(_));
     if none { 0 } else { operand(graph, id).bytes(&graph.bounds) }
 }

@@ -12,7 +12,7 @@
 use super::{Decomposition, Elements, Last};
 use crate::error::{Error, Result};
 use crate::ir::dim::Dim;
-use crate::ir::element::{Arg, BinaryFn, Element, Step};
+use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Conv, Op, Reshape, SeparableConv};
 use crate::ir::ops::separable_conv::FIXED;
@@ -20,7 +20,7 @@ use crate::target::TargetProfile;
 
 /// As the table lists it.
 pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "separable", ways, margin: MARGIN, sensible, build, describe, cases: CASES };
+    Decomposition { name: "separable", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
 
 const CASES: &[&str] = &[
     r#"
@@ -80,7 +80,7 @@ struct Pair<'g> {
 fn pair(graph: &Graph, id: NodeId) -> Option<Pair<'_>> {
     let node = graph.node(id);
     let Op::Conv(op) = &node.op else { return None };
-    let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.own).collect();
+    let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
     let [first, matrix, ..] = operands.as_slice() else { return None };
     let axes = node.tensor.rank().checked_sub(2)?;
     let one_tap = graph.constant(*matrix)?.shape.iter().skip(2).all(|taps| *taps == 1);
@@ -92,7 +92,7 @@ fn pair(graph: &Graph, id: NodeId) -> Option<Pair<'_>> {
     (one_tap && plain && one_each && kept).then_some(Pair { first: *first, depthwise, operands })
 }
 
-fn ways(graph: &Graph, id: NodeId, target: &TargetProfile) -> Vec<u32> {
+fn variants(graph: &Graph, id: NodeId, target: &TargetProfile) -> Vec<u32> {
     let Some(pair) = pair(graph, id) else { return Vec::new() };
     // What both bind, but for the value between them; and the result.
     let buffers = graph.operands(id).len() + graph.operands(pair.first).len();
@@ -113,18 +113,18 @@ fn build(graph: &mut Graph, id: NodeId, _way: u32, _elements: Elements) -> Resul
     let (depthwise, node, given) = (depthwise.clone(), graph.node(first).clone(), graph.operands(first));
     let [image, filters, ..] = given.as_slice() else { return Err(wrong()) };
     let mut operands = vec![*image, *filters, *second.get(1).ok_or_else(wrong)?];
-    let mut chain = Vec::new();
-    // The bias of the first becomes the first step of the chain between them.
-    if let Some(bias) = given.get(2).filter(|_| node.own > 2) {
+    let mut epilogue = Vec::new();
+    // The bias of the first becomes the first step of the epilogue between them.
+    if let Some(bias) = given.get(2).filter(|_| node.arity > 2) {
         let ones = node.tensor.rank().saturating_sub(2);
         let channels = node.tensor.shape.get(1).cloned().ok_or_else(wrong)?;
         let shape = [channels].into_iter().chain(std::iter::repeat_n(Dim::known(1), ones)).collect();
         operands.push(graph.add(Reshape { shape }, &[*bias], &format!("{} (bias)", node.name))?);
         let args = vec![Arg::Step(0), Arg::Input(FIXED as u32)];
-        chain.push(Step { element: Element::Binary(BinaryFn::Add), args });
+        epilogue.push(EpilogueStep { element: Element::Binary(BinaryFn::Add), args });
     }
-    let (shift, before) = (chain.len() as u32, operands.len());
-    for step in &node.chain {
+    let (shift, before) = (epilogue.len() as u32, operands.len());
+    for step in &node.epilogue {
         let mut args = Vec::with_capacity(step.args.len());
         for arg in &step.args {
             args.push(match *arg {
@@ -140,9 +140,9 @@ fn build(graph: &mut Graph, id: NodeId, _way: u32, _elements: Elements) -> Resul
                 }
             });
         }
-        chain.push(Step { element: step.element, args });
+        epilogue.push(EpilogueStep { element: step.element, args });
     }
     let bias = second.get(2).copied();
     operands.extend(bias);
-    Ok(Last { op: SeparableConv { depthwise, chain, bias: bias.is_some() }.into(), operands })
+    Ok(Last { op: SeparableConv { depthwise, epilogue, bias: bias.is_some() }.into(), operands })
 }

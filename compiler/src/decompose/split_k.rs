@@ -23,7 +23,7 @@ use crate::target::TargetProfile;
 
 /// As the table lists it.
 pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "split-k", ways, margin: MARGIN, sensible, build, describe, cases: CASES };
+    Decomposition { name: "split-k", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
 
 const CASES: &[&str] = &[
     r#"
@@ -95,7 +95,7 @@ fn product(graph: &Graph, id: NodeId) -> Option<Product> {
     fits.then(|| Product { op: op.clone(), operands, rank, depth })
 }
 
-fn ways(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
+fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     // Parts of rows of codes would have to be decoded.
     let second = graph.operands(id).get(1).and_then(|b| graph.constant(*b));
     let coded = second.is_some_and(|b| b.stored.coding().is_some());

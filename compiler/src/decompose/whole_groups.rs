@@ -20,7 +20,7 @@ use crate::target::TargetProfile;
 
 /// As the table lists it.
 pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "whole-groups", ways, margin: MARGIN, sensible, build, describe, cases: CASES };
+    Decomposition { name: "whole-groups", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
 
 const CASES: &[&str] = &[
     r#"
@@ -74,7 +74,7 @@ fn grouped(graph: &Graph, id: NodeId) -> Option<Grouped<'_>> {
         Op::ConvTranspose(op) => op.group,
         _ => return None,
     };
-    let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.own).collect();
+    let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
     let filters = graph.constant(*operands.get(1)?)?;
     // Sums of integers have other kernels.
     let float = filters.dtype.is_float() && filters.shape.len() >= 3;
@@ -82,7 +82,7 @@ fn grouped(graph: &Graph, id: NodeId) -> Option<Grouped<'_>> {
 }
 
 /// The least number of groups that are whole slices together; all of them, if no smaller number divides theirs.
-fn ways(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
+fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     let Some(Grouped { groups, filters, .. }) = grouped(graph, id) else { return Vec::new() };
     let (Some(first), Some(second)) = (filters.shape.first(), filters.shape.get(1)) else {
         return Vec::new();

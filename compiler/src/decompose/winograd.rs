@@ -24,7 +24,7 @@ use crate::target::TargetProfile;
 
 /// As the table lists it.
 pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "winograd", ways, margin: MARGIN, sensible, build, describe, cases: CASES };
+    Decomposition { name: "winograd", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
 
 const CASES: &[&str] = &[
     r#"
@@ -77,7 +77,7 @@ struct Windows<'g> {
 fn windows(graph: &Graph, id: NodeId) -> Option<Windows<'_>> {
     let node = graph.node(id);
     let Op::Conv(op) = &node.op else { return None };
-    let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.own).collect();
+    let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
     let filters = graph.constant(*operands.get(1)?)?;
     let [_, _, 3, 3] = filters.shape.as_slice() else { return None };
     // Its transforms are of floats; integers would need more than 8 bits between them.
@@ -86,7 +86,7 @@ fn windows(graph: &Graph, id: NodeId) -> Option<Windows<'_>> {
     plain.then_some(Windows { op, filters, operands })
 }
 
-fn ways(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
+fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     if windows(graph, id).is_some() { OUTPUTS.to_vec() } else { Vec::new() }
 }
 

@@ -1,6 +1,6 @@
-//! Element functions as data: what is applied to one element at a time, alone or as a chain fused behind a node.
+//! Element functions as data: what is applied to one element at a time, alone or as an epilogue fused behind a node.
 //!
-//! `x * sigmoid(x)` after a convolution is the chain `[sigmoid(#0), mul(#0, #1)]`: `#0` is the node's own
+//! `x * sigmoid(x)` after a convolution is the epilogue `[sigmoid(#0), mul(#0, #1)]`: `#0` is the node's own
 //! result, `#i` the result of step i (one-based), and `@k` the node's operand k, broadcast to the result's shape.
 
 use serde::{Deserialize, Serialize};
@@ -288,7 +288,7 @@ fn widest(a: DType, b: DType) -> DType {
     }
 }
 
-/// An operand of a chain step.
+/// An operand of an epilogue step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arg {
@@ -298,16 +298,16 @@ pub enum Arg {
     Input(u32),
 }
 
-/// One step of a chain fused behind a node.
+/// One step of an epilogue fused behind a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct EpilogueStep {
     /// What is applied.
     pub element: Element,
     /// To what.
     pub args: Vec<Arg>,
 }
 
-impl Step {
+impl EpilogueStep {
     /// The same function of other values.
     ///
     /// # Errors
@@ -317,7 +317,7 @@ impl Step {
         Ok(Self { element: self.element, args })
     }
 
-    /// The step in a chain that has `count` more steps before it: all that it refers to lies so much later, the node's
+    /// The step in an epilogue that has `count` more steps before it: all that it refers to lies so much later, the node's
     /// own result among it.
     #[must_use]
     pub fn behind(&self, count: u32) -> Self {

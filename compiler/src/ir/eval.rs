@@ -2,13 +2,13 @@
 //!
 //! Symbols are bound from the shapes of the input arrays. Values are row-major whatever layouts the graph
 //! declares, and each is dropped after its last use. A value is rounded to the type it is stored in, once,
-//! after the chain fused behind its node.
+//! after the epilogue fused behind its node.
 
 use std::collections::BTreeMap;
 
 use super::array::{Array, Data, count, round_floats};
 use super::dim::{Atom, Bindings, Dim};
-use super::element::{Arg, Step};
+use super::element::{Arg, EpilogueStep};
 use super::graph::{Graph, Node, NodeId};
 use super::op::Input;
 use super::ops::elementwise::apply;
@@ -119,7 +119,7 @@ fn trace_with(
     results
 }
 
-/// Computes one node, with the chain fused behind it, from its operands.
+/// Computes one node, with the epilogue fused behind it, from its operands.
 ///
 /// # Errors
 /// When the operands do not fit, or a symbol is unbound.
@@ -128,29 +128,33 @@ pub fn eval_node(graph: &Graph, id: NodeId, operands: &[&Array], symbols: &Bindi
 }
 
 fn compute(node: &Node, operands: &[&Array], symbols: &Bindings) -> Result<Array, OpError> {
-    let own = operands.get(..node.own).ok_or_else(|| OpError::new("an operand is missing"))?;
+    let own = operands.get(..node.arity).ok_or_else(|| OpError::new("an operand is missing"))?;
     let out = sizes(&node.tensor.shape, symbols)?;
     if count(&out) > MAX_HOST_ELEMENTS {
         return Err(OpError::new(format!("{} is too large for the reference", node.tensor)));
     }
     let result = node.op.operation().eval(own, &out, symbols)?;
-    finish(chained(result, &node.chain, operands)?, node)
+    finish(chained(result, &node.epilogue, operands)?, node)
 }
 
-/// What a chain makes of a value, with the operands that its steps name.
+/// What an epilogue makes of a value, with the operands that its steps name.
 ///
 /// # Errors
 /// When a step does not fit its operands.
-pub(crate) fn chained(value: Array, chain: &[Step], operands: &[&Array]) -> Result<Array, OpError> {
+pub(crate) fn chained(
+    value: Array,
+    epilogue: &[EpilogueStep],
+    operands: &[&Array],
+) -> Result<Array, OpError> {
     let shape = value.shape.clone();
     let mut results = vec![value];
-    for step in chain {
+    for step in epilogue {
         let find = |arg: &Arg| match *arg {
             Arg::Step(i) => results.get(i as usize),
             Arg::Input(k) => operands.get(k as usize).copied(),
         };
         let args: Option<Vec<&Array>> = step.args.iter().map(find).collect();
-        let args = args.ok_or_else(|| OpError::new("a chain step names a missing operand"))?;
+        let args = args.ok_or_else(|| OpError::new("a epilogue step names a missing operand"))?;
         results.push(apply(step.element, &args, &shape)?);
     }
     results.pop().ok_or_else(|| OpError::new("no result"))
@@ -287,7 +291,7 @@ mod tests {
     use crate::ir::array::Array;
     use crate::ir::builder::Builder;
     use crate::ir::dim::{Bounds, Dim};
-    use crate::ir::element::{Arg, BinaryFn, Element, Step, UnaryFn};
+    use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep, UnaryFn};
     use crate::ir::graph::{Graph, Replacement};
     use crate::ir::op::{Elementwise, Op};
     use crate::ir::tensor::DType;
@@ -347,17 +351,17 @@ mod tests {
         let x = b.input("x", DType::F32, vec![2usize.into()]).unwrap();
         let s = b.scalar(DType::F32, 10.0).unwrap();
         // abs(x) * 10 + abs(x), then as f16
-        let step = |f, args: &[Arg]| Step { element: Element::Binary(f), args: args.to_vec() };
+        let step = |f, args: &[Arg]| EpilogueStep { element: Element::Binary(f), args: args.to_vec() };
         let y = g
             .add_fused(
                 Replacement {
                     op: Op::Elementwise(Elementwise { element: Element::Unary(UnaryFn::Abs) }),
                     operands: vec![x, s],
-                    own: 1,
-                    chain: vec![
+                    arity: 1,
+                    epilogue: vec![
                         step(BinaryFn::Mul, &[Arg::Step(0), Arg::Input(1)]),
                         step(BinaryFn::Add, &[Arg::Step(1), Arg::Step(0)]),
-                        Step { element: Element::Cast(DType::F16), args: vec![Arg::Step(2)] },
+                        EpilogueStep { element: Element::Cast(DType::F16), args: vec![Arg::Step(2)] },
                     ],
                 },
                 "y",

@@ -11,7 +11,7 @@ use petgraph::stable_graph::{NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 
 use super::dim::{Bindings, Bounds};
-use super::element::{Arg, Step};
+use super::element::{Arg, EpilogueStep};
 use super::op::{Constant, Input, Op, State};
 use super::tensor::{DType, Layout, TensorDesc};
 use crate::error::{Error, OpError, Result};
@@ -25,11 +25,11 @@ pub struct NodeId(NodeIndex);
 pub struct Node {
     /// What it computes.
     pub op: Op,
-    /// How many of its operands belong to `op`; the others feed the chain.
-    pub own: usize,
+    /// How many of its operands belong to `op`; the others feed the epilogue.
+    pub arity: usize,
     /// Element functions applied to the result of `op`, fused behind it.
-    pub chain: Vec<Step>,
-    /// The one result, after the chain.
+    pub epilogue: Vec<EpilogueStep>,
+    /// The one result, after the epilogue.
     pub tensor: TensorDesc,
     /// Name from the model, for diagnostics.
     pub name: String,
@@ -61,12 +61,12 @@ pub struct Store {
 pub struct Replacement {
     /// The operator.
     pub op: Op,
-    /// Its operands, then those of the chain.
+    /// Its operands, then those of the epilogue.
     pub operands: Vec<NodeId>,
     /// How many of the operands belong to the operator.
-    pub own: usize,
-    /// The fused chain.
-    pub chain: Vec<Step>,
+    pub arity: usize,
+    /// The fused epilogue.
+    pub epilogue: Vec<EpilogueStep>,
 }
 
 /// A dataflow graph with named inputs and outputs.
@@ -87,17 +87,17 @@ impl Graph {
     /// # Errors
     /// When the operator does not fit its operands.
     pub fn add(&mut self, op: impl Into<Op>, operands: &[NodeId], name: &str) -> Result<NodeId> {
-        let own = operands.len();
+        let arity = operands.len();
         self.add_fused(
-            Replacement { op: op.into(), operands: operands.to_vec(), own, chain: Vec::new() },
+            Replacement { op: op.into(), operands: operands.to_vec(), arity, epilogue: Vec::new() },
             name,
         )
     }
 
-    /// Adds a node with a chain behind it.
+    /// Adds a node with an epilogue behind it.
     ///
     /// # Errors
-    /// When the operator or the chain does not fit its operands.
+    /// When the operator or the epilogue does not fit its operands.
     pub fn add_fused(&mut self, what: Replacement, name: &str) -> Result<NodeId> {
         let tensor = self.infer(&what).map_err(|e| Error::Node {
             node: name.to_string(),
@@ -107,8 +107,14 @@ impl Graph {
         let is_input = matches!(what.op, Op::Input(_));
         let serial = self.next_serial;
         self.next_serial += 1;
-        let node =
-            Node { op: what.op, own: what.own, chain: what.chain, tensor, name: name.to_string(), serial };
+        let node = Node {
+            op: what.op,
+            arity: what.arity,
+            epilogue: what.epilogue,
+            tensor,
+            name: name.to_string(),
+            serial,
+        };
         let id = NodeId(self.graph.add_node(node));
         self.connect(id, &what.operands);
         if is_input {
@@ -163,7 +169,7 @@ impl Graph {
         &self.node(id).tensor
     }
 
-    /// The constant, when the node is one (a constant never has a chain).
+    /// The constant, when the node is one (a constant never has an epilogue).
     pub fn constant(&self, id: NodeId) -> Option<&Constant> {
         match self.op(id) {
             Op::Constant(c) => Some(c),
@@ -171,7 +177,7 @@ impl Graph {
         }
     }
 
-    /// The operands in order, those of the chain last.
+    /// The operands in order, those of the epilogue last.
     pub fn operands(&self, id: NodeId) -> Vec<NodeId> {
         let mut edges: Vec<(u16, NodeId)> = self
             .graph
@@ -326,8 +332,8 @@ impl Graph {
             tensor.layout = node.tensor.layout;
         }
         node.op = what.op;
-        node.own = what.own;
-        node.chain = what.chain;
+        node.arity = what.arity;
+        node.epilogue = what.epilogue;
         node.tensor = tensor;
         Ok(())
     }
@@ -338,7 +344,7 @@ impl Graph {
     /// When the constant is malformed.
     pub fn make_constant(&mut self, id: NodeId, constant: Constant) -> Result<()> {
         let op = Op::Constant(constant);
-        self.set_op(id, Replacement { op, operands: Vec::new(), own: 0, chain: Vec::new() })?;
+        self.set_op(id, Replacement { op, operands: Vec::new(), arity: 0, epilogue: Vec::new() })?;
         self.inputs.retain(|input| *input != id);
         Ok(())
     }
@@ -396,7 +402,7 @@ impl Graph {
     /// Computes the shape and type of a replacement from its operands.
     pub fn infer(&self, what: &Replacement) -> Result<TensorDesc, OpError> {
         let tensors: Vec<&TensorDesc> = what.operands.iter().map(|o| self.tensor(*o)).collect();
-        infer(&self.bounds, &what.op, what.own, &what.chain, &tensors)
+        infer(&self.bounds, &what.op, what.arity, &what.epilogue, &tensors)
     }
 
     /// An error at a node.
@@ -424,34 +430,38 @@ impl Graph {
 pub fn infer(
     bounds: &Bounds,
     op: &Op,
-    own: usize,
-    chain: &[Step],
+    arity: usize,
+    epilogue: &[EpilogueStep],
     tensors: &[&TensorDesc],
 ) -> Result<TensorDesc, OpError> {
-    let Some(operands) = tensors.get(..own) else {
+    let Some(operands) = tensors.get(..arity) else {
         return Err(OpError::new("the operator claims more operands than there are"));
     };
     let mut tensor = op.operation().infer(operands)?;
     tensor.check(bounds)?;
-    tensor.dtype = chain_type(tensor.dtype, chain, tensors)?;
+    tensor.dtype = epilogue_type(tensor.dtype, epilogue, tensors)?;
     Ok(tensor)
 }
 
-/// The element type that a chain makes of `first`, with operands of the given types.
+/// The element type that an epilogue makes of `first`, with operands of the given types.
 ///
 /// # Errors
 /// When a step does not fit its operands.
-pub fn chain_type(first: DType, chain: &[Step], tensors: &[&TensorDesc]) -> Result<DType, OpError> {
+pub fn epilogue_type(
+    first: DType,
+    epilogue: &[EpilogueStep],
+    tensors: &[&TensorDesc],
+) -> Result<DType, OpError> {
     let mut types = vec![first];
     let mut last = first;
-    for (i, step) in chain.iter().enumerate() {
+    for (i, step) in epilogue.iter().enumerate() {
         let mut operand_types = Vec::with_capacity(step.args.len());
         for arg in &step.args {
             let dtype = match *arg {
                 Arg::Step(s) => types.get(s as usize).copied(),
                 Arg::Input(k) => tensors.get(k as usize).map(|t| t.dtype),
             };
-            operand_types.push(dtype.ok_or_else(|| OpError::new("a chain step names a missing operand"))?);
+            operand_types.push(dtype.ok_or_else(|| OpError::new("a epilogue step names a missing operand"))?);
         }
         let checked = step.element.check(&operand_types);
         last = checked.map_err(|e| OpError::new(format!("chain step {}: {e}", i + 1)))?;

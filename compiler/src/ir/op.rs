@@ -2,7 +2,7 @@
 //!
 //! One line in [`ops!`] registers an operator; its payload, shape rule and CPU reference live in
 //! `ops/<op>.rs`. The set stays small: element functions are data ([`Element`]), composite ONNX operators are
-//! expanded by the importer, and fused results are not operators but chains on a node.
+//! expanded by the importer, and fused results are not operators but epilogues on a node.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use super::dim::{Bindings, Dim};
 use super::tensor::TensorDesc;
 use crate::error::OpError;
 
-pub use super::element::{Arg, BinaryFn, Element, Step, UnaryFn};
+pub use super::element::{Arg, BinaryFn, Element, EpilogueStep, UnaryFn};
 pub use super::ops::arg_reduce::ArgReduce;
 pub use super::ops::attention::Attention;
 pub use super::ops::concat::Concat;
@@ -60,7 +60,7 @@ pub enum Fusion {
     Injective,
     /// Many elements into one.
     Reduce,
-    /// Heavy; elementwise chains attach behind it.
+    /// Heavy; elementwise epilogues attach behind it.
     Anchor,
     /// Takes part in no fusion.
     Opaque,
@@ -68,7 +68,7 @@ pub enum Fusion {
 
 /// What every operator can do.
 pub trait Operation {
-    /// The result's element type and shape (always row-major); `inputs` are the operands before any fused chain.
+    /// The result's element type and shape (always row-major); `inputs` are the operands before any fused epilogue.
     ///
     /// # Errors
     /// When the operator does not fit its operands.

@@ -12,7 +12,7 @@
 //! A line `store "cache" %5` makes a value what a state holds after a run.
 //!
 //! One line per node: operator or element function, its operands, after `|` the operands that only the fused
-//! chain uses, attributes as JSON, the chain (`#0` is the node's own result, `#i` that of step i, `@k` operand
+//! epilogue uses, attributes as JSON, the epilogue (`#0` is the node's own result, `#i` that of step i, `@k` operand
 //! k), the result's type with its layout, and the node's name when it has one. Printing is canonical: nodes are
 //! numbered in topological order and attributes keep the order of the payload's fields, so that equal graphs
 //! print equally and unrelated changes make no noise. A type may be left out; where it stands it is checked,
@@ -23,7 +23,7 @@ mod parse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::element::{Arg, Element, Step};
+use super::element::{Arg, Element, EpilogueStep};
 use super::graph::{Graph, NodeId};
 use super::op::Op;
 
@@ -60,13 +60,13 @@ pub fn print_node(graph: &Graph, id: NodeId, numbers: &BTreeMap<NodeId, usize>) 
     let (name, attributes) = op_text(&node.op);
     let mut line = format!("%{} = {name}", number(&id));
     for (i, operand) in graph.operands(id).iter().enumerate() {
-        let bar = if i == node.own { " |" } else { "" };
+        let bar = if i == node.arity { " |" } else { "" };
         push(&mut line, format_args!("{bar} %{}", number(operand)));
     }
     if attributes != "{}" {
         push(&mut line, format_args!(" {attributes}"));
     }
-    line.push_str(&chain_text(&node.chain));
+    line.push_str(&epilogue_text(&node.epilogue));
     push(&mut line, format_args!(" : {}", node.tensor));
     if !node.name.is_empty() {
         push(&mut line, format_args!(" {}", quoted(&node.name)));
@@ -82,10 +82,10 @@ pub fn op_text(op: &Op) -> (String, String) {
     }
 }
 
-/// A fused chain with a space before it; empty when there is none.
-pub fn chain_text(chain: &[Step]) -> String {
+/// A fused epilogue with a space before it; empty when there is none.
+pub fn epilogue_text(epilogue: &[EpilogueStep]) -> String {
     let mut line = String::new();
-    for (i, step) in chain.iter().enumerate() {
+    for (i, step) in epilogue.iter().enumerate() {
         let (name, attributes) = element_text(&step.element);
         push(&mut line, format_args!("{} ({name}", if i == 0 { " then" } else { "" }));
         for arg in &step.args {
@@ -135,7 +135,7 @@ mod tests {
     use crate::ir::op::Op;
     use crate::ir::tensor::{DType, Layout};
 
-    /// Types chains, layouts, precision, symbols, names and every form of element function.
+    /// Types epilogues, layouts, precision, symbols, names and every form of element function.
     const CANONICAL: &str = r##"symbol batch 1..8
 symbol seq 1..512
 %0 = input {"name":"x","dtype":"f32","shape":["batch","seq",4]} : f32[batch, seq, 4] "x"
@@ -163,8 +163,8 @@ store "cache" %11
         assert_eq!(print(&graph), CANONICAL);
         assert_eq!(graph.bounds["seq"], (1, 512));
         let act = graph.ids()[4];
-        assert_eq!(graph.node(act).own, 1);
-        assert_eq!(graph.node(act).chain.len(), 2);
+        assert_eq!(graph.node(act).arity, 1);
+        assert_eq!(graph.node(act).epilogue.len(), 2);
         assert_eq!(graph.tensor(act).dtype, DType::F16);
         assert_eq!(graph.tensor(graph.ids()[7]).layout, Layout::SLICES4);
     }

@@ -5,9 +5,9 @@
 //! - No node depends on itself, directly or through others.
 //! - Every operator has operands that its shape rule accepts. The rule is applied to types as they were before
 //!   storage types were chosen, so that a rewrite cannot hide a mismatch behind a cast that nobody asked for.
-//! - A chain step has as many operands as its function takes; each is the node's own result, an earlier step or
+//! - An epilogue step has as many operands as its function takes; each is the node's own result, an earlier step or
 //!   one of the node's operands, and broadcasts into the node's shape without enlarging it.
-//! - An operand that does not belong to the operator is used by a step. Inputs and constants have no chain.
+//! - An operand that does not belong to the operator is used by a step. Inputs and constants have no epilogue.
 //! - The stored shape is the inferred one. The stored type is too, except that a float may be kept in any float type.
 //! - Slices of channels are a layout of tensors with 3 to 5 axes. Inputs, constants, states and the graph's results are
 //!   row-major; a `relayout` has the layout that it names.
@@ -60,21 +60,21 @@ fn check_node(
     let node = graph.node(id);
     let operands = graph.operands(id);
     let tensors: Vec<&TensorDesc> = operands.iter().filter_map(|o| inferred.get(o)).collect();
-    let tensor = infer(&graph.bounds, &node.op, node.own, &node.chain, &tensors)?;
+    let tensor = infer(&graph.bounds, &node.op, node.arity, &node.epilogue, &tensors)?;
 
     let mut used = BTreeSet::new();
-    for (i, step) in node.chain.iter().enumerate() {
+    for (i, step) in node.epilogue.iter().enumerate() {
         for arg in &step.args {
             if let Arg::Input(k) = arg {
                 let operand =
-                    tensors.get(*k as usize).ok_or_else(|| OpError::new("a chain operand is missing"))?;
-                broadcasts_to(operand, &tensor.shape, &format!("operand {k} of chain step {}", i + 1))?;
+                    tensors.get(*k as usize).ok_or_else(|| OpError::new("a epilogue operand is missing"))?;
+                broadcasts_to(operand, &tensor.shape, &format!("operand {k} of epilogue step {}", i + 1))?;
                 used.insert(*k as usize);
             }
         }
     }
-    if let Some(idle) = (node.own..operands.len()).find(|k| !used.contains(k)) {
-        return Err(OpError::new(format!("operand {idle} belongs to the chain, but no step uses it")));
+    if let Some(idle) = (node.arity..operands.len()).find(|k| !used.contains(k)) {
+        return Err(OpError::new(format!("operand {idle} belongs to the epilogue, but no step uses it")));
     }
 
     let stored = &node.tensor;
@@ -85,7 +85,7 @@ fn check_node(
         return Err(OpError::new(format!("{stored} has not 2 to 5 axes")));
     }
     match &node.op {
-        Op::Input(_) | Op::Constant(_) | Op::State(_) if !node.chain.is_empty() => {
+        Op::Input(_) | Op::Constant(_) | Op::State(_) if !node.epilogue.is_empty() => {
             return Err(OpError::new("it has a chain"));
         }
         Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_)
@@ -211,7 +211,7 @@ mod tests {
     use super::verify;
     use crate::error::Error;
     use crate::ir::dim::Bounds;
-    use crate::ir::element::{Arg, BinaryFn, Element, Step};
+    use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
     use crate::ir::graph::{Graph, Replacement};
     use crate::ir::tensor::{DType, Layout};
     use crate::ir::text::parse;
@@ -264,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn chain_operands_broadcast_into_the_node_and_are_used() {
+    fn epilogue_operands_broadcast_into_the_node_and_are_used() {
         let with = |args: Vec<Arg>, graph: &mut Graph| {
             let (small, large) = (graph.ids()[2], graph.ids()[0]);
-            let step = Step { element: Element::Binary(BinaryFn::Add), args };
+            let step = EpilogueStep { element: Element::Binary(BinaryFn::Add), args };
             let op = graph.op(graph.ids()[3]).clone();
-            let what = Replacement { op, operands: vec![small, large], own: 1, chain: vec![step] };
+            let what = Replacement { op, operands: vec![small, large], arity: 1, epilogue: vec![step] };
             graph.set_op(graph.ids()[3], what).unwrap();
         };
         refused(|g| with(vec![Arg::Step(0), Arg::Input(1)], g), "does not broadcast");

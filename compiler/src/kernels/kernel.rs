@@ -73,21 +73,21 @@ impl Group {
 pub enum InPlace {
     /// None.
     Nothing,
-    /// Those of the chain, which are read where the result is stored.
-    Chain,
-    /// The first, and those of the chain.
-    FirstAndChain,
+    /// Those of the epilogue, which are read where the result is stored.
+    Epilogue,
+    /// The first, and those of the epilogue.
+    FirstAndEpilogue,
     /// All of them.
     All,
 }
 
 impl InPlace {
-    /// Whether the result may overwrite operand `index`, where the first `own` belong to the operator.
-    pub fn overwrites(self, index: usize, own: usize) -> bool {
+    /// Whether the result may overwrite operand `index`, where the first `arity` belong to the operator.
+    pub fn overwrites(self, index: usize, arity: usize) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Chain => index >= own,
-            Self::FirstAndChain => index == 0 || index >= own,
+            Self::Epilogue => index >= arity,
+            Self::FirstAndEpilogue => index == 0 || index >= arity,
             Self::All => true,
         }
     }

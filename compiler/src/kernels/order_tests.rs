@@ -9,7 +9,7 @@ use crate::ir::graph::Graph;
 use crate::ir::text;
 use crate::passes::{self, Context, Precision};
 use crate::plan::select::candidates;
-use crate::plan::tuning::plain_way;
+use crate::plan::tuning::configuration;
 use crate::standing::problems;
 use crate::target::{Machine, TargetProfile, names};
 
@@ -35,7 +35,7 @@ fn lowered(graph: &str, target: &TargetProfile) -> Graph {
 fn costs(graph: &Graph, target: &TargetProfile) -> BTreeMap<(usize, String), f64> {
     let offered = problems(graph, target).into_iter().enumerate().flat_map(|(i, problem)| {
         let choices = candidates(&problem, None, None);
-        choices.iter().map(|choice| ((i, plain_way(choice)), choice.candidate.cost)).collect::<Vec<_>>()
+        choices.iter().map(|choice| ((i, configuration(choice)), choice.candidate.cost)).collect::<Vec<_>>()
     });
     offered.collect()
 }
@@ -47,7 +47,7 @@ const EXACT: f64 = 0.98;
 fn cheaper(before: &BTreeMap<(usize, String), f64>, after: &BTreeMap<(usize, String), f64>) -> Vec<String> {
     let both = before.iter().filter_map(|(key, cost)| Some((key, *cost, *after.get(key)?)));
     both.filter(|(_, cost, now)| *now < cost * EXACT)
-        .map(|((_, way), cost, now)| format!("{way}: {cost} ns became {now} ns"))
+        .map(|((_, configuration), cost, now)| format!("{configuration}: {cost} ns became {now} ns"))
         .collect()
 }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::Dim;
-use crate::ir::element::{Arg, Element, Step, UnaryFn};
+use crate::ir::element::{Arg, Element, EpilogueStep, UnaryFn};
 use crate::ir::op::{Op, Recurrent};
 use crate::ir::ops::recurrent::Cell;
 use crate::kernels::cost::{Parameters, barriers, waiting};
@@ -330,14 +330,14 @@ fn functions(shader: &mut Shader<'_>, op: &Recurrent) -> Result<(), OpError> {
         for (d, f) in op.functions.iter().skip(i).step_by(n).enumerate().rev() {
             // What is shown of a cell state is not bounded.
             let clip = op.clip.filter(|_| i < 2).map(|c| UnaryFn::Clip { low: -c.abs(), high: c.abs() });
-            let steps: Vec<Step> = clip
+            let steps: Vec<EpilogueStep> = clip
                 .into_iter()
                 .chain([*f])
                 .zip(0..)
-                .map(|(f, at)| Step { element: Element::Unary(f), args: vec![Arg::Step(at)] })
+                .map(|(f, at)| EpilogueStep { element: Element::Unary(f), args: vec![Arg::Step(at)] })
                 .collect();
             let start = Some(("x".to_string(), Class::Float));
-            let (statements, value, _) = shader.chain_text(&steps, start, &nowhere, 1, false)?;
+            let (statements, value, _) = shader.epilogue_text(&steps, start, &nowhere, 1, false)?;
             let body = format!("{statements}    return {value};\n");
             text += &if d == 0 { body } else { format!("    if (d == {d}u) {{\n{body}    }}\n") };
         }

@@ -7,7 +7,7 @@ use super::KERNELS;
 use crate::compile::{self, lower};
 use crate::emit::spirv::{Options, emit};
 use crate::ir::dim::{Bounds, Dim};
-use crate::ir::element::{Arg, Element, Step, UnaryFn};
+use crate::ir::element::{Arg, Element, EpilogueStep, UnaryFn};
 use crate::ir::op::{Constant, Op};
 use crate::ir::ops::constant::random;
 use crate::ir::storage::Storage;
@@ -111,7 +111,7 @@ fn emit_types(
                     codes: None,
                 })
                 .collect();
-            let own = operands.len();
+            let arity = operands.len();
             let result = Operand {
                 dtype: computed.dtype,
                 shape: computed.shape.clone(),
@@ -121,19 +121,21 @@ fn emit_types(
                 codes: None,
             };
             let float = computed.dtype.is_float();
-            // A chain with an operand of the result's shape.
-            let mut chain = Vec::new();
+            // An epilogue with an operand of the result's shape.
+            let mut epilogue = Vec::new();
             if float {
                 let add = Element::Binary(crate::ir::element::BinaryFn::Add);
-                chain.push(Step { element: Element::Unary(UnaryFn::Gelu), args: vec![Arg::Step(0)] });
-                chain.push(Step { element: add, args: vec![Arg::Step(1), Arg::Input(own as u32)] });
+                epilogue
+                    .push(EpilogueStep { element: Element::Unary(UnaryFn::Gelu), args: vec![Arg::Step(0)] });
+                epilogue
+                    .push(EpilogueStep { element: add, args: vec![Arg::Step(1), Arg::Input(arity as u32)] });
                 operands.push(Operand { constant: None, ..result.clone() });
             }
             let problem = Problem {
                 op: &op,
                 operands,
-                own,
-                chain: &chain,
+                arity,
+                epilogue: &epilogue,
                 computed: computed.dtype,
                 result,
                 bounds: &bounds,
@@ -433,7 +435,7 @@ output "y" %3
     let mut options = compile::Options::default();
     options.plan.prefer_kernel = Some("conv".into());
     let plan = lower(&parse(text).unwrap(), &target, &options).unwrap().plan;
-    let launch = plan.steps.into_iter().map(|s| s.launch).find(|l| l.kernel == "conv").unwrap();
+    let launch = plan.dispatches.into_iter().map(|s| s.launch).find(|l| l.kernel == "conv").unwrap();
     (launch.wgsl, launch.outside)
 }
 

@@ -46,7 +46,7 @@ pub fn find(graph: &Graph, past: NodeId) -> Option<Cache> {
     let batch = axis > 0 && graph.tensor(past).shape.first().is_some_and(|d| d.is(1));
     (*first == past
         && *new != past
-        && node.chain.is_empty()
+        && node.epilogue.is_empty()
         && batch
         && rest(past)
         && graph.is_output(*present))

@@ -369,13 +369,13 @@ fn row(g: &mut Builder<'_>, x: NodeId, at: &Dim) -> Result<NodeId> {
         }
         _ => false,
     };
-    let own = node.own;
-    if !rowwise || !node.chain.is_empty() || own != operands.len() {
+    let arity = node.arity;
+    if !rowwise || !node.epilogue.is_empty() || arity != operands.len() {
         return g.slice(x, 1, at.clone(), Dim::known(1));
     }
     let (op, name) = (node.op.clone(), node.name.clone());
     let Some((first, rest)) = operands.split_first() else { return Ok(x) };
     let first = row(g, *first, at)?;
     let operands: Vec<NodeId> = [first].into_iter().chain(rest.iter().copied()).collect();
-    g.graph.add_fused(Replacement { op, own, operands, chain: Vec::new() }, &name)
+    g.graph.add_fused(Replacement { op, arity, operands, epilogue: Vec::new() }, &name)
 }

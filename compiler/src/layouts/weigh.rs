@@ -39,7 +39,8 @@ const ROUNDS: usize = 8;
 /// When the graph is broken afterwards: an internal error that names this step.
 pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
-    let values: Vec<Value> = graph.topological().into_iter().filter_map(|id| value(graph, id)).collect();
+    let values: Vec<BlockedValue> =
+        graph.topological().into_iter().filter_map(|id| value(graph, id)).collect();
     if !values.is_empty() && options.prefer_kernel.is_none() {
         let mut search = Search { graph, costs, values };
         let before = search.total();
@@ -61,7 +62,7 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
 }
 
 /// A value that may lie in slices.
-struct Value {
+struct BlockedValue {
     id: NodeId,
     /// Slices, in the kind of storage that the pass chose.
     slices: Layout,
@@ -71,7 +72,7 @@ struct Value {
     around: Vec<NodeId>,
 }
 
-fn value(graph: &Graph, id: NodeId) -> Option<Value> {
+fn value(graph: &Graph, id: NodeId) -> Option<BlockedValue> {
     let node = graph.node(id);
     let slices = node.tensor.layout;
     if matches!(node.op, Op::Relayout(_)) || slices == Layout::RowMajor {
@@ -80,18 +81,18 @@ fn value(graph: &Graph, id: NodeId) -> Option<Value> {
     let users = graph.users(id);
     let copy = users.iter().copied().find(|u| is_row_copy(graph, *u));
     let around: BTreeSet<NodeId> = users.into_iter().chain([id]).collect();
-    Some(Value { id, slices, copy, around: around.into_iter().collect() })
+    Some(BlockedValue { id, slices, copy, around: around.into_iter().collect() })
 }
 
 fn is_row_copy(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
-    matches!(node.op, Op::Relayout(_)) && node.chain.is_empty() && node.tensor.layout == Layout::RowMajor
+    matches!(node.op, Op::Relayout(_)) && node.epilogue.is_empty() && node.tensor.layout == Layout::RowMajor
 }
 
 struct Search<'a, 'c> {
     graph: &'a mut Graph,
     costs: &'a mut Costs<'c>,
-    values: Vec<Value>,
+    values: Vec<BlockedValue>,
 }
 
 impl Search<'_, '_> {

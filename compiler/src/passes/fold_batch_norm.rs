@@ -8,7 +8,7 @@
 //!
 //! This is what a batch normalisation becomes, and every other scale per channel or for the whole tensor.
 //! After a convolution or transposed convolution scale and shift fold; before one only the scale does when there
-//! is padding, because padded zeros are not shifted. A matrix product has no bias: its shifts stay a chain.
+//! is padding, because padded zeros are not shifted. A matrix product has no bias: its shifts stay an epilogue.
 //! Weights that another node uses too are left alone, rather than stored twice.
 
 use super::matching::{add_floats, affine, alike, binary, floats, name, plain, rewrite, single_use, splat};

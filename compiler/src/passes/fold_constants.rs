@@ -39,7 +39,7 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
 /// The value of a node as a constant, when it has one that is worth storing.
 pub(super) fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
     let node = graph.node(id);
-    if matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_)) || !node.chain.is_empty() {
+    if matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_)) || !node.epilogue.is_empty() {
         return None;
     }
     let shape = node.tensor.known_shape()?;

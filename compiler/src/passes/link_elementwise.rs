@@ -1,4 +1,4 @@
-//! Links elementwise nodes behind the node that produces their input, as its chain.
+//! Links elementwise nodes behind the node that produces their input, as its epilogue.
 //!
 //! ```text
 //! %3 = conv %0 %1 %2
@@ -8,22 +8,22 @@
 //!
 //! A producer absorbs the smallest set of elementwise nodes of its own shape that starts with all its users and
 //! has one exit; a single user is the common case, `x * sigmoid(x)` is another. What the set reads from
-//! elsewhere becomes an operand of the chain, which broadcasts to the producer's shape because the elementwise
+//! elsewhere becomes an operand of the epilogue, which broadcasts to the producer's shape because the elementwise
 //! node already did. No such operand can depend on the producer: every path from it leads through the exit.
 //!
 //! Where two producers could take the same node, as in `add %conv1 %conv2`, the one further from the graph's inputs
 //! does: a residual connection joins the last convolution of its block, not the one that widens the shortcut, which
 //! can then be computed first and free what both branches read.
-//! Views take no chain; they cost nothing as they are.
+//! Views take no epilogue; they cost nothing as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Changes, Context};
 use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId, Replacement};
-use crate::ir::op::{Arg, Fusion, Op, Step};
+use crate::ir::op::{Arg, EpilogueStep, Fusion, Op};
 
-/// Most steps of one chain.
+/// Most steps of one epilogue.
 const MAX_STEPS: usize = 12;
 /// Storage buffers kept for a kernel's own operands and its result.
 const OWN_BUFFERS: usize = 4;
@@ -45,7 +45,7 @@ struct Cluster {
     extras: Vec<NodeId>,
 }
 
-/// Links elementwise chains.
+/// Links elementwise epilogues.
 pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     let mut changes = Changes::default();
     let order = by_depth(graph);
@@ -89,7 +89,7 @@ fn by_depth(graph: &Graph) -> Vec<NodeId> {
     order
 }
 
-/// Whether a node can carry a chain.
+/// Whether a node can carry an epilogue.
 fn takes_chain(graph: &Graph, id: NodeId) -> bool {
     let op = graph.op(id);
     let source = matches!(op, Op::Input(_) | Op::Constant(_) | Op::ShapeValues(_) | Op::Range(_));
@@ -116,11 +116,11 @@ impl Linking {
         let shape = &graph.tensor(producer).shape;
         let mut members: Vec<NodeId> = Vec::new();
         let mut frontier: BTreeSet<(usize, NodeId)> = BTreeSet::new();
-        let mut steps = graph.node(producer).chain.len();
+        let mut steps = graph.node(producer).epilogue.len();
         self.extend(&mut frontier, &wanted);
         while let Some((_, user)) = frontier.pop_first() {
             let node = graph.node(user);
-            steps += 1 + node.chain.len();
+            steps += 1 + node.epilogue.len();
             let fits = matches!(node.op, Op::Elementwise(_)) && node.tensor.shape == *shape;
             if !fits || steps > MAX_STEPS {
                 return None;
@@ -156,8 +156,8 @@ impl Linking {
             }
         }
         let node = graph.node(producer);
-        let present = graph.operands(producer).len() - node.own;
-        let kept = (node.own + 1).max(OWN_BUFFERS);
+        let present = graph.operands(producer).len() - node.arity;
+        let kept = (node.arity + 1).max(OWN_BUFFERS);
         let new = extras.iter().filter(|e| reused(graph, producer, **e).is_none()).count();
         let fits = new == 0 || kept.checked_add(present + new)? <= self.buffers;
         fits.then_some(Cluster { members, extras })
@@ -176,26 +176,26 @@ impl Linking {
     }
 }
 
-/// The operand of a producer that a chain can read a value from: one of its chain's, or an elementwise node's own.
+/// The operand of a producer that an epilogue can read a value from: one of its epilogue's, or an elementwise node's own.
 fn reused(graph: &Graph, producer: NodeId, value: NodeId) -> Option<usize> {
     let node = graph.node(producer);
-    let first = if matches!(node.op, Op::Elementwise(_)) { 0 } else { node.own };
+    let first = if matches!(node.op, Op::Elementwise(_)) { 0 } else { node.arity };
     graph.operands(producer).iter().enumerate().skip(first).find(|(_, o)| **o == value).map(|(i, _)| i)
 }
 
-/// Turns the exit of a cluster into the producer with the cluster as its chain.
+/// Turns the exit of a cluster into the producer with the cluster as its epilogue.
 fn link(graph: &mut Graph, producer: NodeId, cluster: &Cluster) -> Result<()> {
     let node = graph.node(producer);
     let name = node.name.clone();
     let mut what = Replacement {
         op: node.op.clone(),
         operands: graph.operands(producer),
-        own: node.own,
-        chain: node.chain.clone(),
+        arity: node.arity,
+        epilogue: node.epilogue.clone(),
     };
-    // Where the chain finds each value.
+    // Where the epilogue finds each value.
     let mut found: BTreeMap<NodeId, Arg> = BTreeMap::new();
-    found.insert(producer, step_at(what.chain.len()));
+    found.insert(producer, step_at(what.epilogue.len()));
     for extra in &cluster.extras {
         let at = reused(graph, producer, *extra).unwrap_or_else(|| {
             what.operands.push(*extra);
@@ -208,17 +208,17 @@ fn link(graph: &mut Graph, producer: NodeId, cluster: &Cluster) -> Result<()> {
         let Op::Elementwise(elementwise) = &node.op else { continue };
         let operands: Vec<Option<Arg>> =
             graph.operands(*member).iter().map(|o| found.get(o).copied()).collect();
-        let own = operands.iter().take(node.own).copied().collect::<Option<Vec<Arg>>>().unwrap_or_default();
-        what.chain.push(Step { element: elementwise.element, args: own });
-        let base = what.chain.len();
-        let missing = || Error::internal("link-elementwise", "a chain names an operand that is not there");
-        for step in &node.chain {
-            what.chain.push(step.replaced(|arg| match arg {
+        let own = operands.iter().take(node.arity).copied().collect::<Option<Vec<Arg>>>().unwrap_or_default();
+        what.epilogue.push(EpilogueStep { element: elementwise.element, args: own });
+        let base = what.epilogue.len();
+        let missing = || Error::internal("link-elementwise", "a epilogue names an operand that is not there");
+        for step in &node.epilogue {
+            what.epilogue.push(step.replaced(|arg| match arg {
                 Arg::Step(s) => Ok(step_at(base + s as usize)),
                 Arg::Input(k) => operands.get(k as usize).copied().flatten().ok_or_else(missing),
             })?);
         }
-        found.insert(*member, step_at(what.chain.len()));
+        found.insert(*member, step_at(what.epilogue.len()));
     }
     if let Some(exit) = cluster.members.last() {
         graph.set_op(*exit, what)?;

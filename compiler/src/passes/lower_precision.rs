@@ -39,7 +39,7 @@ use super::{Changes, Context, Precision};
 use crate::error::Result;
 use crate::ir::array::{Array, Data};
 use crate::ir::graph::{Graph, NodeId, Replacement};
-use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, Op, Step, UnaryFn};
+use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, EpilogueStep, Op, UnaryFn};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
 
@@ -80,7 +80,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
         }
         if let Some(constant) = graph.constant(*id).cloned() {
             let op = Op::Constant(to_f16(&constant)?);
-            graph.set_op(*id, Replacement { op, operands: Vec::new(), own: 0, chain: Vec::new() })?;
+            graph.set_op(*id, Replacement { op, operands: Vec::new(), arity: 0, epilogue: Vec::new() })?;
         } else {
             graph.set_storage_type(*id, DType::F16);
         }
@@ -98,7 +98,7 @@ fn widen(graph: &mut Graph) -> Result<Changes> {
         }
         if let Some(constant) = graph.constant(id) {
             let op = Op::Constant(stored_as(constant, DType::F32)?);
-            graph.set_op(id, Replacement { op, operands: Vec::new(), own: 0, chain: Vec::new() })?;
+            graph.set_op(id, Replacement { op, operands: Vec::new(), arity: 0, epilogue: Vec::new() })?;
         } else {
             graph.set_storage_type(id, DType::F32);
         }
@@ -125,7 +125,7 @@ fn lowers(
     let operands = graph.operands(id);
     let from_f16 = || {
         let mut floats =
-            operands.iter().take(node.own).filter(|o| graph.tensor(**o).dtype.is_float()).peekable();
+            operands.iter().take(node.arity).filter(|o| graph.tensor(**o).dtype.is_float()).peekable();
         floats.peek().is_some() && floats.all(|o| lowered.contains(o) || graph.tensor(*o).dtype == DType::F16)
     };
     match &node.op {
@@ -176,8 +176,8 @@ fn is_product(op: &Op) -> bool {
 /// f16, constant ones no more than computed ones.
 fn counts(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
-    let integer = |step: &Step| matches!(step.element, Element::Cast(to) if !to.is_float());
-    is_product(&node.op) && node.chain.first().is_some_and(integer)
+    let integer = |step: &EpilogueStep| matches!(step.element, Element::Cast(to) if !to.is_float());
+    is_product(&node.op) && node.epilogue.first().is_some_and(integer)
 }
 
 /// The operand of a node that says where it samples another one.
@@ -230,14 +230,14 @@ fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     exact
 }
 
-/// The element functions of a node, its own and those of its chain.
+/// The element functions of a node, its own and those of its epilogue.
 fn elements(graph: &Graph, id: NodeId) -> impl Iterator<Item = Element> {
     let node = graph.node(id);
     let own = match &node.op {
         Op::Elementwise(e) => Some(e.element),
         _ => None,
     };
-    own.into_iter().chain(node.chain.iter().map(|s| s.element))
+    own.into_iter().chain(node.epilogue.iter().map(|s| s.element))
 }
 
 /// Whether the last element function of a node makes large numbers of moderate ones.
@@ -326,8 +326,8 @@ fn shrink_huge_numbers(graph: &mut Graph, id: NodeId) -> Result<bool> {
     let mut what = Replacement {
         op: node.op.clone(),
         operands: graph.operands(id),
-        own: node.own,
-        chain: node.chain.clone(),
+        arity: node.arity,
+        epilogue: node.epilogue.clone(),
     };
     let mut found = false;
     match &mut what.op {
@@ -340,7 +340,7 @@ fn shrink_huge_numbers(graph: &mut Graph, id: NodeId) -> Result<bool> {
         }
         _ => {}
     }
-    for Step { element, .. } in &mut what.chain {
+    for EpilogueStep { element, .. } in &mut what.epilogue {
         found |= shrink_element(element);
     }
     if found {

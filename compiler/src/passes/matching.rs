@@ -1,6 +1,6 @@
-//! What the passes share: looking at nodes without chains, and replacing one value by an equal one.
+//! What the passes share: looking at nodes without epilogues, and replacing one value by an equal one.
 //!
-//! Passes run before anything is fused look only at nodes with an empty chain, so a chained node never matches.
+//! Passes run before anything is fused look only at nodes with an empty epilogue, so a chained node never matches.
 
 use super::Changes;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, Op, UnaryFn};
 use crate::ir::tensor::DType;
 
-/// Rounds after which a pass stops looking for more work; a chain of that depth does not occur.
+/// Rounds after which a pass stops looking for more work; an epilogue of that depth does not occur.
 const MAX_ROUNDS: usize = 64;
 
 /// A rewrite of one node: the value that may replace it, if any.
@@ -61,13 +61,13 @@ pub(super) fn single_use(graph: &Graph, id: NodeId) -> bool {
     graph.users(id).len() == 1 && !graph.is_output(id)
 }
 
-/// The operator of a node without a chain, with its operands.
+/// The operator of a node without an epilogue, with its operands.
 pub(super) fn plain(graph: &Graph, id: NodeId) -> Option<(&Op, Vec<NodeId>)> {
     let node = graph.node(id);
-    node.chain.is_empty().then(|| (&node.op, graph.operands(id)))
+    node.epilogue.is_empty().then(|| (&node.op, graph.operands(id)))
 }
 
-/// The only operand of a node without a chain.
+/// The only operand of a node without an epilogue.
 pub(super) fn only_operand(graph: &Graph, id: NodeId) -> Option<NodeId> {
     let (_, operands) = plain(graph, id)?;
     match operands.as_slice() {
@@ -76,7 +76,7 @@ pub(super) fn only_operand(graph: &Graph, id: NodeId) -> Option<NodeId> {
     }
 }
 
-/// The element function of an elementwise node without a chain, with its operands.
+/// The element function of an elementwise node without an epilogue, with its operands.
 pub(super) fn elementwise(graph: &Graph, id: NodeId) -> Option<(Element, Vec<NodeId>)> {
     match plain(graph, id)? {
         (Op::Elementwise(e), operands) => Some((e.element, operands)),

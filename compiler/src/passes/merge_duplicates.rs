@@ -52,7 +52,7 @@ fn key(graph: &Graph, id: NodeId) -> Option<Key> {
             if let Op::Elementwise(e) = op
                 && let Element::Binary(f) = e.element
                 && f.is_commutative()
-                && node.chain.is_empty()
+                && node.epilogue.is_empty()
             {
                 operands.sort_unstable();
             }
@@ -68,5 +68,5 @@ fn sample(constant: &Constant) -> &[u8] {
 /// Whether two nodes with equal keys are equal.
 fn equal(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     let (a, b) = (graph.node(a), graph.node(b));
-    a.op == b.op && a.own == b.own && a.chain == b.chain && a.tensor == b.tensor
+    a.op == b.op && a.arity == b.arity && a.epilogue == b.epilogue && a.tensor == b.tensor
 }

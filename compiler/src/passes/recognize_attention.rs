@@ -86,7 +86,7 @@ fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         }
     }
     operands.extend(mask.filter(|_| !causal));
-    let what = Replacement { op: op.into(), own: operands.len(), operands, chain: Vec::new() };
+    let what = Replacement { op: op.into(), arity: operands.len(), operands, epilogue: Vec::new() };
     if graph.infer(&what).is_err() {
         return Ok(None);
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Arithmetic with a scalar constant becomes `affine`, powers become products or roots, bounds become `clip`:
-//! what follows matches these forms alone, and a chain needs no buffer for the constant.
+//! what follows matches these forms alone, and an epilogue needs no buffer for the constant.
 //! Rules never move a rounding that a model could rely on: see [`arithmetic`].
 
 mod arithmetic;

@@ -3,13 +3,13 @@
 //! Since the last barrier a set of byte ranges has been read and another written; a dispatch must wait when it reads
 //! a written range or writes a range that was read or written. Everything else may overlap on the device.
 
-use super::Home;
+use super::Location;
 
 /// A range of bytes that a dispatch touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     /// The buffer: arena tensors share one, every input, output and state has its own.
-    pub buffer: Home,
+    pub buffer: Location,
     /// First byte.
     pub start: u64,
     /// Byte after the last.
@@ -44,12 +44,12 @@ pub fn barriers(dispatches: &[(Vec<Region>, Vec<Region>)]) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::{Region, barriers};
-    use crate::plan::Home;
+    use crate::plan::Location;
 
     #[test]
     fn only_hazards_wait() {
-        let at = |start, end| Region { buffer: Home::Arena(0), start, end };
-        let input = Region { buffer: Home::Input(0), start: 0, end: 64 };
+        let at = |start, end| Region { buffer: Location::Arena(0), start, end };
+        let input = Region { buffer: Location::Input(0), start: 0, end: 64 };
         let steps = [
             (vec![input], vec![at(0, 64)]),
             (vec![input], vec![at(64, 128)]),                   // independent

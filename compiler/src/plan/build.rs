@@ -4,6 +4,7 @@ mod states;
 
 use std::collections::BTreeMap;
 
+use super::allocations::{self, Allocations, lives};
 use super::choice::Choice;
 use super::estimate::problem;
 use super::faults;
@@ -13,14 +14,13 @@ use super::limits;
 use super::parts::{self, Parts};
 use super::schedule;
 use super::select::candidates;
-use super::storage::{self, Storage, lives};
 use super::views::{is_view, view};
-use super::{Decision, Home, Options, Plan, Port, StateSize, Step};
+use super::{Decision, Dispatch, Location, Options, Plan, Port, StateSize};
 use crate::error::{Error, OpError, Result};
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Op, Relayout};
-use crate::ir::storage::Storage as Kind;
+use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::kernels::InPlace;
 use crate::shader::codes::Coded;
@@ -40,17 +40,17 @@ const SMALL: u64 = 1 << 16;
 
 /// Where a value is.
 #[derive(Debug, Clone)]
-struct Value {
-    home: Source,
+struct PlannedValue {
+    location: ValueLocation,
     shape: Vec<Dim>,
     dtype: DType,
     placement: Placement,
-    kind: Kind,
+    kind: Storage,
 }
 
 /// The storage of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
+enum ValueLocation {
     Arena(usize),
     Image(usize),
     Input(usize),
@@ -62,11 +62,11 @@ enum Source {
     Undecided,
 }
 
-impl Source {
-    /// The piece of storage in the arena.
-    fn piece(self) -> Option<usize> {
+impl ValueLocation {
+    /// The allocation of storage in the arena.
+    fn allocation(self) -> Option<usize> {
         match self {
-            Self::Arena(piece) => Some(piece),
+            Self::Arena(allocation) => Some(allocation),
             _ => None,
         }
     }
@@ -77,9 +77,9 @@ struct Planner<'g> {
     target: &'g TargetProfile,
     options: &'g Options,
     copy: Op,
-    values: BTreeMap<NodeId, Value>,
-    dense: BTreeMap<NodeId, Value>,
-    storage: Storage,
+    values: BTreeMap<NodeId, PlannedValue>,
+    dense: BTreeMap<NodeId, PlannedValue>,
+    allocations: Allocations,
     images: Vec<Image>,
     /// The last use of each value.
     lives: BTreeMap<NodeId, usize>,
@@ -92,7 +92,7 @@ struct Planner<'g> {
     weights: Vec<Packed>,
     /// The constants among `weights`; the last says whether it is read as a texture.
     known_weights: BTreeMap<(Identity, bool), usize>,
-    steps: Vec<Step>,
+    dispatches: Vec<Dispatch>,
     decisions: Vec<Decision>,
     visit: &'g mut Visit<'g>,
 }
@@ -121,7 +121,7 @@ pub fn build_visiting<'g>(
     let order = schedule::order(graph);
     let lives = lives(graph, &order);
     let mut alignment = u64::from(target.limits.storage_buffer_alignment).max(ROUND);
-    if order.iter().any(|id| graph.tensor(*id).layout.storage() == Kind::TexelBuffer) {
+    if order.iter().any(|id| graph.tensor(*id).layout.storage() == Storage::TexelBuffer) {
         alignment = alignment.max(target.limits.texel_buffer_alignment.into());
     }
     let mut planner = Planner {
@@ -131,7 +131,7 @@ pub fn build_visiting<'g>(
         copy: Relayout { layout: Layout::RowMajor }.into(),
         values: BTreeMap::new(),
         dense: BTreeMap::new(),
-        storage: Storage::new(target.limits.separate_read_write_buffers),
+        allocations: Allocations::new(target.limits.separate_read_write_buffers),
         images: Vec::new(),
         now: 0,
         // Whoever asks for a kernel that copies them gets it.
@@ -144,12 +144,12 @@ pub fn build_visiting<'g>(
         states: Vec::new(),
         weights: Vec::new(),
         known_weights: BTreeMap::new(),
-        steps: Vec::new(),
+        dispatches: Vec::new(),
         decisions: Vec::new(),
         visit,
     };
     for (i, id) in graph.inputs().iter().enumerate() {
-        let value = planner.fresh(Source::Input(i), graph.tensor(*id));
+        let value = planner.fresh(ValueLocation::Input(i), graph.tensor(*id));
         planner.values.insert(*id, value);
     }
     planner.start_states()?;
@@ -176,11 +176,11 @@ impl<'g> Planner<'g> {
             Op::Input(_) | Op::State(_) => return Ok(()),
             Op::Update(update) => return self.update(id, update),
             Op::Constant(_) => {
-                let value = self.fresh(Source::Constant(id), &node.tensor);
+                let value = self.fresh(ValueLocation::Constant(id), &node.tensor);
                 self.values.insert(id, value);
                 return Ok(());
             }
-            op if is_view(op) && node.chain.is_empty() => return self.view(id),
+            op if is_view(op) && node.epilogue.is_empty() => return self.view(id),
             _ => {}
         }
         if self.parts.contains_key(&id) {
@@ -189,26 +189,30 @@ impl<'g> Planner<'g> {
         let mut result = match self.place_in_state(id) {
             Some(result) => result,
             None => {
-                let home = match graph.outputs().iter().position(|o| o.node == id) {
-                    Some(i) if node.tensor.layout == Layout::RowMajor => Some(Source::Output(i)),
+                let location = match graph.outputs().iter().position(|o| o.node == id) {
+                    Some(i) if node.tensor.layout == Layout::RowMajor => Some(ValueLocation::Output(i)),
                     _ if node.tensor.layout.storage().is_texture() => Some(self.image(&node.tensor)?),
                     _ => self.part_for(id)?,
                 };
-                self.fresh(home.unwrap_or(Source::Undecided), &node.tensor)
+                self.fresh(location.unwrap_or(ValueLocation::Undecided), &node.tensor)
             }
         };
         let operands =
-            graph.operands(id).into_iter().map(|o| self.value(o)).collect::<Result<Vec<Value>>>()?;
-        let computed =
-            graph.operands(id).iter().take(node.own).map(|o| graph.tensor(*o)).collect::<Vec<&TensorDesc>>();
+            graph.operands(id).into_iter().map(|o| self.value(o)).collect::<Result<Vec<PlannedValue>>>()?;
+        let computed = graph
+            .operands(id)
+            .iter()
+            .take(node.arity)
+            .map(|o| graph.tensor(*o))
+            .collect::<Vec<&TensorDesc>>();
         let computed = node.op.operation().infer(&computed).map_err(|e| graph.error(id, e))?.dtype;
-        self.launch(Some(id), &node.op, &operands, node.own, computed, &mut result)?;
+        self.launch(Some(id), &node.op, &operands, node.arity, computed, &mut result)?;
         self.values.insert(id, result);
         Ok(())
     }
 
     /// The part of a concatenation's storage that a value is to be written to, if there is one.
-    fn part_for(&mut self, id: NodeId) -> Result<Option<Source>> {
+    fn part_for(&mut self, id: NodeId) -> Result<Option<ValueLocation>> {
         for user in self.graph.users(id) {
             let place = self.graph.operands(user).iter().position(|o| *o == id);
             let part = place.and_then(|k| Some((k, self.parts.get(&user)?.get(k)?)));
@@ -216,7 +220,7 @@ impl<'g> Planner<'g> {
                 && part.direct
             {
                 let (_, parts) = self.assembly(user)?;
-                return Ok(parts.get(k).map(|p| Source::Arena(*p)));
+                return Ok(parts.get(k).map(|p| ValueLocation::Arena(*p)));
             }
         }
         Ok(None)
@@ -234,7 +238,7 @@ impl<'g> Planner<'g> {
         let whole = self.arena(&desc, &self.graph.node(id).name, until)?;
         let parts: Vec<usize> = parts
             .iter()
-            .map(|p| self.storage.add_part(whole, p.offset, p.bytes.next_multiple_of(ROUND), p.direct))
+            .map(|p| self.allocations.add_part(whole, p.offset, p.bytes.next_multiple_of(ROUND), p.direct))
             .collect();
         self.assembled.insert(id, (whole, parts.clone()));
         Ok((whole, parts))
@@ -243,19 +247,24 @@ impl<'g> Planner<'g> {
     /// Completes a concatenation that is assembled in place: copies the operands that are not there already.
     fn assemble(&mut self, id: NodeId) -> Result<()> {
         let graph = self.graph;
-        let (whole, homes) = self.assembly(id)?;
+        let (whole, locations) = self.assembly(id)?;
         let parts = self.parts.get(&id).cloned().unwrap_or_default();
-        for ((operand, part), home) in graph.operands(id).into_iter().zip(parts).zip(homes) {
+        for ((operand, part), location) in graph.operands(id).into_iter().zip(parts).zip(locations) {
             if !part.direct {
                 let from = self.value(operand)?;
                 let layout = graph.tensor(id).layout;
                 let placement = Placement::of(layout, &from.shape);
                 let kind = layout.storage();
-                let mut to = Value { home: Source::Arena(home), placement, kind, ..from.clone() };
+                let mut to = PlannedValue {
+                    location: ValueLocation::Arena(location),
+                    placement,
+                    kind,
+                    ..from.clone()
+                };
                 self.copy_value(&from, &mut to, &graph.node(id).name)?;
             }
         }
-        let value = self.fresh(Source::Arena(whole), graph.tensor(id));
+        let value = self.fresh(ValueLocation::Arena(whole), graph.tensor(id));
         self.decisions.push(self.decision(id, Vec::new()));
         self.values.insert(id, value);
         Ok(())
@@ -277,33 +286,38 @@ impl<'g> Planner<'g> {
         let placement = placement.ok_or_else(|| {
             Error::internal("plan", format!("`{}` is no view of a dense tensor", graph.node(id).name))
         })?;
-        let value =
-            Value { home: base.home, shape: shape.clone(), dtype: base.dtype, placement, kind: base.kind };
+        let value = PlannedValue {
+            location: base.location,
+            shape: shape.clone(),
+            dtype: base.dtype,
+            placement,
+            kind: base.kind,
+        };
         self.decisions.push(self.decision(id, Vec::new()));
         self.values.insert(id, value);
         Ok(())
     }
 
     /// A dense row-major copy of a value, made once.
-    fn densify(&mut self, id: NodeId) -> Result<Value> {
+    fn densify(&mut self, id: NodeId) -> Result<PlannedValue> {
         if let Some(value) = self.dense.get(&id) {
             return Ok(value.clone());
         }
         let from = self.value(id)?;
         let desc = TensorDesc::new(from.dtype, from.shape.clone());
-        let home = self.arena(&desc, &self.graph.node(id).name, self.until(id))?;
-        let mut to = self.fresh(Source::Arena(home), &desc);
+        let location = self.arena(&desc, &self.graph.node(id).name, self.until(id))?;
+        let mut to = self.fresh(ValueLocation::Arena(location), &desc);
         self.copy_value(&from, &mut to, &self.graph.node(id).name)?;
         self.dense.insert(id, to.clone());
         Ok(to)
     }
 
-    fn copy_value(&mut self, from: &Value, to: &mut Value, label: &str) -> Result<()> {
+    fn copy_value(&mut self, from: &PlannedValue, to: &mut PlannedValue, label: &str) -> Result<()> {
         let op = self.copy.clone();
-        let before = self.steps.len();
+        let before = self.dispatches.len();
         self.launch(None, &op, std::slice::from_ref(from), 1, from.dtype, to)?;
-        for step in &mut self.steps[before..] {
-            step.label = format!("{label} (copy)");
+        for dispatch in &mut self.dispatches[before..] {
+            dispatch.label = format!("{label} (copy)");
         }
         Ok(())
     }
@@ -313,18 +327,18 @@ impl<'g> Planner<'g> {
         &mut self,
         id: Option<NodeId>,
         op: &Op,
-        operands: &[Value],
-        own: usize,
+        operands: &[PlannedValue],
+        arity: usize,
         computed: DType,
-        result: &mut Value,
+        result: &mut PlannedValue,
     ) -> Result<()> {
         let graph = self.graph;
         // Nothing is computed for a tensor without elements.
         if result.shape.iter().any(|d| d.is(0)) {
             return self.decide(id, result, None);
         }
-        if operands.iter().any(|operand| self.clash(operand.home, result.home)) {
-            return self.launch_apart(id, op, operands, own, computed, result);
+        if operands.iter().any(|operand| self.clash(operand.location, result.location)) {
+            return self.launch_apart(id, op, operands, arity, computed, result);
         }
         let name = id.map_or(String::new(), |id| graph.node(id).name.clone());
         let fail =
@@ -332,8 +346,8 @@ impl<'g> Planner<'g> {
         let problem = Problem {
             op,
             operands: operands.iter().map(|v| operand(graph, v)).collect(),
-            own,
-            chain: id.map_or(&[], |id| graph.node(id).chain.as_slice()),
+            arity,
+            epilogue: id.map_or(&[], |id| graph.node(id).epilogue.as_slice()),
             computed,
             result: operand(graph, result),
             bounds: &graph.bounds,
@@ -359,8 +373,8 @@ impl<'g> Planner<'g> {
         // Constants that a launch reads as they are in the model.
         let plain: Vec<Option<Packed>> = operands
             .iter()
-            .map(|operand| match operand.home {
-                Source::Constant(id) => self.graph.constant(id).map(Packed::dense),
+            .map(|operand| match operand.location {
+                ValueLocation::Constant(id) => self.graph.constant(id).map(Packed::dense),
                 _ => None,
             })
             .collect();
@@ -378,20 +392,20 @@ impl<'g> Planner<'g> {
         };
         let Some(mut launches) = pick(&problem, &mut choices, forced, shared).map_err(|e| fail(e.0))? else {
             // No kernel that writes whole texels is worth it: through a buffer, then.
-            return self.launch_apart(id, op, operands, own, computed, result);
+            return self.launch_apart(id, op, operands, arity, computed, result);
         };
         (self.visit)(&name, &problem, &choices);
         let bytes = problem.traffic_dim();
-        if let (Some(node), Source::Undecided) = (id, result.home) {
-            let homes: Vec<Option<usize>> = operands.iter().map(|v| v.home.piece()).collect();
+        if let (Some(node), ValueLocation::Undecided) = (id, result.location) {
+            let locations: Vec<Option<usize>> = operands.iter().map(|v| v.location.allocation()).collect();
             let time = (self.now, self.until(node));
-            let of = (problem.operands.as_slice(), own);
-            let way =
+            let of = (problem.operands.as_slice(), arity);
+            let launched =
                 (choices.first().map_or(InPlace::Nothing, |choice| choice.kernel.in_place), &launches[..]);
-            let place = self.storage.in_place(way, of, &homes, &problem.result, time);
+            let place = self.allocations.in_place(launched, of, &locations, &problem.result, time);
             let apart = self.target.limits.separate_read_write_buffers;
-            if let (Some(piece), Some(last), true) = (place, launches.last_mut(), apart)
-                && let Some(merged) = storage::merged(last, &homes, piece)
+            if let (Some(allocation), Some(last), true) = (place, launches.last_mut(), apart)
+                && let Some(merged) = allocations::merged(last, &locations, allocation)
             {
                 *last = merged;
             }
@@ -402,24 +416,24 @@ impl<'g> Planner<'g> {
             for size in &launch.scratch {
                 scratch.push(self.tensor(size, &name, self.now)?);
             }
-            let mut homes = Vec::with_capacity(launch.bindings.len());
+            let mut locations = Vec::with_capacity(launch.bindings.len());
             for binding in &launch.bindings {
-                homes.push(match binding.bound {
-                    Bound::Operand(k) => self.home(operands[k].home),
-                    Bound::Result => self.home(result.home),
+                locations.push(match binding.bound {
+                    Bound::Operand(k) => self.location(operands[k].location),
+                    Bound::Result => self.location(result.location),
                     Bound::Packed(k) => {
                         let texture = matches!(binding.resource, Resource::Texels(_) | Resource::Texture(..));
-                        Home::Weight(self.weight(launch.packed[k].clone(), texture))
+                        Location::Weight(self.weight(launch.packed[k].clone(), texture))
                     }
-                    Bound::Scratch(k) => {
-                        Home::Arena(*scratch.get(k).ok_or_else(|| fail("a missing scratch buffer".into()))?)
-                    }
-                    Bound::Params => Home::Params,
+                    Bound::Scratch(k) => Location::Arena(
+                        *scratch.get(k).ok_or_else(|| fail("a missing scratch buffer".into()))?,
+                    ),
+                    Bound::Params => Location::Params,
                 });
             }
-            self.steps.push(Step {
+            self.dispatches.push(Dispatch {
                 launch,
-                homes,
+                locations,
                 barrier: false,
                 label: name.clone(),
                 bytes: bytes.clone(),
@@ -433,10 +447,13 @@ impl<'g> Planner<'g> {
     }
 
     /// Whether a dispatch would read and write one buffer where the target takes that for neither.
-    fn clash(&self, read: Source, written: Source) -> bool {
+    fn clash(&self, read: ValueLocation, written: ValueLocation) -> bool {
         let same = match (read, written) {
-            (Source::Arena(a), Source::Arena(b)) => self.storage.root(a) == self.storage.root(b),
-            (Source::State(a), Source::State(b)) | (Source::Output(a), Source::Output(b)) => a == b,
+            (ValueLocation::Arena(a), ValueLocation::Arena(b)) => {
+                self.allocations.root(a) == self.allocations.root(b)
+            }
+            (ValueLocation::State(a), ValueLocation::State(b))
+            | (ValueLocation::Output(a), ValueLocation::Output(b)) => a == b,
             _ => false,
         };
         same && self.target.limits.separate_read_write_buffers
@@ -447,10 +464,10 @@ impl<'g> Planner<'g> {
         &mut self,
         id: Option<NodeId>,
         op: &Op,
-        operands: &[Value],
-        own: usize,
+        operands: &[PlannedValue],
+        arity: usize,
         computed: DType,
-        result: &mut Value,
+        result: &mut PlannedValue,
     ) -> Result<()> {
         let layout = match result.placement {
             Placement::Slices4 => Layout::SLICES4,
@@ -458,9 +475,9 @@ impl<'g> Planner<'g> {
         };
         let through = TensorDesc { layout, ..TensorDesc::new(result.dtype, result.shape.clone()) };
         let name = id.map_or(String::new(), |id| self.graph.node(id).name.clone());
-        let home = self.arena(&through, &name, self.now)?;
-        let mut through = self.fresh(Source::Arena(home), &through);
-        self.launch(id, op, operands, own, computed, &mut through)?;
+        let location = self.arena(&through, &name, self.now)?;
+        let mut through = self.fresh(ValueLocation::Arena(location), &through);
+        self.launch(id, op, operands, arity, computed, &mut through)?;
         self.copy_value(&through, result, &name)
     }
 
@@ -472,15 +489,15 @@ impl<'g> Planner<'g> {
         Decision { node: id, name: node.name.clone(), what, choices }
     }
 
-    fn value(&self, id: NodeId) -> Result<Value> {
+    fn value(&self, id: NodeId) -> Result<PlannedValue> {
         self.values.get(&id).cloned().ok_or_else(|| {
             Error::internal("plan", format!("`{}` is used before it is computed", self.graph.node(id).name))
         })
     }
 
-    fn fresh(&self, home: Source, desc: &TensorDesc) -> Value {
-        Value {
-            home,
+    fn fresh(&self, location: ValueLocation, desc: &TensorDesc) -> PlannedValue {
+        PlannedValue {
+            location,
             shape: desc.shape.clone(),
             dtype: desc.dtype,
             placement: Placement::of(desc.layout, &desc.shape),
@@ -489,7 +506,7 @@ impl<'g> Planner<'g> {
     }
 
     /// A texture for a tensor.
-    fn image(&mut self, desc: &TensorDesc) -> Result<Source> {
+    fn image(&mut self, desc: &TensorDesc) -> Result<ValueLocation> {
         let storage = desc.layout.storage();
         let extent = storage.extent(&desc.shape, &self.graph.bounds);
         let extent = extent.filter(|extent| self.target.limits.holds_texture(storage, *extent));
@@ -497,7 +514,7 @@ impl<'g> Planner<'g> {
             Error::internal("plan", format!("{desc} exceeds the textures of {}", self.target.name))
         })?;
         self.images.push(Image { storage, device: desc.dtype.on_device(), extent });
-        Ok(Source::Image(self.images.len() - 1))
+        Ok(ValueLocation::Image(self.images.len() - 1))
     }
 
     /// The last use of a value.
@@ -505,17 +522,17 @@ impl<'g> Planner<'g> {
         self.lives.get(&id).copied().unwrap_or(usize::MAX)
     }
 
-    /// Gives an undecided result its home: a piece that it overwrites, or a new one.
-    fn decide(&mut self, id: Option<NodeId>, result: &mut Value, place: Option<usize>) -> Result<()> {
-        if result.home == Source::Undecided {
+    /// Gives an undecided result its location: a allocation that it overwrites, or a new one.
+    fn decide(&mut self, id: Option<NodeId>, result: &mut PlannedValue, place: Option<usize>) -> Result<()> {
+        if result.location == ValueLocation::Undecided {
             let until = id.map_or(usize::MAX, |id| self.until(id));
             let elements = storage_elements(&result.shape, &result.placement);
             let bytes = elements.scale(result.dtype.on_device().bytes());
-            let piece = match place {
-                Some(piece) => piece,
+            let allocation = match place {
+                Some(allocation) => allocation,
                 None => self.tensor(&bytes, id.map_or("", |id| &self.graph.node(id).name), until)?,
             };
-            result.home = Source::Arena(piece);
+            result.location = ValueLocation::Arena(allocation);
         }
         Ok(())
     }
@@ -541,21 +558,21 @@ impl<'g> Planner<'g> {
                 limits::remedy(size, &self.graph.bounds, limit),
             ));
         }
-        Ok(self.storage.add(bytes, until))
+        Ok(self.allocations.add(bytes, until))
     }
 
-    fn home(&mut self, source: Source) -> Home {
+    fn location(&mut self, source: ValueLocation) -> Location {
         match source {
-            Source::Arena(i) => Home::Arena(i),
-            Source::Image(i) => Home::Image(i),
-            Source::Input(i) => Home::Input(i),
-            Source::Output(i) => Home::Output(i),
-            Source::State(i) => Home::State(i),
-            Source::Constant(id) => match self.graph.constant(id) {
-                Some(constant) => Home::Weight(self.weight(Packed::dense(constant), false)),
-                None => Home::Params,
+            ValueLocation::Arena(i) => Location::Arena(i),
+            ValueLocation::Image(i) => Location::Image(i),
+            ValueLocation::Input(i) => Location::Input(i),
+            ValueLocation::Output(i) => Location::Output(i),
+            ValueLocation::State(i) => Location::State(i),
+            ValueLocation::Constant(id) => match self.graph.constant(id) {
+                Some(constant) => Location::Weight(self.weight(Packed::dense(constant), false)),
+                None => Location::Params,
             },
-            Source::Undecided => Home::Params,
+            ValueLocation::Undecided => Location::Params,
         }
     }
 
@@ -574,11 +591,11 @@ impl<'g> Planner<'g> {
         let graph = self.graph;
         for (i, output) in graph.outputs().iter().enumerate() {
             let from = self.value(output.node)?;
-            if from.home == Source::Output(i) && from.placement.is_dense(&from.shape) {
+            if from.location == ValueLocation::Output(i) && from.placement.is_dense(&from.shape) {
                 continue;
             }
             let desc = TensorDesc::new(graph.tensor(output.node).dtype, from.shape.clone());
-            let mut to = self.fresh(Source::Output(i), &desc);
+            let mut to = self.fresh(ValueLocation::Output(i), &desc);
             self.copy_value(&from, &mut to, &output.name)?;
         }
         self.finish_states()
@@ -595,8 +612,8 @@ impl<'g> Planner<'g> {
         let inputs = graph.inputs().iter().filter_map(|id| Some((graph.input(*id)?, *id)));
         let inputs = inputs.map(|(input, id)| port(&input.name, input.dtype, id)).collect();
         let outputs = graph.outputs().iter().map(|o| port(&o.name, o.dtype, o.node)).collect();
-        let images = images::place(&self.images, &self.steps);
-        let (tensors, records, memory) = self.storage.place(&mut self.steps, alignment, &images);
+        let images = images::place(&self.images, &self.dispatches);
+        let (tensors, records, memory) = self.allocations.place(&mut self.dispatches, alignment, &images);
         Ok(Plan {
             bounds: graph.bounds.clone(),
             inputs,
@@ -605,7 +622,7 @@ impl<'g> Planner<'g> {
             images,
             states: self.states,
             weights: self.weights,
-            steps: self.steps,
+            dispatches: self.dispatches,
             records,
             memory,
             decisions: self.decisions,
@@ -677,15 +694,15 @@ fn pick(
     }
 }
 
-fn operand<'g>(graph: &'g Graph, value: &Value) -> Operand<'g> {
-    let constant: Option<&Constant> = match value.home {
+fn operand<'g>(graph: &'g Graph, value: &PlannedValue) -> Operand<'g> {
+    let constant: Option<&Constant> = match value.location {
         // A view of a constant is read through its placement, so the constant itself is not handed out.
-        Source::Constant(id) if value.placement.is_dense(&value.shape) => graph.constant(id),
+        ValueLocation::Constant(id) if value.placement.is_dense(&value.shape) => graph.constant(id),
         _ => None,
     };
     let constant = constant.filter(|c| c.shape.len() == value.shape.len());
-    let codes = match value.home {
-        Source::Constant(id) => graph.constant(id).and_then(Coded::of),
+    let codes = match value.location {
+        ValueLocation::Constant(id) => graph.constant(id).and_then(Coded::of),
         _ => None,
     };
     Operand {
@@ -698,6 +715,6 @@ fn operand<'g>(graph: &'g Graph, value: &Value) -> Operand<'g> {
     }
 }
 
-fn describe(value: &Value) -> String {
+fn describe(value: &PlannedValue) -> String {
     TensorDesc::new(value.dtype, value.shape.clone()).to_string()
 }

@@ -2,7 +2,7 @@
 
 use crate::kernels::kernel::{Candidate, Kernel};
 
-/// A kernel with one way of using it.
+/// A kernel in one configuration.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The kernel.

@@ -69,7 +69,7 @@ impl<'a> Costs<'a> {
         if empty || matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_)) {
             return Cost::NOTHING;
         }
-        if is_view(&node.op) && node.chain.is_empty() {
+        if is_view(&node.op) && node.epilogue.is_empty() {
             return placement(graph, id).map_or(Cost::default(), |_| Cost::NOTHING);
         }
         let Some(problem) = problem(graph, id, self.target) else { return Cost::default() };
@@ -104,12 +104,12 @@ fn first(problem: &Problem<'_>, tuning: Option<&Database>) -> Option<Choice> {
 pub fn problem<'g>(graph: &'g Graph, id: NodeId, target: &'g TargetProfile) -> Option<Problem<'g>> {
     let node = graph.node(id);
     let operands = graph.operands(id);
-    let own: Vec<&TensorDesc> = operands.iter().take(node.own).map(|o| graph.tensor(*o)).collect();
+    let own: Vec<&TensorDesc> = operands.iter().take(node.arity).map(|o| graph.tensor(*o)).collect();
     Some(Problem {
         op: &node.op,
         operands: operands.iter().map(|o| operand(graph, *o)).collect(),
-        own: node.own,
-        chain: &node.chain,
+        arity: node.arity,
+        epilogue: &node.epilogue,
         computed: node.op.operation().infer(&own).ok()?.dtype,
         result: operand(graph, id),
         bounds: &graph.bounds,
@@ -149,7 +149,7 @@ pub fn operand(graph: &Graph, id: NodeId) -> Operand<'_> {
 fn views(graph: &Graph, id: NodeId) -> (Vec<NodeId>, NodeId) {
     let mut views = Vec::new();
     let mut base = id;
-    while is_view(graph.op(base)) && graph.node(base).chain.is_empty() {
+    while is_view(graph.op(base)) && graph.node(base).epilogue.is_empty() {
         let Some(operand) = graph.operands(base).first().copied() else { break };
         views.push(base);
         base = operand;

@@ -126,7 +126,7 @@ output "y" %3
     fn short_shaders_come_first_where_pipelines_fail() {
         let longest = |faults: &[Fault]| {
             let plan = plan(CONV, &with("adreno-830", faults), Some("conv"));
-            plan.steps.iter().map(|s| s.launch.wgsl.len()).max().unwrap()
+            plan.dispatches.iter().map(|s| s.launch.wgsl.len()).max().unwrap()
         };
         assert!(longest(&[]) > SHORT, "{}", longest(&[]));
         assert!(longest(&[Fault::FragilePipelineCreation]) <= SHORT);
@@ -137,7 +137,8 @@ output "y" %3
         let faults = [Fault::SubgroupsNeedLinearWorkgroups, Fault::SubgroupsNeedRequiredSize];
         let target = with("lavapipe", &faults);
         let plan = plan(CONV, &target, Some("conv_broadcast"));
-        let mut launches: Vec<_> = plan.steps.into_iter().map(|s| s.launch).filter(uses_subgroups).collect();
+        let mut launches: Vec<_> =
+            plan.dispatches.into_iter().map(|s| s.launch).filter(uses_subgroups).collect();
         assert!(!launches.is_empty() && refused(&launches, &target).is_none());
         launches[0].subgroup_size = None;
         assert!(refused(&launches, &target).unwrap().contains("subgroups-need-required-size"));

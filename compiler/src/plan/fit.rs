@@ -125,7 +125,7 @@ output "y" %1
     }
 
     fn kernels(plan: &Plan) -> Vec<&str> {
-        plan.steps.iter().map(|step| step.launch.kernel).collect()
+        plan.dispatches.iter().map(|step| step.launch.kernel).collect()
     }
 
     #[test]
@@ -144,7 +144,7 @@ output "y" %1
         let mut target = TargetProfile::load("lavapipe").unwrap();
         target.limits.max_workgroup_count = [2048, 8, 8];
         let plan = plan(TILES, &target);
-        for step in &plan.steps {
+        for step in &plan.dispatches {
             let groups = step.launch.grid.each_ref().map(|d| d.range(&plan.bounds).1);
             let fits =
                 groups.iter().zip(target.limits.max_workgroup_count).all(|(n, most)| *n <= most.into());
@@ -157,7 +157,7 @@ output "y" %1
         let mut target = TargetProfile::load("lavapipe").unwrap();
         let rounds = |target: &TargetProfile| {
             let plan = plan(SUM, target);
-            plan.steps.iter().map(|step| step.launch.iterations.range(&plan.bounds).1).max().unwrap()
+            plan.dispatches.iter().map(|step| step.launch.iterations.range(&plan.bounds).1).max().unwrap()
         };
         let free = rounds(&target);
         assert!(free > 256);

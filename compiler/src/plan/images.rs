@@ -4,8 +4,8 @@
 //! element type and extents that no live tensor uses. Extents must be equal, because reads outside of a texture give
 //! zero, and kernels count on it.
 
-use super::memory::{Record, bounds};
-use super::{Home, Step};
+use super::memory::{LiveRange, bounds};
+use super::{Dispatch, Location};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 
@@ -49,11 +49,11 @@ impl Images {
 }
 
 /// Gives every tensor a texture.
-pub(super) fn place(tensors: &[Image], steps: &[Step]) -> Images {
+pub(super) fn place(tensors: &[Image], dispatches: &[Dispatch]) -> Images {
     let mut lives = vec![(usize::MAX, 0); tensors.len()];
-    for (at, step) in steps.iter().enumerate() {
-        for home in &step.homes {
-            if let Home::Image(i) = home {
+    for (at, dispatch) in dispatches.iter().enumerate() {
+        for location in &dispatch.locations {
+            if let Location::Image(i) = location {
                 lives[*i] = (lives[*i].0.min(at), at);
             }
         }
@@ -83,12 +83,12 @@ fn assign(tensors: &[Image], lives: &[(usize, usize)]) -> Images {
         busy[object] = last;
         places[i] = object;
     }
-    let record = |(image, (first, last)): (&Image, &(usize, usize))| Record {
+    let record = |(image, (first, last)): (&Image, &(usize, usize))| LiveRange {
         size: image.bytes(),
         first: *first,
         last: *last,
     };
-    let records: Vec<Record> = tensors.iter().zip(lives).map(record).collect();
+    let records: Vec<LiveRange> = tensors.iter().zip(lives).map(record).collect();
     Images {
         objects,
         places,

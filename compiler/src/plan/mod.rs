@@ -2,6 +2,7 @@
 //!
 //! A [`Plan`] is everything a bundle variant needs, before shaders are emitted and constants are packed.
 
+mod allocations;
 pub mod barriers;
 mod build;
 pub mod choice;
@@ -14,7 +15,6 @@ pub mod memory;
 mod parts;
 mod schedule;
 pub mod select;
-mod storage;
 pub mod trial;
 pub mod tuning;
 pub mod views;
@@ -29,14 +29,14 @@ use crate::shader::Launch;
 use crate::shader::pack::{Identity, Packed};
 use choice::Choice;
 use images::Images;
-use memory::{MemoryPlan, Record};
+use memory::{LiveRange, MemoryPlan};
 use tuning::Database;
 
 pub use build::{Visit, build, build_visiting};
 
-/// What a binding of a step refers to.
+/// What a binding of a dispatch refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Home {
+pub enum Location {
     /// An intermediate tensor, by index into [`Plan::tensors`].
     Arena(usize),
     /// An intermediate tensor in a texture, by index into [`Images::places`].
@@ -49,17 +49,17 @@ pub enum Home {
     State(usize),
     /// A constant, by index into [`Plan::weights`].
     Weight(usize),
-    /// The step's own block of symbolic sizes.
+    /// The dispatch's own block of symbolic sizes.
     Params,
 }
 
 /// One dispatch.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct Dispatch {
     /// Shader, grid and parameters.
     pub launch: Launch,
     /// What each of the launch's bindings refers to.
-    pub homes: Vec<Home>,
+    pub locations: Vec<Location>,
     /// Whether earlier writes must be visible, or earlier reads done, before it starts.
     pub barrier: bool,
     /// Name of the source node.
@@ -121,9 +121,9 @@ pub struct Plan {
     /// Constants in the form the kernels want.
     pub weights: Vec<Packed>,
     /// Dispatches in order.
-    pub steps: Vec<Step>,
+    pub dispatches: Vec<Dispatch>,
     /// Size and live range of each piece of storage in the arena.
-    pub records: Vec<Record>,
+    pub records: Vec<LiveRange>,
     /// Where intermediate tensors lie, by index into `tensors`; they may lie inside one another.
     pub memory: MemoryPlan,
     /// Why each kernel was chosen.
@@ -160,7 +160,7 @@ pub enum Alternatives {
     Cheaper,
     /// Never; for tests and benches.
     Never,
-    /// The one of this name wherever it can, in this way of its, else the first; for tests and benches.
+    /// The one of this name wherever it can, in this configuration by number, else the first; for tests and benches.
     Always(String, Option<u32>),
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::memory::{Record, bounds};
+use super::memory::{LiveRange, bounds};
 use super::views::is_view;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
@@ -75,7 +75,7 @@ fn parts(graph: &Graph, id: NodeId, alignment: u64) -> Option<Vec<Part>> {
         Layout::RowMajor => shape.get(..concat.axis)?.iter().all(|d| *d == 1),
         Layout::Slices4(storage) => concat.axis == 1 && !storage.is_texture(),
     };
-    if !node.chain.is_empty() || !own_storage || !outermost {
+    if !node.epilogue.is_empty() || !own_storage || !outermost {
         return None;
     }
     let mut parts = Vec::new();
@@ -99,7 +99,7 @@ fn parts(graph: &Graph, id: NodeId, alignment: u64) -> Option<Vec<Part>> {
 /// Whether an operand's node may write into the storage of the concatenation.
 fn may_write(graph: &Graph, id: NodeId, operand: NodeId, operands: &[NodeId]) -> bool {
     let (node, result) = (graph.node(operand), graph.tensor(id));
-    let view = is_view(&node.op) && node.chain.is_empty();
+    let view = is_view(&node.op) && node.epilogue.is_empty();
     let computed = !view && !matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_));
     computed
         && node.tensor.layout == result.layout
@@ -117,8 +117,8 @@ fn bytes(tensor: &TensorDesc) -> Option<u64> {
 /// About what will be live when: a record per computed value, with values joined that are sure to share storage.
 #[derive(Debug, Clone)]
 pub(super) struct Estimate {
-    records: Vec<Record>,
-    record_of: BTreeMap<NodeId, usize>,
+    records: Vec<LiveRange>,
+    range_of: BTreeMap<NodeId, usize>,
     joined: Vec<NodeId>,
 }
 
@@ -134,10 +134,10 @@ fn overwrites_own(op: &Op, index: usize) -> bool {
 impl Estimate {
     /// Of a graph computed in an order; `lives` is the last use of each value.
     pub(super) fn new(graph: &Graph, order: &[NodeId], lives: &BTreeMap<NodeId, usize>) -> Self {
-        let mut out = Self { records: Vec::new(), record_of: BTreeMap::new(), joined: Vec::new() };
+        let mut out = Self { records: Vec::new(), range_of: BTreeMap::new(), joined: Vec::new() };
         for (at, id) in order.iter().enumerate() {
             let node = graph.node(*id);
-            let view = is_view(&node.op) && node.chain.is_empty();
+            let view = is_view(&node.op) && node.epilogue.is_empty();
             if view || matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_)) {
                 continue;
             }
@@ -149,15 +149,15 @@ impl Estimate {
             // A result that adds to an operand overwrites it when it can.
             let chained = graph.operands(*id).into_iter().enumerate();
             let overwritten = chained
-                .filter(|(k, _)| *k >= node.own || overwrites_own(&node.op, *k))
+                .filter(|(k, _)| *k >= node.arity || overwrites_own(&node.op, *k))
                 .filter(|(_, o)| graph.tensor(*o) == &node.tensor && lives.get(o) == Some(&at))
-                .find_map(|(_, o)| out.record_of.get(&o).copied());
+                .find_map(|(_, o)| out.range_of.get(&o).copied());
             let record = overwritten.unwrap_or(out.records.len());
             match out.records.get_mut(record) {
                 Some(record) => record.last = last,
-                None => out.records.push(Record { size, first: at, last }),
+                None => out.records.push(LiveRange { size, first: at, last }),
             }
-            out.record_of.insert(*id, record);
+            out.range_of.insert(*id, record);
         }
         out
     }
@@ -169,10 +169,10 @@ impl Estimate {
     /// Lets a value be written into the storage of another.
     fn join(&mut self, operand: NodeId, whole: NodeId) {
         self.joined.push(operand);
-        let (Some(&from), Some(&to)) = (self.record_of.get(&operand), self.record_of.get(&whole)) else {
+        let (Some(&from), Some(&to)) = (self.range_of.get(&operand), self.range_of.get(&whole)) else {
             return;
         };
-        let Record { first, last, .. } = self.records[from];
+        let LiveRange { first, last, .. } = self.records[from];
         // What the operand itself overwrote stays where it was, without the operand.
         self.records[from].last = first;
         self.records[to].first = self.records[to].first.min(first);

@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::allocations::lives;
 use super::parts::Estimate;
-use super::storage::lives;
 use super::views::is_view;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
@@ -66,7 +66,7 @@ impl<'g> Nodes<'g> {
 
     fn is_view(&self, id: NodeId) -> bool {
         let node = self.graph.node(id);
-        is_view(&node.op) && node.chain.is_empty()
+        is_view(&node.op) && node.epilogue.is_empty()
     }
 
     /// Whether the node takes no storage of its own in the arena.
@@ -98,7 +98,7 @@ impl<'g> Nodes<'g> {
     }
 }
 
-/// The nodes by the length of the longest chain of computed values before them.
+/// The nodes by the length of the longest epilogue of computed values before them.
 fn by_level(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
     let nodes = Nodes::new(graph, given);
     let mut levels: BTreeMap<NodeId, usize> = BTreeMap::new();

@@ -37,8 +37,8 @@ fn prefer_picks(choices: &mut [Choice], problem: &Problem<'_>) {
     }
     let key = tuning::core_key(problem);
     let Some(pick) = picks.iter().find(|p| p.problem == key) else { return };
-    let Some(place) = choices.iter().position(|c| tuning::plain_way(c) == pick.way) else {
-        tell(choices, &format!("`{}`, which the profile picks, is not offered", pick.way));
+    let Some(place) = choices.iter().position(|c| tuning::configuration(c) == pick.configuration) else {
+        tell(choices, &format!("`{}`, which the profile picks, is not offered", pick.configuration));
         return;
     };
     if let Some(before) = choices.get_mut(..=place) {
@@ -63,7 +63,8 @@ fn tell(choices: &mut [Choice], what: &str) {
 /// run: they say nothing about what is best, and the estimates stand.
 fn apply(choices: &mut [Choice], problem: &Problem<'_>, tuning: &Database) {
     let Some(measured) = tuning.measured(&problem.target.name, || tuning::key(problem)) else { return };
-    let outcomes: Vec<Option<Outcome>> = choices.iter().map(|c| measured.get(&tuning::way(c))).collect();
+    let outcomes: Vec<Option<Outcome>> =
+        choices.iter().map(|c| measured.get(&tuning::configuration_with_hash(c))).collect();
     if outcomes.first().is_none_or(Option::is_none) {
         tell(choices, "measurements in the database lack this candidate, so none of them counts");
         return;
@@ -96,7 +97,7 @@ mod tests {
     use super::Choice;
     use crate::compile::{Options, lower};
     use crate::ir::text;
-    use crate::plan::tuning::plain_way;
+    use crate::plan::tuning::configuration;
     use crate::target::{Pick, TargetProfile};
 
     const PRODUCT: &str = r#"
@@ -116,18 +117,18 @@ output "y" %3
     fn a_profile_s_pick_comes_first_whatever_is_fused_behind() {
         let mut target = TargetProfile::load("vulkan-baseline").unwrap();
         let before = choices(&target);
-        let wanted = plain_way(before.last().unwrap());
+        let wanted = configuration(before.last().unwrap());
         let problem =
             r#"matmul {"trans_a":false,"trans_b":false} f32[3, 64], f32[64, 96] -> f32[3, 96]"#.to_string();
-        target.picks = vec![Pick { problem, way: wanted.clone(), us: 7.5 }];
+        target.picks = vec![Pick { problem, configuration: wanted.clone(), us: 7.5 }];
         let after = choices(&target);
-        assert_ne!(plain_way(&before[0]), wanted);
-        assert_eq!(plain_way(&after[0]), wanted);
+        assert_ne!(configuration(&before[0]), wanted);
+        assert_eq!(configuration(&after[0]), wanted);
         assert_eq!((after.len(), after[0].candidate.cost), (before.len(), 7500.0));
         assert!(after[0].candidate.reason.starts_with("found fastest"), "{}", after[0].candidate.reason);
-        target.picks[0].way = "matmul NO=1".into();
+        target.picks[0].configuration = "matmul NO=1".into();
         let first = choices(&target).swap_remove(0);
-        assert_eq!(plain_way(&first), plain_way(&before[0]));
+        assert_eq!(configuration(&first), configuration(&before[0]));
         let told = "`matmul NO=1`, which the profile picks, is not offered; ";
         assert!(first.candidate.reason.starts_with(told), "{}", first.candidate.reason);
     }

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use super::choice::Choice;
 use super::fit;
 use super::images;
-use super::memory::{self, Record};
+use super::memory::{self, LiveRange};
 use super::tuning;
-use super::{Home, Plan, Port, Step};
+use super::{Dispatch, Location, Plan, Port};
 use crate::error::{Error, OpError, Result};
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::op::Constant;
@@ -29,16 +29,16 @@ pub struct Trial {
     /// The problem, as a tuning database names it.
     pub problem: String,
     /// The candidate, as a tuning database names it.
-    pub way: String,
+    pub configuration: String,
     launches: Vec<Launch>,
-    operands: Vec<Source>,
+    operands: Vec<OperandSource>,
     result: u64,
     traffic: Dim,
 }
 
 /// Where an operand comes from.
 #[derive(Debug, Clone)]
-enum Source {
+enum OperandSource {
     Constant(Constant),
     /// An input of so many elements.
     Input(DType, u64),
@@ -55,13 +55,13 @@ impl Trial {
             return Ok(None);
         }
         let source = |o: &Operand<'_>| match o.codes.map(|codes| codes.source).or(o.constant) {
-            Some(constant) => Source::Constant(constant.clone()),
-            None => Source::Input(o.dtype, extent(o, problem.bounds)),
+            Some(constant) => OperandSource::Constant(constant.clone()),
+            None => OperandSource::Input(o.dtype, extent(o, problem.bounds)),
         };
         let width = problem.result.dtype.on_device().bytes().unsigned_abs();
         Ok(Some(Self {
             problem: tuning::key(problem),
-            way: tuning::way(choice),
+            configuration: tuning::configuration_with_hash(choice),
             launches,
             operands: problem.operands.iter().map(source).collect(),
             result: extent(&problem.result, problem.bounds).saturating_mul(width),
@@ -76,9 +76,9 @@ impl Trial {
 
     /// Bytes of memory it takes, about.
     pub fn bytes(&self) -> u64 {
-        let operand = |source: &Source| match source {
-            Source::Constant(constant) => constant.bytes.len() as u64,
-            Source::Input(dtype, elements) => elements.saturating_mul(dtype.bytes() as u64),
+        let operand = |source: &OperandSource| match source {
+            OperandSource::Constant(constant) => constant.bytes.len() as u64,
+            OperandSource::Input(dtype, elements) => elements.saturating_mul(dtype.bytes() as u64),
         };
         self.operands.iter().map(operand).fold(self.result, u64::saturating_add)
     }
@@ -100,13 +100,13 @@ fn extent(operand: &Operand<'_>, bounds: &Bounds) -> u64 {
     u64::try_from(end).unwrap_or(0).max(1).next_multiple_of(4)
 }
 
-/// The label of steps that belong to no trial.
+/// The label of dispatches that belong to no trial.
 const WARM_UP: &str = "warm-up";
 
 /// How often the first trial stands before all others.
 const WARM_UPS: usize = 16;
 
-/// A plan that runs trials one after the other; each step is labelled with its trial's index. The first trial's steps
+/// A plan that runs trials one after the other; each dispatch is labelled with its trial's index. The first trial's dispatches
 /// stand before all others several times more, since the first dispatches of a run are timed with the device's waking up,
 /// which takes longest where a processor's threads wake one by one.
 ///
@@ -121,7 +121,7 @@ pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result
         states: Vec::new(),
         images: images::Images::default(),
         weights: Vec::new(),
-        steps: Vec::new(),
+        dispatches: Vec::new(),
         records: Vec::new(),
         memory: memory::plan(&[]),
         decisions: Vec::new(),
@@ -147,11 +147,12 @@ fn add(
     label: &str,
     plan: &mut Plan,
     inputs: &mut Inputs,
-    records: &mut Vec<Record>,
+    records: &mut Vec<LiveRange>,
     target: &TargetProfile,
 ) -> Result<()> {
     let alignment = u64::from(target.limits.storage_buffer_alignment).max(ROUND);
-    let (first, last) = (plan.steps.len(), plan.steps.len() + trial.launches.len().saturating_sub(1));
+    let (first, last) =
+        (plan.dispatches.len(), plan.dispatches.len() + trial.launches.len().saturating_sub(1));
     let mut tensor = |plan: &mut Plan, bytes: u64| {
         let bytes = bytes.max(1).next_multiple_of(ROUND);
         if bytes > target.limits.max_storage_buffer_range {
@@ -159,7 +160,7 @@ fn add(
             return Err(Error::request(reason, "lower the upper bounds of the symbols with --dim"));
         }
         plan.tensors.push(bytes);
-        records.push(Record { size: bytes.next_multiple_of(alignment), first, last });
+        records.push(LiveRange { size: bytes.next_multiple_of(alignment), first, last });
         Ok(plan.tensors.len() - 1)
     };
     let result = tensor(plan, trial.result)?;
@@ -169,13 +170,13 @@ fn add(
             let bytes = u64::try_from(size.range(&plan.bounds).1).unwrap_or(0);
             scratch.push(tensor(plan, bytes)?);
         }
-        let mut homes = Vec::with_capacity(launch.bindings.len());
+        let mut locations = Vec::with_capacity(launch.bindings.len());
         for binding in &launch.bindings {
             let missing = || Error::internal("trial", "a launch binds what its problem lacks");
-            homes.push(match binding.bound {
+            locations.push(match binding.bound {
                 Bound::Operand(k) => match trial.operands.get(k).ok_or_else(missing)? {
-                    Source::Constant(constant) => weight(plan, Packed::dense(constant)),
-                    Source::Input(dtype, elements) => {
+                    OperandSource::Constant(constant) => weight(plan, Packed::dense(constant)),
+                    OperandSource::Input(dtype, elements) => {
                         let ports = &mut plan.inputs;
                         let made = inputs.entry((k, dtype.name(), *elements)).or_insert_with(|| {
                             let elements = i64::try_from(*elements).unwrap_or(i64::MAX);
@@ -184,18 +185,18 @@ fn add(
                             ports.push(Port { name, dtype: *dtype, device, shape });
                             ports.len() - 1
                         });
-                        Home::Input(*made)
+                        Location::Input(*made)
                     }
                 },
                 Bound::Packed(k) => weight(plan, launch.packed.get(k).ok_or_else(missing)?.clone()),
-                Bound::Result => Home::Arena(result),
-                Bound::Scratch(k) => Home::Arena(*scratch.get(k).ok_or_else(missing)?),
-                Bound::Params => Home::Params,
+                Bound::Result => Location::Arena(result),
+                Bound::Scratch(k) => Location::Arena(*scratch.get(k).ok_or_else(missing)?),
+                Bound::Params => Location::Params,
             });
         }
-        plan.steps.push(Step {
+        plan.dispatches.push(Dispatch {
             launch: launch.clone(),
-            homes,
+            locations,
             barrier: true,
             label: label.to_string(),
             bytes: trial.traffic.clone(),
@@ -204,7 +205,7 @@ fn add(
     Ok(())
 }
 
-fn weight(plan: &mut Plan, packed: Packed) -> Home {
+fn weight(plan: &mut Plan, packed: Packed) -> Location {
     plan.weights.push(packed);
-    Home::Weight(plan.weights.len() - 1)
+    Location::Weight(plan.weights.len() - 1)
 }

@@ -10,9 +10,9 @@
 //!   failed matmul/5a0be6c1 TILE=8
 //! ```
 //!
-//! Problems stand under the profile they were planned for, times in nanoseconds behind each way of computing them.
+//! Problems stand under the profile they were planned for, times in nanoseconds behind each configuration.
 //! The digits behind a kernel's name are of its source's hash, so a changed kernel is no longer the one that was
-//! measured. Printing is canonical: targets and problems by name, ways from the fastest on, empty lines and lines
+//! measured. Printing is canonical: targets and problems by name, configurations from the fastest on, empty lines and lines
 //! that start with `#` are not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use std::path::Path;
 
 use super::choice::Choice;
 use crate::error::{Error, Result};
-use crate::ir::text::{chain_text, op_text};
+use crate::ir::text::{epilogue_text, op_text};
 use crate::shader::problem::{Operand, Placement, Problem};
 
 const FIRST_LINE: &str = "driftc tuning 1";
@@ -37,7 +37,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// The outcomes of one problem, by [`way`].
+/// The outcomes of one problem, by [`configuration_with_hash`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measured(BTreeMap<String, Outcome>);
 
@@ -54,14 +54,14 @@ pub struct Database {
 }
 
 impl Measured {
-    /// What came of measuring a [`way`].
-    pub fn get(&self, way: &str) -> Option<Outcome> {
-        self.0.get(way).copied()
+    /// What came of measuring a [`configuration_with_hash`].
+    pub fn get(&self, configuration: &str) -> Option<Outcome> {
+        self.0.get(configuration).copied()
     }
 
-    /// All ways with their outcomes.
+    /// All configurations with their outcomes.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Outcome)> {
-        self.0.iter().map(|(way, outcome)| (way.as_str(), *outcome))
+        self.0.iter().map(|(configuration, outcome)| (configuration.as_str(), *outcome))
     }
 }
 
@@ -109,12 +109,14 @@ impl Database {
             } else if let Some(key) = line.strip_prefix("problem ") {
                 section.problems.entry(key.to_string()).or_default();
                 problem = Some(key.to_string());
-            } else if let Some((outcome, way)) = line.strip_prefix("  ").and_then(|l| l.split_once(' ')) {
+            } else if let Some((outcome, configuration)) =
+                line.strip_prefix("  ").and_then(|l| l.split_once(' '))
+            {
                 let outcome = outcome_of(outcome)
                     .ok_or_else(|| wrong("a time is a positive number of nanoseconds, or `failed`"))?;
                 let key = problem.as_ref().ok_or_else(|| wrong("no `problem` line stands before it"))?;
                 if let Some(measured) = section.problems.get_mut(key) {
-                    measured.0.insert(way.to_string(), outcome);
+                    measured.0.insert(configuration.to_string(), outcome);
                 }
             } else {
                 return Err(wrong("it is none of `target`, `device`, `problem` and an indented time"));
@@ -134,12 +136,12 @@ impl Database {
             }
             for (key, measured) in &section.problems {
                 line(format_args!("problem {key}\n"));
-                let mut ways: Vec<(&str, Outcome)> = measured.iter().collect();
-                ways.sort_by(|a, b| rank(a.1).total_cmp(&rank(b.1)));
-                for (way, outcome) in ways {
+                let mut configurations: Vec<(&str, Outcome)> = measured.iter().collect();
+                configurations.sort_by(|a, b| rank(a.1).total_cmp(&rank(b.1)));
+                for (configuration, outcome) in configurations {
                     match outcome {
-                        Outcome::Took(ns) => line(format_args!("  {ns:.0} {way}\n")),
-                        Outcome::Failed => line(format_args!("  failed {way}\n")),
+                        Outcome::Took(ns) => line(format_args!("  {ns:.0} {configuration}\n")),
+                        Outcome::Failed => line(format_args!("  failed {configuration}\n")),
                     }
                 }
             }
@@ -168,13 +170,13 @@ impl Database {
     }
 
     /// Keeps an outcome in place of an earlier one. Times are whole nanoseconds, as they are written.
-    pub fn insert(&mut self, target: &str, key: &str, way: &str, outcome: Outcome) {
+    pub fn insert(&mut self, target: &str, key: &str, configuration: &str, outcome: Outcome) {
         let outcome = match outcome {
             Outcome::Took(ns) => Outcome::Took(ns.round().max(1.0)),
             Outcome::Failed => Outcome::Failed,
         };
         let section = self.targets.entry(target.to_string()).or_default();
-        section.problems.entry(key.to_string()).or_default().0.insert(way.to_string(), outcome);
+        section.problems.entry(key.to_string()).or_default().0.insert(configuration.to_string(), outcome);
     }
 
     /// Problems that were measured for a target.
@@ -206,15 +208,15 @@ fn rank(outcome: Outcome) -> f64 {
     }
 }
 
-/// A way of computing something: a kernel with its source's hash, and its knobs.
-pub fn way(choice: &Choice) -> String {
+/// The configuration of a kernel, with the hash of its source.
+pub fn configuration_with_hash(choice: &Choice) -> String {
     let hash = blake3::hash(choice.kernel.wgsl.as_bytes()).to_hex();
     let kernel = format!("{}/{}", choice.kernel.name, hash.get(..8).unwrap_or_default());
     with_knobs(kernel, choice)
 }
 
-/// A way of computing something, whatever the kernel's source: what a profile's picks name.
-pub fn plain_way(choice: &Choice) -> String {
+/// The configuration of a kernel: its name and its parameters, as a profile's picks name it.
+pub fn configuration(choice: &Choice) -> String {
     with_knobs(choice.kernel.name.to_string(), choice)
 }
 
@@ -225,34 +227,34 @@ fn with_knobs(mut text: String, choice: &Choice) -> String {
     text
 }
 
-/// Everything about a problem that the time depends on: operator, types, shapes, placements, fused chain, bounds.
+/// Everything about a problem that the time depends on: operator, types, shapes, placements, fused epilogue, bounds.
 pub fn key(problem: &Problem<'_>) -> String {
     describe_problem(problem, true)
 }
 
-/// The same without the fused chain: what a profile's picks name.
+/// The same without the fused epilogue: what a profile's picks name.
 pub fn core_key(problem: &Problem<'_>) -> String {
     describe_problem(problem, false)
 }
 
-fn describe_problem(problem: &Problem<'_>, chain: bool) -> String {
+fn describe_problem(problem: &Problem<'_>, epilogue: bool) -> String {
     let (mut text, attributes) = op_text(problem.op);
     if attributes != "{}" {
         text.push(' ');
         text.push_str(&attributes);
     }
-    let operands = if chain { problem.operands.len() } else { problem.own };
+    let operands = if epilogue { problem.operands.len() } else { problem.arity };
     for (i, operand) in problem.operands.iter().take(operands).enumerate() {
         text.push_str(match i {
             0 => " ",
-            i if i == problem.own => " | ",
+            i if i == problem.arity => " | ",
             _ => ", ",
         });
         text.push_str(&describe(operand));
     }
     let mut result = problem.result.clone();
-    if chain {
-        text.push_str(&chain_text(problem.chain));
+    if epilogue {
+        text.push_str(&epilogue_text(problem.epilogue));
         if problem.computed != problem.result.dtype {
             text.push_str(&format!(" as {}", problem.computed.name()));
         }

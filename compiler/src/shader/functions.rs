@@ -17,7 +17,7 @@ pub fn element_text(
     operands: &[(String, Class)],
     lanes: u32,
 ) -> Result<(String, Class, bool), OpError> {
-    let get = |i: usize| operands.get(i).cloned().ok_or_else(|| OpError::new("a missing chain operand"));
+    let get = |i: usize| operands.get(i).cloned().ok_or_else(|| OpError::new("a missing epilogue operand"));
     match element {
         Element::Unary(f) => {
             let (x, class) = get(0)?;

@@ -1,5 +1,5 @@
 //! Writing the hooks of one kernel launch: constants, types and sizes. Operands are read in `reads`, results written in
-//! `writes`, and the fused chain is in `chain`.
+//! `writes`, and the fused epilogue is in `epilogue`.
 //!
 //! A [`Shader`] collects replacements for a kernel's declarations together with the bindings they need; `finish`
 //! specialises the text and returns a [`Launch`]. Symbolic sizes become words of a uniform block, known ones become
@@ -18,7 +18,7 @@ use super::words::Words;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 
-/// The elementary functions of the chain hooks.
+/// The elementary functions of the epilogue hooks.
 const ELEMENTARY: &str = include_str!("lib/elementary.wgsl");
 
 /// Collects the hooks of one launch.

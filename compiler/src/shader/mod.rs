@@ -1,14 +1,14 @@
 //! What every kernel is written with: the problem it sees, and the hooks through which it reads and writes.
 //!
 //! A kernel is a complete WGSL module whose declarations may be replaced one by one. [`Shader`] collects what replaces
-//! them, with the bindings they need; layouts, storage kinds, fused chains and packed weights all enter there. Nothing
+//! them, with the bindings they need; layouts, storage kinds, fused epilogues and packed weights all enter there. Nothing
 //! here knows a kernel.
 
 pub mod access;
 mod bind;
-mod chain;
 pub mod class;
 pub mod codes;
+mod epilogue;
 pub mod functions;
 mod guards;
 pub mod hooks;

@@ -4,7 +4,7 @@ use super::codes::Coded;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim, product};
-use crate::ir::element::Step;
+use crate::ir::element::EpilogueStep;
 use crate::ir::op::{Constant, Op};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout};
@@ -142,13 +142,13 @@ pub fn storage_elements(shape: &[Dim], placement: &Placement) -> Dim {
 pub struct Problem<'a> {
     /// The operator.
     pub op: &'a Op,
-    /// All operands; the first `own` belong to the operator, the others to the chain.
+    /// All operands; the first `own` belong to the operator, the others to the epilogue.
     pub operands: Vec<Operand<'a>>,
     /// How many operands belong to the operator.
-    pub own: usize,
+    pub arity: usize,
     /// Element functions applied to the operator's result before it is stored.
-    pub chain: &'a [Step],
-    /// The element type of the operator's result before the chain.
+    pub epilogue: &'a [EpilogueStep],
+    /// The element type of the operator's result before the epilogue.
     pub computed: DType,
     /// What is stored.
     pub result: Operand<'a>,

@@ -68,13 +68,17 @@ impl Shader<'_> {
         whole_groups: bool,
         statements: &mut String,
     ) -> Result<(String, Class), OpError> {
-        let operand =
-            self.problem.operands.get(index).ok_or_else(|| OpError::new("a missing chain operand"))?.clone();
+        let operand = self
+            .problem
+            .operands
+            .get(index)
+            .ok_or_else(|| OpError::new("a missing epilogue operand"))?
+            .clone();
         let result = &self.problem.result;
         let skip = result
             .rank()
             .checked_sub(operand.rank())
-            .ok_or_else(|| OpError::new("a chain operand has more dimensions than the result"))?;
+            .ok_or_else(|| OpError::new("a epilogue operand has more dimensions than the result"))?;
         let mut here = at.clone();
         here.axes = at.axes[skip..].to_vec();
         here.lanes = at.lanes.and_then(|l| l.checked_sub(skip));

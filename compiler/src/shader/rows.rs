@@ -227,12 +227,12 @@ pub(crate) fn along_axis<'a>(problem: &Problem<'a>, axis: usize) -> (Problem<'a>
     }
 }
 
-/// Gives the result and the chain's operands an axis of size 1 wherever `reduced` names an axis that the result has
+/// Gives the result and the epilogue's operands an axis of size 1 wherever `reduced` names an axis that the result has
 /// lost, so that every tensor has the rank of operand 0. `None` when a tensor is not strided.
 fn keep_axes<'a>(problem: &Problem<'a>, reduced: &[usize]) -> Option<Problem<'a>> {
     let mut out = problem.clone();
     let rank = problem.result.rank();
-    let own = problem.own;
+    let own = problem.arity;
     for operand in out.operands.iter_mut().skip(own).chain([&mut out.result]) {
         let skip = rank.checked_sub(operand.rank())?;
         let Placement::Strided { strides, .. } = &mut operand.placement else { return None };

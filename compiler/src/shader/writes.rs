@@ -1,4 +1,4 @@
-//! Functions of a shader that store results, after the fused chain.
+//! Functions of a shader that store results, after the fused epilogue.
 
 use super::access::{Access, Coordinates, access};
 use super::class::Class;
@@ -12,11 +12,11 @@ use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 
 impl Shader<'_> {
-    /// Replaces hook `name` by a function that applies the node's chain to `v`, the last of the hook's parameters,
+    /// Replaces hook `name` by a function that applies the node's epilogue to `v`, the last of the hook's parameters,
     /// and stores it at the given coordinates of the result.
     ///
     /// # Errors
-    /// When the chain does not fit (a defect of the graph).
+    /// When the epilogue does not fit (a defect of the graph).
     pub fn write(
         &mut self,
         name: &str,
@@ -32,7 +32,7 @@ impl Shader<'_> {
     /// The text of a writing function, without registering it under a hook.
     ///
     /// # Errors
-    /// When the chain does not fit (a defect of the graph).
+    /// When the epilogue does not fit (a defect of the graph).
     pub fn write_fn(
         &mut self,
         name: &str,
@@ -46,7 +46,7 @@ impl Shader<'_> {
         let class = Class::of(computed);
         let start = (functions::narrow("v", computed, lanes), class);
         let (statements, value, last) =
-            self.chain_text(self.problem.chain, Some(start), at, lanes, whole_groups)?;
+            self.epilogue_text(self.problem.epilogue, Some(start), at, lanes, whole_groups)?;
         let store = self.store_text(&value, last, at, whole_groups);
         let comma = if params.is_empty() { "" } else { ", " };
         Ok(format!("fn {name}({params}{comma}v: {}) {{\n{prelude}{statements}{store}}}\n", class.wgsl(lanes)))

@@ -12,8 +12,8 @@ use driftc::ir::tensor::DType;
 
 use super::{GROUPS, LATENT, LATENT_CHANNELS, TEXT, TOKENS, resnet, upsample};
 use crate::blocks::{
-    Window, attention, conv, group_norm, layer_norm, linear, pixels_to_rows, product, rows_to_pixels, silu,
-    size,
+    ConvWindow, attention, conv, group_norm, layer_norm, linear, pixels_to_rows, product, rows_to_pixels,
+    silu, size,
 };
 use crate::weights::Tensors;
 
@@ -40,7 +40,7 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let text = g.input("encoder_hidden_states", element, vec![Dim::known(1), TOKENS.into(), TEXT.into()])?;
     let time = embed_time(g, w, step)?;
 
-    let mut x = conv(g, w, "conv_in", sample, CHANNELS[0], Window::of(3))?;
+    let mut x = conv(g, w, "conv_in", sample, CHANNELS[0], ConvWindow::of(3))?;
     let mut skips = vec![x];
     for (level, channels) in CHANNELS.into_iter().enumerate() {
         let name = format!("down_blocks.{level}");
@@ -53,7 +53,7 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
             skips.push(x);
         }
         if !last {
-            let window = Window { stride: 2, ..Window::of(3) };
+            let window = ConvWindow { stride: 2, ..ConvWindow::of(3) };
             x = conv(g, w, &format!("{name}.downsamplers.0.conv"), x, channels, window)?;
             skips.push(x);
         }
@@ -79,7 +79,7 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     }
     x = group_norm(g, w, "conv_norm_out", x, GROUPS, EPSILON)?;
     x = silu(g, x)?;
-    x = conv(g, w, "conv_out", x, LATENT_CHANNELS, Window::of(3))?;
+    x = conv(g, w, "conv_out", x, LATENT_CHANNELS, ConvWindow::of(3))?;
     g.graph.add_output("out_sample", x);
     Ok(())
 }
@@ -106,7 +106,7 @@ fn embed_time(g: &mut Builder<'_>, w: &dyn Tensors, step: NodeId) -> Result<Node
 fn transformer(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, text: NodeId) -> Result<NodeId> {
     let channels = size(g, x, 1)?;
     let y = group_norm(g, w, &format!("{name}.norm"), x, GROUPS, 1e-6)?;
-    let image = conv(g, w, &format!("{name}.proj_in"), y, channels, Window::of(1))?;
+    let image = conv(g, w, &format!("{name}.proj_in"), y, channels, ConvWindow::of(1))?;
     let mut y = pixels_to_rows(g, image)?;
     let at = |part: &str| format!("{name}.transformer_blocks.0.{part}");
     for (part, norm, source) in [("attn1", "norm1", None), ("attn2", "norm2", Some(text))] {
@@ -118,7 +118,7 @@ fn transformer(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, text
     let z = feed_forward(g, w, &at("ff.net"), z)?;
     y = g.binary(BinaryFn::Add, z, y)?;
     let y = rows_to_pixels(g, y, x)?;
-    let y = conv(g, w, &format!("{name}.proj_out"), y, channels, Window::of(1))?;
+    let y = conv(g, w, &format!("{name}.proj_out"), y, channels, ConvWindow::of(1))?;
     g.binary(BinaryFn::Add, y, x)
 }
 

@@ -10,7 +10,7 @@ use driftc::ir::op::BinaryFn;
 
 use super::{GROUPS, LATENT, LATENT_CHANNELS, resnet, upsample};
 use crate::blocks::{
-    Window, attention, conv, group_norm, linear, pixels_to_rows, rows_to_pixels, silu, size,
+    ConvWindow, attention, conv, group_norm, linear, pixels_to_rows, rows_to_pixels, silu, size,
 };
 use crate::weights::Tensors;
 
@@ -28,8 +28,8 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let latent = Dim::from(LATENT);
     let shape = vec![Dim::known(1), LATENT_CHANNELS.into(), latent.clone(), latent];
     let x = g.input("latent_sample", w.element(), shape)?;
-    let x = conv(g, w, "post_quant_conv", x, LATENT_CHANNELS, Window::of(1))?;
-    let mut x = conv(g, w, "decoder.conv_in", x, CHANNELS[0], Window::of(3))?;
+    let x = conv(g, w, "post_quant_conv", x, LATENT_CHANNELS, ConvWindow::of(1))?;
+    let mut x = conv(g, w, "decoder.conv_in", x, CHANNELS[0], ConvWindow::of(3))?;
     x = resnet(g, w, "decoder.mid_block.resnets.0", x, CHANNELS[0], None, EPSILON)?;
     x = attend(g, w, "decoder.mid_block.attentions.0", x)?;
     x = resnet(g, w, "decoder.mid_block.resnets.1", x, CHANNELS[0], None, EPSILON)?;
@@ -44,7 +44,7 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     }
     x = group_norm(g, w, "decoder.conv_norm_out", x, GROUPS, EPSILON)?;
     x = silu(g, x)?;
-    x = conv(g, w, "decoder.conv_out", x, 3, Window::of(3))?;
+    x = conv(g, w, "decoder.conv_out", x, 3, ConvWindow::of(3))?;
     g.graph.add_output("sample", x);
     Ok(())
 }

@@ -70,7 +70,7 @@ pub(crate) struct Counts {
 
 /// What [`load`] needs to know.
 #[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub(crate) struct Loading<'a> {
     pub(crate) manifest: &'a Manifest,
     pub(crate) variant: &'a Variant,
     pub(crate) file: &'a [u8],
@@ -144,7 +144,7 @@ impl Candidate {
 }
 
 /// Loads a variant onto an open device.
-pub(crate) fn load(context: &Context, source: &Source<'_>) -> Result<Replayer> {
+pub(crate) fn load(context: &Context, source: &Loading<'_>) -> Result<Replayer> {
     match context {
         #[cfg(not(feature = "wgpu"))]
         Context::Vulkan(context) => vulkan::Replayer::load(context, source),

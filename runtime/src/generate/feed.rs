@@ -1,7 +1,7 @@
 //! Ids into the caches, and logits and tokens out of them.
 
 use super::Generator;
-use super::model::Step;
+use super::model::TokenFunction;
 use crate::array::ArrayRef;
 use crate::error::{Error, Result};
 use crate::format::HostType;
@@ -61,7 +61,7 @@ impl Generator {
     /// of `length`.
     pub(super) fn submit(
         &mut self,
-        step: Step,
+        step: TokenFunction,
         (past, length): (usize, usize),
         ids: &[i64],
         outputs: &[&str],

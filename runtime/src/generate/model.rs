@@ -5,9 +5,9 @@ use crate::format::{Function, HostType, Port, Variant};
 
 /// The functions that step through a text.
 pub(super) struct Model {
-    pub(super) prefill: Option<Step>,
-    pub(super) verify: Option<Step>,
-    pub(super) decode: Step,
+    pub(super) prefill: Option<TokenFunction>,
+    pub(super) verify: Option<TokenFunction>,
+    pub(super) decode: TokenFunction,
     pub(super) vocabulary: usize,
     /// The most tokens in the caches.
     pub(super) context: usize,
@@ -15,7 +15,7 @@ pub(super) struct Model {
 
 /// A function that adds tokens to the caches.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct TokenFunction {
     pub(super) name: &'static str,
     /// How many ids it takes.
     pub(super) chunk: usize,
@@ -32,7 +32,7 @@ pub(super) struct Step {
     pub(super) rows: bool,
 }
 
-impl Step {
+impl TokenFunction {
     /// Whether some of its ids may be padding.
     fn pads(&self) -> bool {
         self.counts || self.rows
@@ -67,7 +67,7 @@ impl Model {
             }
             context = context.min(step.past.saturating_add(step.chunk));
         }
-        let step = |found: Option<(Step, usize)>| found.map(|(step, _)| step);
+        let step = |found: Option<(TokenFunction, usize)>| found.map(|(step, _)| step);
         Ok(Model { prefill: step(prefill), verify: step(verify), decode, vocabulary, context })
     }
 
@@ -75,8 +75,8 @@ impl Model {
     /// context has no room.
     ///
     /// Chunks that are mostly padding cost more than runs for a few ids do: up to a quarter of a chunk goes to `verify`.
-    pub(super) fn step(&self, past: usize, rest: usize) -> Option<(Step, usize)> {
-        let fits = |step: Option<Step>| step.filter(|step| step.fits(past));
+    pub(super) fn step(&self, past: usize, rest: usize) -> Option<(TokenFunction, usize)> {
+        let fits = |step: Option<TokenFunction>| step.filter(|step| step.fits(past));
         let (prefill, verify) = (fits(self.prefill), fits(self.verify));
         let chosen = match (prefill, verify) {
             (Some(prefill), _) if rest >= prefill.chunk => Some(prefill),
@@ -92,7 +92,7 @@ impl Model {
 }
 
 /// Checks a function's ports, and returns the number of its logits, too.
-fn read(name: &'static str, rows: bool, function: &Function) -> Result<(Step, usize)> {
+fn read(name: &'static str, rows: bool, function: &Function) -> Result<(TokenFunction, usize)> {
     let lacks = |what: &str| refused(format!("function `{name}` has no {what}"));
     let port = |ports: &[Port], wanted: &str| ports.iter().find(|port| port.name == wanted).cloned();
     let symbol = |wanted: &str| function.symbols.iter().find(|symbol| symbol.name == wanted);
@@ -120,7 +120,7 @@ fn read(name: &'static str, rows: bool, function: &Function) -> Result<(Step, us
         .is_some_and(|count| count.min <= 1 && usize::try_from(count.max).is_ok_and(|max| max >= chunk));
     let past = usize::try_from(past.max).unwrap_or(usize::MAX);
     let turn = symbol("length").map(|length| usize::try_from(length.min).unwrap_or(0));
-    Ok((Step { name, chunk, ids: ids.host_type, past, counts, turn, rows }, vocabulary))
+    Ok((TokenFunction { name, chunk, ids: ids.host_type, past, counts, turn, rows }, vocabulary))
 }
 
 /// The sizes of a port, where none depends on a symbol.
@@ -134,12 +134,12 @@ fn refused(reason: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Model, Step};
+    use super::{Model, TokenFunction};
     use crate::format::HostType;
 
-    fn step(name: &'static str, chunk: usize) -> Step {
+    fn step(name: &'static str, chunk: usize) -> TokenFunction {
         let (ids, past, counts) = (HostType::I32, 100 - chunk, chunk > 1);
-        Step { name, chunk, ids, past, counts, turn: None, rows: chunk == 4 }
+        TokenFunction { name, chunk, ids, past, counts, turn: None, rows: chunk == 4 }
     }
 
     #[test]

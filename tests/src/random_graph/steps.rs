@@ -18,9 +18,9 @@ use driftc::ir::tensor::DType;
 use super::{Growth, Rng};
 
 /// A step on `x`: its result, or nothing when it does not apply.
-type Step = fn(&mut Growth<'_>, NodeId) -> Result<Option<NodeId>>;
+type GrowthStep = fn(&mut Growth<'_>, NodeId) -> Result<Option<NodeId>>;
 
-const STEPS: &[Step] = &[
+const STEPS: &[GrowthStep] = &[
     unary,
     unary,
     unary,

@@ -156,7 +156,7 @@ fn trials_of(args: &CalibrateArgs, problem: &Problem<'_>, database: &Database) -
     let mut wanted = |choice: &&Choice| {
         let cost = choice.candidate.cost;
         let hopeless = cost > cheapest * HOPELESS || cost > args.longest * 1e6;
-        if hopeless || !seen.insert(tuning::way(choice)) {
+        if hopeless || !seen.insert(tuning::configuration_with_hash(choice)) {
             return false;
         }
         let own = of_kernel.entry(choice.kernel.name).or_default();
@@ -166,7 +166,7 @@ fn trials_of(args: &CalibrateArgs, problem: &Problem<'_>, database: &Database) -
     };
     let mut out = Vec::new();
     for choice in choices.iter().filter(|choice| wanted(choice)) {
-        if known.is_some_and(|m| m.get(&tuning::way(choice)).is_some()) {
+        if known.is_some_and(|m| m.get(&tuning::configuration_with_hash(choice)).is_some()) {
             continue;
         }
         let trial = Trial::new(problem, choice);

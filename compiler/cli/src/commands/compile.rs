@@ -209,7 +209,7 @@ pub(crate) fn load_targets(names: &[String]) -> Result<Vec<TargetProfile>> {
 /// The distinct shaders of functions in order of first use, with their kernels' names.
 pub(crate) fn shaders(functions: &[Lowered]) -> Vec<(&'static str, &str)> {
     let mut seen = BTreeSet::new();
-    let launches = functions.iter().flat_map(|f| &f.plan.steps).map(|step| &step.launch);
+    let launches = functions.iter().flat_map(|f| &f.plan.dispatches).map(|step| &step.launch);
     launches.filter(|l| seen.insert(l.wgsl.as_str())).map(|l| (l.kernel, l.wgsl.as_str())).collect()
 }
 
@@ -223,7 +223,7 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
         target: target.to_owned(),
         nodes_before,
         nodes_after: lowered.graph.len(),
-        dispatches: lowered.plan.steps.len(),
+        dispatches: lowered.plan.dispatches.len(),
         pipelines: shaders(functions).len(),
         measured_nodes: measured_nodes(lowered).0,
         weight_bytes: packed.into_values().sum(),
@@ -234,7 +234,7 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
             .iter()
             .map(|f| Special {
                 function: label(&f.name, &f.plan.bounds),
-                dispatches: f.plan.steps.len(),
+                dispatches: f.plan.dispatches.len(),
                 memory: memory(f),
             })
             .collect(),

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::{Args, ValueEnum};
 use driftc::compile::Lowered;
-use driftc::plan::{Home, Plan};
+use driftc::plan::{Location, Plan};
 use driftc::target::TargetProfile;
 
 use super::compile::shaders;
@@ -64,13 +64,13 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
     for (i, weight) in plan.weights.iter().enumerate() {
         writeln!(out, "weight {i} {} B, {weight}", weight.bytes())?;
     }
-    for (i, step) in plan.steps.iter().enumerate() {
+    for (i, step) in plan.dispatches.iter().enumerate() {
         if step.barrier {
             writeln!(out, "barrier")?;
         }
-        let homes = step.homes.iter().zip(&step.launch.bindings).map(|(home, binding)| {
-            let place = match *home {
-                Home::Arena(t) => {
+        let locations = step.locations.iter().zip(&step.launch.bindings).map(|(location, binding)| {
+            let place = match *location {
+                Location::Arena(t) => {
                     let (size, offset) = (plan.tensors.get(t), plan.memory.offsets.get(t));
                     let arena = plan.memory.arena(t);
                     let number = if arena > 0 { arena.to_string() } else { String::new() };
@@ -80,7 +80,7 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
                         size.copied().unwrap_or(0)
                     )
                 }
-                Home::Image(t) => {
+                Location::Image(t) => {
                     let object = plan.images.places.get(t).copied().unwrap_or(t);
                     let image = plan.images.objects.get(object);
                     let extent = image.map_or_else(String::new, |i| {
@@ -89,17 +89,17 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
                     });
                     format!("texture {object}{extent}")
                 }
-                Home::Input(i) => format!("input {i}"),
-                Home::Output(i) => format!("output {i}"),
-                Home::State(i) => format!("state {i}"),
-                Home::Weight(i) => format!("weight {i}"),
-                Home::Params => "params".to_owned(),
+                Location::Input(i) => format!("input {i}"),
+                Location::Output(i) => format!("output {i}"),
+                Location::State(i) => format!("state {i}"),
+                Location::Weight(i) => format!("weight {i}"),
+                Location::Params => "params".to_owned(),
             };
             if binding.writable { format!("-> {place}") } else { place }
         });
         let launch = &step.launch;
-        let homes = homes.collect::<Vec<_>>().join(", ");
-        writeln!(out, "{i}: {} grid {} \"{}\": {homes}", launch.kernel, list(&launch.grid), step.label)?;
+        let locations = locations.collect::<Vec<_>>().join(", ");
+        writeln!(out, "{i}: {} grid {} \"{}\": {locations}", launch.kernel, list(&launch.grid), step.label)?;
     }
     let m = plan.footprint();
     let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
@@ -114,7 +114,7 @@ fn list(dims: &[driftc::ir::dim::Dim]) -> String {
 
 fn wgsl(lowered: &Lowered, out: &mut Out) -> Result<()> {
     for (i, (kernel, wgsl)) in shaders(std::slice::from_ref(lowered)).into_iter().enumerate() {
-        let uses = lowered.plan.steps.iter().filter(|s| s.launch.wgsl == wgsl);
+        let uses = lowered.plan.dispatches.iter().filter(|s| s.launch.wgsl == wgsl);
         let labels: Vec<&str> = uses.map(|s| s.label.as_str()).collect();
         writeln!(out, "// ---- {i:03} {kernel}, for {}\n{wgsl}", labels.join(", "))?;
     }

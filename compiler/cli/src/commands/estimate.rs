@@ -116,7 +116,7 @@ fn function(lowered: &Lowered, target: &TargetProfile, shown: usize) -> Function
         })
         .collect();
     let machine = &target.machine;
-    let copies = plan.steps.iter().filter(|step| step.label.ends_with(" (copy)"));
+    let copies = plan.dispatches.iter().filter(|step| step.label.ends_with(" (copy)"));
     let moved = copies.map(|step| step.bytes.range(&plan.bounds).1.max(0) as f64);
     let copies_ns: f64 = moved.map(|moved| moved / machine.bandwidth_gb_s + machine.launch_us * 1e3).sum();
     let ns = nodes.iter().map(|node| node.ns).sum::<f64>() + copies_ns;
@@ -126,7 +126,7 @@ fn function(lowered: &Lowered, target: &TargetProfile, shown: usize) -> Function
         function: label(&lowered.name, &plan.bounds),
         ns,
         copies_ns,
-        dispatches: plan.steps.len(),
+        dispatches: plan.dispatches.len(),
         peak_bytes: plan.memory.peak,
         dearest: nodes,
     }

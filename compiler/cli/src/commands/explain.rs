@@ -8,7 +8,7 @@ use clap::Args;
 use driftc::compile::Lowered;
 use driftc::functions::label;
 use driftc::plan::choice::Choice;
-use driftc::plan::{Home, Plan, Step};
+use driftc::plan::{self, Location, Plan};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
@@ -274,7 +274,7 @@ fn candidate(choice: &Choice) -> Candidate {
 /// The dispatches of each node in order, and whether each is a copy of its result.
 fn steps_by_node(plan: &Plan) -> BTreeMap<&str, Vec<(usize, bool)>> {
     let mut steps: BTreeMap<&str, Vec<(usize, bool)>> = BTreeMap::new();
-    for (index, step) in plan.steps.iter().enumerate() {
+    for (index, step) in plan.dispatches.iter().enumerate() {
         let copied = step.label.strip_suffix(" (copy)");
         let name = copied.unwrap_or(&step.label);
         steps.entry(name).or_default().push((index, copied.is_some()));
@@ -283,7 +283,7 @@ fn steps_by_node(plan: &Plan) -> BTreeMap<&str, Vec<(usize, bool)>> {
 }
 
 fn dispatch(plan: &Plan, index: usize, copy: bool) -> Dispatch {
-    let step = plan.steps.get(index);
+    let step = plan.dispatches.get(index);
     let launch = step.map(|s| &s.launch);
     Dispatch {
         index,
@@ -298,9 +298,9 @@ fn dispatch(plan: &Plan, index: usize, copy: bool) -> Dispatch {
     }
 }
 
-fn weights(plan: &Plan, step: &Step) -> Vec<Weights> {
-    let read = step.homes.iter().zip(&step.launch.bindings).filter_map(|(home, binding)| {
-        let Home::Weight(i) = home else { return None };
+fn weights(plan: &Plan, step: &plan::Dispatch) -> Vec<Weights> {
+    let read = step.locations.iter().zip(&step.launch.bindings).filter_map(|(location, binding)| {
+        let Location::Weight(i) = location else { return None };
         let packed = plan.weights.get(*i)?;
         Some(Weights { order: packed.to_string(), kind: binding.resource.name(), bytes: packed.bytes() })
     });
@@ -310,13 +310,14 @@ fn weights(plan: &Plan, step: &Step) -> Vec<Weights> {
 /// What the last dispatch of a node that is no copy writes.
 fn place(plan: &Plan, own: &[(usize, bool)]) -> Option<Place> {
     let (last, _) = own.iter().rev().find(|(_, copy)| !copy)?;
-    let step = plan.steps.get(*last)?;
-    let written = step.homes.iter().zip(&step.launch.bindings).rev().find(|(_, b)| b.writable);
-    match written.map(|(home, _)| *home)? {
-        Home::Output(i) => Some(Place::Output { name: plan.outputs.get(i)?.name.clone() }),
-        Home::Arena(i) => {
+    let step = plan.dispatches.get(*last)?;
+    let written = step.locations.iter().zip(&step.launch.bindings).rev().find(|(_, b)| b.writable);
+    match written.map(|(location, _)| *location)? {
+        Location::Output(i) => Some(Place::Output { name: plan.outputs.get(i)?.name.clone() }),
+        Location::Arena(i) => {
             let (size, offset) = (*plan.tensors.get(i)?, *plan.memory.offsets.get(i)?);
-            let touching = plan.steps.iter().enumerate().filter(|(_, s)| s.homes.contains(&Home::Arena(i)));
+            let touching =
+                plan.dispatches.iter().enumerate().filter(|(_, s)| s.locations.contains(&Location::Arena(i)));
             let ends = touching
                 .map(|(at, _)| at)
                 .fold((usize::MAX, 0), |(first, last), at| (first.min(at), last.max(at)));
@@ -336,7 +337,7 @@ fn place(plan: &Plan, own: &[(usize, bool)]) -> Option<Place> {
                 shares_with: shares.count(),
             })
         }
-        Home::Image(i) => {
+        Location::Image(i) => {
             let object = *plan.images.places.get(i)?;
             let image = plan.images.objects.get(object)?;
             let tenants = plan.images.places.iter().filter(|o| **o == object).count();
@@ -346,7 +347,7 @@ fn place(plan: &Plan, own: &[(usize, bool)]) -> Option<Place> {
                 shares_with: tenants.saturating_sub(1),
             })
         }
-        Home::Input(_) | Home::State(_) | Home::Weight(_) | Home::Params => None,
+        Location::Input(_) | Location::State(_) | Location::Weight(_) | Location::Params => None,
     }
 }
 

@@ -170,13 +170,16 @@ fn tasks_of(
             task.weight += cost;
             return;
         }
-        let mut task = Task { weight: cost, pick: tuning::way(cheapest), ..Task::default() };
+        let mut task =
+            Task { weight: cost, pick: tuning::configuration_with_hash(cheapest), ..Task::default() };
         let measured = database.measured(&target.name, || key.clone());
         let hopeful = choices.iter().filter(|c| c.candidate.cost <= cost * HOPELESS);
         // Candidates that differ in nothing but their reason are one.
         let mut seen = BTreeSet::new();
-        for choice in hopeful.filter(|c| seen.insert(tuning::way(c))).take(args.candidates.into()) {
-            if measured.is_some_and(|m| m.get(&tuning::way(choice)).is_some()) {
+        for choice in
+            hopeful.filter(|c| seen.insert(tuning::configuration_with_hash(c))).take(args.candidates.into())
+        {
+            if measured.is_some_and(|m| m.get(&tuning::configuration_with_hash(choice)).is_some()) {
                 task.known += 1;
                 continue;
             }

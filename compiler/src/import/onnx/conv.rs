@@ -16,7 +16,7 @@ pub(super) const OPS: &[OpEntry] = &[
 
 /// Strides, dilations and padding of windows over the spatial axes.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct WindowAttributes {
     pub(super) strides: Vec<usize>,
     pub(super) dilations: Vec<usize>,
     pub(super) begin: Vec<usize>,
@@ -25,7 +25,7 @@ pub(super) struct Window {
     pub(super) sized: Option<[Vec<Dim>; 2]>,
 }
 
-impl Window {
+impl WindowAttributes {
     /// The input with the padding around it that follows from symbolic sizes.
     pub(super) fn surrounded(&self, call: &mut Call<'_>, x: NodeId, value: f64) -> Lowered<NodeId> {
         let Some(amounts) = &self.sized else { return Ok(x) };
@@ -70,7 +70,7 @@ fn halves(total: usize, upper: bool) -> (usize, usize) {
 }
 
 /// Reads the window attributes for spatial extents `extents` and a kernel.
-pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowered<Window> {
+pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowered<WindowAttributes> {
     let rank = kernel.len();
     let strides = positive("strides", call.attributes.sizes("strides", rank, 1)?)?;
     let dilations = positive("dilations", call.attributes.sizes("dilations", rank, 1)?)?;
@@ -100,7 +100,7 @@ pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowe
             }
         }
     }
-    Ok(Window { strides, dilations, begin, end, sized })
+    Ok(WindowAttributes { strides, dilations, begin, end, sized })
 }
 
 /// What is to be added to an extent so that windows of `reach` positions start at each multiple of the stride within it.

@@ -1,6 +1,6 @@
 //! Small integer tensors whose elements are known as functions of the symbols.
 //!
-//! Models compute shapes with ordinary operators (Shape, Gather, Concat, ...). [`apply`] evaluates such chains on
+//! Models compute shapes with ordinary operators (Shape, Gather, Concat, ...). [`apply`] evaluates such epilogues on
 //! [`Dim`]s while importing, so that only the shapes they describe remain; an operator that cannot be decided is
 //! lowered like any other, on the materialised tensor.
 

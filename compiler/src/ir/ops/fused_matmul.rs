@@ -16,7 +16,7 @@ use super::matmul::MatMul;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
-use crate::ir::element::{Arg, Step};
+use crate::ir::element::{Arg, EpilogueStep};
 use crate::ir::eval::chained;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
@@ -32,7 +32,7 @@ pub struct FusedMatMul {
     /// Added to the mean of squares of a row; rows are taken as they are where there is none.
     pub epsilon: Option<f32>,
     /// What makes one value of both products; empty where there is one matrix.
-    pub join: Vec<Step>,
+    pub join: Vec<EpilogueStep>,
 }
 
 /// The parts that operands have.
@@ -133,15 +133,16 @@ mod tests {
     use super::FusedMatMul;
     use crate::ir::array::Array;
     use crate::ir::dim::Bindings;
-    use crate::ir::element::{Arg, BinaryFn, Element, Step, UnaryFn};
+    use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep, UnaryFn};
     use crate::ir::op::Operation;
     use crate::ir::ops::check::run;
     use crate::ir::ops::matmul::MatMul;
     use crate::ir::tensor::{DType, TensorDesc};
 
     fn op(epsilon: Option<f32>, second: bool) -> FusedMatMul {
-        let relu = Step { element: Element::Unary(UnaryFn::Relu), args: vec![Arg::Step(0)] };
-        let mul = Step { element: Element::Binary(BinaryFn::Mul), args: vec![Arg::Step(1), Arg::Input(2)] };
+        let relu = EpilogueStep { element: Element::Unary(UnaryFn::Relu), args: vec![Arg::Step(0)] };
+        let mul =
+            EpilogueStep { element: Element::Binary(BinaryFn::Mul), args: vec![Arg::Step(1), Arg::Input(2)] };
         let join = if second { vec![relu, mul] } else { Vec::new() };
         FusedMatMul { product: MatMul { trans_a: false, trans_b: true }, epsilon, join }
     }

@@ -206,7 +206,7 @@ impl Recurrent {
         for step in 0..length {
             let t = if self.reverse[d] { length - 1 - step } else { step };
             let x = &operands[0][((t * s.batch + b) * s.directions + d) * all..][..all];
-            let cell = Step { op: self, functions, x, weights, extra, hidden };
+            let cell = TimeStep { op: self, functions, x, weights, extra, hidden };
             match self.cell {
                 Cell::Rnn => state = cell.rnn(&state),
                 Cell::Gru { linear_before_reset } => state = cell.gru(&state, linear_before_reset),
@@ -221,7 +221,7 @@ impl Recurrent {
 }
 
 /// One step of one sequence.
-struct Step<'a> {
+struct TimeStep<'a> {
     op: &'a Recurrent,
     functions: &'a [UnaryFn],
     x: &'a [f32],
@@ -230,7 +230,7 @@ struct Step<'a> {
     hidden: usize,
 }
 
-impl Step<'_> {
+impl TimeStep<'_> {
     /// The product of a state with the weights of unit `j` of a gate.
     fn product(&self, state: &[f32], gate: usize, j: usize) -> f32 {
         let column = gate * self.hidden + j;

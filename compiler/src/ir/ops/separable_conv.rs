@@ -1,7 +1,7 @@
-//! A depthwise convolution, a chain, and a pointwise convolution, with nothing stored in between.
+//! A depthwise convolution, an epilogue, and a pointwise convolution, with nothing stored in between.
 //!
 //! Operands: `x [N, C, spatial..]`, depthwise filters `[C, 1, kernel..]`, pointwise filters `[O, C, 1..]`, those of the
-//! chain (which broadcast to the depthwise result), and a bias `[O]` where `bias` says so. Result `[N, O, spatial..]`.
+//! epilogue (which broadcast to the depthwise result), and a bias `[O]` where `bias` says so. Result `[N, O, spatial..]`.
 //!
 //! The operator exists because only a kernel that computes both keeps what lies between them on the chip.
 
@@ -12,22 +12,23 @@ use super::conv::Conv;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
-use crate::ir::element::{Arg, Step};
+use crate::ir::element::{Arg, EpilogueStep};
 use crate::ir::eval::chained;
-use crate::ir::graph::chain_type;
+use crate::ir::graph::epilogue_type;
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::TensorDesc;
 
-/// Operands before those of the chain.
+/// Operands before those of the epilogue.
 pub const FIXED: usize = 3;
 
 /// A depthwise convolution and the pointwise convolution behind it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeparableConv {
-    /// The depthwise convolution, which has no bias but in the chain.
+    /// The depthwise convolution, which has no bias but in the epilogue.
     pub depthwise: Conv,
     /// What is applied to its result: `#0` is that result, `@k` operand k of this operator.
-    pub chain: Vec<Step>,
+    #[serde(rename = "chain")]
+    pub epilogue: Vec<EpilogueStep>,
     /// Whether the last operand is the bias of the second convolution.
     pub bias: bool,
 }
@@ -64,14 +65,15 @@ impl Operation for SeparableConv {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let parts = self.parts(inputs)?;
         let mut between = self.depthwise.infer(&parts.depthwise)?;
-        for (i, arg) in self.chain.iter().flat_map(|s| &s.args).enumerate() {
+        for (i, arg) in self.epilogue.iter().flat_map(|s| &s.args).enumerate() {
             if let Arg::Input(k) = arg {
                 let operand = inputs.get(*k as usize).filter(|_| *k as usize >= FIXED);
-                let operand = operand.ok_or_else(|| OpError::new("a chain step names a missing operand"))?;
+                let operand =
+                    operand.ok_or_else(|| OpError::new("a epilogue step names a missing operand"))?;
                 check::broadcasts_to(operand, &between.shape, &format!("argument {i} of the chain"))?;
             }
         }
-        between.dtype = chain_type(between.dtype, &self.chain, inputs)?;
+        between.dtype = epilogue_type(between.dtype, &self.epilogue, inputs)?;
         if !parts.pointwise.shape.iter().skip(2).all(|taps| taps.is(1)) {
             return Err(OpError::new(format!("pointwise filters are needed, not {}", parts.pointwise)));
         }
@@ -91,7 +93,7 @@ impl Operation for SeparableConv {
                 *channels = x.shape.get(1).copied().unwrap_or(0);
             }
             let between = self.depthwise.eval(&parts.depthwise, &shape, symbols)?;
-            let between = chained(between, &self.chain, inputs)?;
+            let between = chained(between, &self.epilogue, inputs)?;
             let operands: Vec<&Array> = [&between, parts.pointwise].into_iter().chain(parts.bias).collect();
             let pointwise = Self::pointwise(out.len().saturating_sub(2));
             Ok(Data::Float(pointwise.eval(&operands, out, symbols)?.floats()?.to_vec()))
@@ -104,7 +106,7 @@ mod tests {
     use super::{Conv, SeparableConv};
     use crate::ir::array::Array;
     use crate::ir::dim::{Bindings, Dim};
-    use crate::ir::element::{Arg, BinaryFn, Element, Step, UnaryFn};
+    use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep, UnaryFn};
     use crate::ir::op::Operation;
     use crate::ir::ops::check::run;
     use crate::ir::tensor::{DType, TensorDesc};
@@ -112,9 +114,10 @@ mod tests {
     fn op(group: usize, bias: bool) -> SeparableConv {
         let depthwise =
             Conv { strides: vec![1], dilations: vec![1], pads_begin: vec![1], pads_end: vec![0], group };
-        let add = Step { element: Element::Binary(BinaryFn::Add), args: vec![Arg::Step(0), Arg::Input(3)] };
-        let relu = Step { element: Element::Unary(UnaryFn::Relu), args: vec![Arg::Step(1)] };
-        SeparableConv { depthwise, chain: vec![add, relu], bias }
+        let add =
+            EpilogueStep { element: Element::Binary(BinaryFn::Add), args: vec![Arg::Step(0), Arg::Input(3)] };
+        let relu = EpilogueStep { element: Element::Unary(UnaryFn::Relu), args: vec![Arg::Step(1)] };
+        SeparableConv { depthwise, epilogue: vec![add, relu], bias }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::ir::tensor::TensorDesc;
 pub struct Slice {
     /// First element, per axis.
     pub starts: Vec<Dim>,
-    /// Step, per axis; may be negative, never zero.
+    /// EpilogueStep, per axis; may be negative, never zero.
     pub steps: Vec<i64>,
     /// Elements kept, per axis.
     pub sizes: Vec<Dim>,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::ir::dim::Dim;
-use crate::ir::element::{Arg, BinaryFn, Element, Step, UnaryFn};
+use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep, UnaryFn};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Elementwise, Op};
 use crate::ir::tensor::{DType, Layout, TensorDesc};
@@ -89,10 +89,10 @@ impl Reader {
         cursor.expect("=")?;
         let op_name = cursor.word();
         let mut operands = Vec::new();
-        let mut own = None;
+        let mut arity = None;
         loop {
-            if cursor.eat("|") && own.is_none() {
-                own = Some(operands.len());
+            if cursor.eat("|") && arity.is_none() {
+                arity = Some(operands.len());
             }
             if !cursor.peek("%") {
                 break;
@@ -100,12 +100,12 @@ impl Reader {
             operands.push(self.operand(cursor)?);
         }
         let op = operator(op_name, cursor.attributes()?)?;
-        let chain = if cursor.eat("then") { chain(cursor)? } else { Vec::new() };
+        let epilogue = if cursor.eat("then") { epilogue(cursor)? } else { Vec::new() };
         let stated = if cursor.eat(":") { Some(tensor(cursor)?) } else { None };
         let name = if cursor.peek("\"") { cursor.string()? } else { String::new() };
         cursor.end()?;
-        let own = own.unwrap_or(operands.len());
-        let what = Replacement { op, operands, own, chain };
+        let arity = arity.unwrap_or(operands.len());
+        let what = Replacement { op, operands, arity, epilogue };
         let id = self.graph.add_fused(what, &name).map_err(|e| match e {
             Error::Node { operator, reason, .. } => format!("{operator}: {reason}"),
             other => other.to_string(),
@@ -175,7 +175,7 @@ fn element(name: &str, attributes: Option<Value>) -> Result<Element, String> {
     })
 }
 
-fn chain(cursor: &mut Cursor<'_>) -> Result<Vec<Step>, String> {
+fn epilogue(cursor: &mut Cursor<'_>) -> Result<Vec<EpilogueStep>, String> {
     let mut steps = Vec::new();
     while cursor.eat("(") {
         let name = cursor.word();
@@ -193,7 +193,7 @@ fn chain(cursor: &mut Cursor<'_>) -> Result<Vec<Step>, String> {
         }
         let element = element(name, cursor.attributes()?)?;
         cursor.expect(")")?;
-        steps.push(Step { element, args });
+        steps.push(EpilogueStep { element, args });
     }
     Ok(steps)
 }

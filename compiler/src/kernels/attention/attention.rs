@@ -18,7 +18,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::of::<Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// Sizes of the problem.
@@ -46,7 +46,7 @@ impl Sizes {
         let shared = q.shape[1].div_exact(&k.shape[1])?;
         let (s, all) = (&q.shape[2], &k.shape[2]);
         // The first query sees the earliest keys. A mask is read in whole vectors, from its start on.
-        let t = match op.window.filter(|_| problem.own == 3) {
+        let t = match op.window.filter(|_| problem.arity == 3) {
             Some(window) => all.smaller(&s.plus(i64::from(window) - 1), problem.bounds),
             None => all.clone(),
         };
@@ -150,7 +150,7 @@ pub(super) fn loads(shader: &mut Shader<'_>, op: &Attention, Preludes { key, que
     shader.read("load_k", params, key, 1, &Coordinates::four(axes(["b", "hk", "at", "d4"]), 3));
     let params = "head: u32, key: u32, e4: u32";
     shader.read("load_v", params, key, 2, &Coordinates::four(axes(["b", "hk", "at", "e4"]), 3));
-    if problem.own > 3 {
+    if problem.arity > 3 {
         let rank = problem.operands[3].rank();
         let at = axes(["b", "h", "s", "key"]).split_off(4 - rank);
         shader.read("mask", "head: u32, row: u32, key: u32", query, 3, &Coordinates::element(at));
@@ -162,10 +162,18 @@ pub(super) fn axes(names: [&str; 4]) -> Vec<String> {
     names.map(str::to_string).to_vec()
 }
 
+/// Queries whose sums are joined at once: as many as have room where the scores of `each` keys an invocation lie.
+pub(super) fn joined_queries(block: u32, each: u32) -> u32 {
+    (block * each / 4).clamp(1, block)
+}
+
 /// Bytes of workgroup memory.
 fn memory(threads: u32, block: u32, each: u32, d: i64) -> u32 {
     let d4 = d.div_euclid(4) as u32 + 1;
-    block * d4 * 16 + block * threads * each * 4 + threads * 20 + block * 4
+    block * d4 * 16
+        + (block * each).max(joined_queries(block, each) * 4) * threads * 4
+        + threads * 4
+        + block * 4
 }
 
 /// Parameters of the estimate; times are nanoseconds on a device of that latency of memory.
@@ -273,6 +281,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.knob("THREADS", threads);
     shader.knob("BLOCK", block);
     shader.knob("EACH", each);
+    shader.knob("ROUND", joined_queries(block, each));
     shader.knob("D4", sizes.d.unsigned_abs().div_ceil(4) as u32);
     shader.knob("E4", sizes.e.unsigned_abs().div_ceil(4) as u32);
     let preludes = declare(&mut shader, &sizes, op);

@@ -11,6 +11,9 @@ const BLOCK = 4u;
 /// Keys that an invocation scores in one tile.
 const EACH = 1u;
 const TILE = THREADS * EACH;
+/// Queries whose sums are joined at once.
+const ROUND = 1u;
+const PLANE = ROUND * THREADS;
 /// Head sizes of queries and values in groups of four.
 const D4 = 2u;
 const E4 = 2u;
@@ -43,10 +46,10 @@ fn mask(head: u32, row: u32, key: u32) -> f32 { return 0.0; }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 10u + row) * E4 + e4] = v; }
 
 var<workgroup> query: array<vec4<f32>, BLOCK * D4>;
-var<workgroup> scores: array<f32, BLOCK * TILE>;
+/// The scores of a tile, and in the end the sums of ROUND queries, lane by lane.
+var<workgroup> scores: array<f32, max(BLOCK * TILE, PLANE * 4u)>;
 var<workgroup> parts: array<f32, THREADS>;
 var<workgroup> factors: array<f32, BLOCK>;
-var<workgroup> sums: array<vec4<f32>, THREADS>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -134,15 +137,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
     }
     // unroll
-    for (var r = 0u; r < BLOCK; r++) {
-        sums[local] = acc[r];
+    for (var start = 0u; start < BLOCK; start += ROUND) {
+        // unroll
+        for (var i = 0u; i < ROUND; i++) {
+            let at = i * THREADS + local;
+            scores[at] = acc[start + i].x;
+            scores[PLANE + at] = acc[start + i].y;
+            scores[2u * PLANE + at] = acc[start + i].z;
+            scores[3u * PLANE + at] = acc[start + i].w;
+        }
         workgroupBarrier();
-        if (part == 0u && first + r <= last) {
-            var total = acc[r];
-            for (var p = 1u; p < SPLIT; p++) { total += sums[p * E4 + column]; }
-            // A query that sees no key gives zero.
-            let weight = parts[r * LANES];
-            store(head, first + r, column, select(vec4<f32>(0.0), total / weight, weight > 0.0));
+        for (var i = local; i < ROUND * E4; i += THREADS) {
+            let r = start + i / E4;
+            if (first + r <= last) {
+                var total = vec4<f32>(0.0);
+                for (var p = 0u; p < SPLIT; p++) {
+                    let at = i / E4 * THREADS + p * E4 + i % E4;
+                    total += vec4<f32>(scores[at], scores[PLANE + at], scores[2u * PLANE + at], scores[3u * PLANE + at]);
+                }
+                // A query that sees no key gives zero.
+                let weight = parts[r * LANES];
+                store(head, first + r, i % E4, select(vec4<f32>(0.0), total / weight, weight > 0.0));
+            }
         }
         workgroupBarrier();
     }

@@ -22,7 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: Some(MatrixScope::Subgroup),
     params: &[Group::of::<Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// How a workgroup walks: its subgroups, and each one's fragments of rows and of keys at a time.
@@ -95,7 +95,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         .iter()
         .all(|op| target.has_subgroup_op(*op));
     let sized = (1..=512).contains(&sizes.d) && (1..=512).contains(&sizes.e);
-    let scalar_mask = problem.own > 3 && problem.operands.get(3).is_none_or(|mask| mask.rank() == 0);
+    let scalar_mask = problem.arity > 3 && problem.operands.get(3).is_none_or(|mask| mask.rank() == 0);
     if !able || !sized || scalar_mask || !lanes.is_multiple_of(shape.m) {
         return Vec::new();
     }
@@ -215,7 +215,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     ] {
         shader.knob(name, value);
     }
-    let masked = problem.own > 3;
+    let masked = problem.arity > 3;
     shader.constant("MASKED", masked);
     let span = i64::from(tile.keys * shape.n);
     shader.constant("GUARDED", op.causal || op.window.is_some() || !sizes.t.is_multiple_of(span));

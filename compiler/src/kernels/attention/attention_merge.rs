@@ -26,7 +26,7 @@ pub(super) struct Joined {
 /// The launch; `problem` is the attention of the given sizes.
 ///
 /// # Errors
-/// When the chain does not fit (a defect of the graph).
+/// When the epilogue does not fit (a defect of the graph).
 pub(super) fn launch(problem: &Problem<'_>, sizes: &Sizes, joined: &Joined) -> Result<Launch, OpError> {
     let Joined { parts, tile, partial, stats } = *joined;
     let e4 = sizes.e.unsigned_abs().div_ceil(4) as u32;

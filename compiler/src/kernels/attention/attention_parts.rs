@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::attention::{Sizes, declare, loads};
+use super::attention::{Sizes, declare, joined_queries, loads};
 use super::attention_merge::{self, Joined};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
@@ -53,7 +53,8 @@ const MOST_ROWS: i64 = 128;
 /// Bytes of workgroup memory.
 fn memory(threads: u32, block: u32, d: i64) -> u32 {
     let d4 = d.unsigned_abs().div_ceil(4) as u32;
-    block * d4 * 16 + block * (threads + threads / LANES + LOOKS) * 4 + threads * 16
+    let cells = block.max(joined_queries(block, 1) * 5) * threads;
+    block * d4 * 16 + (cells + block * (threads / LANES + LOOKS)) * 4
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -115,6 +116,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     first.knob("PARTS", parts);
     first.knob("E4", e4);
     first.knob("BLOCK", block);
+    first.knob("ROUND", joined_queries(block, 1));
     first.knob("LANES", LANES);
     first.knob("LOOKS", LOOKS);
     first.knob("D4", sizes.d.unsigned_abs().div_ceil(4) as u32);

@@ -15,6 +15,9 @@ const TILE = THREADS / LANES;
 const D4 = 2u;
 const E4 = 2u;
 const SPLIT = THREADS / E4;
+/// Queries whose sums are joined at once.
+const ROUND = 1u;
+const PLANE = ROUND * THREADS;
 /// Invocations that look for the maximum of a query.
 const LOOKS = 4u;
 fn scale() -> f32 { return 0.5; }
@@ -46,10 +49,10 @@ fn keep(at: u32, e4: u32, v: vec4<f32>) { partial[at * E4 + e4] = v; }
 fn keep_stats(at: u32, v: vec2<f32>) { stats[at] = v; }
 
 var<workgroup> query: array<vec4<f32>, BLOCK * D4>;
-var<workgroup> cells: array<f32, BLOCK * THREADS>;
+/// Sums of the lanes of a product, and in the end the weighted values of ROUND queries, lane by lane, and their weights.
+var<workgroup> cells: array<f32, max(BLOCK * THREADS, PLANE * 5u)>;
 var<workgroup> scores: array<f32, BLOCK * TILE>;
 var<workgroup> tops: array<f32, BLOCK * LOOKS>;
-var<workgroup> sums: array<vec4<f32>, THREADS>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -148,21 +151,33 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
         // unroll
-        for (var r = 0u; r < BLOCK; r++) {
+        for (var start = 0u; start < BLOCK; start += ROUND) {
             workgroupBarrier();
-            sums[local] = acc[r];
-            cells[local] = sum[r];
+            // unroll
+            for (var i = 0u; i < ROUND; i++) {
+                let at = i * THREADS + local;
+                cells[at] = acc[start + i].x;
+                cells[PLANE + at] = acc[start + i].y;
+                cells[2u * PLANE + at] = acc[start + i].z;
+                cells[3u * PLANE + at] = acc[start + i].w;
+                cells[4u * PLANE + at] = sum[start + i];
+                if (local == i) { tops[i] = top[start + i]; }
+            }
             workgroupBarrier();
-            if (part == 0u && first + r <= last) {
-                var total = acc[r];
-                var weight = sum[r];
-                for (var p = 1u; p < SPLIT; p++) {
-                    total += sums[p * E4 + column];
-                    weight += cells[p * E4 + column];
+            for (var i = local; i < ROUND * E4; i += THREADS) {
+                let r = start + i / E4;
+                if (first + r <= last) {
+                    var total = vec4<f32>(0.0);
+                    var weight = 0.0;
+                    for (var p = 0u; p < SPLIT; p++) {
+                        let at = i / E4 * THREADS + p * E4 + i % E4;
+                        total += vec4<f32>(cells[at], cells[PLANE + at], cells[2u * PLANE + at], cells[3u * PLANE + at]);
+                        weight += cells[4u * PLANE + at];
+                    }
+                    let at = (head * rows() + first + r) * PARTS + group.x;
+                    keep(at, i % E4, total);
+                    if (i % E4 == 0u) { keep_stats(at, vec2<f32>(tops[i / E4], weight)); }
                 }
-                let at = (head * rows() + first + r) * PARTS + group.x;
-                keep(at, column, total);
-                if (column == 0u) { keep_stats(at, vec2<f32>(top[r], weight)); }
             }
         }
     }

@@ -21,7 +21,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::of::<tiled::Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 fn applies(op: &Conv, problem: &Problem<'_>) -> Option<()> {

@@ -20,7 +20,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::named::<Params>("conv_broadcast")],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// Pixels along x and output slices per invocation.

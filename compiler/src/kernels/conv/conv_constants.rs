@@ -23,7 +23,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::named::<Params>("conv_constants")],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// Pixels along x of an invocation, with the most slices of sums that it then keeps.

@@ -23,7 +23,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: Some(MatrixScope::Subgroup),
     params: &[Group::of::<coop::Params>(), Group::of::<Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// A convolution that this kernel computes.

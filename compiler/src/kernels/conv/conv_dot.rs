@@ -25,7 +25,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::of::<tiled_dot::Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// A convolution that this kernel computes.

@@ -25,7 +25,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::of::<Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// Parameters of the estimate; waits in latencies of memory.
@@ -271,7 +271,7 @@ pub(super) fn launch(
     let [filters, matrix] = packed(problem, slices)?;
     let between = between(op, &shape, problem);
     let mut steps = Vec::new();
-    let last = u32::try_from(problem.own.saturating_sub(1)).unwrap_or(u32::MAX);
+    let last = u32::try_from(problem.arity.saturating_sub(1)).unwrap_or(u32::MAX);
     let problem = &if op.bias { with_bias_at(last, problem, &mut steps) } else { problem.clone() };
     let mut shader = Shader::new(problem);
     for (name, value) in &candidate.knobs {
@@ -300,7 +300,7 @@ pub(super) fn launch(
     read_packed(&mut shader, "weight", matrix);
     shader.problem = &between;
     let start = Some(("v".to_string(), Class::Float));
-    let (statements, value, _) = shader.chain_text(&op.chain, start, &at, 4, false)?;
+    let (statements, value, _) = shader.epilogue_text(&op.epilogue, start, &at, 4, false)?;
     shader.problem = problem;
     let value = if shape.channels.is_multiple_of(4) {
         value
@@ -318,7 +318,7 @@ pub(super) fn launch(
     Ok(vec![shader.finish(kernel.name, kernel.wgsl, grid, pixels.mul(&each).scale(2))?])
 }
 
-/// The problem as the chain between the convolutions sees it: its result is the depthwise one, which lies nowhere.
+/// The problem as the epilogue between the convolutions sees it: its result is the depthwise one, which lies nowhere.
 fn between<'a>(op: &'a SeparableConv, shape: &Shape, problem: &Problem<'a>) -> Problem<'a> {
     let mut sizes = problem.result.shape.clone();
     if let Some(channels) = sizes.get_mut(1) {
@@ -332,5 +332,5 @@ fn between<'a>(op: &'a SeparableConv, shape: &Shape, problem: &Problem<'a>) -> P
         constant: None,
         codes: None,
     };
-    Problem { chain: &op.chain, result, ..problem.clone() }
+    Problem { epilogue: &op.epilogue, result, ..problem.clone() }
 }

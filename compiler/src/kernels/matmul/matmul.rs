@@ -18,7 +18,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::of::<tiled::Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {

@@ -22,7 +22,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: Some(MatrixScope::Subgroup),
     params: &[Group::of::<coop::Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// The second operand as panels, when it is a constant: one matrix for all products of the batch, or one for each.

@@ -17,7 +17,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::of::<tiled_dot::Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {

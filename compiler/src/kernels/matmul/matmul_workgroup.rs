@@ -194,7 +194,7 @@ const LONG: i64 = 16;
 /// Whether the sums are the result as they stand.
 fn direct(problem: &Problem<'_>) -> bool {
     let result = &problem.result;
-    problem.chain.is_empty()
+    problem.epilogue.is_empty()
         && result.dtype.on_device() == DeviceType::F32
         && result.storage == Storage::Buffer
         && result.placement == Placement::dense(&result.shape)

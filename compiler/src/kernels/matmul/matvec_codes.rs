@@ -23,7 +23,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::of::<Params>()],
-    in_place: InPlace::Chain,
+    in_place: InPlace::Epilogue,
 };
 
 /// Most rows that one workgroup multiplies at once.
@@ -121,7 +121,7 @@ impl Walk {
     fn shared(&self, threads: usize, normalised: bool) -> Option<Shared> {
         let in_flight = if normalised { IN_FLIGHT_NORMALISED } else { IN_FLIGHT };
         let fours = threads / 4;
-        let ways = EACH.into_iter().filter_map(|each| {
+        let splits = EACH.into_iter().filter_map(|each| {
             let piece = self.piece.unwrap_or(fours * each);
             let side = piece / each;
             if !piece.is_multiple_of(each) || side > fours {
@@ -135,7 +135,7 @@ impl Walk {
             let whole = even && self.slots.is_multiple_of(piece);
             Some(Shared { piece, side, ahead: if whole { ahead } else { most }, pieces, whole })
         });
-        ways.max_by_key(|way| (way.whole, way.ahead * way.piece / way.side))
+        splits.max_by_key(|split| (split.whole, split.ahead * split.piece / split.side))
     }
 }
 

@@ -41,18 +41,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
     let threads = problem.threads();
-    let more = problem.own.saturating_sub(1) as f64 * problem.target.machine.launch_us * 1e3;
+    let more = problem.arity.saturating_sub(1) as f64 * problem.target.machine.launch_us * 1e3;
     vec![Candidate {
         knobs: vec![("THREADS", threads)],
         cost: roofline(problem, elements, problem.traffic() as f64 / p.bandwidth, p.reached) + more,
-        reason: format!("{elements} elements in {} copies, bound by memory traffic", problem.own),
+        reason: format!("{elements} elements in {} copies, bound by memory traffic", problem.arity),
     }]
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
     let Op::Concat(op) = problem.op else { return Err(OpError::new("not a concatenation")) };
     let extent = |index: usize| problem.operands[index].shape[op.axis].clone();
-    let filled: Vec<usize> = (0..problem.own).filter(|i| !extent(*i).is(0)).collect();
+    let filled: Vec<usize> = (0..problem.arity).filter(|i| !extent(*i).is(0)).collect();
     let mut first = Dim::known(0);
     let mut out = Vec::new();
     for &index in &filled {

@@ -25,7 +25,7 @@ const ABREAST: usize = 32;
 
 /// How the operand lies, where it is a constant of codes whose rows are those of the result or its columns, in f16.
 pub(super) fn suits(problem: &Problem<'_>) -> Option<CodePanels> {
-    let ([operand], Op::Relayout(_), []) = (problem.operands.as_slice(), problem.op, problem.chain) else {
+    let ([operand], Op::Relayout(_), []) = (problem.operands.as_slice(), problem.op, problem.epilogue) else {
         return None;
     };
     let form = operand.codes?.form;

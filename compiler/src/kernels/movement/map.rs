@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::decode;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
-use crate::ir::element::{Arg, Element, Step, UnaryFn};
+use crate::ir::element::{Arg, Element, EpilogueStep, UnaryFn};
 use crate::ir::op::Op;
 use crate::kernels::cost::{Parameters, roofline};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
@@ -47,7 +47,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let threads = problem.threads();
-    let steps = (problem.chain.len() + 1) as f64;
+    let steps = (problem.epilogue.len() + 1) as f64;
     let coded = problem.operands.iter().filter(|o| o.codes.is_some()).count() as f64;
     let eights = decode::suits(problem).is_some();
     let steps = steps + coded * if eights { p.coded_eights } else { p.coded };
@@ -78,12 +78,12 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let collapsed = collapse(problem);
     let problem = collapsed.as_ref().unwrap_or(problem);
     let mut shader = Shader::new(problem);
-    let mut steps = Vec::with_capacity(problem.chain.len() + 1);
+    let mut steps = Vec::with_capacity(problem.epilogue.len() + 1);
     if !copy {
-        let args = (0..problem.own).map(|k| Arg::Input(k as u32)).collect();
-        steps.push(Step { element: first, args });
+        let args = (0..problem.arity).map(|k| Arg::Input(k as u32)).collect();
+        steps.push(EpilogueStep { element: first, args });
     }
-    for step in problem.chain {
+    for step in problem.epilogue {
         // A copy has no step of its own: its value is operand 0.
         steps.push(match copy {
             true => step.replaced(|arg| Ok(if arg == Arg::Step(0) { Arg::Input(0) } else { arg }))?,
@@ -104,7 +104,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.replace("source", read);
         (String::new(), "load(unit)".to_string(), class)
     } else {
-        shader.chain_text(&steps, None, &at, lanes, whole)?
+        shader.epilogue_text(&steps, None, &at, lanes, whole)?
     };
     let result = problem.result.clone();
     let store = shader.store_to(&result, crate::shader::Bound::Result, &value, class, &at, whole);

@@ -50,11 +50,11 @@ struct Axis {
     axis: usize,
     /// Taps per position.
     taps: usize,
-    way: Way,
+    lookup: Lookup,
 }
 
 /// How the taps of an axis are found.
-enum Way {
+enum Lookup {
     /// Rows of element and weight, from a place in the table on.
     Table(usize),
     /// A call of a function of the shader with the position and the tap left out, `name({at}, .., {k}, ..)`, and the
@@ -205,7 +205,7 @@ fn plan(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Axis>, 
             let samples = op.samples(axis, input, output);
             let taps = samples.iter().map(|s| if let Sample::Taps(t) = s { t.len() } else { 1 }).max();
             let taps = taps.unwrap_or(1).max(1);
-            axes.push(Axis { axis, taps, way: Way::Table(table.len() / 2) });
+            axes.push(Axis { axis, taps, lookup: Lookup::Table(table.len() / 2) });
             for sample in &samples {
                 for k in 0..taps {
                     // Rows shorter than the longest end with elements of no weight.
@@ -229,7 +229,7 @@ fn plan(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Axis>, 
                 let x = format!("(f32({{at}}) * {scale} + {shift})");
                 format!("{x} < 0.0 || {x} > {last}")
             });
-            axes.push(Axis { axis, taps, way: Way::Formula(call, outside) });
+            axes.push(Axis { axis, taps, lookup: Lookup::Formula(call, outside) });
         }
     }
     (axes, table)
@@ -341,15 +341,15 @@ fn statements(shader: &mut Shader<'_>, axes: &[Axis], table: &str, at: &[String]
             _ => format!("(t / {inner}u % {taps}u)"),
         };
         inner *= taps;
-        text += &match &a.way {
-            Way::Table(first) => {
+        text += &match &a.lookup {
+            Lookup::Table(first) => {
                 let first = shader.dim(&Dim::from(*first));
                 format!(
                     "    let e{axis} = {table}[{first} + ({}) * {taps}u + {k}];\n    let i{axis} = e{axis}.x;\n    let w{axis} = bitcast<f32>(e{axis}.y);\n",
                     at[axis]
                 )
             }
-            Way::Formula(call, _) => {
+            Lookup::Formula(call, _) => {
                 let call = call.replace("{at}", &at[axis]).replace("{k}", &k);
                 format!(
                     "    let e{axis} = {call};\n    let i{axis} = u32(e{axis}.x);\n    let w{axis} = e{axis}.y;\n"
@@ -368,9 +368,9 @@ fn beyond(op: &Resize, axes: &[Axis], at: &[String]) -> Option<String> {
     }
     let conditions: Vec<String> = axes
         .iter()
-        .filter_map(|a| match &a.way {
-            Way::Table(_) => Some(format!("i{} == {OUTSIDE}u", a.axis)),
-            Way::Formula(_, outside) => Some(outside.as_ref()?.replace("{at}", &at[a.axis])),
+        .filter_map(|a| match &a.lookup {
+            Lookup::Table(_) => Some(format!("i{} == {OUTSIDE}u", a.axis)),
+            Lookup::Formula(_, outside) => Some(outside.as_ref()?.replace("{at}", &at[a.axis])),
         })
         .collect();
     (!conditions.is_empty()).then(|| conditions.join(" || "))

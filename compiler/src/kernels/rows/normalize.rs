@@ -21,7 +21,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::named::<Params>("normalize")],
-    in_place: InPlace::FirstAndChain,
+    in_place: InPlace::FirstAndEpilogue,
 };
 
 /// Registers for the elements of a row that an invocation keeps.
@@ -68,7 +68,7 @@ fn group_walk<'a>(op: &GroupNorm, problem: &Problem<'a>) -> Option<Walk<'a>> {
     let mut problem = problem.clone();
     // Scale and bias lie along the channels.
     let rest = problem.result.rank() - 2;
-    for operand in problem.operands.iter_mut().take(problem.own).skip(1) {
+    for operand in problem.operands.iter_mut().take(problem.arity).skip(1) {
         let Placement::Strided { strides, .. } = &mut operand.placement else { return None };
         operand.shape.extend(vec![Dim::known(1); rest]);
         strides.extend(vec![Dim::known(0); rest]);
@@ -200,7 +200,7 @@ fn shader<'p>(walk: &'p Walk<'p>, shares: Shares) -> Shader<'p> {
 fn apply(shader: &mut Shader<'_>, walk: &Walk<'_>) -> Result<(), OpError> {
     let (prelude, at) = walk.at(shader);
     shader.read_broadcast("scale", PARAMS, &prelude, 1, &at)?;
-    if walk.problem.own > 2 {
+    if walk.problem.arity > 2 {
         shader.read_broadcast("bias", PARAMS, &prelude, 2, &at)?;
     }
     shader.write("store", PARAMS, &prelude, &at)

@@ -115,7 +115,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     ])
 }
 
-/// The hook that applies the chain to a row's result and stores it.
+/// The hook that applies the epilogue to a row's result and stores it.
 fn result(shader: &mut Shader<'_>, walk: &Reduced<'_>) -> Result<(), OpError> {
     let (prelude, at): (String, Coordinates) = walk.rows.result(shader, walk.kept);
     shader.write("store", "row: u32", &prelude, &at)

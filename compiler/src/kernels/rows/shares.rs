@@ -44,7 +44,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Every way that fits the device; `memory` is the bytes of workgroup memory per invocation.
+    /// Every configuration that fits the device; `memory` is the bytes of workgroup memory per invocation.
     pub(super) fn all(problem: &Problem<'_>, rows: &Rows, memory: u32) -> Vec<Self> {
         let limits = &problem.target.limits;
         let most = limits.max_workgroup_invocations.min(limits.max_workgroup_memory / memory.max(1));

@@ -16,7 +16,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     launches,
     matrices: None,
     params: &[Group::named::<Params>("softmax")],
-    in_place: InPlace::FirstAndChain,
+    in_place: InPlace::FirstAndEpilogue,
 };
 
 /// Registers for the elements of a row that an invocation keeps.

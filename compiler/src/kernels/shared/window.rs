@@ -1,9 +1,9 @@
 //! What the kernels that slide windows over images share: geometry as constants, coordinates, the bias as the first
-//! step of the chain, and filters in slices of four.
+//! step of the epilogue, and filters in slices of four.
 
 use crate::error::OpError;
 use crate::ir::dim::Dim;
-use crate::ir::element::{Arg, BinaryFn, Element, Step};
+use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
 use crate::ir::op::{Constant, Conv};
 use crate::ir::tensor::DeviceType;
 use crate::shader::access::Coordinates;
@@ -177,9 +177,9 @@ pub(crate) fn known(dim: &Dim) -> Option<usize> {
     usize::try_from(dim.as_known()?).ok()
 }
 
-/// The problem with operand 2, a bias of one value per channel, added in the first step of the chain; `steps` holds
-/// the new chain. Without that operand the problem is returned as it is.
-pub(crate) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<Step>) -> Problem<'s> {
+/// The problem with operand 2, a bias of one value per channel, added in the first step of the epilogue; `steps` holds
+/// the new epilogue. Without that operand the problem is returned as it is.
+pub(crate) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<EpilogueStep>) -> Problem<'s> {
     with_bias_at(2, problem, steps)
 }
 
@@ -187,16 +187,16 @@ pub(crate) fn with_bias<'s>(problem: &'s Problem<'_>, steps: &'s mut Vec<Step>) 
 pub(crate) fn with_bias_at<'s>(
     index: u32,
     problem: &'s Problem<'_>,
-    steps: &'s mut Vec<Step>,
+    steps: &'s mut Vec<EpilogueStep>,
 ) -> Problem<'s> {
     let mut out: Problem<'s> = problem.clone();
-    if problem.own <= index as usize {
+    if problem.arity <= index as usize {
         return out;
     }
     let args = vec![Arg::Step(0), Arg::Input(index)];
-    steps.push(Step { element: Element::Binary(BinaryFn::Add), args });
-    steps.extend(problem.chain.iter().map(|step| step.behind(1)));
-    out.chain = steps;
+    steps.push(EpilogueStep { element: Element::Binary(BinaryFn::Add), args });
+    steps.extend(problem.epilogue.iter().map(|step| step.behind(1)));
+    out.epilogue = steps;
     if let Some(bias) = out.operands.get_mut(index as usize) {
         let ones = problem.result.rank().saturating_sub(2);
         bias.shape.extend(std::iter::repeat_n(Dim::known(1), ones));

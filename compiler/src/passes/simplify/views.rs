@@ -95,7 +95,8 @@ pub(super) fn expand_before_broadcast(graph: &mut Graph, id: NodeId) -> Result<O
         }
         let mut narrow = operands.clone();
         narrow[i] = *x;
-        let what = Replacement { op: op.clone(), own: narrow.len(), operands: narrow, chain: Vec::new() };
+        let what =
+            Replacement { op: op.clone(), arity: narrow.len(), operands: narrow, epilogue: Vec::new() };
         if graph.infer(&what).is_ok_and(|t| t.shape == graph.tensor(id).shape) {
             return graph.add_fused(what, &name(graph, id)).map(Some);
         }
@@ -119,7 +120,7 @@ pub(super) fn expand_behind_elementwise(graph: &mut Graph, id: NodeId) -> Result
         return Ok(None);
     }
     let shape = graph.tensor(id).shape.clone();
-    let what = Replacement { op, own: narrow.len(), operands: narrow, chain: Vec::new() };
+    let what = Replacement { op, arity: narrow.len(), operands: narrow, epilogue: Vec::new() };
     if graph.infer(&what).is_err() {
         return Ok(None);
     }

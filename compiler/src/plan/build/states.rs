@@ -13,12 +13,12 @@
 //! Where that is not possible the part is copied. What the state held before may still be read by a later node; then
 //! the update is made in a copy, which is stored when everything else is done.
 
-use super::{Planner, Source, Value};
+use super::{PlannedValue, Planner, ValueLocation};
 use crate::error::{Error, Result};
 use crate::ir::dim::Dim;
 use crate::ir::graph::NodeId;
 use crate::ir::op::{Op, Transpose, Update};
-use crate::ir::storage::Storage as Kind;
+use crate::ir::storage::Storage;
 use crate::ir::tensor::{Layout, TensorDesc};
 use crate::plan::StateSize;
 use crate::plan::views::{is_view, view};
@@ -26,9 +26,9 @@ use crate::shader::problem::{Placement, dense_strides};
 
 impl Planner<'_> {
     /// The storage of a state.
-    fn state(&mut self, name: &str, tensor: &TensorDesc) -> Result<Source> {
+    fn state(&mut self, name: &str, tensor: &TensorDesc) -> Result<ValueLocation> {
         if let Some(known) = self.states.iter().position(|state| state.name == name) {
-            return Ok(Source::State(known));
+            return Ok(ValueLocation::State(known));
         }
         let elements = tensor.known_shape().and_then(|shape| {
             shape.iter().try_fold(tensor.dtype.on_device().bytes().unsigned_abs(), |bytes, size| {
@@ -44,7 +44,7 @@ impl Planner<'_> {
             )
         })?;
         self.states.push(StateSize { name: name.to_string(), bytes });
-        Ok(Source::State(self.states.len() - 1))
+        Ok(ValueLocation::State(self.states.len() - 1))
     }
 
     /// Gives every state its storage before anything is computed there.
@@ -52,8 +52,8 @@ impl Planner<'_> {
         let graph = self.graph;
         for id in graph.ids() {
             let Some(state) = graph.state(id) else { continue };
-            let home = self.state(&state.name, graph.tensor(id))?;
-            let value = self.fresh(home, graph.tensor(id));
+            let location = self.state(&state.name, graph.tensor(id))?;
+            let value = self.fresh(location, graph.tensor(id));
             self.values.insert(id, value);
         }
         Ok(())
@@ -68,16 +68,16 @@ impl Planner<'_> {
         let desc = graph.tensor(id);
         let mut result = self.value(whole)?;
         // Only a state is written in place, and only when nobody reads what it held.
-        let in_place = matches!(result.home, Source::State(_)) && self.until(whole) <= self.now;
+        let in_place = matches!(result.location, ValueLocation::State(_)) && self.until(whole) <= self.now;
         if !in_place {
-            let home = self.arena(desc, &graph.node(id).name, self.until(id))?;
-            let mut copy = self.fresh(Source::Arena(home), desc);
+            let location = self.arena(desc, &graph.node(id).name, self.until(id))?;
+            let mut copy = self.fresh(ValueLocation::Arena(location), desc);
             self.copy_value(&result, &mut copy, &graph.node(id).name)?;
             result = copy;
         }
         let from = self.value(part)?;
         let mut to = destination(&result, update, graph.tensor(part));
-        if from.home != to.home || !alike(&from.placement, &to.placement, &to.shape) {
+        if from.location != to.location || !alike(&from.placement, &to.placement, &to.shape) {
             self.copy_value(&from, &mut to, &graph.node(id).name)?;
         }
         self.decisions.push(self.decision(id, Vec::new()));
@@ -86,7 +86,7 @@ impl Planner<'_> {
     }
 
     /// Where a node's result is to lie so that an update needs no copy, if there is such a place.
-    pub(super) fn place_in_state(&self, id: NodeId) -> Option<Value> {
+    pub(super) fn place_in_state(&self, id: NodeId) -> Option<PlannedValue> {
         let graph = self.graph;
         // Down through views to the update, which alone may use each of them.
         let mut views = Vec::new();
@@ -98,7 +98,7 @@ impl Planner<'_> {
             }
             match graph.op(user) {
                 Op::Update(update) => break (user, update),
-                Op::Reshape(_) | Op::Transpose(_) if graph.node(user).chain.is_empty() => {
+                Op::Reshape(_) | Op::Transpose(_) if graph.node(user).epilogue.is_empty() => {
                     views.push((last, user));
                     last = user;
                 }
@@ -108,7 +108,7 @@ impl Planner<'_> {
         let [whole, part] = graph.operands(user)[..] else { return None };
         let held = self.values.get(&whole)?;
         let same_type = graph.tensor(part).dtype.on_device() == held.dtype.on_device();
-        let state = matches!(held.home, Source::State(_)) && graph.use_count(whole) == 1;
+        let state = matches!(held.location, ValueLocation::State(_)) && graph.use_count(whole) == 1;
         if part != last || !state || !same_type || is_view(graph.op(id)) {
             return None;
         }
@@ -135,17 +135,17 @@ impl Planner<'_> {
         for store in graph.stores() {
             let mut from = self.value(store.node)?;
             let desc = TensorDesc::new(from.dtype, graph.tensor(store.node).shape.clone());
-            let home = self.state(&store.name, &desc)?;
-            if from.home == home && from.placement.is_dense(&from.shape) {
+            let location = self.state(&store.name, &desc)?;
+            if from.location == location && from.placement.is_dense(&from.shape) {
                 continue;
             }
-            if matches!(from.home, Source::State(_)) {
+            if matches!(from.location, ValueLocation::State(_)) {
                 let copy = self.arena(&desc, &store.name, usize::MAX)?;
-                let mut copy = self.fresh(Source::Arena(copy), &desc);
+                let mut copy = self.fresh(ValueLocation::Arena(copy), &desc);
                 self.copy_value(&from, &mut copy, &store.name)?;
                 from = copy;
             }
-            waiting.push((store.name.as_str(), from, self.fresh(home, &desc)));
+            waiting.push((store.name.as_str(), from, self.fresh(location, &desc)));
         }
         for (name, from, mut to) in waiting {
             self.copy_value(&from, &mut to, name)?;
@@ -155,19 +155,19 @@ impl Planner<'_> {
 }
 
 /// The place of a part in what it updates.
-fn destination(whole: &Value, update: &Update, part: &TensorDesc) -> Value {
+fn destination(whole: &PlannedValue, update: &Update, part: &TensorDesc) -> PlannedValue {
     let (strides, offset) = match &whole.placement {
         Placement::Strided { strides, offset } => (strides.clone(), offset.clone()),
         Placement::Slices4 => (dense_strides(&whole.shape), Dim::known(0)),
     };
-    let step = strides.get(update.axis).cloned().unwrap_or_default();
-    let offset = offset.add(&update.start.mul(&step));
-    Value {
-        home: whole.home,
+    let dispatch = strides.get(update.axis).cloned().unwrap_or_default();
+    let offset = offset.add(&update.start.mul(&dispatch));
+    PlannedValue {
+        location: whole.location,
         shape: part.shape.clone(),
         dtype: whole.dtype,
         placement: Placement::Strided { strides, offset },
-        kind: Kind::Buffer,
+        kind: Storage::Buffer,
     }
 }
 

@@ -1,83 +1,83 @@
 //! Several arenas, for devices on which no dispatch may read one part of a buffer and write another.
 //!
 //! Which tensors must lie apart is a graph whose colours are the arenas. Tensors are given to arenas in the order in
-//! which they begin to live, in many ways at once; of all ways so far those are kept that take the least. What an arena
+//! which they begin to live, in many partitions at once; of all partitions so far those are kept that take the least. What an arena
 //! takes is estimated by the largest sum of sizes live at one time, which placements come close to; the arenas of the
-//! best ways are then planned as one arena is.
+//! best partitions are then planned as one arena is.
 
 use std::cmp::Reverse;
 
 use super::objects::by_first;
-use super::{MemoryPlan, Record, bounds};
+use super::{LiveRange, MemoryPlan, bounds};
 
-/// How many ways are kept.
+/// How many partitions are kept.
 const WAYS: usize = 96;
 /// How many of them are planned in the end.
 const PLANNED: usize = 4;
 
 /// Places every tensor.
-pub(super) fn plan(records: &[Record], apart: &[(usize, usize)]) -> MemoryPlan {
-    let together = super::plan(records);
+pub(super) fn plan(ranges: &[LiveRange], apart: &[(usize, usize)]) -> MemoryPlan {
+    let together = super::plan(ranges);
     if apart.is_empty() {
         return together;
     }
-    let mut others = vec![Vec::new(); records.len()];
+    let mut others = vec![Vec::new(); ranges.len()];
     for &(a, b) in apart {
         others[a].push(b);
         others[b].push(a);
     }
-    let divisions = divide(records, &others);
-    let plans = divisions.iter().take(PLANNED).map(|arena_of| place(records, arena_of));
+    let divisions = divide(ranges, &others);
+    let plans = divisions.iter().take(PLANNED).map(|arena_of| place(ranges, arena_of));
     let best = plans.min_by_key(|plan| plan.peak).unwrap_or_default();
     MemoryPlan {
         together: together.peak,
-        lower_bound: bounds::offsets(records),
+        lower_bound: bounds::offsets(ranges),
         naive: together.naive,
         ..best
     }
 }
 
-/// A way of giving the first tensors to arenas.
+/// A partition of giving the first tensors to arenas.
 #[derive(Debug, Clone, Default)]
-struct Way {
+struct Partition {
     /// Live tensors with their arenas, in the order of the former.
     live: Vec<(usize, usize)>,
     /// What is live now in each arena, and the most that ever was.
     arenas: Vec<(u64, u64)>,
-    /// Which way it goes on from, by its place among those kept.
+    /// Which partition it goes on from, by its place among those kept.
     before: usize,
     /// Where the last tensor went.
     arena: usize,
 }
 
-impl Way {
+impl Partition {
     fn bytes(&self) -> u64 {
         self.arenas.iter().map(|(_, most)| most).sum()
     }
 
     /// Forgets tensors that no dispatch from one on touches.
-    fn release(&mut self, records: &[Record], from: usize) {
+    fn release(&mut self, ranges: &[LiveRange], from: usize) {
         let arenas = &mut self.arenas;
         self.live.retain(|(index, arena)| {
-            let dead = records[*index].last < from;
+            let dead = ranges[*index].last < from;
             if dead {
-                arenas[*arena].0 -= records[*index].size;
+                arenas[*arena].0 -= ranges[*index].size;
             }
             !dead
         });
     }
 
     /// Goes on with a tensor in an arena, which may be a new one.
-    fn with(&self, before: usize, records: &[Record], index: usize, arena: usize) -> Self {
-        let mut way = Self { before, arena, ..self.clone() };
-        if arena == way.arenas.len() {
-            way.arenas.push((0, 0));
+    fn with(&self, before: usize, ranges: &[LiveRange], index: usize, arena: usize) -> Self {
+        let mut partition = Self { before, arena, ..self.clone() };
+        if arena == partition.arenas.len() {
+            partition.arenas.push((0, 0));
         }
-        let (now, most) = &mut way.arenas[arena];
-        *now += records[index].size;
+        let (now, most) = &mut partition.arenas[arena];
+        *now += ranges[index].size;
         *most = (*most).max(*now);
-        way.live.push((index, arena));
-        way
+        partition.live.push((index, arena));
+        partition
     }
 
     /// The less, the better: bytes, the number of arenas, and how unlike they are, as unlike ones hold more in the end.
@@ -88,28 +88,29 @@ impl Way {
 }
 
 /// Ways of giving all tensors to arenas, best first: the arena of each.
-fn divide(records: &[Record], others: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let order = by_first(records);
-    let mut ways = vec![Way::default()];
-    // For each tensor in the order: where it went in each way that was kept, and which way that goes on from.
+fn divide(ranges: &[LiveRange], others: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let order = by_first(ranges);
+    let mut partitions = vec![Partition::default()];
+    // For each tensor in the order: where it went in each partition that was kept, and which partition that goes on from.
     let mut steps: Vec<Vec<(usize, usize)>> = Vec::with_capacity(order.len());
     for &index in &order {
-        let mut next: Vec<Way> = Vec::with_capacity(ways.len() * 4);
-        for (number, way) in ways.iter_mut().enumerate() {
-            way.release(records, records[index].first);
-            let taken = |arena: usize| way.live.iter().any(|(o, a)| *a == arena && others[index].contains(o));
-            let free = (0..=way.arenas.len()).filter(|arena| !taken(*arena));
-            next.extend(free.map(|arena| way.with(number, records, index, arena)));
+        let mut next: Vec<Partition> = Vec::with_capacity(partitions.len() * 4);
+        for (number, partition) in partitions.iter_mut().enumerate() {
+            partition.release(ranges, ranges[index].first);
+            let taken =
+                |arena: usize| partition.live.iter().any(|(o, a)| *a == arena && others[index].contains(o));
+            let free = (0..=partition.arenas.len()).filter(|arena| !taken(*arena));
+            next.extend(free.map(|arena| partition.with(number, ranges, index, arena)));
         }
-        next.sort_by_cached_key(Way::rank);
+        next.sort_by_cached_key(Partition::rank);
         // Ways that hold the same tensors in arenas of the same sizes go on alike.
         next.dedup_by(|a, b| a.arenas == b.arenas && a.live == b.live);
         next.truncate(WAYS);
-        steps.push(next.iter().map(|way| (way.before, way.arena)).collect());
-        ways = next;
+        steps.push(next.iter().map(|partition| (partition.before, partition.arena)).collect());
+        partitions = next;
     }
     let trace = |number: usize| {
-        let mut arena_of = vec![0; records.len()];
+        let mut arena_of = vec![0; ranges.len()];
         let mut at = number;
         for (index, step) in order.iter().zip(&steps).rev() {
             let Some((before, arena)) = step.get(at) else { break };
@@ -118,19 +119,19 @@ fn divide(records: &[Record], others: &[Vec<usize>]) -> Vec<Vec<usize>> {
         }
         arena_of
     };
-    (0..ways.len().min(PLANNED)).map(trace).collect()
+    (0..partitions.len().min(PLANNED)).map(trace).collect()
 }
 
 /// Places the tensors of each arena.
-fn place(records: &[Record], arena_of: &[usize]) -> MemoryPlan {
+fn place(ranges: &[LiveRange], arena_of: &[usize]) -> MemoryPlan {
     let mut plan = MemoryPlan {
-        offsets: vec![0; records.len()],
-        arena_of: vec![0; records.len()],
+        offsets: vec![0; ranges.len()],
+        arena_of: vec![0; ranges.len()],
         ..MemoryPlan::default()
     };
     for arena in 0..=arena_of.iter().copied().max().unwrap_or(0) {
-        let own: Vec<usize> = (0..records.len()).filter(|i| arena_of[*i] == arena).collect();
-        let inside: Vec<Record> = own.iter().map(|i| records[*i]).collect();
+        let own: Vec<usize> = (0..ranges.len()).filter(|i| arena_of[*i] == arena).collect();
+        let inside: Vec<LiveRange> = own.iter().map(|i| ranges[*i]).collect();
         let placed = super::plan(&inside);
         // An arena of empty tensors is none; they lie wherever the others do.
         if placed.peak == 0 {
@@ -150,26 +151,26 @@ fn place(records: &[Record], arena_of: &[usize]) -> MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::super::tests::random;
-    use super::super::{Record, plan_apart};
+    use super::super::{LiveRange, plan_apart};
 
     #[test]
     fn what_must_lie_apart_does_and_nothing_live_together_overlaps() {
         for seed in 0..40 {
-            let records = random(seed, 40, 30, 6);
+            let ranges = random(seed, 40, 30, 6);
             // Each tensor is written while those of which the first dispatch lies before are read.
-            let apart: Vec<(usize, usize)> = (0..records.len())
-                .flat_map(|a| (0..records.len()).map(move |b| (a, b)))
+            let apart: Vec<(usize, usize)> = (0..ranges.len())
+                .flat_map(|a| (0..ranges.len()).map(move |b| (a, b)))
                 .filter(|(a, b)| {
-                    a != b && records[*b].first < records[*a].first && records[*a].first <= records[*b].last
+                    a != b && ranges[*b].first < ranges[*a].first && ranges[*a].first <= ranges[*b].last
                 })
                 .collect();
-            let plan = plan_apart(&records, &apart);
+            let plan = plan_apart(&ranges, &apart);
             for (a, b) in &apart {
                 assert_ne!(plan.arena(*a), plan.arena(*b), "seed {seed}: {a} and {b}");
             }
-            for (i, a) in records.iter().enumerate() {
+            for (i, a) in ranges.iter().enumerate() {
                 assert!(plan.offsets[i] + a.size <= plan.arenas[plan.arena(i)]);
-                for (j, b) in records.iter().enumerate().skip(i + 1) {
+                for (j, b) in ranges.iter().enumerate().skip(i + 1) {
                     let disjoint = plan.offsets[i] + a.size <= plan.offsets[j]
                         || plan.offsets[j] + b.size <= plan.offsets[i];
                     assert!(disjoint || plan.arena(i) != plan.arena(j) || !a.overlaps(b), "seed {seed}");
@@ -182,10 +183,10 @@ mod tests {
 
     #[test]
     fn a_chain_takes_two_arenas_and_no_more_memory() {
-        let at = |first: usize| Record { size: 64, first, last: first + 1 };
-        let records: Vec<Record> = (0..9).map(at).collect();
+        let at = |first: usize| LiveRange { size: 64, first, last: first + 1 };
+        let ranges: Vec<LiveRange> = (0..9).map(at).collect();
         let apart: Vec<(usize, usize)> = (1..9).map(|i| (i, i - 1)).collect();
-        let plan = plan_apart(&records, &apart);
+        let plan = plan_apart(&ranges, &apart);
         assert_eq!(plan.arenas, [64, 64]);
         assert_eq!(plan.together, 128);
     }

@@ -1,11 +1,11 @@
 //! What no placement can beat.
 
-use super::Record;
+use super::LiveRange;
 
 /// The largest sum of sizes live at one dispatch: the least that any arena needs.
-pub fn offsets(records: &[Record]) -> u64 {
-    let mut change = vec![0i128; length(records) + 1];
-    for r in records {
+pub fn offsets(ranges: &[LiveRange]) -> u64 {
+    let mut change = vec![0i128; length(ranges) + 1];
+    for r in ranges {
         change[r.first] += i128::from(r.size);
         change[r.last + 1] -= i128::from(r.size);
     }
@@ -19,15 +19,15 @@ pub fn offsets(records: &[Record]) -> u64 {
 }
 
 /// The sum of the positional maxima: the least that shared objects need.
-pub fn objects(records: &[Record]) -> u64 {
-    positional_maxima(records).iter().sum()
+pub fn objects(ranges: &[LiveRange]) -> u64 {
+    positional_maxima(ranges).iter().sum()
 }
 
 /// For each k, the largest size that is k-th among those live at one dispatch. Of any set of shared objects the
 /// k-th largest is no smaller.
-pub fn positional_maxima(records: &[Record]) -> Vec<u64> {
+pub fn positional_maxima(ranges: &[LiveRange]) -> Vec<u64> {
     let mut maxima: Vec<u64> = Vec::new();
-    for mut sizes in live_sizes(records) {
+    for mut sizes in live_sizes(ranges) {
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         for (k, size) in sizes.into_iter().enumerate() {
             match maxima.get_mut(k) {
@@ -40,14 +40,14 @@ pub fn positional_maxima(records: &[Record]) -> Vec<u64> {
 }
 
 /// The sum of sizes live at each dispatch.
-pub fn breadths(records: &[Record]) -> Vec<u64> {
-    live_sizes(records).iter().map(|sizes| sizes.iter().sum()).collect()
+pub fn breadths(ranges: &[LiveRange]) -> Vec<u64> {
+    live_sizes(ranges).iter().map(|sizes| sizes.iter().sum()).collect()
 }
 
 /// The sizes live at each dispatch.
-fn live_sizes(records: &[Record]) -> Vec<Vec<u64>> {
-    let mut live = vec![Vec::new(); length(records)];
-    for r in records {
+fn live_sizes(ranges: &[LiveRange]) -> Vec<Vec<u64>> {
+    let mut live = vec![Vec::new(); length(ranges)];
+    for r in ranges {
         for sizes in &mut live[r.first..=r.last] {
             sizes.push(r.size);
         }
@@ -55,7 +55,7 @@ fn live_sizes(records: &[Record]) -> Vec<Vec<u64>> {
     live
 }
 
-/// Dispatches that any record knows of.
-fn length(records: &[Record]) -> usize {
-    records.iter().map(|r| r.last + 1).max().unwrap_or(0)
+/// Dispatches that any range knows of.
+fn length(ranges: &[LiveRange]) -> usize {
+    ranges.iter().map(|r| r.last + 1).max().unwrap_or(0)
 }

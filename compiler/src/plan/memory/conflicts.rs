@@ -1,22 +1,22 @@
 //! Which tensors are live together.
 
-use super::Record;
+use super::LiveRange;
 
-/// For each record the others that are ever live with it, in ascending order.
+/// For each range the others that are ever live with it, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conflicts {
     with: Vec<Vec<usize>>,
 }
 
 impl Conflicts {
-    /// Sweeps over the records in order of their beginning, keeping those that have not ended.
-    pub(super) fn of(records: &[Record]) -> Self {
-        let mut order: Vec<usize> = (0..records.len()).collect();
-        order.sort_by_key(|i| (records[*i].first, *i));
-        let mut with = vec![Vec::new(); records.len()];
+    /// Sweeps over the ranges in order of their beginning, keeping those that have not ended.
+    pub(super) fn of(ranges: &[LiveRange]) -> Self {
+        let mut order: Vec<usize> = (0..ranges.len()).collect();
+        order.sort_by_key(|i| (ranges[*i].first, *i));
+        let mut with = vec![Vec::new(); ranges.len()];
         let mut live: Vec<usize> = Vec::new();
         for i in order {
-            live.retain(|j| records[*j].last >= records[i].first);
+            live.retain(|j| ranges[*j].last >= ranges[i].first);
             for j in &live {
                 with[i].push(*j);
                 with[*j].push(i);
@@ -34,7 +34,7 @@ impl Conflicts {
         self.with.iter().map(Vec::len).sum()
     }
 
-    /// The records that are live with one.
+    /// The ranges that are live with one.
     pub(super) fn with(&self, index: usize) -> &[usize] {
         &self.with[index]
     }

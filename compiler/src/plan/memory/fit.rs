@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::Record;
+use super::LiveRange;
 use super::conflicts::Conflicts;
 
 /// Which gap a tensor goes into.
@@ -14,17 +14,17 @@ pub(super) enum Gap {
     Lowest,
 }
 
-/// Places records in an order. Each goes into a gap between the records that are live with it and placed already, or
+/// Places ranges in an order. Each goes into a gap between the ranges that are live with it and placed already, or
 /// after the last of them.
-pub(super) fn place(records: &[Record], conflicts: &Conflicts, order: &[usize], gap: Gap) -> Vec<u64> {
-    let mut offsets: Vec<Option<u64>> = vec![None; records.len()];
+pub(super) fn place(ranges: &[LiveRange], conflicts: &Conflicts, order: &[usize], gap: Gap) -> Vec<u64> {
+    let mut offsets: Vec<Option<u64>> = vec![None; ranges.len()];
     let mut taken: Vec<(u64, u64)> = Vec::new();
     for &index in order {
         taken.clear();
-        let placed = conflicts.with(index).iter().filter_map(|o| Some((offsets[*o]?, records[*o].size)));
+        let placed = conflicts.with(index).iter().filter_map(|o| Some((offsets[*o]?, ranges[*o].size)));
         taken.extend(placed.map(|(start, size)| (start, start + size)));
         taken.sort_unstable();
-        offsets[index] = Some(find(&taken, records[index].size, gap));
+        offsets[index] = Some(find(&taken, ranges[index].size, gap));
     }
     offsets.into_iter().map(Option::unwrap_or_default).collect()
 }
@@ -46,21 +46,21 @@ fn find(taken: &[(u64, u64)], size: u64, gap: Gap) -> u64 {
     best.map_or(end, |(_, at)| at)
 }
 
-/// The records from the largest key down; among equal keys the larger record, then the earlier one.
-pub(super) fn descending(records: &[Record], key: impl Fn(usize) -> u128) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..records.len()).collect();
-    order.sort_by_cached_key(|i| (Reverse(key(*i)), Reverse(records[*i].size), *i));
+/// The ranges from the largest key down; among equal keys the larger range, then the earlier one.
+pub(super) fn descending(ranges: &[LiveRange], key: impl Fn(usize) -> u128) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..ranges.len()).collect();
+    order.sort_by_cached_key(|i| (Reverse(key(*i)), Reverse(ranges[*i].size), *i));
     order
 }
 
-/// The end of the last record.
-pub(super) fn peak(records: &[Record], offsets: &[u64]) -> u64 {
-    offsets.iter().zip(records).map(|(o, r)| o + r.size).max().unwrap_or(0)
+/// The end of the last range.
+pub(super) fn peak(ranges: &[LiveRange], offsets: &[u64]) -> u64 {
+    offsets.iter().zip(ranges).map(|(o, r)| o + r.size).max().unwrap_or(0)
 }
 
 /// The better of the two gaps for an order.
-pub(super) fn place_best(records: &[Record], conflicts: &Conflicts, order: &[usize]) -> Vec<u64> {
-    let tight = place(records, conflicts, order, Gap::Tightest);
-    let low = place(records, conflicts, order, Gap::Lowest);
-    if peak(records, &low) < peak(records, &tight) { low } else { tight }
+pub(super) fn place_best(ranges: &[LiveRange], conflicts: &Conflicts, order: &[usize]) -> Vec<u64> {
+    let tight = place(ranges, conflicts, order, Gap::Tightest);
+    let low = place(ranges, conflicts, order, Gap::Lowest);
+    if peak(ranges, &low) < peak(ranges, &tight) { low } else { tight }
 }

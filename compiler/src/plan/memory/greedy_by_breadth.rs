@@ -3,26 +3,26 @@
 
 use std::cmp::Reverse;
 
-use super::Record;
+use super::LiveRange;
 use super::bounds::breadths;
 use super::conflicts::Conflicts;
 use super::objects::Objects;
 
-/// The shared object of each record.
-pub(super) fn objects(records: &[Record], _conflicts: &Conflicts) -> Vec<usize> {
-    let breadths = breadths(records);
+/// The shared object of each range.
+pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
+    let breadths = breadths(ranges);
     let mut dispatches: Vec<usize> = (0..breadths.len()).collect();
     dispatches.sort_by_key(|d| (Reverse(breadths[*d]), *d));
     let mut objects = Objects::default();
-    let mut out: Vec<Option<usize>> = vec![None; records.len()];
-    let mut largest: Vec<usize> = (0..records.len()).collect();
-    largest.sort_by_key(|i| (Reverse(records[*i].size), *i));
+    let mut out: Vec<Option<usize>> = vec![None; ranges.len()];
+    let mut largest: Vec<usize> = (0..ranges.len()).collect();
+    largest.sort_by_key(|i| (Reverse(ranges[*i].size), *i));
     for dispatch in dispatches {
         for &i in &largest {
-            let record = &records[i];
-            if out[i].is_none() && record.first <= dispatch && dispatch <= record.last {
-                let found = objects.best(record);
-                out[i] = Some(objects.assign(found, record));
+            let range = &ranges[i];
+            if out[i].is_none() && range.first <= dispatch && dispatch <= range.last {
+                let found = objects.best(range);
+                out[i] = Some(objects.assign(found, range));
             }
         }
     }

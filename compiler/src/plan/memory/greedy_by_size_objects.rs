@@ -4,49 +4,49 @@
 
 use std::cmp::Reverse;
 
-use super::Record;
+use super::LiveRange;
 use super::bounds::positional_maxima;
 use super::conflicts::Conflicts;
 use super::objects::Objects;
 
-/// The shared object of each record.
-pub(super) fn objects(records: &[Record], _conflicts: &Conflicts) -> Vec<usize> {
-    let maxima = positional_maxima(records);
-    // Maxima descend: the position of a record is the number of maxima that are larger than it.
-    let position = |r: &Record| maxima.partition_point(|m| *m > r.size);
+/// The shared object of each range.
+pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
+    let maxima = positional_maxima(ranges);
+    // Maxima descend: the position of a range is the number of maxima that are larger than it.
+    let position = |r: &LiveRange| maxima.partition_point(|m| *m > r.size);
     let mut objects = Objects::default();
-    let mut waiting: Vec<Waiting> = records
+    let mut waiting: Vec<Waiting> = ranges
         .iter()
         .enumerate()
         .map(|(index, r)| Waiting { index, position: position(r), nearest: None })
         .collect();
-    let mut out = vec![0; records.len()];
+    let mut out = vec![0; ranges.len()];
     loop {
         let next = (0..waiting.len()).min_by_key(|w| {
             let Waiting { index, position, nearest } = &waiting[*w];
             let distance = nearest.map_or(usize::MAX, |(distance, _)| distance);
-            (*position, distance, Reverse(records[*index].size), *index)
+            (*position, distance, Reverse(ranges[*index].size), *index)
         });
         let Some(next) = next else { return out };
         let taken = waiting.swap_remove(next);
-        let object = objects.assign(taken.nearest.map(|(_, o)| o), &records[taken.index]);
+        let object = objects.assign(taken.nearest.map(|(_, o)| o), &ranges[taken.index]);
         out[taken.index] = object;
         // Only the object that changed can have become nearer, or busy.
         for w in &mut waiting {
-            let record = &records[w.index];
-            let fits = |o: usize| objects.size(o) >= record.size && objects.is_free(o, record);
+            let range = &ranges[w.index];
+            let fits = |o: usize| objects.size(o) >= range.size && objects.is_free(o, range);
             if fits(object) {
-                let offer = (objects.distance(object, record), object);
+                let offer = (objects.distance(object, range), object);
                 w.nearest = Some(w.nearest.map_or(offer, |n| n.min(offer)));
             } else if w.nearest.is_some_and(|(_, o)| o == object) {
                 let free = (0..objects.len()).filter(|o| fits(*o));
-                w.nearest = free.map(|o| (objects.distance(o, record), o)).min();
+                w.nearest = free.map(|o| (objects.distance(o, range), o)).min();
             }
         }
     }
 }
 
-/// A record without an object.
+/// A range without an object.
 struct Waiting {
     index: usize,
     position: usize,

@@ -3,7 +3,7 @@
 //!
 //! The seed is fixed and the work is bounded, so the result is the same every time.
 
-use super::Record;
+use super::LiveRange;
 use super::bounds;
 use super::conflicts::Conflicts;
 use super::fit::{Gap, descending, peak, place};
@@ -15,28 +15,28 @@ const WORK: usize = 8_000_000;
 /// Tries without success after which the search goes back to the best order.
 const PATIENCE: usize = 40;
 
-/// The offset of each record.
-pub(super) fn offsets(records: &[Record], conflicts: &Conflicts) -> Vec<u64> {
-    let bound = bounds::offsets(records);
+/// The offset of each range.
+pub(super) fn offsets(ranges: &[LiveRange], conflicts: &Conflicts) -> Vec<u64> {
+    let bound = bounds::offsets(ranges);
     let starts = [
         greedy_by_size::offsets,
         greedy_by_area::offsets,
         greedy_by_conflict::offsets,
         greedy_by_duration::offsets,
     ];
-    let mut best = vec![0u64; records.len()];
+    let mut best = vec![0u64; ranges.len()];
     let mut least = u64::MAX;
     for start in starts {
-        let found = start(records, conflicts);
-        let reached = peak(records, &found);
+        let found = start(ranges, conflicts);
+        let reached = peak(ranges, &found);
         if reached < least {
             (best, least) = (found, reached);
         }
     }
     let mut random = Random(0x2545_f491_4f6c_dd1d);
-    let tries = TRIES.min(WORK / (records.len() + conflicts.pairs()).max(1));
+    let tries = TRIES.min(WORK / (ranges.len() + conflicts.pairs()).max(1));
     // The order of offsets gives the same placement or a lower one when every tensor takes the lowest gap.
-    let mut best_order = descending(records, |i| u128::from(u64::MAX - best[i]));
+    let mut best_order = descending(ranges, |i| u128::from(u64::MAX - best[i]));
     let mut order = best_order.clone();
     let mut waited = 0;
     for _ in 0..tries {
@@ -44,8 +44,8 @@ pub(super) fn offsets(records: &[Record], conflicts: &Conflicts) -> Vec<u64> {
             break;
         }
         let gap = if random.below(4) == 0 { Gap::Tightest } else { Gap::Lowest };
-        let found = place(records, conflicts, &order, gap);
-        let reached = peak(records, &found);
+        let found = place(ranges, conflicts, &order, gap);
+        let reached = peak(ranges, &found);
         if reached < least {
             (best, least) = (found.clone(), reached);
             best_order.clone_from(&order);
@@ -57,15 +57,15 @@ pub(super) fn offsets(records: &[Record], conflicts: &Conflicts) -> Vec<u64> {
             order.clone_from(&best_order);
             waited = 0;
         }
-        disturb(&mut order, records, &found, bound, &mut random);
+        disturb(&mut order, ranges, &found, bound, &mut random);
     }
     best
 }
 
 /// Moves the tensors that end above the bound, or a random one, to an earlier place.
-fn disturb(order: &mut [usize], records: &[Record], offsets: &[u64], bound: u64, random: &mut Random) {
+fn disturb(order: &mut [usize], ranges: &[LiveRange], offsets: &[u64], bound: u64, random: &mut Random) {
     let high: Vec<usize> =
-        (0..order.len()).filter(|at| offsets[order[*at]] + records[order[*at]].size > bound).collect();
+        (0..order.len()).filter(|at| offsets[order[*at]] + ranges[order[*at]].size > bound).collect();
     for at in high {
         let to = random.below(at + 1);
         order[to..=at].rotate_right(1);

@@ -5,23 +5,23 @@
 //! shortest paths with potentials: one path per tensor over the possible predecessors. Growth is counted against the
 //! predecessor alone, though an earlier one may have been larger, which is the approximation of this strategy.
 
-use super::Record;
+use super::LiveRange;
 use super::conflicts::Conflicts;
 use super::objects::by_first;
 
 /// Costs that no path takes.
 const NEVER: i128 = i128::MAX / 4;
 
-/// The shared object of each record.
-pub(super) fn objects(records: &[Record], _conflicts: &Conflicts) -> Vec<usize> {
-    let n = records.len();
-    // Column j < n is "after record j", column n + i "a new object for record i".
+/// The shared object of each range.
+pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
+    let n = ranges.len();
+    // Column j < n is "after range j", column n + i "a new object for range i".
     let cost = |row: usize, column: usize| -> i128 {
         if column >= n {
-            return if column == n + row { i128::from(records[row].size) } else { NEVER };
+            return if column == n + row { i128::from(ranges[row].size) } else { NEVER };
         }
-        match records[column].last < records[row].first {
-            true => i128::from(records[row].size.saturating_sub(records[column].size)),
+        match ranges[column].last < ranges[row].first {
+            true => i128::from(ranges[row].size.saturating_sub(ranges[column].size)),
             false => NEVER,
         }
     };
@@ -29,7 +29,7 @@ pub(super) fn objects(records: &[Record], _conflicts: &Conflicts) -> Vec<usize> 
     let mut objects = 0;
     let mut out = vec![0; n];
     // A predecessor begins earlier, so it has its object already.
-    for i in by_first(records) {
+    for i in by_first(ranges) {
         out[i] = match predecessor[i].filter(|p| *p < n) {
             Some(before) => out[before],
             None => {

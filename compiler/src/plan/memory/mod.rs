@@ -29,7 +29,7 @@ use conflicts::Conflicts;
 
 /// One intermediate tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct LiveRange {
     /// Bytes, already rounded to the alignment.
     pub size: u64,
     /// The dispatch that first writes it.
@@ -38,7 +38,7 @@ pub struct Record {
     pub last: usize,
 }
 
-impl Record {
+impl LiveRange {
     /// Whether two tensors are ever live together.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last && other.first <= self.last
@@ -58,10 +58,10 @@ pub struct Strategy {
 /// What a strategy computes.
 #[derive(Debug)]
 enum Place {
-    /// The offset of each record.
-    Offsets(fn(&[Record], &Conflicts) -> Vec<u64>),
-    /// The shared object of each record, counted from 0.
-    Objects(fn(&[Record], &Conflicts) -> Vec<usize>),
+    /// The offset of each range.
+    Offsets(fn(&[LiveRange], &Conflicts) -> Vec<u64>),
+    /// The shared object of each range, counted from 0.
+    Objects(fn(&[LiveRange], &Conflicts) -> Vec<usize>),
 }
 
 /// Every strategy; among equal results the earlier one is taken.
@@ -94,7 +94,7 @@ pub const STRATEGIES: &[Strategy] = &[
 /// A placement of every tensor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Byte offset of each tensor in its arena, in the order of the records.
+    /// Byte offset of each tensor in its arena, in the order of the ranges.
     pub offsets: Vec<u64>,
     /// The arena of each tensor; all lie in the first where this is shorter.
     pub arena_of: Vec<usize>,
@@ -125,11 +125,11 @@ impl MemoryPlan {
 }
 
 /// Places every tensor by the strategy that needs the fewest bytes. It stops at one that meets the lower bound.
-pub fn plan(records: &[Record]) -> MemoryPlan {
-    let conflicts = Conflicts::of(records);
+pub fn plan(ranges: &[LiveRange]) -> MemoryPlan {
+    let conflicts = Conflicts::of(ranges);
     let mut best: Option<MemoryPlan> = None;
-    for strategy in STRATEGIES.iter().filter(|s| records.len() <= s.most) {
-        let plan = strategy.run(records, &conflicts);
+    for strategy in STRATEGIES.iter().filter(|s| ranges.len() <= s.most) {
+        let plan = strategy.run(ranges, &conflicts);
         if best.as_ref().is_none_or(|b| plan.peak < b.peak) {
             best = Some(plan);
         }
@@ -141,31 +141,31 @@ pub fn plan(records: &[Record]) -> MemoryPlan {
 }
 
 /// Places tensors in several arenas, so that the two of each pair of `apart` lie in different ones.
-pub fn plan_apart(records: &[Record], apart: &[(usize, usize)]) -> MemoryPlan {
-    arenas::plan(records, apart)
+pub fn plan_apart(ranges: &[LiveRange], apart: &[(usize, usize)]) -> MemoryPlan {
+    arenas::plan(ranges, apart)
 }
 
 /// Places every tensor by the strategy of a name; `None` when there is none.
-pub fn plan_by(name: &str, records: &[Record]) -> Option<MemoryPlan> {
+pub fn plan_by(name: &str, ranges: &[LiveRange]) -> Option<MemoryPlan> {
     let strategy = STRATEGIES.iter().find(|s| s.name == name)?;
-    Some(strategy.run(records, &Conflicts::of(records)))
+    Some(strategy.run(ranges, &Conflicts::of(ranges)))
 }
 
 impl Strategy {
-    fn run(&self, records: &[Record], conflicts: &Conflicts) -> MemoryPlan {
+    fn run(&self, ranges: &[LiveRange], conflicts: &Conflicts) -> MemoryPlan {
         let offsets = match self.place {
-            Place::Offsets(place) => place(records, conflicts),
-            Place::Objects(place) => objects::offsets(records, &place(records, conflicts)),
+            Place::Offsets(place) => place(ranges, conflicts),
+            Place::Objects(place) => objects::offsets(ranges, &place(ranges, conflicts)),
         };
-        let peak = fit::peak(records, &offsets);
+        let peak = fit::peak(ranges, &offsets);
         MemoryPlan {
             peak,
             together: peak,
             arenas: Some(peak).filter(|bytes| *bytes > 0).into_iter().collect(),
             arena_of: Vec::new(),
             offsets,
-            lower_bound: bounds::offsets(records),
-            naive: records.iter().map(|r| r.size).sum(),
+            lower_bound: bounds::offsets(ranges),
+            naive: ranges.iter().map(|r| r.size).sum(),
             strategy: self.name,
         }
     }

@@ -1,33 +1,33 @@
 //! Shared objects: what strategies that assign tensors to objects have in common.
 
-use super::Record;
+use super::LiveRange;
 
 /// Objects as they fill up.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     sizes: Vec<u64>,
-    /// First and last dispatch of every record in the object.
+    /// First and last dispatch of every range in the object.
     busy: Vec<Vec<(usize, usize)>>,
 }
 
 impl Objects {
-    /// Whether an object is free while a record is live.
-    pub(super) fn is_free(&self, object: usize, record: &Record) -> bool {
-        self.busy[object].iter().all(|(first, last)| *last < record.first || record.last < *first)
+    /// Whether an object is free while a range is live.
+    pub(super) fn is_free(&self, object: usize, range: &LiveRange) -> bool {
+        self.busy[object].iter().all(|(first, last)| *last < range.first || range.last < *first)
     }
 
-    /// How many dispatches lie between a record and its nearest neighbour in an object that is free for it.
-    pub(super) fn distance(&self, object: usize, record: &Record) -> usize {
+    /// How many dispatches lie between a range and its nearest neighbour in an object that is free for it.
+    pub(super) fn distance(&self, object: usize, range: &LiveRange) -> usize {
         let apart = |(first, last): &(usize, usize)| {
-            if *last < record.first { record.first - last } else { first.saturating_sub(record.last) }
+            if *last < range.first { range.first - last } else { first.saturating_sub(range.last) }
         };
         self.busy[object].iter().map(apart).min().unwrap_or(usize::MAX)
     }
 
-    /// The free object that fits best: the smallest that holds the record, else the largest, which then grows.
-    pub(super) fn best(&self, record: &Record) -> Option<usize> {
-        let free = || (0..self.sizes.len()).filter(|o| self.is_free(*o, record));
-        let holds = free().filter(|o| self.sizes[*o] >= record.size).min_by_key(|o| self.sizes[*o]);
+    /// The free object that fits best: the smallest that holds the range, else the largest, which then grows.
+    pub(super) fn best(&self, range: &LiveRange) -> Option<usize> {
+        let free = || (0..self.sizes.len()).filter(|o| self.is_free(*o, range));
+        let holds = free().filter(|o| self.sizes[*o] >= range.size).min_by_key(|o| self.sizes[*o]);
         holds.or_else(|| free().max_by_key(|o| (self.sizes[*o], std::cmp::Reverse(*o))))
     }
 
@@ -41,25 +41,25 @@ impl Objects {
         self.sizes.len()
     }
 
-    /// Puts a record into an object, or into a new one; returns which.
-    pub(super) fn assign(&mut self, object: Option<usize>, record: &Record) -> usize {
+    /// Puts a range into an object, or into a new one; returns which.
+    pub(super) fn assign(&mut self, object: Option<usize>, range: &LiveRange) -> usize {
         let object = object.unwrap_or_else(|| {
             self.sizes.push(0);
             self.busy.push(Vec::new());
             self.sizes.len() - 1
         });
-        self.sizes[object] = self.sizes[object].max(record.size);
-        self.busy[object].push((record.first, record.last));
+        self.sizes[object] = self.sizes[object].max(range.size);
+        self.busy[object].push((range.first, range.last));
         object
     }
 }
 
-/// The offset of each record when the objects lie one after the other.
-pub(super) fn offsets(records: &[Record], objects: &[usize]) -> Vec<u64> {
+/// The offset of each range when the objects lie one after the other.
+pub(super) fn offsets(ranges: &[LiveRange], objects: &[usize]) -> Vec<u64> {
     let count = objects.iter().map(|o| o + 1).max().unwrap_or(0);
     let mut sizes = vec![0u64; count];
-    for (object, record) in objects.iter().zip(records) {
-        sizes[*object] = sizes[*object].max(record.size);
+    for (object, range) in objects.iter().zip(ranges) {
+        sizes[*object] = sizes[*object].max(range.size);
     }
     let mut end = 0;
     let starts: Vec<u64> = sizes
@@ -72,9 +72,9 @@ pub(super) fn offsets(records: &[Record], objects: &[usize]) -> Vec<u64> {
     objects.iter().map(|o| starts[*o]).collect()
 }
 
-/// The records in the order in which they begin to be live; those of one dispatch keep their order.
-pub(super) fn by_first(records: &[Record]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..records.len()).collect();
-    order.sort_by_key(|i| (records[*i].first, *i));
+/// The ranges in the order in which they begin to be live; those of one dispatch keep their order.
+pub(super) fn by_first(ranges: &[LiveRange]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..ranges.len()).collect();
+    order.sort_by_key(|i| (ranges[*i].first, *i));
     order
 }

@@ -11,7 +11,7 @@ use super::record::{Commands, barrier};
 use super::states::States;
 use super::upload;
 use crate::device::DeviceInfo;
-use crate::device::backend::{Counts, Launch, Range, Replay, Source};
+use crate::device::backend::{Counts, Launch, Loading, Range, Replay};
 use crate::error::{Error, Result};
 use crate::format::{Function, Manifest, Variant};
 use crate::threads;
@@ -34,8 +34,8 @@ pub(crate) struct Replayer {
 
 impl Replayer {
     /// Allocates, uploads, creates pipelines (beside the upload) and records.
-    pub(crate) fn load(context: &Arc<Context>, source: &Source<'_>) -> Result<Replayer> {
-        let Source { manifest, variant, file, cache: (cache_path, cache_key), frames, conversations } =
+    pub(crate) fn load(context: &Arc<Context>, source: &Loading<'_>) -> Result<Replayer> {
+        let Loading { manifest, variant, file, cache: (cache_path, cache_key), frames, conversations } =
             *source;
         let (pipelines, memory) = threads::both(
             || Pipelines::create(context, manifest, variant, file, cache_path, cache_key),

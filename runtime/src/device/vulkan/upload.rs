@@ -20,7 +20,7 @@ const PART: usize = 4 << 20;
 
 /// Bytes of the file that go to an offset of a weight slot.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
+struct Transfer<'a> {
     slot: usize,
     offset: u64,
     /// None: as many zeros as `length`.
@@ -36,54 +36,54 @@ pub(super) fn fill_weights(
     weights: &mut [Buffer],
     states: &States,
 ) -> Result<()> {
-    let pieces = pieces(manifest, variant, file)?;
+    let transfers = transfers(manifest, variant, file)?;
     let commands = Commands::new(context)?;
     if weights.iter().all(|buffer| buffer.bytes().is_some()) {
-        write_directly(&pieces, weights);
+        write_directly(&transfers, weights);
         return states.zero(context, &commands, None);
     }
-    zero_gaps(context, &commands, &pieces, weights)?;
+    zero_gaps(context, &commands, &transfers, weights)?;
     states.zero(context, &commands, None)?;
-    stage(context, &pieces, weights)
+    stage(context, &transfers, weights)
 }
 
 /// All placements and the gaps between them, in the order of slots and offsets.
-fn pieces<'a>(manifest: &Manifest, variant: &Variant, file: &'a [u8]) -> Result<Vec<Piece<'a>>> {
+fn transfers<'a>(manifest: &Manifest, variant: &Variant, file: &'a [u8]) -> Result<Vec<Transfer<'a>>> {
     let keys = variant.placements.iter().map(|placement| (u64::from(placement.slot), placement.offset));
     let sorted = order::by_key(keys);
     let mut placements = sorted.into_iter().filter_map(|index| variant.placements.get(index)).peekable();
-    let mut pieces = Vec::new();
+    let mut transfers = Vec::new();
     for (slot, weights) in variant.weights.iter().enumerate() {
         let mut end = 0;
-        let gap = |from: u64, to: u64, pieces: &mut Vec<Piece<'a>>| {
+        let gap = |from: u64, to: u64, transfers: &mut Vec<Transfer<'a>>| {
             if to > from {
-                pieces.push(Piece { slot, offset: from, bytes: None, length: to - from });
+                transfers.push(Transfer { slot, offset: from, bytes: None, length: to - from });
             }
         };
         while let Some(placement) = placements.next_if(|next| usize::try_from(next.slot) == Ok(slot)) {
             let chunk = usize::try_from(placement.chunk).ok().and_then(|index| manifest.chunks.get(index));
             let chunk = chunk.ok_or_else(|| Error::invalid("placements", "a chunk does not exist"))?;
-            gap(end, placement.offset, &mut pieces);
+            gap(end, placement.offset, &mut transfers);
             let bytes = Some(section(file, chunk.offset, chunk.size)?);
-            pieces.push(Piece { slot, offset: placement.offset, bytes, length: chunk.size });
+            transfers.push(Transfer { slot, offset: placement.offset, bytes, length: chunk.size });
             end = placement.offset.saturating_add(chunk.size);
         }
-        gap(end, weights.size, &mut pieces);
+        gap(end, weights.size, &mut transfers);
     }
-    Ok(pieces)
+    Ok(transfers)
 }
 
 /// Copies on several threads into mapped memory, a few megabytes at a time.
-fn write_directly(pieces: &[Piece<'_>], weights: &mut [Buffer]) {
+fn write_directly(transfers: &[Transfer<'_>], weights: &mut [Buffer]) {
     type Job<'a, 'b> = (&'a mut [u8], Option<&'b [u8]>);
     let mut jobs: Vec<Mutex<Job<'_, '_>>> = Vec::new();
-    let mut pieces = pieces.iter().peekable();
+    let mut transfers = transfers.iter().peekable();
     for (slot, buffer) in weights.iter_mut().enumerate() {
         let Some(mut rest) = buffer.bytes_mut() else { continue };
-        // The pieces of a slot follow each other without gaps, so that the slot can be split along them.
-        while let Some(piece) = pieces.next_if(|piece| piece.slot == slot) {
-            let mut left = usize::try_from(piece.length).unwrap_or(usize::MAX).min(rest.len());
-            let mut bytes = piece.bytes;
+        // The transfers of a slot follow each other without gaps, so that the slot can be split along them.
+        while let Some(transfer) = transfers.next_if(|transfer| transfer.slot == slot) {
+            let mut left = usize::try_from(transfer.length).unwrap_or(usize::MAX).min(rest.len());
+            let mut bytes = transfer.bytes;
             while left > 0 {
                 let (part, after) = std::mem::take(&mut rest).split_at_mut(left.min(PART));
                 left -= part.len();
@@ -106,15 +106,15 @@ fn write_directly(pieces: &[Piece<'_>], weights: &mut [Buffer]) {
 fn zero_gaps(
     context: &Arc<Context>,
     commands: &Commands,
-    pieces: &[Piece<'_>],
+    transfers: &[Transfer<'_>],
     weights: &[Buffer],
 ) -> Result<()> {
     commands.run_once(&mut |command| {
-        for piece in pieces.iter().filter(|piece| piece.bytes.is_none()) {
-            let Some(buffer) = weights.get(piece.slot) else { continue };
+        for transfer in transfers.iter().filter(|transfer| transfer.bytes.is_none()) {
+            let Some(buffer) = weights.get(transfer.slot) else { continue };
             // Fills are in whole words; what a gap shares a word with is written afterwards.
-            let start = piece.offset / 4 * 4;
-            let end = (piece.offset + piece.length).next_multiple_of(4).min(buffer.size);
+            let start = transfer.offset / 4 * 4;
+            let end = (transfer.offset + transfer.length).next_multiple_of(4).min(buffer.size);
             // SAFETY: the range lies in the buffer, whose size is a multiple of 4; the command is being recorded.
             unsafe { context.device.cmd_zero_buffer(command, buffer.raw, start, end - start) };
         }
@@ -129,7 +129,7 @@ struct Part {
     busy: bool,
 }
 
-fn stage(context: &Arc<Context>, pieces: &[Piece<'_>], weights: &[Buffer]) -> Result<()> {
+fn stage(context: &Arc<Context>, transfers: &[Transfer<'_>], weights: &[Buffer]) -> Result<()> {
     let mut parts = Vec::with_capacity(N_PARTS);
     for _ in 0..N_PARTS {
         let commands = Commands::new(context)?;
@@ -138,7 +138,7 @@ fn stage(context: &Arc<Context>, pieces: &[Piece<'_>], weights: &[Buffer]) -> Re
     }
     // Declared after the commands, so that an early return waits for the device before memory is freed.
     let size = (N_PARTS * PART) as u64;
-    let mut window = Window {
+    let mut window = Staging {
         buffer: Buffer::new(
             context,
             size,
@@ -151,9 +151,9 @@ fn stage(context: &Arc<Context>, pieces: &[Piece<'_>], weights: &[Buffer]) -> Re
     let mut current = 0;
     let mut used = 0;
     let mut copies: Vec<(usize, vk::BufferCopy)> = Vec::new();
-    for piece in pieces {
-        let mut bytes = piece.bytes.unwrap_or_default();
-        let mut offset = piece.offset;
+    for transfer in transfers {
+        let mut bytes = transfer.bytes.unwrap_or_default();
+        let mut offset = transfer.offset;
         while !bytes.is_empty() {
             if used == PART {
                 send(context, &mut parts, current, &window.buffer, weights, &mut copies)?;
@@ -173,7 +173,7 @@ fn stage(context: &Arc<Context>, pieces: &[Piece<'_>], weights: &[Buffer]) -> Re
                 target.copy_from_slice(now);
             }
             copies.push((
-                piece.slot,
+                transfer.slot,
                 vk::BufferCopy { src_offset: start as u64, dst_offset: offset, size: now.len() as u64 },
             ));
             used += now.len();
@@ -211,12 +211,12 @@ fn send(
 }
 
 /// The staging buffer; waits for the device before it goes.
-struct Window {
+struct Staging {
     buffer: Buffer,
     context: Arc<Context>,
 }
 
-impl Drop for Window {
+impl Drop for Staging {
     fn drop(&mut self) {
         // After an error this keeps memory until the copies have ended.
         self.context.wait_idle();

@@ -7,7 +7,7 @@ use super::frame::{Frame, Loaded, Shared};
 use super::memory::{BOUND, Part, READ, buffer, buffers, part, views, weights, write};
 use super::pipelines::Pipelines;
 use crate::device::DeviceInfo;
-use crate::device::backend::{Counts, Launch, Range, Replay, Source, constant_grid};
+use crate::device::backend::{Counts, Launch, Loading, Range, Replay, constant_grid};
 use crate::error::{Error, Result};
 use crate::format::{Dispatch, Function};
 use crate::threads;
@@ -33,8 +33,8 @@ pub(crate) struct Replayer {
 
 impl Replayer {
     /// Allocates, uploads, and creates pipelines (beside the upload) and bind groups.
-    pub(crate) fn load(context: &Arc<Context>, source: &Source<'_>) -> Result<Replayer> {
-        let Source { manifest, variant, file, frames, conversations, .. } = *source;
+    pub(crate) fn load(context: &Arc<Context>, source: &Loading<'_>) -> Result<Replayer> {
+        let Loading { manifest, variant, file, frames, conversations, .. } = *source;
         let (pipelines, filled) = threads::both(
             || Pipelines::create(context, manifest, variant, file),
             || Ok((weights(context, manifest, variant, file)?, views(context, manifest, variant, file)?)),

@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn a_range_is_reused_when_it_is_written_after_it_was_read() {
-        let chain = ranges(&[(&[], (0, 64)), (&[(0, 64)], (64, 64)), (&[(64, 64)], (0, 64))]);
-        assert_eq!(chain, [(0, 0, 1), (64, 1, 2), (0, 2, 2)]);
+        let epilogue = ranges(&[(&[], (0, 64)), (&[(0, 64)], (64, 64)), (&[(64, 64)], (0, 64))]);
+        assert_eq!(epilogue, [(0, 0, 1), (64, 1, 2), (0, 2, 2)]);
     }
 
     #[test]

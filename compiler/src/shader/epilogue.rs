@@ -7,20 +7,20 @@ use super::class::Class;
 use super::functions::element_text;
 use super::hooks::Shader;
 use crate::error::OpError;
-use crate::ir::element::{Arg, Step};
+use crate::ir::element::{Arg, EpilogueStep};
 
 /// An expression and its class.
 type Text = (String, Class);
 
 impl Shader<'_> {
-    /// Statements that apply a chain at coordinates, the expression of its result and its class.
+    /// Statements that apply an epilogue at coordinates, the expression of its result and its class.
     /// Operands are read at coordinates broadcast from the result's.
     ///
     /// # Errors
-    /// When the chain does not fit (a defect of the graph).
-    pub fn chain_text(
+    /// When the epilogue does not fit (a defect of the graph).
+    pub fn epilogue_text(
         &mut self,
-        steps: &[Step],
+        steps: &[EpilogueStep],
         start: Option<(String, Class)>,
         at: &Coordinates,
         lanes: u32,
@@ -37,7 +37,7 @@ impl Shader<'_> {
     /// When a step names something else.
     pub fn pair_text(
         &mut self,
-        steps: &[Step],
+        steps: &[EpilogueStep],
         first: &str,
         second: &str,
     ) -> Result<(String, String), OpError> {
@@ -53,7 +53,7 @@ impl Shader<'_> {
     /// The steps after a value that is `#0`, if there is one; `read` gives operand k, once, and may add statements.
     fn steps_text(
         &mut self,
-        steps: &[Step],
+        steps: &[EpilogueStep],
         start: Option<Text>,
         lanes: u32,
         mut read: impl FnMut(&mut Self, u32, &mut String) -> Result<Text, OpError>,
@@ -79,7 +79,7 @@ impl Shader<'_> {
                     Arg::Step(s) => (s as usize + based).checked_sub(1).and_then(|i| values.get(i)).cloned(),
                 })
                 .collect();
-            let operands = operands.ok_or_else(|| OpError::new("a chain step names a missing value"))?;
+            let operands = operands.ok_or_else(|| OpError::new("a epilogue step names a missing value"))?;
             let (text, class, elementary) = element_text(step.element, &operands, lanes)?;
             if elementary {
                 self.elementary = Some(lanes);
