@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -399,7 +400,11 @@ def open_together(
 def _array(name: str, value: Any, dtype: np.dtype) -> np.ndarray:
     """The elements of a value in C order, of this type."""
     if not isinstance(value, np.ndarray):
-        if hasattr(value, "__dlpack__"):
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16:
+            # numpy has no such type of its own, and DLPack passes it none: the bits go as integers.
+            value = np.from_dlpack(value.detach().cpu().contiguous().view(torch.int16)).view(_numpy_type("bf16"))
+        elif hasattr(value, "__dlpack__"):
             try:
                 value = np.from_dlpack(value)
             except (BufferError, RuntimeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Tests of the Python package: `python test_driftc.py`, with driftc and numpy in the path; onnx where it is there."""
+"""Tests of the Python package: `python test_driftc.py`, with driftc, numpy and onnx (and so ml_dtypes) in the path."""
 
 import gc
 import os
@@ -9,6 +9,7 @@ import threading
 import unittest
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
@@ -114,6 +115,22 @@ class Package(unittest.TestCase):
                 self.assertEqual((got.dtype, got.shape, int(got)), (np.int64, (), -6))
             with self.assertRaisesRegex(driftc.Error, "cannot represent"):
                 session.run({"x": np.int64(2**40)})
+
+    def test_bf16(self):
+        path = self.path.with_name("bf16.drift")
+        driftc.compile(model(TensorProto.BFLOAT16), path, TARGET, dims={"n": (1, 8)})
+        array = np.array([[1.5, -2, 3.25], [0, 1, 2]], ml_dtypes.bfloat16)
+        with driftc.Session(path) as session:
+            for given in (array, np.asfortranarray(array), array[::-1]):
+                got = session.run({"x": given})["y"]
+                self.assertEqual(got.dtype, ml_dtypes.bfloat16)
+                np.testing.assert_array_equal(got, given + given)
+            with self.assertRaisesRegex(TypeError, "takes bfloat16, but the array given is float32"):
+                session.run({"x": array.astype(np.float32)})
+        same = driftc.verify(
+            model(TensorProto.BFLOAT16), TARGET, inputs={"x": array}, expect={"y": array + array}, dims={"n": (1, 8)}
+        )
+        self.assertTrue(same["equal"])
 
     def test_memory_is_seen_without_copies_and_outlives_its_session(self):
         session = driftc.Session(self.path)
