@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, OpError, Result};
 use crate::ir::array::strides;
 use crate::ir::encoding::{Rounded, Scheme, Stored};
 use crate::ir::graph::{Graph, NodeId, Replacement};
@@ -105,6 +105,15 @@ pub fn run(graph: &mut Graph, weights: Weights) -> Result<Changes> {
             }
             continue;
         }
+        if let Stored::Stack(stack) = &constant.stored {
+            let parts = stack.parts().iter().map(|part| rounded(part, scheme(weights, &name), &name));
+            let stack = Constant::stack(parts.collect::<Result<_>>()?);
+            let stack = stack.map_err(|e| Error::internal("quantise", format!("`{name}`: {e}")))?;
+            let what = stack.stored.to_string();
+            replace(graph, id, stack)?;
+            changes.note(graph, id, what);
+            continue;
+        }
         let own = constant.strides.clone().unwrap_or_else(|| strides(&constant.shape));
         let [(size, stride), (other, step)] = match (&constant.shape[..], &own[..]) {
             ([a, b], [p, q]) if axis == 0 => [(*a, *p), (*b, *q)],
@@ -112,15 +121,7 @@ pub fn run(graph: &mut Graph, weights: Weights) -> Result<Changes> {
             _ => continue,
         };
         let scheme = scheme(weights, &name);
-        if let Some(group) = scheme.group.filter(|group| other % group != 0) {
-            return Err(Error::Node {
-                node: name,
-                operator: "constant".into(),
-                reason: format!(
-                    "groups of {group} do not divide the {other} inputs of a product; use --weights q8 or a group that does"
-                ),
-            });
-        }
+        divides(scheme, other, &name)?;
         let key = (
             constant.bytes.as_ptr() as usize,
             constant.bytes.len(),
@@ -150,6 +151,31 @@ pub fn run(graph: &mut Graph, weights: Weights) -> Result<Changes> {
     Ok(changes)
 }
 
+fn divides(scheme: Scheme, inputs: usize, name: &str) -> Result<()> {
+    match scheme.group.filter(|group| !inputs.is_multiple_of(*group)) {
+        None => Ok(()),
+        Some(group) => Err(Error::Node {
+            node: name.to_string(),
+            operator: "constant".into(),
+            reason: format!(
+                "groups of {group} do not divide the {inputs} inputs of a product; use --weights q8 or a group that does"
+            ),
+        }),
+    }
+}
+
+/// A part of a stack, `[outputs, inputs]`, as codes.
+fn rounded(part: &Constant, scheme: Scheme, name: &str) -> Result<Constant> {
+    let fail = |e: OpError| Error::internal("quantise", format!("`{name}`: {e}"));
+    let (Some(dtype), [outputs, inputs]) = (part.stored.plain(), part.shape.as_slice()) else {
+        return Ok(part.clone());
+    };
+    divides(scheme, *inputs, name)?;
+    let rounded =
+        Rounded::new(dtype, &part.bytes, [*outputs, *inputs], [*inputs, 1], scheme).map_err(fail)?;
+    Constant::encoded(part.shape.clone(), Stored::Rounded(rounded.into()), part.bytes.clone()).map_err(fail)
+}
+
 fn replace(graph: &mut Graph, id: NodeId, constant: Constant) -> Result<()> {
     graph.set_op(
         id,
@@ -161,8 +187,12 @@ fn replace(graph: &mut Graph, id: NodeId, constant: Constant) -> Result<()> {
 /// matrix, or its uses do not agree.
 fn outputs(graph: &Graph, id: NodeId) -> Option<usize> {
     let constant = graph.constant(id)?;
-    let float = matches!(constant.stored.plain(), Some(DType::F32 | DType::F16 | DType::Bf16));
-    if constant.shape.len() != 2 || !float || constant.elements() == 0 || is_router(&graph.node(id).name) {
+    let (stored, axes) = match &constant.stored {
+        Stored::Stack(stack) => (&stack.parts().first()?.stored, 3),
+        stored => (stored, 2),
+    };
+    let float = matches!(stored.plain(), Some(DType::F32 | DType::F16 | DType::Bf16));
+    if constant.shape.len() != axes || !float || constant.elements() == 0 || is_router(&graph.node(id).name) {
         return None;
     }
     let mut uses = Vec::new();
@@ -171,7 +201,8 @@ fn outputs(graph: &Graph, id: NodeId) -> Option<usize> {
     let table = uses.contains(&Use::Table);
     let axis = axis.or_else(|| (table && is_embedding(&graph.node(id).name)).then_some(0))?;
     let agreed = uses.iter().all(|u| *u == Use::Product(axis) || *u == Use::Table && axis == 0);
-    agreed.then_some(axis)
+    // Matrices of a stack have their outputs first.
+    (agreed && (axes == 2 || axis == 0)).then_some(axis)
 }
 
 /// The uses of a value that is a constant, transposed if so; none where one of them is no product or table.
@@ -194,6 +225,9 @@ fn collect(graph: &Graph, id: NodeId, transposed: bool, uses: &mut Vec<Use>) -> 
             }
             Op::MatMul(product) if places == [1] => {
                 uses.push(Use::Product(usize::from(product.trans_b == transposed)));
+            }
+            Op::GatherMatMul(gather) if places == [1] => {
+                uses.push(Use::Product(usize::from(gather.product.trans_b == transposed)));
             }
             Op::Gather(gather) if places == [0] && gather.axis == 0 && !transposed => uses.push(Use::Table),
             _ => return None,

@@ -181,7 +181,7 @@ impl Layer {
         };
         let x = g.binary(BinaryFn::Add, y, x)?;
         let y = parts.normalise(g, &at(before_feed), x, size)?;
-        let mut y = self.feed.apply(g, parts.weights, name, y, size)?;
+        let mut y = self.feed.apply(g, parts, name, y)?;
         if self.post_norms {
             y = parts.normalise(g, &at("post_feedforward_layernorm"), y, size)?;
         }

@@ -335,7 +335,7 @@ fn size(shape: &[usize], stored: &Stored) -> Option<usize> {
     match stored {
         Stored::Plain(dtype) => elements.checked_mul(dtype.bytes()),
         Stored::Blocks(kind) => elements.div_ceil(kind.elements()).checked_mul(kind.bytes()),
-        Stored::Groups(_) | Stored::Rounded(_) => None,
+        Stored::Groups(_) | Stored::Rounded(_) | Stored::Stack(_) => None,
     }
 }
 

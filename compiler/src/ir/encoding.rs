@@ -8,6 +8,7 @@ mod blocks;
 mod coding;
 mod groups;
 mod rounded;
+mod stack;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +17,12 @@ pub use blocks::BlockKind;
 pub use coding::Coding;
 pub use groups::{CodeOrder, Codes, Groups, Scales, Zeros};
 pub use rounded::{Rounded, Scheme};
+pub use stack::Stack;
 
 use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
+use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
 
 use rayon::prelude::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
@@ -35,6 +38,8 @@ pub enum Stored {
     Groups(Arc<Groups>),
     /// Floats of a matrix that are rounded to codes when they are read.
     Rounded(Arc<Rounded>),
+    /// Constants of one shape, one after the other; the bytes are those of the first.
+    Stack(Arc<Stack>),
 }
 
 impl Stored {
@@ -43,6 +48,7 @@ impl Stored {
         match self {
             Self::Plain(dtype) => *dtype,
             Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) => DType::F32,
+            Self::Stack(stack) => stack.element(),
         }
     }
 
@@ -50,7 +56,7 @@ impl Stored {
     pub fn plain(&self) -> Option<DType> {
         match self {
             Self::Plain(dtype) => Some(*dtype),
-            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) => None,
+            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) | Self::Stack(_) => None,
         }
     }
 
@@ -88,13 +94,17 @@ impl Stored {
                 rounded.check(bytes)?;
                 Some(bytes).filter(|_| rounded.elements() == Some(elements))
             }
+            Self::Stack(stack) => {
+                let first = stack.parts().first().map(|part| part.bytes.len());
+                first.filter(|_| stack.parts().iter().map(Constant::elements).sum::<usize>() == elements)
+            }
         };
         if needed == Some(bytes) {
             return Ok(());
         }
         let what = match self {
             Self::Plain(dtype) => dtype.name().to_owned(),
-            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) => self.to_string(),
+            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) | Self::Stack(_) => self.to_string(),
         };
         Err(OpError::new(format!("{bytes} bytes do not make {elements} elements of {what}")))
     }
@@ -110,6 +120,7 @@ impl Stored {
                 let [scale, bias] = rounded.scale_and_bias(index);
                 (f32::from(rounded.code(bytes, index)) - f32::from(rounded.coding().zero)) * scale + bias
             }
+            Self::Stack(stack) => stack.value(index),
         }
     }
 
@@ -120,11 +131,11 @@ impl Stored {
     pub fn array(&self, shape: &[usize], bytes: &[u8]) -> Result<Array, OpError> {
         match self {
             Self::Plain(dtype) => Array::from_bytes(*dtype, shape, bytes),
-            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) => {
+            Self::Blocks(_) | Self::Groups(_) | Self::Rounded(_) | Self::Stack(_) => {
                 self.check(shape, bytes.len())?;
                 let values = (0..count(shape)).into_par_iter().with_min_len(1 << 12);
                 let values = values.map(|i| self.value(bytes, i)).collect();
-                Ok(Array { dtype: DType::F32, shape: shape.to_vec(), data: Data::Float(values) })
+                Ok(Array { dtype: self.element(), shape: shape.to_vec(), data: Data::Float(values) })
             }
         }
     }
@@ -135,13 +146,23 @@ impl Stored {
             Self::Plain(_) | Self::Blocks(_) => None,
             Self::Groups(groups) => Some(groups.scales.bytes.as_ptr() as usize),
             Self::Rounded(rounded) => Some(Arc::as_ptr(rounded) as usize),
+            // A stack is told apart from its first part, whose bytes it has.
+            Self::Stack(stack) => {
+                let aside = stack
+                    .parts()
+                    .last()
+                    .map(|part| part.stored.aside().unwrap_or(part.bytes.as_ptr() as usize));
+                Some(aside.unwrap_or(0))
+            }
         }
     }
 
     /// Lets the system forget pages of scales, as [`Content::release`].
     pub fn release(&self) {
-        if let Self::Groups(groups) = self {
-            groups.scales.bytes.release();
+        match self {
+            Self::Groups(groups) => groups.scales.bytes.release(),
+            Self::Stack(stack) => stack.release(),
+            Self::Plain(_) | Self::Blocks(_) | Self::Rounded(_) => {}
         }
     }
 }
@@ -153,6 +174,11 @@ impl fmt::Display for Stored {
             Self::Blocks(kind) => f.write_str(kind.name()),
             Self::Groups(groups) => write!(f, "{groups}"),
             Self::Rounded(rounded) => write!(f, "{rounded}"),
+            Self::Stack(stack) => {
+                let parts = stack.parts();
+                let one = parts.first().map_or_else(String::new, |part| part.stored.to_string());
+                write!(f, "{} of {one}", parts.len())
+            }
         }
     }
 }

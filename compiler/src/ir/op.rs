@@ -24,6 +24,7 @@ pub use super::ops::expand::Expand;
 pub use super::ops::fused_matmul::FusedMatMul;
 pub use super::ops::gather::Gather;
 pub use super::ops::gather_elements::GatherElements;
+pub use super::ops::gather_matmul::GatherMatMul;
 pub use super::ops::gather_nd::GatherNd;
 pub use super::ops::grid_sample::GridSample;
 pub use super::ops::group_norm::GroupNorm;
@@ -162,6 +163,7 @@ ops! {
     Attention = "attention",
     Gather = "gather",
     GatherElements = "gather-elements",
+    GatherMatMul = "gather-matmul",
     GatherNd = "gather-nd",
     ScatterElements = "scatter-elements",
     ScatterNd = "scatter-nd",

@@ -313,6 +313,17 @@ fn resizes() {
 }
 
 #[test]
+fn gathered_products() {
+    for trans_b in [false, true] {
+        let a = serde_json::json!({"product": {"trans_a": false, "trans_b": trans_b}});
+        let matrices = if trans_b { "5,24,40" } else { "5,40,24" };
+        let found = emit_all("gather-matmul", a.clone(), &["n,1,1,40", &format!("={matrices}"), "#n,2"]);
+        assert!(found.contains(&"matvec_panels") && found.contains(&"matmul_direct"), "{found:?}");
+        assert_eq!(emit_all("gather-matmul", a, &["n,2,3,40", matrices, "#2"]), ["matmul_direct"]);
+    }
+}
+
+#[test]
 fn grid_samples() {
     for mode in ["nearest", "linear", "cubic"] {
         for (i, padding) in ["zeros", "border", "reflection"].into_iter().enumerate() {

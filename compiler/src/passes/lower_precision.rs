@@ -169,7 +169,7 @@ fn is_returned(graph: &Graph, id: NodeId) -> bool {
 }
 
 fn is_product(op: &Op) -> bool {
-    matches!(op, Op::MatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::Attention(_))
+    matches!(op, Op::MatMul(_) | Op::GatherMatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::Attention(_))
 }
 
 /// Whether a node is a product of integers in floats: its result becomes an integer as it is. Integers above 2048 are not

@@ -6,6 +6,7 @@ use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim, product};
 use crate::ir::element::EpilogueStep;
 use crate::ir::op::{Constant, Op};
+use crate::ir::ops::gather_matmul::PICKS;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout};
 use crate::target::TargetProfile;
@@ -174,11 +175,28 @@ impl<'a> Problem<'a> {
         self.operands
             .iter()
             .chain([&self.result])
-            .map(|o| match o.codes {
-                Some(_) => Dim::known(o.bytes(self.bounds)),
-                None => storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()),
+            .enumerate()
+            .map(|(i, o)| match (o.codes, self.picked(i)) {
+                (_, Some(bytes)) => Dim::known(bytes),
+                (Some(_), None) => Dim::known(o.bytes(self.bounds)),
+                (None, None) => storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()),
             })
             .fold(Dim::known(0), |a, b| a.add(&b))
+    }
+
+    /// Bytes of an operand that are read at most, where that is a part of it: of a stack of matrices those that are picked.
+    fn picked(&self, index: usize) -> Option<i64> {
+        let Op::GatherMatMul(_) = self.op else { return None };
+        let matrices = self.operands.get(1).filter(|_| index == 1)?;
+        let picks = self.max(&self.operands.get(PICKS)?.elements());
+        let all = self.max(matrices.shape.first()?).max(1);
+        Some(matrices.bytes(self.bounds) / all * picks.clamp(1, all))
+    }
+
+    /// Bytes of an operand that are read at the upper bounds.
+    pub fn read_bytes(&self, index: usize) -> i64 {
+        let all = || self.operands.get(index).map_or(0, |o| o.bytes(self.bounds));
+        self.picked(index).unwrap_or_else(all)
     }
 
     /// The same with every tensor in a buffer.
@@ -192,9 +210,8 @@ impl<'a> Problem<'a> {
 
     /// Bytes read and written at the upper bounds, each operand once.
     pub fn traffic(&self) -> i64 {
-        self.operands
-            .iter()
-            .map(|o| o.bytes(self.bounds))
+        (0..self.operands.len())
+            .map(|i| self.read_bytes(i))
             .fold(self.result.bytes(self.bounds), i64::saturating_add)
     }
 }

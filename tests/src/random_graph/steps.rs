@@ -6,8 +6,8 @@ use driftc::ir::dim::{Dim, product};
 use driftc::ir::element::{BinaryFn, UnaryFn};
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::{
-    Concat, Conv, CumSum, Gather, GridSample, GroupNorm, LayerNorm, MatMul, Pad, Pool, Range, Slice, Softmax,
-    State, Update,
+    Concat, Conv, CumSum, Gather, GatherMatMul, GridSample, GroupNorm, LayerNorm, MatMul, Pad, Pool, Range,
+    Slice, Softmax, State, Update,
 };
 use driftc::ir::ops::grid_sample::{SampleMode, SamplePadding};
 use driftc::ir::ops::pad::PadMode;
@@ -43,6 +43,7 @@ const STEPS: &[GrowthStep] = &[
     pad,
     expand,
     gather,
+    gather_matmul,
     grid_sample,
     select,
     cum_sum,
@@ -170,6 +171,21 @@ fn matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
         y = g.builder.binary(BinaryFn::Add, y, bias)?;
     }
     Ok(Some(y))
+}
+
+/// Products with matrices of a stack, picked by constant numbers for each leading position.
+fn gather_matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
+    let (rank, Some(width)) = (g.shape(x).len(), g.width(x)) else { return Ok(None) };
+    if rank < 2 || !g.builder.tensor(x).dtype.is_float() {
+        return Ok(None);
+    }
+    let columns = g.rng.pick(&[1, 4, 6, 16]);
+    let trans_b = g.rng.once_in(2);
+    let sizes = if trans_b { [3, columns, width] } else { [3, width, columns] };
+    let w = g.constant(&sizes, 1.5 / (width as f32).sqrt())?;
+    let picks = g.builder.constant(&Array::int(DType::I64, &[1], vec![g.rng.pick(&[0, 1, 2, -1])]))?;
+    let op = GatherMatMul { product: MatMul { trans_a: false, trans_b } };
+    g.builder.add(op, &[x, w, picks]).map(Some)
 }
 
 /// The channels of an image of rank 4.

@@ -31,6 +31,7 @@ impl Stored {
             Self::Blocks(kind) => Some(kind.coding()),
             Self::Groups(groups) => groups.coding(),
             Self::Rounded(rounded) => Some(rounded.coding()),
+            Self::Stack(stack) => stack.coding(),
         }
     }
 
@@ -41,6 +42,7 @@ impl Stored {
             Self::Blocks(kind) => kind.code(bytes, index),
             Self::Groups(groups) => groups.code(bytes, index),
             Self::Rounded(rounded) => rounded.code(bytes, index),
+            Self::Stack(stack) => stack.code(index),
         }
     }
 
@@ -48,6 +50,7 @@ impl Stored {
     pub fn codes(&self, bytes: &[u8], index: usize, out: &mut [u8]) {
         match self {
             Self::Rounded(rounded) => rounded.codes(bytes, index, out),
+            Self::Stack(stack) => stack.codes(index, out),
             Self::Plain(_) | Self::Blocks(_) | Self::Groups(_) => {
                 for (i, code) in (index..).zip(out) {
                     *code = self.code(bytes, i);
@@ -63,6 +66,7 @@ impl Stored {
             Self::Blocks(kind) => kind.scale_and_bias(bytes, index),
             Self::Groups(groups) => groups.scale_and_bias(index),
             Self::Rounded(rounded) => rounded.scale_and_bias(index),
+            Self::Stack(stack) => stack.scale_and_bias(index),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, strides};
 use crate::ir::dim::Bindings;
-use crate::ir::encoding::{BlockKind, Groups, Stored};
+use crate::ir::encoding::{BlockKind, Groups, Stack, Stored};
 use crate::ir::op::{Fusion, Operation};
 use crate::ir::tensor::{DType, TensorDesc};
 
@@ -50,6 +50,15 @@ impl Constant {
         let bytes = bytes.into();
         stored.check(&shape, bytes.len())?;
         Ok(Self { dtype: stored.element(), shape, stored, strides: None, bytes })
+    }
+
+    /// Constants of one shape as one `[parts, ..]`, which are the same bytes; fails where they are not stored alike.
+    pub fn stack(parts: Vec<Self>) -> Result<Self, OpError> {
+        let stack = Stack::new(parts)?;
+        let Some(first) = stack.parts().first() else { return Err(OpError::new("a stack of nothing")) };
+        let shape = [stack.parts().len()].into_iter().chain(first.shape.iter().copied()).collect();
+        let (dtype, bytes) = (first.dtype, first.bytes.clone());
+        Ok(Self { dtype, shape, stored: Stored::Stack(stack.into()), strides: None, bytes })
     }
 
     /// The constant with an array's elements.
@@ -151,7 +160,9 @@ impl Constant {
     pub fn shape_of_file(&self) -> Vec<usize> {
         match self.stored {
             Stored::Blocks(_) => vec![self.elements()],
-            Stored::Plain(_) | Stored::Groups(_) | Stored::Rounded(_) => self.shape.clone(),
+            Stored::Plain(_) | Stored::Groups(_) | Stored::Rounded(_) | Stored::Stack(_) => {
+                self.shape.clone()
+            }
         }
     }
 

@@ -13,6 +13,7 @@ pub mod expand;
 pub mod fused_matmul;
 pub mod gather;
 pub mod gather_elements;
+pub mod gather_matmul;
 pub mod gather_nd;
 pub mod grid_sample;
 pub mod group_norm;

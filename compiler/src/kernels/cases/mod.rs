@@ -27,6 +27,7 @@ pub const CASES: &[Cases] = &[
     Cases { operator: "cum_sum", text: include_str!("cum_sum.txt") },
     Cases { operator: "fill", text: include_str!("fill.txt") },
     Cases { operator: "gather", text: include_str!("gather.txt") },
+    Cases { operator: "gather_matmul", text: include_str!("gather_matmul.txt") },
     Cases { operator: "grid_sample", text: include_str!("grid_sample.txt") },
     Cases { operator: "map", text: include_str!("map.txt") },
     Cases { operator: "matmul", text: include_str!("matmul.txt") },

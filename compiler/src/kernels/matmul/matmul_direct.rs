@@ -3,10 +3,11 @@
 use serde::Deserialize;
 
 use crate::error::OpError;
-use crate::ir::op::Op;
+use crate::ir::op::{MatMul, Op};
 use crate::kernels::cost::{Parameters, roofline, waiting};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
+use crate::kernels::shared::fused::{Fused, picked};
 use crate::kernels::shared::product::sizes;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -48,8 +49,13 @@ impl Parameters for Params {
 /// The same where a kernel of their own is for such products: this one is the last resort then.
 const LAST: f64 = 1e6;
 
+/// The product, of which each may have a matrix that it picks.
+fn product<'a>(problem: &Problem<'a>) -> Option<&'a MatMul> {
+    Fused::of(problem).filter(Fused::alone).map(|fused| fused.product)
+}
+
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let Op::MatMul(op) = problem.op else { return Vec::new() };
+    let Some(op) = product(problem) else { return Vec::new() };
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let elements = problem.max(&problem.result.elements()) as f64;
@@ -74,7 +80,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 }
 
 fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
+    let op = product(problem).ok_or_else(|| OpError::new("not a matrix product"))?;
     let sizes = sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
     let rows = Rows::new(&problem.result, &[]).scalar();
     let mut shader = Shader::new(problem);
@@ -96,9 +102,16 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         pair.map(str::to_string)
     };
     let a: Vec<String> = batch(0).chain(order(op.trans_a, row, "k")).collect();
-    let b: Vec<String> = batch(1).chain(order(op.trans_b, "k", column)).collect();
+    let picks = matches!(problem.op, Op::GatherMatMul(_));
+    let first: Vec<String> = if picks { vec!["picked(unit)".to_string()] } else { batch(1).collect() };
+    let b: Vec<String> = first.into_iter().chain(order(op.trans_b, "k", column)).collect();
     shader.read("load_a", "unit: u32, k: u32", &prelude, 0, &Coordinates::element(a));
-    shader.read("load_b", "unit: u32, k: u32", &prelude, 1, &Coordinates::element(b));
+    let load_b = shader.read_fn("load_b", "unit: u32, k: u32", &prelude, 1, &Coordinates::element(b), false);
+    let before = match picks {
+        true => picked(&mut shader, "unit", &prelude, &at.axes[..rank - 2]),
+        false => String::new(),
+    };
+    shader.replace("load_b", format!("{before}{load_b}"));
     shader.write("store", "unit: u32", &prelude, &at)?;
     shader.iterations(sizes.k.clone());
     let flops = problem.result.elements().mul(&sizes.k).scale(2);

@@ -181,11 +181,11 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let batch = problem.max(&product(&sizes.batch)) as f64;
+    let [batch, later] = fused.batches(problem, &sizes.batch);
     let rows = held(m);
     let blocks = (m as f64 / rows as f64).ceil();
     let panels = (n as f64 / COLUMNS as f64).ceil();
-    let bytes = form.bytes() as f64 * matrices;
+    let bytes = problem.read_bytes(1) as f64 * matrices;
     let bandwidth = machine.bandwidth_gb_s.max(1e-3);
     let held = bytes * 1.25 <= machine.last_level_cache as f64;
     let wait = if held { p.cached } else { p.loaded } * machine.memory_latency_ns;
@@ -196,7 +196,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let operations = (n * k) as f64 * matrices * batch * (2.0 * m as f64 + p.decoded * blocks);
     let computing = operations / (machine.peak.f32 * p.reached).max(1e-3);
     let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
-    let of_rows = beside + p.beside * computing + (again + computing - streaming).max(0.0);
+    let of_rows =
+        beside + p.beside * computing + (again + computing - streaming).max(0.0) + later * streaming;
     let lanes = fold::lanes(problem);
     let useful = |team: u32| team as usize / 4 <= walk.slots;
     let cuts =
@@ -279,8 +280,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     for (name, size) in sizes {
         shader.replace(name, format!("fn {name}() -> u32 {{ return {size}u; }}"));
     }
-    let first = format!("fn first_panel(batch: u32) -> u32 {{ return batch * {panels_apart}u; }}");
-    shader.replace("first_panel", first);
+    fused.first_panel(&mut shader, panels_apart);
     shader.workgroup_memory(bytes);
     shader.size("last_panel", &n.plus(-1).floor_div(COLUMNS as i64));
     shader.constant("SLOTS", format_args!("{}u", walk.slots));

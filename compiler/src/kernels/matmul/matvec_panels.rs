@@ -175,7 +175,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     }
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let batch = problem.max(&product(&sizes.batch)) as f64;
+    let [batch, later] = fused.batches(problem, &sizes.batch);
     let rows = m.clamp(1, MOST_HELD);
     let blocks = (m as f64 / rows as f64).ceil();
     let tiles = (n as f64 / f64::from(panels.columns)).ceil();
@@ -212,7 +212,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
         out.push(Candidate {
             knobs: vec![("THREADS", threads), ("ROWS", rows as u32), ("UNROLL", ahead), ("PANELS", per)],
-            cost: reading.max(computing) + p.ends * machine.memory_latency_ns + machine.launch_us * 1e3,
+            cost: reading.max(computing)
+                + later * streaming
+                + p.ends * machine.memory_latency_ns
+                + machine.launch_us * 1e3,
             reason: format!(
                 "{m} rows: {depths} invocations share the depth {k} of a panel of {} columns",
                 panels.columns
@@ -253,8 +256,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let units = panels.rows as u64 * u64::from(panels.parts());
     shader.replace("panel_units", format!("fn panel_units() -> u32 {{ return {units}u; }}"));
     let apart = panels.apart.unwrap_or(0);
-    shader
-        .replace("first_panel", format!("fn first_panel(batch: u32) -> u32 {{ return batch * {apart}u; }}"));
+    fused.first_panel(&mut shader, apart);
     shader.workgroup_memory(bytes);
     if let Some(lanes) = lanes {
         fold::declare(&mut shader, lanes, panels.parts(), panels.unit() == 8);

@@ -1,7 +1,7 @@
 //! Second operands of products that lie as codes: which of them kernels read column by column.
 
+use super::product::has_one_each;
 use crate::error::OpError;
-use crate::ir::dim::Dim;
 use crate::ir::op::MatMul;
 use crate::shader::Shader;
 use crate::shader::codes::eights;
@@ -45,8 +45,7 @@ impl Columns {
         let (depth, columns) = if op.trans_b { (*last, *first) } else { (*first, *last) };
         let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
         let one = rest.iter().all(|d| *d == 1);
-        let each =
-            rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
+        let each = has_one_each(problem, rest, batch);
         let inner = if op.trans_b { 1 } else { columns };
         let along = form.depth == depth && form.inner == inner;
         let whole = one || each && columns.is_multiple_of(ROWS);

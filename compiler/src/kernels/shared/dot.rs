@@ -10,7 +10,7 @@ use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, MatMul};
 use crate::ir::tensor::{DType, DeviceType};
-use crate::kernels::shared::product::{batch_axes, matrix_coordinates, operand_batch};
+use crate::kernels::shared::product::{batch_axes, has_one_each, matrix_coordinates, operand_batch};
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::N4K4;
@@ -117,8 +117,7 @@ impl<'a> Matrices<'a> {
         let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
         let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
         let one = rest.iter().all(|d| *d == 1);
-        let each =
-            rest.len() == batch.len() && rest.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own));
+        let each = has_one_each(problem, rest, batch);
         let [first, second] = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
         let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
         (one || each).then_some(Self { constant, axes, each: each && !one })

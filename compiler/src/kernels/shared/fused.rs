@@ -1,7 +1,10 @@
 //! What kernels that stream constants take in beside their product: the normalisation of its rows, and a second product.
 
+use super::product::batch_axes;
 use crate::error::OpError;
+use crate::ir::dim::{Dim, product};
 use crate::ir::op::{FusedMatMul, MatMul, Op};
+use crate::ir::ops::gather_matmul::PICKS;
 use crate::shader::Shader;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -11,14 +14,19 @@ use crate::shader::problem::Problem;
 pub(crate) struct Fused<'a> {
     pub(crate) product: &'a MatMul,
     fused: Option<&'a FusedMatMul>,
+    /// Whether each product picks one of several matrices.
+    picks: bool,
 }
 
 impl<'a> Fused<'a> {
     /// None where the operator is no matrix product.
     pub(crate) fn of(problem: &Problem<'a>) -> Option<Self> {
         match problem.op {
-            Op::MatMul(product) => Some(Self { product, fused: None }),
-            Op::FusedMatMul(fused) => Some(Self { product: &fused.product, fused: Some(fused) }),
+            Op::MatMul(product) => Some(Self { product, fused: None, picks: false }),
+            Op::FusedMatMul(fused) => {
+                Some(Self { product: &fused.product, fused: Some(fused), picks: false })
+            }
+            Op::GatherMatMul(gather) => Some(Self { product: &gather.product, fused: None, picks: true }),
             _ => None,
         }
     }
@@ -31,6 +39,33 @@ impl<'a> Fused<'a> {
     /// Whether it is a product and nothing else.
     pub(crate) fn alone(&self) -> bool {
         self.fused.is_none()
+    }
+
+    /// Products that the estimate takes for side by side, and how often as many come after each other: the work of the former
+    /// is shared in a way that does not follow from the number of tokens, so that each has the same sums whatever comes with
+    /// it.
+    pub(crate) fn batches(&self, problem: &Problem<'_>, batch: &[Dim]) -> [f64; 2] {
+        let all = problem.max(&product(batch)) as f64;
+        let one = match batch.last().filter(|_| self.picks) {
+            Some(last) => problem.max(last).max(1) as f64,
+            None => all,
+        };
+        [one, (all / one.max(1.0) - 1.0).max(0.0)]
+    }
+
+    /// Replaces `first_panel(batch)`, where matrices are so many panels apart.
+    pub(crate) fn first_panel(&self, shader: &mut Shader<'_>, apart: usize) {
+        let mut text = String::new();
+        let mut number = "batch".to_string();
+        if self.picks {
+            let problem = shader.problem;
+            let shape = &problem.result.shape;
+            let (prelude, axes) = batch_axes(shader, &shape[..shape.len() - 2]);
+            text = picked(shader, "batch", &prelude, &axes);
+            number = "picked(batch)".to_string();
+        }
+        text += &format!("fn first_panel(batch: u32) -> u32 {{ return {number} * {apart}u; }}");
+        shader.replace("first_panel", text);
     }
 
     /// Whether rows are normalised first.
@@ -68,4 +103,27 @@ impl<'a> Fused<'a> {
         shader.replace("join", format!("{head} {{\n{steps}    return {value};\n}}"));
         Ok(())
     }
+}
+
+/// The text of `fn picked(name: u32) -> u32`, the number of the matrix that a product picks whose batch axes are `axes` after
+/// the statements in `prelude`.
+pub(crate) fn picked(shader: &mut Shader<'_>, name: &str, prelude: &str, axes: &[String]) -> String {
+    let problem = shader.problem;
+    let picks = problem.operands.get(PICKS);
+    let own = picks.map_or(0, |picks| picks.rank());
+    let last = axes.iter().skip(axes.len().saturating_sub(own));
+    let sizes = picks.into_iter().flat_map(|picks| &picks.shape);
+    let at = last.zip(sizes).map(|(axis, size)| if size.is(1) { "0u".to_string() } else { axis.clone() });
+    let at = Coordinates::element(at.collect());
+    let read = shader.read_fn("pick", &format!("{name}: u32"), prelude, PICKS, &at, false);
+    let count = problem.operands.get(1).and_then(|matrices| matrices.shape.first()).cloned();
+    let count = shader.dim(&count.unwrap_or(Dim::known(1)));
+    format!(
+        "{read}fn picked({name}: u32) -> u32 {{
+    let number = i32(pick({name}));
+    let count = i32({count});
+    return u32(clamp(select(number, number + count, number < 0), 0, count - 1));
+}}
+"
+    )
 }

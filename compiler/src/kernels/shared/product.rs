@@ -1,7 +1,7 @@
 //! Matrix products as the kernels see them: sizes, the axes of the batch, and coordinates of operands.
 
 use crate::ir::dim::Dim;
-use crate::ir::op::MatMul;
+use crate::ir::op::{MatMul, Op};
 use crate::shader::Shader;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
@@ -26,6 +26,14 @@ pub(crate) fn sizes(op: &MatMul, problem: &Problem<'_>) -> Option<Sizes> {
     let n = b.size_from_end(if op.trans_b { 2 } else { 1 });
     let shape = &problem.result.shape;
     Some(Sizes { batch: shape[..shape.len() - 2].to_vec(), m, k, n })
+}
+
+/// Whether matrices, as many as these axes count, are one for each product of a batch: in order, or picked by numbers.
+pub(crate) fn has_one_each(problem: &Problem<'_>, axes: &[usize], batch: &[Dim]) -> bool {
+    match problem.op {
+        Op::GatherMatMul(_) => axes.len() == 1,
+        _ => axes.len() == batch.len() && axes.iter().zip(batch).all(|(own, all)| *all == Dim::from(*own)),
+    }
 }
 
 /// Statements that split `batch` into the result's leading axes, and those axes.
