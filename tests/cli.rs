@@ -301,13 +301,13 @@ fn measured_times_steer_compiling() {
     let again = json(&driftc(&[&tune[..], &["--json"]].concat()));
     assert_eq!((again["measured"].as_u64(), again["known"].as_u64()), (Some(0), Some(measured)));
     assert_eq!(std::fs::read_to_string(&db).unwrap(), before);
-    // The last way of the first problem shall be the fastest by far, whatever was measured.
+    // The last configuration of the first problem shall be the fastest by far, whatever was measured.
     let lines: Vec<&str> = before.lines().collect();
     let at = lines.iter().position(|l| l.starts_with("problem")).unwrap() + 1;
-    let ways = lines[at..].iter().take_while(|l| l.starts_with("  ")).count();
-    let way = lines[at + ways - 1].trim().split_once(' ').unwrap().1;
+    let configurations = lines[at..].iter().take_while(|l| l.starts_with("  ")).count();
+    let configuration = lines[at + configurations - 1].trim().split_once(' ').unwrap().1;
     let mut edited: Vec<String> = lines.iter().map(|l| (*l).to_owned()).collect();
-    edited[at + ways - 1] = format!("  1 {way}");
+    edited[at + configurations - 1] = format!("  1 {configuration}");
     std::fs::write(&db, edited.join("\n")).unwrap();
     let explain = ["explain", &add, "-t", &here, "--dim", "n=1..8", "--tuning", &db, "--json"];
     let explained = json(&driftc(&explain));
@@ -344,6 +344,70 @@ fn measured_times_steer_compiling() {
     refused(&explain, 1, "line 1");
     refused(&["tune", &add, "-t", &here, "-o", &file("no.txt"), "--nodes", "nope"], 2, "no node's name");
     refused(&["compile", &add, "-t", &here, "-o", "x.drift", "--tuning", "missing.txt"], 1, "missing.txt");
+}
+
+#[test]
+fn calibrating_goes_on_where_it_stopped() {
+    let (db, here) = (file("measured.txt"), target());
+    let calibrate =
+        ["calibrate", "-t", &here, "-o", &db, "--only", "softmax 0", "--candidates", "3", "--json"];
+    let first = driftc(&calibrate);
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    let report = json(&first);
+    // One graph in both precisions, which have problems in common where the device lacks f16.
+    assert_eq!((report["graphs"].as_u64(), report["left"].as_u64()), (Some(2), Some(0)));
+    let (measured, problems) = (report["measured"].as_u64().unwrap(), report["problems"].as_u64().unwrap());
+    assert!(measured == problems * 3 && problems >= 1 && report["failed"] == 0, "{report}");
+    let before = std::fs::read_to_string(&db).unwrap();
+    assert_eq!(before.lines().filter(|line| line.starts_with("problem")).count() as u64, problems);
+    let again = json(&driftc(&calibrate));
+    assert_eq!((again["measured"].as_u64(), again["problems"].as_u64()), (Some(0), Some(problems)));
+    assert_eq!(std::fs::read_to_string(&db).unwrap(), before);
+    // Candidates that were left out are measured then, beside what is known.
+    let more = [&calibrate[..6], &["softmax 0", "--candidates", "20", "--json"]].concat();
+    let more = json(&driftc(&more));
+    assert!(more["measured"].as_u64() > Some(0) && more["problems"].as_u64() == Some(problems), "{more}");
+    let kept = std::fs::read_to_string(&db).unwrap();
+    assert!(before.lines().filter(|line| line.starts_with("  ")).all(|line| kept.contains(line)));
+    refused(&["calibrate", "-t", &here, "-o", &db, "--limit", "0"], 2, "positive");
+    refused(
+        &["calibrate", "-t", &here, "-o", "/no/such/folder/db.txt", "--only", "softmax 0"],
+        1,
+        "/no/such/folder",
+    );
+}
+
+#[test]
+fn a_model_is_estimated_for_several_targets() {
+    let (add, bundle) = (file("add.onnx"), file("estimated.drift"));
+    let estimate = |most: &str, targets: &[&str]| {
+        let dim = format!("n=1..{most}");
+        let args = ["estimate", &add, "--dim", &dim, "--json"];
+        let done = driftc(&[&args[..], targets].concat());
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        json(&done)
+    };
+    let both = estimate("8", &["-t", "adreno-740", "-t", "nvidia-hopper"]);
+    let [phone, server] = [&both[0], &both[1]];
+    assert_eq!(
+        (phone["target"].as_str(), server["target"].as_str()),
+        (Some("adreno-740"), Some("nvidia-hopper"))
+    );
+    // Only one of these profiles was measured, and only a measured margin follows from times.
+    assert_eq!((phone["measured"].as_bool(), server["measured"].as_bool()), (Some(false), Some(true)));
+    assert!(phone["margin"].as_f64() > server["margin"].as_f64(), "{both}");
+    let done = driftc(&["compile", &add, "--dim", "n=1..8", "-t", "adreno-740", "-o", &bundle]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert_eq!(phone["bundle_bytes"].as_u64(), Some(std::fs::metadata(&bundle).unwrap().len()));
+    let ns = |report: &serde_json::Value| report["functions"][0]["ns"].as_f64().unwrap();
+    let dearest = phone["functions"][0]["dearest"].as_array().unwrap();
+    assert!(ns(phone) > 0.0 && !dearest.is_empty(), "{both}");
+    assert!(dearest.iter().map(|node| node["ns"].as_f64().unwrap()).sum::<f64>() <= ns(phone) * 1.000_001);
+    // What is larger takes longer.
+    let large = estimate("1000000", &["-t", "adreno-740", "--nodes", "1"]);
+    assert!(ns(&large[0]) > ns(phone), "{large}");
+    assert_eq!(large[0]["functions"][0]["dearest"].as_array().map(Vec::len), Some(1));
+    refused(&["estimate", &add, "-t", "no-such-device"], 2, "no-such-device");
 }
 
 #[test]

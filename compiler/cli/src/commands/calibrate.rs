@@ -105,6 +105,7 @@ pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
     let bench = Bench::new(&target, &args.device, &output, end)?;
     let mut report = Report { target: target.name.clone(), graphs: set.len(), ..Report::default() };
     let mut waiting = Waiting::default();
+    let mut begun: BTreeSet<(String, String)> = BTreeSet::new();
     for (i, standing) in set.iter().enumerate() {
         if bench.over() {
             report.left = set.len() - i;
@@ -116,6 +117,8 @@ pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
         for problem in problems(&graph, &target) {
             trials.extend(trials_of(args, &problem, &database)?);
         }
+        // Graphs have problems in common, where a target lacks f16 all those of the two precisions.
+        trials.retain(|trial| begun.insert((trial.problem.clone(), trial.configuration.clone())));
         if graph.bounds != waiting.bounds || waiting.trials.len() + trials.len() > BATCH {
             flush(&bench, &mut waiting, &mut database, &mut report, &progress)?;
             waiting.bounds.clone_from(&graph.bounds);
