@@ -1,7 +1,7 @@
 //! Every decomposition against the node that it replaces: on the CPU reference and on the device, over its own cases
 //! and every variant of each, in f32 and in f16 storage; and fused products against those that they are made of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
@@ -9,10 +9,8 @@ use driftc::compile::{self, Lowered, Options};
 use driftc::decompose::{self, DECOMPOSITIONS, Decomposition};
 use driftc::functions::MAIN;
 use driftc::fusion;
-use driftc::ir::array::Array;
 use driftc::ir::dim::Bindings;
 use driftc::ir::graph::Graph;
-use driftc::ir::ops::constant::random;
 use driftc::ir::{eval, text};
 use driftc::passes::Precision;
 use driftc::plan::estimate::Costs;
@@ -75,7 +73,7 @@ fn run(decomposition: &Decomposition, case: &str, precision: Precision) -> Resul
         let mut graph = whole.clone();
         decompose::run(&mut graph, &mut costs, &options.plan).map_err(|e| e.to_string())?;
         for symbols in bindings(&given) {
-            let inputs = random_inputs(&given, &symbols)?;
+            let inputs = device::random_inputs(&given, &symbols)?;
             let fail = |e: String| format!("variant {variant}: {e}");
             let same = eval::eval(&whole, &inputs).map_err(|e| e.to_string())?;
             let again = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
@@ -105,7 +103,7 @@ fn fuse(case: &str, precision: Precision) -> Result<(), String> {
     let options = Options { precision, ..Options::default() };
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
     for symbols in bindings(&given) {
-        let inputs = random_inputs(&given, &symbols)?;
+        let inputs = device::random_inputs(&given, &symbols)?;
         let want = eval::eval(&given, &inputs).map_err(|e| e.to_string())?;
         let lowered = compile::lower(&given, &target, &options).map_err(|e| e.to_string())?;
         let left = lowered.graph.topological().into_iter().map(|id| lowered.graph.op(id).name());
@@ -127,16 +125,4 @@ fn fuse(case: &str, precision: Precision) -> Result<(), String> {
 fn bindings(graph: &Graph) -> Vec<Bindings> {
     let at = |end: usize| graph.bounds.iter().map(|(name, b)| (name.clone(), [b.0, b.1][end])).collect();
     if graph.bounds.is_empty() { vec![Bindings::new()] } else { vec![at(0), at(1)] }
-}
-
-fn random_inputs(graph: &Graph, symbols: &Bindings) -> Result<BTreeMap<String, Array>, String> {
-    let mut inputs = BTreeMap::new();
-    for (i, id) in graph.inputs().iter().enumerate() {
-        let input = graph.input(*id).ok_or("an input node without a payload")?;
-        let shape: Option<Vec<usize>> =
-            input.shape.iter().map(|d| usize::try_from(d.eval(symbols)?).ok()).collect();
-        let shape = shape.ok_or("a size that is not bound")?;
-        inputs.insert(input.name.clone(), random(input.dtype, &shape, 100 + i as u64));
-    }
-    Ok(inputs)
 }

@@ -54,12 +54,7 @@ fn agrees(case: &str, target: &TargetProfile, precision: Precision) -> Result<bo
     let bundle = device::bundle(target, &[lowered], &options)?;
     let mut session = Session::from_bundle(bundle, &on_wgpu()).map_err(|e| e.to_string())?;
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
-    for pick in 0..if graph.bounds.is_empty() { 1 } else { 3 } {
-        let symbols: Bindings = graph
-            .bounds
-            .iter()
-            .map(|(name, (low, high))| (name.clone(), [*low, (low + high) / 2, *high][pick]))
-            .collect();
+    for symbols in device::sizes(&graph) {
         let inputs = device::random_inputs(&graph, &symbols)?;
         let want = eval::eval(&graph, &inputs).map_err(|e| e.to_string())?;
         let got = device::run_session(&mut session, &inputs)?;

@@ -76,6 +76,16 @@ pub fn bundle(
     Bundle::from_vec(bytes).map_err(|e| e.to_string())
 }
 
+/// The symbols of a graph at the lower end of their bounds, in the middle, and at the upper end; nothing, once, where there are
+/// none.
+pub fn sizes(graph: &Graph) -> Vec<Bindings> {
+    let at = |pick: usize| {
+        let of = |(low, high): &(i64, i64)| [*low, (low + high) / 2, *high][pick];
+        graph.bounds.iter().map(|(name, bounds)| (name.clone(), of(bounds))).collect()
+    };
+    if graph.bounds.is_empty() { vec![Bindings::new()] } else { (0..3).map(at).collect() }
+}
+
 /// A random array for every input of a graph.
 pub fn random_inputs(graph: &Graph, symbols: &Bindings) -> Result<BTreeMap<String, Array>, String> {
     let mut inputs = BTreeMap::new();

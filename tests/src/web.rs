@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use driftc::compile::{Model, Options, compile, lower, write};
 use driftc::import::onnx;
 use driftc::ir::array::Array;
-use driftc::ir::dim::Bindings;
 use driftc::ir::tensor::DType;
 use driftc::ir::{eval, text};
 use driftc::kernels::KERNELS;
@@ -19,7 +18,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use crate::compare::Tolerance;
-use crate::device::{host_type, random_inputs};
+use crate::device::{host_type, random_inputs, sizes};
 use crate::emission::{after_passes, models};
 
 /// Which candidates of a kernel are written.
@@ -90,13 +89,7 @@ impl Job<'_> {
         }
         let mut bytes = Vec::new();
         let mut runs = Vec::new();
-        let picks = if graph.bounds.is_empty() { 0..1 } else { 0..3 };
-        for pick in picks {
-            let symbols: Bindings = graph
-                .bounds
-                .iter()
-                .map(|(name, (low, high))| (name.clone(), [*low, (low + high) / 2, *high][pick]))
-                .collect();
+        for symbols in sizes(&graph) {
             let inputs = random_inputs(&graph, &symbols).map_err(named)?;
             let want = eval::eval(&graph, &inputs).map_err(|e| named(e.to_string()))?;
             let given: Vec<Value> =
