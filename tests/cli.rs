@@ -493,6 +493,41 @@ fn two_bundles_are_compared() {
     refused(&["diff", &bundle], 2, "B.drift");
 }
 
+/// What a token costs in bytes: every matrix once, a row of the table, the experts in use, and what caches show of a full
+/// context.
+#[test]
+fn a_language_model_says_what_it_reads() {
+    let reads = |name: &str| {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/language").join(name);
+        let (model, bundle) = (model.to_str().unwrap(), file(&format!("reads-{name}.drift")));
+        let sizes = ["--dim", "context=64", "--dim", "chunk=16"];
+        let done = driftc(&[&["compile", model, "-t", "lavapipe", "-o", &bundle], &sizes[..]].concat());
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let report = json(&driftc(&["inspect", &bundle, "--json"]));
+        let functions = report["variants"][0]["functions"].as_array().unwrap().clone();
+        let estimate = [&["estimate", model, "-t", "lavapipe", "--json"], &sizes[..]].concat();
+        let estimated = json(&driftc(&estimate))[0]["functions"].as_array().unwrap().clone();
+        assert!(functions.iter().zip(&estimated).all(|(a, b)| a["reads"] == b["reads"]), "{estimated:?}");
+        ["decode", "verify"].map(|name| {
+            let reads = &functions.iter().find(|f| f["name"] == name).unwrap()["reads"];
+            [&reads["constants"], &reads["states"]].map(|bytes| bytes.as_u64().unwrap())
+        })
+    };
+    let [decode, verify] = reads("llama");
+    // Two layers of 2 heads of 12, keys and values, in f32; the head and the matrices of two layers.
+    let keys = 2 * 2 * 64 * 2 * 12 * 4;
+    // `decode` reads the last token, too.
+    assert_eq!((decode[1], verify[1]), (keys + 16, keys));
+    let matrices = 4 * (128 * 32 + 2 * 32 * (48 + 24 + 24 + 48 + 3 * 48));
+    assert!((matrices..matrices + 8192).contains(&decode[0]), "{decode:?}");
+    // Two experts of five, and keys of a window of 12 in one layer of two.
+    let [decode, verify] = reads("qwen3-moe");
+    assert!(verify[0] - decode[0] > 3 * 3 * 24 * 32 * 4, "{decode:?} {verify:?}");
+    let [decode, _] = reads("gemma2");
+    let keys = 2 * 2 * 16 * 4 * (64 + 12);
+    assert!((keys..keys + 1024).contains(&decode[1]), "{decode:?}");
+}
+
 #[test]
 fn a_bundle_becomes_one_page() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/selfie_seg_like/model.onnx");

@@ -5,7 +5,7 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim, product};
 use crate::ir::element::EpilogueStep;
-use crate::ir::op::{Constant, Op};
+use crate::ir::op::{Attention, Constant, Op};
 use crate::ir::ops::gather_matmul::PICKS;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout};
@@ -138,6 +138,11 @@ pub fn storage_elements(shape: &[Dim], placement: &Placement) -> Dim {
     }
 }
 
+/// Bytes that a tensor takes as elements.
+fn stored_bytes(operand: &Operand<'_>) -> Dim {
+    storage_elements(&operand.shape, &operand.placement).scale(operand.dtype.on_device().bytes())
+}
+
 /// One node to be computed on the device.
 #[derive(Debug, Clone)]
 pub struct Problem<'a> {
@@ -170,33 +175,59 @@ impl<'a> Problem<'a> {
         dim.range(self.bounds).1
     }
 
-    /// Bytes read and written, each operand once.
+    /// Bytes read and written, each operand once; of tables the rows that are picked, of keys and values those in a window.
     pub fn traffic_dim(&self) -> Dim {
-        self.operands
-            .iter()
-            .chain([&self.result])
-            .enumerate()
-            .map(|(i, o)| match (o.codes, self.picked(i)) {
-                (_, Some(bytes)) => Dim::known(bytes),
+        let read = self.operands.iter().enumerate().map(|(i, o)| {
+            let part = self.picked(i).or_else(|| self.row_picks(i)).or_else(|| self.in_window(i));
+            match (o.codes, part) {
+                (_, Some((axis, picks))) => picks.scale(self.slice_bytes(o, axis)),
                 (Some(_), None) => Dim::known(o.bytes(self.bounds)),
-                (None, None) => storage_elements(&o.shape, &o.placement).scale(o.dtype.on_device().bytes()),
-            })
-            .fold(Dim::known(0), |a, b| a.add(&b))
+                (None, None) => stored_bytes(o),
+            }
+        });
+        read.fold(stored_bytes(&self.result), |a, b| a.add(&b))
     }
 
-    /// Bytes of an operand that are read at most, where that is a part of it: of a stack of matrices those that are picked.
-    fn picked(&self, index: usize) -> Option<i64> {
+    /// Of a stack of matrices, the axis that counts them and how many are read at most.
+    fn picked(&self, index: usize) -> Option<(usize, Dim)> {
         let Op::GatherMatMul(_) = self.op else { return None };
         let matrices = self.operands.get(1).filter(|_| index == 1)?;
         let picks = self.max(&self.operands.get(PICKS)?.elements());
         let all = self.max(matrices.shape.first()?).max(1);
-        Some(matrices.bytes(self.bounds) / all * picks.clamp(1, all))
+        Some((0, Dim::known(picks.clamp(1, all))))
+    }
+
+    /// Of a table, the axis of its rows and how many are read, where that is fewer than it has.
+    fn row_picks(&self, index: usize) -> Option<(usize, Dim)> {
+        let Op::Gather(gather) = self.op else { return None };
+        let (table, indices) = (self.operands.first().filter(|_| index == 0)?, self.operands.get(1)?);
+        let picks = indices.elements();
+        (self.max(&picks) < self.max(table.shape.get(gather.axis)?)).then_some((gather.axis, picks))
+    }
+
+    /// Of keys and values, their axis and how many any query sees, where a window hides the others.
+    fn in_window(&self, index: usize) -> Option<(usize, Dim)> {
+        const KEYS: usize = 2;
+        let Op::Attention(Attention { window: Some(window), .. }) = self.op else { return None };
+        let keys = self.operands.get(index).filter(|_| matches!(index, 1 | 2))?;
+        let rows = self.max(self.operands.first()?.shape.get(KEYS)?);
+        let seen = i64::from(*window).saturating_add(rows - 1);
+        (seen < self.max(keys.shape.get(KEYS)?)).then_some((KEYS, Dim::known(seen)))
+    }
+
+    /// Bytes at one place of an axis, at the upper bounds.
+    fn slice_bytes(&self, operand: &Operand<'_>, axis: usize) -> i64 {
+        let size = operand.shape.get(axis).map_or(1, |size| self.max(size));
+        operand.bytes(self.bounds) / size.max(1)
     }
 
     /// Bytes of an operand that are read at the upper bounds.
     pub fn read_bytes(&self, index: usize) -> i64 {
-        let all = || self.operands.get(index).map_or(0, |o| o.bytes(self.bounds));
-        self.picked(index).unwrap_or_else(all)
+        let Some(operand) = self.operands.get(index) else { return 0 };
+        match self.picked(index) {
+            Some((axis, picks)) => self.slice_bytes(operand, axis) * self.max(&picks),
+            None => operand.bytes(self.bounds),
+        }
     }
 
     /// The same with every tensor in a buffer.

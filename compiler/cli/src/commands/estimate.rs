@@ -8,12 +8,14 @@
 use std::io::Write;
 
 use clap::Args;
+use drift_runtime::Bundle;
 use driftc::compile::{Lowered, write};
 use driftc::functions::label;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use super::compile::load_targets;
+use super::inspect::reads::Reads;
 use crate::failure::Result;
 use crate::lowering::lower_all;
 use crate::model::{ModelArgs, show_notes};
@@ -63,6 +65,7 @@ struct Function {
     dispatches: usize,
     /// Bytes of intermediate tensors.
     peak_bytes: u64,
+    reads: Reads,
     dearest: Vec<Node>,
 }
 
@@ -89,12 +92,15 @@ pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
         let functions = lower_all(&args.model, &loaded, target, &options)?;
         let path = folder.path().join("estimate.drift");
         write(&loaded.model, std::slice::from_ref(target), &[&functions], &options, &path)?;
+        let bundle = Bundle::open(&path)?;
+        let variant = bundle.manifest().variants.first();
+        let reads = variant.into_iter().flat_map(|v| v.functions.iter().map(|f| Reads::of(f, v)));
         reports.push(Report {
             target: target.name.clone(),
             bundle_bytes: std::fs::metadata(&path)?.len(),
             margin: target.fit.as_ref().map_or(UNMEASURED, |fit| fit.margin),
             measured: target.fit.is_some(),
-            functions: functions.iter().map(|f| function(f, target, args.nodes)).collect(),
+            functions: functions.iter().zip(reads).map(|(f, r)| function(f, r, target, args.nodes)).collect(),
         });
     }
     drop(progress);
@@ -104,7 +110,7 @@ pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
     reports.iter().try_for_each(|report| print(report, out))
 }
 
-fn function(lowered: &Lowered, target: &TargetProfile, shown: usize) -> Function {
+fn function(lowered: &Lowered, reads: Reads, target: &TargetProfile, shown: usize) -> Function {
     let plan = &lowered.plan;
     let picked = plan.decisions.iter().filter_map(|d| Some((d, d.choices.first()?)));
     let mut nodes: Vec<Node> = picked
@@ -128,6 +134,7 @@ fn function(lowered: &Lowered, target: &TargetProfile, shown: usize) -> Function
         copies_ns,
         dispatches: plan.dispatches.len(),
         peak_bytes: plan.memory.peak,
+        reads,
         dearest: nodes,
     }
 }
@@ -143,6 +150,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
             "  {}: {time} ({low} to {high}) in {} dispatches, {peak} of intermediate tensors",
             f.function, f.dispatches
         )?;
+        writeln!(out, "    reads {}", f.reads)?;
         for node in &f.dearest {
             let share = node.ns / f.ns.max(1.0) * 100.0;
             writeln!(

@@ -2,6 +2,7 @@
 
 mod html;
 pub(crate) mod lifetimes;
+pub(crate) mod reads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use crate::failure::Result;
 use crate::output::{Out, bytes, write_file};
+use reads::Reads;
 
 /// How many of the largest weights are listed.
 const TOP: usize = 8;
@@ -104,6 +106,7 @@ struct FunctionReport<'a> {
     dispatches: usize,
     barriers: usize,
     memory: &'a MemoryReport,
+    reads: Reads,
     /// Bytes of the buffers that intermediate results lie in.
     arenas: Vec<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -227,6 +230,7 @@ fn function<'a>(function: &'a Function, variant: &'a Variant, list: bool) -> Fun
         dispatches: function.dispatches.len(),
         barriers: function.dispatches.iter().filter(|d| d.barrier_before).count(),
         memory: &function.memory,
+        reads: Reads::of(function, variant),
         arenas: function.slots.iter().filter(|s| s.kind == SlotKind::Arena).map(|s| s.size).collect(),
         dispatch_list: listed
             .iter()
@@ -422,6 +426,7 @@ fn print_variant(v: &VariantReport<'_>, out: &mut Out) -> Result<()> {
             out,
             "    memory    {peak} peak, {gap:.1} % above the lower bound {bound}; unshared {naive}; strategy {strategy}"
         )?;
+        writeln!(out, "    reads     {}", f.reads)?;
         if f.arenas.len() > 1 {
             let sizes: Vec<String> = f.arenas.iter().map(|size| bytes(*size)).collect();
             writeln!(out, "    arenas    {}, as no dispatch reads and writes one", sizes.join(" + "))?;
