@@ -1,6 +1,7 @@
 //! Language models of `tests/language` on the device: however a text is generated, it is the one that single steps
 //! give, and the logits are those stored.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,8 @@ use drift_runtime::{Draft, Generator, Options, Request, Sampling, Session};
 use drift_tests::device;
 use driftc::compile;
 use driftc::functions::lower_model;
+use driftc::ir::array::Array;
+use driftc::ir::eval::eval;
 
 const CONTEXT: i64 = 64;
 const GENERATED: usize = 24;
@@ -47,13 +50,28 @@ fn stored(path: PathBuf) -> Stored {
 
 /// A bundle with chunks of this size.
 fn bundle(path: &Path, chunk: i64) -> drift_runtime::Bundle {
+    written(&load(path, chunk))
+}
+
+/// One whose tokens the host draws.
+fn without_sample(path: &Path) -> drift_runtime::Bundle {
+    let mut model = load(path, 16);
+    model.functions.retain(|(name, _)| name != "sample");
+    assert_eq!(model.functions.len(), 3);
+    written(&model)
+}
+
+fn load(path: &Path, chunk: i64) -> compile::Model {
     let dims = Dims::from([("context".into(), (CONTEXT, CONTEXT)), ("chunk".into(), (chunk, chunk))]);
-    let (model, _) = drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}"));
+    drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}")).0
+}
+
+fn written(model: &compile::Model) -> drift_runtime::Bundle {
     let (target, options) = (device::target(), compile::Options::default());
-    let functions = lower_model(&model, &target, &options).unwrap_or_else(|e| panic!("{e}"));
+    let functions = lower_model(model, &target, &options).unwrap_or_else(|e| panic!("{e}"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("model.drift");
-    compile::write(&model, &[target], &[&functions], &options, &file).unwrap_or_else(|e| panic!("{e}"));
+    compile::write(model, &[target], &[&functions], &options, &file).unwrap_or_else(|e| panic!("{e}"));
     drift_runtime::Bundle::from_vec(fs::read(file).unwrap()).unwrap()
 }
 
@@ -175,18 +193,73 @@ fn logits_of_every_position_are_those_stored() {
     }
 }
 
+/// Whether the device draws or the host does, however many steps are in flight.
 #[test]
 fn a_seed_draws_one_text() {
-    let Stored { path, ids, .. } = models().swap_remove(0);
-    let mut generator = open(bundle(&path, 16), 2);
-    let sampling = Sampling { temperature: 1.5, top_k: 20, top_p: 0.9, seed: 3, ..Sampling::default() };
-    let request = Request { max_tokens: GENERATED, sampling, ..Request::default() };
-    let mut texts = Vec::new();
-    for mut draft in [Draft::None, Draft::None, Draft::NGram] {
-        generator.shorten(0);
-        generator.append(&ids[..10]).unwrap();
-        generator.generate(&request, &mut draft, &mut |_| true).unwrap();
-        texts.push(generator.text().to_vec());
+    let plain = Sampling { temperature: 1.5, seed: 3, ..Sampling::default() };
+    let ways = [
+        Sampling { top_k: 20, top_p: 0.9, ..plain.clone() },
+        Sampling { top_k: 64, ..plain.clone() },
+        Sampling { temperature: 0.3, top_p: 0.6, ..plain.clone() },
+        // Flat enough that 64 of 128 tokens do not decide everything.
+        Sampling { temperature: 9.0, ..plain.clone() },
+        Sampling { temperature: 9.0, top_p: 0.4, ..plain.clone() },
+        // The host draws.
+        Sampling { top_k: 65, ..plain.clone() },
+        Sampling { repetition_penalty: 1.3, top_k: 9, ..plain },
+    ];
+    // The second model's angles change behind 24 tokens.
+    let folder = |name: &str| stored(Path::new(env!("CARGO_MANIFEST_DIR")).join("language").join(name));
+    for Stored { path, ids, .. } in [folder("llama"), folder("phi3"), folder("gemma.gguf")] {
+        let whole = bundle(&path, 16).bytes().to_vec();
+        let with = |frames| open(drift_runtime::Bundle::from_vec(whole.clone()).unwrap(), frames);
+        let mut hosts = [open(without_sample(&path), 2), with(2)];
+        let mut devices = [1, 4, 7].map(with);
+        for sampling in &ways {
+            let request = Request { max_tokens: GENERATED, sampling: sampling.clone(), ..Request::default() };
+            let text = |generator: &mut Generator, draft: &mut Draft| {
+                generator.shorten(0);
+                generator.append(&ids[..10]).unwrap();
+                generator.generate(&request, draft, &mut |_| true).unwrap();
+                let whole = generator.text().to_vec();
+                // Steps that ran ahead leave no trace.
+                generator.append(&ids[..3]).unwrap();
+                generator.generate(&request, draft, &mut |_| true).unwrap();
+                (whole, generator.text().to_vec())
+            };
+            let wanted = text(&mut hosts[0], &mut Draft::None);
+            assert_eq!(text(&mut hosts[1], &mut Draft::NGram), wanted, "{}: {sampling:?}", path.display());
+            for device in &mut devices {
+                let frames = device.session().frames();
+                let given = text(device, &mut Draft::None);
+                assert_eq!(given, wanted, "{}: {sampling:?} in {frames}", path.display());
+            }
+        }
     }
-    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+}
+
+/// The candidates of a large vocabulary, by rows.
+#[test]
+fn the_device_draws_as_the_reference_does() {
+    let vocabulary = 50257;
+    let graph = driftc::language::sample::graph(vocabulary).unwrap();
+    let noise = |i: i64| ((i.wrapping_mul(2_654_435_761) >> 7) % 10_007) as f32 / 500.0;
+    let logits: Vec<f32> = (0..vocabulary).map(noise).collect();
+    let logits = Array::f32(&[1, logits.len()], logits);
+    let mut tokens = Vec::new();
+    for settings in
+        [[1.0, 0.0, 1.0, 0.2], [0.7, 40.0, 0.8, 0.7], [0.5, 0.0, 0.02, 0.9], [2.0, 64.0, 1.0, 0.1]]
+    {
+        let settings = Array::f32(&[4], settings.to_vec());
+        let inputs =
+            BTreeMap::from([("logits".to_string(), logits.clone()), ("settings".to_string(), settings)]);
+        let token = |outputs: Vec<(String, Array)>| outputs[0].1.ints().unwrap()[0];
+        let wanted = token(eval(&graph, &inputs).unwrap());
+        let given = token(device::run(&graph, &compile::Options::default(), &inputs).unwrap());
+        assert_eq!(given, wanted);
+        tokens.push(wanted);
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert!(tokens.len() > 2, "{tokens:?}");
 }

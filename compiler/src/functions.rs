@@ -24,6 +24,8 @@ use crate::error::{Error, Result};
 use crate::ir::dim::{Bindings, Bounds};
 use crate::ir::graph::Graph;
 use crate::ir::verify::verify;
+use crate::language::sample::SAMPLE;
+use crate::passes::Precision;
 use crate::plan::estimate::problem;
 use crate::plan::select::candidates;
 use crate::plan::tuning::configuration;
@@ -111,7 +113,10 @@ pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> 
     }
     let mut packed = BTreeSet::new();
     let mut functions = Vec::new();
+    // What draws is exact whatever the model is stored in, and of one size.
+    let exact = Options { precision: Precision::F32, specialize: Specialize::Never, ..options.clone() };
     for (name, graph) in &model.functions {
+        let options = if name == SAMPLE { &exact } else { options };
         functions.extend(lower_entry(name, graph, target, options, &mut packed)?);
     }
     Ok(functions)

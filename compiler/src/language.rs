@@ -8,12 +8,15 @@
 //! | `verify` | up to 16 | of each |
 //! | `prefill` | up to a chunk | of the last |
 //!
+//! A fourth, `sample`, draws a token from logits ([`sample`]).
+//!
 //! Input `ids [1, n]`, outputs `next` (the token with the largest logit) and `logits`, a row for each position. Symbol
 //! `past` is the number of tokens in the caches. Ids behind those that are meant, of which there are `count` in
 //! `prefill`, are padding: no position before them sees them, and the next tokens overwrite what they leave in the caches.
 
 pub mod caches;
 pub mod onnx;
+pub mod sample;
 
 use crate::error::{Error, Result};
 use crate::ir::builder::Builder;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::caches::{self, Cache};
-use super::{DEFAULT_CONTEXT, Entry, PAST, Sizes};
+use super::{DEFAULT_CONTEXT, Entry, PAST, Sizes, sample};
 use crate::error::Result;
 use crate::import::onnx::{self, Declaration, DimSpec, Imported, Options};
 use crate::ir::array::Array;
@@ -93,6 +93,7 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Lan
     if functions.iter().all(|(name, _)| name != "decode") {
         return Ok(None);
     }
+    functions.extend(sample::of(&functions)?);
     let mut notes = vec![
         "the caches stay on the device (functions `decode`, `verify`, `prefill`); --dim with sizes of the model compiles it as it is".to_string(),
     ];

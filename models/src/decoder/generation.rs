@@ -12,7 +12,7 @@ use driftc::ir::dim::{Bounds, Dim};
 use driftc::ir::graph::{Graph, NodeId};
 use driftc::ir::op::{State, Update};
 use driftc::ir::tensor::DType;
-use driftc::language::{DEFAULT_CONTEXT, Entry, PAST, Sizes};
+use driftc::language::{DEFAULT_CONTEXT, Entry, PAST, Sizes, sample};
 
 use crate::folder::Folder;
 use crate::weights::Tensors;
@@ -135,6 +135,7 @@ fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
         let graph = function(model, &*weights, &entry)?;
         folder.functions.push((entry.name.to_string(), graph));
     }
+    folder.functions.extend(sample::of(&folder.functions)?);
     Ok(())
 }
 

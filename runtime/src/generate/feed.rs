@@ -1,7 +1,7 @@
 //! Ids into the caches, and logits and tokens out of them.
 
 use super::Generator;
-use super::model::TokenFunction;
+use super::model::{SAMPLE, TokenFunction};
 use crate::array::ArrayRef;
 use crate::error::{Error, Result};
 use crate::format::HostType;
@@ -47,14 +47,42 @@ impl Generator {
     /// Submits a step from the token that the device keeps; none where the context is full, or the step is the first one
     /// behind the model's turn.
     pub(super) fn feed_kept(&mut self, write: bool) -> Result<Option<Fed>> {
+        let ids: &[i64] = if write { &[KEPT] } else { &[] };
+        self.feed_one(ids, &["next"])
+    }
+
+    /// The same from an id, or that of the run before where none is given.
+    fn feed_one(&mut self, ids: &[i64], outputs: &[&str]) -> Result<Option<Fed>> {
         let (decode, past) = (self.model.decode, self.conversation().fed);
         if !decode.fits(past) || self.conversation().turned != self.is_turned(past + 1) {
             return Ok(None);
         }
-        let ids: &[i64] = if write { &[KEPT] } else { &[] };
-        let ticket = self.submit(decode, (past, past + 1), ids, &["next"])?;
+        let ticket = self.submit(decode, (past, past + 1), ids, outputs)?;
         self.conversation().fed = past + 1;
         Ok(Some(Fed { ticket, row: 0, kept: true }))
+    }
+
+    /// Submits a step and the drawing of the token behind it: from the text's last token where that is all that the caches
+    /// lack, else from the one that was drawn last on the device. None as for [`Generator::feed_kept`].
+    pub(super) fn feed_drawn(&mut self, settings: [f32; 4]) -> Result<Option<Ticket>> {
+        let last = self.text().get(self.conversations.get(self.current).map_or(0, |c| c.fed));
+        let id = last.map_or(KEPT, |id| i64::from(*id));
+        let Some(fed) = self.feed_one(&[id], &[])? else { return Ok(None) };
+        let logits = self.session.device_output_of(fed.ticket, "logits")?;
+        self.session.feed(SAMPLE, "logits", &logits)?;
+        let bytes = settings.map(f32::to_le_bytes);
+        let array = ArrayRef { dtype: HostType::F32, shape: &[4], bytes: bytes.as_flattened() };
+        self.session.write_input(SAMPLE, "settings", array)?;
+        self.session.submit(SAMPLE, &["next"]).map(Some)
+    }
+
+    /// Waits for a token that was drawn on the device; none where the host is to draw it.
+    pub(super) fn drawn(&mut self, ticket: Ticket) -> Result<Option<u32>> {
+        self.session.collect(ticket, "next", &mut self.read)?;
+        match self.read.to_f64().first() {
+            Some(-1.0) => Ok(None),
+            _ => Ok(self.ids()?.first().copied()),
+        }
     }
 
     /// Submits a run with the given ids, or those of the run before where none are given, behind `past` tokens of a text
@@ -92,6 +120,11 @@ impl Generator {
     /// Waits for a run, and returns the tokens that it gave, one for each row.
     pub(super) fn tokens(&mut self, ticket: Ticket) -> Result<Vec<u32>> {
         self.session.collect(ticket, "next", &mut self.read)?;
+        self.ids()
+    }
+
+    /// The ids that were read last.
+    fn ids(&self) -> Result<Vec<u32>> {
         let vocabulary = self.model.vocabulary;
         let wrong = || Error::NotALanguageModel {
             reason: format!("a token outside of its vocabulary of {vocabulary} came out of it"),

@@ -3,11 +3,16 @@
 use crate::error::{Error, Result};
 use crate::format::{Function, HostType, Port, Variant};
 
+/// The name of the function that draws.
+pub(super) const SAMPLE: &str = "sample";
+
 /// The functions that step through a text.
 pub(super) struct Model {
     pub(super) prefill: Option<TokenFunction>,
     pub(super) verify: Option<TokenFunction>,
     pub(super) decode: TokenFunction,
+    /// Whether function `sample` draws from the logits of `prefill` and `decode`.
+    pub(super) samples: bool,
     pub(super) vocabulary: usize,
     /// The most tokens in the caches.
     pub(super) context: usize,
@@ -68,7 +73,8 @@ impl Model {
             context = context.min(step.past.saturating_add(step.chunk));
         }
         let step = |found: Option<(TokenFunction, usize)>| found.map(|(step, _)| step);
-        Ok(Model { prefill: step(prefill), verify: step(verify), decode, vocabulary, context })
+        let samples = variant.functions.iter().any(|function| function.name == SAMPLE);
+        Ok(Model { prefill: step(prefill), verify: step(verify), decode, samples, vocabulary, context })
     }
 
     /// Which function takes the next ids of `rest`, of which there is at least one, and how many of them; none where the
@@ -148,6 +154,7 @@ mod tests {
             prefill: Some(step("prefill", 32)),
             verify: Some(step("verify", 4)),
             decode: step("decode", 1),
+            samples: false,
             vocabulary: 10,
             context: 100,
         };

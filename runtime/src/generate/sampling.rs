@@ -1,7 +1,10 @@
 //! The choice of a token from logits.
 
-use super::random::Random;
+use super::random::unit;
 use crate::error::{Error, Result};
+
+/// The largest `top_k` that function `sample` takes.
+const CANDIDATES: usize = 64;
 
 /// How tokens are chosen. The default takes the most likely one each time.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +33,16 @@ impl Sampling {
         self.temperature == 0.0 && self.repetition_penalty == 1.0
     }
 
+    /// The settings of function `sample` for the token of this index.
+    pub(super) fn settings(&self, index: usize) -> [f32; 4] {
+        [self.temperature, self.top_k as f32, self.top_p, unit(self.seed, index)]
+    }
+
+    /// Whether function `sample` draws so.
+    pub(super) fn fits_device(&self) -> bool {
+        self.temperature > 0.0 && self.top_k <= CANDIDATES && self.repetition_penalty == 1.0
+    }
+
     /// Checks the numbers.
     ///
     /// # Errors
@@ -54,7 +67,6 @@ impl Sampling {
 /// Draws tokens, one after the other.
 pub(super) struct Sampler {
     sampling: Sampling,
-    random: Random,
     /// Reused from token to token.
     seen: Vec<bool>,
     candidates: Vec<(f32, u32)>,
@@ -62,13 +74,18 @@ pub(super) struct Sampler {
 
 impl Sampler {
     pub(super) fn new(sampling: &Sampling) -> Sampler {
-        let random = Random::new(sampling.seed);
-        Sampler { sampling: sampling.clone(), random, seen: Vec::new(), candidates: Vec::new() }
+        Sampler { sampling: sampling.clone(), seen: Vec::new(), candidates: Vec::new() }
     }
 
-    /// The next token of a text, from its logits.
-    pub(super) fn pick(&mut self, text: &[u32], logits: impl ExactSizeIterator<Item = f32>) -> u32 {
-        let Sampling { temperature, top_k, top_p, repetition_penalty: penalty, .. } = self.sampling;
+    /// The token of a text that its logits and the random number of this index decide: the first one in the order of
+    /// logits whose running sum of probabilities passes the random number's share of what is drawn from.
+    pub(super) fn pick(
+        &mut self,
+        text: &[u32],
+        logits: impl ExactSizeIterator<Item = f32>,
+        index: usize,
+    ) -> u32 {
+        let Sampling { temperature, top_k, top_p, repetition_penalty: penalty, seed } = self.sampling;
         self.seen.clear();
         self.seen.resize(if penalty == 1.0 { 0 } else { logits.len() }, false);
         for id in text {
@@ -86,42 +103,58 @@ impl Sampler {
         let list = &mut self.candidates;
         list.clear();
         list.extend(penalized.zip(0u32..));
-        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        let most = list.iter().copied().min_by(order).unwrap_or((0.0, 0));
         if temperature == 0.0 {
-            return list.iter().copied().min_by(order).map_or(0, |(_, id)| id);
+            return most.1;
         }
         if top_k > 0 && top_k < list.len() {
             list.select_nth_unstable_by(top_k - 1, order);
             list.truncate(top_k);
-            // Whatever the selection left, what a random number means follows from the tokens alone.
-            list.sort_unstable_by_key(|(_, id)| *id);
         }
-        if top_p < 1.0 {
-            list.sort_unstable_by(order);
-        }
-        let most = list.iter().map(|(logit, _)| *logit).fold(f32::NEG_INFINITY, f32::max);
-        let weight = |logit: f32| match (logit - most) / temperature {
+        let weight = |logit: f32| match (logit - most.0) / temperature {
             // Infinity less infinity.
             distance if distance.is_nan() => 1.0,
             distance => f64::from(distance).exp(),
         };
-        let total: f64 = list.iter().map(|(logit, _)| weight(*logit)).sum();
-        let mut kept = 0.0;
-        let mut n_kept = 0;
-        for (logit, _) in list.iter() {
-            kept += weight(*logit);
-            n_kept += 1;
-            if top_p < 1.0 && kept >= f64::from(top_p) * total {
-                break;
+        let mut kept: f64 = list.iter().map(|(logit, _)| weight(*logit)).sum();
+        let mut sorted = 0;
+        let mut first = |n: f64| {
+            let (mut sum, mut at) = (0.0, 0);
+            loop {
+                if at == sorted {
+                    sorted = sort_more(list, sorted);
+                }
+                let Some((logit, id)) = list.get(at) else {
+                    return (sum, list.last().map_or(0, |last| last.1));
+                };
+                sum += weight(*logit);
+                if sum >= n {
+                    return (sum, *id);
+                }
+                at += 1;
             }
+        };
+        if top_p < 1.0 {
+            kept = first(f64::from(top_p) * kept).0;
         }
-        let mut left = self.random.unit() * kept;
-        let drawn = list.iter().take(n_kept).find(|(logit, _)| {
-            left -= weight(*logit);
-            left < 0.0
-        });
-        drawn.or(list.first()).map_or(0, |(_, id)| *id)
+        // Beyond the share, however little.
+        first((f64::from(unit(seed, index)) * kept).next_up()).1
     }
+}
+
+fn order(a: &(f32, u32), b: &(f32, u32)) -> std::cmp::Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+/// Brings further elements of a list, whose first `sorted` are in order, into theirs, and returns how many are now.
+fn sort_more(list: &mut [(f32, u32)], sorted: usize) -> usize {
+    let until = list.len().min(sorted * 4 + 64);
+    let rest = list.get_mut(sorted..).unwrap_or_default();
+    if until - sorted < rest.len() {
+        rest.select_nth_unstable_by(until - sorted, order);
+    }
+    rest.get_mut(..until - sorted).unwrap_or_default().sort_unstable_by(order);
+    until
 }
 
 #[cfg(test)]
@@ -133,8 +166,8 @@ mod tests {
     fn draw(sampling: &Sampling, text: &[u32]) -> Vec<usize> {
         let mut sampler = Sampler::new(sampling);
         let mut counts = vec![0; LOGITS.len()];
-        for _ in 0..4000 {
-            counts[sampler.pick(text, LOGITS.into_iter()) as usize] += 1;
+        for index in 0..4000 {
+            counts[sampler.pick(text, LOGITS.into_iter(), index) as usize] += 1;
         }
         counts
     }
@@ -147,7 +180,7 @@ mod tests {
         // Dividing once, however often the text has it, and multiplying what is negative.
         assert_eq!(draw(&penalty, &[1, 3, 3]), [0, 0, 0, 0, 4000, 0]);
         let mut sampler = Sampler::new(&penalty);
-        assert_eq!(sampler.pick(&[0], [-1.0, -1.5].into_iter()), 1);
+        assert_eq!(sampler.pick(&[0], [-1.0, -1.5].into_iter(), 0), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One token after the other: the loop that generates.
 //!
-//! Where the most likely token is wanted, the device keeps it, and steps are submitted ahead of what the host has read;
-//! those behind the text's end are dropped. Where the host draws, it reads the logits of each step. Guesses are checked
+//! Where the most likely token is wanted, or the device draws, the device keeps the token, and steps are submitted ahead of
+//! what the host has read; those behind the text's end are dropped. Where the host draws, it reads the logits of each step. Guesses are checked
 //! by one run for several of them, which gives what as many steps would have given.
 
 use super::draft::Draft;
@@ -9,6 +9,7 @@ use super::feed::Fed;
 use super::sampling::Sampler;
 use super::{Ended, Generator, Report, Request};
 use crate::error::{Error, Result};
+use crate::session::Ticket;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,9 @@ impl Generator {
         progress.ended = request.max_tokens == 0;
         let done = match draft {
             Draft::None if request.sampling.is_plain() => self.run_ahead(&mut progress),
+            Draft::None if self.model.samples && request.sampling.fits_device() => {
+                self.run_drawn(&mut progress)
+            }
             draft => self.run_checked(&mut progress, draft),
         };
         // Steps that ran ahead have fed tokens that the text does not have.
@@ -87,6 +91,54 @@ impl Generator {
         Ok(())
     }
 
+    /// Tokens that the device draws, with as many steps in flight as there are frames for: one for the step, one for the
+    /// drawing. The host draws the first one, and those that the device leaves to it.
+    fn run_drawn(&mut self, progress: &mut Progress<'_>) -> Result<()> {
+        let sampling = &progress.request.sampling;
+        let mut sampler = Sampler::new(sampling);
+        let mut flying: VecDeque<Ticket> = VecDeque::with_capacity(self.session.frames());
+        let mut on_host = false;
+        while !progress.ended {
+            let asked = progress.report.tokens + flying.len();
+            let lacks_more = self.conversation().fed + 1 < self.text().len();
+            if flying.is_empty() && (lacks_more || on_host) {
+                let fed = self.feed("logits")?;
+                self.row(fed.ticket, fed.row)?;
+                let token = self.draw(&mut sampler, fed.row, asked);
+                self.take(progress, token);
+                on_host = false;
+                continue;
+            }
+            let room = flying.is_empty() || flying.len() * 2 + 2 <= self.session.frames();
+            if room && asked < progress.request.max_tokens {
+                match self.feed_drawn(sampling.settings(asked))? {
+                    Some(ticket) => {
+                        flying.push_back(ticket);
+                        continue;
+                    }
+                    // What follows is as at the start.
+                    None => on_host = true,
+                }
+            }
+            let Some(ticket) = flying.pop_front() else { continue };
+            match self.drawn(ticket)? {
+                Some(token) => self.take(progress, token),
+                None => {
+                    // What was submitted behind it goes on from no token.
+                    (on_host, self.conversation().fed) = (true, self.text().len() - 1);
+                    flying.clear();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The token of an index that a row of the logits that were read last decides.
+    fn draw(&self, sampler: &mut Sampler, row: usize, index: usize) -> u32 {
+        let logits = self.read_row(row).iter().map(|bytes| f32::from_le_bytes(*bytes));
+        sampler.pick(self.text(), logits, index)
+    }
+
     /// Token by token as the host draws them, several at a time where guesses are right.
     fn run_checked(&mut self, progress: &mut Progress<'_>, draft: &mut Draft) -> Result<()> {
         let plain = progress.request.sampling.is_plain();
@@ -108,10 +160,7 @@ impl Generator {
             for row in first..=first + guesses.len() {
                 let token = match plain {
                     true => tokens.get(row).copied().unwrap_or_default(),
-                    false => {
-                        let logits = self.read_row(row).iter().map(|bytes| f32::from_le_bytes(*bytes));
-                        sampler.pick(self.text(), logits)
-                    }
+                    false => self.draw(&mut sampler, row, progress.report.tokens),
                 };
                 self.take(progress, token);
                 if progress.ended || guesses.get(right) != Some(&token) {
@@ -153,7 +202,7 @@ impl Generator {
     }
 
     /// Submits the run for the text's last token and the guesses.
-    fn check(&mut self, guesses: &[u32], output: &str) -> Result<crate::session::Ticket> {
+    fn check(&mut self, guesses: &[u32], output: &str) -> Result<Ticket> {
         let past = self.conversation().fed;
         let verify = self.model.verify.unwrap_or(self.model.decode);
         let ids: Vec<i64> = self.text().last().into_iter().chain(guesses).map(|id| i64::from(*id)).collect();
