@@ -12,7 +12,7 @@
 //! passes with these sizes put in, so functions share constants, and packed constants wherever that costs little.
 //!
 //! A further function is kept where the estimates say that it saves time: the kernels of the general one are estimated
-//! anew for the smaller sizes.
+//! anew for the smaller sizes. It must save more of it where each start compiles the shaders anew.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,6 +43,8 @@ const SPAN: i64 = 4;
 const ALONE: usize = 2;
 /// How many times longer the general kernels must take by the estimates, which are not exact.
 const WORTH: f64 = 1.15;
+/// The same where the device compiles all pipelines of all functions at each start.
+const WORTH_STARTING: f64 = 2.0;
 
 /// Which sizes get a function of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -158,7 +160,8 @@ fn lower_entry(
         // Callers see the same inputs and outputs, of which they choose a smaller size.
         special.plan.inputs.clone_from(&general.plan.inputs);
         special.plan.outputs.clone_from(&general.plan.outputs);
-        let worth = || estimate(general, &values, target, options) > WORTH * picked(&special);
+        let least = if target.prefer.short_shaders { WORTH_STARTING } else { WORTH };
+        let worth = || estimate(general, &values, target, options) > least * picked(&special);
         if asked || worth() {
             functions.push(special);
         }

@@ -286,6 +286,9 @@ pub struct Preferences {
     pub layout: LayoutPreference,
     /// Invocations of a workgroup when a kernel has no reason of its own.
     pub workgroup_invocations: u32,
+    /// Starts compile all shaders anew, so that what is done once with each result of an invocation is a loop rather than
+    /// repeated text, and functions for single sizes must save more.
+    pub short_shaders: bool,
 }
 
 /// The kind of memory object for each role a tensor can have.

@@ -153,8 +153,9 @@ impl<'p> Shader<'p> {
                     .replace("alias ElemBool = vec4<bool>;", "alias ElemBool = bool;")
             };
         }
-        let wgsl = specialize(source, &self.replacements, &self.extra)
-            .map_err(|e| OpError::new(format!("kernel {kernel}: {e}")))?;
+        let wgsl =
+            specialize(source, &self.replacements, &self.extra, self.problem.target.prefer.short_shaders)
+                .map_err(|e| OpError::new(format!("kernel {kernel}: {e}")))?;
         let wgsl = if self.needs.contains(&Need::F16) { format!("enable f16;\n{wgsl}") } else { wgsl };
         Ok(Launch {
             kernel,

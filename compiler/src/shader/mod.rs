@@ -21,6 +21,7 @@ mod reads;
 pub mod resource;
 pub(crate) mod rows;
 pub mod specialize;
+mod unroll;
 pub(crate) mod walk;
 pub mod words;
 mod writes;

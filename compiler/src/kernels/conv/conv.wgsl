@@ -154,12 +154,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             }
         }
     }
-    // unroll
+    // unroll or loop
     for (var p = 0u; p < PIXELS; p++) {
         let x = first_x + p % BLOCK_X;
         let y = first_y + p / BLOCK_X;
         let inside = part == 0u && x < out_w() && y < out_h();
-        // unroll
+        // unroll or shift acc
         for (var o = 0u; o < SLICES; o++) {
             let sum = combine(acc[p * SLICES + o], local.y * GROUP_X + local.x, part);
             if (inside && first_slice + o < OUT_SLICES * GROUPS) { store(b, z, y, x, first_slice + o, sum); }

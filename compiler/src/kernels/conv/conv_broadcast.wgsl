@@ -137,10 +137,10 @@ fn main(
             }
         }
     }
-    // unroll
+    // unroll or loop
     for (var p = 0u; p < BLOCK_X; p++) {
         if (first_x + p < out_w() && y < out_h()) {
-            // unroll
+            // unroll or shift acc
             for (var o = 0u; o < SLICES; o++) {
                 if (block_s * SLICES + o < OUT_SLICES) {
                     store(b, z, y, first_x + p, block_s * SLICES + o, acc[p * SLICES + o]);

@@ -102,10 +102,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             }
         }
     }
-    // unroll
+    // unroll or loop
     for (var p = 0u; p < BLOCK_X; p++) {
         if (first_x + p < out_w()) {
-            // unroll
+            // unroll or shift acc
             for (var o = 0u; o < SLICES; o++) { store(b, y, first_x + p, o, acc[p * SLICES + o]); }
         }
     }

@@ -96,7 +96,7 @@ fn fill(b: u32, first_x: u32, first_y: u32, s: u32, k: u32, run: u32) {
         }
     }
     let at = k * PIXELS + tile_y * TILE_X + tile_x;
-    // unroll
+    // unroll or shift sums
     for (var p = 0u; p < RUN; p++) {
         if (x + p < out_w()) { tile[at + p] = middle(b, y, x + p, s, sums[p]); }
     }
@@ -135,12 +135,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
     }
-    // unroll
+    // unroll or loop
     for (var r = 0u; r < ROWS; r++) {
         let at = r * LANES_P + pixel;
         let x = first_x + at % TILE_X;
         let y = first_y + at / TILE_X;
-        // unroll
+        // unroll or shift acc
         for (var c = 0u; c < COLS; c++) {
             let slice = (group.z * COLS + c) * LANES + lane;
             if (x < out_w() && y < out_h() && slice < OUT_SLICES) { store(b, y, x, slice, acc[r * COLS + c]); }

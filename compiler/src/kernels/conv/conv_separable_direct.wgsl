@@ -101,9 +101,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             }
         }
     }
-    // unroll
+    // unroll or loop
     for (var p = 0u; p < RUN; p++) {
-        // unroll
+        // unroll or shift acc
         for (var c = 0u; c < COLS; c++) {
             let slice = group.z * COLS + c;
             if (x + p < out_w() && slice < OUT_SLICES) { store(b, y, x + p, slice, acc[p * COLS + c]); }

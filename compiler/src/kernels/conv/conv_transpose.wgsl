@@ -134,11 +134,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             }
         }
     }
-    // unroll
+    // unroll or loop
     for (var p = 0u; p < BLOCK_X; p++) {
         let x = first_x + p * u32(STRIDE_X);
         if (x < out_w()) {
-            // unroll
+            // unroll or shift acc
             for (var o = 0u; o < SLICES; o++) {
                 if (first_slice + o < OUT_SLICES * GROUPS) { store(b, z, y, x, first_slice + o, acc[p * SLICES + o]); }
             }

@@ -99,7 +99,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
             }
         }
     }
-    // unroll
+    // unroll or shift acc
     for (var p = 0u; p < BLOCK_X; p++) {
         if (first_x + p < out_w()) { store(b, z, y, first_x + p, s, acc[p]); }
     }

@@ -71,7 +71,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var r = 0u; r < ROWS; r++) { acc[r] = parts[here + r * THREADS]; }
     }
     if (lane_k == 0u && inside) {
-        // unroll
+        // unroll or shift acc
         for (var r = 0u; r < ROWS; r++) {
             if (first + r <= last) { store(batch, first + r, n4, acc[r]); }
         }

@@ -77,9 +77,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
     }
-    // unroll
+    // unroll or loop
     for (var r = 0u; r < ROWS; r++) {
-        // unroll
+        // unroll or shift acc
         for (var c = 0u; c < COLS; c++) {
             let row = first_row + lane_m * ROWS + r;
             let n4 = first_n4 + lane_n + c * THREADS_N;

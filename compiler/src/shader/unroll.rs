@@ -1,0 +1,250 @@
+//! Marked loops of a kernel: their bodies are repeated, because arrays indexed by literals stay in registers and drivers do
+//! not unroll naga's loops.
+//!
+//! - `// unroll`: the loop has constant bounds; its body is repeated with the variable replaced by a literal.
+//! - `// unroll or loop`: the same, unless the shader is to be short.
+//! - `// unroll or shift A`: the same, and where the shader is to be short, the loop stays and A moves down by one element at the
+//!   end of each round. Together with the loops around it that stay, it visits the elements of A in their order, once, and
+//!   nobody reads A behind them. So each round finds its element in the first place, which is a literal.
+//!
+//! What a kernel does once with each result is most of a shader's text where it is repeated, and little of its time.
+
+use std::collections::BTreeMap;
+
+use super::specialize::{declaration_end, tokens};
+
+/// Most statements that unrolling may produce, as bytes of text.
+const MAX_TEXT: usize = 1 << 20;
+
+const MARKER: &str = "// unroll";
+
+/// Repeats the bodies of marked loops, or makes `short` ones of them, until no marker is left.
+///
+/// # Errors
+/// A marker of no loop, a loop without constant bounds, or one that shifts what is no array of a constant size.
+pub(super) fn unroll(
+    text: &str,
+    constants: &BTreeMap<String, String>,
+    short: bool,
+) -> Result<String, String> {
+    let mut text = text.to_string();
+    while let Some(marker) = text.find(MARKER) {
+        if text.len() > MAX_TEXT {
+            return Err("unrolling makes the kernel too large".into());
+        }
+        let line_end = marker + text[marker..].find('\n').ok_or("a marker without a loop")?;
+        let head_start = line_end + text[line_end..].find("for").ok_or("a marker without a loop")?;
+        let brace = head_start + text[head_start..].find('{').ok_or("a loop without a body")?;
+        let end = declaration_end(&text, brace)?;
+        let otherwise = text[marker + MARKER.len()..line_end].trim();
+        let (head, body) = (&text[head_start..brace], &text[brace + 1..end - 1]);
+        let loop_text = match (short, otherwise) {
+            (_, "") | (false, _) => repeated(head, body, constants)?,
+            (true, "or loop") => text[head_start..end].to_string(),
+            (true, _) => {
+                let array = otherwise
+                    .strip_prefix("or shift ")
+                    .ok_or_else(|| format!("`{otherwise}` is no way to loop"))?;
+                format!("{head}{{{}}}", shifted(body, array, length(&text[..marker], array, constants)?)?)
+            }
+        };
+        text.replace_range(marker..end, &loop_text);
+    }
+    Ok(text)
+}
+
+/// The body for each value of the loop.
+fn repeated(head: &str, body: &str, constants: &BTreeMap<String, String>) -> Result<String, String> {
+    let (variable, values, suffix) = loop_values(head, constants)?;
+    let mut out = String::new();
+    for value in values {
+        out.push('{');
+        out.push_str(&substitute(body, &variable, &format!("{value}{suffix}")));
+        out.push_str("}\n");
+    }
+    Ok(out)
+}
+
+/// The body with the first element of an array in place of any, and then the others moved down by one.
+fn shifted(body: &str, array: &str, length: i64) -> Result<String, String> {
+    let mut out = String::with_capacity(body.len());
+    let mut rest = body;
+    while let Some(at) = rest.find(&format!("{array}[")) {
+        let bracket = at + array.len();
+        // A longer name may end so.
+        let other = rest[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        out.push_str(&rest[..bracket]);
+        rest = &rest[bracket..];
+        if !other {
+            let mut depth = 0i32;
+            let closing = rest.find(|c| {
+                depth += i32::from(c == '[') - i32::from(c == ']');
+                depth == 0
+            });
+            out.push_str("[0]");
+            rest = &rest[closing.ok_or("an index without an end")? + 1..];
+        }
+    }
+    out.push_str(rest);
+    for i in 1..length {
+        out.push_str(&format!("{array}[{}] = {array}[{i}];\n", i - 1));
+    }
+    Ok(out)
+}
+
+/// How many elements the array has that was declared last by this name: `var A: array<T, N>`.
+fn length(before: &str, array: &str, constants: &BTreeMap<String, String>) -> Result<i64, String> {
+    let bad = || format!("`{array}` is no array of a constant size");
+    let (_, declared) = before.rsplit_once(&format!("var {array}: array<")).ok_or_else(bad)?;
+    let (kind, _) = declared.split_once(';').ok_or_else(bad)?;
+    let (_, size) = kind.strip_suffix('>').and_then(|kind| kind.rsplit_once(',')).ok_or_else(bad)?;
+    constant(size, constants, 0).ok_or_else(bad)
+}
+
+/// Variable, values and literal suffix of `for (var i = A; i < B; i++)` or `i += C`.
+fn loop_values(
+    head: &str,
+    constants: &BTreeMap<String, String>,
+) -> Result<(String, Vec<i64>, &'static str), String> {
+    let bad = || format!("`{}` has no constant bounds to unroll", head.trim());
+    let inner = head.trim().strip_prefix("for").ok_or_else(bad)?.trim();
+    let inner = inner.strip_prefix('(').and_then(|s| s.strip_suffix(')')).ok_or_else(bad)?;
+    let parts: Vec<&str> = inner.split(';').collect();
+    let [init, condition, step] = parts.as_slice() else { return Err(bad()) };
+    let (name, start) = init.trim().strip_prefix("var ").and_then(|s| s.split_once('=')).ok_or_else(bad)?;
+    let name = name.split(':').next().unwrap_or(name).trim().to_string();
+    let (_, end) = condition.split_once('<').ok_or_else(bad)?;
+    let step = step.trim();
+    let by = if step.ends_with("++") { "1" } else { step.split_once("+=").ok_or_else(bad)?.1 };
+    let value = |t: &str| constant(t, constants, 0).ok_or_else(bad);
+    let (first, last, by) = (value(start)?, value(end)?, value(by)?);
+    if by <= 0 || last.saturating_sub(first) / by > 4096 {
+        return Err(bad());
+    }
+    let suffix = if start.trim().ends_with('u') { "u" } else { "" };
+    let values = (first..last).step_by(usize::try_from(by).map_err(|e| e.to_string())?).collect();
+    Ok((name, values, suffix))
+}
+
+/// `text` with the identifier replaced.
+fn substitute(text: &str, name: &str, value: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let c = bytes[at];
+        if c.is_ascii_alphanumeric() || c == b'_' {
+            let start = at;
+            while at < bytes.len() && (bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_') {
+                at += 1;
+            }
+            let token = &text[start..at];
+            out.push_str(if token == name && (start == 0 || bytes[start - 1] != b'.') {
+                value
+            } else {
+                token
+            });
+        } else {
+            let start = at;
+            at += 1;
+            while at < bytes.len() && !text.is_char_boundary(at) {
+                at += 1;
+            }
+            out.push_str(&text[start..at]);
+        }
+    }
+    out
+}
+
+/// The value of an integer expression over constants.
+fn constant(text: &str, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
+    let tokens = tokens(text.trim().trim_end_matches(';'));
+    let mut at = 0;
+    let value = sum(&tokens, &mut at, constants, depth)?;
+    (at == tokens.len()).then_some(value)
+}
+
+fn sum(tokens: &[&str], at: &mut usize, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
+    let mut value = term(tokens, at, constants, depth)?;
+    while let Some(op @ ("+" | "-")) = tokens.get(*at).copied() {
+        *at += 1;
+        let right = term(tokens, at, constants, depth)?;
+        value = if op == "+" { value.checked_add(right)? } else { value.checked_sub(right)? };
+    }
+    Some(value)
+}
+
+fn term(tokens: &[&str], at: &mut usize, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
+    let mut value = atom(tokens, at, constants, depth)?;
+    while let Some(op @ ("*" | "/" | "%")) = tokens.get(*at).copied() {
+        *at += 1;
+        let right = atom(tokens, at, constants, depth)?;
+        value = match op {
+            "*" => value.checked_mul(right)?,
+            "/" => value.checked_div(right)?,
+            _ => value.checked_rem(right)?,
+        };
+    }
+    Some(value)
+}
+
+fn atom(tokens: &[&str], at: &mut usize, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
+    let token = *tokens.get(*at)?;
+    *at += 1;
+    if token == "(" {
+        let value = sum(tokens, at, constants, depth)?;
+        (*tokens.get(*at)? == ")").then_some(())?;
+        *at += 1;
+        return Some(value);
+    }
+    if token.starts_with(|c: char| c.is_ascii_digit()) {
+        return token.trim_end_matches(['u', 'i']).parse().ok();
+    }
+    if depth > 16 {
+        return None;
+    }
+    constant(constants.get(token)?, constants, depth + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unroll;
+    use std::collections::BTreeMap;
+
+    const BODY: &str = "
+    var acc: array<vec4<f32>, ROWS * COLS>;
+    // unroll or loop
+    for (var r = 0u; r < ROWS; r++) {
+        // unroll or shift acc
+        for (var c = 0u; c < COLS; c++) { store(r, c, my_acc[c], acc[r * last[COLS - 1u] + c]); }
+    }";
+
+    fn constants() -> BTreeMap<String, String> {
+        BTreeMap::from([("ROWS".to_string(), "2u;".to_string()), ("COLS".to_string(), "2u;".to_string())])
+    }
+
+    #[test]
+    fn loops_that_may_stay_are_repeated_unless_the_shader_is_to_be_short() {
+        let text = unroll(BODY, &constants(), false).unwrap();
+        assert!(text.contains("store(1u, 0u, my_acc[0u], acc[1u * last[COLS - 1u] + 0u]);"), "{text}");
+        assert!(!text.contains("for") && !text.contains("unroll"), "{text}");
+    }
+
+    #[test]
+    fn short_ones_find_each_element_in_the_first_place() {
+        let text = unroll(BODY, &constants(), true).unwrap();
+        assert_eq!(text.matches("for").count(), 2, "{text}");
+        assert!(text.contains("store(r, c, my_acc[c], acc[0]);"), "{text}");
+        assert!(text.contains("acc[0] = acc[1];\nacc[1] = acc[2];\nacc[2] = acc[3];\n"), "{text}");
+        assert!(!text.contains("acc[4]") && !text.contains("unroll"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_an_error() {
+        let other = BODY.replace("or shift acc", "or shift sum");
+        assert!(unroll(&other, &constants(), true).is_err());
+        let other = BODY.replace("or shift acc", "or else");
+        assert!(unroll(&other, &constants(), true).is_err());
+        assert!(unroll("// unroll", &constants(), false).is_err());
+    }
+}
