@@ -4,6 +4,8 @@
 # check    format, lints, tidiness, licences bless   rewrite the expected parts of tests
 # bench    measurements                      size    bytes of the smallest program with the runtime in it
 # library  the C library, its header and its pkg-config file below PREFIX
+# wheel    the package for Python, with the program in it, tried in an environment of its own
+# memcheck the interfaces for C, C++ and Python under valgrind
 # cross    checks of the runtime for Android, macOS, iOS and Windows
 
 CARGO ?= cargo
@@ -16,7 +18,7 @@ DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-web demo demo-web check bless bench size library cross
+.PHONY: help setup test test-web demo demo-web check bless bench size library wheel memcheck cross
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -56,10 +58,16 @@ size:
 	$(CARGO) build --profile size -p drift-runtime --example embed --example generate
 	@tests/size.sh $(SIZE_BUDGET) $(TARGET_DIR)/size/examples/embed $(TARGET_DIR)/size/examples/generate
 
-
 library:
 	$(CARGO) build --profile library -p drift-c --no-default-features --features "$(LIBRARY_FEATURES)"
 	@runtime/c/install.sh $(if $(LIBRARY_FEATURES),0,$(LIBRARY_BUDGET)) $(TARGET_DIR)/library $(PREFIX)
+
+wheel: setup
+	$(ENV) runtime/python/wheel.sh $(TARGET_DIR) $$DRIFT_PYTHON
+
+memcheck: setup
+	$(CARGO) build -p driftc-cli -p drift-c --bin driftc --lib --example fuzz
+	$(ENV) runtime/c/memcheck.sh $(TARGET_DIR)
 
 cross:
 	@runtime/cross.sh $(TARGET_DIR)

@@ -1,4 +1,4 @@
-//! Runs the Python package's own tests on the library and the program that Cargo has just built.
+//! Runs the Python package's own tests on the library and the program that Cargo has just built, and reads what packs the wheel.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,4 +18,45 @@ fn the_package_works() {
         .status()
         .unwrap();
     assert!(status.success());
+}
+
+/// What packs the wheel says what the sources say: versions, the two Cargo packages it builds, the program's name, and Python's
+/// oldest version, which the wheel's tag repeats.
+#[test]
+fn the_wheel_is_described_by_what_there_is() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/python");
+    let read = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        text.parse::<toml::Table>().unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    };
+    let described = read(&package.join("pyproject.toml"));
+    let project = &described["project"];
+    assert_eq!(project["name"].as_str(), Some("driftc"));
+    assert_eq!(project["version"].as_str(), Some(env!("CARGO_PKG_VERSION")));
+    let version = format!("__version__ = \"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(std::fs::read_to_string(package.join("driftc/__init__.py")).unwrap().contains(&version));
+    assert_eq!(project["requires-python"].as_str(), Some(">=3.10"));
+    let tag = &described["tool"]["distutils"]["bdist_wheel"]["py_limited_api"];
+    assert_eq!(tag.as_str(), Some("cp310"));
+    assert!(package.join("driftc/py.typed").is_file(), "type checkers would not see the annotations");
+
+    let tools = &described["tool"]["setuptools-rust"];
+    let built = |kind: &str| {
+        let [one] = tools[kind].as_array().unwrap().as_slice() else { panic!("one of {kind}") };
+        let manifest = package.join(one["path"].as_str().unwrap());
+        (one["target"].as_str().unwrap().to_owned(), read(&manifest))
+    };
+    let (library, manifest) = built("ext-modules");
+    assert_eq!(
+        library, "driftc._drift",
+        "`driftc._native` looks for a library beside itself with drift in its name"
+    );
+    let kinds = manifest["lib"]["crate-type"].as_array().unwrap();
+    assert!(kinds.iter().any(|kind| kind.as_str() == Some("cdylib")));
+    let (program, manifest) = built("bins");
+    let named = |bin: &toml::Value| bin["name"].as_str() == Some(&program);
+    assert!(program == "driftc" && manifest["bin"].as_array().unwrap().iter().any(named));
+    let profile = tools["ext-modules"][0]["args"][1].as_str().unwrap();
+    let workspace = read(&package.join("../../Cargo.toml"));
+    assert!(workspace["profile"].as_table().unwrap().contains_key(profile), "no profile `{profile}`");
 }

@@ -47,6 +47,8 @@ class Package(unittest.TestCase):
             "strided": base.reshape(4, 6)[:, ::2],
             "reversed": base.reshape(8, 3)[::-1],
             "read-only": read_only,
+            "broadcast": np.broadcast_to(np.float32([1, 2, 3]), (2, 3)),
+            "unaligned": np.frombuffer(b"?" + base.tobytes(), np.float32, offset=1).reshape(8, 3),
             "list": [[1.0, 2.0, 3.0]],
         }
         with driftc.Session(self.path) as session:
@@ -79,6 +81,11 @@ class Package(unittest.TestCase):
                 session.run({"x": np.ones((2, 3), ">f4")})
             with self.assertRaisesRegex(ValueError, r"takes shape \[n in 1..=1024, 3\]"):
                 session.run({"x": np.ones((2, 4), np.float32)})
+            for shape in ((3,), (0, 3), (2, 3, 1), ()):
+                with self.assertRaises(ValueError, msg=str(shape)):
+                    session.run({"x": np.ones(shape, np.float32)})
+            with self.assertRaisesRegex(TypeError, "takes float32, but the array given is object"):
+                session.run({"x": np.array([[None, 1, 2]])})
             with self.assertRaisesRegex(ValueError, "compiled for 1..=1024"):
                 session.run({"x": np.ones((1025, 3), np.float32)})
             with self.assertRaisesRegex(driftc.Error, "no input `z`"):

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs the interfaces for C, C++ and Python under valgrind, which looks for memory that is read or written wrongly: the examples, a
+# minute of calls at random, and a script that makes use of every way in and out. memcheck.sh TARGET_DIR [SECONDS]
+# Expects DRIFT_PYTHON with numpy and onnx, and the program and the library in TARGET_DIR/debug.
+set -euo pipefail
+
+target=$(realpath "$1")/debug
+seconds=${2:-60}
+here=$(realpath "$(dirname "$0")")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+command -v valgrind >/dev/null || { echo "memcheck: please install valgrind" >&2; exit 1; }
+export DRIFTC=$target/driftc DRIFT_LIBRARY=$target/libdrift.so PYTHONPATH=$here/../python PYTHONDONTWRITEBYTECODE=1
+
+check() {
+    valgrind --quiet --error-exitcode=1 --suppressions="$here/valgrind.supp" "$@"
+    echo "memcheck: no error in ${*##*/}"
+}
+
+"$DRIFT_PYTHON" "$here/../python/tests/memory.py" compile "$work/small.drift"
+cc -std=c99 -g -I "$here/include" "$here/examples/run.c" -o "$work/run" "$target/libdrift.a" -lpthread -ldl -lm
+c++ -std=c++11 -g -I "$here/include" "$here/examples/twice.cpp" -o "$work/twice" "$target/libdrift.a" -lpthread -ldl -lm
+check "$work/run" "$work/small.drift"
+check "$work/twice" "$work/small.drift" 2
+check "$target/examples/fuzz" "$work/small.drift" "$seconds"
+# Python's own allocator hides where an array ends, and its own numbers are taken for uninitialised ones.
+PYTHONMALLOC=malloc check --undef-value-errors=no "$DRIFT_PYTHON" "$here/../python/tests/memory.py" run "$work/small.drift"

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds the wheel, and tries it where nothing else of driftc is: installs it into a fresh environment, whose Python runs the
+# package's own tests on it. wheel.sh TARGET_DIR [PYTHON]: the wheel comes to lie in TARGET_DIR/wheels.
+set -euo pipefail
+
+target=$(realpath -m "$1")
+python=${2:-python3}
+here=$(realpath "$(dirname "$0")")
+wheels=$target/wheels
+mkdir -p "$wheels"
+rm -f "$wheels"/driftc-*.whl
+CARGO_TARGET_DIR=$target "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$wheels" "$here"
+# setuptools leaves its folders beside the sources.
+rm -rf "$here/build" "$here/driftc.egg-info"
+wheel=$(compgen -G "$wheels/driftc-*.whl")
+
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+"$python" -m venv "$fresh/venv"
+"$fresh/venv/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel[onnx,bf16]"
+"$fresh/venv/bin/driftc" targets list >/dev/null
+cd "$fresh"
+env -u PYTHONPATH -u DRIFT_LIBRARY -u DRIFTC "$fresh/venv/bin/python" "$here/tests/test_driftc.py"
+echo "$wheel: $(stat -c %s "$wheel") bytes"
