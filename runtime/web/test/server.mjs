@@ -1,5 +1,5 @@
-// A server of files for tests and for the demo page, on the loopback address: it knows Range requests, and counts the
-// bytes that it sends.
+// A server of files for tests and for the demo page, on the loopback address: it knows Range requests, and keeps
+// what it sends: how many bytes of each file, and from where in their order.
 
 import { createReadStream, statSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -12,7 +12,7 @@ const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.mjs': 'text/ja
  * switches that tests change.
  */
 export async function serve(folders, port = 0) {
-    const state = { ranges: true, sent: new Map(), close: () => server.close() };
+    const state = { ranges: true, sent: new Map(), starts: [], close: () => server.close() };
     const server = createServer((request, response) => {
         const path = normalize(decodeURIComponent(new URL(request.url, 'http://x').pathname)).slice(1);
         const [first, ...rest] = path.split('/');
@@ -32,6 +32,7 @@ export async function serve(folders, port = 0) {
             return;
         }
         state.sent.set(path, (state.sent.get(path) ?? 0) + end - start + 1);
+        state.starts.push([path, start]);
         headers['Content-Length'] = end - start + 1;
         if (range) headers['Content-Range'] = `bytes ${start}-${end}/${size}`;
         response.writeHead(range ? 206 : 200, headers);
