@@ -15,6 +15,7 @@ use driftc::ir::text;
 use driftc::passes::Precision;
 use driftc::plan::Plan;
 use driftc::quantise;
+use driftc::quantise::calibration::Calibration;
 use driftc::shader::pack::{Arrangement, Packed};
 use driftc::target::TargetProfile;
 use serde_json::{Value, json};
@@ -185,7 +186,8 @@ fn weights_are_quantised() {
         let (mut model, _) =
             drift_models::load(&folder(name), &dims((1, 48))).unwrap_or_else(|e| panic!("{e}"));
         let plain = lower(&model.graph, &target, &Options::default()).unwrap().plan;
-        let changes = quantise::run(&mut model.graph, weights.parse().unwrap()).expect(&what);
+        let changes = quantise::run([&mut model.graph], weights.parse().unwrap(), &Calibration::default());
+        let changes = changes.expect(&what);
         assert!(changes.count > 8, "{what}: {}", changes.count);
         let coded = lower(&model.graph, &target, &Options::default()).unwrap().plan;
         let ([_, floats], [codes, rest]) = (weight_bytes(&plain), weight_bytes(&coded));
@@ -206,6 +208,59 @@ fn weights_are_quantised() {
         let error = rms(&got) / rms(&zeros);
         assert!(error > 1e-4 && error < near, "{what}: {error}");
     }
+}
+
+/// A text by which weights are rounded is worth having for another one: the logits are closer to those of floats, and the
+/// functions that generate agree with the whole graph.
+#[test]
+fn a_text_calibrates_weights() {
+    let target = TargetProfile::load("lavapipe").unwrap();
+    let (mut plain, mut calibrated) = (0.0, 0.0);
+    for (name, weights) in
+        [("llama-llama3", "q844"), ("gemma2", "q844"), ("qwen3", "q8"), ("gpt2", "w4:32:zeros")]
+    {
+        let (ids, want) = stored(&folder(name));
+        let [_, length] = ids.shape[..] else { panic!("ids of rank {}", ids.shape.len()) };
+        let (read, unread) = ids.ints().unwrap().split_at(length);
+        let want = &want.floats().unwrap()[want.len() / 2..];
+        let mut sizes = dims((1, 48));
+        sizes.insert("batch".into(), (1, 1));
+        let (model, _) = drift_models::load(&folder(name), &sizes).unwrap_or_else(|e| panic!("{e}"));
+        let weights = weights.parse().unwrap();
+        let found = Calibration::of(&model.graph, weights, &[read.to_vec()]).expect(name);
+        assert!(found.count() > 3, "{name}: {}", found.count());
+        let inputs = BTreeMap::from([(
+            "input_ids".to_string(),
+            Array::int(DType::I64, &[1, length], unread.to_vec()),
+        )]);
+        let error = |calibration: &Calibration| {
+            let mut graph = model.graph.clone();
+            quantise::run([&mut graph], weights, calibration).expect(name);
+            let got = eval(&graph, &inputs).expect(name).remove(0).1;
+            let run = device::run(&graph, &Options::default(), &inputs).expect(name).remove(0).1;
+            let apart = run.floats().unwrap().iter().zip(got.floats().unwrap()).map(|(a, b)| (a - b).abs());
+            assert!(apart.fold(0.0, f32::max) < F32, "{name}");
+            let squares = got.floats().unwrap().iter().zip(want).map(|(a, b)| f64::from(a - b).powi(2));
+            (squares.sum::<f64>() / want.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>()).sqrt()
+        };
+        let (without, with) = (error(&Calibration::default()), error(&found));
+        (plain, calibrated) = (plain + without, calibrated + with);
+        // Functions of one model round its weights once.
+        let (mut model, _) =
+            drift_models::load(&folder(name), &Dims::new()).unwrap_or_else(|e| panic!("{e}"));
+        let graphs = model.functions.iter_mut().map(|(_, graph)| graph);
+        quantise::run(graphs, weights, &found).expect(name);
+        let functions = driftc::functions::lower_model(&model, &target, &Options::default()).expect(name);
+        let codes = |function: &driftc::compile::Lowered| {
+            let codes =
+                function.plan.weights.iter().filter(|w| matches!(w.arrangement, Arrangement::Codes(_)));
+            codes.map(|w| w.source.stored.aside()).collect::<std::collections::BTreeSet<_>>()
+        };
+        let [first, rest @ ..] = &functions[..] else { panic!("{name} has no functions") };
+        let known = codes(first);
+        assert!(known.len() > 3 && rest.iter().all(|f| codes(f).is_subset(&known)), "{name}");
+    }
+    assert!(calibrated < plain, "{calibrated}, and {plain} without");
 }
 
 /// Every length of a file, and every byte before the data with some bits changed: an error or a model, never a panic.

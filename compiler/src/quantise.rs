@@ -4,9 +4,12 @@
 //! constants become encodings of the same bytes ([`Rounded`]), from which codes are computed while the bundle is written, so
 //! memory does not grow with the model. Biases, norms, tables of positions and routers of experts stay floats.
 
+pub mod calibration;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::error::{Error, OpError, Result};
 use crate::ir::array::strides;
@@ -15,6 +18,7 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Constant, Element, Elementwise, Op};
 use crate::ir::tensor::DType;
 use crate::passes::Changes;
+use calibration::Calibration;
 
 /// Columns of a group where nobody says.
 const GROUP: usize = 128;
@@ -77,16 +81,36 @@ enum Use {
     Table,
 }
 
-/// Stores the weights of a graph so.
+/// Roundings by the part of a file that they are of, and by what it is multiplied by.
+type Known = BTreeMap<((usize, usize), [usize; 4], usize, [usize; 2]), Stored>;
+
+/// Stores the weights of graphs so, those of one model: the same part of its file is rounded once for all of them. What a
+/// calibration found is taken into account.
 ///
 /// # Errors
 /// A group that does not divide the inputs of a product.
-pub fn run(graph: &mut Graph, weights: Weights) -> Result<Changes> {
+pub fn run<'a>(
+    graphs: impl IntoIterator<Item = &'a mut Graph>,
+    weights: Weights,
+    calibration: &Calibration,
+) -> Result<Changes> {
+    let mut known = Known::new();
+    let mut all = Changes::default();
+    for graph in graphs {
+        let changes = one(graph, weights, calibration, &mut known)?;
+        if all.count == 0 {
+            all = changes;
+        }
+    }
+    Ok(all)
+}
+
+fn one(graph: &mut Graph, weights: Weights, calibration: &Calibration, known: &mut Known) -> Result<Changes> {
     let mut changes = Changes::default();
     let matrices: Vec<(NodeId, usize)> =
         graph.ids().into_iter().filter_map(|id| Some((id, outputs(graph, id)?))).collect();
-    // One rounding for constants that are the same part of a file.
-    let mut known: BTreeMap<(usize, usize, Vec<usize>, usize), Stored> = BTreeMap::new();
+    // Floats stay as they are.
+    let factors = if weights == Weights::F16 { BTreeMap::new() } else { calibration.apply(graph)? };
     for (id, axis) in matrices {
         let Some(constant) = graph.constant(id).cloned() else { continue };
         let name = graph.node(id).name.clone();
@@ -122,17 +146,20 @@ pub fn run(graph: &mut Graph, weights: Weights) -> Result<Changes> {
         };
         let scheme = scheme(weights, &name);
         divides(scheme, other, &name)?;
+        let factors = factors.get(&id).cloned().unwrap_or_default();
+        let place = |list: &Option<Arc<Vec<f32>>>| list.as_ref().map_or(0, |list| Arc::as_ptr(list) as usize);
         let key = (
-            constant.bytes.as_ptr() as usize,
-            constant.bytes.len(),
-            vec![size, other, stride, step],
+            (constant.bytes.as_ptr() as usize, constant.bytes.len()),
+            [size, other, stride, step],
             scheme.bits,
+            [place(&factors.rows), place(&factors.columns)],
         );
         let stored = match known.get(&key) {
             Some(stored) => stored.clone(),
             None => {
                 let Some(dtype) = constant.stored.plain() else { continue };
-                let rounded = Rounded::new(dtype, &constant.bytes, [size, other], [stride, step], scheme);
+                let lies = ([size, other], [stride, step]);
+                let rounded = Rounded::multiplied(dtype, &constant.bytes, lies, scheme, factors);
                 let rounded = rounded.map_err(|e| Error::internal("quantise", format!("`{name}`: {e}")))?;
                 let stored = Stored::Rounded(rounded.into());
                 known.insert(key, stored.clone());
@@ -265,7 +292,7 @@ fn is_router(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Weights, run};
+    use super::{Calibration, Weights, run};
     use crate::ir::text;
 
     const GRAPH: &str = r#"
@@ -295,7 +322,7 @@ output "y" %11
             let mut graph = text::parse(GRAPH).unwrap();
             let before: Vec<_> =
                 graph.ids().into_iter().filter_map(|id| graph.constant(id).cloned()).collect();
-            run(&mut graph, text.parse().unwrap()).unwrap();
+            run([&mut graph], text.parse().unwrap(), &Calibration::default()).unwrap();
             let after: Vec<_> =
                 graph.ids().into_iter().filter_map(|id| graph.constant(id).cloned()).collect();
             let stored: Vec<String> = after.iter().map(|c| c.stored.to_string()).collect();
@@ -319,7 +346,8 @@ output "y" %11
             assert!(refused.contains("no way of storing weights"), "{refused}");
         }
         let mut graph = text::parse(GRAPH).unwrap();
-        let refused = run(&mut graph, "w4:128".parse().unwrap()).unwrap_err().to_string();
+        let refused = run([&mut graph], "w4:128".parse().unwrap(), &Calibration::default());
+        let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("groups of 128 do not divide"), "{refused}");
         for name in ["f16", "q8", "q844", "w4:64", "w4:32:zeros"] {
             assert_eq!(name.parse::<Weights>().unwrap().to_string(), name);

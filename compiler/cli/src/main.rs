@@ -6,6 +6,7 @@
 
 mod arrays;
 mod cache;
+mod calibration;
 mod commands;
 mod compare;
 mod constants;

@@ -12,8 +12,10 @@ use driftc::ir::graph::Graph;
 use driftc::language::onnx::Language;
 use driftc::passes::Precision;
 use driftc::quantise::Weights;
+use driftc::quantise::calibration::Calibration;
 
 use crate::arrays::{NamedFile, named_file, read_all, to_host};
+use crate::calibration::calibrated;
 use crate::constants::{ConstArg, brief, parse_const, replace, value};
 use crate::failure::{Failure, Result};
 use crate::output::note;
@@ -48,6 +50,9 @@ pub(crate) struct Given {
     /// (q844), or of 4 in groups of 32, 64 or 128 inputs (w4:128; w4:128:zeros with zero points)
     #[arg(long, value_name = "f16|q8|q844|w4[:GROUP[:zeros]]", value_parser = parse_weights)]
     pub(crate) weights: Option<Weights>,
+    /// A text, or ids, by which codes of a language model are made to err least where it matters
+    #[arg(long, value_name = "FILE.txt | IDS.npy", requires = "weights")]
+    pub(crate) calibrate: Option<PathBuf>,
 }
 
 /// A model that was read.
@@ -182,10 +187,15 @@ impl Given {
         let pinned = loaded.constants.iter().filter_map(|name| Some((name, samples.get(name)?)));
         flags.extend(pinned.map(|(name, array)| format!("--const {name}={}", brief(array))));
         if let Some(weights) = self.weights {
-            driftc::quantise::run(&mut loaded.model.graph, weights)?;
-            for (_, graph) in &mut loaded.model.functions {
-                driftc::quantise::run(graph, weights)?;
+            let mut calibration = Calibration::default();
+            if let Some(path) = &self.calibrate {
+                let (found, flag) = calibrated(&loaded.model, weights, path)?;
+                calibration = found;
+                flags.push(flag);
             }
+            let model = &mut loaded.model;
+            let graphs = model.functions.iter_mut().map(|(_, graph)| graph);
+            driftc::quantise::run([&mut model.graph].into_iter().chain(graphs), weights, &calibration)?;
             flags.push(format!("--weights {weights}"));
         }
         loaded.flags = flags;

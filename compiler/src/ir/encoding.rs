@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub use blocks::BlockKind;
 pub use coding::Coding;
 pub use groups::{CodeOrder, Codes, Groups, Scales, Zeros};
-pub use rounded::{Rounded, Scheme};
+pub use rounded::{Factors, Rounded, Scheme};
 pub use stack::Stack;
 
 use crate::content::Content;

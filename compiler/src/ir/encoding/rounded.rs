@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use rayon::prelude::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
@@ -23,6 +24,15 @@ pub struct Scheme {
     pub zeros: bool,
 }
 
+/// What elements are multiplied by before they are rounded, where others are divided by it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Factors {
+    /// One for each output.
+    pub rows: Option<Arc<Vec<f32>>>,
+    /// One for each input.
+    pub columns: Option<Arc<Vec<f32>>>,
+}
+
 /// A matrix of floats with the scales by which they are rounded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rounded {
@@ -35,6 +45,7 @@ pub struct Rounded {
     bits: usize,
     group: usize,
     zeros: bool,
+    factors: Factors,
     /// Scale and bias of every group, row after row; as they lie on the device.
     scales: Vec<[f32; 2]>,
 }
@@ -54,13 +65,31 @@ impl Rounded {
         strides: [usize; 2],
         scheme: Scheme,
     ) -> Result<Self, OpError> {
+        Self::multiplied(dtype, bytes, (size, strides), scheme, Factors::default())
+    }
+
+    /// The same of elements that are multiplied before.
+    ///
+    /// # Errors
+    /// As those of [`Self::new`]; also where there are not as many factors as rows or columns.
+    pub fn multiplied(
+        dtype: DType,
+        bytes: &Content,
+        (size, strides): ([usize; 2], [usize; 2]),
+        scheme: Scheme,
+        factors: Factors,
+    ) -> Result<Self, OpError> {
         let [rows, columns] = size;
         let group = scheme.group.unwrap_or(columns).clamp(1, columns.max(1));
         let Scheme { bits, zeros, .. } = scheme;
         if !matches!(bits, 4 | 8) || scheme.group == Some(0) {
             return Err(OpError::new(format!("codes of {bits} bits in groups of {group}")));
         }
-        let mut rounded = Self { dtype, size, strides, bits, group, zeros, scales: Vec::new() };
+        let fits = |list: &Option<Arc<Vec<f32>>>, n| list.as_ref().is_none_or(|list| list.len() == n);
+        if !fits(&factors.rows, rows) || !fits(&factors.columns, columns) {
+            return Err(OpError::new(format!("there are not {rows} and {columns} factors")));
+        }
+        let mut rounded = Self { dtype, size, strides, bits, group, zeros, factors, scales: Vec::new() };
         rounded.check(bytes.len())?;
         let groups = columns.div_ceil(group);
         let scales = (0..rows * groups).into_par_iter().with_min_len((1 << 14) / group.max(1) + 1);
@@ -166,8 +195,23 @@ impl Rounded {
         self.scales.get(at).copied().unwrap_or_default()
     }
 
-    /// Calls a function with the elements of some columns of a row.
+    /// Calls a function with the elements of some columns of a row, multiplied by their factors.
     fn each(&self, bytes: &[u8], row: usize, columns: Range<usize>, mut call: impl FnMut(f32)) {
+        let of_row = self.factors.rows.as_ref().and_then(|rows| rows.get(row)).copied();
+        match (&self.factors.columns, of_row) {
+            (None, None) => self.each_stored(bytes, row, columns, call),
+            (factors, of_row) => {
+                let factors = factors.as_ref().and_then(|factors| factors.get(columns.clone()));
+                let factors = factors.unwrap_or_default().iter().copied();
+                let mut factors = factors.chain(std::iter::repeat(1.0));
+                let of_row = of_row.unwrap_or(1.0);
+                self.each_stored(bytes, row, columns, |v| call(v * of_row * factors.next().unwrap_or(1.0)));
+            }
+        }
+    }
+
+    /// Calls a function with the elements of some columns of a row as they are stored.
+    fn each_stored(&self, bytes: &[u8], row: usize, columns: Range<usize>, mut call: impl FnMut(f32)) {
         let first = row * self.strides[0] + columns.start * self.strides[1];
         let (width, step) = (self.dtype.bytes(), self.strides[1].max(1));
         let bytes = bytes.get(first * width..).unwrap_or_default();
@@ -208,12 +252,14 @@ impl fmt::Display for Rounded {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rounded, Scheme};
+    use super::{Factors, Rounded, Scheme};
     use crate::content::Content;
+    use crate::ir::array::Array;
     use crate::ir::encoding::Stored;
     use crate::ir::op::Constant;
     use crate::ir::ops::constant::random;
     use crate::ir::tensor::DType;
+    use std::sync::Arc;
 
     #[test]
     fn elements_are_the_nearest_steps() {
@@ -240,6 +286,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Elements are rounded after they were multiplied, whichever way they lie.
+    #[test]
+    fn factors_come_before_rounding() {
+        let floats = random(DType::F32, &[6, 40], 5);
+        let bytes: Content = floats.to_bytes().into();
+        let rows: Vec<f32> = (0..6).map(|i| 0.5 + i as f32).collect();
+        let columns: Vec<f32> = (0..40).map(|i| 3.0 - i as f32 / 20.0).collect();
+        let scheme = Scheme { bits: 4, group: Some(16), zeros: true };
+        let product = |i: usize, v: f32| v * rows[i / 40] * columns[i % 40];
+        let values = floats.floats().unwrap().iter().enumerate().map(|(i, v)| product(i, *v)).collect();
+        let multiplied: Content = Array::f32(&[6, 40], values).to_bytes().into();
+        let factors = Factors { rows: Some(rows.clone().into()), columns: Some(columns.clone().into()) };
+        let rounded = |bytes: &Content, factors| {
+            Rounded::multiplied(DType::F32, bytes, ([6, 40], [40, 1]), scheme, factors)
+        };
+        let array = |rounded, bytes: &Content| {
+            let stored = Stored::Rounded(Arc::new(rounded));
+            Constant::encoded(vec![6, 40], stored, bytes.clone()).unwrap().to_array().unwrap()
+        };
+        let got = array(rounded(&bytes, factors.clone()).unwrap(), &bytes);
+        let want = array(rounded(&multiplied, Factors::default()).unwrap(), &multiplied);
+        let apart = got.floats().unwrap().iter().zip(want.floats().unwrap()).map(|(a, b)| (a - b).abs());
+        assert!(apart.fold(0.0, f32::max) < 1e-5);
+        let short = Factors { rows: factors.columns, columns: None };
+        assert!(rounded(&bytes, short).is_err());
     }
 
     #[test]
