@@ -107,7 +107,8 @@ fn fuse(case: &str, precision: Precision) -> Result<(), String> {
         let want = eval::eval(&given, &inputs).map_err(|e| e.to_string())?;
         let lowered = compile::lower(&given, &target, &options).map_err(|e| e.to_string())?;
         let left = lowered.graph.topological().into_iter().map(|id| lowered.graph.op(id).name());
-        let left = left.filter(|name| ["matmul", "layer-norm"].contains(name)).collect::<Vec<&str>>();
+        let left =
+            left.filter(|name| ["matmul", "layer-norm", "elementwise"].contains(name)).collect::<Vec<&str>>();
         if !left.is_empty() {
             return Err(format!("{left:?} are not fused"));
         }

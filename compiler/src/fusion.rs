@@ -1,4 +1,5 @@
-//! Products of few rows that take in what stands beside them: the normalisation before them, and the product that gates them.
+//! Products of few rows that take in what stands beside them: the normalisation before them, the product that gates them, and
+//! the rotation of queries and keys behind them.
 //!
 //! ```text
 //! %2 = layer-norm %0 %1             ->     %5 = fused-matmul %0 %3 %4 %1 {epsilon, join: (swish #0) * @2}
@@ -9,6 +10,8 @@
 //! With few rows a dispatch behind a barrier costs about as much as its work, so what is saved are barriers. A normalisation is
 //! taken in by all of its users or by none. Whether that is done follows from the graph and from which kernels there are, not
 //! from estimates, so that with constants of codes functions of one row and of up to sixteen give the same sums.
+
+mod rotary;
 
 use crate::decompose::put_beside;
 use crate::error::Result;
@@ -67,6 +70,62 @@ symbol m 1..3
 %8 = mul %7 %5
 output "y" %8
 "#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,3,64]}
+%1 = constant {"dtype":"f32","shape":[64],"random":1}
+%2 = layer-norm %0 %1 {"axis":2,"epsilon":0.00001,"rms":true}
+%3 = constant {"dtype":"f32","shape":[128,64],"stored":"q8_0","random":2}
+%4 = matmul %2 %3 {"trans_a":false,"trans_b":true}
+%5 = reshape %4 {"shape":[1,3,2,2,32]}
+%6 = slice %5 {"starts":[0,0,0,1,0],"steps":[1,1,1,-1,1],"sizes":[1,3,2,2,32]}
+%7 = constant {"dtype":"f32","shape":[64,1,1,32],"random":3}
+%8 = slice %7 {"starts":[5,0,0,0],"steps":[1,1,1,1],"sizes":[3,1,1,32]}
+%9 = constant {"dtype":"f32","shape":[64,1,1,32],"random":4}
+%10 = slice %9 {"starts":[5,0,0,0],"steps":[1,1,1,1],"sizes":[3,1,1,32]}
+%11 = constant {"dtype":"f32","shape":[2,1],"values":[-1.0,1.0]}
+%12 = mul %5 %8
+%13 = mul %6 %10
+%14 = mul %13 %11
+%15 = add %12 %14
+%16 = reshape %15 {"shape":[1,3,2,64]}
+output "y" %16
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,2,64]}
+%3 = constant {"dtype":"f32","shape":[48,64],"stored":"q4_0","random":2}
+%4 = matmul %0 %3 {"trans_a":false,"trans_b":true}
+%5 = reshape %4 {"shape":[1,2,4,6,2]}
+%6 = slice %5 {"starts":[0,0,0,0,1],"steps":[1,1,1,1,-1],"sizes":[1,2,4,6,2]}
+%7 = constant {"dtype":"f32","shape":[64,1,6,1],"random":3}
+%8 = slice %7 {"starts":[5,0,0,0],"steps":[1,1,1,1],"sizes":[2,1,6,1]}
+%9 = constant {"dtype":"f32","shape":[64,1,6,1],"random":4}
+%10 = slice %9 {"starts":[5,0,0,0],"steps":[1,1,1,1],"sizes":[2,1,6,1]}
+%11 = constant {"dtype":"f32","shape":[2],"values":[-1.0,1.0]}
+%12 = mul %5 %8
+%13 = mul %6 %10
+%14 = mul %13 %11
+%15 = add %12 %14
+%16 = reshape %15 {"shape":[1,2,4,12]}
+output "y" %16
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[1,1,36]}
+%1 = constant {"dtype":"f32","shape":[36],"random":1}
+%2 = layer-norm %0 %1 {"axis":2,"epsilon":0.00001,"rms":true}
+%3 = constant {"dtype":"f32","shape":[36,96],"random":2}
+%4 = matmul %2 %3 {"trans_a":false,"trans_b":false}
+%5 = reshape %4 {"shape":[1,1,3,2,16]}
+%6 = slice %5 {"starts":[0,0,0,1,0],"steps":[1,1,1,-1,1],"sizes":[1,1,3,2,16]}
+%7 = constant {"dtype":"f32","shape":[1,1,1,16],"random":3}
+%9 = constant {"dtype":"f32","shape":[1,1,1,16],"random":4}
+%11 = constant {"dtype":"f32","shape":[2,1],"values":[-1.0,1.0]}
+%12 = mul %5 %7
+%13 = mul %6 %9
+%14 = mul %13 %11
+%15 = add %12 %14
+%16 = reshape %15 {"shape":[1,1,3,32]}
+output "y" %16
+"#,
 ];
 
 /// Fuses normalisations and gates into products for which there is a kernel that computes them together.
@@ -88,6 +147,10 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
         graph.sweep();
         for id in graph.topological() {
             normalised(graph, id, costs, &mut changes)?;
+        }
+        graph.sweep();
+        for id in graph.topological() {
+            rotary::rotated(graph, id, costs, &mut changes)?;
         }
     }
     let swept = graph.sweep();
@@ -139,7 +202,7 @@ fn pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
         EpilogueStep { element: step.element, args: args.collect() }
     });
     let join: Vec<EpilogueStep> = own.chain(rest).collect();
-    let op = FusedMatMul { product: op.clone(), epsilon: None, join };
+    let op = FusedMatMul { product: op.clone(), epsilon: None, join, rotary: None };
     Some(Replacement { op: op.into(), operands: vec![x, matrix, second], arity: 3, epilogue: Vec::new() })
 }
 
@@ -180,7 +243,9 @@ fn with_norm(
     let node = graph.node(user);
     let operands = graph.operands(user);
     let fused = match &node.op {
-        Op::MatMul(product) => FusedMatMul { product: product.clone(), epsilon: None, join: Vec::new() },
+        Op::MatMul(product) => {
+            FusedMatMul { product: product.clone(), epsilon: None, join: Vec::new(), rotary: None }
+        }
         Op::FusedMatMul(fused) if fused.epsilon.is_none() => fused.clone(),
         _ => return None,
     };

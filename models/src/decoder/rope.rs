@@ -139,14 +139,17 @@ impl Rope {
         let angles: Vec<f32> =
             (0..rows).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f)).collect();
         let half = frequencies.len();
-        let shape = [usize::try_from(rows).unwrap_or(0), 1, 1, half];
+        let (rows, last) = (usize::try_from(rows).unwrap_or(0), [half, 1]);
+        let [pairs, elements] = if self.interleaved { last } else { [1, half] };
+        let shape = [rows, 1, pairs, elements];
         let mut picked = |f: fn(f64) -> f64| {
             let values = angles.iter().map(|a| (f(f64::from(*a)) * factor) as f32).collect();
             let table = g.constant(&Array::f32(&shape, values))?;
             g.slice(table, 0, sequence.past.clone(), sequence.seq.clone())
         };
         let (cos, sin) = (picked(f64::cos)?, picked(f64::sin)?);
-        let signs = g.constant(&Array::f32(&[2, 1], vec![-1.0, 1.0]))?;
+        let signs: &[usize] = if self.interleaved { &[2] } else { &[2, 1] };
+        let signs = g.constant(&Array::f32(signs, vec![-1.0, 1.0]))?;
         Ok(Angles { cos, sin, signs, half, interleaved: self.interleaved })
     }
 
@@ -205,10 +208,10 @@ impl Rope {
 }
 
 impl Angles {
-    /// `x [batch, seq, heads, size]` rotated, with the first elements of all pairs before the second ones. So pairs that
-    /// lay beside each other are apart afterwards: products of queries and keys do not depend on the order of elements.
+    /// `x [batch, seq, heads, size]` rotated.
     ///
-    /// Seen as `[.., 2, size / 2]` it is `x * cos + reversed x * sin * (-1, 1)`, where views cost nothing.
+    /// Seen as `[.., 2, size / 2]`, or as `[.., size / 2, 2]` where pairs lie beside each other, it is `x * cos + reversed
+    /// x * sin * (-1, 1)`, where views cost nothing.
     pub(super) fn rotate(&self, g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
         let shape = g.tensor(x).shape.clone();
         let [batch, seq, heads, size] = shape.as_slice() else { return Ok(x) };
@@ -218,14 +221,11 @@ impl Angles {
         let first = if rest.is(0) { x } else { g.slice(x, 3, Dim::known(0), turned.clone())? };
         let front = [batch.clone(), seq.clone(), heads.clone()];
         let seen = |last: &[Dim]| front.iter().chain(last).cloned().collect::<Vec<Dim>>();
-        let pairs = if self.interleaved {
-            let pairs = g.reshape(first, seen(&[half.clone(), two.clone()]))?;
-            g.transpose(pairs, vec![0, 1, 2, 4, 3])?
-        } else {
-            g.reshape(first, seen(&[two.clone(), half.clone()]))?
-        };
-        let starts = [0, 0, 0, 1, 0].map(Dim::known).to_vec();
-        let swap = Slice { starts, steps: vec![1, 1, 1, -1, 1], sizes: g.tensor(pairs).shape.clone() };
+        let (last, axis) = if self.interleaved { ([half, two], 4) } else { ([two, half], 3) };
+        let pairs = g.reshape(first, seen(&last))?;
+        let of = |there: i64, elsewhere: i64| (0..5).map(move |i| if i == axis { there } else { elsewhere });
+        let starts = of(1, 0).map(Dim::known).collect();
+        let swap = Slice { starts, steps: of(-1, 1).collect(), sizes: g.tensor(pairs).shape.clone() };
         let swapped = g.add(swap, &[pairs])?;
         let a = g.binary(BinaryFn::Mul, pairs, self.cos)?;
         let b = g.binary(BinaryFn::Mul, swapped, self.sin)?;

@@ -1,9 +1,9 @@
-//! A matrix product with what stands beside it in a transformer: the normalisation of its rows before it, and a second
-//! product of the same rows that joins it element by element.
+//! A matrix product with what stands beside it in a transformer: the normalisation of its rows before it, a second product
+//! of the same rows that joins it element by element, and the rotation of queries and keys behind it.
 //!
-//! Operands: `x [.., M, K]`, a matrix, with `join` a second matrix of the same shape, and with `epsilon` a scale `[K]`. Rows
-//! are normalised by their root mean square and scaled; the result is `#0 = x * matrix`, or what `join` makes of it and of
-//! `@2 = x * second matrix`.
+//! Operands: `x [.., M, K]`, a matrix, with `join` a second matrix of the same shape, with `epsilon` a scale `[K]`, and with
+//! `rotary` the cosines and sines of each row. Rows are normalised by their root mean square and scaled; the result is
+//! `#0 = x * matrix`, or what `join` makes of it and of `@2 = x * second matrix`, with its columns rotated in pairs.
 //!
 //! The operator exists because a kernel that streams constants computes all of it in one dispatch, with nothing stored in
 //! between.
@@ -15,7 +15,7 @@ use super::layer_norm::LayerNorm;
 use super::matmul::MatMul;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::element::{Arg, EpilogueStep};
 use crate::ir::eval::chained;
 use crate::ir::op::{Fusion, Operation};
@@ -24,7 +24,43 @@ use crate::ir::tensor::TensorDesc;
 /// The place of the second matrix among the operands, by which `join` names the product with it.
 pub const SECOND: u32 = 2;
 
-/// A matrix product, the normalisation before it and a second product that joins it.
+/// Which columns of a product are pairs that are rotated, as rotary position embeddings do ("RoFormer", arXiv:2104.09864).
+///
+/// A head is `2 * half` columns. Pair `j` of it is `(j, j + half)`, or `(2 * j, 2 * j + 1)` where pairs are interleaved; of
+/// `(a, b)` become `(a * cos - b * sin, b * cos + a * sin)`. Cosines and sines are `[M, 1, 1, half]`, or `[M, 1, half, 1]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rotary {
+    /// Pairs of a head.
+    pub half: usize,
+    /// Whether the elements of a pair are neighbours.
+    pub interleaved: bool,
+}
+
+impl Rotary {
+    /// The columns of pair `j` of the head that starts at `head`.
+    fn pair(self, head: usize, j: usize) -> [usize; 2] {
+        if self.interleaved { [head + 2 * j, head + 2 * j + 1] } else { [head + j, head + j + self.half] }
+    }
+
+    /// Rotates rows of `columns` elements, of which every `rows` have the same angles as those before.
+    fn turn(self, values: &mut [f32], [rows, columns]: [usize; 2], cos: &[f32], sin: &[f32]) -> Option<()> {
+        for (i, row) in values.chunks_mut(columns.max(1)).enumerate() {
+            let first = i % rows.max(1) * self.half;
+            for head in (0..columns).step_by((2 * self.half).max(1)) {
+                for j in 0..self.half {
+                    let (c, s) = (*cos.get(first + j)?, *sin.get(first + j)?);
+                    let [a, b] = self.pair(head, j);
+                    let (x, y) = (*row.get(a)?, *row.get(b)?);
+                    *row.get_mut(a)? = x * c - y * s;
+                    *row.get_mut(b)? = y * c + x * s;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// A matrix product, the normalisation before it, a second product that joins it and the rotation behind it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FusedMatMul {
     /// Which operands are transposed.
@@ -33,6 +69,9 @@ pub struct FusedMatMul {
     pub epsilon: Option<f32>,
     /// What makes one value of both products; empty where there is one matrix.
     pub join: Vec<EpilogueStep>,
+    /// Which columns are rotated; none where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary: Option<Rotary>,
 }
 
 /// The parts that operands have.
@@ -41,6 +80,8 @@ struct Parts<'a, T> {
     matrix: &'a T,
     second: Option<&'a T>,
     scale: Option<&'a T>,
+    /// Cosines and sines.
+    angles: Option<[&'a T; 2]>,
 }
 
 impl FusedMatMul {
@@ -54,16 +95,26 @@ impl FusedMatMul {
         self.epsilon.map(|_| 1 + self.matrices())
     }
 
+    /// The place of the cosines among the operands, before that of the sines.
+    pub fn angles(&self) -> Option<usize> {
+        self.rotary.map(|_| 1 + self.matrices() + usize::from(self.epsilon.is_some()))
+    }
+
     fn parts<'a, T>(&self, inputs: &[&'a T]) -> Result<Parts<'a, T>, OpError> {
-        let wanted = 1 + self.matrices() + usize::from(self.epsilon.is_some());
+        let before = 1 + self.matrices() + usize::from(self.epsilon.is_some());
+        let wanted = before + if self.rotary.is_some() { 2 } else { 0 };
         let missing = || OpError::new(format!("{wanted} operands are needed, not {}", inputs.len()));
         let [x, matrix, rest @ ..] = inputs else { return Err(missing()) };
         if inputs.len() != wanted {
             return Err(missing());
         }
         let second = (!self.join.is_empty()).then(|| rest.first().copied()).flatten();
-        let scale = self.epsilon.and_then(|_| rest.last().copied());
-        Ok(Parts { x, matrix, second, scale })
+        let scale = self.epsilon.and_then(|_| inputs.get(before - 1).copied());
+        let angles = match inputs.get(before..) {
+            Some(&[cos, sin]) => Some([cos, sin]),
+            _ => None,
+        };
+        Ok(Parts { x, matrix, second, scale, angles })
     }
 
     fn norm(&self, rank: usize) -> LayerNorm {
@@ -86,6 +137,25 @@ impl Operation for FusedMatMul {
             let joined = self.product.infer(&[parts.x, second])?;
             if joined.shape != result.shape {
                 return Err(OpError::new(format!("products {result} and {joined} do not join")));
+            }
+        }
+        if let (Some(Rotary { half, interleaved }), Some(angles)) = (self.rotary, parts.angles) {
+            let [.., rows, columns] = result.shape.as_slice() else {
+                return Err(OpError::new("rows of columns are rotated"));
+            };
+            let one = Dim::known(1);
+            let last =
+                if interleaved { [Dim::from(half), one.clone()] } else { [one.clone(), Dim::from(half)] };
+            let [third, fourth] = last;
+            let shape = [rows.clone(), one, third, fourth];
+            if half == 0 || columns.div_exact(&Dim::from(2 * half)).is_none() {
+                return Err(OpError::new(format!("{columns} columns are no heads of {half} pairs")));
+            }
+            for of in angles {
+                check::float(of, "cosines and sines")?;
+                if of.shape != shape {
+                    return Err(OpError::new(format!("{of} are no angles of {result}")));
+                }
             }
         }
         let steps = self.join.iter().enumerate();
@@ -123,14 +193,22 @@ impl Operation for FusedMatMul {
                 }
                 None => first,
             };
-            Ok(Data::Float(joined.floats()?.to_vec()))
+            let mut values = joined.floats()?.to_vec();
+            if let (Some(rotary), Some([cos, sin])) = (self.rotary, parts.angles) {
+                let [.., rows, columns] = *out else {
+                    return Err(OpError::new("rows of columns are rotated"));
+                };
+                let turned = rotary.turn(&mut values, [rows, columns], cos.floats()?, sin.floats()?);
+                turned.ok_or_else(|| OpError::new("angles are missing"))?;
+            }
+            Ok(Data::Float(values))
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::FusedMatMul;
+    use super::{FusedMatMul, Rotary};
     use crate::ir::array::Array;
     use crate::ir::dim::Bindings;
     use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep, UnaryFn};
@@ -144,7 +222,31 @@ mod tests {
         let mul =
             EpilogueStep { element: Element::Binary(BinaryFn::Mul), args: vec![Arg::Step(1), Arg::Input(2)] };
         let join = if second { vec![relu, mul] } else { Vec::new() };
-        FusedMatMul { product: MatMul { trans_a: false, trans_b: true }, epsilon, join }
+        FusedMatMul { product: MatMul { trans_a: false, trans_b: true }, epsilon, join, rotary: None }
+    }
+
+    #[test]
+    fn pairs_are_rotated() {
+        let x = Array::f32(&[1, 4], vec![1.0, 2.0, 3.0, 4.0]);
+        let identity: Vec<f32> = (0..16).map(|i| if i % 5 == 0 { 1.0 } else { 0.0 }).collect();
+        let b = Array::f32(&[4, 4], identity);
+        let angles = |last: [usize; 2]| {
+            let of = |values: [f32; 2]| Array::f32(&[1, 1, last[0], last[1]], values.to_vec());
+            [of([0.0, 1.0]), of([1.0, 0.0])]
+        };
+        let rotated = |interleaved, last| {
+            let op = FusedMatMul { rotary: Some(Rotary { half: 2, interleaved }), ..op(None, false) };
+            let [cos, sin] = angles(last);
+            run(&op, &[&x, &b, &cos, &sin], &Bindings::new()).unwrap().floats().unwrap().to_vec()
+        };
+        // The first pair turns by a right angle, the second one stays.
+        assert_eq!(rotated(false, [1, 2]), [-3.0, 2.0, 1.0, 4.0]);
+        assert_eq!(rotated(true, [2, 1]), [-2.0, 1.0, 3.0, 4.0]);
+        let of = |shape: &[usize]| TensorDesc::of(DType::F32, shape);
+        let op = FusedMatMul { rotary: Some(Rotary { half: 2, interleaved: false }), ..op(None, false) };
+        let infer = |n, angles: &[usize]| op.infer(&[&of(&[1, 4]), &of(&[n, 4]), &of(angles), &of(angles)]);
+        assert!(infer(8, &[1, 1, 1, 2]).is_ok());
+        assert!(infer(6, &[1, 1, 1, 2]).is_err() && infer(8, &[1, 1, 2, 1]).is_err());
     }
 
     #[test]

@@ -209,7 +209,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let groups = (panels / f64::from(per)).ceil();
         let fits = groups * blocks <= f64::from(limits.max_workgroup_count[0])
             && batch <= f64::from(limits.max_workgroup_count[2])
-            && (per == 1 || f64::from(per) <= panels);
+            && (per == 1 || f64::from(per) <= panels)
+            && fused.takes(per, COLUMNS as u32);
         let Some(shared) = walk.shared(team as usize, fused.normalised()).filter(|_| fits) else { continue };
         let Shared { piece, side, ahead, .. } = shared;
         let fours = team as usize / 4 / side * side;
@@ -312,6 +313,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.replace(&format!("codes_{part}"), format!("{head} {{\n    {body}\n}}"));
     }
     fused.declare(&mut shader, true)?;
+    fused.declare_rotation(&mut shader, COLUMNS as u32);
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lane = axes.len() - 1;

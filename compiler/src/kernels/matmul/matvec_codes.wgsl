@@ -12,7 +12,7 @@
 // Rows may be normalised by their root mean square on the way: while the first units are in flight their squares are summed
 // up and, where they fit, their scaled elements are stored in workgroup memory, which all teams of invocations read; the sums
 // are divided in the end. And there may be a second constant of the same form, which a team of its own takes, and whose sums
-// `join` those of the first.
+// `join` those of the first. What is stored may be rotated in pairs of columns.
 //
 // Where integers are slow to become floats, codes become the last bits of halves from 1024 on, which are sums of 1024 and the
 // code, or 16 times the code for every second one of 4 bits; what that adds is taken off with ZERO.
@@ -44,6 +44,9 @@ const NORMALISED = true;
 const STORED = true;
 /// Slots of all rows that are stored.
 const STORED_SLOTS = 16u;
+/// Whether columns are rotated in pairs (1: of neighbours, 2: half a head apart), and how many panels half a head is.
+const ROTATED = 0u;
+const HALF_PANELS = 1u;
 /// Whether K may end within a step.
 const GUARD = true;
 
@@ -96,6 +99,13 @@ fn codes_scale(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32
 fn codes_bias(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(0.0); }
 /// What is stored of the sums of both constants.
 fn join(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * second; }
+/// What is stored of four columns and those that are paired with them.
+fn turned(row: u32, n4: u32, own: vec4<f32>, other: vec4<f32>) -> vec4<f32> { return own; }
+/// Panel `i` of a workgroup. Where columns half a head apart are rotated, so are its two panels.
+fn panel_of(group: u32, i: u32) -> u32 {
+    if (ROTATED == 2u) { return group / HALF_PANELS * 2u * HALF_PANELS + group % HALF_PANELS + i * HALF_PANELS; }
+    return group * PANELS + i;
+}
 /// Stores four elements of row `row`, from column `4 * n4`.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 3u + row) * 8u + n4] = v; }
 
@@ -201,17 +211,35 @@ fn load_x(batch: u32, row: u32, k4: u32) -> vec4<f32> {
 
 fn load_weight(k4: u32) -> vec4<f32> { return load_scale(select(k4, min(k4, (size_k() - 1u) / 4u), GUARD)); }
 
+/// What is made of the sums of a row in four columns, number `at` of those that the workgroup's panels have.
+fn total(r: u32, at: u32) -> vec4<f32> {
+    var sums: array<vec4<f32>, MATRICES>;
+    // unroll
+    for (var m = 0u; m < MATRICES; m++) {
+        let from_share = (at / 4u * MATRICES + m) * SHARES * 4u + at % 4u;
+        sums[m] = shares[from_share];
+        // unroll
+        for (var i = 1u; i < SHARES; i++) { sums[m] += shares[from_share + i * 4u]; }
+    }
+    if (NORMALISED) {
+        let factor = inverseSqrt(row_sum(r * KINDS) / f32(size_k()) + epsilon());
+        // unroll
+        for (var m = 0u; m < MATRICES; m++) { sums[m] *= factor; }
+    }
+    return join(sums[0], sums[MATRICES - 1u]);
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) { multiply(group, local); }
 
 fn multiply(group: vec3<u32>, local: u32) {
     let batch = group.z;
-    let first_panel_of_group = group.x / row_blocks() * PANELS;
+    let panels_of = group.x / row_blocks();
     let first = group.x % row_blocks() * ROWS;
     let last_row = size_m() - 1u;
     let team = local / TEAM;
     let c = team % MATRICES;
-    let panel = first_panel_of_group + team / MATRICES;
+    let panel = panel_of(panels_of, team / MATRICES);
     let base = (first_panel(batch) + select(panel, min(panel, last_panel()), PANELS > 1u)) * panel_units();
     let q = local % 4u;
     let side = local % TEAM / 4u % SIDE;
@@ -348,22 +376,12 @@ fn multiply(group: vec3<u32>, local: u32) {
         if (r > 0u) { workgroupBarrier(); }
         share_sums(local, acc[r], acc[r]);
         workgroupBarrier();
-        let n4 = first_panel_of_group * 4u + local;
+        let n4 = panel_of(panels_of, local / 4u) * 4u + local % 4u;
         if (local < 4u * PANELS && n4 * 4u < size_n() && first + r <= last_row) {
-            var sums: array<vec4<f32>, MATRICES>;
-            // unroll
-            for (var m = 0u; m < MATRICES; m++) {
-                let from_share = (local / 4u * MATRICES + m) * SHARES * 4u + local % 4u;
-                sums[m] = shares[from_share];
-                // unroll
-                for (var i = 1u; i < SHARES; i++) { sums[m] += shares[from_share + i * 4u]; }
-            }
-            if (NORMALISED) {
-                let factor = inverseSqrt(row_sum(r * KINDS) / f32(size_k()) + epsilon());
-                // unroll
-                for (var m = 0u; m < MATRICES; m++) { sums[m] *= factor; }
-            }
-            store(batch, first + r, n4, join(sums[0], sums[MATRICES - 1u]));
+            var v = total(r, local);
+            if (ROTATED == 1u) { v = turned(first + r, n4, v, v.yxwz); }
+            if (ROTATED == 2u) { v = turned(first + r, n4, v, total(r, (local + 4u) % (2u * 4u))); }
+            store(batch, first + r, n4, v);
         }
     }
 }

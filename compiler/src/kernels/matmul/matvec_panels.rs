@@ -193,7 +193,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let Cut { threads, panels: per, .. } = cut;
         let depths = cut.team(&fused) / panels.parts();
         let groups = (tiles / f64::from(per)).ceil();
-        if groups > f64::from(limits.max_workgroup_count[0]) || (per > 1 && f64::from(per) > tiles) {
+        let few = per > 1 && f64::from(per) > tiles;
+        if groups > f64::from(limits.max_workgroup_count[0]) || few || !fused.takes(per, panels.columns) {
             continue;
         }
         let all = groups * blocks * batch * f64::from(threads);
@@ -282,6 +283,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.replace("decode", "fn decode(unit: Unit, i: u32) -> vec4<f32> { return unit; }".into());
     }
     fused.declare(&mut shader, false)?;
+    fused.declare_rotation(&mut shader, columns);
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lane = axes.len() - 1;

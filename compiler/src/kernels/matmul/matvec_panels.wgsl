@@ -4,8 +4,8 @@
 // invocations share the depth. The sums of the invocations are added in two steps, of which the first stays within a subgroup
 // where that can be, always in the same order, however many rows there are. Picked for products of one to a few rows.
 //
-// Rows may be normalised by their root mean square on the way, and there may be a second constant of the same form, both as
-// in matvec_codes.wgsl.
+// Rows may be normalised by their root mean square on the way, and there may be a second constant of the same form, and columns
+// may be rotated in pairs, all as in matvec_codes.wgsl.
 //
 // Replaced: the knobs, the sizes, the type of a unit and the hooks. `load_a` is only called within K.
 
@@ -23,6 +23,9 @@ const STORED_ELEMENTS = 64u;
 /// Units in a row of a panel, and vectors of four columns in a unit.
 const PARTS = 2u;
 const VECTORS = 2u;
+/// Whether columns are rotated in pairs (1: of neighbours, 2: half a head apart), and how many panels half a head is.
+const ROTATED = 0u;
+const HALF_PANELS = 1u;
 /// Whether K may end within a step.
 const GUARD_K = true;
 const COLUMNS = PARTS * VECTORS * 4u;
@@ -69,6 +72,13 @@ fn decode(unit: Unit, i: u32) -> vec4<f32> {
 }
 /// What is stored of the sums of both constants.
 fn join(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * second; }
+/// What is stored of four columns and those that are paired with them.
+fn turned(row: u32, n4: u32, own: vec4<f32>, other: vec4<f32>) -> vec4<f32> { return own; }
+/// Panel `i` of a workgroup. Where columns half a head apart are rotated, so are its two panels.
+fn panel_of(group: u32, i: u32) -> u32 {
+    if (ROTATED == 2u) { return group / HALF_PANELS * 2u * HALF_PANELS + group % HALF_PANELS + i * HALF_PANELS; }
+    return group * PANELS + i;
+}
 /// Stores four elements of row `row`, from column `4 * n4`.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 3u + row) * 8u + n4] = v; }
 
@@ -105,6 +115,27 @@ fn share_squares(local: u32, r: u32, square: f32) {
     }
 }
 
+/// What is made of the sums of a row in four columns, number `at` of those that the workgroup's panels have.
+fn total(r: u32, at: u32) -> vec4<f32> {
+    var sums: array<vec4<f32>, MATRICES>;
+    // unroll
+    for (var m = 0u; m < MATRICES; m++) {
+        let from_share = (at / GROUPS * MATRICES + m) * SHARES * GROUPS + at % GROUPS;
+        sums[m] = shares[from_share];
+        // unroll
+        for (var i = 1u; i < SHARES; i++) { sums[m] += shares[from_share + i * GROUPS]; }
+    }
+    if (NORMALISED) {
+        var square = square_shares[r * SQUARES];
+        // unroll
+        for (var i = 1u; i < SQUARES; i++) { square += square_shares[r * SQUARES + i]; }
+        let factor = inverseSqrt(square / f32(size_k()) + epsilon());
+        // unroll
+        for (var m = 0u; m < MATRICES; m++) { sums[m] *= factor; }
+    }
+    return join(sums[0], sums[MATRICES - 1u]);
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) { multiply(group, local); }
 
@@ -112,10 +143,10 @@ fn multiply(group: vec3<u32>, local: u32) {
     let batch = group.z;
     let first = group.y * ROWS;
     let last_row = size_m() - 1u;
-    let first_panel_of_group = group.x * PANELS;
+    let panels_of = group.x;
     let team = local / TEAM;
     let c = team % MATRICES;
-    let panel = first_panel_of_group + team / MATRICES;
+    let panel = panel_of(panels_of, team / MATRICES);
     let part = local % PARTS;
     let lane = local % TEAM / PARTS;
     let base = (first_panel(batch) + select(panel, min(panel, last_panel()), PANELS > 1u)) * panel_units() + part;
@@ -168,25 +199,12 @@ fn multiply(group: vec3<u32>, local: u32) {
         if (r > 0u) { workgroupBarrier(); }
         share_sums(local, acc[r * VECTORS], acc[r * VECTORS + VECTORS - 1u]);
         workgroupBarrier();
-        let n4 = first_panel_of_group * GROUPS + local;
+        let n4 = panel_of(panels_of, local / GROUPS) * GROUPS + local % GROUPS;
         if (local < GROUPS * PANELS && n4 * 4u < size_n() && first + r <= last_row) {
-            var sums: array<vec4<f32>, MATRICES>;
-            // unroll
-            for (var m = 0u; m < MATRICES; m++) {
-                let from_share = (local / GROUPS * MATRICES + m) * SHARES * GROUPS + local % GROUPS;
-                sums[m] = shares[from_share];
-                // unroll
-                for (var i = 1u; i < SHARES; i++) { sums[m] += shares[from_share + i * GROUPS]; }
-            }
-            if (NORMALISED) {
-                var square = square_shares[r * SQUARES];
-                // unroll
-                for (var i = 1u; i < SQUARES; i++) { square += square_shares[r * SQUARES + i]; }
-                let factor = inverseSqrt(square / f32(size_k()) + epsilon());
-                // unroll
-                for (var m = 0u; m < MATRICES; m++) { sums[m] *= factor; }
-            }
-            store(batch, first + r, n4, join(sums[0], sums[MATRICES - 1u]));
+            var v = total(r, local);
+            if (ROTATED == 1u) { v = turned(first + r, n4, v, v.yxwz); }
+            if (ROTATED == 2u) { v = turned(first + r, n4, v, total(r, (local + GROUPS) % (2u * GROUPS))); }
+            store(batch, first + r, n4, v);
         }
     }
 }

@@ -53,8 +53,9 @@ impl Cut {
             let whole = lanes
                 .is_none_or(|lanes| team >= lanes && cut.threads / lanes <= limits.max_workgroup_subgroups);
             let fits = cut.threads <= most && whole && (team == SMALLEST || useful(team));
-            let shares =
-                panels == 1 || memory(Self { rows: 1, ..cut }).is_some_and(|memory| memory.stored > 0);
+            let shares = panels == 1
+                || fused.pairs_panels()
+                || memory(Self { rows: 1, ..cut }).is_some_and(|memory| memory.stored > 0);
             if !fits || !shares {
                 return None;
             }

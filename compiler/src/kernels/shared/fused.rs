@@ -1,9 +1,11 @@
-//! What kernels that stream constants take in beside their product: the normalisation of its rows, and a second product.
+//! What kernels that stream constants take in beside their product: the normalisation of its rows, a second product, and the
+//! rotation of columns.
 
 use super::product::batch_axes;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{FusedMatMul, MatMul, Op};
+use crate::ir::ops::fused_matmul::Rotary;
 use crate::ir::ops::gather_matmul::PICKS;
 use crate::shader::Shader;
 use crate::shader::access::Coordinates;
@@ -66,6 +68,65 @@ impl<'a> Fused<'a> {
         }
         text += &format!("fn first_panel(batch: u32) -> u32 {{ return {number} * {apart}u; }}");
         shader.replace("first_panel", text);
+    }
+
+    /// Whether a workgroup that takes so many panels of `columns` columns has both elements of every pair that is rotated.
+    pub(crate) fn takes(&self, panels: u32, columns: u32) -> bool {
+        match self.rotary() {
+            None => true,
+            Some(Rotary { half, interleaved: true }) => half.is_multiple_of(2),
+            Some(Rotary { half, interleaved: false }) => panels == 2 && half.is_multiple_of(columns as usize),
+        }
+    }
+
+    /// Whether a workgroup must take several panels.
+    pub(crate) fn pairs_panels(&self) -> bool {
+        self.rotary().is_some_and(|rotary| !rotary.interleaved)
+    }
+
+    fn rotary(&self) -> Option<Rotary> {
+        self.fused.and_then(|fused| fused.rotary)
+    }
+
+    /// Replaces `ROTATED`, `HALF_PANELS`, and `turned(row, n4, own, other)`, where panels are of so many columns.
+    pub(crate) fn declare_rotation(&self, shader: &mut Shader<'_>, columns: u32) {
+        let Some((place, rotary)) = self.fused.and_then(FusedMatMul::angles).zip(self.rotary()) else {
+            return;
+        };
+        let Rotary { half, interleaved } = rotary;
+        let read = |shader: &mut Shader<'_>, name: &str, place: usize| {
+            let axes = |third: &str, fourth: &str| ["row", "0u", third, fourth].map(str::to_string).to_vec();
+            let (params, at) = if interleaved {
+                ("row: u32, j: u32", Coordinates::element(axes("j", "0u")))
+            } else {
+                ("row: u32, j4: u32", Coordinates::four(axes("0u", "j4"), 3))
+            };
+            shader.read_fn(name, params, "", place, &at, false)
+        };
+        let reads = [("cosines", place), ("sines", place + 1)]
+            .map(|(name, place)| read(shader, name, place))
+            .concat();
+        let body = if interleaved {
+            format!(
+                "    let j = n4 % {0}u * 2u;
+    let c = vec2<f32>(cosines(row, j), cosines(row, j + 1u));
+    let s = vec2<f32>(sines(row, j), sines(row, j + 1u));
+    return own * c.xxyy + other * vec4<f32>(-s.x, s.x, -s.y, s.y);",
+                half / 2
+            )
+        } else {
+            format!(
+                "    let at = n4 % {0}u;
+    let s = sines(row, at % {1}u);
+    return own * cosines(row, at % {1}u) + other * select(s, -s, at < {1}u);",
+                half / 2,
+                half / 4
+            )
+        };
+        let head = "fn turned(row: u32, n4: u32, own: vec4<f32>, other: vec4<f32>) -> vec4<f32>";
+        shader.replace("turned", format!("{reads}{head} {{\n{body}\n}}"));
+        shader.constant("ROTATED", if interleaved { "1u" } else { "2u" });
+        shader.knob("HALF_PANELS", (half as u32 / columns).max(1));
     }
 
     /// Whether rows are normalised first.
