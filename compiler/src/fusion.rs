@@ -171,6 +171,15 @@ fn product(graph: &Graph, id: NodeId) -> Option<(&MatMul, [NodeId; 2])> {
     fits.then_some((op, [x, matrix]))
 }
 
+/// A product with what is already fused to it.
+fn fused(op: &Op) -> Option<FusedMatMul> {
+    match op {
+        Op::MatMul(product) => Some(product.clone().into()),
+        Op::FusedMatMul(fused) => Some(fused.clone()),
+        _ => None,
+    }
+}
+
 /// The product and another one of the same rows that only its epilogue reads, as one operator.
 fn pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
     let (op, [x, matrix]) = product(graph, id)?;
@@ -202,7 +211,7 @@ fn pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
         EpilogueStep { element: step.element, args: args.collect() }
     });
     let join: Vec<EpilogueStep> = own.chain(rest).collect();
-    let op = FusedMatMul { product: op.clone(), epsilon: None, join, rotary: None };
+    let op = FusedMatMul { join, ..op.clone().into() };
     Some(Replacement { op: op.into(), operands: vec![x, matrix, second], arity: 3, epilogue: Vec::new() })
 }
 
@@ -242,13 +251,7 @@ fn with_norm(
 ) -> Option<Replacement> {
     let node = graph.node(user);
     let operands = graph.operands(user);
-    let fused = match &node.op {
-        Op::MatMul(product) => {
-            FusedMatMul { product: product.clone(), epsilon: None, join: Vec::new(), rotary: None }
-        }
-        Op::FusedMatMul(fused) if fused.epsilon.is_none() => fused.clone(),
-        _ => return None,
-    };
+    let fused = fused(&node.op).filter(|fused| fused.epsilon.is_none())?;
     let [first, rest @ ..] = operands.as_slice() else { return None };
     if *first != norm || rest.contains(&norm) || fused.product.trans_a {
         return None;

@@ -7,7 +7,7 @@
 //! %9 = %5 * %cos + %6 * %sin * (-1, 1)
 //! ```
 
-use super::{STAGE, known};
+use super::{STAGE, fused, known};
 use crate::decompose::put_beside;
 use crate::error::Result;
 use crate::ir::dim::Dim;
@@ -52,13 +52,7 @@ pub(super) fn rotated(
 fn with_rotary(graph: &Graph, product: NodeId, rotary: Rotary, angles: [NodeId; 2]) -> Option<Replacement> {
     let node = graph.node(product);
     let operands = graph.operands(product);
-    let fused = match &node.op {
-        Op::MatMul(product) => {
-            FusedMatMul { product: product.clone(), epsilon: None, join: Vec::new(), rotary: None }
-        }
-        Op::FusedMatMul(fused) if fused.rotary.is_none() => fused.clone(),
-        _ => return None,
-    };
+    let fused = fused(&node.op).filter(|fused| fused.rotary.is_none())?;
     let matrices = operands.get(1..=fused.matrices())?;
     let constants = matrices.iter().all(|matrix| graph.constant(*matrix).is_some());
     if !constants || fused.product.trans_a || !node.epilogue.is_empty() || operands.len() != node.arity {
@@ -77,7 +71,7 @@ fn rotation(graph: &Graph, id: NodeId) -> Option<Rotation> {
     let Op::Elementwise(Elementwise { element }) = &node.op else { return None };
     let [sine, signed, sum] = node.epilogue.as_slice() else { return None };
     let is = |step: &EpilogueStep, f, args: [Arg; 2]| binary(&step.element, f) && step.args == args;
-    let known = binary(element, BinaryFn::Mul)
+    let rotates = binary(element, BinaryFn::Mul)
         && is(sine, BinaryFn::Mul, [Arg::Input(2), Arg::Input(3)])
         && is(signed, BinaryFn::Mul, [Arg::Step(1), Arg::Input(4)])
         && is(sum, BinaryFn::Add, [Arg::Step(0), Arg::Step(2)]);
@@ -92,7 +86,7 @@ fn rotation(graph: &Graph, id: NodeId) -> Option<Rotation> {
     let plain = [id, product].iter().all(|id| graph.tensor(*id).layout == Layout::RowMajor)
         && graph.tensor(id).dtype == graph.tensor(product).dtype
         && [pairs, reversed].iter().all(|view| graph.node(*view).epilogue.is_empty());
-    if !known
+    if !rotates
         || from != pairs
         || !matches!(graph.op(pairs), Op::Reshape(_))
         || !alone

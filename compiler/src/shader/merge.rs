@@ -9,6 +9,7 @@
 //! ```
 
 use super::launch::Launch;
+use super::specialize::renamed;
 
 /// A declaration of a bound buffer.
 struct Declared<'a> {
@@ -62,25 +63,9 @@ fn declared(wgsl: &str, index: usize) -> Option<Declared<'_>> {
     Some(Declared { text, name, element })
 }
 
-/// The text with another name for an identifier.
-fn renamed(text: &str, from: &str, to: &str) -> String {
-    let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(from) {
-        let (before, after) = rest.split_at(at);
-        let tail = after.get(from.len()..).unwrap_or_default();
-        let whole = !before.ends_with(inside) && !tail.starts_with(inside);
-        out.push_str(before);
-        out.push_str(if whole { to } else { from });
-        rest = tail;
-    }
-    out + rest
-}
-
 #[cfg(test)]
 mod tests {
-    use super::renamed;
+    use crate::shader::specialize::renamed;
 
     #[test]
     fn whole_names_change() {

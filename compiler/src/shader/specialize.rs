@@ -141,25 +141,34 @@ fn declared_name(text: &str) -> String {
     String::new()
 }
 
+/// The identifier or number that a text starts with.
+fn word(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+    text.get(..end).filter(|word| !word.is_empty())
+}
+
 /// Identifiers, numbers and single punctuation characters.
 pub(super) fn tokens(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let c = bytes[at];
-        if c.is_ascii_alphanumeric() || c == b'_' {
-            let start = at;
-            while at < bytes.len() && (bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_') {
-                at += 1;
-            }
-            out.push(&text[start..at]);
-        } else if c.is_ascii_whitespace() || !c.is_ascii() {
-            at += 1;
-        } else {
-            out.push(&text[at..=at]);
-            at += 1;
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let (token, after) = rest.split_at(word(rest).map_or(c.len_utf8(), str::len));
+        if c.is_ascii() && !c.is_ascii_whitespace() {
+            out.push(token);
         }
+        rest = after;
+    }
+    out
+}
+
+/// The text with another name or value for an identifier that is no member's.
+pub(super) fn renamed(text: &str, from: &str, to: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let (token, after) = rest.split_at(word(rest).map_or(c.len_utf8(), str::len));
+        out.push_str(if token == from && !out.ends_with('.') { to } else { token });
+        rest = after;
     }
     out
 }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::specialize::{declaration_end, tokens};
+use super::specialize::{declaration_end, renamed, tokens};
 
 /// Most statements that unrolling may produce, as bytes of text.
 const MAX_TEXT: usize = 1 << 20;
@@ -59,7 +59,7 @@ fn repeated(head: &str, body: &str, constants: &BTreeMap<String, String>) -> Res
     let mut out = String::new();
     for value in values {
         out.push('{');
-        out.push_str(&substitute(body, &variable, &format!("{value}{suffix}")));
+        out.push_str(&renamed(body, &variable, &format!("{value}{suffix}")));
         out.push_str("}\n");
     }
     Ok(out)
@@ -124,36 +124,6 @@ fn loop_values(
     let suffix = if start.trim().ends_with('u') { "u" } else { "" };
     let values = (first..last).step_by(usize::try_from(by).map_err(|e| e.to_string())?).collect();
     Ok((name, values, suffix))
-}
-
-/// `text` with the identifier replaced.
-fn substitute(text: &str, name: &str, value: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let c = bytes[at];
-        if c.is_ascii_alphanumeric() || c == b'_' {
-            let start = at;
-            while at < bytes.len() && (bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_') {
-                at += 1;
-            }
-            let token = &text[start..at];
-            out.push_str(if token == name && (start == 0 || bytes[start - 1] != b'.') {
-                value
-            } else {
-                token
-            });
-        } else {
-            let start = at;
-            at += 1;
-            while at < bytes.len() && !text.is_char_boundary(at) {
-                at += 1;
-            }
-            out.push_str(&text[start..at]);
-        }
-    }
-    out
 }
 
 /// The value of an integer expression over constants.

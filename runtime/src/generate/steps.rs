@@ -1,8 +1,8 @@
 //! One token after the other: the loop that generates.
 //!
 //! Where the most likely token is wanted, or the device draws, the device keeps the token, and steps are submitted ahead of
-//! what the host has read; those behind the text's end are dropped. Where the host draws, it reads the logits of each step. Guesses are checked
-//! by one run for several of them, which gives what as many steps would have given.
+//! what the host has read; those behind the text's end are dropped. Where the host draws, it reads the logits of each step.
+//! Guesses are checked by one run for several of them, which gives what as many steps would have given.
 
 use super::draft::Draft;
 use super::feed::Fed;

@@ -74,6 +74,13 @@ pub struct FusedMatMul {
     pub rotary: Option<Rotary>,
 }
 
+impl From<MatMul> for FusedMatMul {
+    /// The product with nothing beside it.
+    fn from(product: MatMul) -> Self {
+        Self { product, epsilon: None, join: Vec::new(), rotary: None }
+    }
+}
+
 /// The parts that operands have.
 struct Parts<'a, T> {
     x: &'a T,
@@ -97,11 +104,16 @@ impl FusedMatMul {
 
     /// The place of the cosines among the operands, before that of the sines.
     pub fn angles(&self) -> Option<usize> {
-        self.rotary.map(|_| 1 + self.matrices() + usize::from(self.epsilon.is_some()))
+        self.rotary.map(|_| self.before_angles())
+    }
+
+    /// Operands other than cosines and sines.
+    fn before_angles(&self) -> usize {
+        1 + self.matrices() + usize::from(self.epsilon.is_some())
     }
 
     fn parts<'a, T>(&self, inputs: &[&'a T]) -> Result<Parts<'a, T>, OpError> {
-        let before = 1 + self.matrices() + usize::from(self.epsilon.is_some());
+        let before = self.before_angles();
         let wanted = before + if self.rotary.is_some() { 2 } else { 0 };
         let missing = || OpError::new(format!("{wanted} operands are needed, not {}", inputs.len()));
         let [x, matrix, rest @ ..] = inputs else { return Err(missing()) };
