@@ -15,6 +15,7 @@ use driftc::ir::dim::Bindings;
 use driftc::ir::{eval, text};
 use driftc::language;
 use driftc::passes::Precision;
+use driftc::quantise::caches;
 
 /// Tokens of the stored texts.
 const TEXT: usize = 40;
@@ -22,6 +23,8 @@ const TEXT: usize = 40;
 const F32: f32 = 2e-4;
 /// The same for values stored in f16, in standard deviations of the logits.
 const F16: f32 = 3e-2;
+/// The same for keys and values of 8 bits.
+const CODES: f32 = 1e-1;
 
 /// The functions of a model on the device of the tests.
 fn open(model: &Model, options: &Options) -> Session {
@@ -78,7 +81,7 @@ fn step(session: &mut Session, function: &str, past: usize, ids: &[i32]) -> (Vec
     let array = ArrayRef { dtype: HostType::I32, shape: &[1, rows], bytes: &bytes };
     session.write_input(function, "ids", array).unwrap();
     session.set_symbol(function, "past", past as i64).unwrap();
-    if function == "prefill" {
+    if function != "decode" {
         session.set_symbol(function, "count", ids.len() as i64).unwrap();
     }
     if let Some(length) = session.function(function).unwrap().symbols.iter().find(|s| s.name == "length") {
@@ -129,8 +132,9 @@ fn cut(session: &mut Session, ids: &[i32], stored: &Array) -> f32 {
     }
     // Several rows of logits at a time, behind those chunks.
     let (logits, next) = step(session, "verify", past, &ids[past..]);
-    assert_eq!((logits.len(), next.len()), (16 * vocab, 16));
-    note(differ(&logits[..(ids.len() - past) * vocab], stored, past));
+    let rows = ids.len() - past;
+    assert_eq!((logits.len(), next.len()), (rows * vocab, rows));
+    note(differ(&logits, stored, past));
     // An id of -1 is the token that was chosen last.
     let (_, next) = step(session, "prefill", 0, &ids[..4]);
     let (want, _) = step(session, "decode", 4, &next);
@@ -168,6 +172,21 @@ fn f16_differs_by_its_rounding() {
         let mut session = open(&load(&path, 50, 8), &options);
         let error = cut(&mut session, &ids[..TEXT], &stored) / deviation(stored.floats().unwrap());
         assert!(error < F16, "{} differs by {error} standard deviations", path.display());
+    }
+}
+
+#[test]
+fn caches_of_codes_differ_by_their_rounding() {
+    let onnx = with_stored(Path::new(env!("CARGO_MANIFEST_DIR")).join("language/grouped.onnx"));
+    for (path, ids, stored) in models().into_iter().step_by(6).chain([onnx]) {
+        let mut model = load(&path, 50, 8);
+        let functions = model.functions.iter_mut().map(|(name, graph)| (name.as_str(), graph));
+        let count = caches::run(functions).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert!(count > 0 && count.is_multiple_of(2), "{} has {count} caches", path.display());
+        let mut session = open(&model, &Options::default());
+        let error = cut(&mut session, &ids[..TEXT], &stored) / deviation(stored.floats().unwrap());
+        // What keys and values lose shows, and is little.
+        assert!(error > 1e-4 && error < CODES, "{} differs by {error} standard deviations", path.display());
     }
 }
 

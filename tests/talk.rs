@@ -267,6 +267,26 @@ fn guesses_do_not_change_the_text() {
 }
 
 #[test]
+fn weights_and_caches_of_few_bits() {
+    let (model, bundle, text) = (PLACE.path("model"), PLACE.path("small.drift"), PLACE.path("calibrate.txt"));
+    fs::write(&text, "one two three four five six seven eight nine ten ".repeat(4)).unwrap();
+    let (target, dim) = (target(), format!("context={CONTEXT}"));
+    let args = ["compile", &model, "-t", &target, "-o", &bundle, "--dim", &dim, "--kv-cache", "q8"];
+    let calibrated = ["--weights", "q8", "--calibrate", &text];
+    PLACE.done(&[&args[..], &calibrated[..]].concat());
+    let (out, _) = PLACE.done(&["generate", &bundle, "--prompt", "one two"]);
+    assert_eq!(out, " three four five six seven eight nine ten\n");
+    let (out, _) = PLACE.done(&["inspect", &bundle]);
+    assert!(
+        ["--kv-cache q8", "--weights q8", "--calibrate calibrate.txt:"].iter().all(|flag| out.contains(flag)),
+        "{out}"
+    );
+    PLACE.refused(&[&args[..], &calibrated[2..]].concat(), 2, "--weights");
+    fs::write(&text, "one").unwrap();
+    PLACE.refused(&[&args[..], &calibrated[..]].concat(), 1, "too few to calibrate with");
+}
+
+#[test]
 fn ids_go_on_without_a_tokenizer() {
     let (bare, dim) = (PLACE.path("bare"), format!("context={CONTEXT}"));
     let (ids, out) = (PLACE.ids("one.npy", &[0, 1]), PLACE.path("more.npy"));

@@ -9,7 +9,8 @@
 //!
 //! With few rows a dispatch behind a barrier costs about as much as its work, so what is saved are barriers. A normalisation is
 //! taken in by all of its users or by none. Whether that is done follows from the graph and from which kernels there are, not
-//! from estimates, so that with constants of codes functions of one row and of up to sixteen give the same sums.
+//! from estimates, so that with constants of codes functions of one row and of up to sixteen give the same sums, where no matrix
+//! units multiply the latter.
 
 mod rotary;
 
@@ -23,6 +24,8 @@ use crate::ir::verify::verify;
 use crate::passes::{Changes, PassReport};
 use crate::plan::estimate::Costs;
 use crate::plan::{Alternatives, Options};
+use crate::shader::pack::codes::CodePanels;
+use crate::target::MatrixScope;
 
 /// The name in reports.
 pub const STAGE: &str = "fuse-products";
@@ -225,6 +228,11 @@ fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mu
     if !last || !node.epilogue.is_empty() || users.is_empty() || graph.is_output(id) {
         return Ok(());
     }
+    if costs.target.has_matrices(MatrixScope::Subgroup)
+        && users.iter().any(|user| multiplies_codes(graph, *user))
+    {
+        return Ok(());
+    }
     let mut made = Vec::with_capacity(users.len());
     for user in &users {
         let Some(what) = with_norm(graph, *user, id, [x, scale], epsilon) else { return Ok(()) };
@@ -239,6 +247,14 @@ fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mu
         changes.note(graph, beside, "normalises its rows by itself");
     }
     Ok(())
+}
+
+/// Whether a node is a product of several rows with a constant of codes: matrix units take these rows as they lie, where
+/// normalising them in every workgroup takes longer than a dispatch of its own.
+fn multiplies_codes(graph: &Graph, id: NodeId) -> bool {
+    let rows = graph.tensor(id).shape.iter().rev().nth(1).map_or(1, |rows| rows.range(&graph.bounds).1);
+    let codes = |operand: &NodeId| graph.constant(*operand).and_then(CodePanels::of).is_some();
+    rows > 1 && graph.operands(id).get(1).is_some_and(codes)
 }
 
 /// A product of normalised rows that normalises them.

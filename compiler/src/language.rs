@@ -11,8 +11,9 @@
 //! A fourth, `sample`, draws a token from logits ([`sample`]).
 //!
 //! Input `ids [1, n]`, outputs `next` (the token with the largest logit) and `logits`, a row for each position. Symbol
-//! `past` is the number of tokens in the caches. Ids behind those that are meant, of which there are `count` in
-//! `prefill`, are padding: no position before them sees them, and the next tokens overwrite what they leave in the caches.
+//! `past` is the number of tokens in the caches, `count` that of the ids that are meant. Those behind them are padding:
+//! `verify` computes nothing for them; in `prefill` no position before them sees them, and the next tokens overwrite what
+//! they leave in the caches.
 
 pub mod caches;
 pub mod onnx;
@@ -34,8 +35,8 @@ pub const DEFAULT_CONTEXT: i64 = 4096;
 const DEFAULT_CHUNK: i64 = 256;
 /// Most tokens of `verify`: as many as one row of matrix units takes.
 const VERIFIED: i64 = 16;
-/// The symbol that counts the ids of `prefill` that are no padding.
-const COUNT: &str = "count";
+/// The symbol that counts the ids that are no padding.
+pub const COUNT: &str = "count";
 /// The state that holds the token that was chosen last.
 const TOKEN: &str = "token";
 
@@ -101,19 +102,32 @@ impl Entry {
         (0, self.context - self.tokens)
     }
 
-    /// Tokens in the caches after a run.
-    pub fn keys(&self) -> Dim {
-        Dim::symbol(PAST).plus(self.tokens)
+    /// Whether it computes rows for the ids that count alone: where each of them has logits, padding would cost as much.
+    fn counts_rows(&self) -> bool {
+        self.every && self.tokens > 1
     }
 
-    /// Adds the input; the tokens `[1, n]` in i32.
+    /// Positions that are computed.
+    pub fn seq(&self) -> Dim {
+        if self.counts_rows() { Dim::symbol(COUNT) } else { Dim::known(self.tokens) }
+    }
+
+    /// Tokens in the caches after a run.
+    pub fn keys(&self) -> Dim {
+        Dim::symbol(PAST).add(&self.seq())
+    }
+
+    /// Adds the input; the tokens that are computed, `[1, n]` in i32.
     ///
     /// # Errors
     /// When the graph has no room for them.
     pub fn ids(&self, g: &mut Builder<'_>) -> Result<NodeId> {
         let ids = g.input("ids", DType::I32, vec![Dim::known(1), Dim::known(self.tokens)])?;
-        if !self.every && self.tokens > 1 {
+        if self.tokens > 1 {
             g.graph.bounds.insert(COUNT.to_string(), (1, self.tokens));
+        }
+        if self.counts_rows() {
+            return g.slice(ids, 1, Dim::known(0), self.seq());
         }
         if self.tokens != 1 {
             return Ok(ids);

@@ -4,6 +4,7 @@
 //! constants become encodings of the same bytes ([`Rounded`]), from which codes are computed while the bundle is written, so
 //! memory does not grow with the model. Biases, norms, tables of positions and routers of experts stay floats.
 
+pub mod caches;
 pub mod calibration;
 
 use std::collections::BTreeMap;

@@ -50,9 +50,21 @@ pub(crate) struct Given {
     /// (q844), or of 4 in groups of 32, 64 or 128 inputs (w4:128; w4:128:zeros with zero points)
     #[arg(long, value_name = "f16|q8|q844|w4[:GROUP[:zeros]]", value_parser = parse_weights)]
     pub(crate) weights: Option<Weights>,
+    /// How caches of keys and values of a language model are kept: floats (f16), or codes of 8 bits (q8)
+    #[arg(long, value_name = "f16|q8", default_value = "f16")]
+    pub(crate) kv_cache: KvCache,
     /// A text, or ids, by which codes of a language model are made to err least where it matters
     #[arg(long, value_name = "FILE.txt | IDS.npy", requires = "weights")]
     pub(crate) calibrate: Option<PathBuf>,
+}
+
+/// `--kv-cache`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum KvCache {
+    /// As `--precision` stores floats.
+    F16,
+    /// Codes of 8 bits.
+    Q8,
 }
 
 /// A model that was read.
@@ -197,6 +209,11 @@ impl Given {
             let graphs = model.functions.iter_mut().map(|(_, graph)| graph);
             driftc::quantise::run([&mut model.graph].into_iter().chain(graphs), weights, &calibration)?;
             flags.push(format!("--weights {weights}"));
+        }
+        if self.kv_cache == KvCache::Q8 {
+            let functions = loaded.model.functions.iter_mut().map(|(name, graph)| (name.as_str(), graph));
+            driftc::quantise::caches::run(functions)?;
+            flags.push("--kv-cache q8".to_owned());
         }
         loaded.flags = flags;
         Ok(loaded)

@@ -33,6 +33,7 @@ pub use super::ops::layer_norm::LayerNorm;
 pub use super::ops::matmul::MatMul;
 pub use super::ops::pad::Pad;
 pub use super::ops::pool::Pool;
+pub use super::ops::quantize_rows::QuantizeRows;
 pub use super::ops::range::Range;
 pub use super::ops::recurrent::Recurrent;
 pub use super::ops::reduce::Reduce;
@@ -173,6 +174,7 @@ ops! {
     Slice = "slice",
     Concat = "concat",
     Update = "update",
+    QuantizeRows = "quantize-rows",
     Pad = "pad",
     Expand = "expand",
     Relayout = "relayout",

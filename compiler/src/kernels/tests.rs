@@ -366,6 +366,9 @@ fn rows() {
         let a = serde_json::json!({"groups": groups, "epsilon": 1e-5});
         assert_eq!(emit_all("group-norm", a, &[shape, channels, channels]), ["normalize"]);
     }
+    for shape in ["2,6,5,8", "n,8,h,4", "2,12", "h,w,36"] {
+        assert_eq!(emit_all("quantize-rows", serde_json::json!({}), &[shape]), ["quantize_rows"]);
+    }
     for (axis, k) in [(3, 3), (1, 6), (0, 1)] {
         let a = serde_json::json!({"axis": axis, "k": k, "largest": k == 3, "indices": k == 6});
         let found = emit_types("top-k", a, &["3,6,h,5"], &[DType::F16, DType::I64]);

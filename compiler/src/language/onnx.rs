@@ -71,7 +71,7 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Lan
         &known,
         &Dim::symbol(SEQ),
         DimSpec::Range(0, probe.context - seq),
-        Some((1, seq)),
+        Some((SEQ, (1, seq))),
     )?;
     let rows = model.rows(&whole.graph);
     let longest = rows.into_iter().chain(longest).min();
@@ -81,9 +81,10 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Lan
         if model.seq.is_some_and(|seq| seq != entry.tokens) {
             continue;
         }
-        let tokens = Dim::known(entry.tokens);
+        let tokens = entry.seq();
         let (low, high) = entry.past();
-        let mut graph = model.import(path, &known, &tokens, DimSpec::Range(low, high), None)?.graph;
+        let seq = tokens.as_symbol().map(|name| (name, (1, entry.tokens)));
+        let mut graph = model.import(path, &known, &tokens, DimSpec::Range(low, high), seq)?.graph;
         match model.function(&mut graph, &entry)? {
             Built::Whole => functions.push((entry.name.to_string(), graph)),
             Built::LastOnly => {}
@@ -185,14 +186,14 @@ impl Model {
         Ok(known)
     }
 
-    /// Imports the model with so many tokens after `past` others; `seq` are bounds of the symbol that `tokens` may be.
+    /// Imports the model with so many tokens after `past` others; `seq` is the symbol that `tokens` may be, with its bounds.
     fn import(
         &self,
         path: &Path,
         known: &BTreeMap<String, DimSpec>,
         tokens: &Dim,
         past: DimSpec,
-        seq: Option<(i64, i64)>,
+        seq: Option<(&str, (i64, i64))>,
     ) -> Result<Imported> {
         let mut options = Options { dims: known.clone(), ..Options::default() };
         let symbol = Dim::symbol(PAST);
@@ -219,7 +220,7 @@ impl Model {
             }
         }
         options.dims.insert(PAST.to_string(), past);
-        options.dims.extend(seq.map(|seq| (SEQ.to_string(), spec(seq))));
+        options.dims.extend(seq.map(|(name, bounds)| (name.to_string(), spec(bounds))));
         onnx::load(path, &options)
     }
 
@@ -241,7 +242,7 @@ impl Model {
         let ([batch, rows, _], true) = (shape.as_slice(), graph.outputs().len() == found.len() + 1) else {
             return Ok(Built::NoCaches);
         };
-        if !batch.is(1) || !rows.is(entry.tokens) {
+        if !batch.is(1) || *rows != entry.seq() {
             return Ok(Built::LastOnly);
         }
         graph.clear_outputs();
@@ -249,7 +250,7 @@ impl Model {
         for cache in found {
             caches::keep(graph, cache, entry)?;
         }
-        let tokens = Dim::known(entry.tokens);
+        let tokens = entry.seq();
         let mut g = Builder::new(graph, "ids");
         for (input, role) in &self.inputs {
             let Some(id) = inputs.get(&input.name).copied() else { continue };

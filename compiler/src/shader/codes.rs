@@ -197,6 +197,16 @@ impl Shader<'_> {
         Ok((form, units))
     }
 
+    /// As [`Shader::code_hooks`], with the function `NAME_of(first, second, scale, bias) -> vec4<u32>`: eight elements in f16,
+    /// two in a word, of the words that hold their codes; one word that holds them all is both.
+    ///
+    /// # Errors
+    /// As [`Shader::code_eights`].
+    pub fn code_words(&mut self, name: &str, index: usize) -> Result<String, OpError> {
+        self.words_of_eights(name, index)?;
+        Ok(self.bind_codes(index)?.1)
+    }
+
     /// Whether codes become floats as the last bits of halves, because integers take far longer than other numbers.
     pub fn codes_as_halves(&self) -> bool {
         let peak = &self.problem.target.machine.peak;

@@ -99,6 +99,12 @@ impl Rows {
         self
     }
 
+    /// The same rows, four neighbours along the last axis at a time, however they lie.
+    pub(crate) fn fours(mut self) -> Self {
+        self.lanes = Lanes::Along(self.shape.len().saturating_sub(1));
+        self
+    }
+
     /// The same rows, one element at a time.
     pub(crate) fn scalar(mut self) -> Self {
         self.lanes = Lanes::One;

@@ -58,7 +58,10 @@ const CODED: &[([u32; 3], &str)] = &[
     ([1, 8192, 3072], "q4_0"),
     ([4, 2048, 2048], "q8_0"),
     ([8, 4096, 4096], "q4_0"),
+    ([8, 3072, 8192], "u4 in groups of 128"),
     ([16, 2048, 2048], "u4 in groups of 128"),
+    ([16, 3072, 3072], "u8 in groups of 3072"),
+    ([16, 3072, 8192], "u8 in groups of 8192"),
     ([64, 2048, 2048], "q8_0"),
     ([256, 2048, 2048], "q4_0"),
 ];
@@ -75,6 +78,9 @@ const FUSED: &[([u32; 3], &str, bool)] = &[
     ([1, 3072, 3072], "u4 in groups of 128", false),
     ([1, 8192, 3072], "u4 in groups of 128", true),
     ([8, 8192, 3072], "q4_0", true),
+    ([8, 5120, 3072], "u4 in groups of 128", false),
+    ([16, 8192, 3072], "u4 in groups of 128", true),
+    ([16, 8192, 3072], "u8 in groups of 3072", true),
 ];
 
 /// M, K and N of products of integers of 8 bits.

@@ -145,7 +145,7 @@ fn function(model: &dyn LanguageModel, weights: &dyn Tensors, entry: &Entry) -> 
     graph.bounds = Bounds::from([(PAST.to_string(), entry.past())]);
     let mut g = Builder::new(&mut graph, "ids");
     let ids = entry.ids(&mut g)?;
-    let (past, seq) = (Dim::symbol(PAST), Dim::known(entry.tokens));
+    let (past, seq) = (Dim::symbol(PAST), entry.seq());
     let mut length = entry.keys();
     if let Some(turn) = model.turn((1, entry.context)) {
         g.graph.bounds.insert("length".to_string(), (turn, entry.context));

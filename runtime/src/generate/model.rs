@@ -1,7 +1,7 @@
 //! What a bundle of a language model offers: its functions, the size of its vocabulary and of its context.
 
 use crate::error::{Error, Result};
-use crate::format::{Function, HostType, Port, Variant};
+use crate::format::{Expr, Function, HostType, Port, Variant};
 
 /// The name of the function that draws.
 pub(super) const SAMPLE: &str = "sample";
@@ -103,7 +103,7 @@ fn read(name: &'static str, rows: bool, function: &Function) -> Result<(TokenFun
     let port = |ports: &[Port], wanted: &str| ports.iter().find(|port| port.name == wanted).cloned();
     let symbol = |wanted: &str| function.symbols.iter().find(|symbol| symbol.name == wanted);
     let ids = port(&function.inputs, "ids").ok_or_else(|| lacks("input `ids`"))?;
-    let chunk = match (sizes(&ids).as_deref(), ids.host_type) {
+    let chunk = match (sizes(&ids, None).as_deref(), ids.host_type) {
         (Some([1, chunk]), HostType::I32 | HostType::I64) if *chunk > 0 => *chunk,
         _ => return Err(lacks("input `ids` of shape [1, C], i32 or i64")),
     };
@@ -111,13 +111,15 @@ fn read(name: &'static str, rows: bool, function: &Function) -> Result<(TokenFun
         return Err(refused(format!("function `{name}` has another input, `{}`", other.name)));
     }
     let n_rows = if rows { chunk } else { 1 };
+    let count = function.symbols.iter().position(|symbol| symbol.name == "count");
+    let counted = count.and_then(|index| u32::try_from(index).ok()).map(|index| (index, chunk));
     let next = port(&function.outputs, "next").ok_or_else(|| lacks("output `next`"))?;
     let numbers = matches!(next.host_type, HostType::I32 | HostType::I64);
-    if !numbers || sizes(&next).as_deref() != Some(&[n_rows]) {
+    if !numbers || sizes(&next, counted).as_deref() != Some(&[n_rows]) {
         return Err(lacks(&format!("output `next` of shape [{n_rows}], i32 or i64")));
     }
     let logits = port(&function.outputs, "logits").ok_or_else(|| lacks("output `logits`"))?;
-    let vocabulary = match (sizes(&logits).as_deref(), logits.host_type) {
+    let vocabulary = match (sizes(&logits, counted).as_deref(), logits.host_type) {
         (Some([n, vocabulary]), HostType::F32) if *n == n_rows && *vocabulary > 0 => *vocabulary,
         _ => return Err(lacks(&format!("output `logits` of shape [{n_rows}, vocabulary], f32"))),
     };
@@ -129,9 +131,13 @@ fn read(name: &'static str, rows: bool, function: &Function) -> Result<(TokenFun
     Ok((TokenFunction { name, chunk, ids: ids.host_type, past, counts, turn, rows }, vocabulary))
 }
 
-/// The sizes of a port, where none depends on a symbol.
-fn sizes(port: &Port) -> Option<Vec<usize>> {
-    port.shape.iter().map(|dim| dim.as_constant().and_then(|dim| usize::try_from(dim).ok())).collect()
+/// The sizes of a port, where none depends on a symbol but the given one, of the given upper bound.
+fn sizes(port: &Port, counted: Option<(u32, usize)>) -> Option<Vec<usize>> {
+    let size = |dim: &Expr| match (dim.as_symbol(), counted) {
+        (Some(symbol), Some((count, most))) if symbol == count => Some(most),
+        _ => usize::try_from(dim.as_constant()?).ok(),
+    };
+    port.shape.iter().map(size).collect()
 }
 
 fn refused(reason: String) -> Error {

@@ -13,6 +13,10 @@ use crate::session::Ticket;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+/// Guesses that the first run checks. After a run whose guesses were all right there are two more, otherwise one fewer: the
+/// schedule of assisted generation in Hugging Face's transformers.
+const FIRST_GUESSES: usize = 5;
+
 /// A text that is being generated.
 struct Progress<'a> {
     request: &'a Request,
@@ -144,8 +148,9 @@ impl Generator {
         let plain = progress.request.sampling.is_plain();
         let output = if plain { "next" } else { "logits" };
         let mut sampler = Sampler::new(&progress.request.sampling);
+        let mut ahead = FIRST_GUESSES;
         while !progress.ended {
-            let guesses = self.guesses(progress, draft)?;
+            let guesses = self.guesses(progress, draft, ahead)?;
             let (ticket, first) = if guesses.is_empty() {
                 let fed = self.feed(output)?;
                 (fed.ticket, fed.row)
@@ -174,13 +179,14 @@ impl Generator {
                 self.conversation().fed = fed;
                 progress.report.drafted += guesses.len();
                 progress.report.accepted.push(right);
+                ahead = if right == guesses.len() { ahead + 2 } else { (ahead - 1).max(1) };
             }
         }
         Ok(())
     }
 
-    /// Guesses to check in one run behind the text's last token; none where the caches lack more than that.
-    fn guesses(&mut self, progress: &Progress<'_>, draft: &mut Draft) -> Result<Vec<u32>> {
+    /// At most so many guesses to check in one run behind the text's last token; none where the caches lack more than that.
+    fn guesses(&mut self, progress: &Progress<'_>, draft: &mut Draft, most: usize) -> Result<Vec<u32>> {
         let (length, conversation) = (self.text().len(), self.conversation());
         let (fed, turned) = (conversation.fed, conversation.turned);
         // Guesses behind the model's turn are not computed as the tokens before it.
@@ -193,7 +199,7 @@ impl Generator {
         if fed + 1 != length || left < 2 {
             return Ok(Vec::new());
         }
-        let mut guesses = draft.propose(self.text(), (verify.chunk - 1).min(left - 1))?;
+        let mut guesses = draft.propose(self.text(), most.min(verify.chunk - 1).min(left - 1))?;
         let vocabulary = self.model.vocabulary;
         let known = guesses.iter().take_while(|id| usize::try_from(**id).is_ok_and(|id| id < vocabulary));
         let known = known.count();

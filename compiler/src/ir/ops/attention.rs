@@ -1,18 +1,25 @@
 //! Scaled dot-product attention: `softmax(cap(q k^T * scale) + mask) v`, where `cap(x) = softcap * tanh(x / softcap)`.
 //!
 //! Operands: `q [B, H, S, D]`, `k [B, Hk, T, D]`, `v [B, Hk, T, E]` with H a multiple of Hk, and an optional additive float mask that broadcasts to `[B, H, S, T]`. Result `[B, H, S, E]`. Query head h reads key head `h / (H / Hk)`. A query that no key is visible to gives zeros. Scores and sums are f32.
+//!
+//! Keys and values may both be rows of codes as [`QuantizeRows`] makes them: u32 `[B, Hk, T, D / 4 + 1]` and `[B, Hk, T, E / 4 + 1]`.
+//!
+//! [`QuantizeRows`]: crate::ir::op::QuantizeRows
+
+use std::borrow::Cow;
 
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
 use serde::{Deserialize, Serialize};
 
 use super::product::{Matrix, Size, products};
+use super::quantize_rows::elements;
 use super::softmax::softmax;
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
-use crate::ir::dim::Bindings;
+use crate::ir::dim::{Bindings, Dim};
 use crate::ir::op::{Fusion, Operation};
-use crate::ir::tensor::TensorDesc;
+use crate::ir::tensor::{DType, TensorDesc};
 
 /// Scaled dot-product attention: `softmax(cap(q k^T * scale) + mask) v`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,8 +43,11 @@ impl Operation for Attention {
         }
         let q = check::operands(inputs, 3..=4)?;
         check::float(q, "the query")?;
-        check::same_type(inputs)?;
         let (k, v) = (inputs[1], inputs[2]);
+        match coded(k.dtype) && coded(v.dtype) {
+            true => check::same_type(&[&[q], &inputs[3..]].concat())?,
+            false => check::same_type(inputs)?,
+        }
         let ([b, h, s, d], [bk, hk, t, dk], [bv, hv, tv, e]) =
             (q.shape.as_slice(), k.shape.as_slice(), v.shape.as_slice())
         else {
@@ -46,7 +56,8 @@ impl Operation for Attention {
         check::equal(b, bk, "batch sizes of query and key")?;
         check::equal(bk, bv, "batch sizes of key and value")?;
         check::equal(hk, hv, "heads of key and value")?;
-        check::equal(d, dk, "head sizes of query and key")?;
+        let [dk, e] = [(k, dk), (v, e)].map(|(x, size)| elements_of(x.dtype, size));
+        check::equal(d, &dk, "head sizes of query and key")?;
         check::equal(t, tv, "lengths of key and value")?;
         if let (Some(h), Some(hk)) = (h.as_known(), hk.as_known())
             && h.checked_rem(hk) != Some(0)
@@ -67,8 +78,8 @@ impl Operation for Attention {
         check::evaluate(self, inputs, out, || {
             let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
             let [heads, s, d] = [q.shape[1], q.shape[2], q.shape[3]];
-            let [key_heads, t, e] = [k.shape[1], k.shape[2], v.shape[3]];
-            let (q, k, v) = (q.floats()?, k.floats()?, v.floats()?);
+            let [key_heads, t, e] = [k.shape[1], k.shape[2], out[3]];
+            let (q, k, v) = (q.floats()?, values(k)?, values(v)?);
             let mask = inputs.get(3).map(|m| Mask::new(m, &[out[0], heads, s, t])).transpose()?;
             // Which key head the i-th query head of the batch reads.
             let key_head = |i: usize| i / heads * key_heads + i % heads / (heads / key_heads);
@@ -109,6 +120,21 @@ impl Operation for Attention {
             Ok(Data::Float(y))
         })
     }
+}
+
+/// Whether operands of this type are rows of codes.
+pub(crate) fn coded(dtype: DType) -> bool {
+    dtype == DType::U32
+}
+
+/// Elements of a row of keys or values of so many elements or words.
+pub(crate) fn elements_of(dtype: DType, size: &Dim) -> Dim {
+    if coded(dtype) { size.plus(-1).scale(4) } else { size.clone() }
+}
+
+/// The elements of keys or values.
+fn values(x: &Array) -> Result<Cow<'_, [f32]>, OpError> {
+    if coded(x.dtype) { elements(x).map(Cow::Owned) } else { x.floats().map(Cow::Borrowed) }
 }
 
 /// Scores held at a time.
@@ -176,10 +202,11 @@ impl<'a> Mask<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::Attention;
+    use super::{Attention, elements};
     use crate::ir::array::{Array, count};
     use crate::ir::dim::{Bindings, Dim};
-    use crate::ir::op::Operation;
+    use crate::ir::op::{Operation, QuantizeRows};
+    use crate::ir::ops::check::run;
     use crate::ir::ops::constant::random;
     use crate::ir::tensor::{DType, TensorDesc};
 
@@ -226,6 +253,24 @@ mod tests {
                 assert!((y - e).abs() < 1e-5, "{y} is not {e}");
             }
         }
+    }
+
+    #[test]
+    fn keys_and_values_may_be_codes() {
+        let op = Attention { causal: true, ..Attention::plain(0.3) };
+        let q = random(DType::F32, &[1, 4, 3, 8], 1);
+        let (k, v) = (random(DType::F32, &[1, 2, 9, 8], 2), random(DType::F32, &[1, 2, 9, 12], 3));
+        let coded = |x: &Array| run(&QuantizeRows {}, &[x], &Bindings::new()).unwrap();
+        let floats = |x: &Array, last| Array::f32(&[1, 2, 9, last], elements(&coded(x)).unwrap());
+        let y = run(&op, &[&q, &coded(&k), &coded(&v)], &Bindings::new()).unwrap();
+        assert_eq!(y, run(&op, &[&q, &floats(&k, 8), &floats(&v, 12)], &Bindings::new()).unwrap());
+        let of = |dtype, shape: &[usize]| TensorDesc::of(dtype, shape);
+        let q = of(DType::F16, &[1, 4, 3, 8]);
+        let k = of(DType::U32, &[1, 2, 9, 3]);
+        assert_eq!(op.infer(&[&q, &k, &k]).unwrap(), q);
+        assert!(op.infer(&[&q, &k, &of(DType::F16, &[1, 2, 9, 8])]).is_err());
+        assert!(op.infer(&[&q, &of(DType::U32, &[1, 2, 9, 4]), &k]).is_err());
+        assert!(op.infer(&[&q, &k, &k, &of(DType::U32, &[1])]).is_err());
     }
 
     #[test]

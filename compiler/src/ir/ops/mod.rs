@@ -24,6 +24,7 @@ pub mod matmul;
 pub mod pad;
 pub mod pool;
 pub(crate) mod product;
+pub mod quantize_rows;
 pub mod range;
 pub mod recurrent;
 pub mod reduce;

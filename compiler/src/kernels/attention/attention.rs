@@ -5,6 +5,7 @@ use serde::Deserialize;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Attention, Op};
+use crate::ir::ops::attention::{coded, elements_of};
 use crate::kernels::cost::{Parameters, barriers, waiting};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
@@ -42,7 +43,7 @@ pub(super) struct Sizes {
 impl Sizes {
     pub(super) fn of(problem: &Problem<'_>, op: &Attention) -> Option<Self> {
         let [q, k, v] = problem.operands.get(..3)? else { return None };
-        let (d, e) = (q.shape[3].as_known()?, v.shape[3].as_known()?);
+        let (d, e) = (q.shape[3].as_known()?, elements_of(v.dtype, &v.shape[3]).as_known()?);
         let shared = q.shape[1].div_exact(&k.shape[1])?;
         let (s, all) = (&q.shape[2], &k.shape[2]);
         // The first query sees the earliest keys. A mask is read in whole vectors, from its start on.
@@ -146,14 +147,64 @@ pub(super) fn loads(shader: &mut Shader<'_>, op: &Attention, Preludes { key, que
     } else {
         shader.read("load_q", params, query, 0, &at);
     }
-    let params = "head: u32, key: u32, d4: u32";
-    shader.read("load_k", params, key, 1, &Coordinates::four(axes(["b", "hk", "at", "d4"]), 3));
-    let params = "head: u32, key: u32, e4: u32";
-    shader.read("load_v", params, key, 2, &Coordinates::four(axes(["b", "hk", "at", "e4"]), 3));
+    for (index, name, unit) in [(1, "load_k", "d4"), (2, "load_v", "e4")] {
+        let params = format!("head: u32, key: u32, {unit}: u32");
+        if let Some(coded) = Coded::of(shader, index, key) {
+            let text = format!("fn {name}({params}) -> vec4<f32> {{ return {}; }}\n", coded.four(unit));
+            shader.replace(name, coded.text + &text);
+            continue;
+        }
+        shader.read(name, &params, key, index, &Coordinates::four(axes(["b", "hk", "at", unit]), 3));
+    }
     if problem.arity > 3 {
         let rank = problem.operands[3].rank();
         let at = axes(["b", "h", "s", "key"]).split_off(4 - rank);
         shader.read("mask", "head: u32, row: u32, key: u32", query, 3, &Coordinates::element(at));
+    }
+}
+
+/// Keys or values that are rows of codes.
+pub(super) struct Coded {
+    /// WGSL functions that read a word.
+    pub(super) text: String,
+    name: String,
+    /// Words of codes in a row; the scale lies behind them.
+    words: i64,
+}
+
+impl Coded {
+    /// Operand `index`, where it is rows of codes, at the `key` of a `head`; `prelude` turns those into coordinates.
+    pub(super) fn of(shader: &mut Shader<'_>, index: usize, prelude: &str) -> Option<Self> {
+        let operand = shader.problem.operands.get(index).filter(|operand| coded(operand.dtype))?;
+        let words = operand.shape.get(3)?.as_known()? - 1;
+        let name = format!("word_{index}");
+        let at = Coordinates::element(axes(["b", "hk", "at", "word"]));
+        let text = shader.read_fn(&name, "head: u32, key: u32, word: u32", prelude, index, &at, false);
+        Some(Self { text, name, words })
+    }
+
+    /// The four elements of word `at`, a WGSL expression.
+    pub(super) fn four(&self, at: &str) -> String {
+        let Self { name, words, .. } = self;
+        format!(
+            "(bitcast<f32>({name}(head, key, {words}u)) * vec4<f32>(unpack4xI8({name}(head, key, {at}))))"
+        )
+    }
+
+    /// Eight elements in f16 from word `2 * at` on, as the bits of a vector; zeros past the end of a row.
+    pub(super) fn eight(&self, name: &str, at: &str) -> String {
+        let (low, high) = (self.four("low"), self.four("high"));
+        let Self { text, words, .. } = self;
+        format!(
+            "{text}fn {name}(head: u32, key: u32, {at}: u32) -> vec4<f32> {{
+    let low = {at} * 2u;
+    let high = min(low + 1u, {words}u - 1u);
+    let first = {low};
+    let second = select(vec4<f32>(), {high}, low + 1u < {words}u);
+    return vec4<f32>(halves(first.xy), halves(first.zw), halves(second.xy), halves(second.zw));
+}}
+"
+        )
     }
 }
 

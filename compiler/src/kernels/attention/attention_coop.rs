@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::attention::{Preludes, Sizes, axes, cap, declare};
+use super::attention::{Coded, Preludes, Sizes, axes, cap, declare};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Attention, Op};
@@ -240,6 +240,10 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         (1, "load_k", "head: u32, key: u32, d8: u32", &key, ["b", "hk", "at", "d8"]),
         (2, "load_v", "head: u32, key: u32, e8: u32", &key, ["b", "hk", "at", "e8"]),
     ] {
+        if let Some(coded) = Coded::of(&mut shader, index, prelude) {
+            shader.replace(name, coded.eight(name, place[3]));
+            continue;
+        }
         let at = Coordinates::four(axes(place), 3);
         let text = coop::eight(&mut shader, name, params, prelude, index, &at)?;
         shader.replace(name, text);

@@ -34,6 +34,7 @@ pub const CASES: &[Cases] = &[
     Cases { operator: "normalize", text: include_str!("normalize.txt") },
     Cases { operator: "pad", text: include_str!("pad.txt") },
     Cases { operator: "pool", text: include_str!("pool.txt") },
+    Cases { operator: "quantize_rows", text: include_str!("quantize_rows.txt") },
     Cases { operator: "recurrent", text: include_str!("recurrent.txt") },
     Cases { operator: "reduce", text: include_str!("reduce.txt") },
     Cases { operator: "resize", text: include_str!("resize.txt") },

@@ -8,5 +8,6 @@ pub(super) mod matmul_dot;
 pub(super) mod matmul_workgroup;
 pub(super) mod matvec;
 pub(super) mod matvec_codes;
+pub(super) mod matvec_coop;
 pub(super) mod matvec_dot;
 pub(super) mod matvec_panels;

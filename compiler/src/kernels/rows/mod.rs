@@ -6,6 +6,7 @@ mod shares;
 pub(super) mod arg_reduce;
 pub(super) mod cum_sum;
 pub(super) mod normalize;
+pub(super) mod quantize_rows;
 pub(super) mod reduce;
 pub(super) mod softmax;
 pub(super) mod top_k;

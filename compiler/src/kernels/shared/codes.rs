@@ -16,8 +16,8 @@ pub(crate) struct Columns {
     pub(crate) apart: Option<usize>,
 }
 
-/// Most rows worth a walk over the codes by `matvec_codes`. Other kernels leave those to it, so that a product has the same
-/// sums in one row and in sixteen.
+/// Most rows worth a walk over the codes by `matvec_codes`, or by `matvec_coop` on matrix units. Other kernels leave those to
+/// them, so that a product has the same sums in one row and in sixteen where the same one of them is picked for both.
 pub const FEW_ROWS: i64 = 16;
 
 impl Columns {
@@ -26,7 +26,7 @@ impl Columns {
         self.form.groups() <= 1 || self.form.group.is_multiple_of(self.form.of_word())
     }
 
-    /// Whether a product of so many rows is for `matvec_codes` alone.
+    /// Whether a product of so many rows is for the kernels of few rows alone.
     pub(crate) fn only_streams(&self, problem: &Problem<'_>, rows: i64) -> bool {
         let fits = self.form.bytes() <= problem.target.limits.max_storage_buffer_range;
         rows <= FEW_ROWS && self.streams() && fits && problem.computed.is_float()

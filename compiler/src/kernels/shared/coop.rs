@@ -8,7 +8,7 @@ use super::dot::Signs;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Constant;
-use crate::ir::tensor::DeviceType;
+use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::kernel::Candidate;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::{PANELS, PANELS_OF_COLUMNS};
@@ -27,8 +27,10 @@ pub(crate) const WGSL: &str = include_str!("coop.wgsl");
 pub(crate) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let target = problem.target;
     let features = &target.features;
-    // The second operand tells the precision; the first may be an input of the graph, which is never narrowed.
-    let half = problem.operands.get(1).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
+    // The second operand tells the precision; the first may be an input of the graph, which is never narrowed. Words of
+    // codes have none, and then it is the first one's.
+    let teller = usize::from(!problem.operands.get(1).is_some_and(|o| o.dtype == DType::U32));
+    let half = problem.operands.get(teller).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
     let suits = features.stores_f16() && half && problem.computed.is_float();
     if !suits || !able(target) {
         return None;
