@@ -233,7 +233,8 @@ export class Session {
                         `\`${port.name}\` of shape [${shape.join(', ')}] takes ${count * bytes} bytes, but ${data.length * bytes} were given`,
                     );
                 }
-                queue.writeBuffer(to, port.offset, toDevice(port.host_type, data, port.device_type, port.name) as BufferSource);
+                // An array without elements is no memory, on which Deno ends.
+                if (size) queue.writeBuffer(to, port.offset, toDevice(port.host_type, data, port.device_type, port.name) as BufferSource);
             } else if (buffer !== to) {
                 encoder.copyBufferToBuffer(buffer!, offset ?? 0, to, port.offset, size);
             }
