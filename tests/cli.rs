@@ -621,6 +621,26 @@ fn commands_that_only_look_succeed() {
 }
 
 #[test]
+fn shaders_for_browsers_are_written_as_the_bundle_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("m.onnx"), model(&[("ReduceMax", &["a"], "y")])).unwrap();
+    let [onnx, drift, emitted] = ["m.onnx", "m.drift", "emitted"].map(path);
+    let done = driftc(&["compile", &onnx, "-t", "webgpu-baseline", "-o", &drift, "--emit-dir", &emitted]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let texts: Vec<Vec<u8>> =
+        std::fs::read_dir(emitted).unwrap().map(|f| std::fs::read(f.unwrap().path()).unwrap()).collect();
+    let (bundle, bytes) =
+        (drift_runtime::Bundle::open(Path::new(&drift)).unwrap(), std::fs::read(&drift).unwrap());
+    let artifacts = &bundle.manifest().artifacts;
+    assert_eq!(artifacts.len(), texts.len());
+    for kept in artifacts.iter().map(|a| &bytes[a.offset as usize..(a.offset + a.size) as usize]) {
+        assert!(texts.iter().any(|text| text == kept), "not written: {}", text(kept));
+    }
+    assert!(texts.iter().any(|t| text(t).contains("bits_ff800000")), "no shader has an infinity");
+}
+
+#[test]
 fn a_probed_profile_compiles_for_this_device() {
     let profile = FOLDER.path().join("here.toml");
     let (profile, bundle) = (profile.to_str().unwrap(), file("here.drift"));

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::{device, random_graph};
 use driftc::compile::{Lowered, Model, Options, write};
-use driftc::functions::{Specialize, lower_all};
+use driftc::functions::{Specialize, lower_all, lower_model};
 use driftc::ir::dim::Bindings;
 use driftc::ir::graph::Graph;
 use driftc::ir::{eval, text};
+use driftc::kernels::cases::CASES;
 
 /// A block of a transformer: a view that splits heads, attention over a symbolic length, two products with residuals.
 const BLOCK: &str = r#"
@@ -115,4 +116,43 @@ fn functions_share_large_packed_constants_where_that_costs_little() {
     };
     let (general, special) = (large(&functions[0]), large(&functions[1]));
     assert!(!special.is_empty() && special.is_subset(&general), "{special:?} besides {general:?}");
+}
+
+/// The cases of an operator are functions of one model, whose launches share shaders where each start compiles them.
+#[test]
+fn shaders_that_serve_several_sizes_compute_the_same() {
+    let mut target = device::target();
+    let options = Options { specialize: Specialize::Never, ..Options::default() };
+    let (mut apart, mut together) = (0, 0);
+    for cases in CASES {
+        let graphs = cases.graphs().enumerate();
+        let graphs = graphs.map(|(i, case)| (format!("{}/{i}", cases.operator), text::parse(case).unwrap()));
+        let model = Model { functions: graphs.collect(), ..Model::default() };
+        let [own, shared] = [false, true].map(|short| {
+            target.prefer.short_shaders = short;
+            lower_model(&model, &target, &options).unwrap_or_else(|e| panic!("{}: {e}", cases.operator))
+        });
+        apart += shaders(&own);
+        together += shaders(&shared);
+        let bundle = device::bundle(&target, &shared, &options).unwrap();
+        let mut session =
+            drift_runtime::Session::from_bundle(bundle, &drift_runtime::Options::default()).unwrap();
+        for (name, graph) in &model.functions {
+            for symbols in device::sizes(graph) {
+                let inputs = device::random_inputs(graph, &symbols).unwrap();
+                let want = eval::eval(graph, &inputs).unwrap();
+                let got = device::run_function(&mut session, name, &inputs);
+                let got = got.unwrap_or_else(|e| panic!("{name}: {e}"));
+                for ((output, want), (_, got)) in want.iter().zip(&got) {
+                    compare(output, got, want, Tolerance::F32).unwrap_or_else(|e| panic!("{name}: {e}"));
+                }
+            }
+        }
+    }
+    assert!(together + 20 < apart, "{together} shaders instead of {apart}");
+}
+
+fn shaders(functions: &[Lowered]) -> usize {
+    let launches = functions.iter().flat_map(|f| &f.plan.dispatches).map(|step| step.launch.wgsl.as_str());
+    launches.collect::<BTreeSet<&str>>().len()
 }

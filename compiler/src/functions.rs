@@ -11,8 +11,8 @@
 //! replays the last one whose bounds hold the sizes at hand. A function for known sizes is the same graph after the same
 //! passes with these sizes put in, so functions share constants, and packed constants wherever that costs little.
 //!
-//! A further function is kept where the estimates say that it saves time: the kernels of the general one are estimated
-//! anew for the smaller sizes. It must save more of it where each start compiles the shaders anew.
+//! A further function is kept where the estimates say that it saves time: the kernels of the one that would run otherwise
+//! are estimated anew for the smaller sizes. It must save more of it where each start compiles the shaders anew.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,7 +29,9 @@ use crate::passes::Precision;
 use crate::plan::estimate::problem;
 use crate::plan::select::candidates;
 use crate::plan::tuning::configuration;
+use crate::plan::{Dispatch, Location};
 use crate::shader::pack::{Identity, Packed};
+use crate::shader::share::share;
 use crate::target::TargetProfile;
 
 /// The name of the functions of a model that has one entry point.
@@ -101,7 +103,9 @@ impl fmt::Display for Specialize {
 /// # Errors
 /// As [`crate::compile::lower`]; also a size that was asked for and lies outside its bounds.
 pub fn lower_all(graph: &Graph, target: &TargetProfile, options: &Options) -> Result<Vec<Lowered>> {
-    lower_entry(MAIN, graph, target, options, &mut BTreeSet::new())
+    let mut functions = lower_entry(MAIN, graph, target, options, &mut BTreeSet::new())?;
+    share_shaders(&mut functions, target);
+    Ok(functions)
 }
 
 /// Lowers every entry point of a model for one target. The constants of the first are packed as suits it best, and those
@@ -121,7 +125,22 @@ pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> 
         let options = if name == SAMPLE { &exact } else { options };
         functions.extend(lower_entry(name, graph, target, options, &mut packed)?);
     }
+    share_shaders(&mut functions, target);
     Ok(functions)
+}
+
+/// Makes one shader of those that differ in numbers alone, where each start compiles all of them anew.
+fn share_shaders(functions: &mut [Lowered], target: &TargetProfile) {
+    if !target.prefer.short_shaders {
+        return;
+    }
+    let mut steps: Vec<&mut Dispatch> = functions.iter_mut().flat_map(|f| &mut f.plan.dispatches).collect();
+    share(&mut steps.iter_mut().map(|step| &mut step.launch).collect::<Vec<_>>());
+    for step in steps {
+        if step.locations.len() < step.launch.bindings.len() {
+            step.locations.push(Location::Params);
+        }
+    }
 }
 
 /// Lowers one entry point. `packed` are the constants of those before it, to which its own are added.
@@ -160,8 +179,10 @@ fn lower_entry(
         // Callers see the same inputs and outputs, of which they choose a smaller size.
         special.plan.inputs.clone_from(&general.plan.inputs);
         special.plan.outputs.clone_from(&general.plan.outputs);
+        // What would run otherwise: the last function that takes these sizes.
+        let other = functions.iter().rfind(|f| takes(&f.plan.bounds, &values)).unwrap_or(general);
         let least = if target.prefer.short_shaders { WORTH_STARTING } else { WORTH };
-        let worth = || estimate(general, &values, target, options) > least * picked(&special);
+        let worth = || estimate(other, &values, target, options) > least * picked(&special);
         if asked || worth() {
             functions.push(special);
         }
@@ -231,6 +252,13 @@ fn sizes(graph: &Graph, specialize: &Specialize) -> Result<Vec<Bindings>> {
             Ok(all)
         }
     }
+}
+
+/// Whether the bounds of a function's symbols hold some of their values.
+fn takes(bounds: &Bounds, values: &Bindings) -> bool {
+    values
+        .iter()
+        .all(|(name, value)| bounds.get(name).is_none_or(|(low, high)| (low..=high).contains(&value)))
 }
 
 /// What the picked kernels of a function take together by the estimates, in nanoseconds.

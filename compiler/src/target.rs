@@ -287,7 +287,8 @@ pub struct Preferences {
     /// Invocations of a workgroup when a kernel has no reason of its own.
     pub workgroup_invocations: u32,
     /// Starts compile all shaders anew, so that what is done once with each result of an invocation is a loop rather than
-    /// repeated text, and functions for single sizes must save more.
+    /// repeated text, shaders that differ in numbers alone are one, kernels that are nearly as fast and add fewer shaders are
+    /// taken, and functions for single sizes must save more.
     pub short_shaders: bool,
 }
 

@@ -99,9 +99,18 @@ pub fn random_inputs(graph: &Graph, symbols: &Bindings) -> Result<BTreeMap<Strin
     Ok(inputs)
 }
 
-/// Runs a loaded bundle once.
+/// Runs the function `main` of a loaded bundle once.
 pub fn run_session(
     session: &mut Session,
+    inputs: &BTreeMap<String, Array>,
+) -> Result<Vec<(String, Array)>, String> {
+    run_function(session, "main", inputs)
+}
+
+/// Runs a function of a loaded bundle once.
+pub fn run_function(
+    session: &mut Session,
+    function: &str,
     inputs: &BTreeMap<String, Array>,
 ) -> Result<Vec<(String, Array)>, String> {
     let bytes: Vec<(&str, &Array, Vec<u8>)> =
@@ -111,8 +120,8 @@ pub fn run_session(
         .map(|(n, a, b)| (*n, ArrayRef { dtype: host_type(a.dtype), shape: &a.shape, bytes: b }))
         .collect();
     let names: Vec<String> =
-        session.outputs("main").map_err(|e| e.to_string())?.iter().map(|p| p.name.clone()).collect();
-    let results = session.run("main", &arrays).map_err(|e| e.to_string())?;
+        session.outputs(function).map_err(|e| e.to_string())?.iter().map(|p| p.name.clone()).collect();
+    let results = session.run(function, &arrays).map_err(|e| e.to_string())?;
     names
         .into_iter()
         .zip(results)

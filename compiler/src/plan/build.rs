@@ -14,6 +14,7 @@ use super::limits;
 use super::parts::{self, Parts};
 use super::schedule;
 use super::select::candidates;
+use super::start::Shaders;
 use super::views::{is_view, view};
 use super::{Decision, Dispatch, Location, Options, Plan, Port, StateSize};
 use crate::error::{Error, OpError, Result};
@@ -94,6 +95,7 @@ struct Planner<'g> {
     known_weights: BTreeMap<(Identity, bool), usize>,
     dispatches: Vec<Dispatch>,
     decisions: Vec<Decision>,
+    shaders: Shaders,
     visit: &'g mut Visit<'g>,
 }
 
@@ -146,6 +148,7 @@ pub fn build_visiting<'g>(
         known_weights: BTreeMap::new(),
         dispatches: Vec::new(),
         decisions: Vec::new(),
+        shaders: Shaders::default(),
         visit,
     };
     for (i, id) in graph.inputs().iter().enumerate() {
@@ -370,6 +373,10 @@ impl<'g> Planner<'g> {
             )));
         }
         let forced = self.options.prefer_kernel.is_some();
+        let starts = self.target.prefer.short_shaders;
+        if starts && !forced {
+            self.shaders.prefer(&problem, &mut choices).map_err(|e| fail(e.0))?;
+        }
         // Constants that a launch reads as they are in the model.
         let plain: Vec<Option<Packed>> = operands
             .iter()
@@ -394,6 +401,9 @@ impl<'g> Planner<'g> {
             // No kernel that writes whole texels is worth it: through a buffer, then.
             return self.launch_apart(id, op, operands, arity, computed, result);
         };
+        if starts {
+            self.shaders.add(&launches);
+        }
         (self.visit)(&name, &problem, &choices);
         let bytes = problem.traffic_dim();
         if let (Some(node), ValueLocation::Undecided) = (id, result.location) {

@@ -15,6 +15,7 @@ pub mod memory;
 mod parts;
 mod schedule;
 pub mod select;
+mod start;
 pub mod trial;
 pub mod tuning;
 pub mod views;

@@ -20,6 +20,7 @@ pub mod problem;
 mod reads;
 pub mod resource;
 pub(crate) mod rows;
+pub mod share;
 pub mod specialize;
 mod unroll;
 pub(crate) mod walk;

@@ -10,11 +10,11 @@ use super::unroll::unroll;
 
 /// A top-level declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Declaration {
+pub(super) struct Declaration {
     /// Declared name; empty for directives and assertions.
-    name: String,
+    pub(super) name: String,
     /// Text without comments before it.
-    text: String,
+    pub(super) text: String,
 }
 
 /// The kernel's text with `replacements` applied and `extra` declarations appended; where it is to be `short`, loops that
@@ -65,7 +65,7 @@ pub fn names(source: &str) -> Result<Vec<String>, String> {
 }
 
 /// Splits a module into its top-level declarations.
-fn declarations(source: &str) -> Result<Vec<Declaration>, String> {
+pub(super) fn declarations(source: &str) -> Result<Vec<Declaration>, String> {
     let bytes = source.as_bytes();
     let mut out = Vec::new();
     let mut at = 0;
@@ -147,28 +147,27 @@ fn word(text: &str) -> Option<&str> {
     text.get(..end).filter(|word| !word.is_empty())
 }
 
+/// The text in parts: identifiers, numbers, and single other characters, spaces among them.
+pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let (part, after) = rest.split_at(word(rest).map_or(first.len_utf8(), str::len));
+        rest = after;
+        Some(part)
+    })
+}
+
 /// Identifiers, numbers and single punctuation characters.
 pub(super) fn tokens(text: &str) -> Vec<&str> {
-    let mut out = Vec::new();
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let (token, after) = rest.split_at(word(rest).map_or(c.len_utf8(), str::len));
-        if c.is_ascii() && !c.is_ascii_whitespace() {
-            out.push(token);
-        }
-        rest = after;
-    }
-    out
+    parts(text).filter(|part| part.starts_with(|c: char| c.is_ascii_graphic())).collect()
 }
 
 /// The text with another name or value for an identifier that is no member's.
 pub(super) fn renamed(text: &str, from: &str, to: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let (token, after) = rest.split_at(word(rest).map_or(c.len_utf8(), str::len));
-        out.push_str(if token == from && !out.ends_with('.') { to } else { token });
-        rest = after;
+    for part in parts(text) {
+        out.push_str(if part == from && !out.ends_with('.') { to } else { part });
     }
     out
 }

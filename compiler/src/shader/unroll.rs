@@ -127,7 +127,7 @@ fn loop_values(
 }
 
 /// The value of an integer expression over constants.
-fn constant(text: &str, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
+pub(super) fn constant(text: &str, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
     let tokens = tokens(text.trim().trim_end_matches(';'));
     let mut at = 0;
     let value = sum(&tokens, &mut at, constants, depth)?;

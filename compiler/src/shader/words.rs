@@ -21,6 +21,11 @@ impl Words {
             self.params.push(dim.clone());
             self.params.len() - 1
         });
-        format!("params[{}].{}", at / 4, ["x", "y", "z", "w"][at % 4])
+        word(at)
     }
+}
+
+/// A word of the uniform block as an expression of type u32.
+pub(super) fn word(at: usize) -> String {
+    format!("params[{}].{}", at / 4, ["x", "y", "z", "w"][at % 4])
 }

@@ -179,13 +179,13 @@ function decode(bytes: Uint8Array, offset: number): Manifest {
     }
 }
 
-/** Sections that lie side by side, together, the last ones first: shaders lie there, which take long once they are here. */
+/** Sections of a kind that lie side by side, together, the last ones first: shaders lie there, which take long once they are here. */
 function groups(sections: Section[]): Section[][] {
     const out: Section[][] = [];
     for (const section of sections.sort((a, b) => a.offset - b.offset)) {
         const group = out[0];
         const last = group?.at(-1);
-        const close = last && section.offset - last.offset - last.size < GAP;
+        const close = last && last.name[0] === section.name[0] && section.offset - last.offset - last.size < GAP;
         if (close && section.offset + section.size - group![0]!.offset <= GROUP) group!.push(section);
         else out.unshift([section]);
     }

@@ -35,6 +35,8 @@ export interface Memory {
     constants: [Image, GPUTexture][];
     layouts: GPUPipelineLayout[];
     functions: Ready[];
+    /** Fails where the device refused something. */
+    checked: Promise<void>;
     destroy(): void;
 }
 
@@ -43,8 +45,8 @@ const FORMATS = { f32: 'rgba32float', f16: 'rgba16float', i32: 'rgba32sint', u32
 /** Bytes of a row of texels. */
 export const rowBytes = ({ extent, texture }: Image): number => extent[0]! * 4 * deviceBytes(texture.element);
 
-/** Creates everything that a variant needs but pipelines; `check` reports what the device refused. */
-export async function allocate(device: GPUDevice, variant: Variant): Promise<Memory> {
+/** Creates everything that a variant needs but pipelines. */
+export function allocate(device: GPUDevice, variant: Variant): Memory {
     device.pushErrorScope('validation');
     device.pushErrorScope('out-of-memory');
     const made: { destroy(): void }[] = [];
@@ -126,16 +128,14 @@ export async function allocate(device: GPUDevice, variant: Variant): Promise<Mem
         const words = new Uint32Array((params?.size ?? 0) / 4);
         return { func, params, words, groups, grids: [], symbols: undefined };
     });
-    const [memory, other] = await Promise.all([device.popErrorScope(), device.popErrorScope()]);
-    const destroy = () => made.forEach((own) => own.destroy());
-    if (memory || other) destroy();
-    if (memory) {
+    const checked = Promise.all([device.popErrorScope(), device.popErrorScope()]).then(([memory, other]) => {
         const size = variant.requirements.limits.device_memory;
-        fail('OutOfMemory', `out of memory: ${size} bytes for \`${variant.target}\`; close other programs or compile for a smaller bound`);
-    }
-    if (other) fail('Gpu', `the device refused what the bundle needs: ${other.message}`);
+        if (memory) fail('OutOfMemory', `out of memory: ${size} bytes for \`${variant.target}\`; close other programs or compile for a smaller bound`);
+        if (other) fail('Gpu', `the device refused what the bundle needs: ${other.message}`);
+    });
+    const destroy = () => made.forEach((own) => own.destroy());
     const constants = all.flatMap((own, index): [Image, GPUTexture][] => (own.chunk === undefined ? [] : [[own, textures[index]!]]));
-    return { weights, states, ports, constants, layouts, functions, destroy };
+    return { weights, states, ports, constants, layouts, functions, checked, destroy };
 }
 
 function layoutOf(kind: BindingKind): Partial<GPUBindGroupLayoutEntry> {

@@ -95,10 +95,10 @@ export class Session {
         lost.catch(() => undefined);
         let memory: Memory | undefined;
         try {
-            memory = await allocate(device, variant);
+            const cache = options.cache ?? (await cacheStorage());
+            memory = allocate(device, variant);
             const { wanted, take, pipelines } = consumer(bundle, device, variant, memory);
             const total = wanted.reduce((sum, section) => sum + section.size, 0);
-            const cache = options.cache ?? (await cacheStorage());
             const fetching: FetchOptions = {
                 signal,
                 verifyCached,
@@ -109,7 +109,7 @@ export class Session {
                     progress?.({ done: stats.cached + stats.fetched - bundle.opened, total });
                 },
             };
-            await Promise.race([bundle.fetch(wanted, take, fetching), lost]);
+            await Promise.race([Promise.all([memory.checked, bundle.fetch(wanted, take, fetching)]), lost]);
             const ready = await Promise.race([pipelines(), lost]);
             stats.loadMs = performance.now() - start;
             return new Session(bundle, device, variant, memory, ready, !options.device, stats);
@@ -233,7 +233,8 @@ export class Session {
                         `\`${port.name}\` of shape [${shape.join(', ')}] takes ${count * bytes} bytes, but ${data.length * bytes} were given`,
                     );
                 }
-                queue.writeBuffer(to, port.offset, toDevice(port.host_type, data, port.device_type, port.name) as BufferSource);
+                // An array without elements is no memory, on which Deno ends.
+                if (size) queue.writeBuffer(to, port.offset, toDevice(port.host_type, data, port.device_type, port.name) as BufferSource);
             } else if (buffer !== to) {
                 encoder.copyBufferToBuffer(buffer!, offset ?? 0, to, port.offset, size);
             }

@@ -9,6 +9,7 @@ use clap::Args;
 use drift_runtime::Bundle;
 use drift_runtime::codec::Summary;
 use driftc::compile::{Lowered, write};
+use driftc::emit::{Language, wgsl};
 use driftc::functions::label;
 use driftc::target::TargetProfile;
 use serde::Serialize;
@@ -40,7 +41,7 @@ pub(crate) struct CompileArgs {
     /// Run spirv-opt over every shader
     #[arg(long)]
     optimize: bool,
-    /// Write the WGSL of every kernel there
+    /// Write the WGSL of every kernel there, for WebGPU as the bundle has it
     #[arg(long, value_name = "DIR")]
     emit_dir: Option<PathBuf>,
     /// Threads to use; the result is the same for any number (default: one per processor)
@@ -281,8 +282,14 @@ fn emit(folder: &Path, targets: &[TargetProfile], functions: &[&[Lowered]]) -> R
         let folder = if targets.len() > 1 { folder.join(file_name(&target.name)) } else { folder.to_owned() };
         make_folder(&folder)?;
         for (index, (kernel, wgsl)) in shaders(functions).into_iter().enumerate() {
+            let text = match Language::from(target.api.name) {
+                Language::Wgsl => {
+                    wgsl::emit(wgsl).map_err(|e| Failure::input(format!("kernel {kernel}: {e}")))?
+                }
+                Language::Spirv | Language::Msl | Language::Hlsl => wgsl.to_owned(),
+            };
             let path = folder.join(format!("{index:03}_{kernel}.wgsl"));
-            write_file(&path, |file| file.write_all(wgsl.as_bytes()))?;
+            write_file(&path, |file| file.write_all(text.as_bytes()))?;
         }
     }
     Ok(())

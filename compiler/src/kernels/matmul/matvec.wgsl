@@ -55,12 +55,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     if (LANES_K > 1u) {
         let here = lane_k * LANES_N + lane_n;
-        // unroll
+        // unroll or shift acc
         for (var r = 0u; r < ROWS; r++) { parts[here + r * THREADS] = acc[r]; }
         workgroupBarrier();
         for (var step = LANES_K / 2u; step > 0u; step /= 2u) {
             if (lane_k < step) {
-                // unroll
+                // unroll or loop
                 for (var r = 0u; r < ROWS; r++) {
                     parts[here + r * THREADS] += parts[here + step * LANES_N + r * THREADS];
                 }
