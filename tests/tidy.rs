@@ -276,6 +276,15 @@ fn measurements_stay_in_data() {
 }
 
 #[test]
+fn margins_of_decompositions_stay_in_data() {
+    report(&sources("compiler/src/decompose", &["rs"]), |file| {
+        let code = code_of(file);
+        let line = code.lines().find(|line| line.contains("const ") && line.contains(": f64"))?;
+        Some(format!("`{}`: it is a field of decompose/params.rs and stands in targets/costs/", line.trim()))
+    });
+}
+
+#[test]
 fn every_fault_is_in_the_document_and_in_a_profile_and_avoided() {
     let document = fs::read_to_string(root().join("targets/README.md")).unwrap();
     let profiles = sources("targets", &["toml"]);

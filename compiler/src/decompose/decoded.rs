@@ -11,7 +11,7 @@
 //! the order of packed constants: matrices that a workgroup holds load slowly along K. What reads elements may sum them up
 //! in parts: variants are numbers of parts.
 
-use super::{Decomposition, Elements, Last, split_k};
+use super::{Decomposition, Elements, Last, Params, split_k};
 use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, MatMul, Op, Relayout};
@@ -21,11 +21,16 @@ use crate::shader::pack::codes::CodePanels;
 use crate::target::TargetProfile;
 
 /// As the table lists it.
-pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "decoded", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
+pub const DECOMPOSITION: Decomposition = Decomposition {
+    name: "decoded",
+    variants,
+    margin: |p| p.decoded,
+    sensible,
+    build,
+    describe,
+    cases: CASES,
+};
 
-/// Kernels that read codes are estimated more roughly than others.
-const MARGIN: f64 = 0.85;
 /// The variant that leaves sums whole.
 const WHOLE: u32 = 1;
 
@@ -158,8 +163,8 @@ fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     }
 }
 
-fn sensible(graph: &Graph, id: NodeId, variant: u32) -> bool {
-    variant == WHOLE || split_k::sensible(graph, id, variant)
+fn sensible(graph: &Graph, id: NodeId, variant: u32, p: &Params) -> bool {
+    variant == WHOLE || split_k::sensible(graph, id, variant, p)
 }
 
 fn describe(variant: u32) -> String {

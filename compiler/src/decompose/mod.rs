@@ -18,6 +18,7 @@
 //! A decomposition is a file here and a line in [`DECOMPOSITIONS`].
 
 pub mod decoded;
+pub(crate) mod params;
 pub mod separable;
 pub mod split_k;
 pub mod whole_groups;
@@ -36,6 +37,7 @@ use crate::plan::estimate::{Cost, Costs, operand};
 use crate::plan::views::is_view;
 use crate::plan::{Alternatives, Options};
 use crate::target::TargetProfile;
+pub use params::Params;
 
 /// The name in reports.
 pub const STAGE: &str = "decompose";
@@ -45,8 +47,6 @@ pub const STAGE: &str = "decompose";
 /// memory.
 const ROOM: i64 = 4;
 const PART_OF_CONSTANTS: i64 = 16;
-/// Among variants that cost no more than this times the cheapest, the one that stores least in between.
-const CLOSE: f64 = 1.03;
 
 /// Every decomposition; among equal costs the earlier one wins.
 pub const DECOMPOSITIONS: &[Decomposition] = &[
@@ -64,11 +64,10 @@ pub struct Decomposition {
     pub name: &'static str,
     /// The variants it can take a node apart, as numbers of its own; none where it cannot.
     pub variants: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
-    /// A variant replaces a node when it is estimated to cost less than this part of the node's cost, since estimates are not
-    /// exact. Measured times are taken at their word.
-    pub margin: f64,
+    /// The part of the node's cost below which a variant must be estimated. Measured times are taken at their word.
+    pub margin: fn(&Params) -> f64,
     /// Whether a variant may be worth its while; estimates are not asked where they would have to be far off.
-    pub sensible: fn(&Graph, NodeId, u32) -> bool,
+    pub sensible: fn(&Graph, NodeId, u32, &Params) -> bool,
     /// Adds the nodes of a variant but the last, which it returns.
     pub build: fn(&mut Graph, NodeId, u32, Elements) -> Result<Last>,
     /// What a variant does, for people.
@@ -109,8 +108,11 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
         let constants = constants.map(|id| operand(graph, *id).bytes(&graph.bounds));
         let part = constants.fold(0, i64::saturating_add) / PART_OF_CONSTANTS;
         let room = most.saturating_mul(ROOM).max(cache).max(part);
+        let params = Params::of(costs.target);
+        let params =
+            params.ok_or_else(|| Error::internal(STAGE, "a profile without parameters of this step"))?;
         for id in order {
-            decide(graph, id, costs, (options, room), &mut changes)?;
+            decide(graph, id, costs, (options, &params, room), &mut changes)?;
         }
     }
     let swept = graph.sweep();
@@ -133,7 +135,7 @@ fn decide(
     graph: &mut Graph,
     id: NodeId,
     costs: &mut Costs<'_>,
-    (options, room): (&Options, i64),
+    (options, params, room): (&Options, &Params, i64),
     changes: &mut Changes,
 ) -> Result<()> {
     let forced = match &options.alternatives {
@@ -159,7 +161,7 @@ fn decide(
                 );
                 return Ok(());
             }
-            if !(decomposition.sensible)(graph, id, variant) {
+            if !(decomposition.sensible)(graph, id, variant, params) {
                 continue;
             }
             let last = replace(graph, id, decomposition, variant, Elements::Any)?;
@@ -194,13 +196,13 @@ fn decide(
     let Some(own) = kind(own) else { return Ok(()) };
     let costs: Vec<(&Attempt, f64)> = attempts.iter().filter_map(|t| Some((t, kind(t.cost)?))).collect();
     let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
-    let close = costs.iter().filter(|(_, cost)| *cost <= least * CLOSE);
+    let close = costs.iter().filter(|(_, cost)| *cost <= least * params.close);
     let Some((best, cost)) = close.min_by_key(|(attempt, _)| attempt.stored) else { return Ok(()) };
     let what = (best.decomposition.describe)(best.variant);
     let how = if measured { "measured" } else { "estimated" };
     let (own_us, us) = (own / 1e3, *cost / 1e3);
     let name = graph.node(id).name.clone();
-    if *cost >= own * if measured { 1.0 } else { best.decomposition.margin } {
+    if *cost >= own * if measured { 1.0 } else { (best.decomposition.margin)(params) } {
         let what = format!("as it is: {own_us:.1} µs, against {us:.1} µs {how} for {what}");
         changes.notes.push(Note { node: name, what });
         return Ok(());

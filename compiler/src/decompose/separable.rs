@@ -9,7 +9,7 @@
 //! again; a launch and a barrier are saved. In exchange the depthwise part is computed anew for each block of results
 //! that a workgroup sums at a time. It must have no other user.
 
-use super::{Decomposition, Elements, Last};
+use super::{Decomposition, Elements, Last, Params};
 use crate::error::{Error, Result};
 use crate::ir::dim::Dim;
 use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
@@ -19,8 +19,15 @@ use crate::ir::ops::separable_conv::FIXED;
 use crate::target::TargetProfile;
 
 /// As the table lists it.
-pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "separable", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
+pub const DECOMPOSITION: Decomposition = Decomposition {
+    name: "separable",
+    variants,
+    margin: |p| p.separable,
+    sensible,
+    build,
+    describe,
+    cases: CASES,
+};
 
 const CASES: &[&str] = &[
     r#"
@@ -66,9 +73,6 @@ output "y" %7
 "#,
 ];
 
-/// The one dispatch and the two are other kernels, whose estimates may err differently.
-const MARGIN: f64 = 0.8;
-
 /// Two convolutions as this step sees them.
 struct Pair<'g> {
     first: NodeId,
@@ -99,7 +103,7 @@ fn variants(graph: &Graph, id: NodeId, target: &TargetProfile) -> Vec<u32> {
     if buffers <= target.limits.max_storage_buffers as usize { vec![1] } else { Vec::new() }
 }
 
-fn sensible(_graph: &Graph, _id: NodeId, _way: u32) -> bool {
+fn sensible(_graph: &Graph, _id: NodeId, _way: u32, _p: &Params) -> bool {
     true
 }
 

@@ -12,7 +12,7 @@
 //! constant. Partial sums are stored in f32 whatever the product is stored in: rounding each to f16 would add an error
 //! of the size of the result's own once per part.
 
-use super::{Decomposition, Elements, Last, stand_in};
+use super::{Decomposition, Elements, Last, Params, stand_in};
 use crate::error::{Error, OpError, Result};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::graph::{Graph, NodeId};
@@ -22,8 +22,15 @@ use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::target::TargetProfile;
 
 /// As the table lists it.
-pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "split-k", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
+pub const DECOMPOSITION: Decomposition = Decomposition {
+    name: "split-k",
+    variants,
+    margin: |p| p.split_k,
+    sensible,
+    build,
+    describe,
+    cases: CASES,
+};
 
 const CASES: &[&str] = &[
     r#"
@@ -63,12 +70,8 @@ output "c" %3
 "#,
 ];
 
-/// The kernels on both sides are the same ones, so their estimates err alike.
-const MARGIN: f64 = 0.92;
 /// Parts tried.
 const PARTS: &[u32] = &[2, 3, 4, 6, 8, 12, 16, 24, 32];
-/// The shortest part: a shorter one costs less than its launch, and its sums more than themselves.
-const SHORTEST: i64 = 128;
 /// What the depth of a part must be a multiple of, for operands to be read in whole vectors and fragments.
 const WHOLE: i64 = 16;
 /// Most axes of a result: one more is needed for the parts.
@@ -112,8 +115,8 @@ pub(super) fn parts(graph: &Graph, id: NodeId) -> Vec<u32> {
     PARTS.iter().filter(whole).copied().collect()
 }
 
-pub(super) fn sensible(graph: &Graph, id: NodeId, parts: u32) -> bool {
-    product(graph, id).is_some_and(|product| product.depth / i64::from(parts) >= SHORTEST)
+pub(super) fn sensible(graph: &Graph, id: NodeId, parts: u32, p: &Params) -> bool {
+    product(graph, id).is_some_and(|product| product.depth as f64 / f64::from(parts) >= p.shortest_part)
 }
 
 fn describe(parts: u32) -> String {

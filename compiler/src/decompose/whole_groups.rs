@@ -10,7 +10,7 @@
 //! before, most of them zeros, at a small part of the cost. Sums of what is multiplied with zeros are exact as long as it
 //! is finite: a NaN or an infinity in one group spreads over those that it is joined with.
 
-use super::{Decomposition, Elements, Last, stand_in};
+use super::{Decomposition, Elements, Last, Params, stand_in};
 use crate::error::{Error, Result};
 use crate::ir::array::{Array, Data};
 use crate::ir::graph::{Graph, NodeId};
@@ -19,8 +19,15 @@ use crate::ir::tensor::TensorDesc;
 use crate::target::TargetProfile;
 
 /// As the table lists it.
-pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "whole-groups", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
+pub const DECOMPOSITION: Decomposition = Decomposition {
+    name: "whole-groups",
+    variants,
+    margin: |p| p.whole_groups,
+    sensible,
+    build,
+    describe,
+    cases: CASES,
+};
 
 const CASES: &[&str] = &[
     r#"
@@ -55,9 +62,6 @@ output "y" %3
 output "y" %3
 "#,
 ];
-
-/// One kernel against another, of which the fallback's estimate is the rougher one.
-const MARGIN: f64 = 0.8;
 
 /// A convolution in groups.
 struct Grouped<'g> {
@@ -96,11 +100,8 @@ fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     u32::try_from(joined.unwrap_or(groups)).into_iter().collect()
 }
 
-/// More groups than this hold more zeros than the fallback kernel wastes.
-const MOST: u32 = 64;
-
-fn sensible(_graph: &Graph, _id: NodeId, joined: u32) -> bool {
-    joined <= MOST
+fn sensible(_graph: &Graph, _id: NodeId, joined: u32, p: &Params) -> bool {
+    f64::from(joined) <= p.most_groups
 }
 
 fn describe(joined: u32) -> String {

@@ -12,7 +12,7 @@
 //! transformed here, in f64. Tiles and products are stored as the filters are: `ir/ops/winograd.rs` says how little that
 //! costs in f16.
 
-use super::{Decomposition, Elements, Last, stand_in};
+use super::{Decomposition, Elements, Last, Params, stand_in};
 use crate::error::{Error, Result};
 use crate::ir::array::Array;
 use crate::ir::dim::Dim;
@@ -23,8 +23,15 @@ use crate::ir::tensor::{DType, TensorDesc};
 use crate::target::TargetProfile;
 
 /// As the table lists it.
-pub const DECOMPOSITION: Decomposition =
-    Decomposition { name: "winograd", variants, margin: MARGIN, sensible, build, describe, cases: CASES };
+pub const DECOMPOSITION: Decomposition = Decomposition {
+    name: "winograd",
+    variants,
+    margin: |p| p.winograd,
+    sensible,
+    build,
+    describe,
+    cases: CASES,
+};
 
 const CASES: &[&str] = &[
     r#"
@@ -59,14 +66,6 @@ output "y" %4
 /// Results along a side of a tile.
 const OUTPUTS: &[u32] = &[4, 2];
 
-/// Estimates of a convolution and of products err differently, and filters grow.
-const MARGIN: f64 = 0.65;
-/// Fewest tiles: each is a row of the products, and fewer leave most of a workgroup idle while it reads filters that have
-/// grown. TensorFlow Lite's GPU delegate asks for 32 to 128 of them.
-const FEWEST_TILES: i64 = 16;
-/// Fewest channels on either side: with fewer the transforms are most of the work. That delegate asks for 64.
-const FEWEST_CHANNELS: usize = 32;
-
 /// A convolution as this decomposition sees it.
 struct Windows<'g> {
     op: &'g Conv,
@@ -90,13 +89,13 @@ fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     if windows(graph, id).is_some() { OUTPUTS.to_vec() } else { Vec::new() }
 }
 
-fn sensible(graph: &Graph, id: NodeId, outputs: u32) -> bool {
+fn sensible(graph: &Graph, id: NodeId, outputs: u32, p: &Params) -> bool {
     let Some(Windows { filters, .. }) = windows(graph, id) else { return false };
     let [batch, _, rest @ ..] = graph.tensor(id).shape.as_slice() else { return false };
     let along = |size: &Dim| size.ceil_div(i64::from(outputs));
     let tiles = rest.iter().fold(batch.clone(), |n, size| n.mul(&along(size)));
-    let channels = filters.shape.iter().take(2).min().is_some_and(|least| *least >= FEWEST_CHANNELS);
-    channels && tiles.range(&graph.bounds).1 >= FEWEST_TILES
+    let channels = filters.shape.iter().take(2).min().is_some_and(|least| *least as f64 >= p.fewest_channels);
+    channels && tiles.range(&graph.bounds).1 as f64 >= p.fewest_tiles
 }
 
 fn describe(outputs: u32) -> String {

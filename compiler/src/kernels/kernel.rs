@@ -108,7 +108,8 @@ mod tests {
             let numbers = numbers.unwrap_or_else(|| panic!("{}: no group `{}`", kernel.name, group.name));
             (group.check)(numbers).unwrap_or_else(|e| panic!("{}, group `{}`: {e}", kernel.name, group.name));
         }
-        let read: BTreeSet<&str> = groups().map(|(_, group)| group.name).collect();
+        let decompose = crate::decompose::params::GROUP;
+        let read: BTreeSet<&str> = groups().map(|(_, group)| group.name).chain([decompose]).collect();
         let unread: Vec<&String> = costs::generic().keys().filter(|g| !read.contains(g.as_str())).collect();
         assert!(unread.is_empty(), "no kernel reads {unread:?}");
     }

@@ -156,6 +156,19 @@ const ATTENTIONS: &[[u32; 5]] = &[
 const ROWS: &[[u32; 2]] =
     &[[1, 768], [1, 4096], [1, 32000], [16, 2048], [128, 768], [256, 4096], [1536, 128], [4096, 320]];
 
+/// Channels, sides of the image and of the result, spatial axes, and mode of samples at given positions.
+const SAMPLES: &[([u32; 3], usize, &str)] = &[
+    ([3, 512, 512], 2, "linear"),
+    ([64, 128, 128], 2, "linear"),
+    ([64, 128, 128], 2, "nearest"),
+    ([64, 128, 128], 2, "cubic"),
+    ([256, 32, 64], 2, "linear"),
+    ([256, 32, 10], 2, "linear"),
+    ([32, 256, 64], 2, "cubic"),
+    ([32, 32, 32], 3, "linear"),
+    ([16, 48, 48], 3, "nearest"),
+];
+
 /// Sequence, batch and units of an LSTM.
 const RECURRENT: &[[u32; 3]] = &[[32, 1, 128], [32, 1, 256], [50, 8, 128], [100, 16, 64]];
 
@@ -180,6 +193,8 @@ pub(super) fn graphs() -> Vec<(String, String)> {
     add("winograd", [[64, 56], [128, 28], [256, 14]].into_iter().map(winograd).collect());
     add("attention", ATTENTIONS.iter().map(|sizes| attention(*sizes)).collect());
     add("rows", ROWS.iter().flat_map(|sizes| rows(*sizes)).collect());
+    let sampled = |(sizes, axes, mode): &([u32; 3], usize, &str)| grid_sample(*sizes, *axes, mode);
+    add("grid_sample", SAMPLES.iter().map(sampled).collect());
     add("recurrent", RECURRENT.iter().map(|sizes| recurrent(*sizes)).collect());
     add("image", [[64, 112], [256, 28], [32, 256]].into_iter().flat_map(images).collect());
     add("table", [[8000, 768, 128], [1000, 64, 500]].into_iter().flat_map(tables).collect());
@@ -310,6 +325,15 @@ fn rows([count, length]: [u32; 2]) -> Vec<String> {
         of("top-k %1 {\"axis\":1,\"k\":40,\"largest\":true,\"indices\":false}"),
         of("gelu %1"),
     ]
+}
+
+fn grid_sample([channels, side, places]: [u32; 3], axes: usize, mode: &str) -> String {
+    let shape = |first: &[u32], side: u32, last: &[u32]| [first, &vec![side; axes], last].concat();
+    let x = input(0, "x", &shape(&[1, channels], side, &[]));
+    let at = input(1, "at", &shape(&[1], places, &[axes as u32]));
+    format!(
+        "{x}{at}%2 = neg %0\n%3 = grid-sample %2 %1 {{\"mode\":\"{mode}\",\"padding\":\"zeros\",\"align_corners\":false}}\noutput \"y\" %3\n"
+    )
 }
 
 fn recurrent([steps, batch, units]: [u32; 3]) -> String {

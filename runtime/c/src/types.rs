@@ -222,8 +222,9 @@ macro_rules! pairs {
 
         /// The type of this number.
         pub(crate) fn host_type(number: u32) -> Option<HostType> {
-            let known = [$((Dtype::$name, HostType::$name)),*];
-            known.into_iter().find(|(dtype, _)| *dtype as u32 == number).map(|(_, host)| host)
+            // Both ways are exhaustive: neither side has a type that the other one lacks.
+            let host = |dtype: Dtype| match dtype { $(Dtype::$name => HostType::$name,)* };
+            [$(Dtype::$name),*].into_iter().find(|dtype| *dtype as u32 == number).map(host)
         }
     };
 }
