@@ -221,6 +221,7 @@ mod tests {
             "fused-matmul",
             "gather-elements",
             "gather-nd",
+            "quantize-rows",
             "recurrent",
             "relayout",
             "resize",
