@@ -282,8 +282,8 @@ fn weights_and_caches_of_few_bits() {
         "{out}"
     );
     PLACE.refused(&[&args[..], &calibrated[2..]].concat(), 2, "--weights");
-    fs::write(&text, "one").unwrap();
-    PLACE.refused(&[&args[..], &calibrated[..]].concat(), 1, "too few to calibrate with");
+    let missing = PLACE.path("nothing.txt");
+    PLACE.refused(&[&args[..], &calibrated[..3], &[&missing]].concat(), 1, "nothing.txt");
 }
 
 #[test]
