@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drift_runtime::Session;
-use drift_tests::compare::{Tolerance, compare};
+use drift_tests::compare::{Tolerance, compare, quantizes_rows};
 use drift_tests::device;
 use drift_tests::emission::after_passes;
-use drift_tests::web::quantizes_rows;
 use driftc::compile::{Lowered, Options};
 use driftc::functions::MAIN;
 use driftc::ir::dim::Bindings;

@@ -10,9 +10,8 @@ use drift_runtime::format::{
     Provenance, Slot, SlotKind, Variant,
 };
 use drift_runtime::{Array, ArrayRef, Backend, Bundle, Draft, Error, Generator, Options, Request, Session};
-use drift_tests::compare::{Tolerance, compare};
+use drift_tests::compare::{Tolerance, compare, quantizes_rows};
 use drift_tests::stored::npy;
-use drift_tests::web::quantizes_rows;
 use drift_tests::{device, emission};
 use driftc::compile::{self, lower};
 use driftc::functions::{Specialize, lower_all, lower_model};

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use driftc::compile::{Model, Options, compile, lower, write};
 use driftc::import::onnx;
 use driftc::ir::array::Array;
-use driftc::ir::graph::Graph;
-use driftc::ir::op::Op;
 use driftc::ir::tensor::DType;
 use driftc::ir::{eval, text};
 use driftc::kernels::KERNELS;
@@ -19,7 +17,7 @@ use driftc::target::TargetProfile;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use crate::compare::Tolerance;
+use crate::compare::{Tolerance, quantizes_rows};
 use crate::device::{host_type, random_inputs, sizes};
 use crate::emission::{after_passes, models};
 
@@ -196,10 +194,4 @@ fn place(name: &str, array: &Array, bytes: &mut Vec<u8>) -> Value {
     json!({
         "name": name, "type": host_type(array.dtype).name(), "shape": array.shape, "offset": at, "bytes": own.len(),
     })
-}
-
-/// Whether a result of a case is codes of rows, which stand for other values where those are stored in f16: words of codes
-/// have no tolerance.
-pub fn quantizes_rows(graph: &Graph) -> bool {
-    graph.outputs().iter().any(|output| matches!(graph.op(output.node), Op::QuantizeRows(_)))
 }

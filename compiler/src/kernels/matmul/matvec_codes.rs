@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::codes::Columns;
+use crate::kernels::shared::codes::{Columns, declare_constants};
 use crate::kernels::shared::cut::{Cut, Memory};
 use crate::kernels::shared::fold;
 use crate::kernels::shared::fused::Fused;
@@ -73,12 +73,8 @@ impl<'a> Coded<'a> {
     /// None where the operator is none, or its constants lie otherwise, or not alike.
     fn of(problem: &Problem<'a>) -> Option<Self> {
         let fused = Fused::of(problem)?;
-        let columns = Columns::of(fused.product, problem)?;
-        let alike = |place| {
-            Columns::at(fused.product, problem, place)
-                .is_some_and(|other| other.form == columns.form && other.apart == columns.apart)
-        };
-        (2..=fused.matrices()).all(alike).then_some(Self { fused, columns })
+        let columns = Columns::of_all(fused.product, problem, fused.matrices())?;
+        Some(Self { fused, columns })
     }
 }
 
@@ -297,21 +293,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let lane = axes.len() + usize::from(!op.trans_a);
     axes.extend(if op.trans_a { ["k4", "row"] } else { ["row", "k4"] }.map(str::to_string));
     shader.read("load_a", "batch: u32, row: u32, k4: u32", &prelude, 0, &Coordinates::four(axes, lane));
-    let first = shader.code_hooks("first", 1)?;
-    let second = (fused.matrices() > 1).then(|| shader.code_hooks("second", 2)).transpose()?;
-    let either = |first: String, second: String| match &second {
-        _ if first == second => format!("return {first};"),
-        _ => format!("if (c == 0u) {{ return {first}; }}\n    return {second};"),
-    };
-    let other = second.clone().unwrap_or_else(|| first.clone());
-    let body = either(format!("{first}[at]"), format!("{other}[at]"));
-    shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> vec4<u32> {{\n    {body}\n}}"));
-    for part in ["scale", "bias"] {
-        let name = if second.is_some() { "second" } else { "first" };
-        let body = either(format!("first_{part}(base, g, q)"), format!("{name}_{part}(base, g, q)"));
-        let head = format!("fn codes_{part}(c: u32, base: u32, g: u32, q: u32) -> vec4<f32>");
-        shader.replace(&format!("codes_{part}"), format!("{head} {{\n    {body}\n}}"));
-    }
+    declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_hooks(name, index))?;
     fused.declare(&mut shader, true)?;
     fused.declare_rotation(&mut shader, COLUMNS as u32);
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);

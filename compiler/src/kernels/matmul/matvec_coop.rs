@@ -8,7 +8,7 @@ use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::codes::{Columns, FEW_ROWS};
+use crate::kernels::shared::codes::{Columns, FEW_ROWS, declare_constants};
 use crate::kernels::shared::coop;
 use crate::kernels::shared::fused::Fused;
 use crate::kernels::shared::product::{Sizes, sizes};
@@ -73,14 +73,11 @@ impl<'a> Coded<'a> {
     /// None where the operator is none, its constants lie otherwise or not alike, or there are several products.
     fn of(problem: &Problem<'a>) -> Option<Self> {
         let fused = Fused::of(problem)?;
-        let columns = Columns::of(fused.product, problem)?;
+        let columns = Columns::of_all(fused.product, problem, fused.matrices())?;
         let sizes = sizes(fused.product, problem)?;
-        let alike = |place| {
-            Columns::at(fused.product, problem, place).is_some_and(|other| other.form == columns.form)
-        };
         let one = product(&sizes.batch).is(1) && columns.apart.is_none() && !fused.product.trans_a;
         let whole = columns.form.depth.is_multiple_of(8) && eights(&columns.form);
-        (one && whole && (2..=fused.matrices()).all(alike)).then_some(Self { fused, columns, sizes })
+        (one && whole).then_some(Self { fused, columns, sizes })
     }
 
     /// Whether codes take their scales as they become elements, and not their sums.
@@ -179,6 +176,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
     let peak = (machine.peak.f32 * p.reached).max(1e-3);
     let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+    let steps = coded.eights().div_ceil(eights);
     let mut out = Vec::new();
     for per in PANELS {
         for [subs, ahead] in SUBS.into_iter().flat_map(|subs| AHEAD.map(|ahead| [subs, ahead])) {
@@ -191,7 +189,6 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
                 && groups <= f64::from(limits.max_workgroup_count[0])
                 && (per == 1 || f64::from(per) <= panels)
                 && fused.takes(per, COLUMNS as u32);
-            let steps = coded.eights().div_ceil(eights);
             let wasted = subs > SUBS[0] && subs > steps || ahead > 1 && subs * (ahead - 1) >= steps;
             if !fits || wasted {
                 continue;
@@ -283,27 +280,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         let text = coop::eight(&mut shader, "load_a", "row: u32, k8: u32", "", 0, &at)?;
         shader.replace("load_a", text);
     }
-    let mut names = Vec::with_capacity(fused.matrices());
-    for (name, index) in ["first", "second"].into_iter().zip(1..=fused.matrices()) {
-        names.push((name, shader.code_words(name, index)?));
-    }
-    let either = |body: &dyn Fn(&(&str, String)) -> String| {
-        let bodies: Vec<String> = names.iter().map(body).collect();
-        match bodies.as_slice() {
-            [first, second] if first != second => {
-                format!("    if (c == 0u) {{ return {first}; }}\n    return {second};")
-            }
-            [first, ..] => format!("    return {first};"),
-            [] => String::new(),
-        }
-    };
-    let body = either(&|(_, buffer)| format!("{buffer}[at]"));
-    shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> vec4<u32> {{\n{body}\n}}"));
-    for part in ["scale", "bias"] {
-        let body = either(&|(name, _)| format!("{name}_{part}(base, g, q)"));
-        let head = format!("fn codes_{part}(c: u32, base: u32, g: u32, q: u32) -> vec4<f32>");
-        shader.replace(&format!("codes_{part}"), format!("{head} {{\n{body}\n}}"));
-    }
+    declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_words(name, index))?;
     let head = "fn elements(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32>";
     shader.replace("elements", format!("{head} {{ return first_of(first, second, scale, bias); }}"));
     fused.declare(&mut shader, true)?;
@@ -316,8 +293,5 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).scale(2 * fused.matrices() as i64);
     let groups = [sizes.n.ceil_div(COLUMNS as i64 * i64::from(panels)), Dim::known(1), Dim::known(1)];
     let grid = Grid { groups, workgroup: [cut.threads, 1, 1] };
-    let mut launch = shader.finish("matvec_coop", KERNEL.wgsl, grid, flops)?;
-    launch.subgroup_size = Some(problem.target.subgroup.preferred);
-    launch.matrix = Some(shape.clone());
-    Ok(vec![launch])
+    Ok(coop::launch(shader.finish("matvec_coop", KERNEL.wgsl, grid, flops)?, problem))
 }

@@ -52,6 +52,16 @@ impl Columns {
         (along && whole).then_some(Self { form, apart: (!one).then_some(columns) })
     }
 
+    /// Of a product with so many constants, operands from 1 on; none where they do not all lie alike.
+    pub(crate) fn of_all(op: &MatMul, problem: &Problem<'_>, matrices: usize) -> Option<Self> {
+        let columns = Self::of(op, problem)?;
+        let alike = |place| {
+            Self::at(op, problem, place)
+                .is_some_and(|other| other.form == columns.form && other.apart == columns.apart)
+        };
+        (2..=matrices).all(alike).then_some(columns)
+    }
+
     /// Replaces the hook `load_b(batch, k, n4)` by one that makes four elements of row `k` of codes.
     ///
     /// # Errors
@@ -104,4 +114,40 @@ impl Columns {
     fn first_four(&self) -> String {
         self.apart.map_or(String::new(), |columns| format!("batch * {}u + ", columns / 4))
     }
+}
+
+/// Names of the functions that read a product's constants, operands from 1 on.
+const CONSTANTS: [&str; 2] = ["first", "second"];
+
+/// Replaces the hooks `load_b(c, at)`, unit `at` of constant `c`, and `codes_scale` and `codes_bias(c, base, g, q)`; `hooks`
+/// adds the functions of an operand under a name and returns its buffer.
+///
+/// # Errors
+/// Those of `hooks`.
+pub(crate) fn declare_constants<'p>(
+    shader: &mut Shader<'p>,
+    matrices: usize,
+    hooks: impl Fn(&mut Shader<'p>, &str, usize) -> Result<String, OpError>,
+) -> Result<(), OpError> {
+    let mut names = Vec::with_capacity(matrices);
+    for (name, index) in CONSTANTS.into_iter().zip(1..=matrices) {
+        names.push((name, hooks(shader, name, index)?));
+    }
+    let either = |value: &dyn Fn(&(&str, String)) -> String| {
+        let values: Vec<String> = names.iter().map(value).collect();
+        match values.as_slice() {
+            [first, second] if first != second => {
+                format!("    if (c == 0u) {{ return {first}; }}\n    return {second};")
+            }
+            values => values.first().map_or(String::new(), |value| format!("    return {value};")),
+        }
+    };
+    let body = either(&|(_, buffer)| format!("{buffer}[at]"));
+    shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> vec4<u32> {{\n{body}\n}}"));
+    for part in ["scale", "bias"] {
+        let body = either(&|(name, _)| format!("{name}_{part}(base, g, q)"));
+        let head = format!("fn codes_{part}(c: u32, base: u32, g: u32, q: u32) -> vec4<f32>");
+        shader.replace(&format!("codes_{part}"), format!("{head} {{\n{body}\n}}"));
+    }
+    Ok(())
 }
