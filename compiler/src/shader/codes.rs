@@ -4,12 +4,14 @@
 //! cost. Kernels of products read one depth of four rows at a time ([`Shader::code_fours`]), eight depths of a row
 //! ([`Shader::code_eights`]), or whole units of 16 bytes with the scales beside them ([`Shader::code_hooks`]).
 
+use super::halves;
 use super::hooks::Shader;
-use super::launch::Bound;
+use super::launch::{Bound, Need};
 use super::pack::codes::{CodePanels, ROWS};
 use crate::error::OpError;
 use crate::ir::op::Constant;
 use crate::ir::tensor::DeviceType;
+use crate::target::TargetProfile;
 
 /// From how many operations for each conversion of an integer on codes become halves instead.
 const SLOW_CONVERSION: f64 = 8.0;
@@ -36,6 +38,17 @@ impl<'a> Coded<'a> {
     pub fn of(source: &'a Constant) -> Option<Self> {
         CodePanels::of(source).map(|form| Self { source, form })
     }
+}
+
+/// Whether codes become floats as the last bits of halves, because integers take far longer than other numbers.
+pub fn as_halves(target: &TargetProfile) -> bool {
+    let peak = &target.machine.peak;
+    peak.int_to_float.unwrap_or(peak.f32) * SLOW_CONVERSION <= peak.f32
+}
+
+/// Whether the device also computes with such halves.
+pub fn as_pairs(target: &TargetProfile) -> bool {
+    as_halves(target) && target.features.f16
 }
 
 impl Shader<'_> {
@@ -187,12 +200,21 @@ impl Shader<'_> {
             _ => [unit("k8 * 2u"), unit(&format!("min(k8 * 2u + 1u, {}u)", words.saturating_sub(1)))],
         };
         self.scales_and_biases(name, &form, &buffer);
+        let body = match as_pairs(self.problem.target) {
+            true => {
+                self.pairs(&form);
+                halves::eight_elements(&form)
+            }
+            false => {
+                let words = "pack2x16float(low.xy), pack2x16float(low.zw), pack2x16float(high.xy), pack2x16float(high.zw)";
+                format!(
+                    "{}    return vec4<u32>({words});\n",
+                    low_and_high(&form, as_halves(self.problem.target))
+                )
+            }
+        };
         self.extra += &format!(
-            "fn {name}_of(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32> {{
-{}    return vec4<u32>(pack2x16float(low.xy), pack2x16float(low.zw), pack2x16float(high.xy), pack2x16float(high.zw));
-}}
-",
-            low_and_high(&form, self.codes_as_halves())
+            "fn {name}_of(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32> {{\n{body}}}\n"
         );
         Ok((form, units))
     }
@@ -207,10 +229,13 @@ impl Shader<'_> {
         Ok(self.bind_codes(index)?.1)
     }
 
-    /// Whether codes become floats as the last bits of halves, because integers take far longer than other numbers.
-    pub fn codes_as_halves(&self) -> bool {
-        let peak = &self.problem.target.machine.peak;
-        peak.int_to_float.unwrap_or(peak.f32) * SLOW_CONVERSION <= peak.f32
+    /// Adds the functions of pairs of halves.
+    pub fn pairs(&mut self, form: &CodePanels) {
+        let functions = halves::functions(form);
+        if !self.extra.contains(&functions) {
+            self.extra += &functions;
+        }
+        self.needs(&[Need::F16]);
     }
 
     /// Binds operand `index`, which must lie as codes, as an array of units, and adds the functions `NAME_scale(base, g, q)`,

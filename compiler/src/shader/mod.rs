@@ -11,6 +11,7 @@ pub mod codes;
 mod epilogue;
 pub mod functions;
 mod guards;
+pub(crate) mod halves;
 pub mod hooks;
 pub mod launch;
 pub mod merge;

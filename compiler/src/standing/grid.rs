@@ -66,21 +66,26 @@ const CODED: &[([u32; 3], &str)] = &[
     ([256, 2048, 2048], "q4_0"),
 ];
 
-/// M, N and K of products of normalised rows, how their constants are stored, and whether a second product gates them.
-const FUSED: &[([u32; 3], &str, bool)] = &[
-    ([1, 2048, 2048], "", false),
-    ([1, 8192, 2048], "", true),
-    ([1, 3072, 3072], "", false),
-    ([4, 8192, 2048], "", true),
-    ([1, 3072, 3072], "q8_0", false),
-    ([1, 8192, 3072], "q8_0", true),
-    ([1, 8192, 3072], "u8 in groups of 3072", true),
-    ([1, 3072, 3072], "u4 in groups of 128", false),
-    ([1, 8192, 3072], "u4 in groups of 128", true),
-    ([8, 8192, 3072], "q4_0", true),
-    ([8, 5120, 3072], "u4 in groups of 128", false),
-    ([16, 8192, 3072], "u4 in groups of 128", true),
-    ([16, 8192, 3072], "u8 in groups of 3072", true),
+/// M, N and K of products, how their constants are stored, whether a second product gates them, and whether rows are normalised.
+const FUSED: &[([u32; 3], &str, bool, bool)] = &[
+    ([1, 2048, 2048], "", false, true),
+    ([1, 8192, 2048], "", true, true),
+    ([1, 3072, 3072], "", false, true),
+    ([4, 8192, 2048], "", true, true),
+    ([1, 3072, 3072], "q8_0", false, true),
+    ([1, 8192, 3072], "q8_0", true, true),
+    ([1, 8192, 3072], "u8 in groups of 3072", true, true),
+    ([1, 3072, 3072], "u4 in groups of 128", false, true),
+    ([1, 8192, 3072], "u4 in groups of 128", true, true),
+    ([8, 8192, 3072], "q4_0", true, true),
+    ([8, 5120, 3072], "u4 in groups of 128", false, true),
+    ([16, 8192, 3072], "u4 in groups of 128", true, true),
+    ([16, 8192, 3072], "u8 in groups of 3072", true, true),
+    ([4, 8192, 2048], "q8_0", true, false),
+    ([8, 8192, 3072], "u4 in groups of 128", true, false),
+    ([16, 8192, 3072], "u4 in groups of 128", true, false),
+    ([16, 8192, 3072], "u8 in groups of 3072", true, false),
+    ([16, 14336, 4096], "u8 in groups of 4096", true, false),
 ];
 
 /// M, K and N of products of integers of 8 bits.
@@ -184,7 +189,9 @@ pub(super) fn graphs() -> Vec<(String, String)> {
     let coded = |([m, n, k], stored): &([u32; 3], &str)| transposed([*m, *k, *n], stored);
     add("coded product", CODED.iter().map(coded).collect());
     add("product of bytes", BYTES.iter().map(|sizes| bytes(*sizes)).collect());
-    let fused = |(sizes, stored, gated): &([u32; 3], &str, bool)| fused(*sizes, stored, *gated);
+    let fused = |(sizes, stored, gated, normalised): &([u32; 3], &str, bool, bool)| {
+        fused(*sizes, stored, *gated, *normalised)
+    };
     add("fused product", FUSED.iter().map(fused).collect());
     add("convolution", CONVOLUTIONS.iter().map(|sizes| conv(*sizes)).collect());
     add("convolution of an input", STEMS.iter().map(|sizes| stem(*sizes)).collect());
@@ -225,21 +232,23 @@ fn transposed([m, k, n]: [u32; 3], stored: &str) -> String {
     )
 }
 
-fn fused([m, n, k]: [u32; 3], stored: &str, gated: bool) -> String {
+fn fused([m, n, k]: [u32; 3], stored: &str, gated: bool, normalised: bool) -> String {
     let stored = if stored.is_empty() { String::new() } else { format!(",\"stored\":\"{stored}\"") };
     let matrix = |id: u32| {
         format!("%{id} = constant {{\"dtype\":\"f32\",\"shape\":[{n},{k}]{stored},\"random\":{id}}}\n")
     };
-    let (a, scale, first) = (input(0, "a", &[1, m, k]), constant(1, &[k]), matrix(2));
+    let (a, first) = (input(0, "a", &[1, m, k]), matrix(2));
+    let (scale, scaled, epsilon) =
+        if normalised { (constant(1, &[k]), " %1", "0.00001") } else { (String::new(), "", "null") };
     let (second, operands, join) = if gated {
         let swish = "{\"element\":{\"unary\":{\"swish\":{\"alpha\":1.0}}},\"args\":[{\"step\":0}]}";
         let product = "{\"element\":{\"binary\":\"mul\"},\"args\":[{\"step\":1},{\"input\":2}]}";
-        (matrix(3), "%2 %3 %1", format!("{swish},{product}"))
+        (matrix(3), "%2 %3", format!("{swish},{product}"))
     } else {
-        (String::new(), "%2 %1", String::new())
+        (String::new(), "%2", String::new())
     };
     format!(
-        "{a}{scale}{first}{second}%4 = neg %0\n%5 = fused-matmul %4 {operands} {{\"product\":{TRANSPOSED_B},\"epsilon\":0.00001,\"join\":[{join}]}}\noutput \"c\" %5\n"
+        "{a}{scale}{first}{second}%4 = neg %0\n%5 = fused-matmul %4 {operands}{scaled} {{\"product\":{TRANSPOSED_B},\"epsilon\":{epsilon},\"join\":[{join}]}}\noutput \"c\" %5\n"
     )
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Matrix, barriers, instructions, matrices, strip_explicit_layout, tensors, write};
+use super::{Matrix, barriers, halves, instructions, matrices, strip_explicit_layout, tensors, write};
 use crate::emit::texels;
 use crate::target::MatrixType;
 
@@ -39,6 +39,17 @@ var<workgroup> pairs: array<Pair, 4>;
 @group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;
 @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {
     out[i] = textureLoad(texels, i, 0);
+}",
+    ),
+    (
+        "two halves are a word, and floats made of them stay floats",
+        "enable f16;
+@group(0) @binding(0) var<storage, read_write> out: array<u32>;
+@compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {
+    let halves = vec2<f16>(unpack2x16float(out[i]));
+    let floats = unpack2x16float(out[i + 4u]) * 2.0;
+    out[i] = pack2x16float(vec2<f32>(halves * halves));
+    out[i + 4u] = pack2x16float(floats);
 }",
     ),
     (
@@ -77,6 +88,7 @@ const MATRICES: [(&str, Option<Matrix>); 4] = [
 const NAMES: &[(u32, &str)] = &[
     (1, "OpUndef"),
     (10, "OpExtension"),
+    (12, "OpExtInst"),
     (17, "OpCapability"),
     (21, "OpTypeInt"),
     (22, "OpTypeFloat"),
@@ -86,6 +98,8 @@ const NAMES: &[(u32, &str)] = &[
     (71, "OpDecorate"),
     (72, "OpMemberDecorate"),
     (95, "OpImageFetch"),
+    (115, "OpFConvert"),
+    (124, "OpBitcast"),
     (132, "OpIMul"),
     (224, "OpControlBarrier"),
     (4456, "OpTypeCooperativeMatrixKHR"),
@@ -159,6 +173,7 @@ fn rewrites_are_what_they_were() {
             };
             let next = step("layout", strip_explicit_layout(&raw).unwrap());
             let next = step("texels", texels::retype(next).unwrap());
+            let next = step("halves", halves::reinterpret(&next).unwrap());
             let mut next = step("matrices", matrices::retype(&next, *matrix).unwrap());
             if matrix.is_some_and(|matrix| matrix.workgroup) {
                 next = step("tensors", tensors::address(&next).unwrap());

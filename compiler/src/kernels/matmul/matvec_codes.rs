@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
+use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, declare_constants};
@@ -12,7 +13,9 @@ use crate::kernels::shared::fold;
 use crate::kernels::shared::fused::Fused;
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::shader::access::Coordinates;
-use crate::shader::pack::codes::ROWS as COLUMNS;
+use crate::shader::codes::{as_halves, as_pairs};
+use crate::shader::halves;
+use crate::shader::pack::codes::{CodePanels, ROWS as COLUMNS};
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
@@ -32,6 +35,8 @@ const MOST_HELD: i64 = 8;
 const IN_FLIGHT: usize = 8;
 /// The same where rows are normalised first, which takes registers too.
 const IN_FLIGHT_NORMALISED: usize = 6;
+/// What elements of rows that are not normalised yet are multiplied by as they become halves, which hold numbers to 65504.
+const SHRINK: &str = "0.015625";
 /// Slots that are summed up before a scale is applied, at most, and units of a piece that an invocation takes: among as many
 /// in flight the last of these.
 const MOST_PIECE: usize = 64;
@@ -53,6 +58,8 @@ struct Params {
     /// Operations that making a number of a code takes beside its products, and part of the peak that both reach.
     decoded: f64,
     reached: f64,
+    /// Operations that making one half of a code takes beside its products, which are of two halves at a time.
+    paired: f64,
     /// How long an invocation alone takes for an operation.
     operation: f64,
     /// How long invocations take to normalise an element of a row each.
@@ -146,18 +153,27 @@ fn memory(problem: &Problem<'_>, coded: &Coded<'_>, cut: Cut, lanes: Option<u32>
     let normalised = coded.fused.normalised();
     let cells = if lanes.is_some() { 0 } else { cut.threads };
     let sums = (cells + squares * 4) * 16
-        + if normalised { (cells + squares * cut.rows * kinds(coded)) * 4 } else { 0 };
+        + if normalised { (cells + squares * cut.rows * kinds(problem, coded)) * 4 } else { 0 };
     let form = &coded.columns.form;
     let slots = u32::try_from(form.words()).ok()?.checked_mul(cut.rows)?;
     let sums_of_slot = if form.groups() > 1 { 8 } else { 0 };
-    let slot = u32::try_from(form.of_word()).ok()?.checked_mul(4)?.checked_add(sums_of_slot)?;
+    let of_slot =
+        if packed(problem, form) { 16 } else { u32::try_from(form.of_word()).ok()?.checked_mul(4)? };
+    let slot = of_slot.checked_add(sums_of_slot)?;
     Memory::of(problem, sums, normalised.then_some(slots), slot)
 }
 
 /// Sums of a row that are found while it is normalised.
-fn kinds(coded: &Coded<'_>) -> u32 {
+fn kinds(problem: &Problem<'_>, coded: &Coded<'_>) -> u32 {
     let form = &coded.columns.form;
-    if form.groups() > 1 { 1 } else { 2 + u32::from(form.bias.is_some()) }
+    if form.groups() > 1 { 1 } else { 1 + u32::from(!packed(problem, form)) + u32::from(form.bias.is_some()) }
+}
+
+/// Whether products are of two halves at a time: where codes become halves and rows are stored as such. Codes of 8 bits gain
+/// nothing: reading them takes longer than multiplying.
+fn packed(problem: &Problem<'_>, form: &CodePanels) -> bool {
+    let stored = problem.operands.first().is_some_and(|rows| rows.dtype.on_device() == DeviceType::F16);
+    form.bits == 4 && stored && as_pairs(problem.target)
 }
 
 /// Rows that a workgroup multiplies.
@@ -189,7 +205,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     // What grows with the rows must not follow from how the work is shared, nor that from the rows: each row has the same
     // sums then. Blocks of rows that read the same panel run side by side: the cache serves all but one of them.
     let again = bytes * (blocks - 1.0) / machine.cache_bandwidth_gb_s.max(1e-3);
-    let operations = (n * k) as f64 * matrices * batch * (2.0 * m as f64 + p.decoded * blocks);
+    let (multiplied, decoded) = if packed(problem, &form) { (1.0, p.paired) } else { (2.0, p.decoded) };
+    let operations = (n * k) as f64 * matrices * batch * (multiplied * m as f64 + decoded * blocks);
     let computing = operations / (machine.peak.f32 * p.reached).max(1e-3);
     let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
     let of_rows =
@@ -215,7 +232,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let in_flight = ahead * piece / side;
         let steps = (walk.slots as f64 / (fours * in_flight) as f64).ceil();
         let codes = (walk.slots * 4 * form.of_word()) as f64 / fours as f64;
-        let alone = codes * (2.0 + p.decoded) * p.operation * machine.memory_latency_ns;
+        let alone = codes * (multiplied + decoded) * p.operation * machine.memory_latency_ns;
         let prepared =
             if fused.normalised() { (k as f64 / f64::from(threads)).ceil() * p.prepared } else { 0.0 };
         let waiting = rounds * (steps * wait + alone + prepared * machine.memory_latency_ns);
@@ -265,8 +282,20 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.constant("GROUPED", walk.piece.is_some());
     shader.constant("BIASED", form.bias.is_some());
     shader.constant("GUARD", !whole);
-    shader.constant("HALVES", shader.codes_as_halves());
+    shader.constant("HALVES", as_halves(problem.target));
     shader.constant("ZERO", format_args!("{}.0", form.zero));
+    let packed = packed(problem, &form);
+    let taken = if packed { 1 } else { form.of_word() as u32 / 4 };
+    shader.constant("PACKED", packed);
+    shader.knob("TAKEN", taken);
+    if packed {
+        shader.pairs(&form);
+        for (name, text) in halves::product_hooks() {
+            shader.replace(name, text);
+        }
+        shader.constant("SMALLER", format_args!("{}.0", halves::smaller(&form)));
+        shader.constant("SHRINK", if fused.normalised() { SHRINK } else { "1.0" });
+    }
     shader.size("size_m", &m);
     shader.size("size_n", &n);
     shader.size("size_k", &k);
@@ -284,7 +313,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.constant("STORED", stored > 0);
     shader.knob("STORED_SLOTS", stored.max(1));
     shader.knob("SHARE", share(lanes));
-    shader.knob("KINDS", kinds(&coded));
+    shader.knob("KINDS", kinds(problem, &coded));
     if let Some(lanes) = lanes {
         fold::declare(&mut shader, lanes, 4, false);
     }

@@ -15,7 +15,9 @@
 // `join` those of the first. What is stored may be rotated in pairs of columns.
 //
 // Where integers are slow to become floats, codes become the last bits of halves from 1024 on, which are sums of 1024 and the
-// code, or 16 times the code for every second one of 4 bits; what that adds is taken off with ZERO.
+// code, or 16 times the code for every second one of 4 bits; what that adds is taken off with ZERO. Where rows are halves too,
+// products are of two halves at a time (PACKED): those of a word are summed up in halves, and words in floats. Codes are
+// less than one there, so that sums stay within halves.
 //
 // Replaced: the knobs, the sizes and the hooks. `load_a` is only called within K.
 
@@ -36,6 +38,13 @@ const AHEAD = 2u;
 const HALVES = true;
 /// What codes count from.
 const ZERO = 8.0;
+/// Whether products are of two halves at a time, and by how much their sums are too small.
+const PACKED = false;
+const SMALLER = 1.0;
+/// Vectors in which products take the depths of a word: of floats, or one of eight halves.
+const TAKEN = 2u;
+/// What elements of rows that are not normalised yet are multiplied by before they become halves.
+const SHRINK = 1.0;
 /// Constants, and panels of each that a workgroup takes.
 const MATRICES = 2u;
 const PANELS = 1u;
@@ -114,8 +123,8 @@ fn added(sum: f32, codes: vec4<f32>, x: vec4<f32>) -> f32 {
     return fma(codes.x, x.x, fma(codes.y, x.y, fma(codes.z, x.z, fma(codes.w, x.w, sum))));
 }
 
-/// The products of a word's codes with what `spread` gives, added to a sum.
-fn products(sum: f32, word: u32, xs: array<vec4<f32>, VECTORS>) -> f32 {
+/// The products of a word's codes with what `taken` gives, added to a sum.
+fn products(sum: f32, word: u32, xs: array<vec4<f32>, TAKEN>) -> f32 {
     if (BITS == 8u) {
         if (HALVES) {
             let even = unpack2x16float((word & 0x00ff00ffu) | 0x64006400u);
@@ -130,21 +139,26 @@ fn products(sum: f32, word: u32, xs: array<vec4<f32>, VECTORS>) -> f32 {
         let third = unpack2x16float(((word >> 8u) & 0x000f000fu) | 0x64006400u);
         let fourth = unpack2x16float(((word >> 8u) & 0x00f000f0u) | 0x64006400u);
         let half = added(sum, vec4<f32>(first.x, second.x, third.x, fourth.x), xs[0]);
-        return added(half, vec4<f32>(first.y, second.y, third.y, fourth.y), xs[VECTORS - 1u]);
+        return added(half, vec4<f32>(first.y, second.y, third.y, fourth.y), xs[TAKEN - 1u]);
     }
     let shifts = vec4<u32>(0u, 4u, 8u, 12u);
     let half = added(sum, vec4<f32>((vec4<u32>(word) >> shifts) & vec4<u32>(15u)), xs[0]);
-    return added(half, vec4<f32>((vec4<u32>(word >> 16u) >> shifts) & vec4<u32>(15u)), xs[VECTORS - 1u]);
+    return added(half, vec4<f32>((vec4<u32>(word >> 16u) >> shifts) & vec4<u32>(15u)), xs[TAKEN - 1u]);
 }
 
-/// What four codes of a word are multiplied by.
-fn spread(x: vec4<f32>) -> vec4<f32> {
-    if (HALVES && BITS == 4u) { return x * vec4<f32>(1.0, 0.0625, 1.0, 0.0625); }
-    return x;
+/// What the codes of a word are multiplied by.
+fn taken(xs: array<vec4<f32>, VECTORS>) -> array<vec4<f32>, TAKEN> {
+    var out = xs;
+    if (HALVES && BITS == 4u) {
+        // unroll
+        for (var d = 0u; d < VECTORS; d++) { out[d] *= vec4<f32>(1.0, 0.0625, 1.0, 0.0625); }
+    }
+    return out;
 }
 
 /// What the products of four codes with `x` have more than those of elements before their scale.
 fn excess(x: vec4<f32>) -> f32 {
+    if (PACKED) { return 0.0; }
     if (!HALVES) { return dot(x, vec4<f32>(ZERO)); }
     if (BITS == 4u) { return dot(x, vec4<f32>(1024.0 + ZERO, 64.0 + ZERO, 1024.0 + ZERO, 64.0 + ZERO)); }
     return dot(x, vec4<f32>(1024.0 + ZERO));
@@ -155,14 +169,14 @@ struct Part { products: vec4<f32>, excess: f32, total: f32 }
 
 /// What a part is with the scale and bias of its group.
 fn scaled(part: Part, scale: vec4<f32>, bias: vec4<f32>) -> vec4<f32> {
-    let sum = scale * (part.products - part.excess);
+    let sum = scale * ((part.products - part.excess) * SMALLER);
     if (BIASED) { return sum + bias * part.total; }
     return sum;
 }
 
 /// Rows as products take them, and what the products of a slot have too much and their elements' sum.
 struct Slot { excess: f32, total: f32 }
-var<workgroup> stored: array<vec4<f32>, STORED_SLOTS * VECTORS>;
+var<workgroup> stored: array<vec4<f32>, STORED_SLOTS * TAKEN>;
 var<workgroup> stored_slots: array<Slot, STORED_SLOTS>;
 var<workgroup> cells: array<vec4<f32>, THREADS>;
 var<workgroup> shares: array<vec4<f32>, SQUARES * 4u>;
@@ -222,7 +236,7 @@ fn total(r: u32, at: u32) -> vec4<f32> {
         for (var i = 1u; i < SHARES; i++) { sums[m] += shares[from_share + i * 4u]; }
     }
     if (NORMALISED) {
-        let factor = inverseSqrt(row_sum(r * KINDS) / f32(size_k()) + epsilon());
+        let factor = inverseSqrt(row_sum(r * KINDS) / f32(size_k()) + epsilon()) / SHRINK;
         // unroll
         for (var m = 0u; m < MATRICES; m++) { sums[m] *= factor; }
     }
@@ -279,26 +293,33 @@ fn multiply(group: vec3<u32>, local: u32) {
                 var whole = Slot();
                 for (var slot = local; slot < SLOTS; slot += THREADS) {
                     var here = Slot();
+                    var ys: array<vec4<f32>, VECTORS>;
                     // unroll
                     for (var d = 0u; d < VECTORS; d++) {
                         let k4 = slot * VECTORS + d;
                         let x = load_x(batch, row, k4);
                         square += dot(x, x);
                         if (STORED || !GROUPED) {
-                            let y = x * load_weight(k4);
-                            if (STORED) { stored[r * SLOTS * VECTORS + k4] = spread(y); }
-                            here.excess += excess(y);
-                            if (BIASED) { here.total += dot(y, vec4<f32>(1.0)); }
+                            ys[d] = x * load_weight(k4) * SHRINK;
+                            here.excess += excess(ys[d]);
+                            if (BIASED) { here.total += dot(ys[d], vec4<f32>(1.0)); }
                         }
                     }
-                    if (STORED && GROUPED) { stored_slots[r * SLOTS + slot] = here; }
+                    if (STORED) {
+                        let kept = taken(ys);
+                        // unroll
+                        for (var d = 0u; d < TAKEN; d++) { stored[(r * SLOTS + slot) * TAKEN + d] = kept[d]; }
+                        if (GROUPED && (!PACKED || BIASED)) { stored_slots[r * SLOTS + slot] = here; }
+                    }
                     whole.excess += here.excess;
                     whole.total += here.total;
                 }
                 share_squares(local, r * KINDS, square);
                 if (!GROUPED) {
-                    workgroupBarrier();
-                    share_squares(local, r * KINDS + min(1u, KINDS - 1u), whole.excess);
+                    if (!PACKED) {
+                        workgroupBarrier();
+                        share_squares(local, r * KINDS + min(1u, KINDS - 1u), whole.excess);
+                    }
                     if (BIASED) {
                         workgroupBarrier();
                         share_squares(local, r * KINDS + KINDS - 1u, whole.total);
@@ -322,26 +343,27 @@ fn multiply(group: vec3<u32>, local: u32) {
                 // unroll
                 for (var r = 0u; r < ROWS; r++) {
                     let row = min(first + r, last_row);
-                    var xs: array<vec4<f32>, VECTORS>;
+                    var xs: array<vec4<f32>, TAKEN>;
                     var here = Slot();
                     if (STORED) {
                         let inside = !GUARD || slot < SLOTS;
                         let at = r * SLOTS + select(slot, min(slot, SLOTS - 1u), GUARD);
-                        if (GROUPED) { here = stored_slots[at]; }
+                        if (GROUPED && (!PACKED || BIASED)) { here = stored_slots[at]; }
                         if (!inside) { here = Slot(); }
                         // unroll
-                        for (var d = 0u; d < VECTORS; d++) { xs[d] = select(vec4<f32>(0.0), stored[at * VECTORS + d], inside); }
+                        for (var d = 0u; d < TAKEN; d++) { xs[d] = select(vec4<f32>(0.0), stored[at * TAKEN + d], inside); }
                     } else {
+                        var ys: array<vec4<f32>, VECTORS>;
                         // unroll
                         for (var d = 0u; d < VECTORS; d++) {
-                            var x = load_x(batch, row, slot * VECTORS + d);
-                            if (NORMALISED) { x = x * weights[d]; }
-                            xs[d] = spread(x);
+                            ys[d] = load_x(batch, row, slot * VECTORS + d);
+                            if (NORMALISED) { ys[d] *= weights[d] * SHRINK; }
                             if (GROUPED || !NORMALISED) {
-                                here.excess += excess(x);
-                                if (BIASED) { here.total += dot(x, vec4<f32>(1.0)); }
+                                here.excess += excess(ys[d]);
+                                if (BIASED) { here.total += dot(ys[d], vec4<f32>(1.0)); }
                             }
                         }
+                        xs = taken(ys);
                     }
                     parts[r].excess += here.excess;
                     if (BIASED) { parts[r].total += here.total; }
@@ -365,7 +387,7 @@ fn multiply(group: vec3<u32>, local: u32) {
         for (var r = 0u; r < ROWS; r++) {
             // Sums of whole rows are for one four of each team to add.
             if (NORMALISED && local % TEAM < 4u) {
-                parts[r].excess = row_sum(r * KINDS + min(1u, KINDS - 1u));
+                if (!PACKED) { parts[r].excess = row_sum(r * KINDS + min(1u, KINDS - 1u)); }
                 if (BIASED) { parts[r].total = row_sum(r * KINDS + KINDS - 1u); }
             }
             acc[r] = scaled(parts[r], only_scale, only_bias);

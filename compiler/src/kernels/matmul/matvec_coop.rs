@@ -165,7 +165,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let divides = lanes.is_multiple_of(4)
         && (COLUMNS as u32).is_multiple_of(shape.n)
         && (eights * 8).is_multiple_of(shape.k);
-    if !able || !divides || m > FEW_ROWS || !columns.only_streams(problem, m) {
+    if !able || !divides || !(2..=FEW_ROWS).contains(&m) || !columns.only_streams(problem, m) {
         return Vec::new();
     }
     let matrices = fused.matrices() as f64;

@@ -1,0 +1,91 @@
+//! Codes as halves, two at a time, where integers are slow to become floats and the device computes with halves.
+//!
+//! A code of `b` bits that counts from `z` becomes `(code - z) / 2^b`, exactly: its bits are the last ones of a half from 1024 on (or
+//! from 1024 / 16 on, for every second code of 4 bits), which one multiply-add brings down. So codes are less than one, and
+//! sums of their products stay within halves where the other factor does. The trick with 1024 is FasterTransformer's.
+
+use super::pack::codes::CodePanels;
+
+/// The functions of pairs: `half_pair(bits)`, two halves of a word, `packed_pair(x, y)`, a word of two halves, and
+/// `codes_as_pairs(word)`, the codes of a word: those of 4 bits four places apart, those of 8 bits two.
+pub(super) fn functions(form: &CodePanels) -> String {
+    let zero = f64::from(form.zero);
+    let pair = |word: &str, mask: &str, by: f64, less: f64| {
+        format!("fma(half_pair(({word} & {mask}u) | 0x64006400u), vec2<f16>({by}h), vec2<f16>(-{less}h))")
+    };
+    let pairs: Vec<String> = match form.bits {
+        4 => ["word", "(word >> 8u)"]
+            .into_iter()
+            .flat_map(|word| {
+                let first = pair(word, "0x000f000f", 0.0625, 64.0 + zero / 16.0);
+                [first, pair(word, "0x00f000f0", 0.003_906_25, 4.0 + zero / 16.0)]
+            })
+            .collect(),
+        _ => ["word", "(word >> 8u)"]
+            .map(|word| pair(word, "0x00ff00ff", 0.003_906_25, 4.0 + zero / 256.0))
+            .to_vec(),
+    };
+    format!(
+        "fn half_pair(bits: u32) -> vec2<f16> {{ return vec2<f16>(unpack2x16float(bits)); }}
+fn packed_pair(x: f16, y: f16) -> u32 {{ return pack2x16float(vec2<f32>(vec2<f16>(x, y))); }}
+fn codes_as_pairs(word: u32) -> array<vec2<f16>, {0}> {{
+    return array<vec2<f16>, {0}>({1});
+}}
+",
+        pairs.len(),
+        pairs.join(", ")
+    )
+}
+
+/// How many times as large codes are as their pairs.
+pub(crate) fn smaller(form: &CodePanels) -> u32 {
+    1 << form.bits
+}
+
+/// The body of a function of the words `first` and `second`, of `scale` and of `bias`: eight elements in f16, two in a word.
+pub(super) fn eight_elements(form: &CodePanels) -> String {
+    let pairs = match form.bits {
+        4 => ["codes[0]", "codes[1]", "codes[2]", "codes[3]"],
+        _ => ["codes[0]", "codes[1]", "more_codes[0]", "more_codes[1]"],
+    };
+    let elements: Vec<String> =
+        (0..4).map(|i| format!("    let p{i} = fma({}, by, more);\n", pairs[i])).collect();
+    let (second, words) = match form.bits {
+        4 => ("", ["p0.x, p1.x", "p2.x, p3.x", "p0.y, p1.y", "p2.y, p3.y"]),
+        _ => (
+            "    let more_codes = codes_as_pairs(second);\n",
+            ["p0.x, p1.x", "p0.y, p1.y", "p2.x, p3.x", "p2.y, p3.y"],
+        ),
+    };
+    format!(
+        "    let by = vec2<f16>(f16(scale * {}.0));
+    let more = vec2<f16>(f16(bias));
+    let codes = codes_as_pairs(first);
+{second}{}    return vec4<u32>({});
+",
+        smaller(form),
+        elements.concat(),
+        words.map(|pair| format!("packed_pair({pair})")).join(", ")
+    )
+}
+
+/// The hooks of a product of rows with codes of 4 bits: `products(sum, word, xs)`, and `taken(xs)`, the eight depths of a word as
+/// the pairs that its codes are multiplied with, in one vector.
+pub(crate) fn product_hooks() -> [(&'static str, String); 2] {
+    let pairs =
+        ["x", "y", "z", "w"].map(|lane| format!("pack2x16float(vec2<f32>(xs[0].{lane}, xs[1].{lane}))"));
+    let products = "fn products(sum: f32, word: u32, xs: array<vec4<f32>, 1>) -> f32 {
+    let x = bitcast<vec4<u32>>(xs[0]);
+    let codes = codes_as_pairs(word);
+    let early = fma(codes[1], half_pair(x.y), codes[0] * half_pair(x.x));
+    let both = fma(codes[3], half_pair(x.w), fma(codes[2], half_pair(x.z), early));
+    return sum + (f32(both.x) + f32(both.y));
+}";
+    let taken = format!(
+        "fn taken(xs: array<vec4<f32>, 2>) -> array<vec4<f32>, 1> {{
+    return array<vec4<f32>, 1>(bitcast<vec4<f32>>(vec4<u32>({})));
+}}",
+        pairs.join(", ")
+    );
+    [("products", products.to_string()), ("taken", taken)]
+}
