@@ -1,8 +1,13 @@
 //! Every kernel on the device against the CPU reference, over all cases that it offers a candidate for, in f32 and in f16 storage: with the
 //! layouts that the passes choose, and, at one of these precisions, with every tensor that can be in each kind of memory
 //! object.
+//!
+//! Where the device has no matrix units and DRIFT_MATRIX_RUNNER names a program that starts others with a driver that has
+//! some, this program starts itself so for the kernels on them: one in so many trials, as such a driver takes minutes to
+//! compile them all, or all of them with DRIFT_MATRIX_ALL set.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use drift_runtime::Session;
@@ -29,18 +34,45 @@ use driftc::target::{MatrixScope, TargetProfile, WeightStorage, names};
 use libtest_mimic::{Arguments, Trial};
 use rayon::prelude::*;
 
-fn main() {
+/// Names the program that starts others with a driver that has matrix units; [`ALONE`] is set in what it starts.
+const RUNNER: &str = "DRIFT_MATRIX_RUNNER";
+const ALONE: &str = "DRIFT_MATRIX_ALONE";
+/// Trials of a kernel on matrix units of which one runs, with its cheapest candidate and another.
+const FEWER: usize = 13;
+
+fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let target = Arc::new(device::target());
+    let alone = std::env::var_os(ALONE).is_some();
     let matrix_target = device::matrix_target().map(Arc::new);
+    let runner = std::env::var_os(RUNNER).filter(|_| !alone && !arguments.list && matrix_target.is_none());
+    let beside = runner.as_ref().is_none_or(|runner| {
+        let program = std::env::current_exe().expect("a program has a path");
+        let mut again = Command::new(runner);
+        again.arg(program).args(std::env::args_os().skip(1)).env(ALONE, "1");
+        again.status().is_ok_and(|status| status.success())
+    });
+    let trials = trials(matrix_target.as_ref(), alone, runner.is_some());
+    let own = libtest_mimic::run(&arguments, trials);
+    if beside && !own.has_failed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The trials; of kernels on matrix units `alone`, or of all others where those of subgroups run `elsewhere`.
+fn trials(matrix_target: Option<&Arc<TargetProfile>>, alone: bool, elsewhere: bool) -> Vec<Trial> {
+    let target = Arc::new(device::target());
     // Where no device has matrix units the trials of kernels on them are listed as ignored.
     let listed = |scope: MatrixScope| {
         let able = |target: &Arc<TargetProfile>| target.has_matrices(scope);
         let first = || names().filter_map(|n| TargetProfile::load(n).ok()).map(Arc::new).find(able);
-        matrix_target.clone().filter(able).map(|t| (t, false)).or_else(|| Some((first()?, true)))
+        matrix_target.cloned().filter(able).map(|t| (t, false)).or_else(|| Some((first()?, true)))
     };
-    let mut places = vec![(target, None, false)];
+    let mut places = Vec::new();
+    if !alone {
+        places.push((target, None, false));
+    }
     for scope in [MatrixScope::Subgroup, MatrixScope::Workgroup] {
+        if elsewhere && scope == MatrixScope::Subgroup || alone && scope == MatrixScope::Workgroup {
+            continue;
+        }
         places.extend(listed(scope).map(|(target, ignored)| (target, Some(scope), ignored)));
     }
     let cases: Vec<(String, &'static str)> = CASES
@@ -56,11 +88,23 @@ fn main() {
             trials.extend(found.into_iter().flatten().map(|trial| trial.with_ignored_flag(ignored)));
         }
     }
-    for kernel in KERNELS {
+    if few() {
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        trials.retain(|trial| {
+            let kernel = trial.name().split(' ').next().unwrap_or_default().to_string();
+            let count = seen.entry(kernel).or_default();
+            *count += 1;
+            (*count - 1).is_multiple_of(FEWER)
+        });
+    }
+    for kernel in KERNELS.iter().filter(|kernel| match kernel.matrices {
+        Some(MatrixScope::Subgroup) => !elsewhere,
+        Some(MatrixScope::Workgroup) | None => !alone,
+    }) {
         let own = |trial: &&Trial| trial.name().starts_with(&format!("{} ", kernel.name));
         assert!(trials.iter().any(|trial| own(&trial)), "no case runs on `{}`", kernel.name);
     }
-    libtest_mimic::run(&arguments, trials).exit();
+    trials
 }
 
 /// What a trial does on a target.
@@ -99,7 +143,8 @@ fn of_case(
             trials.push(Trial::test(format!("{title}{kind}"), move || run(&target).map_err(Into::into)));
         };
         add("", Box::new(move |target| run(kernel, case, precision, target, None)));
-        if precision == Precision::F32 {
+        // Where integers are slow to become floats, codes are multiplied in one way with floats and in another with halves.
+        if precision == Precision::F32 || coded(case) {
             add("/wide", Box::new(move |target| run(kernel, case, precision, &wide(target), Some(target))));
         }
         let buffers = stored.first().is_some_and(|(_, offered)| offered.contains(kernel.name));
@@ -146,10 +191,15 @@ fn wide(target: &TargetProfile) -> TargetProfile {
     wide
 }
 
+/// Whether a case has constants of codes.
+fn coded(case: &str) -> bool {
+    case.contains("\"stored\"")
+}
+
 /// Inputs of a case and its outputs.
 type Expected = (BTreeMap<String, Array>, Vec<(String, Array)>);
 
-/// Runs the candidates of a case; with `known`, those that are not offered there.
+/// Runs the candidates of a case; with `known`, those that are not offered there, or are where codes become floats otherwise.
 fn run(
     owner: &Kernel,
     case: &str,
@@ -166,6 +216,7 @@ fn run(
     let lowered = lower(&options)?;
     let tried: BTreeSet<String> = match known {
         None => BTreeSet::new(),
+        Some(_) if coded(case) => BTreeSet::new(),
         Some(known) => {
             let plan = driftc::compile::lower(&graph, known, &options).map_err(|e| e.to_string())?.plan;
             plan.decisions.iter().flat_map(|d| &d.choices).map(configuration).collect()
@@ -178,7 +229,7 @@ fn run(
     let own =
         lowered.plan.decisions.iter().filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel));
     // Storage changes the hooks only, so that every candidate runs in one precision.
-    let every = precision == Precision::F32 || owner.matrices.is_some();
+    let every = precision == Precision::F32 || owner.matrices.is_some() || known.is_some();
     let candidates = if every { own.map(|d| d.choices.len()).max().unwrap_or(1) } else { 1 };
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
     let mut pairs: Vec<Expected> = Vec::new();
@@ -205,13 +256,20 @@ fn run(
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Most candidates that run in one case.
-const MOST: usize = 6;
+/// Most candidates that run in one case, beside the cheapest.
+fn most() -> usize {
+    if few() { 1 } else { 6 }
+}
+
+/// Whether few of the trials run.
+fn few() -> bool {
+    std::env::var_os(ALONE).is_some() && std::env::var_os("DRIFT_MATRIX_ALL").is_none()
+}
 
 /// The candidates that run in a case: the cheapest one, and of the others every so many, from the next one on in each case of an
 /// operator, so that as many cases as candidates lie between two that run in one run them all.
 fn taken(candidates: usize, case: &str) -> impl Iterator<Item = usize> {
-    let apart = candidates.div_ceil(MOST).max(1);
+    let apart = candidates.div_ceil(most()).max(1);
     let numbered = CASES.iter().flat_map(|cases| cases.graphs().enumerate());
     let first = numbered.filter(|(_, graph)| *graph == case).map(|(i, _)| i).next().unwrap_or(0) % apart;
     (0..candidates).filter(move |candidate| *candidate == 0 || candidate % apart == first)

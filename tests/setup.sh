@@ -93,6 +93,18 @@ prepare_tests() {
     fi
     dxc=$(compgen -G "$venv/lib/python3*/site-packages/compushady/backends/libdxcompiler*.so" | head -n 1 || true)
 
+    # A software driver with cooperative matrices, where the system's has none.
+    installed=$(dpkg-query -W -f '${Version}' mesa-vulkan-drivers 2>/dev/null || true)
+    if [ -n "$installed" ] && dpkg --compare-versions "$installed" lt 26.1; then
+        mesa=$target/setup/mesa/run
+        if [ ! -x "$mesa" ]; then
+            echo "setup: unpacking a newer Mesa into $target/setup/mesa"
+            "$(dirname "$0")/newer_mesa.sh" "$target/setup/mesa" ||
+                echo "setup: there is no newer Mesa for this machine; kernels on matrix units are not run"
+        fi
+        [ -x "$mesa" ] || mesa=
+    fi
+
     # What builds and tests the browser runtime; its programs are files of the packages, so that no script need run. Versions are
     # those of package.json: a lock file would have to name the packages of every system, and npm leaves most of them out.
     web=$(dirname "$0")/../runtime/web
@@ -104,6 +116,7 @@ prepare_tests() {
 }
 node_data=
 dxc=
+mesa=
 [ "$purpose" != test ] || prepare_tests
 
 # DRIFT_TEST_DEVICE names a real device to test on; without it every run uses the software driver.
@@ -114,6 +127,7 @@ dxc=
     printf 'export DRIFT_TEXT_MODEL=%q\n' "$text_model"
     printf 'export DRIFT_PYTHON=%q\n' "$venv/bin/python"
     [ -z "$dxc" ] || printf 'export DRIFT_DXC=%q\n' "$dxc"
+    [ -z "$mesa" ] || printf 'export DRIFT_MATRIX_RUNNER=%q\n' "$mesa"
     printf 'export MESA_SHADER_CACHE_DIR=%q\n' "$target/mesa-cache"
     printf 'export XDG_RUNTIME_DIR=%q\n' "$target/xdg"
     printf 'if [ -z "${DRIFT_TEST_DEVICE:-}" ]; then export VK_DRIVER_FILES=%q VK_ICD_FILENAMES=%q; fi\n' \
