@@ -29,7 +29,7 @@ pub(crate) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     let features = &target.features;
     // The second operand tells the precision; the first may be an input of the graph, which is never narrowed. Words of
     // codes have none, and then it is the first one's.
-    let teller = usize::from(!problem.operands.get(1).is_some_and(|o| o.dtype == DType::U32));
+    let teller = usize::from(problem.operands.get(1).is_none_or(|o| o.dtype != DType::U32));
     let half = problem.operands.get(teller).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
     let suits = features.stores_f16() && half && problem.computed.is_float();
     if !suits || !able(target) {
