@@ -15,6 +15,8 @@ use crate::ir::tensor::{DType, TensorDesc};
 
 /// The largest code; the smallest is its negative.
 const LARGEST: f32 = 127.0;
+/// What a row's largest magnitude is multiplied by for its scale: products are the same on all devices, quotients are not.
+const SMALLEST: f32 = 1.0 / 127.0;
 
 /// Rows along the last axis as codes of 8 bits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +54,7 @@ fn quantized(row: &[f32]) -> Vec<i64> {
     let factor = if top > 0.0 { LARGEST / top } else { 0.0 };
     let code = |x: &f32| ((x * factor + 0.5).floor().clamp(-LARGEST, LARGEST) as i8).cast_unsigned();
     let word = |four: &[f32]| four.iter().rev().fold(0, |word, x| word << 8 | i64::from(code(x)));
-    let scale = i64::from((top / LARGEST).to_bits());
+    let scale = i64::from((top * SMALLEST).to_bits());
     row.chunks(4).map(word).chain([scale]).collect()
 }
 
