@@ -103,26 +103,32 @@ fn an_output_is_read_once_its_run_is_over() {
 
 #[test]
 fn conversations_have_states_of_their_own() {
-    let mut session = load(&options(2, 3, false));
-    assert_eq!(session.conversations(), 3);
-    for round in 1u8..4 {
-        for conversation in 0..3u8 {
-            session.choose_conversation(conversation.into()).unwrap();
-            let value = f32::from(conversation) + 1.0;
-            assert_eq!(sum(&mut session, value), f64::from(round) * f64::from(value));
+    for staged in [false, true] {
+        let mut session = load(&options(2, 3, staged));
+        assert_eq!(session.conversations(), 3);
+        for round in 0u8..3 {
+            for conversation in 0..3u8 {
+                session.choose_conversation(conversation.into()).unwrap();
+                let value = f32::from(conversation) + 1.0;
+                // Runs that are alike are recorded as one, of one conversation.
+                for run in 1u8..=3 {
+                    let total = f64::from(3 * round + run) * f64::from(value);
+                    assert_eq!(sum(&mut session, value), total, "staged {staged}");
+                }
+            }
         }
+        session.choose_conversation(1).unwrap();
+        session.reset_states().unwrap();
+        assert_eq!(sum(&mut session, 5.0), 5.0);
+        session.choose_conversation(2).unwrap();
+        assert_eq!(sum(&mut session, 0.0), 27.0);
+        let error = session.choose_conversation(3).unwrap_err();
+        assert_eq!(error.to_string(), "there is no conversation 3; the session was loaded with 3");
+        // A function without states runs in any of them.
+        let ids = Array::from_i64(&[1, 2], &[1, 2]);
+        assert_eq!(session.run("scale", &[("ids", ids.as_ref())]).unwrap()[0].to_f64(), [3.0, 6.0]);
+        assert_eq!(session.replay_timed("sum").unwrap().len(), 1);
     }
-    session.choose_conversation(1).unwrap();
-    session.reset_states().unwrap();
-    assert_eq!(sum(&mut session, 5.0), 5.0);
-    session.choose_conversation(2).unwrap();
-    assert_eq!(sum(&mut session, 0.0), 9.0);
-    let error = session.choose_conversation(3).unwrap_err();
-    assert_eq!(error.to_string(), "there is no conversation 3; the session was loaded with 3");
-    // A function without states runs in any of them.
-    let ids = Array::from_i64(&[1, 2], &[1, 2]);
-    assert_eq!(session.run("scale", &[("ids", ids.as_ref())]).unwrap()[0].to_f64(), [3.0, 6.0]);
-    assert_eq!(session.replay_timed("sum").unwrap().len(), 1);
 }
 
 #[test]

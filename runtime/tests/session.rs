@@ -183,8 +183,9 @@ fn staged_inputs_and_outputs() {
     let options = Options { always_stage: true, ..Options::default() };
     let mut session = Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options).unwrap();
     let allocations = session.stats().allocations;
-    for n in [3usize, 100, 1, 100, 3] {
-        let values: Vec<i64> = (0..n).map(|i| i64::try_from(i).unwrap()).collect();
+    // Runs that differ from the one before, and runs that do not, the third of which finds its commands recorded.
+    for n in [3usize, 100, 100, 100, 1, 1, 100, 3, 3, 3] {
+        let values: Vec<i64> = (0..n).map(|i| i64::try_from(i * 7 % (n + 2)).unwrap()).collect();
         let outputs = session.run("scale", &[("ids", ids(&values).as_ref())]).unwrap();
         assert_eq!(outputs[0].to_f64(), values.iter().map(|value| *value as f64 * 3.0).collect::<Vec<_>>());
         session.replay("scale").unwrap();

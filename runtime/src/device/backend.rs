@@ -84,8 +84,10 @@ pub(crate) struct Loading<'a> {
 }
 
 /// A run: which function in which frame, and what is copied before and after it.
-/// `uploads` and `downloads` are (port, offset, bytes) of the function `first`; the one that runs is `index`.
+/// `uploads` and `downloads` are (port, offset, bytes) of the function `first`; the one that runs is `index`, as `described`.
 pub(crate) struct Launch<'a> {
+    #[cfg_attr(not(feature = "vulkan"), expect(dead_code))]
+    pub(crate) described: &'a Function,
     pub(crate) frame: usize,
     pub(crate) conversation: usize,
     pub(crate) first: usize,

@@ -30,6 +30,8 @@ mod pipelines;
 mod record;
 #[allow(unsafe_code)]
 mod replay;
+#[allow(unsafe_code)]
+mod run;
 mod spirv;
 #[allow(unsafe_code)]
 mod states;

@@ -375,6 +375,7 @@ impl Session {
         let downloads = downloads.collect::<Result<Vec<_>>>()?;
         let conversation = flights.conversation;
         let launch = Launch {
+            described: special,
             frame,
             conversation,
             first,

@@ -7,9 +7,10 @@
 use super::context::Context;
 use super::memory::{Buffer, Place};
 use super::pipelines::Pipelines;
-use super::record::{Commands, Indirect, Resource, Sets, barrier, record_function};
+use super::record::{Commands, Indirect, Resource, Sets, record_function};
+use super::run::{Run, Runnable, Submitted};
 use super::timing::Timed;
-use crate::device::backend::{Range, constant_grid};
+use crate::device::backend::{Launch, constant_grid};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, Slot, SlotKind, Variant};
 use ash::vk;
@@ -18,6 +19,8 @@ use std::sync::Arc;
 /// Fields are dropped in order: first what uses, then what is used.
 pub(super) struct Frame {
     pub(super) functions: Vec<Loaded>,
+    /// For each function.
+    runs: Vec<Run>,
     /// Where the frame's command buffers come from, and the fence of its runs.
     pub(super) commands: Commands,
     /// Whether a run was submitted that nobody has waited for.
@@ -32,10 +35,6 @@ pub(super) struct Frame {
 pub(super) struct Loaded {
     /// For each conversation; one where the function uses no state.
     recorded: Vec<Recorded>,
-    pub(super) upload: Transfer,
-    /// Copies from other memory of the device, recorded for each run that has any.
-    feed: vk::CommandBuffer,
-    pub(super) download: Transfer,
     pub(super) inputs: Vec<PortMemory>,
     pub(super) outputs: Vec<PortMemory>,
     /// The params slot, and behind it the grids of dispatches that depend on symbols.
@@ -47,20 +46,13 @@ pub(super) struct Loaded {
 pub(super) struct Recorded {
     pub(super) timed: Option<Timed>,
     pub(super) sets: Sets,
-    pub(super) main: vk::CommandBuffer,
+    dispatches: vk::CommandBuffer,
 }
 
 /// The memory of a port: a buffer of the device, and one of the host where the former cannot be reached.
 pub(super) struct PortMemory {
     pub(super) device: Arc<Buffer>,
     pub(super) host: Option<Buffer>,
-}
-
-/// A command buffer of copies, and what it was recorded for.
-pub(super) struct Transfer {
-    command: vk::CommandBuffer,
-    /// (port, bytes), in order.
-    recorded: Vec<(usize, u64)>,
 }
 
 /// What the functions of all frames share.
@@ -80,6 +72,7 @@ impl Frame {
     pub(super) fn load(shared: &Shared<'_>) -> Result<Frame> {
         let mut frame = Frame {
             functions: Vec::with_capacity(shared.variant.functions.len()),
+            runs: Vec::with_capacity(shared.variant.functions.len()),
             commands: Commands::new(shared.context)?,
             pending: false,
             returned: Vec::new(),
@@ -94,40 +87,41 @@ impl Frame {
             views = rest;
             let loaded = load_function(shared, function, frame.functions.get(first), own, &frame.commands)?;
             frame.functions.push(loaded);
+            frame.runs.push(Run::new(&frame.commands)?);
         }
         Ok(frame)
+    }
+
+    /// What a run submits; nothing where the launch names a function that does not exist.
+    pub(super) fn prepare(
+        &mut self,
+        context: &Context,
+        pipelines: &Pipelines,
+        launch: &Launch<'_>,
+    ) -> Result<Submitted> {
+        let own = self.functions.get(launch.index);
+        let parts = own.zip(self.functions.get(launch.first)).zip(self.runs.get_mut(launch.index));
+        let Some(((own, ports), run)) = parts else { return Ok(Submitted::default()) };
+        let Some(recorded) = own.recorded(launch.conversation) else { return Ok(Submitted::default()) };
+        let indirect = Indirect { buffer: own.params.as_ref(), offset: own.grids_offset };
+        let record = |command| {
+            record_function(context, command, launch.described, pipelines, &recorded.sets, &indirect, |_| ());
+        };
+        let function = Runnable {
+            inputs: &ports.inputs,
+            outputs: &ports.outputs,
+            dispatches: recorded.dispatches,
+            record: &record,
+        };
+        run.prepare(context, &self.commands, launch, &function)
     }
 }
 
 impl Loaded {
     /// What is recorded for a conversation.
-    pub(super) fn recorded(&mut self, conversation: usize) -> Option<&mut Recorded> {
+    fn recorded(&self, conversation: usize) -> Option<&Recorded> {
         let last = self.recorded.len().checked_sub(1)?;
-        self.recorded.get_mut(conversation.min(last))
-    }
-
-    /// Records the copies of inputs from elsewhere on the device.
-    pub(super) fn feed(
-        &self,
-        context: &Context,
-        commands: &Commands,
-        feeds: &[(usize, u64, &Range)],
-    ) -> Result<vk::CommandBuffer> {
-        commands.record(self.feed, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, |command| {
-            // What runs and copies on this device wrote is visible to copies when they end.
-            let mut sources = feeds.iter().filter_map(|(.., from)| from.vulkan());
-            if sources.any(|from| from.external) {
-                barrier(context, command, barrier::OTHERS_TO_TRANSFER);
-            }
-            for (port, offset, from) in feeds {
-                let (Some(port), Some(from)) = (self.inputs.get(*port), from.vulkan()) else { continue };
-                let copy = vk::BufferCopy { src_offset: from.offset, dst_offset: *offset, size: from.size };
-                // SAFETY: both ranges lie in their buffers, as was checked when they were paired; the frame keeps
-                // the source until the run is over.
-                unsafe { context.device.cmd_copy_buffer(command, from.buffer.raw, port.device.raw, copy) };
-            }
-        })?;
-        Ok(self.feed)
+        self.recorded.get(conversation.min(last))
     }
 
     /// Runs with a timestamp behind every dispatch. The first call records a command buffer for it.
@@ -159,49 +153,6 @@ impl PortMemory {
     /// The bytes that the host writes; none while anything else refers to them.
     pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.host.as_mut().or_else(|| Arc::get_mut(&mut self.device))?.bytes_mut()
-    }
-}
-
-impl Transfer {
-    fn new(commands: &Commands) -> Result<Transfer> {
-        Ok(Transfer { command: commands.allocate()?, recorded: Vec::new() })
-    }
-
-    /// Records the copies unless it already holds them; none where there is nothing to copy.
-    pub(super) fn prepare(
-        &mut self,
-        context: &Context,
-        commands: &Commands,
-        ports: &[PortMemory],
-        wanted: &[(usize, u64, u64)],
-        up: bool,
-    ) -> Result<Option<vk::CommandBuffer>> {
-        let staged = |(port, _, size): &&(usize, u64, u64)| {
-            *size > 0 && ports.get(*port).is_some_and(|port| port.host.is_some())
-        };
-        let wanted: Vec<_> = wanted.iter().filter(staged).copied().collect();
-        if wanted.is_empty() {
-            return Ok(None);
-        }
-        let key: Vec<_> = wanted.iter().map(|(port, _, size)| (*port, *size)).collect();
-        if self.recorded != key {
-            // What is half recorded must not pass for the copies of before.
-            self.recorded.clear();
-            commands.record(self.command, vk::CommandBufferUsageFlags::empty(), |command| {
-                for (port, offset, size) in &wanted {
-                    let Some(PortMemory { device, host: Some(host) }) = ports.get(*port) else { continue };
-                    let (from, to) = if up { (host, &**device) } else { (&**device, host) };
-                    let copy = vk::BufferCopy { src_offset: *offset, dst_offset: *offset, size: *size };
-                    // SAFETY: both buffers have the slot's size, in which the port was checked to lie.
-                    unsafe { context.device.cmd_copy_buffer(command, from.raw, to.raw, copy) };
-                }
-                if !up {
-                    barrier(context, command, barrier::TRANSFER_TO_HOST);
-                }
-            })?;
-            self.recorded = key;
-        }
-        Ok(Some(self.command))
     }
 }
 
@@ -244,9 +195,6 @@ fn load_function(
     };
     let mut loaded = Loaded {
         recorded: Vec::new(),
-        upload: Transfer::new(commands)?,
-        feed: commands.allocate()?,
-        download: Transfer::new(commands)?,
         inputs: own(&function.inputs, true)?,
         outputs: own(&function.outputs, false)?,
         params,
@@ -256,12 +204,12 @@ fn load_function(
     for states in shared.states.iter().take(if stateful { usize::MAX } else { 1 }) {
         let slots = resources(shared, function, general.unwrap_or(&loaded), &loaded, states, views)?;
         let sets = Sets::new(context, shared.variant, function, shared.pipelines, &slots)?;
-        let main = commands.allocate()?;
+        let dispatches = commands.allocate()?;
         let indirect = Indirect { buffer: loaded.params.as_ref(), offset: grids_offset };
-        commands.record(main, vk::CommandBufferUsageFlags::empty(), |command| {
+        commands.record(dispatches, vk::CommandBufferUsageFlags::empty(), |command| {
             record_function(context, command, function, shared.pipelines, &sets, &indirect, |_| ());
         })?;
-        loaded.recorded.push(Recorded { timed: None, sets, main });
+        loaded.recorded.push(Recorded { timed: None, sets, dispatches });
     }
     Ok(loaded)
 }

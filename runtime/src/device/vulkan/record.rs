@@ -102,10 +102,7 @@ pub(super) mod barrier {
             P::from_raw(P::COMPUTE_SHADER.as_raw() | P::TRANSFER.as_raw()),
             A::from_raw(A::SHADER_WRITE.as_raw() | A::TRANSFER_WRITE.as_raw()),
         ),
-        to: (
-            P::from_raw(P::COMPUTE_SHADER.as_raw() | P::DRAW_INDIRECT.as_raw()),
-            A::from_raw(SHADER.as_raw() | A::UNIFORM_READ.as_raw() | A::INDIRECT_COMMAND_READ.as_raw()),
-        ),
+        to: (P::COMPUTE_SHADER, A::from_raw(SHADER.as_raw() | A::UNIFORM_READ.as_raw())),
     };
     /// At the end of a run: outputs become readable by copies and by the host, and states can be copied and filled.
     pub(in super::super) const END: Dependency = Dependency {

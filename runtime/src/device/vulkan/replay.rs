@@ -147,30 +147,13 @@ impl Replay for Replayer {
 
     fn submit(&mut self, launch: &Launch<'_>) -> Result<()> {
         let Some(frame) = self.frames.get_mut(launch.frame) else { return Ok(()) };
-        let recorded = frame.functions.get_mut(launch.index).and_then(|f| f.recorded(launch.conversation));
-        let Some(main) = recorded.map(|recorded| recorded.main) else { return Ok(()) };
-        let Some(function) = frame.functions.get_mut(launch.first) else { return Ok(()) };
-        let (context, commands) = (&self.context, &frame.commands);
-        let mut buffers = [main; 4];
-        let mut n = 0;
-        let mut push = |command: Option<vk::CommandBuffer>| {
-            if let Some((place, command)) = buffers.get_mut(n).zip(command) {
-                *place = command;
-                n += 1;
-            }
-        };
-        push(function.upload.prepare(context, commands, &function.inputs, launch.uploads, true)?);
+        let submitted = frame.prepare(&self.context, &self.pipelines, launch)?;
         frame.sources.clear();
-        if !launch.feeds.is_empty() {
-            push(Some(function.feed(context, commands, launch.feeds)?));
-            let sources = launch.feeds.iter().filter_map(|(.., from)| from.vulkan());
-            frame.sources.extend(sources.map(|from| from.buffer.clone()));
-        }
-        push(Some(main));
-        push(function.download.prepare(context, commands, &function.outputs, launch.downloads, false)?);
+        let sources = launch.feeds.iter().filter_map(|(.., from)| from.vulkan());
+        frame.sources.extend(sources.map(|from| from.buffer.clone()));
         frame.returned.clear();
         frame.returned.extend(launch.downloads.iter().map(|(port, ..)| (launch.first, *port)));
-        context.start(buffers.get(..n).unwrap_or_default(), commands.fence)?;
+        self.context.start(submitted.as_slice(), frame.commands.fence)?;
         frame.pending = true;
         Ok(())
     }
