@@ -10,6 +10,7 @@ use drift_tests::{device, random_graph};
 use driftc::compile::{Options, lower};
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{GraphProto, TensorProto};
+use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
 use driftc::ir::tensor::DType;
 use driftc::ir::text::parse;
@@ -161,5 +162,35 @@ output "held" %5
         for ((name, want), (_, got)) in want.iter().zip(&got) {
             compare(name, got, want, Tolerance::of_operator(DType::F16)).unwrap();
         }
+    }
+}
+
+/// Weights larger than what the target binds at once are split, and the parts give what the whole does.
+#[test]
+fn weights_beyond_what_is_bound_at_once() {
+    for (stored, negative) in [("", false), (r#","stored":"q8_0""#, true), (r#","stored":"q4_k""#, false)] {
+        let text = format!(
+            r#"
+symbol n 1..7
+%0 = input {{"name":"ids","dtype":"i64","shape":[2,"n"]}}
+%1 = constant {{"dtype":"f32","shape":[300,256]{stored},"random":1}} "embed_tokens.weight"
+%2 = gather %1 %0 {{"axis":0}}
+%3 = tanh %2
+%4 = matmul %3 %1 {{"trans_a":false,"trans_b":true}}
+output "y" %4
+"#
+        );
+        let graph = parse(&text).unwrap();
+        let mut target = device::target();
+        target.limits.max_storage_buffer_range = 1 << 15;
+        let ids: Vec<i64> = (0..14).map(|i| i * 67 % 300 - if negative { 300 } else { 0 }).collect();
+        let inputs = [("ids".to_string(), Array::int(DType::I64, &[2, 7], ids))].into();
+        let want = eval(&graph, &inputs).unwrap();
+        let options = Options::default();
+        let lowered = lower(&graph, &target, &options).unwrap();
+        let split = lowered.passes.iter().find(|report| report.pass == "split-weights").unwrap();
+        assert_eq!(split.changes.count, 1, "{stored}");
+        let got = device::run_lowered(&target, lowered, &options, &inputs).unwrap();
+        compare("y", &got[0].1, &want[0].1, Tolerance { relative: 1e-4, absolute: 1e-3 }).unwrap();
     }
 }

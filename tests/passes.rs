@@ -3,8 +3,8 @@
 //!
 //! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs them all. A heading `## ...` opens a
 //! case, the first `drift` block is its input, and the `drift after` block what the pass must print, exactly;
-//! both must also compute the same. Words after `drift` set the context: `target=NAME` (a profile), `precision=f16`, and
-//! in `decompose.md`, for the last of the steps behind the passes, `always=NAME`. With DRIFT_BLESS=1 the second blocks are rewritten
+//! both must also compute the same. Words after `drift` set the context: `target=NAME` (a profile), `binds=BYTES` (the most that
+//! it binds at once), `precision=f16`, and in `decompose.md`, for the last of the steps behind the passes, `always=NAME`. With DRIFT_BLESS=1 the second blocks are rewritten
 //! instead.
 
 use std::collections::BTreeMap;
@@ -110,17 +110,23 @@ fn rewrite(text: &str, mut after: impl FnMut(&Case) -> String) -> String {
 }
 
 fn apply(pass: &str, case: &Case) -> Result<String, String> {
-    let (mut target, mut precision) = (TARGET, Precision::F32);
+    let (mut target, mut precision, mut binds) = (TARGET, Precision::F32, None);
     let mut plan = driftc::plan::Options::default();
     for word in case.context.split_whitespace() {
         match word.split_once('=') {
             Some(("target", name)) => target = name,
             Some(("precision", name)) => precision = name.parse().map_err(|e| format!("{e}"))?,
+            Some(("binds", bytes)) => binds = Some(bytes.parse().map_err(|e| format!("{e}"))?),
             Some(("always", name)) => plan.alternatives = Alternatives::Always(name.into(), None),
-            _ => return Err(format!("`{word}` is none of target=NAME, precision=NAME and always=NAME")),
+            _ => {
+                return Err(format!(
+                    "`{word}` is none of target=NAME, precision=NAME, binds=BYTES and always=NAME"
+                ));
+            }
         }
     }
-    let target = TargetProfile::load(target).map_err(|e| e.to_string())?;
+    let mut target = TargetProfile::load(target).map_err(|e| e.to_string())?;
+    target.limits.max_storage_buffer_range = binds.unwrap_or(target.limits.max_storage_buffer_range);
     let context = Context { target: &target, precision };
     let mut graph = parse(&case.input).map_err(|e| e.to_string())?;
     let before = graph.clone();
@@ -196,9 +202,16 @@ impl Sample {
     }
 }
 
+/// A target that binds so little at once that weights of random graphs are split.
+fn narrow() -> TargetProfile {
+    let mut target = TargetProfile::load(TARGET).unwrap();
+    target.limits.max_storage_buffer_range = 512;
+    target
+}
+
 #[test]
 fn each_pass_alone_keeps_the_results() {
-    let target = TargetProfile::load(TARGET).unwrap();
+    let target = narrow();
     let context = Context { target: &target, precision: Precision::F32 };
     for sample in samples(0, 300) {
         for (i, pass) in PIPELINE.iter().enumerate() {
@@ -211,7 +224,7 @@ fn each_pass_alone_keeps_the_results() {
 
 #[test]
 fn the_pipeline_keeps_the_results_after_every_pass() {
-    let target = TargetProfile::load(TARGET).unwrap();
+    let target = narrow();
     let context = Context { target: &target, precision: Precision::F32 };
     let mut changed: BTreeMap<&str, usize> = BTreeMap::new();
     for sample in samples(300, 400) {

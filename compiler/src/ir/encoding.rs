@@ -145,7 +145,7 @@ impl Stored {
         match self {
             Self::Plain(_) | Self::Blocks(_) => None,
             Self::Groups(groups) => Some(groups.scales.bytes.as_ptr() as usize),
-            Self::Rounded(rounded) => Some(Arc::as_ptr(rounded) as usize),
+            Self::Rounded(rounded) => Some(rounded.place()),
             // A stack is told apart from its first part, whose bytes it has.
             Self::Stack(stack) => {
                 let aside = stack

@@ -22,6 +22,7 @@ pub mod recognize_group_norm;
 pub mod recognize_layer_norm;
 pub mod recognize_softmax;
 pub mod simplify;
+pub mod split_weights;
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,6 +52,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold-constants", run: fold_constants::run },
     Pass { name: "simplify", run: simplify::run },
     Pass { name: "merge-duplicates", run: merge_duplicates::run },
+    Pass { name: "split-weights", run: split_weights::run },
     Pass { name: "link-elementwise", run: link_elementwise::run },
     Pass { name: "lower-precision", run: lower_precision::run },
     Pass { name: assign::STAGE, run: assign::run },

@@ -36,6 +36,8 @@ const ROUND: u64 = 16;
 /// How much slower a kernel may be that shares its packed constants with another function: that costs time in each run,
 /// a further copy costs memory once.
 const SHARE: f64 = 1.15;
+/// How much slower a kernel may be whose shader is short, on drivers that fail on some long ones.
+const TRUST: f64 = 4.0;
 /// Bytes of a constant whose copies do not count.
 const SMALL: u64 = 1 << 16;
 
@@ -656,8 +658,8 @@ fn pick(
     let mut limit = f64::INFINITY;
     let mut refused = None;
     let mut own_copy: Option<(usize, Vec<Launch>)> = None;
-    // What to fall back on where every shader is longer than the driver should be trusted with.
-    let mut shortest: Option<(usize, usize, Vec<Launch>)> = None;
+    // The cheapest whose shader is longer than the driver should be trusted with.
+    let mut long: Option<(usize, Vec<Launch>)> = None;
     for at in 0..choices.len() {
         let choice = &choices[at];
         if choice.candidate.cost > limit {
@@ -670,19 +672,17 @@ fn pick(
             continue;
         }
         if !launches.iter().any(|launch| launch.partial_texels) {
-            let excess = faults::too_long(&launches, problem.target);
-            if excess == 0 && shared(&launches) {
+            if faults::too_long(&launches, problem.target) {
+                limit = limit.min(choice.candidate.cost * TRUST);
+                long.get_or_insert((at, launches));
+                continue;
+            }
+            if shared(&launches) {
                 choices[..=at].rotate_right(1);
                 return Ok(Some(launches));
             }
-            if excess == 0 {
-                limit = limit.min(choice.candidate.cost * SHARE);
-                own_copy.get_or_insert((at, launches));
-                continue;
-            }
-            if shortest.as_ref().is_none_or(|(least, ..)| excess < *least) {
-                shortest = Some((excess, at, launches));
-            }
+            limit = limit.min(choice.candidate.cost * SHARE);
+            own_copy.get_or_insert((at, launches));
             continue;
         }
         if forced {
@@ -690,12 +690,8 @@ fn pick(
         }
         limit = limit.min(choice.candidate.cost + copy);
     }
-    if let Some((at, launches)) = own_copy {
-        choices[..=at].rotate_right(1);
-        return Ok(Some(launches));
-    }
-    match (shortest, refused) {
-        (Some((_, at, launches)), _) => {
+    match (own_copy.or(long), refused) {
+        (Some((at, launches)), _) => {
             choices[..=at].rotate_right(1);
             Ok(Some(launches))
         }

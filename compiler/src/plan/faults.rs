@@ -31,12 +31,9 @@ pub(super) fn refused(launches: &[Launch], target: &TargetProfile) -> Option<Str
     })
 }
 
-/// Bytes by which shaders are longer than a driver that fails on some shaders should be trusted with; 0 for others.
-pub(super) fn too_long(launches: &[Launch], target: &TargetProfile) -> usize {
-    if !target.has_quirk(Fault::FragilePipelineCreation) {
-        return 0;
-    }
-    launches.iter().map(|l| l.wgsl.len().saturating_sub(SHORT)).max().unwrap_or(0)
+/// Whether a shader is longer than a driver that fails on some should be trusted with.
+pub(super) fn too_long(launches: &[Launch], target: &TargetProfile) -> bool {
+    target.has_quirk(Fault::FragilePipelineCreation) && launches.iter().any(|l| l.wgsl.len() > SHORT)
 }
 
 #[cfg(test)]

@@ -37,8 +37,10 @@ pub const BUILTIN: &[(&str, &str)] = &[
 pub(super) const GENERIC_COSTS: &str = include_str!("../../../targets/costs/generic.toml");
 
 /// Name of a profile and text of the parameters that were fitted for its device: the other files of `targets/costs/`.
-pub const COSTS: &[(&str, &str)] =
-    &[("nvidia-hopper", include_str!("../../../targets/costs/nvidia-hopper.toml"))];
+pub const COSTS: &[(&str, &str)] = &[
+    ("lavapipe-matrix", include_str!("../../../targets/costs/lavapipe-matrix.toml")),
+    ("nvidia-hopper", include_str!("../../../targets/costs/nvidia-hopper.toml")),
+];
 
 /// The names that `TargetProfile::load` knows without a file.
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -41,7 +41,7 @@ pub const FAULTS: &[(Fault, &str, &str)] = &[
     (
         Fault::FragilePipelineCreation,
         "fragile-pipeline-creation",
-        "candidates with short shaders come before those with long ones, whatever they cost",
+        "candidates with short shaders come before those with long ones, up to four times their cost",
     ),
     (
         Fault::SubgroupBarriersWaitForWorkgroup,

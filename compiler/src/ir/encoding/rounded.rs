@@ -46,8 +46,10 @@ pub struct Rounded {
     group: usize,
     zeros: bool,
     factors: Factors,
-    /// Scale and bias of every group, row after row; as they lie on the device.
-    scales: Vec<[f32; 2]>,
+    /// Scale and bias of every group, row after row; as they lie on the device. Parts share those of the whole.
+    scales: Arc<Vec<[f32; 2]>>,
+    /// The first row's place among those that have scales.
+    first: usize,
 }
 
 // Scales are numbers.
@@ -89,13 +91,14 @@ impl Rounded {
         if !fits(&factors.rows, rows) || !fits(&factors.columns, columns) {
             return Err(OpError::new(format!("there are not {rows} and {columns} factors")));
         }
-        let mut rounded = Self { dtype, size, strides, bits, group, zeros, factors, scales: Vec::new() };
+        let mut rounded =
+            Self { dtype, size, strides, bits, group, zeros, factors, scales: Arc::default(), first: 0 };
         rounded.check(bytes.len())?;
         let groups = columns.div_ceil(group);
         let scales = (0..rows * groups).into_par_iter().with_min_len((1 << 14) / group.max(1) + 1);
         let scales = scales.map(|i| rounded.scale(bytes, i / groups, i % groups, scheme.group.is_some()));
-        let scales = scales.collect();
-        rounded.scales = scales;
+        let scales: Vec<_> = scales.collect();
+        rounded.scales = scales.into();
         bytes.release();
         Ok(rounded)
     }
@@ -131,6 +134,34 @@ impl Rounded {
                 self.dtype.name()
             ))),
         }
+    }
+
+    /// Some rows, given by their elements in row-major order, and where they lie among so many bytes.
+    pub(in crate::ir) fn rows(&self, elements: Range<usize>, bytes: usize) -> Option<(Self, Range<usize>)> {
+        let columns = self.size[1].max(1);
+        let rows = elements.start / columns..elements.end / columns;
+        let whole = elements.start.is_multiple_of(columns) && elements.end.is_multiple_of(columns);
+        if !whole || rows.end > self.size[0] {
+            return None;
+        }
+        let factors = match &self.factors.rows {
+            Some(of_rows) => Some(Arc::new(of_rows.get(rows.clone())?.to_vec())),
+            None => None,
+        };
+        let start = rows.start.checked_mul(self.strides[0])?.checked_mul(self.dtype.bytes())?;
+        let part = Self {
+            size: [rows.len(), self.size[1]],
+            factors: Factors { rows: factors, columns: self.factors.columns.clone() },
+            first: self.first + rows.start,
+            ..self.clone()
+        };
+        Some((part, start..bytes))
+    }
+
+    /// Where the first row's scales lie.
+    pub(super) fn place(&self) -> usize {
+        let groups = self.size[1].div_ceil(self.group.max(1));
+        self.scales.get(self.first * groups..).map_or(0, |own| own.as_ptr() as usize)
     }
 
     /// Number of elements.
@@ -191,7 +222,8 @@ impl Rounded {
     /// The scale and the bias of that element's group.
     pub(super) fn scale_and_bias(&self, index: usize) -> [f32; 2] {
         let columns = self.size[1].max(1);
-        let at = index / columns * columns.div_ceil(self.group) + index % columns / self.group;
+        let row = self.first + index / columns;
+        let at = row * columns.div_ceil(self.group) + index % columns / self.group;
         self.scales.get(at).copied().unwrap_or_default()
     }
 

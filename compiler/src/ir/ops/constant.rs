@@ -6,6 +6,7 @@
 //! say the elements is an [encoding](crate::ir::encoding) of the constant.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -140,6 +141,55 @@ impl Constant {
         }
         out.reverse();
         Some(out)
+    }
+
+    /// A part along an axis. It has a part of the same bytes where those follow each other; elsewhere plain elements are copied,
+    /// and there is `None` for codes, as for stacks and for codes whose scales lie elsewhere.
+    pub fn part(&self, axis: usize, range: Range<usize>) -> Option<Self> {
+        let own = self.strides.clone().unwrap_or_else(|| strides(&self.shape));
+        let (size, stride) = (*self.shape.get(axis)?, *own.get(axis)?);
+        if range.is_empty() || range.end > size {
+            return None;
+        }
+        // Not outermost in the file.
+        if size.checked_mul(stride)? != self.elements() {
+            return self.copied_part(axis, range);
+        }
+        let (start, end) = (range.start * stride, range.end * stride);
+        let (stored, bytes) = match &self.stored {
+            Stored::Plain(dtype) => (self.stored.clone(), start * dtype.bytes()..end * dtype.bytes()),
+            Stored::Blocks(kind) => {
+                let whole = |n: usize| {
+                    n.is_multiple_of(kind.elements()).then_some(n / kind.elements() * kind.bytes())
+                };
+                (self.stored.clone(), whole(start)?..whole(end)?)
+            }
+            Stored::Rounded(rounded) => {
+                let (rounded, bytes) = rounded.rows(start..end, self.bytes.len())?;
+                (Stored::Rounded(rounded.into()), bytes)
+            }
+            Stored::Groups(_) | Stored::Stack(_) => return None,
+        };
+        if bytes.end > self.bytes.len() {
+            return None;
+        }
+        let mut shape = self.shape.clone();
+        *shape.get_mut(axis)? = range.len();
+        let strides = Some(own).filter(|own| !same_order(&shape, own));
+        Some(Self { dtype: self.dtype, shape, stored, strides, bytes: self.bytes.slice(bytes) })
+    }
+
+    /// A part along an axis of plain elements in row-major order.
+    fn copied_part(&self, axis: usize, range: Range<usize>) -> Option<Self> {
+        let width = self.stored.plain().filter(|_| self.strides.is_none())?.bytes();
+        let inner = count(self.shape.get(axis + 1..)?) * width;
+        let mut shape = self.shape.clone();
+        let size = std::mem::replace(shape.get_mut(axis)?, range.len());
+        let mut bytes = Vec::with_capacity(count(&shape) * width);
+        for outer in self.bytes.chunks_exact((size * inner).max(1)) {
+            bytes.extend_from_slice(outer.get(range.start * inner..range.end * inner)?);
+        }
+        Some(Self { shape, bytes: bytes.into(), ..self.clone() })
     }
 
     /// The constant in another float type, with the same bytes; `None` when elements have to be computed for that.
@@ -379,7 +429,7 @@ mod tests {
     use super::{Constant, random};
     use crate::ir::array::{Array, count};
     use crate::ir::dim::Bindings;
-    use crate::ir::encoding::{BlockKind, Stored};
+    use crate::ir::encoding::{BlockKind, Factors, Rounded, Scheme, Stored};
     use crate::ir::op::{Operation, Transpose};
     use crate::ir::tensor::DType;
     use crate::ir::tensor::DeviceType;
@@ -451,6 +501,53 @@ mod tests {
                     assert!(packed(&codes) == packed(&plain), "{kind:?} in {device:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn parts_are_those_of_the_elements() {
+        let columns = |array: &Array, range: std::ops::Range<usize>| {
+            let [rows, all] = array.shape[..] else { panic!("{:?}", array.shape) };
+            let values = array.floats().unwrap();
+            (0..rows)
+                .flat_map(|r| values[r * all + range.start..r * all + range.end].to_vec())
+                .collect::<Vec<_>>()
+        };
+        let floats = Constant::from_array(&random(DType::F32, &[24, 256], 8));
+        let stored = [24, 256];
+        let mut constants =
+            vec![floats.clone(), encoded(BlockKind::Q4K, &stored), encoded(BlockKind::Q8_0, &stored)];
+        for (bits, group, zeros) in [(8, None, false), (4, Some(32), false), (4, Some(64), true)] {
+            let scheme = Scheme { bits, group, zeros };
+            let factors =
+                Factors { rows: Some((1..=24).map(|n| n as f32).collect::<Vec<_>>().into()), columns: None };
+            let lies = (stored, [256, 1]);
+            let rounded = Rounded::multiplied(DType::F32, &floats.bytes, lies, scheme, factors).unwrap();
+            let rounded = Stored::Rounded(rounded.into());
+            constants.push(Constant::encoded(stored.to_vec(), rounded, floats.bytes.clone()).unwrap());
+        }
+        for constant in constants {
+            let seen = constant.transposed(&[1, 0]).unwrap();
+            let whole = constant.to_array().unwrap();
+            for range in [0..7, 7..24, 3..4] {
+                let want = whole.floats().unwrap()[range.start * 256..range.end * 256].to_vec();
+                let part = constant.part(0, range.clone()).unwrap();
+                assert_eq!(part.to_array().unwrap().floats().unwrap(), want, "{}", constant.stored);
+                let parts = [seen.part(1, range.clone()).unwrap(), part.transposed(&[1, 0]).unwrap()];
+                let [one, other] = parts.map(|part| part.to_array().unwrap());
+                assert_eq!(one, other);
+                assert_eq!(one.floats().unwrap(), columns(&seen.to_array().unwrap(), range.clone()));
+                // The same part of the same constant is told apart from others, and from the whole.
+                let again = constant.part(0, range.clone()).unwrap().stored.aside();
+                assert_eq!(again, constant.part(0, range).unwrap().stored.aside());
+            }
+            let across = constant.part(1, 32..70);
+            assert_eq!(across.is_some(), constant.stored.plain().is_some());
+            if let Some(across) = across {
+                assert_eq!(across.to_array().unwrap().floats().unwrap(), columns(&whole, 32..70));
+            }
+            assert!(constant.part(0, 3..25).is_none());
+            assert!(constant.part(0, 3..3).is_none() && constant.part(2, 0..1).is_none());
         }
     }
 
