@@ -21,6 +21,7 @@ const MODELS = {
   'mobilenet_v2-ts': [['image', 'float32', [1,3,224,224]]],
   'resnet50-ts': [['image', 'float32', [1,3,160,160]]],
   'bert-ts': [['input_ids','int64',[2,24]],['attention_mask','int64',[2,24]],['token_type_ids','int64',[2,24]]],
+  'minilm': [['input_ids','int64',[1,32]],['attention_mask','int64',[1,32]],['token_type_ids','int64',[1,32]]],
   'text': [['x','float32',[1,3,256,512]]],
 };
 const chosen = Object.entries(MODELS).filter(([name]) => !wanted.length || wanted.includes(name));

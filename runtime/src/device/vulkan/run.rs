@@ -95,8 +95,11 @@ impl Run {
             submitted.push(self.whole);
         } else {
             self.recorded = false;
-            let (uploads, downloads) = (uploads.to_vec(), downloads.to_vec());
-            self.last = feeds.is_empty().then_some(Copies { conversation, uploads, downloads });
+            self.last = feeds.is_empty().then(|| Copies {
+                conversation,
+                uploads: uploads.to_vec(),
+                downloads: downloads.to_vec(),
+            });
             if copies_in {
                 commands.record(self.before, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, before)?;
                 submitted.push(self.before);
