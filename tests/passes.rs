@@ -4,8 +4,8 @@
 //! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs them all. A heading `## ...` opens a
 //! case, the first `drift` block is its input, and the `drift after` block what the pass must print, exactly;
 //! both must also compute the same. Words after `drift` set the context: `target=NAME` (a profile), `binds=BYTES` (the most that
-//! it binds at once), `precision=f16`, and in `decompose.md`, for the last of the steps behind the passes, `always=NAME`. With DRIFT_BLESS=1 the second blocks are rewritten
-//! instead.
+//! it binds at once), `precision=f16`, and in `decompose.md`, for the last of the steps behind the passes, `always=NAME`.
+//! With DRIFT_BLESS=1 the second blocks are rewritten instead.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -143,8 +143,8 @@ impl Constant {
         Some(out)
     }
 
-    /// A part along an axis. It has a part of the same bytes where those follow each other; elsewhere plain elements are copied,
-    /// and there is `None` for codes, as for stacks and for codes whose scales lie elsewhere.
+    /// A part along an axis. It has a part of the same bytes where those follow each other; elsewhere plain elements in
+    /// row-major order are copied. `None` for other parts, for stacks, and for codes whose scales lie elsewhere.
     pub fn part(&self, axis: usize, range: Range<usize>) -> Option<Self> {
         let own = self.strides.clone().unwrap_or_else(|| strides(&self.shape));
         let (size, stride) = (*self.shape.get(axis)?, *own.get(axis)?);
@@ -537,7 +537,7 @@ mod tests {
                 let [one, other] = parts.map(|part| part.to_array().unwrap());
                 assert_eq!(one, other);
                 assert_eq!(one.floats().unwrap(), columns(&seen.to_array().unwrap(), range.clone()));
-                // The same part of the same constant is told apart from others, and from the whole.
+                // The same part of the same constant is known as such, so that it is packed once.
                 let again = constant.part(0, range.clone()).unwrap().stored.aside();
                 assert_eq!(again, constant.part(0, range).unwrap().stored.aside());
             }
