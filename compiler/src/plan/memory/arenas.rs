@@ -1,11 +1,13 @@
 //! Several arenas, for devices on which no dispatch may read one part of a buffer and write another.
 //!
 //! Which tensors must lie apart is a graph whose colours are the arenas. Tensors are given to arenas in the order in
-//! which they begin to live, in many partitions at once; of all partitions so far those are kept that take the least. What an arena
-//! takes is estimated by the largest sum of sizes live at one time, which placements come close to; the arenas of the
-//! best partitions are then planned as one arena is.
+//! which they begin to live, in many partitions at once. Of all so far those that take the least are kept, but none that
+//! holds live tensors where another does and takes as much in every arena, so that those kept differ in what can follow.
+//! What an arena takes is estimated by the largest sum of sizes live at one time, which placements come close to; the
+//! arenas of the best partitions are then planned as one arena is.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::objects::by_first;
 use super::{LiveRange, MemoryPlan, bounds};
@@ -53,6 +55,12 @@ struct Partition {
 impl Partition {
     fn bytes(&self) -> u64 {
         self.arenas.iter().map(|(_, most)| most).sum()
+    }
+
+    /// Whether no arena took more than in another partition, which may have further ones.
+    fn covers(&self, other: &Self) -> bool {
+        let mut pairs = self.arenas.iter().zip(&other.arenas);
+        self.arenas.len() <= other.arenas.len() && pairs.all(|(a, b)| a.1 <= b.1)
     }
 
     /// Forgets tensors that no dispatch from one on touches.
@@ -103,8 +111,14 @@ fn divide(ranges: &[LiveRange], others: &[Vec<usize>]) -> Vec<Vec<usize>> {
             next.extend(free.map(|arena| partition.with(number, ranges, index, arena)));
         }
         next.sort_by_cached_key(Partition::rank);
-        // Ways that hold the same tensors in arenas of the same sizes go on alike.
-        next.dedup_by(|a, b| a.arenas == b.arenas && a.live == b.live);
+        // Partitions that hold live tensors in the same arenas can go on alike, and what no arena gains by goes.
+        let mut held: BTreeMap<Vec<(usize, usize)>, Vec<Partition>> = BTreeMap::new();
+        next.retain(|partition| {
+            let alike = held.entry(partition.live.clone()).or_default();
+            let gains = alike.iter().all(|other| !other.covers(partition));
+            alike.extend(gains.then(|| partition.clone()));
+            gains
+        });
         next.truncate(WAYS);
         steps.push(next.iter().map(|partition| (partition.before, partition.arena)).collect());
         partitions = next;
@@ -179,6 +193,24 @@ mod tests {
             assert_eq!(plan.peak, plan.arenas.iter().sum::<u64>());
             assert!(plan.peak >= plan.lower_bound && plan.peak <= plan.naive);
         }
+    }
+
+    #[test]
+    fn what_follows_a_long_chain_finds_room_in_the_arenas_before_it() {
+        let live = |size: u64, first: usize, last: usize| LiveRange { size, first, last };
+        let mut ranges = vec![live(100, 0, 1), live(90, 1, 2), live(8, 2, 3)];
+        let mut apart = vec![(1, 0), (2, 1)];
+        for (i, at) in (3..27).step_by(2).enumerate() {
+            let next = ranges.len();
+            ranges.extend([live(4 + i as u64 % 2, at, at + 2), live(8, at + 1, at + 3)]);
+            apart.extend([(next, next - 1), (next + 1, next)]);
+        }
+        // Two that lie apart become one: the larger and the result fit where the chain began, the smaller one does not.
+        let next = ranges.len();
+        ranges.extend([live(60, 27, 30), live(30, 28, 30), live(90, 30, 31)]);
+        apart.extend([(next, next - 1), (next + 1, next), (next + 2, next), (next + 2, next + 1)]);
+        let plan = plan_apart(&ranges, &apart);
+        assert_eq!(plan.peak, 100 + 90 + 30, "{:?}", plan.arenas);
     }
 
     #[test]
