@@ -287,6 +287,25 @@ fn weights_and_caches_of_few_bits() {
 }
 
 #[test]
+fn functions_are_tuned_by_their_own_symbols() {
+    let (model, dim, db) = (PLACE.path("model"), format!("context={CONTEXT}"), PLACE.path("times.txt"));
+    let target = target();
+    let tune =
+        ["tune", &model, "-t", &target, "-o", &db, "--dim", &dim, "--candidates", "2", "--nodes", "attn"];
+    PLACE.done(&tune);
+    let times = fs::read_to_string(&db).unwrap();
+    let problems: Vec<&str> = times.lines().filter(|line| line.starts_with("problem")).collect();
+    for symbol in ["past=", "count="] {
+        assert!(problems.iter().any(|problem| problem.contains(symbol)), "{symbol} is in none of\n{times}");
+    }
+    assert!(!times.contains("failed"), "{times}");
+    let bundle = PLACE.path("tuned.drift");
+    PLACE.done(&["compile", &model, "-t", &target, "-o", &bundle, "--dim", &dim, "--tuning", &db]);
+    let (out, _) = PLACE.done(&["generate", &bundle, "--prompt", "one two"]);
+    assert_eq!(out, " three four five six seven eight nine ten\n");
+}
+
+#[test]
 fn ids_go_on_without_a_tokenizer() {
     let (bare, dim) = (PLACE.path("bare"), format!("context={CONTEXT}"));
     let (ids, out) = (PLACE.ids("one.npy", &[0, 1]), PLACE.path("more.npy"));

@@ -77,7 +77,7 @@ pub fn measure_candidates(
     if trials.is_empty() {
         return Ok(measured);
     }
-    let plan = trial::plan(&trials, &lowered.bounds, target)?;
+    let plan = trial::plan(&trials, target)?;
     // The steps that wake the device belong to no trial.
     let owners: Vec<Option<usize>> = plan.dispatches.iter().map(|s| s.label.parse().ok()).collect();
     let planned = [Planned { target, functions: vec![("main".to_string(), &plan)] }];

@@ -8,7 +8,6 @@ use drift_runtime::format::{Function, Provenance};
 use drift_runtime::{Array, ArrayRef, Session};
 use driftc::bundle::{self, Planned};
 use driftc::emit::spirv;
-use driftc::ir::dim::Bounds;
 use driftc::plan::trial::{self, Trial};
 use driftc::plan::tuning::{Database, Outcome};
 use driftc::target::TargetProfile;
@@ -41,14 +40,21 @@ fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> 
     }
 }
 
-/// How many of these trials go into the next bundle, at least one.
-fn batch(trials: &[&Trial]) -> usize {
-    let mut bytes = 0u64;
-    let fits = trials.iter().take(BATCH).take_while(|trial| {
-        bytes = bytes.saturating_add(trial.bytes());
-        bytes <= BATCH_BYTES
-    });
-    fits.count().max(1)
+/// The trials that go into the next bundle, at least one, and those that are left. A bundle's have the same symbols.
+fn batch<'t>(trials: &[&'t Trial]) -> (Vec<&'t Trial>, Vec<&'t Trial>) {
+    let (mut now, mut later, mut bytes) = (Vec::<&Trial>::new(), Vec::new(), 0u64);
+    for &trial in trials {
+        let more = bytes.saturating_add(trial.bytes());
+        let fits = now.len() < BATCH && more <= BATCH_BYTES;
+        match now.first() {
+            Some(first) if !fits || trial.bounds() != first.bounds() => later.push(trial),
+            _ => {
+                bytes = more;
+                now.push(trial);
+            }
+        }
+    }
+    (now, later)
 }
 
 /// What all measurements share.
@@ -87,24 +93,23 @@ impl<'a> Bench<'a> {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Measures trials of graphs with the same symbols into the database, as many as there is time for.
+    /// Measures trials into the database, as many as there is time for.
     pub(crate) fn measure_all(
         &self,
         trials: &[&Trial],
-        bounds: &Bounds,
         database: &mut Database,
         progress: &Progress,
     ) -> Result<Tally> {
         let mut tally = Tally::default();
-        let mut rest = trials;
+        let mut rest = trials.to_vec();
         while !rest.is_empty() {
             if self.over() {
                 tally.left = rest.len();
                 break;
             }
-            let (now, later) = rest.split_at(batch(rest));
+            let (now, later) = batch(&rest);
             rest = later;
-            let (device, outcomes) = self.measure(now, bounds)?;
+            let (device, outcomes) = self.measure(&now)?;
             same_device(database, &self.target.name, &device, self.output)?;
             database.set_device(&self.target.name, &device);
             for (trial, outcome) in now.iter().zip(outcomes) {
@@ -119,10 +124,10 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures trials in one bundle; where that fails, in two, until those at fault are alone.
-    fn measure(&self, trials: &[&Trial], bounds: &Bounds) -> Result<(String, Vec<Outcome>)> {
+    fn measure(&self, trials: &[&Trial]) -> Result<(String, Vec<Outcome>)> {
         let path = self.folder.path().join(format!("{}.drift", file_name(&self.target.name)));
         let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
-        let plan = trial::plan(&owned, bounds, self.target)?;
+        let plan = trial::plan(&owned, self.target)?;
         let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), &plan)] }];
         bundle::write(&path, Provenance::default(), &planned, &[], spirv::Options::default())?;
         match self.replay(&path, trials.len()) {
@@ -130,8 +135,8 @@ impl<'a> Bench<'a> {
             Err(error) if !at_fault(&error) => Err(error.into()),
             Err(_) if trials.len() > 1 => {
                 let (left, right) = trials.split_at(trials.len() / 2);
-                let (device, mut outcomes) = self.measure(left, bounds)?;
-                outcomes.extend(self.measure(right, bounds)?.1);
+                let (device, mut outcomes) = self.measure(left)?;
+                outcomes.extend(self.measure(right)?.1);
                 Ok((device, outcomes))
             }
             // The device's name is that of whatever still works.

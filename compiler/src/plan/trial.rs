@@ -34,6 +34,7 @@ pub struct Trial {
     operands: Vec<OperandSource>,
     result: u64,
     traffic: Dim,
+    bounds: Bounds,
 }
 
 /// Where an operand comes from.
@@ -66,7 +67,13 @@ impl Trial {
             operands: problem.operands.iter().map(source).collect(),
             result: extent(&problem.result, problem.bounds).saturating_mul(width),
             traffic: problem.traffic_dim(),
+            bounds: problem.bounds.clone(),
         }))
+    }
+
+    /// The symbols of the function it is of.
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
     }
 
     /// Dispatches it takes.
@@ -106,15 +113,15 @@ const WARM_UP: &str = "warm-up";
 /// How often the first trial stands before all others.
 const WARM_UPS: usize = 16;
 
-/// A plan that runs trials one after the other; each dispatch is labelled with its trial's index. The first trial's dispatches
-/// stand before all others several times more, since the first dispatches of a run are timed with the device's waking up,
-/// which takes longest where a processor's threads wake one by one.
+/// A plan that runs trials of the same symbols one after the other; each dispatch is labelled with its trial's index. The first
+/// trial's dispatches stand before all others several times more, since the first dispatches of a run are timed with the
+/// device's waking up, which takes longest where a processor's threads wake one by one.
 ///
 /// # Errors
 /// When a trial exceeds a limit of the target.
-pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result<Plan> {
+pub fn plan(trials: &[Trial], target: &TargetProfile) -> Result<Plan> {
     let mut made = Plan {
-        bounds: bounds.clone(),
+        bounds: trials.first().map(|trial| trial.bounds.clone()).unwrap_or_default(),
         inputs: Vec::new(),
         outputs: Vec::new(),
         tensors: Vec::new(),
@@ -128,11 +135,11 @@ pub fn plan(trials: &[Trial], bounds: &Bounds, target: &TargetProfile) -> Result
     };
     let mut inputs = BTreeMap::new();
     let mut records = Vec::new();
-    let numbered = trials.iter().enumerate().map(|(i, trial)| (i.to_string(), trial));
-    for (label, trial) in
-        trials.first().into_iter().flat_map(|t| vec![(WARM_UP.to_string(), t); WARM_UPS]).chain(numbered)
-    {
-        add(trial, &label, &mut made, &mut inputs, &mut records, target)?;
+    for trial in trials.first().into_iter().cycle().take(WARM_UPS) {
+        add(trial, WARM_UP, &mut made, &mut inputs, &mut records, target)?;
+    }
+    for (i, trial) in trials.iter().enumerate() {
+        add(trial, &i.to_string(), &mut made, &mut inputs, &mut records, target)?;
     }
     made.memory = memory::plan(&records);
     made.records = records;

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use driftc::ir::dim::Bounds;
 use driftc::plan::choice::Choice;
 use driftc::plan::select::candidates;
 use driftc::plan::trial::Trial;
@@ -72,13 +71,6 @@ struct Report {
     problems: usize,
 }
 
-/// Measurements of graphs with the same symbols that wait for a bundle to be full.
-#[derive(Default)]
-struct Waiting {
-    trials: Vec<Trial>,
-    bounds: Bounds,
-}
-
 pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
     let target = TargetProfile::load(&args.target)?;
@@ -104,7 +96,8 @@ pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
     let end = Duration::try_from_secs_f64(args.limit * 60.0).ok().and_then(|limit| start.checked_add(limit));
     let bench = Bench::new(&target, &args.device, &output, end)?;
     let mut report = Report { target: target.name.clone(), graphs: set.len(), ..Report::default() };
-    let mut waiting = Waiting::default();
+    // Trials that wait for a bundle to be full.
+    let mut waiting = Vec::new();
     let mut begun: BTreeSet<(String, String)> = BTreeSet::new();
     for (i, standing) in set.iter().enumerate() {
         if bench.over() {
@@ -119,11 +112,10 @@ pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
         }
         // Graphs have problems in common, where a target lacks f16 all those of the two precisions.
         trials.retain(|trial| begun.insert((trial.problem.clone(), trial.configuration.clone())));
-        if graph.bounds != waiting.bounds || waiting.trials.len() + trials.len() > BATCH {
+        if waiting.len() + trials.len() > BATCH {
             flush(&bench, &mut waiting, &mut database, &mut report, &progress)?;
-            waiting.bounds.clone_from(&graph.bounds);
         }
-        waiting.trials.append(&mut trials);
+        waiting.append(&mut trials);
     }
     flush(&bench, &mut waiting, &mut database, &mut report, &progress)?;
     drop(progress);
@@ -136,15 +128,15 @@ pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
 /// Measures what waits.
 fn flush(
     bench: &Bench<'_>,
-    waiting: &mut Waiting,
+    waiting: &mut Vec<Trial>,
     database: &mut Database,
     report: &mut Report,
     progress: &Progress,
 ) -> Result<()> {
-    let trials: Vec<&Trial> = waiting.trials.iter().collect();
-    let Tally { measured, failed, .. } = bench.measure_all(&trials, &waiting.bounds, database, progress)?;
+    let trials: Vec<&Trial> = waiting.iter().collect();
+    let Tally { measured, failed, .. } = bench.measure_all(&trials, database, progress)?;
     (report.measured, report.failed) = (report.measured + measured, report.failed + failed);
-    waiting.trials.clear();
+    waiting.clear();
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use driftc::compile::Options;
+use driftc::ir::graph::Graph;
 use driftc::plan::choice::Choice;
 use driftc::plan::trial::Trial;
 use driftc::plan::tuning::{self, Database, Outcome};
@@ -20,7 +21,7 @@ use driftc::target::TargetProfile;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
-use crate::lowering::{lower, lower_all};
+use crate::lowering::lower_all;
 use crate::model::{ModelArgs, show_notes};
 use crate::output::{Out, nanoseconds};
 use crate::progress::Progress;
@@ -108,17 +109,19 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     show_notes(&loaded.notes);
     let options = loaded.options(&args.model.given, false);
     let mut tasks = BTreeMap::new();
-    for function in lower_all(&args.model, &loaded, &target, &options)? {
-        for (key, task) in tasks_of(args, &function.graph, &target, &options, &database)? {
-            tasks.entry(key).or_insert(task);
-        }
-    }
     // A node that an alternative replaced is measured whole, too, so that the choice between the two can be.
     let mut whole = options.clone();
     whole.plan.alternatives = Alternatives::Never;
-    let whole_graph = lower(&args.model, &loaded, &target, &whole)?.graph;
-    for (key, task) in tasks_of(args, &whole_graph, &target, &options, &database)? {
-        tasks.entry(key).or_insert(task);
+    for lowered in [&options, &whole] {
+        for function in lower_all(&args.model, &loaded, &target, lowered)? {
+            for (key, task) in tasks_of(args, &function.graph, &target, &options, &database)? {
+                tasks.entry(key).or_insert(task);
+            }
+        }
+    }
+    if tasks.is_empty() && args.nodes.is_some() {
+        return Err(Failure::usage("no node's name contains what --nodes asks for")
+            .help("`driftc explain` lists the nodes"));
     }
     drop(progress);
     let mut report = Report {
@@ -138,7 +141,7 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     let progress = Progress::steps("measuring", trials.len());
     let end = args.budget.map(|s| start + Duration::from_secs(s));
     let bench = Bench::new(&target, &args.device, &args.output, end)?;
-    let tally = bench.measure_all(&trials, &loaded.model.graph.bounds, &mut database, &progress)?;
+    let tally = bench.measure_all(&trials, &mut database, &progress)?;
     drop(progress);
     (report.measured, report.failed, report.left) = (tally.measured, tally.failed, tally.left);
     report.device = tally.measured.gt(&0).then(|| database.device(&target.name).map(str::to_owned)).flatten();
@@ -152,7 +155,7 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
 /// The distinct problems with the candidates that the database does not know.
 fn tasks_of(
     args: &TuneArgs,
-    graph: &driftc::ir::graph::Graph,
+    graph: &Graph,
     target: &TargetProfile,
     options: &Options,
     database: &Database,
@@ -193,10 +196,6 @@ fn tasks_of(
     build_visiting(graph, target, &options.plan, &mut visit)?;
     match failure {
         Some(failure) => Err(failure),
-        None if tasks.is_empty() && args.nodes.is_some() => {
-            Err(Failure::usage("no node's name contains what --nodes asks for")
-                .help("`driftc explain` lists the nodes"))
-        }
         None => Ok(tasks),
     }
 }
