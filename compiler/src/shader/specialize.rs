@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::unroll::unroll;
+use super::unroll::{next_marker, unroll};
 
 /// A top-level declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub fn specialize(
         .filter_map(|d| Some((d.name.clone(), d.text.strip_prefix("const ")?.split_once('=')?.1.to_string())))
         .collect();
     for declaration in &mut declarations {
-        if declaration.text.contains("// unroll") {
+        if next_marker(&declaration.text, 0).is_some() {
             declaration.text = unroll(&declaration.text, &constants, short)?;
         }
         declaration.text = strip_comments(&declaration.text);
@@ -74,7 +74,7 @@ pub(super) fn declarations(source: &str) -> Result<Vec<Declaration>, String> {
             at += 1;
             continue;
         }
-        if source[at..].starts_with("//") {
+        if bytes[at..].starts_with(b"//") {
             at += source[at..].find('\n').unwrap_or(bytes.len() - at);
             continue;
         }
@@ -91,12 +91,12 @@ pub(super) fn declaration_end(source: &str, start: usize) -> Result<usize, Strin
     let bytes = source.as_bytes();
     let mut depth = 0i32;
     let mut at = start;
-    while at < bytes.len() {
-        if source.is_char_boundary(at) && source[at..].starts_with("//") {
-            at += source[at..].find('\n').unwrap_or(bytes.len() - at);
-            continue;
-        }
-        match bytes[at] {
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'/' if bytes.get(at + 1) == Some(&b'/') => {
+                at += source[at..].find('\n').unwrap_or(bytes.len() - at);
+                continue;
+            }
             b'(' | b'{' | b'[' => depth += 1,
             b')' | b']' => depth -= 1,
             b'}' => {
@@ -141,18 +141,21 @@ fn declared_name(text: &str) -> String {
     String::new()
 }
 
-/// The identifier or number that a text starts with.
-fn word(text: &str) -> Option<&str> {
-    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
-    text.get(..end).filter(|word| !word.is_empty())
+/// Bytes of the identifier or number that a text starts with.
+fn word(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    bytes.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(bytes.len())
 }
 
 /// The text in parts: identifiers, numbers, and single other characters, spaces among them.
 pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let first = rest.chars().next()?;
-        let (part, after) = rest.split_at(word(rest).map_or(first.len_utf8(), str::len));
+        let length = match word(rest) {
+            0 => rest.chars().next()?.len_utf8(),
+            length => length,
+        };
+        let (part, after) = rest.split_at(length);
         rest = after;
         Some(part)
     })
@@ -172,10 +175,17 @@ pub(super) fn renamed(text: &str, from: &str, to: &str) -> String {
     out
 }
 
+/// Where the next comment begins, from a byte on.
+pub(super) fn comment(text: &str, from: usize) -> Option<usize> {
+    let mut slashes = text.get(from..)?.match_indices('/').map(|(at, _)| from + at);
+    let bytes = text.as_bytes();
+    slashes.find(|at| bytes.get(at + 1) == Some(&b'/'))
+}
+
 fn strip_comments(text: &str) -> String {
     let lines: Vec<&str> = text
         .lines()
-        .map(|l| l.split_once("//").map_or(l, |(code, _)| code).trim_end())
+        .map(|l| comment(l, 0).map_or(l, |at| &l[..at]).trim_end())
         .filter(|l| !l.trim().is_empty())
         .collect();
     lines.join("\n")
@@ -198,7 +208,9 @@ fn prune(declarations: &mut Vec<Declaration>) {
         .collect();
     while let Some(i) = stack.pop() {
         if live.insert(i) {
-            stack.extend(tokens(&declarations[i].text).into_iter().filter_map(|t| names.get(t).copied()));
+            let named = |part: &&str| part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+            let used = parts(&declarations[i].text).filter(named);
+            stack.extend(used.filter_map(|part| names.get(part).copied()));
         }
     }
     let mut index = 0;

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::specialize::{declaration_end, renamed, tokens};
+use super::specialize::{comment, declaration_end, renamed, tokens};
 
 /// Most statements that unrolling may produce, as bytes of text.
 const MAX_TEXT: usize = 1 << 20;
@@ -28,7 +28,8 @@ pub(super) fn unroll(
     short: bool,
 ) -> Result<String, String> {
     let mut text = text.to_string();
-    while let Some(marker) = text.find(MARKER) {
+    let mut done = 0;
+    while let Some(marker) = next_marker(&text, done) {
         if text.len() > MAX_TEXT {
             return Err("unrolling makes the kernel too large".into());
         }
@@ -49,8 +50,15 @@ pub(super) fn unroll(
             }
         };
         text.replace_range(marker..end, &loop_text);
+        done = marker;
     }
     Ok(text)
+}
+
+/// Where the next marked loop begins, from a byte on.
+pub(super) fn next_marker(text: &str, from: usize) -> Option<usize> {
+    let mut comments = std::iter::successors(comment(text, from), |at| comment(text, at + 2));
+    comments.find(|at| text[*at..].starts_with(MARKER))
 }
 
 /// The body for each value of the loop.
