@@ -7,6 +7,7 @@ use std::path::Path;
 use drift_benches::fit::file;
 use driftc::plan::tuning::Database;
 use driftc::target::{COSTS, TargetProfile};
+use rayon::prelude::*;
 
 /// How many times as long as the fastest candidate picks may take at the 95th percentile.
 const REGRET: f64 = 1.3;
@@ -16,7 +17,7 @@ const OWN_REGRET: &[(&str, f64)] = &[("nvidia-hopper", 1.25)];
 #[test]
 fn parameters_are_what_measurements_give() {
     let targets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
-    for (name, _) in COSTS {
+    COSTS.par_iter().for_each(|(name, _)| {
         let profile = TargetProfile::load(name).unwrap();
         let measured = targets.join("measured").join(format!("{name}.txt"));
         let (text, fitted) = file(&profile, &measured).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -29,7 +30,7 @@ fn parameters_are_what_measurements_give() {
         let regret = fitted.fit.regret;
         let most = OWN_REGRET.iter().find(|(own, _)| own == name).map_or(REGRET, |(_, most)| *most);
         assert!(regret <= most, "{name}: picks take {regret} times the fastest at the 95th percentile");
-    }
+    });
 }
 
 #[test]
