@@ -1,10 +1,13 @@
 //! Every kernel on the device against the CPU reference, over all cases that it offers a candidate for, in f32 and in f16 storage: with the
-//! layouts that the passes choose, and, at one of these precisions, with every tensor that can be in each kind of memory
-//! object.
+//! layouts that the passes choose, and with every tensor that can be in one kind of memory object or another.
+//!
+//! A software driver takes hours to compile them all. On it a number of trials for each kernel runs, evenly spread over its
+//! cases, precisions and kinds of memory objects, each with the cheapest candidate and two others, which are others in the
+//! next case; with DRIFT_EVERY_CANDIDATE set, all run.
 //!
 //! Where the device has no matrix units and DRIFT_MATRIX_RUNNER names a program that starts others with a driver that has
-//! some, this program starts itself so for the kernels on them: one in so many trials, as such a driver takes minutes to
-//! compile them all, or all of them with DRIFT_MATRIX_ALL set.
+//! some, this program starts itself so for the kernels on them: fewer trials of each, or all of them with DRIFT_MATRIX_ALL
+//! set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, ExitCode};
@@ -37,8 +40,10 @@ use rayon::prelude::*;
 /// Names the program that starts others with a driver that has matrix units; [`ALONE`] is set in what it starts.
 const RUNNER: &str = "DRIFT_MATRIX_RUNNER";
 const ALONE: &str = "DRIFT_MATRIX_ALONE";
-/// Trials of a kernel on matrix units of which one runs, with its cheapest candidate and another.
-const FEWER: usize = 13;
+/// Trials of a kernel that run where not all do.
+const TRIALS: usize = 24;
+/// The same on matrix units, which a driver beside the system's has.
+const MATRIX_TRIALS: usize = 3;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -88,13 +93,17 @@ fn trials(matrix_target: Option<&Arc<TargetProfile>>, alone: bool, elsewhere: bo
             trials.extend(found.into_iter().flatten().map(|trial| trial.with_ignored_flag(ignored)));
         }
     }
-    if few() {
+    if let Some(most) = most_trials() {
+        let kernel = |trial: &Trial| trial.name().split(' ').next().unwrap_or_default().to_string();
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        trials.iter().for_each(|trial| *counts.entry(kernel(trial)).or_default() += 1);
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         trials.retain(|trial| {
-            let kernel = trial.name().split(' ').next().unwrap_or_default().to_string();
-            let count = seen.entry(kernel).or_default();
-            *count += 1;
-            (*count - 1).is_multiple_of(FEWER)
+            let nth = seen.entry(kernel(trial)).or_default();
+            *nth += 1;
+            let (nth, count) = (*nth - 1, counts[&kernel(trial)].max(most));
+            // As many as that, evenly spread over all.
+            nth * most / count != (nth + 1) * most / count
         });
     }
     for kernel in KERNELS.iter().filter(|kernel| match kernel.matrices {
@@ -258,7 +267,25 @@ fn run(
 
 /// Most candidates that run in one case, beside the cheapest.
 fn most() -> usize {
-    if few() { 1 } else { 6 }
+    match every() {
+        true => usize::MAX,
+        false if few() => 1,
+        false => 2,
+    }
+}
+
+/// Most trials of a kernel, if not all run: on the software driver.
+fn most_trials() -> Option<usize> {
+    if std::env::var_os(ALONE).is_some() {
+        return few().then_some(MATRIX_TRIALS);
+    }
+    let real = std::env::var_os("DRIFT_TEST_DEVICE").is_some();
+    (!real && !every()).then_some(TRIALS)
+}
+
+/// Whether all trials run, with every candidate.
+fn every() -> bool {
+    std::env::var_os("DRIFT_EVERY_CANDIDATE").is_some()
 }
 
 /// Whether few of the trials run.

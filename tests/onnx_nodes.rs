@@ -9,6 +9,10 @@
 //! Small integer inputs such as the shape of a Reshape decide sizes, which an ahead-of-time compiler must know; where
 //! a model cannot be compiled otherwise they are given at compile time, while the data still come at run time. Such
 //! tests are listed as `pinned`.
+//!
+//! A test whose name says `_expanded` has an operator written as others, which have tests of their own on the device: what it is
+//! lowered to is evaluated by the reference, or on the device as well with DRIFT_ONNX_EXPANDED set, since compiling their
+//! shaders takes a software driver minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,6 +25,7 @@ use driftc::Error;
 use driftc::compile::{self, Lowered};
 use driftc::import::onnx;
 use driftc::ir::array::Array;
+use driftc::ir::eval;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
 use libtest_mimic::{Arguments, Trial};
@@ -128,6 +133,20 @@ enum Data {
     Ramp(PathBuf),
 }
 
+/// Where what is lowered is computed.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Device,
+    Reference,
+}
+
+impl Case {
+    fn place(&self) -> Place {
+        let everywhere = std::env::var_os("DRIFT_ONNX_EXPANDED").is_some();
+        if self.name.contains("_expanded") && !everywhere { Place::Reference } else { Place::Device }
+    }
+}
+
 fn cases(data: &Path) -> Vec<Case> {
     let mut cases = Vec::new();
     for folder in children(&data.join("node")) {
@@ -221,7 +240,7 @@ fn run_case(case: &Case) -> Result<Outcome, String> {
                         };
                     }
                 };
-                match run_set(&bytes, first, &inputs, &wanted)? {
+                match run_set(&bytes, first, &inputs, &wanted, case.place())? {
                     Outcome::Pass { pinned: now } => pinned |= now,
                     other => return Ok(other),
                 }
@@ -246,7 +265,7 @@ fn run_case(case: &Case) -> Result<Outcome, String> {
             let want = onnx::tensor(std::fs::read(output).map_err(|e| e.to_string())?.into())
                 .map_err(|e| e.to_string())?;
             let wanted = BTreeMap::from([(outputs.first().cloned().unwrap_or_default(), want)]);
-            run_set(&bytes, first, &inputs, &wanted)
+            run_set(&bytes, first, &inputs, &wanted, case.place())
         }
     }
 }
@@ -270,6 +289,7 @@ fn run_set(
     first: &str,
     inputs: &BTreeMap<String, Array>,
     wanted: &BTreeMap<String, Array>,
+    place: Place,
 ) -> Result<Outcome, String> {
     let shapes = |given: &BTreeMap<String, Array>| -> BTreeMap<String, Vec<i64>> {
         given.iter().map(|(n, a)| (n.clone(), a.shape.iter().map(|d| *d as i64).collect())).collect()
@@ -296,7 +316,7 @@ fn run_set(
         });
         match compiled {
             Ok((graph, lowered)) => {
-                check(&graph, lowered, inputs, wanted)?;
+                check(&graph, lowered, inputs, wanted, place)?;
                 return Ok(Outcome::Pass { pinned: i > 0 });
             }
             Err(error) => last = refused(&error)?,
@@ -311,12 +331,18 @@ fn check(
     lowered: Lowered,
     inputs: &BTreeMap<String, Array>,
     wanted: &BTreeMap<String, Array>,
+    place: Place,
 ) -> Result<(), String> {
     let used: BTreeSet<String> =
         graph.inputs().iter().filter_map(|id| Some(graph.input(*id)?.name.clone())).collect();
     let inputs: BTreeMap<String, Array> =
         inputs.iter().filter(|(n, _)| used.contains(*n)).map(|(n, a)| (n.clone(), a.clone())).collect();
-    let got = device::run_lowered(&device::target(), lowered, &compile::Options::default(), &inputs)?;
+    let got = match place {
+        Place::Device => {
+            device::run_lowered(&device::target(), lowered, &compile::Options::default(), &inputs)?
+        }
+        Place::Reference => eval::eval(&lowered.graph, &inputs).map_err(|e| e.to_string())?,
+    };
     for (name, got) in &got {
         if let Some(want) = wanted.get(name) {
             compare(name, got, want, Tolerance::of_operator(want.dtype))?;

@@ -2,7 +2,7 @@
 //! of their cases, for every profile that has matrices, must give valid shaders that keep to the profile's limits and
 //! to what the launch says of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
@@ -15,8 +15,8 @@ use crate::ir::text;
 use crate::passes::Precision;
 use crate::plan::build_visiting;
 use crate::plan::choice::Choice;
-use crate::shader::Need;
 use crate::shader::problem::Problem;
+use crate::shader::{Launch, Need};
 use crate::target::{MatrixScope, MatrixType, TargetProfile, names};
 
 fn targets_with_matrices() -> Vec<TargetProfile> {
@@ -42,53 +42,87 @@ fn every_candidate_is_valid_for_every_profile_with_matrices() {
         );
     }
     let cases: Vec<&str> = CASES.iter().flat_map(Cases::graphs).collect();
+    // Profiles share many shaders; each is emitted once.
+    let mut emitted: BTreeMap<(String, String), Emitted> = BTreeMap::new();
     for target in &targets {
         let able: Vec<&Kernel> = kernels
             .iter()
             .filter(|(_, scope)| target.has_matrices(*scope))
             .map(|(kernel, _)| *kernel)
             .collect();
-        let checked = cases.par_iter().map(|case| check(&able, case, target)).flatten().collect();
-        let checked: BTreeSet<&str> = checked;
+        let offered: Vec<Offered> =
+            cases.par_iter().map(|case| offered(&able, case, target)).flatten().collect();
+        let new: BTreeMap<(String, String), &Offered> =
+            offered.iter().map(|o| (o.key(), o)).filter(|(key, _)| !emitted.contains_key(key)).collect();
+        emitted.par_extend(new.into_par_iter().map(|(key, offered)| (key, offered.emit(target))));
+        for offered in &offered {
+            offered.check(target, &emitted[&offered.key()]);
+        }
+        let checked: BTreeSet<&str> = offered.iter().map(|o| o.choice.kernel.name).collect();
         assert_eq!(checked, able.iter().map(|kernel| kernel.name).collect(), "no case for {}", target.name);
     }
 }
 
-/// Checks what some kernels offer for a case, and returns which of them do.
-fn check(kernels: &[&Kernel], case: &str, target: &TargetProfile) -> Vec<&'static str> {
-    let mut options = Options { precision: Precision::F16, ..Options::default() };
-    // Layouts stay as the passes choose them.
-    options.plan.prefer_kernel = Some(String::new());
-    let graph = lower(&text::parse(case).unwrap(), target, &options).unwrap().graph;
-    let mut launches = Vec::new();
-    let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
-        for choice in choices.iter().filter(|choice| kernels.iter().any(|k| k.name == choice.kernel.name)) {
-            for launch in (choice.kernel.launches)(problem, &choice.candidate).unwrap() {
-                launches.push((choice.clone(), launch));
-            }
-        }
-    };
-    build_visiting(&graph, target, &options.plan, &mut visit).unwrap();
-    let limits = &target.limits;
-    let names = launches.iter().map(|(choice, _)| choice.kernel.name).collect();
-    for (Choice { kernel, candidate, .. }, launch) in launches {
-        let place = format!("{} {candidate:?} for {}", kernel.name, target.name);
-        let matrix = launch.matrix.as_ref().map(spirv::Matrix::from);
+/// What a kernel on matrix units offers for a case.
+struct Offered {
+    choice: Choice,
+    launch: Launch,
+}
+
+/// What a shader takes of a device, as its module says.
+struct Emitted {
+    needs: BTreeSet<Need>,
+    workgroup_memory: u32,
+}
+
+impl Offered {
+    /// What its module depends on.
+    fn key(&self) -> (String, String) {
+        (self.launch.wgsl.clone(), format!("{:?}", self.launch.matrix))
+    }
+
+    fn place(&self, target: &TargetProfile) -> String {
+        format!("{} {:?} for {}", self.choice.kernel.name, self.choice.candidate, target.name)
+    }
+
+    fn emit(&self, target: &TargetProfile) -> Emitted {
+        let place = self.place(target);
+        let matrix = self.launch.matrix.as_ref().map(spirv::Matrix::from);
         assert!(matrix.is_some(), "{place} names no matrices");
+        let words = spirv::emit(&self.launch.wgsl, spirv::Options { optimize: false, matrix });
+        let words = words.unwrap_or_else(|e| panic!("{place}: {e}\n{}", self.launch.wgsl));
+        Emitted { needs: needs_of(&words), workgroup_memory: spirv::workgroup_memory(&words).unwrap() }
+    }
+
+    fn check(&self, target: &TargetProfile, emitted: &Emitted) {
+        let (place, launch, limits) = (self.place(target), &self.launch, &target.limits);
         let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
         assert!(safe, "{place} is not linear, or asks for no subgroup size");
-        let words = spirv::emit(&launch.wgsl, spirv::Options { optimize: false, matrix });
-        let words = words.unwrap_or_else(|e| panic!("{place}: {e}\n{}", launch.wgsl));
         // Floats of matrices are told by their shape.
-        let needs =
-            needs_of(&words).into_iter().filter(|need| *need != Need::F16 || launch.needs.contains(need));
-        assert_eq!(launch.needs, needs.collect(), "{place}");
-        let memory = spirv::workgroup_memory(&words).unwrap();
+        let told = |need: &&Need| **need != Need::F16 || launch.needs.contains(*need);
+        assert_eq!(launch.needs, emitted.needs.iter().filter(told).copied().collect(), "{place}");
+        let memory = emitted.workgroup_memory;
         assert!(memory <= launch.workgroup_memory, "{place} takes {memory} bytes of workgroup memory");
         assert!(launch.workgroup_memory <= limits.max_workgroup_memory, "{place}");
         assert!(launch.workgroup.iter().product::<u32>() <= limits.max_workgroup_invocations, "{place}");
     }
-    names
+}
+
+/// What some kernels offer for a case.
+fn offered(kernels: &[&Kernel], case: &str, target: &TargetProfile) -> Vec<Offered> {
+    let mut options = Options { precision: Precision::F16, ..Options::default() };
+    // Layouts stay as the passes choose them.
+    options.plan.prefer_kernel = Some(String::new());
+    let graph = lower(&text::parse(case).unwrap(), target, &options).unwrap().graph;
+    let mut offered = Vec::new();
+    let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
+        for choice in choices.iter().filter(|choice| kernels.iter().any(|k| k.name == choice.kernel.name)) {
+            let launches = (choice.kernel.launches)(problem, &choice.candidate).unwrap();
+            offered.extend(launches.into_iter().map(|launch| Offered { choice: choice.clone(), launch }));
+        }
+    };
+    build_visiting(&graph, target, &options.plan, &mut visit).unwrap();
+    offered
 }
 
 /// The choices for all nodes of a graph.

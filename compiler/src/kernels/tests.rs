@@ -1,4 +1,4 @@
-//! Every candidate of every kernel must give valid shaders, whatever the layouts, types and symbols of a problem.
+//! Candidates of every kernel must give valid shaders, whatever the layouts, types and symbols of a problem.
 //! Whether the shaders compute the right numbers is tested on a device.
 
 use std::collections::BTreeSet;
@@ -46,7 +46,18 @@ const CAPABILITIES: [(u32, Need); 5] = [
     (6019, Need::IntDotProduct),
 ];
 
-/// Emits every shader for an operator; operands are shapes, constants where they start with `=`, indices where they
+/// Layouts of operands, and of the result.
+const LAYOUTS: [(Layout, Layout); 7] = [
+    (Layout::RowMajor, Layout::RowMajor),
+    (Layout::SLICES4, Layout::SLICES4),
+    (Layout::RowMajor, Layout::SLICES4),
+    (Layout::SLICES4, Layout::RowMajor),
+    (Layout::Slices4(Storage::Texture2d), Layout::Slices4(Storage::Texture3d)),
+    (Layout::Slices4(Storage::TexelBuffer), Layout::Slices4(Storage::TextureArray)),
+    (Layout::Slices4(Storage::Texture3d), Layout::RowMajor),
+];
+
+/// Emits the shaders for an operator; operands are shapes, constants where they start with `=`, indices where they
 /// start with `#`.
 /// Returns the names of the kernels that compute it.
 fn emit_all(op: &str, attributes: serde_json::Value, operands: &[&str]) -> Vec<&'static str> {
@@ -67,15 +78,7 @@ fn emit_types(
     }
     let mut found = Vec::new();
     for &dtype in types {
-        for (layout, result_layout) in [
-            (Layout::RowMajor, Layout::RowMajor),
-            (Layout::SLICES4, Layout::SLICES4),
-            (Layout::RowMajor, Layout::SLICES4),
-            (Layout::SLICES4, Layout::RowMajor),
-            (Layout::Slices4(Storage::Texture2d), Layout::Slices4(Storage::Texture3d)),
-            (Layout::Slices4(Storage::TexelBuffer), Layout::Slices4(Storage::TextureArray)),
-            (Layout::Slices4(Storage::Texture3d), Layout::RowMajor),
-        ] {
+        for (nth, (layout, result_layout)) in LAYOUTS.into_iter().enumerate() {
             let shapes: Vec<Vec<Dim>> =
                 operands.iter().map(|s| dims(s.trim_start_matches(['=', '#']))).collect();
             let constants: Vec<Option<Constant>> = operands
@@ -143,9 +146,13 @@ fn emit_types(
             };
             for kernel in KERNELS {
                 let candidates = (kernel.candidates)(&problem);
-                // 16 bits change the hooks only, so that one candidate shows as much as all.
-                let shown = if dtype == DType::F16 { 1 } else { candidates.len() };
-                for candidate in candidates.into_iter().take(shown) {
+                for (number, candidate) in candidates.into_iter().enumerate() {
+                    // Layouts and 16 bits change the hooks only: the cheapest candidate is emitted with all of them, each
+                    // other in f32 with one layout or another.
+                    let shown = dtype != DType::F16 && number % LAYOUTS.len() == nth;
+                    if number > 0 && !shown {
+                        continue;
+                    }
                     assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
                     for launch in (kernel.launches)(&problem, &candidate).unwrap() {
                         let words = emit(&launch.wgsl, Options::default()).unwrap_or_else(|e| {
