@@ -13,6 +13,7 @@
 
 pub mod codes;
 mod convert;
+mod identity;
 pub mod presets;
 mod tiles;
 
@@ -21,12 +22,13 @@ use std::fmt;
 use std::ops::Range;
 
 use codes::CodePanels;
+pub use identity::Identity;
 use tiles::Tiles;
 
 use crate::error::OpError;
 use crate::ir::array::{count, strides};
 use crate::ir::op::Constant;
-use crate::ir::tensor::{DType, DeviceType};
+use crate::ir::tensor::DeviceType;
 
 /// Part of an axis: `size` consecutive positions, with 0 for however many groups cover the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,19 +107,7 @@ pub struct Packed {
     pub device: DeviceType,
 }
 
-/// What tells packed constants apart without a look at their elements: where the bytes of the source lie, how they are
-/// seen, and what becomes of them.
-pub type Identity =
-    ((usize, usize, Option<usize>), (DType, Vec<usize>, Option<Vec<usize>>), Arrangement, DeviceType);
-
 impl Packed {
-    /// What tells it apart from other packed constants of the process.
-    pub fn identity(&self) -> Identity {
-        let Constant { dtype, shape, strides, bytes, stored } = &self.source;
-        let place = (bytes.as_ptr() as usize, bytes.len(), stored.aside());
-        (place, (*dtype, shape.clone(), strides.clone()), self.arrangement.clone(), self.device)
-    }
-
     /// The constant as it is, in its type's device form: as codes, where it has any.
     pub fn dense(source: &Constant) -> Self {
         if let Some((form, rows)) = CodePanels::of(source).zip(codes::in_rows(source)) {
