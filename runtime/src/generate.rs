@@ -1,7 +1,7 @@
 //! Text from a language model, on token ids: `prompt -> chunks -> caches -> next token, and again`.
 //!
-//! A [`Generator`] runs the functions `prefill`, `verify` and `decode` of a bundle (docs/ARCHITECTURE.md says what they
-//! take and give) and keeps, for each conversation, the ids of its text and how many of them the caches hold. A text
+//! A [`Generator`] runs the functions `prefill_long`, `prefill`, `verify` and `decode` of a bundle (docs/ARCHITECTURE.md
+//! says what they take and give) and keeps, for each conversation, the ids of its text and how many of them the caches hold. A text
 //! may be shortened and extended at will: only what the caches lack is computed. Text in letters is no business of this
 //! crate.
 

@@ -57,15 +57,28 @@ fn greedy_tokens_are_the_most_likely_ones() {
 
 #[test]
 fn chunks_of_any_size_give_the_same_text() {
-    for (prefill, verify) in [(0, 0), (32, 0), (0, 8), (7, 3), (64, 16), (200, 2), (1, 1)] {
-        let toy = Toy { prefill, verify, counted: verify == 3, ..Toy::default() };
+    for (long, prefill, verify) in [
+        (0, 0, 0),
+        (0, 32, 0),
+        (0, 0, 8),
+        (0, 7, 3),
+        (0, 64, 16),
+        (0, 200, 2),
+        (0, 1, 1),
+        (32, 8, 4),
+        (64, 7, 3),
+        (9, 8, 0),
+        (40, 0, 8),
+        (16, 0, 0),
+    ] {
+        let toy = Toy { long, prefill, verify, counted: verify == 3, ..Toy::default() };
         let mut generator = load(toy, 3);
         for length in [1, 2, 3, 8, 9, 31, 32, 33, 65, 150, 190] {
             let prompt = prompt(length);
             generator.set_text(&[]).unwrap();
             generator.append(&prompt).unwrap();
             let (_, report) = run(&mut generator, &tokens(8), &mut Draft::None);
-            assert_eq!(generator.text(), toy.greedy(&prompt, 8), "{length} in {prefill} and {verify}");
+            assert_eq!(generator.text(), toy.greedy(&prompt, 8), "{length} in {long}, {prefill}, {verify}");
             assert_eq!(report.prompt_tokens, length);
         }
     }

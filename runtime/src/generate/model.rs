@@ -8,10 +8,11 @@ pub(super) const SAMPLE: &str = "sample";
 
 /// The functions that step through a text.
 pub(super) struct Model {
+    pub(super) prefill_long: Option<TokenFunction>,
     pub(super) prefill: Option<TokenFunction>,
     pub(super) verify: Option<TokenFunction>,
     pub(super) decode: TokenFunction,
-    /// Whether function `sample` draws from the logits of `prefill` and `decode`.
+    /// Whether function `sample` draws from the logits of the functions that give one row of them.
     pub(super) samples: bool,
     pub(super) vocabulary: usize,
     /// The most tokens in the caches.
@@ -56,8 +57,8 @@ impl Model {
             let function = variant.functions.iter().find(|function| function.name == name);
             function.map(|function| read(name, rows, function)).transpose()
         };
-        let (prefill, verify, decode) =
-            (step("prefill", false)?, step("verify", true)?, step("decode", false)?);
+        let (long, prefill) = (step("prefill_long", false)?, step("prefill", false)?);
+        let (verify, decode) = (step("verify", true)?, step("decode", false)?);
         let Some((decode, vocabulary)) = decode else {
             let known: Vec<&str> = variant.functions.iter().map(|function| function.name.as_str()).collect();
             return Err(refused(format!("no function `decode`; there are: {}", known.join(", "))));
@@ -66,7 +67,7 @@ impl Model {
             return Err(refused(format!("`decode` takes {} ids, not 1", decode.chunk)));
         }
         let mut context = decode.past.saturating_add(1);
-        for (step, size) in [prefill, verify].into_iter().flatten() {
+        for (step, size) in [long, prefill, verify].into_iter().flatten() {
             if size != vocabulary {
                 return Err(refused(format!("`{}` has {size} logits, `decode` {vocabulary}", step.name)));
             }
@@ -74,24 +75,30 @@ impl Model {
         }
         let step = |found: Option<(TokenFunction, usize)>| found.map(|(step, _)| step);
         let samples = variant.functions.iter().any(|function| function.name == SAMPLE);
-        Ok(Model { prefill: step(prefill), verify: step(verify), decode, samples, vocabulary, context })
+        let (prefill_long, prefill, verify) = (step(long), step(prefill), step(verify));
+        Ok(Model { prefill_long, prefill, verify, decode, samples, vocabulary, context })
     }
 
     /// Which function takes the next ids of `rest`, of which there is at least one, and how many of them; none where the
     /// context has no room.
     ///
-    /// Chunks that are mostly padding cost more than runs for a few ids do: up to a quarter of a chunk goes to `verify`.
+    /// Chunks that are mostly padding cost more than runs for a few ids do: up to a quarter of a chunk goes to `verify`. A
+    /// long chunk saves less over shorter ones: up to three quarters of it go to `prefill`.
     pub(super) fn step(&self, past: usize, rest: usize) -> Option<(TokenFunction, usize)> {
         let fits = |step: Option<TokenFunction>| step.filter(|step| step.fits(past));
-        let (prefill, verify) = (fits(self.prefill), fits(self.verify));
-        let chosen = match (prefill, verify) {
-            (Some(prefill), _) if rest >= prefill.chunk => Some(prefill),
-            _ if rest == 1 => None,
-            (Some(prefill), verify) if prefill.pads() && (verify.is_none() || rest > prefill.chunk / 4) => {
-                Some(prefill)
-            }
-            (_, verify) => verify.filter(|verify| verify.pads()),
+        let (long, prefill, verify) = (fits(self.prefill_long), fits(self.prefill), fits(self.verify));
+        // A function takes ids that fill it, and more than a few that do not.
+        let takes = |step: Option<TokenFunction>, few: &dyn Fn(usize) -> usize| {
+            step.filter(|step| rest >= step.chunk || (step.pads() && rest > few(step.chunk).max(1)))
         };
+        let for_verify = |chunk: usize| if verify.is_some() { chunk / 4 } else { 1 };
+        let for_prefill = |chunk: usize| match prefill {
+            Some(prefill) => prefill.chunk.max(chunk - chunk / 4),
+            None => for_verify(chunk),
+        };
+        let chosen = takes(long, &for_prefill)
+            .or_else(|| takes(prefill, &for_verify))
+            .or_else(|| verify.filter(|verify| rest > 1 && verify.pads()));
         let step = chosen.or_else(|| fits(Some(self.decode)))?;
         Some((step, rest.min(step.chunk)))
     }
@@ -154,24 +161,58 @@ mod tests {
         TokenFunction { name, chunk, ids, past, counts, turn: None, rows: chunk == 4 }
     }
 
+    /// Cuts `rest` ids behind `past` tokens.
+    fn runs(model: &Model, past: usize, rest: usize) -> Vec<(&'static str, usize)> {
+        let (mut past, mut rest, mut runs) = (past, rest, Vec::new());
+        while rest > 0 {
+            let Some((step, count)) = model.step(past, rest) else { break };
+            runs.push((step.name, count));
+            (past, rest) = (past + count, rest - count);
+        }
+        runs
+    }
+
     #[test]
-    fn a_prompt_is_cut_into_runs() {
+    fn long_prompts_take_long_chunks() {
         let mut model = Model {
-            prefill: Some(step("prefill", 32)),
+            prefill_long: Some(step("long", 32)),
+            prefill: Some(step("prefill", 8)),
             verify: Some(step("verify", 4)),
             decode: step("decode", 1),
             samples: false,
             vocabulary: 10,
             context: 100,
         };
-        let runs = |model: &Model, past: usize, rest: usize| {
-            let (mut past, mut rest, mut runs) = (past, rest, Vec::new());
-            while rest > 0 {
-                let Some((step, count)) = model.step(past, rest) else { break };
-                runs.push((step.name, count));
-                (past, rest) = (past + count, rest - count);
-            }
-            runs
+        assert_eq!(runs(&model, 0, 24), [("prefill", 8); 3]);
+        assert_eq!(runs(&model, 0, 25), [("long", 25)]);
+        assert_eq!(runs(&model, 0, 34), [("long", 32), ("verify", 2)]);
+        assert_eq!(runs(&model, 0, 44), [("long", 32), ("prefill", 8), ("prefill", 4)]);
+        assert_eq!(runs(&model, 0, 60), [("long", 32), ("long", 28)]);
+        // Where the context has no room for a long chunk, shorter ones go on.
+        assert_eq!(runs(&model, 68, 32), [("long", 32)]);
+        let mut short = vec![("prefill", 8); 3];
+        short.extend([("verify", 4), ("decode", 1), ("decode", 1), ("decode", 1)]);
+        assert_eq!(runs(&model, 69, 31), short);
+        // A chunk that is hardly longer takes nothing that one of the others holds.
+        model.prefill = Some(step("prefill", 30));
+        assert_eq!(runs(&model, 0, 30), [("prefill", 30)]);
+        assert_eq!(runs(&model, 0, 31), [("long", 31)]);
+        // By itself it is what the other would be.
+        model.prefill = None;
+        assert_eq!(runs(&model, 0, 8), [("verify", 4); 2]);
+        assert_eq!(runs(&model, 0, 9), [("long", 9)]);
+    }
+
+    #[test]
+    fn a_prompt_is_cut_into_runs() {
+        let mut model = Model {
+            prefill_long: None,
+            prefill: Some(step("prefill", 32)),
+            verify: Some(step("verify", 4)),
+            decode: step("decode", 1),
+            samples: false,
+            vocabulary: 10,
+            context: 100,
         };
         assert_eq!(runs(&model, 0, 1), [("decode", 1)]);
         assert_eq!(runs(&model, 0, 6), [("verify", 4), ("verify", 2)]);

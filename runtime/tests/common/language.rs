@@ -14,7 +14,8 @@ pub(crate) const VOCABULARY: usize = 32;
 #[derive(Clone, Copy)]
 pub(crate) struct Toy {
     pub(crate) context: u32,
-    /// The chunks of `prefill` and `verify`; 0: there is no such function.
+    /// The chunks of `prefill_long`, `prefill` and `verify`; 0: there is no such function.
+    pub(crate) long: u32,
     pub(crate) prefill: u32,
     pub(crate) verify: u32,
     /// Whether `verify` is told how many ids count.
@@ -29,6 +30,7 @@ impl Default for Toy {
     fn default() -> Toy {
         Toy {
             context: 200,
+            long: 0,
             prefill: 32,
             verify: 8,
             counted: false,
@@ -51,7 +53,12 @@ impl Toy {
         let mut writer = BundleWriter::create(&path).unwrap();
         let kernel = writer.spirv(&words(include_bytes!("../kernels/language.spv"))).unwrap();
         use BindingKind::{StorageRead as Read, StorageReadWrite as Write, Uniform};
-        let sizes = [("prefill", self.prefill, false), ("verify", self.verify, true), ("decode", 1, false)];
+        let sizes = [
+            ("prefill_long", self.long, false),
+            ("prefill", self.prefill, false),
+            ("verify", self.verify, true),
+            ("decode", 1, false),
+        ];
         let mut variant = Variant {
             target: "any".to_owned(),
             pipelines: vec![pipeline("language", kernel, &[Read, Write, Write, Write, Write, Uniform], 1)],
