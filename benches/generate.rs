@@ -37,6 +37,7 @@ fn measure(path: &Path, prompt: usize, tokens: usize) -> Result<(), Box<dyn std:
     let start = Instant::now();
     let session = Session::load(path, &Options { frames: 4, ..Options::default() })?;
     let load = start.elapsed().as_secs_f64() * 1e3;
+    let long = session.variant().functions.iter().any(|function| function.name == "prefill_long");
     let weights: u64 = session.variant().weights.iter().map(|slot| slot.size).sum();
     let mut generator = Generator::new(session)?;
     // Numbers of a linear congruence, within any vocabulary.
@@ -66,7 +67,7 @@ fn measure(path: &Path, prompt: usize, tokens: usize) -> Result<(), Box<dyn std:
         writing * 1e6,
         100.0 * floor / writing
     );
-    for function in ["decode", "prefill"] {
+    for function in ["decode", "prefill"].into_iter().chain(long.then_some("prefill_long")) {
         budget(path, function, prompt)?;
     }
     Ok(())

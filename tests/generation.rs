@@ -70,11 +70,20 @@ fn with_stored(path: PathBuf) -> (PathBuf, Vec<i32>, Array) {
 }
 
 fn load(path: &Path, context: i64, chunk: i64) -> Model {
-    let dims = Dims::from([("context".into(), (context, context)), ("chunk".into(), (chunk, chunk))]);
+    load_with(path, &[("context", context), ("chunk", chunk)])
+}
+
+fn load_with(path: &Path, sizes: &[(&str, i64)]) -> Model {
+    let dims: Dims = sizes.iter().map(|(name, size)| ((*name).into(), (*size, *size))).collect();
     if path.extension().is_some_and(|e| e == "onnx") {
         let found = language::onnx::load(path, &dims, None).unwrap_or_else(|e| panic!("{e}"));
         let language = found.unwrap_or_else(|| panic!("{} is no language model", path.display()));
-        return Model { graph: language.whole.graph, functions: language.functions, ..Model::default() };
+        return Model {
+            graph: language.whole.graph,
+            functions: language.functions,
+            spare: language.spare,
+            ..Model::default()
+        };
     }
     drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}")).0
 }
@@ -217,6 +226,8 @@ fn cut(machine: &mut Machine, ids: &[i32], stored: &Array) -> f32 {
 const IN_F32: [&str; 4] = ["gemma3", "gpt2", "llama-k.gguf", "mixtral"];
 /// The same in f16.
 const IN_F16: [&str; 2] = ["gemma2", "qwen3-moe"];
+/// The same with a function for long prompts.
+const IN_LONG: [&str; 2] = ["concat.onnx", "llama-k.gguf"];
 /// The same with caches of codes.
 const IN_CODES: [&str; 3] = ["grouped.onnx", "llama", "phi3"];
 
@@ -282,6 +293,31 @@ fn caches_of_codes_differ_by_their_rounding() {
     }
 }
 
+/// Long chunks behind and before shorter ones give the same logits.
+#[test]
+fn long_chunks_give_the_same_logits() {
+    IN_LONG.into_par_iter().for_each(|name| {
+        let (path, ids, stored) = named(name);
+        let model = load_with(&path, &[("context", 50), ("chunk", 4), ("long", 16)]);
+        let mut device = open(&model, &Options::default());
+        let mut past = 0;
+        for (function, size) in
+            [("prefill_long", 16), ("prefill", 4), ("decode", 1), ("prefill_long", 13), ("prefill", 3)]
+        {
+            let (logits, next) = step(&mut device, function, past, &ids[past..past + size]);
+            past += size;
+            let error = differ(&logits, &stored, past - 1);
+            assert!(error < F32, "{name} differs by {error} behind {past} tokens");
+            // The token that was chosen last is kept by every function that gives one.
+            let (want, _) = step(&mut device, "decode", past, &next);
+            let (_, again) = step(&mut device, function, past - size, &ids[past - size..past]);
+            let (got, _) = step(&mut device, "decode", past, &[-1]);
+            assert_eq!((got, again), (want, next), "{name} behind {past} tokens");
+        }
+        assert_eq!(past, 37);
+    });
+}
+
 /// What is no decoder with caches, or is wanted with sizes of its own, stays one graph; sizes that do not fit are refused.
 #[test]
 fn onnx_models_become_functions_where_they_can() {
@@ -299,6 +335,9 @@ fn onnx_models_become_functions_where_they_can() {
         language.functions.iter().find(|(name, _)| name == "decode").map(|(_, graph)| graph).unwrap();
     assert_eq!((decode.bounds["past"], decode.inputs().len(), decode.stores().len()), ((0, 63), 1, 5));
     assert_eq!(names(&self::load(&path, 16, 4)), ["verify", "decode", "prefill", "sample"]);
+    let long = load_with(&path, &[("context", 48), ("chunk", 4), ("long", 40)]);
+    assert_eq!(names(&long), ["verify", "decode", "prefill", "prefill_long", "sample"]);
+    assert!(long.spare.is_empty() && graph(&long.functions, "prefill_long").bounds["past"] == (0, 8));
     let error = load("context", 65, 65).unwrap_err().to_string();
     assert!(error.contains("at most 64"), "{error}");
 }

@@ -51,19 +51,20 @@ fn stored(path: PathBuf) -> Stored {
 
 /// A bundle with chunks of this size.
 fn bundle(path: &Path, chunk: i64) -> drift_runtime::Bundle {
-    written(&load(path, chunk))
+    written(&load(path, &[("chunk", chunk)]))
 }
 
 /// One whose tokens the host draws.
 fn without_sample(path: &Path) -> drift_runtime::Bundle {
-    let mut model = load(path, 16);
+    let mut model = load(path, &[("chunk", 16)]);
     model.functions.retain(|(name, _)| name != "sample");
     assert_eq!(model.functions.len(), 3);
     written(&model)
 }
 
-fn load(path: &Path, chunk: i64) -> compile::Model {
-    let dims = Dims::from([("context".into(), (CONTEXT, CONTEXT)), ("chunk".into(), (chunk, chunk))]);
+fn load(path: &Path, sizes: &[(&str, i64)]) -> compile::Model {
+    let sizes = sizes.iter().chain(&[("context", CONTEXT)]);
+    let dims: Dims = sizes.map(|(name, size)| ((*name).into(), (*size, *size))).collect();
     drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}")).0
 }
 
@@ -119,9 +120,9 @@ fn every_way_of_generating_gives_the_same_text() {
         assert_eq!(fresh(&mut Draft::None), expected, "{name}, in chunks");
         assert_eq!(fresh(&mut Draft::NGram), expected, "{name}, checking what came before");
         // A draft with other kernels, one frame, and chunks of its own.
-        let mut small = open(bundle(&path, 7), 1);
+        let mut small = open(written(&load(&path, &[("chunk", 4), ("long", 16)])), 1);
         small.append(prompt).unwrap();
-        assert_eq!(run(&mut small, &mut Draft::None, GENERATED), expected, "{name}, in chunks of 7");
+        assert_eq!(run(&mut small, &mut Draft::None, GENERATED), expected, "{name}, in chunks of 16 and 4");
         assert_eq!(fresh(&mut Draft::Model(Box::new(small))), expected, "{name}, with a draft");
         // Half of it, and the rest from a file in another conversation.
         generator.shorten(0);

@@ -13,13 +13,7 @@ use driftc::target::{TargetProfile, names};
 fn model(name: &str) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name).join("model.onnx");
     let imported = onnx::load(&path, &onnx::Options::default()).unwrap_or_else(|e| panic!("{e}"));
-    Model {
-        graph: imported.graph,
-        functions: Vec::new(),
-        name: name.into(),
-        hash: imported.hash,
-        attachments: Vec::new(),
-    }
+    Model { graph: imported.graph, name: name.into(), hash: imported.hash, ..Model::default() }
 }
 
 fn bundle(model: &Model, targets: &[TargetProfile], precision: Precision) -> Bundle {

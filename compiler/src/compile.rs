@@ -25,6 +25,8 @@ pub struct Model {
     pub graph: Graph,
     /// Entry points that are compiled instead, by name; they share weights and states.
     pub functions: Vec<(String, Graph)>,
+    /// Names of those that do what `prefill` does for more tokens, and that targets do without where it saves little time.
+    pub spare: Vec<String>,
     /// Its name, without folders.
     pub name: String,
     /// Hash of the model's files.

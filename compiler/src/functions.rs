@@ -25,6 +25,7 @@ use crate::ir::dim::{Bindings, Bounds};
 use crate::ir::graph::Graph;
 use crate::ir::verify::verify;
 use crate::language::sample::SAMPLE;
+use crate::language::{PREFILL, PREFILL_LONG};
 use crate::passes::Precision;
 use crate::plan::estimate::problem;
 use crate::plan::select::candidates;
@@ -121,12 +122,59 @@ pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> 
     let mut functions = Vec::new();
     // What draws is exact whatever the model is stored in, and of one size.
     let exact = Options { precision: Precision::F32, specialize: Specialize::Never, ..options.clone() };
+    // What only saves time reads the constants of the others.
+    let mut spare = options.clone();
+    spare.plan.spare = true;
     for (name, graph) in &model.functions {
-        let options = if name == SAMPLE { &exact } else { options };
-        functions.extend(lower_entry(name, graph, target, options, &mut packed)?);
+        let options = match name.as_str() {
+            SAMPLE => &exact,
+            PREFILL_LONG => &spare,
+            _ => options,
+        };
+        let mut more = packed.clone();
+        let lowered = lower_entry(name, graph, target, options, &mut more);
+        let kept = match model.spare.contains(name) {
+            true => worth_having(lowered, &functions, target)?,
+            false => Some(lowered?),
+        };
+        if let Some(kept) = kept {
+            functions.extend(kept);
+            packed = more;
+        }
     }
     share_shaders(&mut functions, target);
     Ok(functions)
+}
+
+/// A function that only saves time, of the model's others so far, where it does: the target can compute it, and by the
+/// estimates a token takes clearly less in it than in `prefill`.
+fn worth_having(
+    lowered: Result<Vec<Lowered>>,
+    others: &[Lowered],
+    target: &TargetProfile,
+) -> Result<Option<Vec<Lowered>>> {
+    let spare = match lowered {
+        Ok(spare) => spare,
+        // More tokens at a time take larger tensors than fewer, which the target need not have room for.
+        Err(Error::Request { .. } | Error::Node { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let (Some(long), Some(short)) = (spare.first(), others.iter().find(|f| f.name == PREFILL)) else {
+        return Ok(None);
+    };
+    let worth = a_token(short) > least_gain(target) * a_token(long);
+    Ok(worth.then_some(spare))
+}
+
+/// What the picked kernels of a function that takes ids take for each, in nanoseconds.
+fn a_token(function: &Lowered) -> f64 {
+    let tokens = function.plan.inputs.iter().find_map(|input| input.shape.last()?.as_known());
+    picked(function) / tokens.unwrap_or(1) as f64
+}
+
+/// How many times longer what would run otherwise must take.
+fn least_gain(target: &TargetProfile) -> f64 {
+    if target.prefer.short_shaders { WORTH_STARTING } else { WORTH }
 }
 
 /// Makes one shader of those that differ in numbers alone, where each start compiles all of them anew.
@@ -181,7 +229,7 @@ fn lower_entry(
         special.plan.outputs.clone_from(&general.plan.outputs);
         // What would run otherwise: the last function that takes these sizes.
         let other = functions.iter().rfind(|f| takes(&f.plan.bounds, &values)).unwrap_or(general);
-        let least = if target.prefer.short_shaders { WORTH_STARTING } else { WORTH };
+        let least = least_gain(target);
         let worth = || estimate(other, &values, target, options) > least * picked(&special);
         if asked || worth() {
             functions.push(special);

@@ -1,18 +1,21 @@
 //! The functions of a language model: what goes in, what comes out, and how a graph gets there.
 //!
-//! `ids -> logits` with caches on the device becomes three entry points that share weights and states:
+//! `ids -> logits` with caches on the device becomes entry points that share weights and states:
 //!
 //! | function | ids | logits |
 //! |---|---|---|
 //! | `decode` | one; -1 is the token that was chosen last | its |
 //! | `verify` | up to 16 | of each |
 //! | `prefill` | up to a chunk | of the last |
+//! | `prefill_long` | up to several chunks | of the last |
 //!
-//! A fourth, `sample`, draws a token from logits ([`sample`]).
+//! `prefill_long` saves time alone. Unless the user asks for it, it is there where the context has room for two of its runs,
+//! and on targets where that saves clearly by the estimates ([`crate::functions`]). One more, `sample`, draws a token from
+//! logits ([`sample`]).
 //!
 //! Input `ids [1, n]`, outputs `next` (the token with the largest logit) and `logits`, a row for each position. Symbol
 //! `past` is the number of tokens in the caches, `count` that of the ids that are meant. Those behind them are padding:
-//! `verify` computes nothing for them; in `prefill` no position before them sees them, and the next tokens overwrite what
+//! `verify` computes nothing for them; in the others no position before them sees them, and the next tokens overwrite what
 //! they leave in the caches.
 
 pub mod caches;
@@ -33,6 +36,12 @@ pub const PAST: &str = "past";
 pub const DEFAULT_CONTEXT: i64 = 4096;
 /// Tokens of a chunk of `prefill` unless the user asks for another number.
 const DEFAULT_CHUNK: i64 = 256;
+/// The same of `prefill_long`.
+const DEFAULT_LONG: i64 = 1024;
+/// The function that reads prompts.
+pub(crate) const PREFILL: &str = "prefill";
+/// The function that reads long ones.
+pub(crate) const PREFILL_LONG: &str = "prefill_long";
 /// Most tokens of `verify`: as many as one row of matrix units takes.
 const VERIFIED: i64 = 16;
 /// The symbol that counts the ids that are no padding.
@@ -47,10 +56,21 @@ pub struct Sizes {
     pub context: i64,
     /// Tokens of a run of `prefill`.
     pub chunk: i64,
+    /// Tokens of a run of `prefill_long`, where there is to be one.
+    pub long: Option<Long>,
+}
+
+/// Tokens of a run of `prefill_long`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Long {
+    /// As many as is usual, on targets where that saves time.
+    Usual(i64),
+    /// As many as the user asks for.
+    Asked(i64),
 }
 
 impl Sizes {
-    /// From what the user said about `context` and `chunk`; `longest` is the most tokens of a text, `usual` the context
+    /// From what the user said about `context`, `chunk` and `long`; `longest` is the most tokens of a text, `usual` the context
     /// where nothing is said.
     ///
     /// # Errors
@@ -68,18 +88,39 @@ impl Sizes {
             ))
         };
         let context = number("context", longest, usual)?;
-        Ok(Self { context, chunk: number("chunk", context, DEFAULT_CHUNK)? })
+        let chunk = number("chunk", context, DEFAULT_CHUNK)?;
+        let long = match bounds("long") {
+            None => {
+                (chunk < DEFAULT_LONG && context / 2 >= DEFAULT_LONG).then_some(Long::Usual(DEFAULT_LONG))
+            }
+            Some((low, high)) if low == high && (low == 0 || low == chunk) => None,
+            Some((low, high)) if low == high && (chunk..=context).contains(&low) => Some(Long::Asked(low)),
+            Some((low, high)) => {
+                return Err(Error::request(
+                    format!(
+                        "`long` cannot be {low}..{high}: it is one number from `chunk`, {chunk}, to `context`, {context}, or 0"
+                    ),
+                    "give --dim long=N",
+                ));
+            }
+        };
+        Ok(Self { context, chunk, long })
     }
 
     /// The entry points. The first one decides how weights are packed: for a few rows they lie as both one row and many
     /// can read them.
-    pub fn entries(self) -> [Entry; 3] {
-        let entry = |name, tokens, every| Entry { name, tokens, every, context: self.context };
-        [
+    pub fn entries(self) -> Vec<Entry> {
+        let entry = |name, tokens, every| Entry { name, tokens, every, spare: false, context: self.context };
+        let mut entries = vec![
             entry("verify", VERIFIED.min(self.context), true),
             entry("decode", 1, false),
-            entry("prefill", self.chunk, false),
-        ]
+            entry(PREFILL, self.chunk, false),
+        ];
+        entries.extend(self.long.map(|long| match long {
+            Long::Usual(tokens) => Entry { spare: true, ..entry(PREFILL_LONG, tokens, false) },
+            Long::Asked(tokens) => entry(PREFILL_LONG, tokens, false),
+        }));
+        entries
     }
 }
 
@@ -92,6 +133,8 @@ pub struct Entry {
     pub tokens: i64,
     /// Whether there are logits for every id.
     pub every: bool,
+    /// Whether targets do without it where it saves little time.
+    pub spare: bool,
     /// Tokens of the caches.
     pub context: i64,
 }
@@ -163,5 +206,74 @@ impl Entry {
             g.graph.add_store(TOKEN, next);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DEFAULT_CONTEXT, Long, PREFILL, PREFILL_LONG, Sizes};
+    use crate::compile::{Model, Options};
+    use crate::functions::lower_model;
+    use crate::ir::text;
+    use crate::target::TargetProfile;
+
+    fn long(said: &[(&str, i64)], longest: i64) -> Result<Option<Long>, String> {
+        let said = |name: &str| said.iter().find(|(own, _)| *own == name).map(|(_, size)| (*size, *size));
+        let sizes = Sizes::of(said, longest, DEFAULT_CONTEXT).map_err(|e| e.to_string())?;
+        let entry = sizes.entries().into_iter().find(|entry| entry.name == PREFILL_LONG);
+        let tokens = sizes.long.map(|long| match long {
+            Long::Usual(tokens) => (tokens, true),
+            Long::Asked(tokens) => (tokens, false),
+        });
+        assert_eq!(entry.map(|entry| (entry.tokens, entry.spare)), tokens);
+        Ok(sizes.long)
+    }
+
+    #[test]
+    fn long_prompts_have_a_function_where_there_is_room() {
+        let usual = Ok(Some(Long::Usual(1024)));
+        assert_eq!(long(&[], 100_000), usual);
+        assert_eq!(long(&[], 2048), usual);
+        assert_eq!(long(&[], 2047), Ok(None));
+        assert_eq!(long(&[("context", 1024)], 100_000), Ok(None));
+        assert_eq!(long(&[("chunk", 512)], 100_000), usual);
+        assert_eq!(long(&[("chunk", 1024)], 100_000), Ok(None));
+        assert_eq!(long(&[("long", 0)], 100_000), Ok(None));
+        assert_eq!(long(&[("long", 256)], 100_000), Ok(None));
+        assert_eq!(long(&[("long", 1024)], 100_000), Ok(Some(Long::Asked(1024))));
+        assert_eq!(long(&[("long", 50), ("chunk", 7), ("context", 50)], 64), Ok(Some(Long::Asked(50))));
+        for wrong in [128, 4097] {
+            let error = long(&[("long", wrong)], 100_000).unwrap_err();
+            assert!(error.contains("from `chunk`, 256, to `context`, 4096, or 0"), "{error}");
+        }
+    }
+
+    /// A launch for each chunk is what longer chunks save here.
+    #[test]
+    fn a_spare_function_is_made_where_it_saves_time() {
+        let graph = |tokens: usize| {
+            let graph = format!(
+                r#"
+%0 = input {{"name":"ids","dtype":"f32","shape":[{tokens}]}}
+%1 = constant {{"dtype":"f32","shape":[{tokens}],"random":1}}
+%2 = mul %0 %1
+output "logits" %2
+"#
+            );
+            text::parse(&graph).unwrap()
+        };
+        let functions = [(PREFILL, 256), (PREFILL_LONG, 1024)];
+        let functions = functions.map(|(name, tokens)| (name.to_string(), graph(tokens))).to_vec();
+        let made = |launch_us: f64, spare: bool| {
+            let mut target = TargetProfile::load("vulkan-baseline").unwrap();
+            target.machine.launch_us = launch_us;
+            let spare = spare.then(|| PREFILL_LONG.to_string()).into_iter().collect();
+            let model = Model { functions: functions.clone(), spare, ..Model::default() };
+            let lowered = lower_model(&model, &target, &Options::default()).unwrap();
+            lowered.into_iter().map(|function| function.name).collect::<Vec<_>>()
+        };
+        assert_eq!(made(100.0, true), [PREFILL, PREFILL_LONG]);
+        assert_eq!(made(0.0, true), [PREFILL]);
+        assert_eq!(made(0.0, false), [PREFILL, PREFILL_LONG]);
     }
 }

@@ -64,13 +64,7 @@ impl Builtin {
         random::write(folder, &shapes.asked(), element)?;
         let stored = Stored { weights: Weights::open(folder)?, element };
         let graph = self.graph(&stored)?;
-        Ok(Model {
-            graph,
-            functions: Vec::new(),
-            name: self.name.into(),
-            hash: stored.weights.hash(),
-            attachments: Vec::new(),
-        })
+        Ok(Model { graph, name: self.name.into(), hash: stored.weights.hash(), ..Model::default() })
     }
 
     fn graph(&self, weights: &dyn Tensors) -> Result<Graph> {

@@ -41,6 +41,8 @@ pub struct Folder {
     pub graph: Graph,
     /// Entry points that are compiled instead of it, by name.
     pub functions: Vec<(String, Graph)>,
+    /// Names of those that targets do without where they save little time.
+    pub spare: Vec<String>,
     /// Bounds that the user gave.
     pub dims: Dims,
     /// What was assumed, for the user to read.
@@ -299,6 +301,7 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
         weights,
         graph: Graph::default(),
         functions: Vec::new(),
+        spare: Vec::new(),
         dims: dims.clone(),
         notes,
         config,
@@ -307,12 +310,12 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
     if let Some(unknown) = dims.keys().find(|d| !folder.graph.bounds.contains_key(*d) && !is_fixed(dims, d)) {
         return Err(Error::request(
             format!("the model has no size named `{unknown}`"),
-            "leave out that --dim; the sizes of this model are `batch` and `seq`, or `context` and `chunk` of functions that generate text",
+            "leave out that --dim; the sizes of this model are `batch` and `seq`, or `context`, `chunk` and `long` of functions that generate text",
         ));
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-    let model = Model { graph: folder.graph, functions: folder.functions, name, hash, attachments };
-    Ok((model, folder.notes))
+    let Folder { graph, functions, spare, notes, .. } = folder;
+    Ok((Model { graph, functions, spare, name, hash, attachments }, notes))
 }
 
 fn is_fixed(dims: &Dims, name: &str) -> bool {

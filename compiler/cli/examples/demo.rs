@@ -157,8 +157,7 @@ fn image_network(folder: &Path, target: &TargetProfile) -> Result<()> {
     let start = Instant::now();
     let imported = onnx::load(&file, &onnx::Options::default())?;
     let (graph, hash) = (imported.graph, imported.hash);
-    let model =
-        Model { graph, functions: Vec::new(), name: "resnet50.onnx".into(), hash, attachments: Vec::new() };
+    let model = Model { graph, name: "resnet50.onnx".into(), hash, ..Model::default() };
     let bundle = folder.join("resnet50.drift");
     let report = compile(&model, target, &bundle, start)?;
 

@@ -253,13 +253,7 @@ impl Given {
         let options = onnx::Options { dims, constants, samples: samples.clone(), ..onnx::Options::default() };
         let imported = onnx::load(path, &options).map_err(|error| with_remedies(error, path, &options))?;
         let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-        let model = Model {
-            graph: imported.graph,
-            functions: Vec::new(),
-            name,
-            hash: imported.hash,
-            attachments: Vec::new(),
-        };
+        let model = Model { graph: imported.graph, name, hash: imported.hash, ..Model::default() };
         fixed.extend(imported.constants);
         Ok(Loaded {
             model,
@@ -279,9 +273,9 @@ fn language(path: &Path, dims: &BTreeMap<String, (i64, i64)>) -> Result<Option<L
     let longest = drift_models::folder::longest(&attachments);
     let Some(language) = driftc::language::onnx::load(path, dims, longest)? else { return Ok(None) };
     drift_models::folder::check_attachments(folder, &attachments)?;
-    let Language { whole, functions, notes } = language;
+    let Language { whole, functions, spare, notes } = language;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let model = Model { graph: whole.graph, functions, name, hash: whole.hash, attachments };
+    let model = Model { graph: whole.graph, functions, spare, name, hash: whole.hash, attachments };
     Ok(Some(Loaded {
         model,
         notes: whole.notes.into_iter().chain(notes).collect(),

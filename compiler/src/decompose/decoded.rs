@@ -24,6 +24,7 @@ use crate::target::TargetProfile;
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "decoded",
     variants,
+    repacks: false,
     margin: |p| p.decoded,
     sensible,
     build,

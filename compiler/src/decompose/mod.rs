@@ -64,6 +64,8 @@ pub struct Decomposition {
     pub name: &'static str,
     /// The variants it can take a node apart, as numbers of its own; none where it cannot.
     pub variants: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
+    /// Whether it brings constants of its own, or the node's in an order of their own.
+    pub repacks: bool,
     /// The part of the node's cost below which a variant must be estimated. Measured times are taken at their word.
     pub margin: fn(&Params) -> f64,
     /// Whether a variant may be worth its while; estimates are not asked where they would have to be far off.
@@ -146,7 +148,9 @@ fn decide(
     let mut alone: Vec<NodeId> = graph.operands(id);
     alone.retain(|o| graph.use_count(*o) == 1);
     let mut attempts = Vec::new();
-    for decomposition in DECOMPOSITIONS.iter().filter(|d| forced.is_none_or(|(name, _)| name == d.name)) {
+    let wanted =
+        |d: &&Decomposition| forced.map_or(!(options.spare && d.repacks), |(name, _)| name == d.name);
+    for decomposition in DECOMPOSITIONS.iter().filter(wanted) {
         for variant in (decomposition.variants)(graph, id, costs.target) {
             if let Some((name, wanted)) = forced {
                 if wanted.is_some_and(|wanted| wanted != variant) {

@@ -22,6 +22,7 @@ use crate::target::TargetProfile;
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "separable",
     variants,
+    repacks: true,
     margin: |p| p.separable,
     sensible,
     build,

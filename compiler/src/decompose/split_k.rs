@@ -25,6 +25,7 @@ use crate::target::TargetProfile;
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "split-k",
     variants,
+    repacks: true,
     margin: |p| p.split_k,
     sensible,
     build,

@@ -22,6 +22,7 @@ use crate::target::TargetProfile;
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "whole-groups",
     variants,
+    repacks: true,
     margin: |p| p.whole_groups,
     sensible,
     build,

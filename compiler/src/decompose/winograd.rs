@@ -26,6 +26,7 @@ use crate::target::TargetProfile;
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "winograd",
     variants,
+    repacks: true,
     margin: |p| p.winograd,
     sensible,
     build,

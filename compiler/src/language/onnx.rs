@@ -35,6 +35,8 @@ pub struct Language {
     pub whole: Imported,
     /// Its functions, by name.
     pub functions: Vec<(String, Graph)>,
+    /// Names of those that targets do without where they save little time.
+    pub spare: Vec<String>,
     /// What was assumed, for the user to read.
     pub notes: Vec<String>,
 }
@@ -76,7 +78,7 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Lan
     let rows = model.rows(&whole.graph);
     let longest = rows.into_iter().chain(longest).min();
     let sizes = Sizes::of(said, longest.unwrap_or(i64::MAX), usual)?;
-    let mut functions = Vec::new();
+    let (mut functions, mut spare) = (Vec::new(), Vec::new());
     for entry in sizes.entries() {
         if model.seq.is_some_and(|seq| seq != entry.tokens) {
             continue;
@@ -86,7 +88,10 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Lan
         let seq = tokens.as_symbol().map(|name| (name, (1, entry.tokens)));
         let mut graph = model.import(path, &known, &tokens, DimSpec::Range(low, high), seq)?.graph;
         match model.function(&mut graph, &entry)? {
-            Built::Whole => functions.push((entry.name.to_string(), graph)),
+            Built::Whole => {
+                functions.push((entry.name.to_string(), graph));
+                spare.extend(entry.spare.then(|| entry.name.to_string()));
+            }
             Built::LastOnly => {}
             Built::NoCaches => return Ok(None),
         }
@@ -96,13 +101,13 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Lan
     }
     functions.extend(sample::of(&functions)?);
     let mut notes = vec![
-        "the caches stay on the device (functions `decode`, `verify`, `prefill`); --dim with sizes of the model compiles it as it is".to_string(),
+        "the caches stay on the device (functions `decode`, `verify`, `prefill`, ..); --dim with sizes of the model compiles it as it is".to_string(),
     ];
     if !dims.contains_key("context") && longest != Some(sizes.context) {
         let of = longest.map_or_else(String::new, |n| format!(" of the {n} that the model knows"));
         notes.push(format!("the context has {} tokens{of}; --dim context=N changes that", sizes.context));
     }
-    Ok(Some(Language { whole, functions, notes }))
+    Ok(Some(Language { whole, functions, spare, notes }))
 }
 
 /// What became of a function.

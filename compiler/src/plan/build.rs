@@ -36,6 +36,8 @@ const ROUND: u64 = 16;
 /// How much slower a kernel may be that shares its packed constants with another function: that costs time in each run,
 /// a further copy costs memory once.
 const SHARE: f64 = 1.15;
+/// The same of a function that the model could do without.
+const SHARE_SPARE: f64 = 1.5;
 /// How much slower a kernel may be whose shader is short, on drivers that fail on some long ones.
 const TRUST: f64 = 4.0;
 /// Bytes of a constant whose copies do not count.
@@ -399,7 +401,10 @@ impl<'g> Planner<'g> {
                 large.all(|p| packed.contains(&p.identity()))
             })
         };
-        let Some(mut launches) = pick(&problem, &mut choices, forced, shared).map_err(|e| fail(e.0))? else {
+        let share = if self.options.spare { SHARE_SPARE } else { SHARE };
+        let Some(mut launches) =
+            pick(&problem, &mut choices, forced, (share, shared)).map_err(|e| fail(e.0))?
+        else {
             // No kernel that writes whole texels is worth it: through a buffer, then.
             return self.launch_apart(id, op, operands, arity, computed, result);
         };
@@ -650,7 +655,7 @@ fn pick(
     problem: &Problem<'_>,
     choices: &mut [Choice],
     forced: bool,
-    shared: impl Fn(&[Launch]) -> bool,
+    (share, shared): (f64, impl Fn(&[Launch]) -> bool),
 ) -> std::result::Result<Option<Vec<Launch>>, OpError> {
     let machine = &problem.target.machine;
     let moved = 2.0 * problem.result.bytes(problem.bounds) as f64;
@@ -681,7 +686,7 @@ fn pick(
                 choices[..=at].rotate_right(1);
                 return Ok(Some(launches));
             }
-            limit = limit.min(choice.candidate.cost * SHARE);
+            limit = limit.min(choice.candidate.cost * share);
             own_copy.get_or_insert((at, launches));
             continue;
         }

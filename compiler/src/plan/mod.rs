@@ -178,4 +178,7 @@ pub struct Options {
     pub tuning: Option<Arc<Database>>,
     /// Packed constants of another function, which are taken where that costs little.
     pub packed: Option<Arc<BTreeSet<Identity>>>,
+    /// Whether the function does what another one does, only faster: it is worth no copies of constants of its own unless
+    /// they make it much faster.
+    pub spare: bool,
 }

@@ -134,6 +134,7 @@ fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
     for entry in sizes.entries() {
         let graph = function(model, &*weights, &entry)?;
         folder.functions.push((entry.name.to_string(), graph));
+        folder.spare.extend(entry.spare.then(|| entry.name.to_string()));
     }
     folder.functions.extend(sample::of(&folder.functions)?);
     Ok(())
