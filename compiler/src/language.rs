@@ -248,32 +248,44 @@ mod tests {
         }
     }
 
-    /// A launch for each chunk is what longer chunks save here.
-    #[test]
-    fn a_spare_function_is_made_where_it_saves_time() {
-        let graph = |tokens: usize| {
+    /// The functions that are made of two that multiply 256 and 1024 numbers, and do `rest` with `%2`, on a target whose
+    /// launches take so long and whose bindings hold so much. The longer one is spare, or asked for.
+    fn made(rest: &str, launch_us: f64, most_bytes: u64, spare: bool) -> Result<Vec<String>, String> {
+        let functions = [(PREFILL, 256), (PREFILL_LONG, 1024)].map(|(name, tokens)| {
             let graph = format!(
                 r#"
 %0 = input {{"name":"ids","dtype":"f32","shape":[{tokens}]}}
 %1 = constant {{"dtype":"f32","shape":[{tokens}],"random":1}}
 %2 = mul %0 %1
-output "logits" %2
+{rest}
 "#
             );
-            text::parse(&graph).unwrap()
-        };
-        let functions = [(PREFILL, 256), (PREFILL_LONG, 1024)];
-        let functions = functions.map(|(name, tokens)| (name.to_string(), graph(tokens))).to_vec();
-        let made = |launch_us: f64, spare: bool| {
-            let mut target = TargetProfile::load("vulkan-baseline").unwrap();
-            target.machine.launch_us = launch_us;
-            let spare = spare.then(|| PREFILL_LONG.to_string()).into_iter().collect();
-            let model = Model { functions: functions.clone(), spare, ..Model::default() };
-            let lowered = lower_model(&model, &target, &Options::default()).unwrap();
-            lowered.into_iter().map(|function| function.name).collect::<Vec<_>>()
-        };
+            (name.to_string(), text::parse(&graph).unwrap())
+        });
+        let mut target = TargetProfile::load("vulkan-baseline").unwrap();
+        target.machine.launch_us = launch_us;
+        target.limits.max_storage_buffer_range = most_bytes;
+        let spare = spare.then(|| PREFILL_LONG.to_string()).into_iter().collect();
+        let model = Model { functions: functions.to_vec(), spare, ..Model::default() };
+        let lowered = lower_model(&model, &target, &Options::default()).map_err(|e| e.to_string())?;
+        Ok(lowered.into_iter().map(|function| function.name).collect())
+    }
+
+    /// A launch for each chunk is what longer chunks save here.
+    #[test]
+    fn a_spare_function_is_made_where_it_saves_time() {
+        let made = |launch_us, spare| made(r#"output "logits" %2"#, launch_us, 1 << 20, spare).unwrap();
         assert_eq!(made(100.0, true), [PREFILL, PREFILL_LONG]);
         assert_eq!(made(0.0, true), [PREFILL]);
         assert_eq!(made(0.0, false), [PREFILL, PREFILL_LONG]);
+    }
+
+    /// What is between the nodes takes 1 KiB in the shorter one and 4 KiB in the longer.
+    #[test]
+    fn a_spare_function_is_made_where_it_has_room() {
+        let rest = "%3 = softmax %2 {\"axis\":0,\"log\":false}\noutput \"logits\" %3";
+        assert_eq!(made(rest, 100.0, 4096, true).unwrap(), [PREFILL, PREFILL_LONG]);
+        assert_eq!(made(rest, 100.0, 2048, true).unwrap(), [PREFILL]);
+        assert!(made(rest, 100.0, 2048, false).is_err());
     }
 }
