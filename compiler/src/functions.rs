@@ -131,13 +131,13 @@ pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> 
             PREFILL_LONG => &spare,
             _ => options,
         };
+        if !model.spare.contains(name) {
+            functions.extend(lower_entry(name, graph, target, options, &mut packed)?);
+            continue;
+        }
         let mut more = packed.clone();
         let lowered = lower_entry(name, graph, target, options, &mut more);
-        let kept = match model.spare.contains(name) {
-            true => worth_having(lowered, &functions, target)?,
-            false => Some(lowered?),
-        };
-        if let Some(kept) = kept {
+        if let Some(kept) = worth_having(lowered, &functions, target)? {
             functions.extend(kept);
             packed = more;
         }
