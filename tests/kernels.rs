@@ -33,7 +33,7 @@ use driftc::plan::estimate::offering;
 use driftc::plan::tuning::configuration;
 use driftc::plan::{self, Decision, Dispatch, Location, views};
 use driftc::shader::{Bound, Outside};
-use driftc::target::{MatrixScope, TargetProfile, WeightStorage, names};
+use driftc::target::{Fragments, MatrixScope, MatrixShape, MatrixType, TargetProfile, WeightStorage, names};
 use libtest_mimic::{Arguments, Trial};
 use rayon::prelude::*;
 
@@ -71,6 +71,9 @@ fn trials(matrix_target: Option<&Arc<TargetProfile>>, alone: bool, elsewhere: bo
         matrix_target.cloned().filter(able).map(|t| (t, false)).or_else(|| Some((first()?, true)))
     };
     let mut places = Vec::new();
+    if !target.features.cooperative_matrix {
+        places.push((Arc::new(with_fragments(&target)), Some(MatrixScope::Subgroup), false));
+    }
     if !alone {
         places.push((target, None, false));
     }
@@ -114,6 +117,23 @@ fn trials(matrix_target: Option<&Arc<TargetProfile>>, alone: bool, elsewhere: bo
         assert!(trials.iter().any(|trial| own(&trial)), "no case runs on `{}`", kernel.name);
     }
     trials
+}
+
+/// The target with fragments of matrices that need no matrix units.
+fn with_fragments(target: &TargetProfile) -> TargetProfile {
+    let mut able = target.clone();
+    able.matrix.push(MatrixShape {
+        m: 16,
+        n: 8,
+        k: 16,
+        a: MatrixType::F16,
+        b: MatrixType::F16,
+        c: MatrixType::F32,
+        scope: MatrixScope::Subgroup,
+        invocations: None,
+        fragments: Some(Fragments::Emulated),
+    });
+    able
 }
 
 /// What a trial does on a target.

@@ -25,7 +25,7 @@ use crate::passes::{Changes, PassReport};
 use crate::plan::estimate::Costs;
 use crate::plan::{Alternatives, Options};
 use crate::shader::pack::codes::CodePanels;
-use crate::target::MatrixScope;
+use crate::target::{MatrixScope, TargetProfile};
 
 /// The name in reports.
 pub const STAGE: &str = "fuse-products";
@@ -228,9 +228,7 @@ fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mu
     if !last || !node.epilogue.is_empty() || users.is_empty() || graph.is_output(id) {
         return Ok(());
     }
-    if costs.target.has_matrices(MatrixScope::Subgroup)
-        && users.iter().any(|user| multiplies_codes(graph, *user))
-    {
+    if multiplies_rows_as_they_lie(costs.target) && users.iter().any(|user| multiplies_codes(graph, *user)) {
         return Ok(());
     }
     let mut made = Vec::with_capacity(users.len());
@@ -249,8 +247,13 @@ fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mu
     Ok(())
 }
 
-/// Whether a node is a product of several rows with a constant of codes: matrix units take these rows as they lie, where
-/// normalising them in every workgroup takes longer than a dispatch of its own.
+/// Whether matrix units take several rows as they lie in memory. Normalising them in every workgroup takes longer than a dispatch
+/// of its own then; where fragments are known, rows pass through registers anyway.
+fn multiplies_rows_as_they_lie(target: &TargetProfile) -> bool {
+    target.has_matrices(MatrixScope::Subgroup) && target.matrix.iter().all(|shape| shape.fragments.is_none())
+}
+
+/// Whether a node is a product of several rows with a constant of codes.
 fn multiplies_codes(graph: &Graph, id: NodeId) -> bool {
     let rows = graph.tensor(id).shape.iter().rev().nth(1).map_or(1, |rows| rows.range(&graph.bounds).1);
     let codes = |operand: &NodeId| graph.constant(*operand).and_then(CodePanels::of).is_some();

@@ -204,6 +204,20 @@ pub struct MatrixShape {
     /// With the scope of a workgroup: its invocations. The sides are then what those of a matrix are multiples of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invocations: Option<u32>,
+    /// How the invocations of a subgroup hold its matrices, where that was found out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fragments: Option<Fragments>,
+}
+
+/// How the invocations of a subgroup hold the elements of the matrices of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fragments {
+    /// As the registers of the instruction of that name in NVIDIA's PTX; those of A row by row, not depth by depth.
+    #[serde(rename = "mma-m16n8k16")]
+    MmaM16N8K16,
+    /// The same, through workgroup memory and without matrix units: slow, and for tests on any device.
+    Emulated,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

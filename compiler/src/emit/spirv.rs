@@ -3,11 +3,13 @@
 //! Kernels guard their own tails, so every run-time check that naga could add is off. naga decorates every array
 //! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers
 //! (VUID-StandaloneSpirv-None-10684); the decorations are removed from types that no buffer uses. WGSL has only square
-//! matrices whose elements are those of the memory they are loaded from: `matrices` gives them their real types.
+//! matrices whose elements are those of the memory they are loaded from: `matrices` gives them their real types, and `fragments`
+//! fills products of the elements that invocations hold.
 //! `tensors` loads those of a whole workgroup as it is fastest, `barriers` gives barriers their meaning, and `halves` takes words
 //! for pairs of halves.
 
 mod barriers;
+mod fragments;
 mod halves;
 mod matrices;
 #[cfg(test)]
@@ -83,7 +85,7 @@ const HEADER_WORDS: usize = 5;
 pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     let words = super::texels::retype(strip_explicit_layout(&write(wgsl)?)?)?;
     let words = halves::reinterpret(&words)?;
-    let mut words = matrices::retype(&words, options.matrix)?;
+    let mut words = fragments::fill(&matrices::retype(&words, options.matrix)?)?;
     if options.matrix.is_some_and(|matrix| matrix.workgroup) {
         words = tensors::address(&words)?;
     }

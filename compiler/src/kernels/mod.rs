@@ -53,6 +53,7 @@ pub const KERNELS: &[Kernel] = &[
     matmul::matvec_panels::KERNEL,
     matmul::matvec_codes::KERNEL,
     matmul::matvec_coop::KERNEL,
+    matmul::matvec_fragments::KERNEL,
     matmul::matvec_dot::KERNEL,
     matmul::matmul_direct::KERNEL,
     rows::normalize::KERNEL,

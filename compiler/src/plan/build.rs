@@ -15,7 +15,7 @@ use super::parts::{self, Parts};
 use super::schedule;
 use super::select::candidates;
 use super::start::Shaders;
-use super::views::{is_view, view};
+use super::views::{is_view, transposed_in_place, view};
 use super::{Decision, Dispatch, Location, Options, Plan, Port, StateSize};
 use crate::error::{Error, OpError, Result};
 use crate::ir::dim::Dim;
@@ -201,7 +201,11 @@ impl<'g> Planner<'g> {
                     _ if node.tensor.layout.storage().is_texture() => Some(self.image(&node.tensor)?),
                     _ => self.part_for(id)?,
                 };
-                self.fresh(location.unwrap_or(ValueLocation::Undecided), &node.tensor)
+                let mut result = self.fresh(location.unwrap_or(ValueLocation::Undecided), &node.tensor);
+                if result.location == ValueLocation::Undecided {
+                    result.placement = transposed_in_place(graph, id).unwrap_or(result.placement);
+                }
+                result
             }
         };
         let operands =

@@ -8,7 +8,7 @@ use super::choice::Choice;
 use super::fit;
 use super::select::candidates;
 use super::tuning::{self, Database};
-use super::views::{is_view, view};
+use super::views::{is_view, transposed_in_place, view};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 use crate::ir::tensor::TensorDesc;
@@ -162,7 +162,8 @@ fn placement(graph: &Graph, id: NodeId) -> Option<Placement> {
     let (views, base) = views(graph, id);
     let tensor = graph.tensor(base);
     let mut shape = &tensor.shape;
-    let mut placement = Placement::of(tensor.layout, shape);
+    let mut placement =
+        transposed_in_place(graph, base).unwrap_or_else(|| Placement::of(tensor.layout, shape));
     for id in views.into_iter().rev() {
         let result = &graph.tensor(id).shape;
         placement = view(graph.op(id), shape, &placement, result)?;

@@ -1,7 +1,9 @@
 //! Views: data movement that is only another way of addressing the same storage, so it costs no dispatch.
 
 use crate::ir::dim::Dim;
+use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
+use crate::ir::tensor::Layout;
 use crate::shader::problem::{Placement, dense_strides};
 
 /// The placement of a view operator's result in the storage of its operand; `None` when the elements must move.
@@ -36,6 +38,30 @@ pub fn view(op: &Op, shape: &[Dim], placement: &Placement, result: &[Dim]) -> Op
         }
         _ => None,
     }
+}
+
+/// How a value that is only transposed lies so that the transposed one is dense: where that is reshaped afterwards in a way
+/// that otherwise moves its elements. The last axis stays the last, so that neighbours are stored together.
+pub fn transposed_in_place(graph: &Graph, id: NodeId) -> Option<Placement> {
+    let [user] = graph.users(id)[..] else { return None };
+    let Op::Transpose(transpose) = graph.op(user) else { return None };
+    let (own, tensor) = (graph.tensor(id), graph.tensor(user));
+    let plain = own.layout == Layout::RowMajor && graph.node(user).epilogue.is_empty();
+    let last = own.rank().checked_sub(1)?;
+    if !plain || graph.is_output(id) || transpose.perm.last() != Some(&last) {
+        return None;
+    }
+    let dense = Placement::of(Layout::RowMajor, &own.shape);
+    let seen = view(graph.op(user), &own.shape, &dense, &tensor.shape)?;
+    let moves = graph.users(user).into_iter().any(|next| {
+        let reshape = matches!(graph.op(next), Op::Reshape(_)) && graph.node(next).epilogue.is_empty();
+        reshape && view(graph.op(next), &tensor.shape, &seen, &graph.tensor(next).shape).is_none()
+    });
+    let mut strides = vec![Dim::known(0); own.rank()];
+    for (axis, stride) in transpose.perm.iter().zip(dense_strides(&tensor.shape)) {
+        *strides.get_mut(*axis)? = stride;
+    }
+    moves.then_some(Placement::Strided { strides, offset: Dim::known(0) })
 }
 
 /// Whether the operator may be a view.
@@ -100,8 +126,11 @@ fn grows(a: &Dim, b: &Dim) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::reshape;
+    use super::{reshape, transposed_in_place};
     use crate::ir::dim::Dim;
+    use crate::ir::op::Op;
+    use crate::ir::text;
+    use crate::shader::problem::Placement;
     use crate::shader::problem::dense_strides;
 
     fn dims(sizes: &[i64]) -> Vec<Dim> {
@@ -138,5 +167,26 @@ mod tests {
         let other = vec![dim("a"), dim("b")];
         assert_eq!(reshape(&from, &dense_strides(&from), &other), Some(dense_strides(&other)));
         assert_eq!(reshape(&from, &pixels, &other), None);
+    }
+
+    /// Where heads lie that are put side by side: how the value before the transposition lies.
+    fn heads(perm: &str, shape: &str, joined: &str) -> Option<Placement> {
+        let graph = format!(
+            "symbol s 1..9\n%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[1,6,\"s\",8]}}\n%1 = exp %0\n%2 = transpose %1 {{\"perm\":{perm}}}\n%3 = reshape %2 {{\"shape\":{joined}}}\n%4 = exp %3\noutput \"y\" %4\n"
+        );
+        let graph = text::parse(&graph).unwrap_or_else(|e| panic!("{shape}: {e}"));
+        let transpose =
+            graph.topological().into_iter().find(|id| matches!(graph.op(*id), Op::Transpose(_)))?;
+        transposed_in_place(&graph, *graph.operands(transpose).first()?)
+    }
+
+    #[test]
+    fn heads_that_are_put_side_by_side_lie_so_from_the_start() {
+        let side_by_side = heads("[0,2,1,3]", "[1,s,6,8]", "[1,\"s\",48]");
+        let Some(Placement::Strided { strides, .. }) = side_by_side else { panic!("{side_by_side:?}") };
+        assert_eq!(strides[1..], dims(&[8, 48, 1]));
+        // The last axis moves; nothing moves.
+        assert_eq!(heads("[0,3,1,2]", "[1,8,6,s]", "[1,8,\"6*s\"]"), None);
+        assert_eq!(heads("[1,0,2,3]", "[6,1,s,8]", "[6,\"s\",8]"), None);
     }
 }

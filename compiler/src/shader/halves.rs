@@ -42,6 +42,36 @@ pub(crate) fn smaller(form: &CodePanels) -> u32 {
     1 << form.bits
 }
 
+/// The hooks of a product of fragments: `elements(first, second)`, the eight depths of a column as pairs of halves in four words, of
+/// the words that hold their codes, and `scaled(pairs, by)`, products of pairs.
+pub(crate) fn fragment_hooks(form: &CodePanels) -> [(&'static str, String); 2] {
+    let word = |pairs: &str, i: usize| format!("packed_pair({pairs}[{i}].x, {pairs}[{i}].y)");
+    let (second, words) = match form.bits {
+        4 => ("", [0, 1, 2, 3].map(|i| word("early", i))),
+        _ => (
+            "    let late = codes_as_pairs(second);\n",
+            [word("early", 0), word("early", 1), word("late", 0), word("late", 1)],
+        ),
+    };
+    let elements = format!(
+        "fn elements(first: u32, second: u32) -> array<u32, 4> {{
+    let early = codes_as_pairs(first);
+{second}    return array<u32, 4>({});
+}}",
+        words.join(", ")
+    );
+    let products = ["x", "y", "z", "w"].map(|lane| format!("scaled_pair(pairs.{lane}, by.{lane})"));
+    let scaled = format!(
+        "fn scaled_pair(x: u32, y: u32) -> u32 {{
+    let p = half_pair(x) * half_pair(y);
+    return packed_pair(p.x, p.y);
+}}
+fn scaled(pairs: vec4<u32>, by: vec4<u32>) -> vec4<u32> {{ return vec4<u32>({}); }}",
+        products.join(", ")
+    );
+    [("elements", elements), ("scaled", scaled)]
+}
+
 /// The body of a function of the words `first` and `second`, of `scale` and of `bias`: eight elements in f16, two in a word.
 pub(super) fn eight_elements(form: &CodePanels) -> String {
     let pairs = match form.bits {

@@ -171,6 +171,7 @@ fn matrix_shape(shape: &format::MatrixShape) -> Option<MatrixShape> {
         c: matrix_type(shape.c)?,
         scope,
         invocations: None,
+        fragments: None,
     })
 }
 

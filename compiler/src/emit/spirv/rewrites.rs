@@ -4,7 +4,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{Matrix, barriers, halves, instructions, matrices, strip_explicit_layout, tensors, write};
+use super::{
+    Matrix, barriers, fragments, halves, instructions, matrices, strip_explicit_layout, tensors, write,
+};
 use crate::emit::texels;
 use crate::target::MatrixType;
 
@@ -53,6 +55,20 @@ var<workgroup> pairs: array<Pair, 4>;
 }",
     ),
     (
+        "a function of an invocation's fragments multiplies the matrices that they are of",
+        "enable wgpu_cooperative_matrix;
+@group(0) @binding(0) var<storage, read> left: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> right: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;
+fn multiply(a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
+    let d = coopMultiplyAdd(coop_mat16x16<f32, A>(), coop_mat16x16<f32, B>(), coop_mat16x16<f32, C>());
+    return c;
+}
+@compute @workgroup_size(32) fn main(@builtin(local_invocation_index) i: u32) {
+    out[i] = multiply(left[i], right[i], out[i]);
+}",
+    ),
+    (
         "matrices have the types and sizes of the device",
         "enable wgpu_cooperative_matrix;
 @group(0) @binding(0) var<storage, read> left: array<vec4<f32>>;
@@ -92,16 +108,23 @@ const NAMES: &[(u32, &str)] = &[
     (17, "OpCapability"),
     (21, "OpTypeInt"),
     (22, "OpTypeFloat"),
+    (23, "OpTypeVector"),
     (25, "OpTypeImage"),
     (43, "OpConstant"),
     (65, "OpAccessChain"),
     (71, "OpDecorate"),
     (72, "OpMemberDecorate"),
+    (80, "OpCompositeConstruct"),
+    (81, "OpCompositeExtract"),
+    (82, "OpCompositeInsert"),
     (95, "OpImageFetch"),
     (115, "OpFConvert"),
     (124, "OpBitcast"),
     (132, "OpIMul"),
     (224, "OpControlBarrier"),
+    (248, "OpLabel"),
+    (249, "OpBranch"),
+    (254, "OpReturnValue"),
     (4456, "OpTypeCooperativeMatrixKHR"),
     (4457, "OpCooperativeMatrixLoadKHR"),
     (4459, "OpCooperativeMatrixMulAddKHR"),
@@ -174,7 +197,8 @@ fn rewrites_are_what_they_were() {
             let next = step("layout", strip_explicit_layout(&raw).unwrap());
             let next = step("texels", texels::retype(next).unwrap());
             let next = step("halves", halves::reinterpret(&next).unwrap());
-            let mut next = step("matrices", matrices::retype(&next, *matrix).unwrap());
+            let next = step("matrices", matrices::retype(&next, *matrix).unwrap());
+            let mut next = step("fragments", fragments::fill(&next).unwrap());
             if matrix.is_some_and(|matrix| matrix.workgroup) {
                 next = step("tensors", tensors::address(&next).unwrap());
             }

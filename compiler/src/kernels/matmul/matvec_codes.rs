@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::matvec_fragments;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::tensor::DeviceType;
@@ -10,7 +11,7 @@ use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, declare_constants};
 use crate::kernels::shared::cut::{Cut, Memory};
 use crate::kernels::shared::fold;
-use crate::kernels::shared::fused::Fused;
+use crate::kernels::shared::fused::{Fused, ScaleReads};
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::shader::access::Coordinates;
 use crate::shader::codes::{as_halves, as_pairs};
@@ -189,7 +190,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     };
     let (form, matrices) = (columns.form, fused.matrices() as f64);
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
-    if !columns.only_streams(problem, m) {
+    if !columns.only_streams(problem, m) || matvec_fragments::takes(problem) {
         return Vec::new();
     }
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
@@ -323,7 +324,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     axes.extend(if op.trans_a { ["k4", "row"] } else { ["row", "k4"] }.map(str::to_string));
     shader.read("load_a", "batch: u32, row: u32, k4: u32", &prelude, 0, &Coordinates::four(axes, lane));
     declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_hooks(name, index))?;
-    fused.declare(&mut shader, true)?;
+    fused.declare(&mut shader, ScaleReads::Four)?;
     fused.declare_rotation(&mut shader, COLUMNS as u32);
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::matvec_fragments;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::storage::Storage;
@@ -10,7 +11,7 @@ use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, FEW_ROWS, declare_constants};
 use crate::kernels::shared::coop;
-use crate::kernels::shared::fused::Fused;
+use crate::kernels::shared::fused::{Fused, ScaleReads};
 use crate::kernels::shared::product::{Sizes, sizes};
 use crate::shader::access::Coordinates;
 use crate::shader::codes::eights;
@@ -165,7 +166,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let divides = lanes.is_multiple_of(4)
         && (COLUMNS as u32).is_multiple_of(shape.n)
         && (eights * 8).is_multiple_of(shape.k);
-    if !able || !divides || !(2..=FEW_ROWS).contains(&m) || !columns.only_streams(problem, m) {
+    let few = (2..=FEW_ROWS).contains(&m) && columns.only_streams(problem, m);
+    if !able || !divides || !few || matvec_fragments::takes(problem) {
         return Vec::new();
     }
     let matrices = fused.matrices() as f64;
@@ -283,7 +285,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_words(name, index))?;
     let head = "fn elements(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32>";
     shader.replace("elements", format!("{head} {{ return first_of(first, second, scale, bias); }}"));
-    fused.declare(&mut shader, true)?;
+    fused.declare(&mut shader, ScaleReads::Four)?;
     fused.declare_rotation(&mut shader, COLUMNS as u32);
     let rank = problem.result.rank();
     let mut axes = vec!["0u".to_string(); rank.saturating_sub(2)];

@@ -12,7 +12,7 @@ use crate::kernels::shared::coop;
 use crate::kernels::shared::cut::{Cut, Memory};
 use crate::kernels::shared::dot::Matrices;
 use crate::kernels::shared::fold;
-use crate::kernels::shared::fused::Fused;
+use crate::kernels::shared::fused::{Fused, ScaleReads};
 use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
 use crate::kernels::shared::window::fits;
 use crate::shader::access::Coordinates;
@@ -282,7 +282,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.alias("Unit", "vec4<f32>");
         shader.replace("decode", "fn decode(unit: Unit, i: u32) -> vec4<f32> { return unit; }".into());
     }
-    fused.declare(&mut shader, false)?;
+    fused.declare(&mut shader, ScaleReads::One)?;
     fused.declare_rotation(&mut shader, columns);
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);

@@ -10,4 +10,5 @@ pub(super) mod matvec;
 pub(super) mod matvec_codes;
 pub(super) mod matvec_coop;
 pub(super) mod matvec_dot;
+pub(super) mod matvec_fragments;
 pub(super) mod matvec_panels;

@@ -57,7 +57,7 @@ pub(crate) fn matrices<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
     shape(problem).or_else(|| bytes(problem))
 }
 
-fn able(target: &TargetProfile) -> bool {
+pub(crate) fn able(target: &TargetProfile) -> bool {
     let sized =
         target.features.subgroup_size_control && target.subgroup.sizes.contains(&target.subgroup.preferred);
     target.features.cooperative_matrix && sized && !target.has_quirk(Fault::CooperativeMatrixSlow)

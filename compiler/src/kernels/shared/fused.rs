@@ -1,6 +1,7 @@
 //! What kernels that stream constants take in beside their product: the normalisation of its rows, a second product, and the
 //! rotation of columns.
 
+use super::coop;
 use super::product::batch_axes;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -10,6 +11,14 @@ use crate::ir::ops::gather_matmul::PICKS;
 use crate::shader::Shader;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
+
+/// How many elements of the scale of a normalisation a kernel reads at once; eight as pairs of f16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScaleReads {
+    One,
+    Four,
+    Eight,
+}
 
 /// A product, with what is fused to it.
 #[derive(Debug, Clone, Copy)]
@@ -134,26 +143,38 @@ impl<'a> Fused<'a> {
         self.fused.is_some_and(|fused| fused.epsilon.is_some())
     }
 
-    /// Replaces `MATRICES`, `NORMALISED`, `epsilon`, `join(first, second)`, and `load_scale` of one element of the scale, or of
-    /// four with `fours`.
+    /// Replaces `MATRICES`, `NORMALISED`, `epsilon`, `join(first, second)`, and `load_scale` of as many elements of the scale.
     ///
     /// # Errors
     /// When the operands do not fit (a defect of the graph).
-    pub(crate) fn declare(&self, shader: &mut Shader<'_>, fours: bool) -> Result<(), OpError> {
+    pub(crate) fn declare(&self, shader: &mut Shader<'_>, reads: ScaleReads) -> Result<(), OpError> {
         shader.constant("MATRICES", format_args!("{}u", self.matrices()));
         shader.constant("NORMALISED", self.normalised());
         let scale = self.fused.and_then(|fused| fused.scale().zip(fused.epsilon));
         if let Some((place, epsilon)) = scale {
             let rank = shader.problem.operands.get(place).map_or(1, |scale| scale.shape.len());
             let mut axes = vec!["0u".to_string(); rank.saturating_sub(1)];
-            let name = if fours { "k4" } else { "k" };
-            axes.push(name.to_string());
-            let at = if fours {
-                Coordinates::four(axes, rank.saturating_sub(1))
-            } else {
-                Coordinates::element(axes)
+            let name = match reads {
+                ScaleReads::One => "k",
+                ScaleReads::Four => "k4",
+                ScaleReads::Eight => "k8",
             };
-            shader.read("load_scale", &format!("{name}: u32"), "", place, &at);
+            axes.push(name.to_string());
+            let params = format!("{name}: u32");
+            let last = rank.saturating_sub(1);
+            match reads {
+                ScaleReads::One => {
+                    shader.read("load_scale", &params, "", place, &Coordinates::element(axes));
+                }
+                ScaleReads::Four => {
+                    shader.read("load_scale", &params, "", place, &Coordinates::four(axes, last));
+                }
+                ScaleReads::Eight => {
+                    let at = Coordinates::four(axes, last);
+                    let text = coop::eight(shader, "load_scale", &params, "", place, &at)?;
+                    shader.replace("load_scale", text);
+                }
+            }
             shader.number("epsilon", epsilon);
         }
         let (steps, value) = match self.fused.filter(|fused| !fused.join.is_empty()) {

@@ -4,6 +4,7 @@ pub(crate) mod codes;
 pub(crate) mod coop;
 pub(crate) mod cut;
 pub(crate) mod dot;
+pub(crate) mod emulated_fragments;
 pub(crate) mod fold;
 pub(crate) mod fused;
 pub(crate) mod pixels;

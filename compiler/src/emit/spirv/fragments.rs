@@ -1,0 +1,171 @@
+//! Fills products of fragments, whose invocations give and take the elements of matrices that they hold.
+//!
+//! WGSL has no elements of cooperative matrices. A kernel that knows how they lie calls a function of one invocation's
+//! fragments, `(.., vec4<u32>, vec2<u32>, vec4<f32>) -> vec4<f32>`: pairs of halves of A and of B, and sums. It is written
+//! with a product of zero matrices in it, which tells their types; its body becomes the product of matrices of these elements,
+//! in the order in which an invocation holds them.
+
+use std::collections::BTreeMap;
+
+use super::{HEADER_WORDS, instructions};
+
+const OP_TYPE_INT: u16 = 21;
+const OP_TYPE_FLOAT: u16 = 22;
+const OP_TYPE_VECTOR: u16 = 23;
+const OP_CONSTANT_NULL: u16 = 46;
+const OP_FUNCTION: u16 = 54;
+const OP_FUNCTION_PARAMETER: u16 = 55;
+const OP_FUNCTION_END: u16 = 56;
+const OP_COMPOSITE_CONSTRUCT: u16 = 80;
+const OP_COMPOSITE_EXTRACT: u16 = 81;
+const OP_COMPOSITE_INSERT: u16 = 82;
+const OP_BITCAST: u16 = 124;
+const OP_LABEL: u16 = 248;
+const OP_RETURN_VALUE: u16 = 254;
+const OP_COOPERATIVE_MATRIX_MUL_ADD: u16 = 4459;
+
+/// Types that the function is made of.
+struct Types {
+    float: u32,
+    half: u32,
+    pair: u32,
+    uint: u32,
+    /// Vectors of two and four words, and of four floats.
+    words: [u32; 2],
+    floats: u32,
+}
+
+/// Instructions of a function's new body.
+struct Body<'a> {
+    out: Vec<u32>,
+    bound: &'a mut u32,
+}
+
+impl Body<'_> {
+    /// An instruction of a type with a new result.
+    fn push(&mut self, code: u16, ty: u32, operands: &[u32]) -> u32 {
+        let id = *self.bound;
+        *self.bound += 1;
+        self.out.push((operands.len() as u32 + 3) << 16 | u32::from(code));
+        self.out.extend([ty, id]);
+        self.out.extend(operands);
+        id
+    }
+
+    /// A matrix of the pairs of halves in the words of a vector.
+    fn halves(&mut self, types: &Types, [ty, zero]: [u32; 2], vector: u32, words: u32) -> u32 {
+        let mut matrix = zero;
+        for word in 0..words {
+            let bits = self.push(OP_COMPOSITE_EXTRACT, types.uint, &[vector, word]);
+            let pair = self.push(OP_BITCAST, types.pair, &[bits]);
+            for lane in 0..2 {
+                let half = self.push(OP_COMPOSITE_EXTRACT, types.half, &[pair, lane]);
+                matrix = self.push(OP_COMPOSITE_INSERT, ty, &[half, matrix, word * 2 + lane]);
+            }
+        }
+        matrix
+    }
+}
+
+/// Fills every such function of a module whose matrices have their types.
+///
+/// # Errors
+/// When the module is malformed.
+pub(super) fn fill(words: &[u32]) -> Result<Vec<u32>, String> {
+    let instructions = instructions(words)?;
+    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
+    if !instructions.iter().any(|i| opcode(i) == OP_COOPERATIVE_MATRIX_MUL_ADD) {
+        return Ok(words.to_vec());
+    }
+    let mut bound = *words.get(3).ok_or("a module without a bound")?;
+    let find = |code: u16, rest: &[u32]| {
+        let found = instructions.iter().find(|i| opcode(i) == code && i.get(2..) == Some(rest));
+        found.and_then(|i| i.get(1)).copied()
+    };
+    let vector = |part: Option<u32>, count: u32| part.and_then(|part| find(OP_TYPE_VECTOR, &[part, count]));
+    let (float, half, uint) =
+        (find(OP_TYPE_FLOAT, &[32]), find(OP_TYPE_FLOAT, &[16]), find(OP_TYPE_INT, &[32, 0]));
+    let vectors = (vector(uint, 2), vector(uint, 4), vector(float, 4));
+    let (Some(float), Some(half), Some(uint), (Some(two), Some(four), Some(floats))) =
+        (float, half, uint, vectors)
+    else {
+        return Ok(words.to_vec());
+    };
+    let known_pair = vector(Some(half), 2);
+    let pair = known_pair.unwrap_or(bound);
+    bound += u32::from(known_pair.is_none());
+    let types = Types { float, half, pair, uint, words: [two, four], floats };
+    let nulls: BTreeMap<u32, u32> = instructions
+        .iter()
+        .filter_map(|i| match (opcode(i), *i) {
+            (OP_CONSTANT_NULL, [_, ty, id]) => Some((*id, *ty)),
+            _ => None,
+        })
+        .collect();
+
+    let mut out = words[..HEADER_WORDS].to_vec();
+    let mut declared = known_pair.is_some();
+    let mut rest = instructions.as_slice();
+    while let Some((first, others)) = rest.split_first() {
+        if opcode(first) != OP_FUNCTION {
+            out.extend_from_slice(first);
+            rest = others;
+            continue;
+        }
+        if !declared {
+            out.extend([4 << 16 | u32::from(OP_TYPE_VECTOR), pair, half, 2]);
+            declared = true;
+        }
+        let end =
+            rest.iter().position(|i| opcode(i) == OP_FUNCTION_END).ok_or("a function without an end")?;
+        let (function, after) = rest.split_at(end + 1);
+        match filled(function, &types, &nulls, &mut bound) {
+            Some(function) => out.extend(function),
+            None => function.iter().for_each(|i| out.extend_from_slice(i)),
+        }
+        rest = after;
+    }
+    out[3] = bound;
+    Ok(out)
+}
+
+/// A function of fragments with its body; none where it is another one.
+fn filled(
+    function: &[&[u32]],
+    types: &Types,
+    nulls: &BTreeMap<u32, u32>,
+    bound: &mut u32,
+) -> Option<Vec<u32>> {
+    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
+    let parameters: Vec<[u32; 2]> = function
+        .iter()
+        .filter(|i| opcode(i) == OP_FUNCTION_PARAMETER)
+        .filter_map(|i| Some([*i.get(1)?, *i.get(2)?]))
+        .collect();
+    let [two, four] = types.words;
+    let [.., [a_type, a], [b_type, b], [c_type, c]] = *parameters else { return None };
+    let &[_, result, ..] = *function.first()? else { return None };
+    if [a_type, b_type, c_type, result] != [four, two, types.floats, types.floats] {
+        return None;
+    }
+    let label = function.iter().find(|i| opcode(i) == OP_LABEL)?;
+    let product = function.iter().find(|i| opcode(i) == OP_COOPERATIVE_MATRIX_MUL_ADD)?;
+    let &[_, sum_type, _, zero_a, zero_b, zero_c] = *product else { return None };
+    let [type_a, type_b] = [zero_a, zero_b].map(|zero| nulls.get(&zero).copied());
+
+    let head = function.iter().take_while(|i| opcode(i) != OP_LABEL);
+    let mut body = Body { out: head.flat_map(|i| i.iter().copied()).collect(), bound };
+    body.out.extend_from_slice(label);
+    let left = body.halves(types, [type_a?, zero_a], a, 4);
+    let right = body.halves(types, [type_b?, zero_b], b, 2);
+    let mut sum = zero_c;
+    for i in 0..4 {
+        let element = body.push(OP_COMPOSITE_EXTRACT, types.float, &[c, i]);
+        sum = body.push(OP_COMPOSITE_INSERT, sum_type, &[element, sum, i]);
+    }
+    let done = body.push(OP_COOPERATIVE_MATRIX_MUL_ADD, sum_type, &[left, right, sum]);
+    let elements = [0, 1, 2, 3].map(|i| body.push(OP_COMPOSITE_EXTRACT, types.float, &[done, i]));
+    let value = body.push(OP_COMPOSITE_CONSTRUCT, types.floats, &elements);
+    body.out.extend([2 << 16 | u32::from(OP_RETURN_VALUE), value, 1 << 16 | u32::from(OP_FUNCTION_END)]);
+    Some(body.out)
+}
