@@ -250,7 +250,7 @@ fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mu
 /// Whether matrix units take several rows as they lie in memory. Normalising them in every workgroup takes longer than a dispatch
 /// of its own then; where fragments are known, rows pass through registers anyway.
 fn multiplies_rows_as_they_lie(target: &TargetProfile) -> bool {
-    target.has_matrices(MatrixScope::Subgroup) && target.matrix.iter().all(|shape| shape.fragments.is_none())
+    target.has_matrices(MatrixScope::Subgroup) && target.known_fragments().is_none()
 }
 
 /// Whether a node is a product of several rows with a constant of codes.

@@ -467,6 +467,11 @@ impl TargetProfile {
         self.features.cooperative_matrix && self.matrix.iter().any(|shape| shape.scope == scope)
     }
 
+    /// The first product of matrices whose fragments are known, and how they lie.
+    pub fn known_fragments(&self) -> Option<(&MatrixShape, Fragments)> {
+        self.matrix.iter().find_map(|shape| Some((shape, shape.fragments?)))
+    }
+
     /// Whether the compiler must work around a fault.
     pub fn has_quirk(&self, fault: Fault) -> bool {
         self.quirks.iter().any(|quirk| quirk.name == fault)

@@ -3,10 +3,9 @@
 //! Kernels guard their own tails, so every run-time check that naga could add is off. naga decorates every array
 //! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers
 //! (VUID-StandaloneSpirv-None-10684); the decorations are removed from types that no buffer uses. WGSL has only square
-//! matrices whose elements are those of the memory they are loaded from: `matrices` gives them their real types, and `fragments`
-//! fills products of the elements that invocations hold.
-//! `tensors` loads those of a whole workgroup as it is fastest, `barriers` gives barriers their meaning, and `halves` takes words
-//! for pairs of halves.
+//! matrices whose elements are those of the memory they are loaded from: `matrices` gives them their real types, and
+//! `fragments` fills products of the elements that invocations hold. `tensors` loads those of a whole workgroup as it is
+//! fastest, `barriers` gives barriers their meaning, and `halves` takes words for pairs of halves.
 
 mod barriers;
 mod fragments;

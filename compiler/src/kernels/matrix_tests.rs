@@ -48,7 +48,7 @@ fn every_candidate_is_valid_for_every_profile_with_matrices() {
         let able: Vec<&Kernel> = kernels
             .iter()
             .filter(|(kernel, scope)| {
-                let known = target.matrix.iter().any(|shape| shape.fragments.is_some());
+                let known = target.known_fragments().is_some();
                 target.has_matrices(*scope) && (known || !kernel.wgsl.contains("fn multiply_fragments"))
             })
             .map(|(kernel, _)| *kernel)

@@ -12,8 +12,7 @@ use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, FEW_ROWS, declare_constants};
 use crate::kernels::shared::coop;
 use crate::kernels::shared::fused::{Fused, ScaleReads};
-use crate::kernels::shared::product::{Sizes, sizes};
-use crate::shader::access::Coordinates;
+use crate::kernels::shared::product::{Sizes, one_matrix, sizes};
 use crate::shader::codes::eights;
 use crate::shader::pack::codes::ROWS as COLUMNS;
 use crate::shader::problem::Problem;
@@ -256,10 +255,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.needs(&[Need::SubgroupShuffle]);
     shader.workgroup_memory(cut.memory);
 
-    let rank = problem.operands.first().map_or(2, |a| a.rank());
-    let mut axes = vec!["0u".to_string(); rank.saturating_sub(2)];
-    axes.extend(["row", "k8"].map(str::to_string));
-    let at = Coordinates::four(axes, rank - 1);
+    let at = one_matrix(problem.operands.first().map_or(2, |a| a.rank()), ["row", "k8"]);
     let direct = coded.direct(problem, shape);
     shader.knob("DIRECT", direct.into());
     shader.constant("MORE", cut.rounds > 1);
@@ -287,10 +283,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.replace("elements", format!("{head} {{ return first_of(first, second, scale, bias); }}"));
     fused.declare(&mut shader, ScaleReads::Four)?;
     fused.declare_rotation(&mut shader, COLUMNS as u32);
-    let rank = problem.result.rank();
-    let mut axes = vec!["0u".to_string(); rank.saturating_sub(2)];
-    axes.extend(["row", "n4"].map(str::to_string));
-    shader.write("store", "row: u32, n4: u32", "", &Coordinates::four(axes, rank - 1))?;
+    let at = one_matrix(problem.result.rank(), ["row", "n4"]);
+    shader.write("store", "row: u32, n4: u32", "", &at)?;
 
     let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).scale(2 * fused.matrices() as i64);
     let groups = [sizes.n.ceil_div(COLUMNS as i64 * i64::from(panels)), Dim::known(1), Dim::known(1)];

@@ -5,15 +5,12 @@ use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
-use crate::ir::tensor::{DType, DeviceType};
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, FEW_ROWS, declare_constants};
-use crate::kernels::shared::coop;
-use crate::kernels::shared::emulated_fragments;
 use crate::kernels::shared::fused::{Fused, ScaleReads};
-use crate::kernels::shared::product::{Sizes, sizes};
-use crate::shader::access::Coordinates;
+use crate::kernels::shared::product::{Sizes, one_matrix, sizes};
+use crate::kernels::shared::{coop, emulated_fragments};
 use crate::shader::codes::eights;
 use crate::shader::halves;
 use crate::shader::pack::codes::ROWS as COLUMNS;
@@ -81,8 +78,7 @@ impl<'a> Coded<'a> {
     /// None where the target's fragments are not known, the operator is none, its constants lie otherwise or not alike, or
     /// there are several products.
     fn of(problem: &Problem<'a>) -> Option<Self> {
-        let shape = problem.target.matrix.iter().find(|shape| shape.fragments.is_some())?;
-        let fragments = shape.fragments?;
+        let (shape, fragments) = problem.target.known_fragments()?;
         let able = match fragments {
             Fragments::MmaM16N8K16 => {
                 coop::able(problem.target) && problem.target.subgroup.preferred == LANES
@@ -96,17 +92,8 @@ impl<'a> Coded<'a> {
         let form = &columns.form;
         let whole = form.depth.is_multiple_of(8) && eights(form);
         let in_steps = form.groups() <= 1 || form.group.is_multiple_of(STEP);
-        // Of words of codes the first operand tells the precision.
-        let teller = usize::from(problem.operands.get(1).is_none_or(|o| o.dtype != DType::U32));
-        let half = problem.operands.get(teller).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
-        let halves = half && problem.target.features.stores_f16() && problem.computed.is_float();
-        (able && one && whole && in_steps && halves).then_some(Self {
-            fused,
-            columns,
-            sizes,
-            shape,
-            fragments,
-        })
+        let suits = able && one && whole && in_steps && coop::in_halves(problem);
+        suits.then_some(Self { fused, columns, sizes, shape, fragments })
     }
 
     /// Steps of 32 depths.
@@ -268,19 +255,14 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.replace(name, text);
     }
 
-    let rank = problem.operands.first().map_or(2, |a| a.rank());
-    let mut axes = vec!["0u".to_string(); rank.saturating_sub(2)];
-    axes.extend(["row", "k8"].map(str::to_string));
-    let at = Coordinates::four(axes, rank - 1);
+    let at = one_matrix(problem.operands.first().map_or(2, |a| a.rank()), ["row", "k8"]);
     let text = coop::eight(&mut shader, "load_a", "row: u32, k8: u32", "", 0, &at)?;
     shader.replace("load_a", text);
     declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_hooks(name, index))?;
     fused.declare(&mut shader, ScaleReads::Eight)?;
     fused.declare_rotation(&mut shader, COLUMNS as u32);
-    let rank = problem.result.rank();
-    let mut axes = vec!["0u".to_string(); rank.saturating_sub(2)];
-    axes.extend(["row", "n4"].map(str::to_string));
-    shader.write("store", "row: u32, n4: u32", "", &Coordinates::four(axes, rank - 1))?;
+    let at = one_matrix(problem.result.rank(), ["row", "n4"]);
+    shader.write("store", "row: u32, n4: u32", "", &at)?;
 
     match coded.fragments {
         Fragments::MmaM16N8K16 => {

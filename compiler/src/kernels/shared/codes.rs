@@ -16,8 +16,9 @@ pub(crate) struct Columns {
     pub(crate) apart: Option<usize>,
 }
 
-/// Most rows worth a walk over the codes by `matvec_codes`, or by `matvec_fragments` or `matvec_coop` on matrix units. Other kernels leave those to
-/// them, so that a product has the same sums in one row and in sixteen where the same one of them is picked for both.
+/// Most rows worth a walk over the codes by `matvec_codes`, or by `matvec_fragments` or `matvec_coop` on matrix units. Other
+/// kernels leave those to them, so that a product has the same sums in one row and in sixteen where the same one of them is
+/// picked for both.
 pub const FEW_ROWS: i64 = 16;
 
 impl Columns {

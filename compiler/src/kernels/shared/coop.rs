@@ -25,17 +25,17 @@ pub(crate) const WGSL: &str = include_str!("coop.wgsl");
 
 /// The product of matrices that kernels here are made of: the target's first of f16 into f32 by a subgroup.
 pub(crate) fn shape<'a>(problem: &Problem<'a>) -> Option<&'a MatrixShape> {
-    let target = problem.target;
-    let features = &target.features;
+    let wanted = (MatrixType::F16, MatrixType::F16, MatrixType::F32);
+    (in_halves(problem) && able(problem.target)).then(|| listed(problem.target, wanted)).flatten()
+}
+
+/// Whether a product of floats is computed in halves.
+pub(crate) fn in_halves(problem: &Problem<'_>) -> bool {
     // The second operand tells the precision; the first may be an input of the graph, which is never narrowed. Words of
     // codes have none, and then it is the first one's.
     let teller = usize::from(problem.operands.get(1).is_none_or(|o| o.dtype != DType::U32));
     let half = problem.operands.get(teller).is_some_and(|o| o.dtype.on_device() == DeviceType::F16);
-    let suits = features.stores_f16() && half && problem.computed.is_float();
-    if !suits || !able(target) {
-        return None;
-    }
-    listed(target, (MatrixType::F16, MatrixType::F16, MatrixType::F32))
+    half && problem.target.features.stores_f16() && problem.computed.is_float()
 }
 
 /// The same for numbers of 8 bits into 32, where the kernel can make both operands signed or both unsigned.

@@ -58,6 +58,13 @@ pub(crate) fn operand_batch(shader: &mut Shader<'_>, index: usize) -> (String, V
     (prelude, axes)
 }
 
+/// Coordinates of a vector of elements of the only matrix of a tensor: its row, and its place among the vectors of the row.
+pub(crate) fn one_matrix(rank: usize, at: [&str; 2]) -> Coordinates {
+    let mut axes = vec!["0u".to_string(); rank.saturating_sub(2)];
+    axes.extend(at.map(str::to_string));
+    Coordinates::four(axes, rank - 1)
+}
+
 /// Coordinates of four elements of operand `index` along K: row `row`, group `k4`.
 pub(crate) fn matrix_coordinates(
     shader: &mut Shader<'_>,
