@@ -22,7 +22,7 @@ use crate::shader::resource::Resource;
 use crate::target::TargetProfile;
 use function::{Shared, function};
 use types::device_type;
-use weights::Weights;
+use weights::{Chunks, Weights};
 
 /// The functions of one target, planned.
 #[derive(Debug)]
@@ -48,8 +48,9 @@ pub fn write(
     let mut writer = BundleWriter::create(path).map_err(runtime_error)?;
     let modules = emit_all(planned, emit)?;
     let mut variants = Vec::with_capacity(planned.len());
+    let mut chunks = Chunks::new();
     for one in planned {
-        variants.push(variant(&mut writer, one, &modules)?);
+        variants.push(variant(&mut writer, one, &modules, &mut chunks)?);
     }
     for (name, bytes) in attachments {
         writer.attach(name, bytes).map_err(runtime_error)?;
@@ -89,12 +90,17 @@ fn emit_all<'a>(planned: &[Planned<'a>], options: spirv::Options) -> Result<Modu
 }
 
 /// One variant: its weights written, its shaders added.
-fn variant(writer: &mut BundleWriter, planned: &Planned<'_>, modules: &Modules<'_>) -> Result<Variant> {
+fn variant(
+    writer: &mut BundleWriter,
+    planned: &Planned<'_>,
+    modules: &Modules<'_>,
+    chunks: &mut Chunks,
+) -> Result<Variant> {
     let target = planned.target;
     // Functions name weight slots with their sizes, so all of them are filled first.
     let mut weights = Weights::new(target);
     let plans = planned.functions.iter().map(|(_, plan)| *plan);
-    let places = plans.map(|plan| weights.add(writer, plan)).collect::<Result<Vec<_>>>()?;
+    let places = plans.map(|plan| weights.add(writer, plan, chunks)).collect::<Result<Vec<_>>>()?;
     let mut pipelines: Vec<Pipeline> = Vec::new();
     let mut known: Pipelines<'_> = BTreeMap::new();
     for step in planned.functions.iter().flat_map(|(_, plan)| &plan.dispatches) {

@@ -8,8 +8,9 @@ use drift_runtime::format::{self, Binding, WeightPlacement, WeightSlot};
 
 use super::{images, index, runtime_error, stream};
 use crate::error::{Error, OpError, Result};
+use crate::plan::images::Image;
 use crate::plan::{Location, Plan};
-use crate::shader::pack::Packed;
+use crate::shader::pack::{Identity, Packed};
 use crate::target::TargetProfile;
 
 /// Weight chunks start at multiples of this in their slot; every device's binding alignment divides it.
@@ -31,6 +32,10 @@ pub(super) enum Place {
     /// The image that holds it, and its bytes.
     Texture(format::Image, u64),
 }
+
+/// Chunks by the constants that they hold, and their bytes. Constants live until the bundle is written, and so does what tells
+/// them apart: functions and targets that read the same packed constant have it packed once.
+pub(super) type Chunks = BTreeMap<(Identity, u64), u32>;
 
 /// The weight slots of a variant as they fill up.
 pub(super) struct Weights {
@@ -57,10 +62,17 @@ impl Weights {
     }
 
     /// Packs and writes a plan's constants; returns where each is.
-    pub(super) fn add(&mut self, writer: &mut BundleWriter, plan: &Plan) -> Result<Vec<Place>> {
-        let largest = plan.weights.iter().map(Packed::bytes).zip(images::weights(plan, self.longest_side));
-        let buffers = largest.filter(|(_, texture)| texture.is_none());
-        if let Some(size) = buffers.map(|(bytes, _)| bytes).max().filter(|b| *b > self.largest_binding) {
+    pub(super) fn add(
+        &mut self,
+        writer: &mut BundleWriter,
+        plan: &Plan,
+        chunks: &mut Chunks,
+    ) -> Result<Vec<Place>> {
+        let textures = images::weights(plan, self.longest_side);
+        let buffers = plan.weights.iter().zip(&textures).filter(|(_, texture)| texture.is_none());
+        if let Some(size) =
+            buffers.map(|(packed, _)| packed.bytes()).max().filter(|b| *b > self.largest_binding)
+        {
             let over = |i: &usize| plan.weights.get(*i).is_some_and(|w| w.bytes() == size);
             let users = plan.dispatches.iter().filter(|s| {
                 s.locations.iter().any(|location| matches!(location, Location::Weight(i) if over(i)))
@@ -75,32 +87,23 @@ impl Weights {
                 "compile with --precision f16, or pick a target with a larger limit",
             ));
         }
-        let (places, _) = stream::stream(&plan.weights, |portions| self.write(writer, plan, portions))
-            .map_err(|e: Refused| e.0)?;
-        Ok(places)
-    }
-
-    /// Writes the portions of a plan's constants.
-    fn write(
-        &mut self,
-        writer: &mut BundleWriter,
-        plan: &Plan,
-        portions: &stream::Portions,
-    ) -> std::result::Result<Vec<Place>, Refused> {
-        let textures = images::weights(plan, self.longest_side);
+        let sizes = plan.weights.iter().zip(&textures);
+        let sizes = sizes.map(|(packed, image)| image.as_ref().map_or(0, Image::bytes).max(packed.bytes()));
+        let keys: Vec<_> = plan.weights.iter().map(Packed::identity).zip(sizes).collect();
+        let new = plan.weights.iter().zip(&keys).filter(|(_, key)| !chunks.contains_key(key));
+        let (new, keys_of_new): (Vec<_>, Vec<_>) = new.unzip();
+        let write = |portions: &stream::Portions| write(writer, &new, &keys_of_new, portions);
+        let (written, _) = stream::stream(&new, write).map_err(|e: Refused| e.0)?;
+        chunks.extend(keys_of_new.into_iter().cloned().zip(written));
         let mut places = Vec::with_capacity(plan.weights.len());
-        for (packed, texture) in plan.weights.iter().zip(&textures) {
-            let size = packed.bytes();
-            let padding = texture.as_ref().map_or(0, |image| image.bytes().saturating_sub(size));
-            let fill = |out: &mut dyn Write| {
-                portions.write(out)?;
-                std::io::copy(&mut std::io::repeat(0).take(padding), out).map(|_| ())
-            };
-            let chunk = writer.chunk(fill).map_err(|e| Refused(runtime_error(e)))?;
+        for ((packed, key), texture) in plan.weights.iter().zip(&keys).zip(&textures) {
+            let chunk =
+                chunks.get(key).ok_or_else(|| Error::internal("bundle", "a constant was not written"))?;
             places.push(match texture {
-                Some(image) => Place::Texture(images::slot(image, Some(chunk)), image.bytes()),
+                Some(image) => Place::Texture(images::slot(image, Some(*chunk)), image.bytes()),
                 None => {
-                    let (slot, offset) = self.place(chunk, size).map_err(Refused)?;
+                    let size = packed.bytes();
+                    let (slot, offset) = self.place(*chunk, size)?;
                     Place::Buffer(Binding { slot, offset, size })
                 }
             });
@@ -126,4 +129,22 @@ impl Weights {
         self.placed.insert(chunk, (slot, offset));
         Ok((slot, offset))
     }
+}
+
+/// Writes the portions of constants, padded to their bytes; returns their chunks.
+fn write(
+    writer: &mut BundleWriter,
+    constants: &[&Packed],
+    keys: &[&(Identity, u64)],
+    portions: &stream::Portions,
+) -> std::result::Result<Vec<u32>, Refused> {
+    let each = constants.iter().zip(keys).map(|(packed, (_, bytes))| {
+        let padding = bytes.saturating_sub(packed.bytes());
+        let fill = |out: &mut dyn Write| {
+            portions.write(out)?;
+            std::io::copy(&mut std::io::repeat(0).take(padding), out).map(|_| ())
+        };
+        writer.chunk(fill).map_err(|e| Refused(runtime_error(e)))
+    });
+    each.collect()
 }

@@ -158,7 +158,7 @@ pub(super) fn hash(hasher: &mut blake3::Hasher, file: &Content) {
     for start in (0..file.len()).step_by(WINDOW) {
         at(start + WINDOW).prefetch();
         let part = at(start);
-        hasher.update(&part);
+        hasher.update_rayon(&part);
         part.release();
     }
 }

@@ -9,6 +9,7 @@ mod coding;
 mod groups;
 mod rounded;
 mod stack;
+mod stretch;
 
 use std::fmt;
 use std::sync::Arc;

@@ -5,10 +5,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use half::{bf16, f16};
+use half::f16;
 use rayon::prelude::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
 use super::Coding;
+use super::stretch::{STRETCH, ends_of, in_order, nearest, read};
 use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::tensor::DType;
@@ -106,11 +107,9 @@ impl Rounded {
     /// The scale and the bias of a group.
     fn scale(&self, bytes: &[u8], row: usize, group: usize, half: bool) -> [f32; 2] {
         let columns = group * self.group..((group + 1) * self.group).min(self.size[1]);
-        let (mut low, mut high) = (0f32, 0f32);
-        self.each(bytes, row, columns, |v| {
-            let v = if v.is_finite() { v } else { 0.0 };
-            (low, high) = (low.min(v), high.max(v));
-        });
+        let mut ends = [0, 0];
+        self.each_stretch(bytes, row, columns, |values| ends = ends_of(values, ends));
+        let [low, high] = ends.map(|end| f32::from_bits(in_order(end) as u32));
         let steps = ((1u32 << self.bits) - 1) as f32;
         let scale =
             if self.zeros { high / steps - low / steps } else { high.max(-low) / ((steps - 1.0) / 2.0) };
@@ -197,23 +196,24 @@ impl Rounded {
     pub(super) fn codes(&self, bytes: &[u8], index: usize, out: &mut [u8]) {
         let columns = self.size[1].max(1);
         let (row, mut column) = (index / columns, index % columns);
-        let most = ((1u32 << self.bits) - 1) as f32;
+        let middle = if self.zeros { 0 } else { self.middle() };
         // Without zero points codes go as far down as up.
-        let least = if self.zeros { 0.0 } else { 1.0 };
-        let middle = if self.zeros { 0.0 } else { f32::from(self.middle()) };
+        let least = if self.zeros { 0.0 } else { 1.0 - f32::from(middle) };
+        let most = ((1u32 << self.bits) - 1) as f32 - f32::from(middle);
         let mut rest = out;
         while !rest.is_empty() {
             let count = (self.group - column % self.group).min(rest.len());
             let (now, later) = rest.split_at_mut(count);
             let [scale, bias] = self.scale_and_bias(row * columns + column);
-            let mut slots = now.iter_mut();
-            self.each(bytes, row, column..column + count, |value| {
-                let steps = if scale > 0.0 { (value - bias) / scale } else { 0.0 };
-                if let Some(slot) = slots.next() {
-                    // What is no number is zero.
-                    let steps = if steps.is_nan() { 0.0 } else { steps };
-                    *slot = (steps.round_ties_even() + middle).clamp(least, most) as u8;
+            let mut slots = now.chunks_mut(STRETCH);
+            self.each_stretch(bytes, row, column..column + count, |values| {
+                let slots = slots.next().unwrap_or_default();
+                if scale > 0.0 {
+                    nearest(values, [scale, bias], [least, most], slots);
+                } else {
+                    slots.fill(0);
                 }
+                slots.iter_mut().for_each(|code| *code = code.wrapping_add(middle));
             });
             (rest, column) = (later, column + count);
         }
@@ -227,49 +227,23 @@ impl Rounded {
         self.scales.get(at).copied().unwrap_or_default()
     }
 
-    /// Calls a function with the elements of some columns of a row, multiplied by their factors.
-    fn each(&self, bytes: &[u8], row: usize, columns: Range<usize>, mut call: impl FnMut(f32)) {
+    /// Calls a function with the elements of some columns of a row, stretch after stretch, multiplied by their factors.
+    fn each_stretch(&self, bytes: &[u8], row: usize, columns: Range<usize>, mut call: impl FnMut(&[f32])) {
         let of_row = self.factors.rows.as_ref().and_then(|rows| rows.get(row)).copied();
-        match (&self.factors.columns, of_row) {
-            (None, None) => self.each_stored(bytes, row, columns, call),
-            (factors, of_row) => {
-                let factors = factors.as_ref().and_then(|factors| factors.get(columns.clone()));
-                let factors = factors.unwrap_or_default().iter().copied();
-                let mut factors = factors.chain(std::iter::repeat(1.0));
-                let of_row = of_row.unwrap_or(1.0);
-                self.each_stored(bytes, row, columns, |v| call(v * of_row * factors.next().unwrap_or(1.0)));
+        let mut values = [0f32; STRETCH];
+        for start in columns.clone().step_by(STRETCH) {
+            let count = STRETCH.min(columns.end - start);
+            let values = &mut values[..count];
+            let first = row * self.strides[0] + start * self.strides[1];
+            let bytes = bytes.get(first * self.dtype.bytes()..).unwrap_or_default();
+            read(self.dtype, bytes, self.strides[1].max(1), values);
+            if let Some(of_row) = of_row {
+                values.iter_mut().for_each(|v| *v *= of_row);
             }
-        }
-    }
-
-    /// Calls a function with the elements of some columns of a row as they are stored.
-    fn each_stored(&self, bytes: &[u8], row: usize, columns: Range<usize>, mut call: impl FnMut(f32)) {
-        let first = row * self.strides[0] + columns.start * self.strides[1];
-        let (width, step) = (self.dtype.bytes(), self.strides[1].max(1));
-        let bytes = bytes.get(first * width..).unwrap_or_default();
-        let elements = columns.len();
-        match self.dtype {
-            DType::F16 => bytes
-                .as_chunks()
-                .0
-                .iter()
-                .step_by(step)
-                .take(elements)
-                .for_each(|b| call(f16::from_le_bytes(*b).to_f32())),
-            DType::Bf16 => bytes
-                .as_chunks()
-                .0
-                .iter()
-                .step_by(step)
-                .take(elements)
-                .for_each(|b| call(bf16::from_le_bytes(*b).to_f32())),
-            _ => bytes
-                .as_chunks()
-                .0
-                .iter()
-                .step_by(step)
-                .take(elements)
-                .for_each(|b| call(f32::from_le_bytes(*b))),
+            if let Some(factors) = &self.factors.columns {
+                values.iter_mut().zip(factors.iter().skip(start)).for_each(|(v, factor)| *v *= factor);
+            }
+            call(values);
         }
     }
 }
@@ -315,6 +289,43 @@ mod tests {
                         low - scale <= *got && (got - want).abs() <= 0.51 * scale + 2e-3 * want.abs(),
                         "{scheme:?}: {got}, {want}"
                     );
+                }
+            }
+        }
+    }
+
+    /// Codes of many elements at once are those of one after the other, whatever the elements are and however they lie.
+    #[test]
+    fn codes_are_steps_rounded_to_even() {
+        let (rows, columns) = (3, 700);
+        let random = random(DType::F16, &[rows, columns], 7);
+        let mut floats = random.floats().unwrap().to_vec();
+        // Halves of steps, and what is no number or has none.
+        floats[..9].copy_from_slice(&[63.5, -63.5, 0.25, -0.25, 0.75, -0.75, f32::NAN, f32::INFINITY, -0.0]);
+        floats[9] = f32::NEG_INFINITY;
+        floats[columns..2 * columns].fill(0.0);
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            let stored = Array::f32(&[rows, columns], floats.clone()).cast(dtype);
+            let bytes: Content = stored.to_bytes().into();
+            let floats = stored.floats().unwrap();
+            for (bits, group, zeros) in [(8, None, false), (4, Some(300), true), (8, Some(7), true)] {
+                let scheme = Scheme { bits, group, zeros };
+                let (least, most) = (f32::from(u8::from(!zeros)), ((1u32 << bits) - 1) as f32);
+                for (size, strides) in [([rows, columns], [columns, 1]), ([columns, rows], [1, columns])] {
+                    let rounded = Rounded::new(dtype, &bytes, size, strides, scheme).unwrap();
+                    for row in 0..size[0] {
+                        let mut codes = vec![0; size[1]];
+                        rounded.codes(&bytes, row * size[1], &mut codes);
+                        for (column, code) in codes.iter().enumerate() {
+                            let value = floats[row * strides[0] + column * strides[1]];
+                            let [scale, bias] = rounded.scale_and_bias(row * size[1] + column);
+                            let steps = if scale > 0.0 { (value - bias) / scale } else { 0.0 };
+                            let steps = if steps.is_nan() { 0.0 } else { steps };
+                            let middle = if zeros { 0.0 } else { f32::from(rounded.middle()) };
+                            let want = (steps.round_ties_even() + middle).clamp(least, most) as u8;
+                            assert_eq!(*code, want, "{scheme:?} {dtype:?}: {value} at {row}, {column}");
+                        }
+                    }
                 }
             }
         }

@@ -138,7 +138,8 @@ pub(super) fn in_rows(constant: &Constant) -> Option<Constant> {
 pub(super) fn fill(source: &Constant, form: &CodePanels, first: usize, out: &mut [u8]) {
     let own = source.strides.clone().unwrap_or_else(|| strides(&source.shape));
     let size = form.panel_units() * UNIT;
-    let mut row = vec![0; form.depth];
+    // The last word of a row may have codes that nothing fills.
+    let mut row = vec![0; form.words() * form.of_word()];
     for (panel, out) in (first..).zip(out.chunks_mut(size.max(1))) {
         out.fill(0);
         let (codes, scales) = out.split_at_mut((form.code_units() * UNIT).min(out.len()));
@@ -146,13 +147,14 @@ pub(super) fn fill(source: &Constant, form: &CodePanels, first: usize, out: &mut
             scales.split_at_mut((form.groups() * form.scale_units()[0] * UNIT).min(scales.len()));
         for lane in 0..ROWS.min(form.rows.saturating_sub(panel * ROWS)) {
             let begin = first_element(panel * ROWS + lane, &source.shape, &own);
-            source.stored.codes(&source.bytes, begin, &mut row);
-            for (k, code) in row.iter().enumerate() {
-                let word = k / form.of_word() * ROWS + lane;
-                let bit = k % form.of_word() * form.bits;
-                if let Some(byte) = codes.get_mut(word * 4 + bit / 8) {
-                    *byte |= code << (bit % 8);
+            source.stored.codes(&source.bytes, begin, &mut row[..form.depth]);
+            let words = codes.as_chunks_mut::<4>().0.iter_mut().skip(lane).step_by(ROWS);
+            if form.bits == 4 {
+                for (word, codes) in words.zip(row.as_chunks::<8>().0) {
+                    *word = std::array::from_fn(|i| codes[2 * i] | codes[2 * i + 1] << 4);
                 }
+            } else {
+                words.zip(row.as_chunks().0).for_each(|(word, codes)| *word = *codes);
             }
             for group in 0..form.groups() {
                 let [scale, bias] = source.stored.scale_and_bias(&source.bytes, begin + group * form.group);
