@@ -45,8 +45,8 @@ impl Portions {
 
 /// Packs constants while `write` takes their portions; it has to write every one. Returns what `write` does, and the
 /// largest number of bytes that the memory held.
-pub(super) fn stream<T: Send, E: From<OpError> + Send>(
-    constants: &[&Packed],
+pub(super) fn stream<'a, T: Send, E: From<OpError> + Send>(
+    constants: impl IntoIterator<Item = &'a Packed>,
     write: impl FnOnce(&Portions) -> Result<T, E> + Send,
 ) -> Result<(T, usize), E> {
     let (to_writer, filled) = channel();
@@ -92,8 +92,8 @@ impl Held {
 }
 
 /// Packs every constant into buffers that come free; ends early when `send` says that nobody takes them.
-fn pack_all(
-    constants: &[&Packed],
+fn pack_all<'a>(
+    constants: impl IntoIterator<Item = &'a Packed>,
     free: &Receiver<Vec<u8>>,
     send: impl Fn(Portion) -> bool,
     memory: &mut Held,
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn large_constants_go_through_a_fixed_window() {
         let constants = [large(), Packed::dense(&large().source), large()];
-        let (written, held) = stream(&constants.each_ref(), |portions| {
+        let (written, held) = stream(&constants, |portions| {
             let mut out = vec![Vec::new(); constants.len()];
             out.iter_mut()
                 .try_for_each(|out| portions.write(out))
@@ -156,7 +156,7 @@ mod tests {
     fn what_cannot_be_packed_or_written_ends_both_sides() {
         let mut broken = large();
         broken.source.shape = vec![1, 2];
-        let constants = [&large(), &broken];
+        let constants = [large(), broken];
         let all = |portions: &super::Portions| {
             let mut sink = std::io::sink();
             constants
@@ -166,11 +166,11 @@ mod tests {
         };
         assert!(stream(&constants, all).unwrap_err().0.contains("do not make"));
         let refuse = |_: &super::Portions| Err::<(), _>(OpError::new("the disk is full"));
-        assert_eq!(stream(&[&large(), &large()], refuse).unwrap_err().0, "the disk is full");
+        assert_eq!(stream(&[large(), large()], refuse).unwrap_err().0, "the disk is full");
     }
     #[test]
     fn every_thread_of_the_pool_may_pack_at_once() {
-        let constants = [&large()];
+        let constants = [large()];
         let packed: Vec<usize> = (0..2 * rayon::current_num_threads())
             .into_par_iter()
             .map(|_| {

@@ -33,9 +33,12 @@ pub(super) enum Place {
     Texture(format::Image, u64),
 }
 
-/// Chunks by the constants that they hold, and their bytes. Constants live until the bundle is written, and so does what tells
-/// them apart: functions and targets that read the same packed constant have it packed once.
-pub(super) type Chunks = BTreeMap<(Identity, u64), u32>;
+/// A packed constant and the bytes of its chunk.
+type Key = (Identity, u64);
+
+/// Chunks by the constants that they hold. Constants live until the bundle is written, and so does what tells them apart:
+/// functions and targets that read the same packed constant have it packed once.
+pub(super) type Chunks = BTreeMap<Key, u32>;
 
 /// The weight slots of a variant as they fill up.
 pub(super) struct Weights {
@@ -61,7 +64,7 @@ impl Weights {
         }
     }
 
-    /// Packs and writes a plan's constants; returns where each is.
+    /// Packs and writes those of a plan's constants that have no chunk yet; returns where each is.
     pub(super) fn add(
         &mut self,
         writer: &mut BundleWriter,
@@ -69,46 +72,49 @@ impl Weights {
         chunks: &mut Chunks,
     ) -> Result<Vec<Place>> {
         let textures = images::weights(plan, self.longest_side);
-        let buffers = plan.weights.iter().zip(&textures).filter(|(_, texture)| texture.is_none());
-        if let Some(size) =
-            buffers.map(|(packed, _)| packed.bytes()).max().filter(|b| *b > self.largest_binding)
-        {
-            let over = |i: &usize| plan.weights.get(*i).is_some_and(|w| w.bytes() == size);
-            let users = plan.dispatches.iter().filter(|s| {
-                s.locations.iter().any(|location| matches!(location, Location::Weight(i) if over(i)))
-            });
-            return Err(Error::request(
-                format!(
-                    "`{}` needs a weight of {size} bytes, and {} binds at most {} bytes",
-                    users.map(|s| s.label.as_str()).next().unwrap_or_default(),
-                    self.target,
-                    self.largest_binding
-                ),
-                "compile with --precision f16, or pick a target with a larger limit",
-            ));
-        }
-        let sizes = plan.weights.iter().zip(&textures);
-        let sizes = sizes.map(|(packed, image)| image.as_ref().map_or(0, Image::bytes).max(packed.bytes()));
-        let keys: Vec<_> = plan.weights.iter().map(Packed::identity).zip(sizes).collect();
+        self.check_bindings(plan, &textures)?;
+        let keys = plan.weights.iter().zip(&textures).map(|(packed, image)| key(packed, image.as_ref()));
+        let keys: Vec<Key> = keys.collect();
         let new = plan.weights.iter().zip(&keys).filter(|(_, key)| !chunks.contains_key(key));
-        let (new, keys_of_new): (Vec<_>, Vec<_>) = new.unzip();
-        let write = |portions: &stream::Portions| write(writer, &new, &keys_of_new, portions);
-        let (written, _) = stream::stream(&new, write).map_err(|e: Refused| e.0)?;
-        chunks.extend(keys_of_new.into_iter().cloned().zip(written));
+        let new: Vec<(&Packed, &Key)> = new.collect();
+        let constants = new.iter().map(|(packed, _)| *packed);
+        let (written, _) =
+            stream::stream(constants, |portions| write(writer, &new, portions)).map_err(|e: Refused| e.0)?;
+        chunks.extend(new.into_iter().map(|(_, key)| key.clone()).zip(written));
         let mut places = Vec::with_capacity(plan.weights.len());
         for ((packed, key), texture) in plan.weights.iter().zip(&keys).zip(&textures) {
-            let chunk =
-                chunks.get(key).ok_or_else(|| Error::internal("bundle", "a constant was not written"))?;
+            let chunk = chunks.get(key).copied();
+            let chunk = chunk.ok_or_else(|| Error::internal("bundle", "a constant was not written"))?;
             places.push(match texture {
-                Some(image) => Place::Texture(images::slot(image, Some(*chunk)), image.bytes()),
+                Some(image) => Place::Texture(images::slot(image, Some(chunk)), image.bytes()),
                 None => {
                     let size = packed.bytes();
-                    let (slot, offset) = self.place(*chunk, size)?;
+                    let (slot, offset) = self.place(chunk, size)?;
                     Place::Buffer(Binding { slot, offset, size })
                 }
             });
         }
         Ok(places)
+    }
+
+    /// Fails where a constant in a buffer is larger than what the target binds.
+    fn check_bindings(&self, plan: &Plan, textures: &[Option<Image>]) -> Result<()> {
+        let buffers = plan.weights.iter().zip(textures).filter(|(_, texture)| texture.is_none());
+        let largest = buffers.map(|(packed, _)| packed.bytes()).max();
+        let Some(size) = largest.filter(|bytes| *bytes > self.largest_binding) else { return Ok(()) };
+        let over = |i: &usize| plan.weights.get(*i).is_some_and(|w| w.bytes() == size);
+        let users = plan.dispatches.iter().filter(|s| {
+            s.locations.iter().any(|location| matches!(location, Location::Weight(i) if over(i)))
+        });
+        Err(Error::request(
+            format!(
+                "`{}` needs a weight of {size} bytes, and {} binds at most {} bytes",
+                users.map(|s| s.label.as_str()).next().unwrap_or_default(),
+                self.target,
+                self.largest_binding
+            ),
+            "compile with --precision f16, or pick a target with a larger limit",
+        ))
     }
 
     fn place(&mut self, chunk: u32, size: u64) -> Result<(u32, u64)> {
@@ -131,17 +137,21 @@ impl Weights {
     }
 }
 
-/// Writes the portions of constants, padded to their bytes; returns their chunks.
+/// What tells the chunk of a constant apart; an image pads it.
+fn key(packed: &Packed, image: Option<&Image>) -> Key {
+    (packed.identity(), image.map_or(0, Image::bytes).max(packed.bytes()))
+}
+
+/// Writes the portions of constants, padded to the bytes of their chunks; returns these.
 fn write(
     writer: &mut BundleWriter,
-    constants: &[&Packed],
-    keys: &[&(Identity, u64)],
+    constants: &[(&Packed, &Key)],
     portions: &stream::Portions,
 ) -> std::result::Result<Vec<u32>, Refused> {
-    let each = constants.iter().zip(keys).map(|(packed, (_, bytes))| {
-        let padding = bytes.saturating_sub(packed.bytes());
+    let each = constants.iter().map(|(packed, (_, bytes))| {
         let fill = |out: &mut dyn Write| {
             portions.write(out)?;
+            let padding = bytes.saturating_sub(packed.bytes());
             std::io::copy(&mut std::io::repeat(0).take(padding), out).map(|_| ())
         };
         writer.chunk(fill).map_err(|e| Refused(runtime_error(e)))

@@ -9,7 +9,7 @@ use half::f16;
 use rayon::prelude::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
 use super::Coding;
-use super::stretch::{STRETCH, ends_of, in_order, nearest, read};
+use super::stretch::{STRETCH, ends_of, nearest, read};
 use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::tensor::DType;
@@ -107,9 +107,9 @@ impl Rounded {
     /// The scale and the bias of a group.
     fn scale(&self, bytes: &[u8], row: usize, group: usize, half: bool) -> [f32; 2] {
         let columns = group * self.group..((group + 1) * self.group).min(self.size[1]);
-        let mut ends = [0, 0];
+        let mut ends = [0.0; 2];
         self.each_stretch(bytes, row, columns, |values| ends = ends_of(values, ends));
-        let [low, high] = ends.map(|end| f32::from_bits(in_order(end) as u32));
+        let [low, high] = ends;
         let steps = ((1u32 << self.bits) - 1) as f32;
         let scale =
             if self.zeros { high / steps - low / steps } else { high.max(-low) / ((steps - 1.0) / 2.0) };
@@ -209,11 +209,10 @@ impl Rounded {
             self.each_stretch(bytes, row, column..column + count, |values| {
                 let slots = slots.next().unwrap_or_default();
                 if scale > 0.0 {
-                    nearest(values, [scale, bias], [least, most], slots);
+                    nearest(values, [scale, bias], [least, most], middle, slots);
                 } else {
-                    slots.fill(0);
+                    slots.fill(middle);
                 }
-                slots.iter_mut().for_each(|code| *code = code.wrapping_add(middle));
             });
             (rest, column) = (later, column + count);
         }

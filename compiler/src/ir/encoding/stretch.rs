@@ -34,25 +34,33 @@ fn each<T, const N: usize>(bytes: &[u8], step: usize, out: &mut [T], element: im
 }
 
 /// Bits of a float as a number in the order of floats, and such a number's bits.
-pub(super) fn in_order(bits: i32) -> i32 {
+fn in_order(bits: i32) -> i32 {
     bits ^ (bits >> 31 & i32::MAX)
 }
 
-/// The least and the greatest of elements and of what was found before, in order. Integers are compared many at a time, which
-/// floats are not.
-pub(super) fn ends_of(values: &[f32], ends: [i32; 2]) -> [i32; 2] {
+/// The least and the greatest of elements and of what was found before; what is not finite counts as zero. Numbers in order are
+/// compared, since processors run loops over floats one at a time here.
+pub(super) fn ends_of(values: &[f32], ends: [f32; 2]) -> [f32; 2] {
     let finite = values.iter().map(|v| if v.is_finite() { in_order(v.to_bits() as i32) } else { 0 });
-    finite.fold(ends, |[low, high], v| [low.min(v), high.max(v)])
+    let before = ends.map(|end| in_order(end.to_bits() as i32));
+    let ends = finite.fold(before, |[low, high], v| [low.min(v), high.max(v)]);
+    ends.map(|end| f32::from_bits(in_order(end) as u32))
 }
 
-/// The nearest steps of elements, as bytes that wrap around below zero. What is no number is zero.
-pub(super) fn nearest(values: &[f32], [scale, bias]: [f32; 2], [least, most]: [f32; 2], out: &mut [u8]) {
+/// The codes of elements: their nearest steps, counted from `middle` on. What is no number is zero.
+pub(super) fn nearest(
+    values: &[f32],
+    [scale, bias]: [f32; 2],
+    [least, most]: [f32; 2],
+    middle: u8,
+    out: &mut [u8],
+) {
     for (value, out) in values.iter().zip(out) {
         let steps = (value - bias) / scale;
         let steps = if steps.is_nan() { 0.0 } else { steps };
         // These are one instruction each, `clamp` is branches.
         let steps = if steps > least { steps } else { least };
         let steps = if steps < most { steps } else { most };
-        *out = (steps + TO_NEAREST).to_bits() as u8;
+        *out = ((steps + TO_NEAREST).to_bits() as u8).wrapping_add(middle);
     }
 }
