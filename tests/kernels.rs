@@ -428,11 +428,12 @@ fn run_in_place(
                 .filter(|location| matches!(location, Location::Arena(_)))
                 .collect()
         };
-        let over =
-            plan.dispatches.iter().filter(|dispatch| dispatch.launch.kernel == kernel.name).any(|dispatch| {
-                let results = place(dispatch, |bound| bound == Bound::Result);
-                !results.is_disjoint(&place(dispatch, |bound| matches!(bound, Bound::Operand(_))))
-            });
+        // The launch that stores the result is the last one of the node's, which may be of another kernel.
+        let first = plan.dispatches.iter().position(|dispatch| dispatch.launch.kernel == kernel.name);
+        let over = plan.dispatches.iter().skip(first.unwrap_or(0)).any(|dispatch| {
+            let results = place(dispatch, |bound| bound == Bound::Result);
+            !results.is_disjoint(&place(dispatch, |bound| matches!(bound, Bound::Operand(_))))
+        });
         if !over {
             return Err("no result lies where an operand does".into());
         }

@@ -12,7 +12,7 @@ mod random;
 mod sampling;
 mod steps;
 
-pub use draft::Draft;
+pub use draft::{Draft, Guess};
 pub use sampling::Sampling;
 
 use crate::array::Array;

@@ -33,6 +33,6 @@ pub use bundle::Bundle;
 pub use device::Backend;
 pub use error::{Error, Unmet};
 #[cfg(feature = "session")]
-pub use generate::{Draft, Ended, Generator, Report, Request, Sampling};
+pub use generate::{Draft, Ended, Generator, Guess, Report, Request, Sampling};
 #[cfg(feature = "session")]
 pub use session::{DeviceArray, DispatchTime, Options, Session, Stats, Ticket, View};

@@ -140,6 +140,17 @@ fn a_stop_and_the_caller_end_a_text() {
     }
 }
 
+/// Guesses what a text goes on with, right in every other run; the ids behind those asked for are not of the vocabulary.
+fn every_other_run(expected: Vec<u32>) -> impl FnMut(&[u32], usize) -> Result<Vec<u32>, Error> + Send {
+    let (mut run, vocabulary) = (0, u32::try_from(VOCABULARY).unwrap());
+    move |text, most| {
+        let next = &expected[text.len()..(text.len() + most).min(expected.len())];
+        let wrong = run % 2;
+        run += 1;
+        Ok(next.iter().map(|id| (id + wrong) % vocabulary).chain([u32::MAX]).collect())
+    }
+}
+
 #[test]
 fn guesses_change_nothing_but_the_number_of_runs() {
     for memory in [false, true] {
@@ -151,6 +162,7 @@ fn guesses_change_nothing_but_the_number_of_runs() {
             ("n-gram", Draft::NGram),
             ("alike", Draft::Model(Box::new(load(alike, 4)))),
             ("same, but of a short context", Draft::Model(Box::new(load(same, 2)))),
+            ("function", Draft::Function(Box::new(every_other_run(expected.clone())))),
         ];
         for (name, mut draft) in drafts {
             let mut generator = load(toy, 2);
@@ -162,6 +174,11 @@ fn guesses_change_nothing_but_the_number_of_runs() {
             match name {
                 "n-gram" if memory => {}
                 "n-gram" => assert!(right > 60, "{name}: {right}"),
+                "function" => assert!(
+                    report.accepted.iter().enumerate().all(|(run, n)| (*n > 0) == (run % 2 == 0)),
+                    "{name}: {:?}",
+                    report.accepted
+                ),
                 "alike" => assert!(right > 40 && right < report.drafted, "{name}: {right}"),
                 // Every guess is right until the draft's context is full: five of them first, and then two more.
                 _ => assert_eq!(report.accepted[..6], [5, 7, 7, 7, 7, 7], "{name}"),

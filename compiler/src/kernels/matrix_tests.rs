@@ -121,7 +121,9 @@ fn offered(kernels: &[&Kernel], case: &str, target: &TargetProfile) -> Vec<Offer
     let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
         for choice in choices.iter().filter(|choice| kernels.iter().any(|k| k.name == choice.kernel.name)) {
             let launches = (choice.kernel.launches)(problem, &choice.candidate).unwrap();
-            offered.extend(launches.into_iter().map(|launch| Offered { choice: choice.clone(), launch }));
+            // What joins parts is no product.
+            let own = launches.into_iter().filter(|launch| launch.kernel == choice.kernel.name);
+            offered.extend(own.map(|launch| Offered { choice: choice.clone(), launch }));
         }
     };
     build_visiting(&graph, target, &options.plan, &mut visit).unwrap();

@@ -99,10 +99,7 @@ impl Allocations {
     ) -> Option<usize> {
         // Launches before the last one must leave the result alone, as those that only collect do.
         let (launch, before) = launches.split_last()?;
-        let collects = |l: &Launch| {
-            l.kernel == launch.kernel && l.bindings.iter().all(|b| !matches!(b.bound, Bound::Result))
-        };
-        if !before.iter().all(collects) {
+        if before.iter().flat_map(|l| &l.bindings).any(|b| matches!(b.bound, Bound::Result)) {
             return None;
         }
         let alike = |o: &Operand<'_>| {

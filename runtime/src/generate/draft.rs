@@ -13,7 +13,12 @@ pub enum Draft {
     NGram,
     /// What another model of the same vocabulary, a smaller one, takes for most likely.
     Model(Box<Generator>),
+    /// What a function of one's own guesses of a text, at most so many ids.
+    Function(Box<Guess>),
 }
+
+/// At most so many guesses of what follows a text; ids outside of the vocabulary and those behind them count as none.
+pub type Guess = dyn FnMut(&[u32], usize) -> Result<Vec<u32>> + Send;
 
 /// How many tokens must be the same before the guess, at most and at least.
 const LONGEST: usize = 4;
@@ -31,6 +36,11 @@ impl Draft {
                 Err(Error::ContextFull { .. } | Error::NotInVocabulary { .. }) => Ok(Vec::new()),
                 guessed => guessed,
             },
+            Draft::Function(guess) => {
+                let mut guessed = guess(text, n)?;
+                guessed.truncate(n);
+                Ok(guessed)
+            }
         }
     }
 }

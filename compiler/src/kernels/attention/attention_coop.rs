@@ -1,8 +1,10 @@
-//! `attention_coop.wgsl`: scaled dot-product attention in one dispatch, on matrix units.
+//! `attention_coop.wgsl`: scaled dot-product attention on matrix units: in one dispatch, or for few queries with the keys
+//! split among workgroups ("flash decoding"), whose findings `attention_merge.wgsl` joins.
 
 use serde::Deserialize;
 
 use super::attention::{Coded, Preludes, Sizes, axes, cap, declare};
+use super::attention_merge::{self, MOST_ROWS};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Attention, Op};
@@ -42,6 +44,9 @@ const TILES: &[[u32; 3]] = &[
     [1, 1, 2],
     [4, 1, 5],
 ];
+
+/// Parts of the keys.
+const PARTS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// A workgroup's share in numbers.
 struct Tile {
@@ -99,7 +104,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !able || !sized || scalar_mask || !lanes.is_multiple_of(shape.m) {
         return Vec::new();
     }
-    TILES.iter().filter_map(|tile| candidate(&p, problem, shape, (op, &sizes), *tile)).collect()
+    let all = TILES.iter().flat_map(|tile| PARTS.iter().map(|parts| (*tile, *parts)));
+    all.filter_map(|(tile, parts)| candidate(&p, problem, shape, (op, &sizes), (tile, parts))).collect()
 }
 
 fn candidate(
@@ -107,7 +113,7 @@ fn candidate(
     problem: &Problem<'_>,
     shape: &MatrixShape,
     (op, sizes): (&Attention, &Sizes),
-    knobs: [u32; 3],
+    (knobs, parts): ([u32; 3], u32),
 ) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let lanes = problem.target.subgroup.preferred;
@@ -126,12 +132,16 @@ fn candidate(
     let whole = span.is_multiple_of(shape.k) && span.is_multiple_of(8 * (lanes / shape.m));
     // No subgroup without rows, and no second fragment of keys without keys.
     let wasted = tile.subs > 1 && i64::from(high) >= 2 * rows || tile.keys > 2 && f64::from(span) >= 2.0 * t;
-    if !fits || !whole || wasted {
+    let units = f64::from(machine.compute_units);
+    let blocks = (rows as f64 / f64::from(high)).ceil() * heads as f64;
+    // Keys are worth splitting where few queries leave half of the device idle as they are.
+    let busy = rows > MOST_ROWS || 2.0 * blocks > units;
+    let needless = parts > 1 && (busy || f64::from(parts * span) >= 2.0 * t);
+    if !fits || !whole || wasted || needless {
         return None;
     }
-    let units = f64::from(machine.compute_units);
-    let steps = (t / f64::from(span)).ceil();
-    let groups = (rows as f64 / f64::from(high)).ceil() * heads as f64;
+    let groups = blocks * f64::from(parts);
+    let steps = (t / f64::from(parts * span)).ceil();
     let most_registers = f64::from(machine.max_registers);
     let room = f64::from(machine.invocations_per_unit) * f64::from(machine.registers);
     let resident = (room / (f64::from(threads) * most_registers))
@@ -158,12 +168,16 @@ fn candidate(
     let registers = f64::from(tile.registers(shape, lanes, sizes.d, sizes.e));
     let spilled = 1.0 + (registers - most_registers).max(0.0) / (0.5 * most_registers);
     let computing = rounds * steps * spilled * alone.max(turn * f64::from(tile.subs) * beneath);
-    let traffic = problem.traffic() as f64 * sizes.part(problem) / machine.bandwidth_gb_s.max(1e-3);
+    // What parts leave behind is stored and loaded again.
+    let found = heads as f64 * rows as f64 * f64::from(parts) * (sizes.e + 2) as f64 * 4.0;
+    let (launches, kept) = if parts > 1 { (2.0, 2.0 * found) } else { (1.0, 0.0) };
+    let traffic = (problem.traffic() as f64 * sizes.part(problem) + kept) / machine.bandwidth_gb_s.max(1e-3);
     Some(Candidate {
-        knobs: vec![("SUBS", tile.subs), ("ROWS", tile.rows), ("KEYS", tile.keys)],
-        cost: computing.max(traffic) + p.ends_ns + machine.launch_us * 1e3,
+        knobs: vec![("SUBS", tile.subs), ("ROWS", tile.rows), ("KEYS", tile.keys), ("PARTS", parts)],
+        cost: computing.max(traffic) + p.ends_ns + launches * machine.launch_us * 1e3,
         reason: format!(
-            "matrix units, {groups} workgroups of {high} queries by {} subgroups walk over {t} keys, {span} at a time",
+            "matrix units, {groups} workgroups of {high} queries by {} subgroups walk over {t} keys in {parts} parts, \
+             {span} at a time",
             tile.subs
         ),
     })
@@ -197,6 +211,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Op::Attention(op) = problem.op else { return Err(OpError::new("not attention")) };
     let sizes = Sizes::of(problem, op).ok_or_else(|| OpError::new("head sizes must be known"))?;
     let shape = coop::shape(problem).ok_or_else(|| OpError::new("no matrix units"))?;
+    let parts = candidate.knob("PARTS").max(1);
     let tile = Tile::new(["SUBS", "ROWS", "KEYS"].map(|name| candidate.knob(name)), shape, sizes.d, sizes.e);
     let mut shader = Shader::new(problem);
     coop::sides(&mut shader, shape);
@@ -211,6 +226,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         ("DEPTH", tile.depth),
         ("WIDE", tile.wide),
         ("HELD", tile.held()),
+        ("PARTS", parts),
         ("SIZE_S", tile.piece),
     ] {
         shader.knob(name, value);
@@ -253,13 +269,23 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         let at = Coordinates::four(axes(["b", "h", "s", "key4"]).split_off(4 - rank), rank - 1);
         shader.read("mask", "head: u32, row: u32, key4: u32", &query, 3, &at);
     }
-    let at = Coordinates::four(axes(["b", "h", "s", "e4"]), 3);
-    shader.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
+    let joined = if parts > 1 {
+        shader.replace("store", "fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) {}".into());
+        Some(attention_merge::keep(&mut shader, &sizes, parts, tile.keys * shape.n))
+    } else {
+        let at = Coordinates::four(axes(["b", "h", "s", "e4"]), 3);
+        shader.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
+        None
+    };
     shader.workgroup_memory(tile.memory);
     let high = i64::from(tile.subs * tile.rows * shape.m);
-    let groups = [sizes.rows().ceil_div(high), sizes.heads.clone(), Dim::known(1)];
+    let groups = [sizes.rows().ceil_div(high), sizes.heads.clone(), Dim::known(i64::from(parts))];
     let flops = sizes.rows().mul(&sizes.heads).mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
     let threads = tile.subs * problem.target.subgroup.preferred;
     let grid = Grid { groups, workgroup: [threads, 1, 1] };
-    Ok(coop::launch(shader.finish("attention_coop", KERNEL.wgsl, grid, flops)?, problem))
+    let mut launches = coop::launch(shader.finish("attention_coop", KERNEL.wgsl, grid, flops)?, problem);
+    if let Some(joined) = joined {
+        launches.push(attention_merge::launch(problem, &sizes, &joined)?);
+    }
+    Ok(launches)
 }

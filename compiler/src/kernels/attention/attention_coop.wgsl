@@ -7,6 +7,9 @@
 // Fragments cannot be scaled in registers. The maximum that weights are relative to is therefore raised only when it is
 // exceeded by more than ROOM, which f16 leaves, so that the sums so far rarely have to be scaled in memory.
 //
+// With PARTS above one a workgroup takes that part of the keys, and leaves sums, their maxima and the sums of weights for
+// attention_merge.wgsl.
+//
 // Replaced: the knobs, the matrix types, the sizes and the hooks. The loads return zero past the head sizes, eight f16
 // as the bits of a vec4<f32>; see `coop.wgsl`.
 
@@ -32,6 +35,8 @@ const DEPTH = 1u;
 const WIDE = 1u;
 /// Fragments of values that pass through workgroup memory at once.
 const HELD = 1u;
+/// Parts of the keys.
+const PARTS = 1u;
 fn scale() -> f32 { return 0.5; }
 /// What scores are multiplied by for powers of two.
 const UNIT = 1.4426950408889634;
@@ -40,6 +45,7 @@ const GUARDED = true;
 const MASKED = false;
 const ROOM = 8.0 / UNIT;
 const LOWEST = -3.4028234e38;
+const LN_2 = 0.6931471805599453;
 const THREADS = SUBS * LANES;
 const SPAN = KEYS * SIDE_N;
 const PER = LANES / SIDE_M;
@@ -87,6 +93,9 @@ fn capped(score: vec4<f32>) -> vec4<f32> { return score; }
 /// Added to the scores of four keys.
 fn mask(head: u32, row: u32, key4: u32) -> vec4<f32> { return vec4<f32>(); }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 64u + row) * E4 + e4] = v; }
+/// What a query found in a part of the keys; its maximum, as a natural logarithm, and its sum of weights.
+fn keep(at: u32, e4: u32, v: vec4<f32>) {}
+fn keep_stats(at: u32, v: vec2<f32>) {}
 
 var<workgroup> tile_k: array<vec4<f32>, SIZE_K>;
 var<workgroup> tile_v: array<vec4<f32>, SIZE_V>;
@@ -155,9 +164,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let block = group.x * (SUBS * ROWS * SIDE_M);
     // The last row of the workgroup sees the latest keys, the first the earliest; all of them see those in between.
     let lowest = min(block + SUBS * ROWS * SIDE_M - 1u, last);
-    let end = visible(lowest);
+    var end = visible(lowest);
     let seen = visible(min(block, last));
-    let start = earliest(min(block, last)) / SPAN * SPAN;
+    var start = earliest(min(block, last)) / SPAN * SPAN;
+    if (PARTS > 1u) {
+        let each = (size_t() + PARTS * SPAN - 1u) / (PARTS * SPAN) * SPAN;
+        start = max(start, group.z * each);
+        end = min(end, (group.z + 1u) * each);
+    }
     let late = earliest(lowest);
     var next_k: array<vec4<f32>, LOADS_K>;
     var next_v: array<vec4<f32>, LOADS_V>;
@@ -297,8 +311,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var f = 0u; f < ROWS; f++) {
         var total = sum[f];
         for (var far = SIDE_M; far < LANES; far *= 2u) { total += subgroupShuffleXor(total, far); }
-        // A query that sees no key gives zero.
-        if (part == 0u) { scores[line + ROW_S - 1u] = vec4<f32>(select(1.0 / total, 0.0, total == 0.0)); }
+        if (part == 0u) {
+            // A query that sees no key gives zero.
+            var factor = select(1.0 / total, 0.0, total == 0.0);
+            if (PARTS > 1u) {
+                factor = 1.0;
+                let at = first + f * SIDE_M + row;
+                let natural = max(top[f] * (UNIT * LN_2), LOWEST);
+                if (at <= last) { keep_stats((head * rows() + at) * PARTS + group.z, vec2<f32>(natural, total)); }
+            }
+            scores[line + ROW_S - 1u] = vec4<f32>(factor);
+        }
         // unroll
         for (var e = 0u; e < WIDE; e += HELD) {
             // unroll
@@ -312,7 +335,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let start = mine + u / (HELD * S4) * ROW_S;
                 let at = first + f * SIDE_M + u / (HELD * S4);
                 let e4 = e * S4 + u % (HELD * S4);
-                if (at <= last && e4 < E4) { store(head, at, e4, scores[start + u % (HELD * S4)] * scores[start + ROW_S - 1u].x); }
+                if (at <= last && e4 < E4) {
+                    let v = scores[start + u % (HELD * S4)] * scores[start + ROW_S - 1u].x;
+                    if (PARTS > 1u) { keep((head * rows() + at) * PARTS + group.z, e4, v); } else { store(head, at, e4, v); }
+                }
             }
             subgroupBarrier();
         }

@@ -1,4 +1,4 @@
-//! `attention_merge.wgsl`: the launch that joins what `attention_parts` has found in parts of the keys.
+//! `attention_merge.wgsl`: the launch that joins what `attention_parts` or `attention_coop` has found in parts of the keys.
 
 use super::attention::{Preludes, Sizes, axes, declare};
 use crate::error::OpError;
@@ -9,6 +9,8 @@ use crate::shader::problem::Problem;
 use crate::shader::{Bound, Grid, Launch, Shader};
 
 const WGSL: &str = include_str!("attention_merge.wgsl");
+/// Most queries of a key head for which keys are worth splitting: more of them occupy a device as they are.
+pub(super) const MOST_ROWS: i64 = 128;
 /// Invocations of a workgroup unless parts or columns need more, and how many share a column at most.
 const THREADS: u32 = 128;
 const SHARED: u32 = 8;
@@ -21,6 +23,22 @@ pub(super) struct Joined {
     /// Weighted values of each part, and their maxima and sums.
     pub(super) partial: Bound,
     pub(super) stats: Bound,
+}
+
+/// Scratch buffers for what is found in `parts` of the keys, `tile` of them a step, and the hooks that fill them.
+pub(super) fn keep(shader: &mut Shader<'_>, sizes: &Sizes, parts: u32, tile: u32) -> Joined {
+    let e4 = i64::from(sizes.e.unsigned_abs().div_ceil(4) as u32);
+    let found = sizes.rows().mul(&sizes.heads).scale(i64::from(parts));
+    let partial = shader.scratch(found.scale(e4 * 16));
+    let stats = shader.scratch(found.scale(8));
+    let buffer = shader.bind(partial, "vec4<f32>", true);
+    shader.replace(
+        "keep",
+        format!("fn keep(at: u32, e4: u32, v: vec4<f32>) {{ {buffer}[at * E4 + e4] = v; }}"),
+    );
+    let buffer = shader.bind(stats, "vec2<f32>", true);
+    shader.replace("keep_stats", format!("fn keep_stats(at: u32, v: vec2<f32>) {{ {buffer}[at] = v; }}"));
+    Joined { parts, tile, partial, stats }
 }
 
 /// The launch; `problem` is the attention of the given sizes.

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::attention::{Sizes, declare, joined_queries, loads};
-use super::attention_merge::{self, Joined};
+use super::attention_merge::{self, MOST_ROWS};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::Op;
@@ -47,8 +47,6 @@ impl Parameters for Params {
 const LANES: u32 = 8;
 /// Invocations that look for the maximum of a query.
 const LOOKS: u32 = 8;
-/// Most queries of a key head for which keys are worth splitting: more of them occupy a device as they are.
-const MOST_ROWS: i64 = 128;
 
 /// Bytes of workgroup memory.
 fn memory(threads: u32, block: u32, d: i64) -> u32 {
@@ -123,23 +121,12 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let preludes = declare(&mut first, &sizes, op);
     loads(&mut first, op, &preludes);
     let queries = sizes.rows().mul(&sizes.heads);
-    let found = queries.scale(i64::from(parts));
-    let partial = first.scratch(found.scale(i64::from(e4) * 16));
-    let stats = first.scratch(found.scale(8));
-    let buffer = first.bind(partial, "vec4<f32>", true);
-    first.replace(
-        "keep",
-        format!("fn keep(at: u32, e4: u32, v: vec4<f32>) {{ {buffer}[at * E4 + e4] = v; }}"),
-    );
-    let buffer = first.bind(stats, "vec2<f32>", true);
-    first.replace("keep_stats", format!("fn keep_stats(at: u32, v: vec2<f32>) {{ {buffer}[at] = v; }}"));
+    let joined = attention_merge::keep(&mut first, &sizes, parts, threads / LANES);
     first.workgroup_memory(memory(threads, block, sizes.d));
     first.iterations(sizes.t.ceil_div(i64::from(threads / LANES * parts)));
     let blocks = sizes.rows().ceil_div(i64::from(block));
     let groups = [Dim::known(i64::from(parts)), sizes.heads.clone(), blocks];
     let flops = queries.mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
-
-    let joined = Joined { parts, tile: threads / LANES, partial, stats };
     Ok(vec![
         first.finish("attention_parts", KERNEL.wgsl, Grid { groups, workgroup: [threads, 1, 1] }, flops)?,
         attention_merge::launch(problem, &sizes, &joined)?,
