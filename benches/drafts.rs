@@ -4,7 +4,9 @@
 //! caches hold its own guesses, as they would of guesses that were taken over.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use drift_benches::language::{self, Arguments};
 use drift_runtime::{Draft, Error, Generator, Options, Request, Session};
 
 /// How often a guess is right, in percent, while all before it in its run are.
@@ -15,22 +17,10 @@ const REPEATS: usize = 3;
 const ATTEMPTS: usize = 30;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut prompt, mut tokens, mut bundles) = (1024usize, 256usize, Vec::new());
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut number = || arguments.next().and_then(|n| n.parse().ok()).ok_or("a number is missing");
-        match argument.as_str() {
-            "--prompt" => prompt = number()?,
-            "--tokens" => tokens = number()?,
-            "--bench" => {}
-            _ => bundles.push(argument),
-        }
-    }
+    let Arguments { prompt, tokens, bundles } = language::arguments()?;
     let [model, draft] = bundles.as_slice() else { return Err("MODEL.drift DRAFT.drift are missing".into()) };
-    let mut model = load(model)?;
-    // Numbers of a linear congruence, within any vocabulary.
-    let mut state = 1u32;
-    let ids: Vec<u32> = (0..prompt).map(|_| draw(&mut state) % 1000 + 3).collect();
+    let (mut model, draft) = (load(model)?, Arc::new(Mutex::new(load(draft)?)));
+    let ids = language::prompt(prompt);
     let request = Request { max_tokens: tokens, ..Request::default() };
     let mut plain = f64::INFINITY;
     for _ in 0..REPEATS {
@@ -49,10 +39,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (mut text, mut left) = (plain_text.clone(), REPEATS);
         for _ in 0..ATTEMPTS {
             // The draft has read the prompt too, as the model has when its time begins.
-            let mut reader = load(draft)?;
-            timed(&mut reader, &ids, &Request { max_tokens: 1, ..Request::default() }, &mut Draft::None)?;
-            let mut draft = Draft::Function(Box::new(guesses(reader, text.clone(), chance)));
-            let (time, report) = timed(&mut model, &ids, &request, &mut draft)?;
+            let first = Request { max_tokens: 1, ..Request::default() };
+            timed(&mut locked(&draft), &ids, &first, &mut Draft::None)?;
+            let mut guesses = Draft::Function(Box::new(guesses(draft.clone(), text.clone(), chance)));
+            let (time, report) = timed(&mut model, &ids, &request, &mut guesses)?;
             if model.text() != text {
                 text = model.text().to_vec();
                 continue;
@@ -83,6 +73,10 @@ fn load(path: impl AsRef<Path>) -> Result<Generator, Error> {
     Generator::new(Session::load(path.as_ref(), &Options { frames: 4, ..Options::default() })?)
 }
 
+fn locked(draft: &Mutex<Generator>) -> MutexGuard<'_, Generator> {
+    draft.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Microseconds a token behind a prompt, and the report.
 fn timed(
     model: &mut Generator,
@@ -98,15 +92,17 @@ fn timed(
 
 /// Guesses that cost what those of `draft` do, and are right by chance: `text` is what the model goes on with.
 fn guesses(
-    mut draft: Generator,
+    draft: Arc<Mutex<Generator>>,
     text: Vec<u32>,
     chance: u32,
 ) -> impl FnMut(&[u32], usize) -> Result<Vec<u32>, Error> + Send {
-    let (mut state, vocabulary) = (7u32, u32::try_from(draft.vocabulary()).unwrap_or(u32::MAX));
+    let (mut state, vocabulary) = (7u32, u32::try_from(locked(&draft).vocabulary()).unwrap_or(u32::MAX));
     move |so_far, most| {
         let Some((last, before)) = so_far.split_last() else { return Ok(Vec::new()) };
+        let mut draft = locked(&draft);
         draft.shorten(before.len());
-        draft.append(before.get(draft.text().len()..).unwrap_or_default())?;
+        let known = draft.text().len();
+        draft.append(before.get(known..).unwrap_or_default())?;
         draft.append(&[*last])?;
         let request = Request { max_tokens: most, ..Request::default() };
         let mut ids = Vec::with_capacity(most);
@@ -118,12 +114,7 @@ fn guesses(
         Ok(next
             .iter()
             .take(ids.len())
-            .map(|id| if draw(&mut state) % 100 < chance { *id } else { (id + 1) % vocabulary })
+            .map(|id| if language::draw(&mut state) % 100 < chance { *id } else { (id + 1) % vocabulary })
             .collect())
     }
-}
-
-fn draw(state: &mut u32) -> u32 {
-    *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-    *state >> 16
 }

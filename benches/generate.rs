@@ -6,23 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
+use drift_benches::language::{self, Arguments};
 use drift_runtime::{Draft, Generator, Options, Request, Session};
 
 /// Repetitions, of which the fastest counts.
 const REPEATS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut prompt, mut tokens, mut bundles) = (1024usize, 256usize, Vec::new());
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut number = || arguments.next().and_then(|n| n.parse().ok()).ok_or("a number is missing");
-        match argument.as_str() {
-            "--prompt" => prompt = number()?,
-            "--tokens" => tokens = number()?,
-            "--bench" => {}
-            _ => bundles.push(argument),
-        }
-    }
+    let Arguments { prompt, tokens, bundles } = language::arguments()?;
     println!(
         "| bundle | weights MB | load ms | prompt tok/s | decode tok/s | us a token | of the weights' time |"
     );
@@ -40,13 +31,7 @@ fn measure(path: &Path, prompt: usize, tokens: usize) -> Result<(), Box<dyn std:
     let long = session.variant().functions.iter().any(|function| function.name == "prefill_long");
     let weights: u64 = session.variant().weights.iter().map(|slot| slot.size).sum();
     let mut generator = Generator::new(session)?;
-    // Numbers of a linear congruence, within any vocabulary.
-    let mut state = 1u32;
-    let mut draw = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 16) % 1000 + 3
-    };
-    let ids: Vec<u32> = (0..prompt).map(|_| draw()).collect();
+    let ids = language::prompt(prompt);
     let (mut reading, mut writing) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..=REPEATS {
         generator.shorten(0);

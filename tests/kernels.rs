@@ -429,8 +429,9 @@ fn run_in_place(
                 .collect()
         };
         // The launch that stores the result is the last one of the node's, which may be of another kernel.
-        let first = plan.dispatches.iter().position(|dispatch| dispatch.launch.kernel == kernel.name);
-        let over = plan.dispatches.iter().skip(first.unwrap_or(0)).any(|dispatch| {
+        let own = plan.dispatches.iter().filter(|dispatch| dispatch.launch.kernel == kernel.name);
+        let nodes: BTreeSet<&str> = own.map(|dispatch| dispatch.label.as_str()).collect();
+        let over = plan.dispatches.iter().filter(|d| nodes.contains(d.label.as_str())).any(|dispatch| {
             let results = place(dispatch, |bound| bound == Bound::Result);
             !results.is_disjoint(&place(dispatch, |bound| matches!(bound, Bound::Operand(_))))
         });

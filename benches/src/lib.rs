@@ -1,6 +1,7 @@
 //! Measurements of driftc. `RESULTS.md` keeps figures with date, machine and command.
 
 pub mod fit;
+pub mod language;
 
 use std::collections::BTreeMap;
 use std::path::Path;
