@@ -34,6 +34,15 @@ pub(super) struct Entry {
     pub(super) configuration: String,
     /// None where nobody measured it.
     pub(super) time: Option<f64>,
+    /// Whether its kernel came with each of its knobs' values when the measurements were made.
+    known: bool,
+}
+
+impl Entry {
+    /// Its knobs with their values.
+    fn knobs(&self) -> impl Iterator<Item = &str> {
+        self.configuration.split(' ').skip(1)
+    }
 }
 
 /// A problem with its candidates, in the order in which kernels offer them.
@@ -65,7 +74,16 @@ impl<'g> Samples<'g> {
                 }
             }
         }
-        Self { all: all.into_values().collect() }
+        let mut all: Vec<Sample<'g>> = all.into_values().collect();
+        let mut seen = BTreeSet::new();
+        for entry in all.iter().flat_map(|sample| &sample.entries).filter(|entry| entry.time.is_some()) {
+            seen.extend(entry.knobs().map(|knob| (entry.kernel, knob.to_owned())));
+        }
+        for entry in all.iter_mut().flat_map(|sample| &mut sample.entries) {
+            let known = entry.knobs().all(|knob| seen.contains(&(entry.kernel, knob.to_owned())));
+            entry.known = known;
+        }
+        Self { all }
     }
 }
 
@@ -103,6 +121,7 @@ impl<'g> Sample<'g> {
                 entries.push(Entry {
                     kernel: kernel.name,
                     time: times.get(&configuration).copied(),
+                    known: true,
                     configuration,
                 });
             }
@@ -152,9 +171,10 @@ impl<'g> Sample<'g> {
         format!("{} {:.0} ns; {fastest} {:.0} ns", entry.configuration, entry.time.unwrap_or(0.0), self.best)
     }
 
-    /// Whether the cheapest entry was measured.
+    /// Whether the cheapest entry was measured. Measurements say nothing of values of knobs that came after them.
     pub(super) fn picks_measured(&self, costs: &[f64]) -> bool {
-        self.pinned.is_some() || self.cheapest(costs, |_| true).is_some_and(|(entry, _)| entry.time.is_some())
+        self.pinned.is_some()
+            || self.cheapest(costs, |e| e.known).is_some_and(|(entry, _)| entry.time.is_some())
     }
 
     /// How many times as long as the fastest the pick takes.

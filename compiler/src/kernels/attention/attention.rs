@@ -30,11 +30,10 @@ pub(super) struct Sizes {
     key_heads: Dim,
     /// Query heads that share a key head.
     shared: Dim,
-    /// Query positions, and keys that a query may see.
+    /// Query positions, keys, and keys that a query may see: the last ones.
     s: Dim,
+    pub(super) keys: Dim,
     pub(super) t: Dim,
-    /// Keys before those, which no query sees.
-    origin: Dim,
     /// Head sizes of queries and values.
     pub(super) d: i64,
     pub(super) e: i64,
@@ -56,7 +55,7 @@ impl Sizes {
             key_heads: k.shape[1].clone(),
             shared,
             s: s.clone(),
-            origin: all.sub(&t),
+            keys: all.clone(),
             t,
             d,
             e,
@@ -65,7 +64,7 @@ impl Sizes {
 
     /// Which part of the keys is read at all.
     pub(super) fn part(&self, problem: &Problem<'_>) -> f64 {
-        let [all, read] = [&self.origin.add(&self.t), &self.t].map(|d| problem.max(d).max(1) as f64);
+        let [all, read] = [&self.keys, &self.t].map(|d| problem.max(d).max(1) as f64);
         read / all
     }
 
@@ -85,7 +84,7 @@ impl Sizes {
 
 /// Statements that turn `head` and `row` into coordinates.
 pub(super) struct Preludes {
-    /// `b` and `hk`, of keys and values, and `at`, which key it is.
+    /// `b` and `hk`, of keys and values.
     pub(super) key: String,
     /// Those, `h` and `s`, of queries and results.
     pub(super) query: String,
@@ -94,7 +93,7 @@ pub(super) struct Preludes {
 /// Sets the sizes and which keys a row sees.
 pub(super) fn declare(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) -> Preludes {
     shader.size("rows", &sizes.rows());
-    shader.size("size_t", &sizes.t);
+    shader.size("size_t", &sizes.keys);
     let [key_heads, shared, s] = [&sizes.key_heads, &sizes.shared, &sizes.s].map(|d| shader.dim(d));
     if op.causal {
         let text = format!(
@@ -114,8 +113,7 @@ pub(super) fn declare(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) ->
     }
     let key = format!("    let b = head / {key_heads};\n    let hk = head % {key_heads};\n");
     let query = format!("{key}    let h = hk * {shared} + row % {shared};\n    let s = row / {shared};\n");
-    let origin = shader.dim(&sizes.origin);
-    Preludes { key: format!("{key}    let at = key + {origin};\n"), query }
+    Preludes { key, query }
 }
 
 /// The hook that caps scores of a type.
@@ -154,7 +152,7 @@ pub(super) fn loads(shader: &mut Shader<'_>, op: &Attention, Preludes { key, que
             shader.replace(name, coded.text + &text);
             continue;
         }
-        shader.read(name, &params, key, index, &Coordinates::four(axes(["b", "hk", "at", unit]), 3));
+        shader.read(name, &params, key, index, &Coordinates::four(axes(["b", "hk", "key", unit]), 3));
     }
     if problem.arity > 3 {
         let rank = problem.operands[3].rank();
@@ -178,7 +176,7 @@ impl Coded {
         let operand = shader.problem.operands.get(index).filter(|operand| coded(operand.dtype))?;
         let words = operand.shape.get(3)?.as_known()? - 1;
         let name = format!("word_{index}");
-        let at = Coordinates::element(axes(["b", "hk", "at", "word"]));
+        let at = Coordinates::element(axes(["b", "hk", "key", "word"]));
         let text = shader.read_fn(&name, "head: u32, key: u32, word: u32", prelude, index, &at, false);
         Some(Self { text, name, words })
     }

@@ -75,7 +75,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var r = 0u; r < BLOCK; r++) { acc[r] = vec4<f32>(0.0); }
     // The last query of the block sees the latest keys, the first one the earliest.
     let end = visible(last);
-    for (var base = earliest(first); base < end; base += TILE) {
+    for (var base = earliest(first) / TILE * TILE; base < end; base += TILE) {
         for (var at = local; at < TILE; at += THREADS) {
             let key = base + at;
             var dots: array<f32, BLOCK>;

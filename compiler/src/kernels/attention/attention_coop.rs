@@ -234,7 +234,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let masked = problem.arity > 3;
     shader.constant("MASKED", masked);
     let span = i64::from(tile.keys * shape.n);
-    shader.constant("GUARDED", op.causal || op.window.is_some() || !sizes.t.is_multiple_of(span));
+    shader.constant("GUARDED", op.causal || op.window.is_some() || !sizes.keys.is_multiple_of(span));
     // Where nothing is done to the scores they are logarithms to base two from the start.
     let plain = !masked && op.softcap.is_none();
     let scale = if plain { op.scale * std::f32::consts::LOG2_E } else { op.scale };
@@ -253,8 +253,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Preludes { key, query } = declare(&mut shader, &sizes, op);
     for (index, name, params, prelude, place) in [
         (0, "load_q", "head: u32, row: u32, d8: u32", &query, ["b", "h", "s", "d8"]),
-        (1, "load_k", "head: u32, key: u32, d8: u32", &key, ["b", "hk", "at", "d8"]),
-        (2, "load_v", "head: u32, key: u32, e8: u32", &key, ["b", "hk", "at", "e8"]),
+        (1, "load_k", "head: u32, key: u32, d8: u32", &key, ["b", "hk", "key", "d8"]),
+        (2, "load_v", "head: u32, key: u32, e8: u32", &key, ["b", "hk", "key", "e8"]),
     ] {
         if let Some(coded) = Coded::of(&mut shader, index, prelude) {
             shader.replace(name, coded.eight(name, place[3]));

@@ -5,10 +5,11 @@
 // the values; PER lanes share a row.
 //
 // Fragments cannot be scaled in registers. The maximum that weights are relative to is therefore raised only when it is
-// exceeded by more than ROOM, which f16 leaves, so that the sums so far rarely have to be scaled in memory.
+// exceeded by more than ROOM, which f16 leaves, so that the sums so far rarely have to be scaled in memory. Each row
+// raises its own, so that no row's result depends on its neighbours.
 //
-// With PARTS above one a workgroup takes that part of the keys, and leaves sums, their maxima and the sums of weights for
-// attention_merge.wgsl.
+// With PARTS above one that many workgroups take steps of keys in turn, and leave sums, their maxima and the sums of
+// weights for attention_merge.wgsl.
 //
 // Replaced: the knobs, the matrix types, the sizes and the hooks. The loads return zero past the head sizes, eight f16
 // as the bits of a vec4<f32>; see `coop.wgsl`.
@@ -164,13 +165,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let block = group.x * (SUBS * ROWS * SIDE_M);
     // The last row of the workgroup sees the latest keys, the first the earliest; all of them see those in between.
     let lowest = min(block + SUBS * ROWS * SIDE_M - 1u, last);
-    var end = visible(lowest);
+    let end = visible(lowest);
     let seen = visible(min(block, last));
     var start = earliest(min(block, last)) / SPAN * SPAN;
     if (PARTS > 1u) {
-        let each = (size_t() + PARTS * SPAN - 1u) / (PARTS * SPAN) * SPAN;
-        start = max(start, group.z * each);
-        end = min(end, (group.z + 1u) * each);
+        let skipped = (start / SPAN + PARTS - 1u - group.z) / PARTS;
+        start = (skipped * PARTS + group.z) * SPAN;
     }
     let late = earliest(lowest);
     var next_k: array<vec4<f32>, LOADS_K>;
@@ -179,7 +179,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = 0u; i < LOADS_K; i++) { next_k[i] = stretch_k(head, start, min(local + i * THREADS, UNITS_K - 1u)); }
     // unroll
     for (var i = 0u; i < LOADS_V; i++) { next_v[i] = stretch_v(head, start, min(local + i * THREADS, UNITS_V - 1u)); }
-    for (var base = start; base < end; base += SPAN) {
+    for (var base = start; base < end; base += PARTS * SPAN) {
         workgroupBarrier();
         // unroll
         for (var i = 0u; i < LOADS_K; i++) {
@@ -193,7 +193,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         workgroupBarrier();
         // The last step loads again what it has.
-        let following = select(base, base + SPAN, base + SPAN < end);
+        let following = select(base, base + PARTS * SPAN, base + PARTS * SPAN < end);
         // unroll
         for (var i = 0u; i < LOADS_K; i++) { next_k[i] = stretch_k(head, following, min(local + i * THREADS, UNITS_K - 1u)); }
         // unroll
@@ -254,10 +254,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             // A branch that is left at once: matrices may not be loaded under a condition, as the validator does not know
             // that this one is the same throughout a subgroup.
             loop {
-                if (!raises(higher > top[f] + ROOM)) { break; }
-                let factor = exp2((top[f] - higher) * UNIT);
+                let own = higher > top[f] + ROOM;
+                if (!raises(own)) { break; }
+                let factor = select(1.0, exp2((top[f] - higher) * UNIT), own);
                 sum[f] *= factor;
-                top[f] = higher;
+                top[f] = select(top[f], higher, own);
                 if (base == start) { break; }
                 // unroll
                 for (var e = 0u; e < WIDE; e += HELD) {

@@ -17,7 +17,7 @@ const SHARED: u32 = 8;
 
 /// What the parts left behind.
 pub(super) struct Joined {
-    /// Parts, and keys of a step of one.
+    /// Parts, and keys of a step, which the parts take in turn.
     pub(super) parts: u32,
     pub(super) tile: u32,
     /// Weighted values of each part, and their maxima and sums.

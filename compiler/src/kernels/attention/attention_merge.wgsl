@@ -28,8 +28,7 @@ var<workgroup> weights: array<f32, THREADS>;
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let query = group.y * rows() + group.x;
-    let each = (size_t() + PARTS * TILE - 1u) / (PARTS * TILE) * TILE;
-    let count = (size_t() + each - 1u) / max(each, 1u);
+    let count = min((size_t() + TILE - 1u) / TILE, PARTS);
     let column = local % E4;
     let split = local / E4;
     if (local < PARTS) {

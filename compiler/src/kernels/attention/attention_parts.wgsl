@@ -1,7 +1,10 @@
-// Attention of few queries over many keys: keys are split among PARTS workgroups, each of which keeps the maxima, sums and
+// Attention of few queries over many keys: PARTS workgroups take tiles of keys in turn, and each keeps the maxima, sums and
 // weighted values of BLOCK queries that share their keys (as attention.wgsl does for all keys); attention_merge.wgsl joins
 // them ("flash decoding"). LANES invocations share the product of a query and a key, so that they read a key side by side.
 // Picked where queries are too few to occupy the device.
+//
+// Which part a key belongs to follows from its position alone, so that a query's sums are added in the same order however
+// many queries and keys there are.
 //
 // Replaced: the knobs, the sizes and the hooks. The loads return zero past the head sizes.
 
@@ -59,10 +62,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let head = group.y;
     let first = group.z * BLOCK;
     let last = min(first + BLOCK, rows()) - 1u;
-    // Whole steps for each part, so that short texts are few parts.
-    let each = (size_t() + PARTS * TILE - 1u) / (PARTS * TILE) * TILE;
-    let from_key = group.x * each;
-    if (from_key < size_t()) {
+    // Short texts are few parts.
+    if (group.x * TILE < size_t()) {
         for (var i = local; i < BLOCK * D4; i += THREADS) {
             let row = first + i / D4;
             var v = vec4<f32>(0.0);
@@ -85,8 +86,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             acc[r] = vec4<f32>(0.0);
         }
         // The last query of the block sees the latest keys, the first one the earliest.
-        let end = min(from_key + each, visible(last));
-        for (var base = max(from_key, earliest(first)); base < end; base += TILE) {
+        let end = visible(last);
+        let skipped = (earliest(first) / TILE + PARTS - 1u - group.x) / PARTS;
+        for (var base = (skipped * PARTS + group.x) * TILE; base < end; base += PARTS * TILE) {
             var dots: array<f32, BLOCK>;
             // unroll
             for (var r = 0u; r < BLOCK; r++) { dots[r] = 0.0; }
