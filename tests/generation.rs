@@ -318,6 +318,45 @@ fn long_chunks_give_the_same_logits() {
     });
 }
 
+/// Models whose functions compute a token in one way: windows, capped scores, experts and codes of several kinds.
+const IN_ONE_WAY: [&str; 8] =
+    ["gemma2", "gemma3", "llama-gptq-order", "llama-k.gguf", "mistral", "phi3", "qwen3-moe", "grouped.onnx"];
+
+/// `decode` gives bit by bit what `verify` gives for each of its rows, however many there are.
+#[test]
+fn batch_invariant_functions_agree_in_every_bit() {
+    IN_ONE_WAY.into_par_iter().enumerate().for_each(|(index, name)| {
+        let (path, ids, stored) = named(name);
+        let mut model = load(&path, 64, CHUNK);
+        language::batch_invariant::run(&mut model).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let precision = if index % 2 == 0 { Precision::F32 } else { Precision::F16 };
+        let mut device = open(&model, &Options { precision, ..Options::default() });
+        assert_eq!(device.bounds("decode", "past"), Some((0, 63)), "{name}");
+        let mut rows = Vec::new();
+        for past in 0..TEXT {
+            let (logits, next) = step(&mut device, "decode", past, &ids[past..=past]);
+            assert_eq!((logits.len(), next.len()), (stored.shape[1], 1), "{name}");
+            let limit =
+                if precision == Precision::F32 { F32 } else { F16 * deviation(stored.floats().unwrap()) };
+            assert!(differ(&logits, &stored, past) < limit, "{name} behind {past} tokens");
+            rows.push((logits, next[0]));
+        }
+        device.reset();
+        let mut past = 0;
+        for count in [3, 16, 1, 5, 2, 9, 4] {
+            let (logits, next) = step(&mut device, "verify", past, &ids[past..past + count]);
+            for (row, (logits, next)) in logits.chunks(stored.shape[1]).zip(next).enumerate() {
+                assert!(
+                    (logits, next) == (&rows[past + row].0[..], rows[past + row].1),
+                    "{name} {past} {row}"
+                );
+            }
+            past += count;
+        }
+        assert_eq!(past, TEXT);
+    });
+}
+
 /// What is no decoder with caches, or is wanted with sizes of its own, stays one graph; sizes that do not fit are refused.
 #[test]
 fn onnx_models_become_functions_where_they_can() {

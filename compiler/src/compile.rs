@@ -11,6 +11,7 @@ use crate::emit::spirv;
 use crate::error::Result;
 use crate::functions::{self, Specialize};
 use crate::fusion;
+use crate::ir::dim::Bounds;
 use crate::ir::graph::Graph;
 use crate::layouts;
 use crate::passes::{self, Context, PassReport, Precision};
@@ -27,6 +28,8 @@ pub struct Model {
     pub functions: Vec<(String, Graph)>,
     /// Names of those that do what `prefill` does for more tokens, and that targets do without where it saves little time.
     pub spare: Vec<String>,
+    /// By name of a function, bounds of sizes at run time where its kernels are chosen for wider ones.
+    pub narrowed: Vec<(String, Bounds)>,
     /// Its name, without folders.
     pub name: String,
     /// Hash of the model's files.

@@ -132,7 +132,11 @@ pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> 
             _ => options,
         };
         if !model.spare.contains(name) {
-            functions.extend(lower_entry(name, graph, target, options, &mut packed)?);
+            let mut lowered = lower_entry(name, graph, target, options, &mut packed)?;
+            for (_, bounds) in model.narrowed.iter().filter(|(narrowed, _)| narrowed == name) {
+                lowered.iter_mut().for_each(|function| function.plan.bounds.extend(bounds.clone()));
+            }
+            functions.extend(lowered);
             continue;
         }
         let mut more = packed.clone();

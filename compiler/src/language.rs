@@ -18,6 +18,7 @@
 //! `verify` computes nothing for them; in the others no position before them sees them, and the next tokens overwrite what
 //! they leave in the caches.
 
+pub mod batch_invariant;
 pub mod caches;
 pub mod onnx;
 pub mod sample;
@@ -38,6 +39,10 @@ pub const DEFAULT_CONTEXT: i64 = 4096;
 const DEFAULT_CHUNK: i64 = 256;
 /// The same of `prefill_long`.
 const DEFAULT_LONG: i64 = 1024;
+/// The function that takes one token.
+pub(crate) const DECODE: &str = "decode";
+/// The function that takes a few tokens, and gives logits for each.
+pub(crate) const VERIFY: &str = "verify";
 /// The function that reads prompts.
 pub(crate) const PREFILL: &str = "prefill";
 /// The function that reads long ones.
@@ -112,8 +117,8 @@ impl Sizes {
     pub fn entries(self) -> Vec<Entry> {
         let entry = |name, tokens, every| Entry { name, tokens, every, spare: false, context: self.context };
         let mut entries = vec![
-            entry("verify", VERIFIED.min(self.context), true),
-            entry("decode", 1, false),
+            entry(VERIFY, VERIFIED.min(self.context), true),
+            entry(DECODE, 1, false),
             entry(PREFILL, self.chunk, false),
         ];
         entries.extend(self.long.map(|long| match long {
@@ -175,12 +180,7 @@ impl Entry {
         if self.tokens != 1 {
             return Ok(ids);
         }
-        g.name = TOKEN.to_string();
-        let last = g.add(State { name: TOKEN.to_string(), dtype: DType::I32, shape: vec![1] }, &[])?;
-        let last = g.reshape(last, vec![Dim::known(1); 2])?;
-        let zero = g.scalar(DType::I32, 0.0)?;
-        let given = g.binary(BinaryFn::GreaterEqual, ids, zero)?;
-        g.select(given, ids, last)
+        chosen_last(g, ids)
     }
 
     /// The position whose logits alone are wanted.
@@ -207,6 +207,16 @@ impl Entry {
         }
         Ok(())
     }
+}
+
+/// The token that a run of one computes: the given one, `[1, 1]`, or where that is -1 the one that was chosen last.
+fn chosen_last(g: &mut Builder<'_>, given: NodeId) -> Result<NodeId> {
+    g.name = TOKEN.to_string();
+    let last = g.add(State { name: TOKEN.to_string(), dtype: DType::I32, shape: vec![1] }, &[])?;
+    let last = g.reshape(last, vec![Dim::known(1); 2])?;
+    let zero = g.scalar(DType::I32, 0.0)?;
+    let is_given = g.binary(BinaryFn::GreaterEqual, given, zero)?;
+    g.select(is_given, given, last)
 }
 
 #[cfg(test)]

@@ -315,7 +315,7 @@ pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
     }
     let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
     let Folder { graph, functions, spare, notes, .. } = folder;
-    Ok((Model { graph, functions, spare, name, hash, attachments }, notes))
+    Ok((Model { graph, functions, spare, name, hash, attachments, ..Model::default() }, notes))
 }
 
 fn is_fixed(dims: &Dims, name: &str) -> bool {

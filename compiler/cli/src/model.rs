@@ -56,6 +56,10 @@ pub(crate) struct Given {
     /// A text, or ids, by which codes of a language model are made to err least where it matters
     #[arg(long, value_name = "FILE.txt | IDS.npy", requires = "weights")]
     pub(crate) calibrate: Option<PathBuf>,
+    /// Let `decode` of a language model compute a token as `verify` does, so that text with a draft is exactly the text
+    /// without; `decode` takes longer
+    #[arg(long)]
+    pub(crate) batch_invariant: bool,
 }
 
 /// `--kv-cache`.
@@ -215,6 +219,10 @@ impl Given {
             driftc::quantise::caches::run(functions)?;
             flags.push("--kv-cache q8".to_owned());
         }
+        if self.batch_invariant {
+            driftc::language::batch_invariant::run(&mut loaded.model)?;
+            flags.push("--batch-invariant".to_owned());
+        }
         loaded.flags = flags;
         Ok(loaded)
     }
@@ -275,7 +283,15 @@ fn language(path: &Path, dims: &BTreeMap<String, (i64, i64)>) -> Result<Option<L
     drift_models::folder::check_attachments(folder, &attachments)?;
     let Language { whole, functions, spare, notes } = language;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let model = Model { graph: whole.graph, functions, spare, name, hash: whole.hash, attachments };
+    let model = Model {
+        graph: whole.graph,
+        functions,
+        spare,
+        name,
+        hash: whole.hash,
+        attachments,
+        ..Model::default()
+    };
     Ok(Some(Loaded {
         model,
         notes: whole.notes.into_iter().chain(notes).collect(),

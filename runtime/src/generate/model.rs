@@ -131,8 +131,9 @@ fn read(name: &'static str, rows: bool, function: &Function) -> Result<(TokenFun
         _ => return Err(lacks(&format!("output `logits` of shape [{n_rows}, vocabulary], f32"))),
     };
     let past = symbol("past").ok_or_else(|| lacks("symbol `past`"))?;
-    let counts = symbol("count")
-        .is_some_and(|count| count.min <= 1 && usize::try_from(count.max).is_ok_and(|max| max >= chunk));
+    // What takes one id alone need not be told so.
+    let takes_all = |most: i64| most > 1 && usize::try_from(most).is_ok_and(|most| most >= chunk);
+    let counts = symbol("count").is_some_and(|count| count.min <= 1 && takes_all(count.max));
     let past = usize::try_from(past.max).unwrap_or(usize::MAX);
     let turn = symbol("length").map(|length| usize::try_from(length.min).unwrap_or(0));
     Ok((TokenFunction { name, chunk, ids: ids.host_type, past, counts, turn, rows }, vocabulary))

@@ -4,7 +4,8 @@ use crate::error::{Error, Result};
 use crate::format::{Expr, ExprError, Function, Port};
 
 /// Binds every symbol, checks bounds, and compares every dimension of every input.
-/// `shapes` holds one entry per input; `given` holds values that the caller set by name.
+/// `shapes` holds one entry per input; `given` holds values that the caller set by name. A symbol that can have one value
+/// alone has it.
 pub(crate) fn solve<'a>(
     function: &Function,
     shapes: impl Iterator<Item = Option<&'a [usize]>> + Clone,
@@ -28,7 +29,8 @@ pub(crate) fn solve<'a>(
     for (symbol, value) in function.symbols.iter().zip(values) {
         let missing =
             || Error::Missing { function: function.name.clone(), kind: "symbol", name: symbol.name.clone() };
-        symbols.push(value.ok_or_else(missing)?);
+        let only = (symbol.min == symbol.max).then_some(symbol.min);
+        symbols.push(value.or(only).ok_or_else(missing)?);
     }
     for (port, shape) in function.inputs.iter().zip(shapes) {
         let expected = port.shape_at(&symbols).map_err(|source| expression(port, source))?;
@@ -157,6 +159,16 @@ mod tests {
     fn symbols_come_from_shapes() {
         assert_eq!(solve(&function(), &shapes(10, 5, 5), &[]).unwrap(), [5]);
         assert_eq!(solve(&function(), &shapes(10, 5, 5), &[Some(5)]).unwrap(), [5]);
+    }
+
+    #[test]
+    fn a_symbol_of_one_value_has_it() {
+        let mut function = function();
+        function.symbols.push(Symbol { name: "count".to_owned(), min: 3, max: 3 });
+        assert_eq!(solve(&function, &shapes(10, 5, 5), &[]).unwrap(), [5, 3]);
+        function.symbols[1].max = 4;
+        let error = solve(&function, &shapes(10, 5, 5), &[]).unwrap_err();
+        assert!(matches!(&error, Error::Missing { name, .. } if name == "count"), "{error}");
     }
 
     #[test]
