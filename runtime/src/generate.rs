@@ -8,6 +8,7 @@
 mod draft;
 mod feed;
 mod model;
+mod pace;
 mod random;
 mod sampling;
 mod steps;
@@ -19,6 +20,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::session::Session;
 use model::Model;
+use pace::Pace;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,6 +32,8 @@ pub struct Generator {
     current: usize,
     /// What was last read from the device.
     read: Array,
+    /// What is known of guesses.
+    pace: Pace,
 }
 
 /// The bit of a saved number of tokens that says that they are behind the model's turn.
@@ -91,7 +95,8 @@ impl Generator {
         let model = Model::of(session.variant())?;
         let conversations = vec![Conversation::default(); session.conversations()];
         let read = Array { dtype: crate::format::HostType::I32, shape: Vec::new(), bytes: Vec::new() };
-        Ok(Generator { session, model, conversations, current: 0, read })
+        let pace = Pace::default();
+        Ok(Generator { session, model, conversations, current: 0, read, pace })
     }
 
     pub fn session(&self) -> &Session {

@@ -6,16 +6,13 @@
 
 use super::draft::Draft;
 use super::feed::Fed;
+use super::pace::Next;
 use super::sampling::Sampler;
 use super::{Ended, Generator, Report, Request};
 use crate::error::{Error, Result};
 use crate::session::Ticket;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-
-/// Guesses that the first run checks. After a run whose guesses were all right there are two more, otherwise one fewer: the
-/// schedule of assisted generation in Hugging Face's transformers.
-const FIRST_GUESSES: usize = 5;
 
 /// A text that is being generated.
 struct Progress<'a> {
@@ -56,7 +53,7 @@ impl Generator {
         let mut progress = Progress { request, each, start: Instant::now(), report, ended: false };
         progress.ended = request.max_tokens == 0;
         let done = match draft {
-            Draft::None if request.sampling.is_plain() => self.run_ahead(&mut progress),
+            Draft::None if request.sampling.is_plain() => self.run_ahead(&mut progress, usize::MAX),
             Draft::None if self.model.samples && request.sampling.fits_device() => {
                 self.run_drawn(&mut progress)
             }
@@ -69,19 +66,20 @@ impl Generator {
         done.map(|()| progress.report)
     }
 
-    /// The most likely token each time, with as many steps in flight as there are frames.
-    fn run_ahead(&mut self, progress: &mut Progress<'_>) -> Result<()> {
+    /// The most likely token each time, at most so many, with as many steps in flight as there are frames.
+    fn run_ahead(&mut self, progress: &mut Progress<'_>, most: usize) -> Result<()> {
         let mut flying: VecDeque<Fed> = VecDeque::with_capacity(self.session.frames());
+        let end = progress.report.tokens.saturating_add(most).min(progress.request.max_tokens);
         // The tokens that the text has or that runs in flight will give.
-        let mut asked = 0;
+        let mut asked = progress.report.tokens;
         let mut kept_is_written = false;
-        while !progress.ended {
+        while !progress.ended && progress.report.tokens < end {
             if flying.is_empty() {
                 flying.push_back(self.feed("next")?);
                 (asked, kept_is_written) = (asked + 1, false);
             }
             while flying.len() < self.session.frames()
-                && asked < progress.request.max_tokens
+                && asked < end
                 && flying.back().is_some_and(|fed| fed.kept)
             {
                 let Some(fed) = self.feed_kept(!kept_is_written)? else { break };
@@ -143,46 +141,81 @@ impl Generator {
         sampler.pick(self.text(), logits, index)
     }
 
-    /// Token by token as the host draws them, several at a time where guesses are right.
+    /// Token by token as the host draws them, several at a time where guesses are right and pay.
     fn run_checked(&mut self, progress: &mut Progress<'_>, draft: &mut Draft) -> Result<()> {
+        let mut sampler = Sampler::new(&progress.request.sampling);
+        let mut pace = std::mem::take(&mut self.pace);
+        pace.begin();
+        let most = self.model.verify.map_or(1, |verify| verify.chunk.max(2) - 1);
+        while !progress.ended {
+            let (start, before) = (Instant::now(), progress.report.tokens);
+            match pace.next(most) {
+                Next::Plain(n) if progress.request.sampling.is_plain() => self.run_ahead(progress, n)?,
+                Next::Plain(n) => {
+                    for _ in 0..n {
+                        self.checked(progress, &mut sampler, &[])?;
+                    }
+                }
+                Next::Guess(n) => {
+                    let guesses = self.guesses(progress, draft, n)?;
+                    let guessing = start.elapsed();
+                    let right = self.checked(progress, &mut sampler, &guesses)?;
+                    if !guesses.is_empty() {
+                        let checking = start.elapsed().saturating_sub(guessing);
+                        pace.checked((guesses.len(), right), guessing, checking);
+                    }
+                    continue;
+                }
+            }
+            pace.plain(progress.report.tokens - before, start.elapsed());
+        }
+        self.pace = pace;
+        Ok(())
+    }
+
+    /// Runs the model on the text's last token and some guesses of what follows, and takes what it gives as far as the
+    /// guesses are right; how many are.
+    fn checked(
+        &mut self,
+        progress: &mut Progress<'_>,
+        sampler: &mut Sampler,
+        guesses: &[u32],
+    ) -> Result<usize> {
+        if progress.ended {
+            return Ok(0);
+        }
         let plain = progress.request.sampling.is_plain();
         let output = if plain { "next" } else { "logits" };
-        let mut sampler = Sampler::new(&progress.request.sampling);
-        let mut ahead = FIRST_GUESSES;
-        while !progress.ended {
-            let guesses = self.guesses(progress, draft, ahead)?;
-            let (ticket, first) = if guesses.is_empty() {
-                let fed = self.feed(output)?;
-                (fed.ticket, fed.row)
-            } else {
-                (self.check(&guesses, output)?, 0)
-            };
-            let tokens = if plain { self.tokens(ticket)? } else { Vec::new() };
-            if !plain {
-                self.row(ticket, first)?;
-            }
-            let mut right = 0;
-            for row in first..=first + guesses.len() {
-                let token = match plain {
-                    true => tokens.get(row).copied().unwrap_or_default(),
-                    false => self.draw(&mut sampler, row, progress.report.tokens),
-                };
-                self.take(progress, token);
-                if progress.ended || guesses.get(right) != Some(&token) {
-                    break;
-                }
-                right += 1;
-            }
-            if !guesses.is_empty() {
-                // What the caches hold behind the last right guess is of a text that is not this one.
-                let fed = self.text().len() - 1;
-                self.conversation().fed = fed;
-                progress.report.drafted += guesses.len();
-                progress.report.accepted.push(right);
-                ahead = if right == guesses.len() { ahead + 2 } else { (ahead - 1).max(1) };
-            }
+        let (ticket, first) = if guesses.is_empty() {
+            let fed = self.feed(output)?;
+            (fed.ticket, fed.row)
+        } else {
+            (self.check(guesses, output)?, 0)
+        };
+        let tokens = if plain { self.tokens(ticket)? } else { Vec::new() };
+        if !plain {
+            self.row(ticket, first)?;
         }
-        Ok(())
+        let mut right = 0;
+        for row in first..=first + guesses.len() {
+            let token = match plain {
+                true => tokens.get(row).copied().unwrap_or_default(),
+                false => self.draw(sampler, row, progress.report.tokens),
+            };
+            self.take(progress, token);
+            if progress.ended || guesses.get(right) != Some(&token) {
+                break;
+            }
+            right += 1;
+        }
+        if !guesses.is_empty() {
+            // What the caches hold behind the last right guess is of a text that is not this one.
+            let fed = self.text().len() - 1;
+            self.conversation().fed = fed;
+            progress.report.drafted += guesses.len();
+            progress.report.accepted.push(right);
+        }
+        Ok(right)
     }
 
     /// At most so many guesses to check in one run behind the text's last token; none where the caches lack more than that.
