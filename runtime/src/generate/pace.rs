@@ -40,10 +40,12 @@ impl Mean {
     }
 }
 
-/// What is known of guesses so far.
+/// What is known of guesses so far: of those of a text, and of the time they take from text to text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     runs: usize,
+    /// Whether any text had such a run.
+    began: bool,
     /// Guesses whose predecessors were right, and those of them that were right themselves.
     tried: f64,
     right: f64,
@@ -57,9 +59,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Notes that a text begins, or goes on behind something new.
+    /// Notes that a text begins, or goes on behind something new: that guesses were right says nothing of this one.
     pub(super) fn begin(&mut self) {
-        (self.pause, self.resumes) = (0, true);
+        (self.runs, self.tried, self.right, self.pause, self.resumes) = (0, 0.0, 0.0, 0, true);
     }
 
     /// What to do next, where a run takes at most so many guesses, at least one.
@@ -85,9 +87,12 @@ impl Pace {
         Next::Plain(self.pause)
     }
 
-    /// Tokens that a run with so many guesses is expected to give.
+    /// Tokens that a run with so many guesses is hoped to give: with a chance that is a standard deviation above what was
+    /// seen, since what is not tried any more is not seen to be better.
     fn tokens(&self, n: usize) -> f64 {
-        let chance = self.right / self.tried.max(1.0);
+        let tried = self.tried.max(1.0);
+        let seen = self.right / tried;
+        let chance = (seen + (seen * (1.0 - seen) / tried).max(0.0).sqrt()).min(1.0);
         (0..n).fold(1.0, |tokens, _| 1.0 + chance * tokens)
     }
 
@@ -97,7 +102,7 @@ impl Pace {
         self.tried = self.tried * KEPT + (right + usize::from(right < made)) as f64;
         self.right = self.right * KEPT + right as f64;
         // The first run may wait for what a driver leaves until then.
-        if self.runs > 1 {
+        if std::mem::replace(&mut self.began, true) {
             self.check.add(checking, 1);
         }
         if !std::mem::take(&mut self.resumes) {
@@ -147,7 +152,7 @@ mod tests {
         assert_eq!(pace.next(4), Next::Guess(4));
         // Where one of four is wrong there are fewer.
         run(&mut pace, 40, 3, 0);
-        assert!(matches!(pace.next(15), Next::Guess(4..12)), "{:?}", pace.next(15));
+        assert!(matches!(pace.next(15), Next::Guess(4..15)), "{:?}", pace.next(15));
         // As many as the draft makes in the time of a plain step gain nothing, though all are right.
         let (made, tokens, _) = run(&mut Pace::default(), 16, 15, 1);
         assert!(made < tokens / 4, "{made} {tokens}");
