@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use drift_models::Dims;
 use drift_runtime::{ArrayRef, Session, format::HostType};
@@ -323,38 +324,57 @@ const IN_ONE_WAY: [&str; 8] =
     ["gemma2", "gemma3", "llama-gptq-order", "llama-k.gguf", "mistral", "phi3", "qwen3-moe", "grouped.onnx"];
 
 /// `decode` gives bit by bit what `verify` gives for each of its rows, however many there are.
+fn agree_in_every_bit(name: &str, precision: Precision) {
+    let (path, ids, stored) = named(name);
+    let mut model = load(&path, 64, CHUNK);
+    language::batch_invariant::run(&mut model).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mut device = open(&model, &Options { precision, ..Options::default() });
+    assert_eq!(device.bounds("decode", "past"), Some((0, 63)), "{name}");
+    let limit = if precision == Precision::F32 { F32 } else { F16 * deviation(stored.floats().unwrap()) };
+    let mut rows = Vec::new();
+    for past in 0..TEXT {
+        let (logits, next) = step(&mut device, "decode", past, &ids[past..=past]);
+        assert_eq!((logits.len(), next.len()), (stored.shape[1], 1), "{name}");
+        assert!(differ(&logits, &stored, past) < limit, "{name} behind {past} tokens");
+        rows.push((logits, next[0]));
+    }
+    device.reset();
+    let mut past = 0;
+    for count in [3, 16, 1, 5, 2, 9, 4] {
+        let (logits, next) = step(&mut device, "verify", past, &ids[past..past + count]);
+        for (row, (logits, next)) in logits.chunks(stored.shape[1]).zip(next).enumerate() {
+            let (want, best) = &rows[past + row];
+            assert!(logits == want && next == *best, "{name}, row {row} behind {past} tokens");
+        }
+        past += count;
+    }
+    assert_eq!(past, TEXT);
+}
+
 #[test]
 fn batch_invariant_functions_agree_in_every_bit() {
     IN_ONE_WAY.into_par_iter().enumerate().for_each(|(index, name)| {
-        let (path, ids, stored) = named(name);
-        let mut model = load(&path, 64, CHUNK);
-        language::batch_invariant::run(&mut model).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let precision = if index % 2 == 0 { Precision::F32 } else { Precision::F16 };
-        let mut device = open(&model, &Options { precision, ..Options::default() });
-        assert_eq!(device.bounds("decode", "past"), Some((0, 63)), "{name}");
-        let mut rows = Vec::new();
-        for past in 0..TEXT {
-            let (logits, next) = step(&mut device, "decode", past, &ids[past..=past]);
-            assert_eq!((logits.len(), next.len()), (stored.shape[1], 1), "{name}");
-            let limit =
-                if precision == Precision::F32 { F32 } else { F16 * deviation(stored.floats().unwrap()) };
-            assert!(differ(&logits, &stored, past) < limit, "{name} behind {past} tokens");
-            rows.push((logits, next[0]));
-        }
-        device.reset();
-        let mut past = 0;
-        for count in [3, 16, 1, 5, 2, 9, 4] {
-            let (logits, next) = step(&mut device, "verify", past, &ids[past..past + count]);
-            for (row, (logits, next)) in logits.chunks(stored.shape[1]).zip(next).enumerate() {
-                assert!(
-                    (logits, next) == (&rows[past + row].0[..], rows[past + row].1),
-                    "{name} {past} {row}"
-                );
-            }
-            past += count;
-        }
-        assert_eq!(past, TEXT);
+        agree_in_every_bit(name, if index % 2 == 0 { Precision::F32 } else { Precision::F16 });
     });
+}
+
+/// The same on matrix units: this test runs again in a program of its own where a driver that has them is elsewhere.
+#[test]
+fn batch_invariant_functions_agree_on_matrix_units() {
+    const NAME: &str = "batch_invariant_functions_agree_on_matrix_units";
+    if device::target().features.cooperative_matrix {
+        for name in ["llama-k.gguf", "mistral"] {
+            agree_in_every_bit(name, Precision::F16);
+        }
+        return;
+    }
+    let Some(runner) = std::env::var_os("DRIFT_MATRIX_RUNNER") else { return };
+    let program = std::env::current_exe().unwrap();
+    let mut again = Command::new(runner);
+    again.arg(program).args([NAME, "--exact"]).env("DRIFT_TEST_TARGET", "lavapipe-matrix");
+    let output = again.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}");
 }
 
 /// What is no decoder with caches, or is wanted with sizes of its own, stays one graph; sizes that do not fit are refused.
