@@ -144,12 +144,11 @@ impl Generator {
     /// Token by token as the host draws them, several at a time where guesses are right and pay.
     fn run_checked(&mut self, progress: &mut Progress<'_>, draft: &mut Draft) -> Result<()> {
         let mut sampler = Sampler::new(&progress.request.sampling);
-        let mut pace = std::mem::take(&mut self.pace);
-        pace.begin();
+        self.pace.begin();
         let most = self.model.verify.map_or(1, |verify| verify.chunk.max(2) - 1);
         while !progress.ended {
             let (start, before) = (Instant::now(), progress.report.tokens);
-            match pace.next(most) {
+            match self.pace.next(most) {
                 Next::Plain(n) if progress.request.sampling.is_plain() => self.run_ahead(progress, n)?,
                 Next::Plain(n) => {
                     for _ in 0..n {
@@ -162,14 +161,13 @@ impl Generator {
                     let right = self.checked(progress, &mut sampler, &guesses)?;
                     if !guesses.is_empty() {
                         let checking = start.elapsed().saturating_sub(guessing);
-                        pace.checked((guesses.len(), right), guessing, checking);
+                        self.pace.checked((guesses.len(), right), guessing, checking);
                     }
                     continue;
                 }
             }
-            pace.plain(progress.report.tokens - before, start.elapsed());
+            self.pace.plain(progress.report.tokens - before, start.elapsed());
         }
-        self.pace = pace;
         Ok(())
     }
 
