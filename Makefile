@@ -37,7 +37,7 @@ bless: setup
 
 demo:
 	@tests/setup.sh $(TARGET_DIR) demo
-	$(ENV) models/demo.sh
+	$(ENV) models/demo/run.sh
 
 demo-web: setup
 	$(CARGO) build -p driftc-cli --bin driftc

@@ -43,8 +43,8 @@ pub struct Model {
 pub struct Options {
     /// How floats are stored.
     pub precision: Precision,
-    /// Runs spirv-opt over every shader.
-    pub optimize: bool,
+    /// What every SPIR-V module goes through at the end.
+    pub finish: Option<spirv::Finish>,
     /// Planning.
     pub plan: plan::Options,
     /// Which sizes get a function of their own.
@@ -154,6 +154,6 @@ pub fn write(
         model_hash: Hash(model.hash),
         notes: options.plan.tuning.iter().map(|t| ("tuning".to_string(), t.hash())).collect(),
     };
-    let emit = spirv::Options { optimize: options.optimize, matrix: None };
+    let emit = spirv::Options { finish: options.finish, matrix: None };
     bundle::write(path, provenance, &planned, &model.attachments, emit)
 }

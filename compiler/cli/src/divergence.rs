@@ -113,7 +113,7 @@ fn compare_all(lowered: &Lowered, case: &Case<'_>, values: &[(NodeId, Array)]) -
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("debug.drift");
     let planned = [Planned { target: case.target, functions: vec![("main".to_owned(), &plan)] }];
-    let emit = spirv::Options { optimize: case.options.optimize, matrix: None };
+    let emit = spirv::Options { finish: case.options.finish, matrix: None };
     bundle::write(&path, Default::default(), &planned, &[], emit)?;
     let (_, outputs) = run_bundle(&path, case)
         .map_err(|e: Failure| e.context("the bundle that returns every tensor does not run"))?;

@@ -12,6 +12,7 @@ mod compare;
 mod constants;
 mod divergence;
 mod failure;
+mod finish;
 mod language;
 mod lowering;
 mod measure;

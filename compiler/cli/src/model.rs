@@ -18,6 +18,7 @@ use crate::arrays::{NamedFile, named_file, read_all, to_host};
 use crate::calibration::calibrated;
 use crate::constants::{ConstArg, brief, parse_const, replace, value};
 use crate::failure::{Failure, Result};
+use crate::finish::finish;
 use crate::output::note;
 
 /// A model and how to compile it.
@@ -138,13 +139,17 @@ impl ModelArgs {
 
 impl Loaded {
     /// How to compile it.
-    pub(crate) fn options(&self, given: &Given, optimize: bool) -> Options {
+    ///
+    /// # Errors
+    /// As [`finish`].
+    pub(crate) fn options(&self, given: &Given, optimize: bool) -> Result<Options> {
         let mut flags = vec![format!("--precision {}", given.precision)];
         flags.extend(self.flags.iter().cloned());
         if optimize {
             flags.push("--optimize".to_owned());
         }
-        Options { precision: given.precision, optimize, flags, ..Options::default() }
+        let finish = finish(optimize)?;
+        Ok(Options { precision: given.precision, finish, flags, ..Options::default() })
     }
 }
 

@@ -14,6 +14,7 @@ use driftc::target::TargetProfile;
 
 use crate::arrays::{dtype, made_up, to_runtime};
 use crate::failure::{Failure, Result};
+use crate::finish::finish;
 use crate::measure::{dispatch_runs, median};
 use crate::output::{file_name, write_file};
 use crate::progress::Progress;
@@ -129,7 +130,13 @@ impl<'a> Bench<'a> {
         let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
         let plan = trial::plan(&owned, self.target)?;
         let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), &plan)] }];
-        bundle::write(&path, Provenance::default(), &planned, &[], spirv::Options::default())?;
+        bundle::write(
+            &path,
+            Provenance::default(),
+            &planned,
+            &[],
+            spirv::Options { finish: finish(false)?, matrix: None },
+        )?;
         match self.replay(&path, trials.len()) {
             Ok(measured) => Ok(measured),
             Err(error) if !at_fault(&error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! Emitting shaders. The only place that knows naga and spirv-tools.
+//! Emitting shaders. The only place that knows naga.
 
 mod hlsl;
 mod msl;

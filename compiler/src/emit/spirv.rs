@@ -1,4 +1,5 @@
-//! WGSL to SPIR-V for Vulkan: naga's writer, the repairs its output needs, validation and, on request, optimisation.
+//! WGSL to SPIR-V for Vulkan: naga's writer, the repairs its output needs, and what its caller has
+//! finished modules go through.
 //!
 //! Kernels guard their own tails, so every run-time check that naga could add is off. naga decorates every array
 //! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers
@@ -23,11 +24,14 @@ use crate::target::{MatrixScope, MatrixShape, MatrixType};
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 
+/// What a finished module goes through, such as a validator or an optimiser. Errors are its sentences.
+pub type Finish = fn(Vec<u32>) -> Result<Vec<u32>, String>;
+
 /// How modules are emitted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Runs spirv-opt's performance passes.
-    pub optimize: bool,
+    /// Takes each module last.
+    pub finish: Option<Finish>,
     /// The cooperative matrices, where they differ from what WGSL can say.
     pub matrix: Option<Matrix>,
 }
@@ -88,7 +92,11 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     if options.matrix.is_some_and(|matrix| matrix.workgroup) {
         words = tensors::address(&words)?;
     }
-    check(barriers::repair(&words)?, options)
+    let words = barriers::repair(&words)?;
+    match options.finish {
+        Some(finish) => finish(words),
+        None => Ok(words),
+    }
 }
 
 /// What naga writes.
@@ -113,32 +121,6 @@ fn write(wgsl: &str) -> Result<Vec<u32>, String> {
     let pipeline =
         spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
     spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())
-}
-
-#[cfg(feature = "spirv-tools")]
-fn check(words: Vec<u32>, options: Options) -> Result<Vec<u32>, String> {
-    use spirv_tools::opt::Optimizer;
-    use spirv_tools::val::Validator;
-    let env = Some(spirv_tools::TargetEnv::Vulkan_1_1);
-    spirv_tools::val::create(env).validate(&words, None).map_err(|e| format!("SPIR-V is not valid: {e}"))?;
-    if !options.optimize {
-        return Ok(words);
-    }
-    let mut optimizer = spirv_tools::opt::create(env);
-    optimizer.register_performance_passes();
-    let mut messages = Vec::new();
-    let binary = optimizer
-        .optimize(&words, &mut |m: spirv_tools::error::Message| messages.push(m.message), None)
-        .map_err(|e| format!("spirv-opt: {e}; {}", messages.join("; ")))?;
-    Ok(binary.as_words().to_vec())
-}
-
-#[cfg(not(feature = "spirv-tools"))]
-fn check(words: Vec<u32>, options: Options) -> Result<Vec<u32>, String> {
-    if options.optimize {
-        return Err("this build has no spirv-tools to optimise with".into());
-    }
-    Ok(words)
 }
 
 /// The instructions of a module: opcode and operands.
@@ -234,8 +216,8 @@ mod tests {
     #[test]
     fn every_kernel_is_valid_as_it_stands() {
         for kernel in KERNELS {
-            for optimize in [false, cfg!(feature = "spirv-tools")] {
-                emit(kernel.wgsl, Options { optimize, matrix: None })
+            for finish in [drift_spirv_tools::validate, drift_spirv_tools::optimize] {
+                emit(kernel.wgsl, Options { finish: Some(finish), matrix: None })
                     .unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
             }
         }

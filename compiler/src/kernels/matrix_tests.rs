@@ -92,7 +92,10 @@ impl Offered {
         let place = self.place(target);
         let matrix = self.launch.matrix.as_ref().map(spirv::Matrix::from);
         assert!(matrix.is_some(), "{place} names no matrices");
-        let words = spirv::emit(&self.launch.wgsl, spirv::Options { optimize: false, matrix });
+        let words = spirv::emit(
+            &self.launch.wgsl,
+            spirv::Options { finish: Some(drift_spirv_tools::validate), matrix },
+        );
         let words = words.unwrap_or_else(|e| panic!("{place}: {e}\n{}", self.launch.wgsl));
         Emitted { needs: needs_of(&words), workgroup_memory: spirv::workgroup_memory(&words).unwrap() }
     }

@@ -154,8 +154,9 @@ fn emit_types(
                         continue;
                     }
                     assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
+                    let checked = Options { finish: Some(drift_spirv_tools::validate), ..Options::default() };
                     for launch in (kernel.launches)(&problem, &candidate).unwrap() {
-                        let words = emit(&launch.wgsl, Options::default()).unwrap_or_else(|e| {
+                        let words = emit(&launch.wgsl, checked).unwrap_or_else(|e| {
                             panic!("{} {candidate:?} {op:?}: {e}\n{}", kernel.name, launch.wgsl)
                         });
                         assert_eq!(launch.needs, needs_of(&words), "{} {candidate:?}", kernel.name);

@@ -6,9 +6,9 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use drift_demo::resnet50;
 use drift_models::Dims;
 use drift_runtime::{Array, ArrayRef, Session, device};
-use drift_tests::resnet50;
 use driftc::compile::{self, Model, Report};
 use driftc::import::onnx;
 use driftc::target::TargetProfile;

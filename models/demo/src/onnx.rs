@@ -1,4 +1,4 @@
-//! Builds small ONNX models in code, for tests of the importer.
+//! ONNX models in few words.
 
 use driftc::import::onnx::schema::attribute_proto::AttributeType;
 use driftc::import::onnx::schema::tensor_proto::DataType;
