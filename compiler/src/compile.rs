@@ -1,5 +1,6 @@
 //! Compiles an imported graph into a bundle on disk.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use drift_runtime::codec::Summary;
@@ -29,7 +30,7 @@ pub struct Model {
     /// Names of those that do what `prefill` does for more tokens, and that targets do without where it saves little time.
     pub spare: Vec<String>,
     /// By name of a function, bounds of sizes at run time where its kernels are chosen for wider ones.
-    pub narrowed: Vec<(String, Bounds)>,
+    pub narrowed: BTreeMap<String, Bounds>,
     /// Its name, without folders.
     pub name: String,
     /// Hash of the model's files.

@@ -133,7 +133,7 @@ pub fn lower_model(model: &Model, target: &TargetProfile, options: &Options) -> 
         };
         if !model.spare.contains(name) {
             let mut lowered = lower_entry(name, graph, target, options, &mut packed)?;
-            for (_, bounds) in model.narrowed.iter().filter(|(narrowed, _)| narrowed == name) {
+            if let Some(bounds) = model.narrowed.get(name) {
                 lowered.iter_mut().for_each(|function| function.plan.bounds.extend(bounds.clone()));
             }
             functions.extend(lowered);

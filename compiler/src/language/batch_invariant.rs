@@ -35,7 +35,7 @@ pub fn run(model: &mut Model) -> Result<()> {
     let graph = of_one(&model.functions[verify].1)?;
     let bounds = at_run_time(&graph, &model.functions[decode].1.bounds);
     model.functions[decode].1 = graph;
-    model.narrowed.push((DECODE.to_string(), bounds));
+    model.narrowed.insert(DECODE.to_string(), bounds);
     Ok(())
 }
 

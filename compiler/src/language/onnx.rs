@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::caches::{self, Cache};
-use super::{DEFAULT_CONTEXT, Entry, PAST, Sizes, sample};
+use super::{DECODE, DEFAULT_CONTEXT, Entry, PAST, Sizes, sample};
 use crate::error::Result;
 use crate::import::onnx::{self, Declaration, DimSpec, Imported, Options};
 use crate::ir::array::Array;
@@ -96,7 +96,7 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Lan
             Built::NoCaches => return Ok(None),
         }
     }
-    if functions.iter().all(|(name, _)| name != "decode") {
+    if functions.iter().all(|(name, _)| name != DECODE) {
         return Ok(None);
     }
     functions.extend(sample::of(&functions)?);

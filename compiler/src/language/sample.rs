@@ -9,7 +9,7 @@
 //! number's share of what top_k and top_p leave. Where the 64 largest do not decide that, and where a logit is no number,
 //! output `next` is -1, and the host draws. Otherwise it is the token, which `decode` finds in its state.
 
-use super::TOKEN;
+use super::{DECODE, TOKEN};
 use crate::error::Result;
 use crate::ir::array::Array;
 use crate::ir::builder::Builder;
@@ -31,7 +31,7 @@ const ROW: i64 = 2048;
 /// # Errors
 /// When the graph cannot be built.
 pub fn of(functions: &[(String, Graph)]) -> Result<Option<(String, Graph)>> {
-    let logits = functions.iter().filter(|(name, _)| name == "decode").find_map(|(_, graph)| {
+    let logits = functions.iter().filter(|(name, _)| name == DECODE).find_map(|(_, graph)| {
         let output = graph.outputs().iter().find(|output| output.name == "logits")?;
         graph.tensor(output.node).shape.last()?.as_known()
     });
