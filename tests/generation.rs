@@ -40,7 +40,8 @@ fn open(model: &Model, options: &Options) -> Machine {
     let functions = lower_model(model, &target, options).unwrap_or_else(|e| panic!("{e}"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.drift");
-    compile::write(model, &[target], &[&functions], options, &path).unwrap_or_else(|e| panic!("{e}"));
+    let written = compile::write(model, &[target], &[&functions], &device::validated(options), &path);
+    written.unwrap_or_else(|e| panic!("{e}"));
     let session = Session::load(&path, &drift_runtime::Options::default()).unwrap_or_else(|e| panic!("{e}"));
     Machine::Device(Box::new(session))
 }
@@ -473,7 +474,7 @@ fn states_hold_what_the_reference_says() {
     for (name, source) in STATES {
         let graph = text::parse(source).unwrap();
         assert_eq!(text::print(&text::parse(&text::print(&graph)).unwrap()), text::print(&graph));
-        let options = Options::default();
+        let options = device::validated(&Options::default());
         let functions =
             lower_all(&graph, &device::target(), &options).unwrap_or_else(|e| panic!("{name}: {e}"));
         let folder = tempfile::tempdir().unwrap();

@@ -69,7 +69,7 @@ fn load(path: &Path, sizes: &[(&str, i64)]) -> compile::Model {
 }
 
 fn written(model: &compile::Model) -> drift_runtime::Bundle {
-    let (target, options) = (device::target(), compile::Options::default());
+    let (target, options) = (device::target(), device::validated(&compile::Options::default()));
     let functions = lower_model(model, &target, &options).unwrap_or_else(|e| panic!("{e}"));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("model.drift");

@@ -124,7 +124,7 @@ output "y" %5
     let graph = text::parse(text).unwrap();
     let model = Model { graph: graph.clone(), name: "model".into(), ..Model::default() };
     let targets = FAT.map(|(name, ..)| TargetProfile::load(name).unwrap());
-    compile(&model, &targets, &Options::default(), &path).unwrap();
+    compile(&model, &targets, &device::validated(&Options::default()), &path).unwrap();
     let bundle = Bundle::open(&path).unwrap();
     let manifest = bundle.manifest();
     for (variant, (_, language, _)) in manifest.variants.iter().zip(FAT) {

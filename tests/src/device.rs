@@ -61,7 +61,12 @@ pub fn load(target: &TargetProfile, lowered: Lowered, options: &compile::Options
     Session::from_bundle(bundle, &drift_runtime::Options::default()).map_err(|e| e.to_string())
 }
 
-/// The bundle of lowered functions, whose shaders SPIRV-Tools has validated.
+/// The same options, by which SPIRV-Tools validates every module that is written.
+pub fn validated(options: &compile::Options) -> compile::Options {
+    compile::Options { finish: Some(drift_spirv_tools::validate), ..options.clone() }
+}
+
+/// The bundle of lowered functions.
 pub fn bundle(
     target: &TargetProfile,
     functions: &[Lowered],
@@ -70,9 +75,8 @@ pub fn bundle(
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = folder.path().join("graph.drift");
     let model = Model { name: "test".into(), ..Model::default() };
-    let options = compile::Options { finish: Some(drift_spirv_tools::validate), ..options.clone() };
     let targets = std::slice::from_ref(target);
-    compile::write(&model, targets, &[functions], &options, &path).map_err(|e| e.to_string())?;
+    compile::write(&model, targets, &[functions], &validated(options), &path).map_err(|e| e.to_string())?;
     let bytes = std::fs::read(&path).map_err(|e| e.to_string())?;
     Bundle::from_vec(bytes).map_err(|e| e.to_string())
 }

@@ -141,7 +141,7 @@ impl Loaded {
     /// How to compile it.
     ///
     /// # Errors
-    /// As [`finish`].
+    /// Where modules are to be optimised and this program has no optimiser.
     pub(crate) fn options(&self, given: &Given, optimize: bool) -> Result<Options> {
         let mut flags = vec![format!("--precision {}", given.precision)];
         flags.extend(self.flags.iter().cloned());

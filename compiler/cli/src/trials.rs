@@ -130,13 +130,8 @@ impl<'a> Bench<'a> {
         let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
         let plan = trial::plan(&owned, self.target)?;
         let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), &plan)] }];
-        bundle::write(
-            &path,
-            Provenance::default(),
-            &planned,
-            &[],
-            spirv::Options { finish: finish(false)?, matrix: None },
-        )?;
+        let emit = spirv::Options { finish: finish(false)?, matrix: None };
+        bundle::write(&path, Provenance::default(), &planned, &[], emit)?;
         match self.replay(&path, trials.len()) {
             Ok(measured) => Ok(measured),
             Err(error) if !at_fault(&error) => Err(error.into()),

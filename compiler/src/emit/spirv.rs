@@ -1,5 +1,5 @@
-//! WGSL to SPIR-V for Vulkan: naga's writer, the repairs its output needs, and what its caller has
-//! finished modules go through.
+//! WGSL to SPIR-V for Vulkan: naga's writer, the repairs its output needs, and last what its caller asks for,
+//! such as validation.
 //!
 //! Kernels guard their own tails, so every run-time check that naga could add is off. naga decorates every array
 //! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers

@@ -106,37 +106,28 @@ pub fn reference(name: &str, to: &str) -> AttributeProto {
     AttributeProto { ref_attr_name: Some(to.to_string()), ..attribute(name, AttributeType::Float) }
 }
 
-/// A constant of i64.
-pub fn integers(name: &str, shape: &[i64], values: &[i64]) -> TensorProto {
-    TensorProto {
-        name: Some(name.to_string()),
-        data_type: Some(DataType::Int64 as i32),
-        dims: shape.to_vec(),
-        int64_data: values.to_vec(),
-        ..TensorProto::default()
-    }
-}
-
-/// A constant of an integer type of at most 32 bits.
-pub fn small_integers(name: &str, kind: DataType, shape: &[i64], values: &[i64]) -> TensorProto {
+fn constant(name: &str, kind: DataType, shape: &[i64]) -> TensorProto {
     TensorProto {
         name: Some(name.to_string()),
         data_type: Some(kind as i32),
         dims: shape.to_vec(),
-        int32_data: values.iter().map(|v| *v as i32).collect(),
         ..TensorProto::default()
     }
 }
 
+/// A constant of i64.
+pub fn integers(name: &str, shape: &[i64], values: &[i64]) -> TensorProto {
+    TensorProto { int64_data: values.to_vec(), ..constant(name, DataType::Int64, shape) }
+}
+
+/// A constant of an integer type of at most 32 bits.
+pub fn small_integers(name: &str, kind: DataType, shape: &[i64], values: &[i64]) -> TensorProto {
+    TensorProto { int32_data: values.iter().map(|v| *v as i32).collect(), ..constant(name, kind, shape) }
+}
+
 /// A constant of f32.
 pub fn floats(name: &str, shape: &[i64], values: &[f32]) -> TensorProto {
-    TensorProto {
-        name: Some(name.to_string()),
-        data_type: Some(DataType::Float as i32),
-        dims: shape.to_vec(),
-        float_data: values.to_vec(),
-        ..TensorProto::default()
-    }
+    TensorProto { float_data: values.to_vec(), ..constant(name, DataType::Float, shape) }
 }
 
 /// The model's bytes.

@@ -38,7 +38,8 @@ fn bundle(folder: &Path) -> CString {
     let path = folder.join("next.drift");
     let functions = vec![("decode".to_owned(), text::parse(DECODE).unwrap())];
     let model = Model { functions, ..Model::default() };
-    compile(&model, &[target], &Options::default(), &path).unwrap();
+    let options = Options { finish: Some(drift_spirv_tools::validate), ..Options::default() };
+    compile(&model, &[target], &options, &path).unwrap();
     CString::new(path.to_str().unwrap()).unwrap()
 }
 

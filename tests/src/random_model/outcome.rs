@@ -9,6 +9,7 @@ use driftc::passes::Precision;
 use driftc::target::{TargetProfile, names};
 use driftc::{Error, Result};
 
+use crate::device;
 use crate::random_graph::Rng;
 
 /// How compiling ended.
@@ -76,6 +77,7 @@ pub fn compiled(bytes: &[u8], wanted: &[(&TargetProfile, Precision)], folder: &P
     let mut worst = (Class::Compiled, String::new());
     for (target, precision) in wanted {
         let options = compile::Options { precision: *precision, ..compile::Options::default() };
+        let options = device::validated(&options);
         let targets = std::slice::from_ref(*target);
         let write = || compile::compile(&model, targets, &options, &folder.join("random.drift"));
         if let Err((class, message)) = guarded(write)

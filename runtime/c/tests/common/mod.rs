@@ -19,6 +19,7 @@ pub(crate) fn write_bundle(folder: &Path) -> PathBuf {
     let target = TargetProfile::load(&name).unwrap();
     let path = folder.join("small.drift");
     let model = Model { graph: text::parse(GRAPH).unwrap(), ..Model::default() };
-    compile(&model, &[target], &Options::default(), &path).unwrap();
+    let options = Options { finish: Some(drift_spirv_tools::validate), ..Options::default() };
+    compile(&model, &[target], &options, &path).unwrap();
     path
 }
