@@ -65,6 +65,14 @@ impl Bundle {
         verify(self.bytes(), &self.manifest.extents())
     }
 
+    /// Compares the weights with their hashes, or else what is acted on while loading, which is everything else.
+    #[cfg(feature = "session")]
+    pub(crate) fn verify_weights(&self, weights: bool) -> Result<()> {
+        let extents = self.manifest.extents();
+        let parts = extents.split_at_checked(self.manifest.chunks.len()).unwrap_or((&extents, &[]));
+        verify(self.bytes(), if weights { parts.0 } else { parts.1 })
+    }
+
     /// The bytes of a file that travels with the model, compared with their hash.
     pub fn attachment(&self, name: &str) -> Result<Option<&[u8]>> {
         let Some(attachment) = self.manifest.attachments.iter().find(|attachment| attachment.name == name)

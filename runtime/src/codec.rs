@@ -6,9 +6,11 @@
 
 mod decode;
 mod read;
+mod verify;
 mod write;
 
-pub use read::{Extent, read_header, read_manifest, section, verify};
+pub use read::{Extent, read_header, read_manifest, section};
+pub use verify::verify;
 pub use write::{BundleWriter, Summary};
 
 use crate::error::{Error, Result};

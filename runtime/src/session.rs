@@ -1,7 +1,7 @@
 //! A bundle on a device: load once, run many times.
 //!
 //! Loading maps and verifies the file, picks the variant that fits the device, uploads weights, creates every
-//! pipeline and records every function. After that no pipeline is created and no device memory is allocated,
+//! pipeline and records every function, much of it at the same time. After that no pipeline is created and no device memory is allocated,
 //! whatever shapes arrive within the bounds that the bundle was compiled for.
 //!
 //! Runs are waited for ([`Session::run`], [`Session::replay`]) or submitted ([`Session::submit`]), several at once. What
@@ -22,7 +22,7 @@ use crate::bundle::Bundle;
 use crate::device::DeviceInfo;
 #[cfg(not(feature = "wgpu"))]
 use crate::device::backend::Replay;
-use crate::device::backend::{self, Backend, Context, Loading, Replayer};
+use crate::device::backend::{self, Backend, Loading, Replayer};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, Variant};
 use crate::threads;
@@ -61,9 +61,9 @@ pub struct Options {
 pub struct Stats {
     /// Mapping the file and reading its manifest.
     pub open_time: Duration,
-    /// Finding and opening the device, and meanwhile comparing hashes.
+    /// Finding and opening the device.
     pub device_time: Duration,
-    /// Uploading weights, and meanwhile creating pipelines; then recording.
+    /// Uploading weights, creating pipelines and recording. What comparing hashes takes longer than all of this counts too.
     pub prepare_time: Duration,
     /// Pipelines created so far; it does not change after loading.
     pub pipelines: u32,
@@ -88,6 +88,36 @@ pub struct Session {
     flights: flights::Flights,
     conversations: usize,
     stats: Stats,
+}
+
+/// A variant on a device, and what that took.
+struct Prepared {
+    variant: usize,
+    replayer: Replayer,
+    device_time: Duration,
+    time: Duration,
+}
+
+/// Opens a device for all bundles, and loads a variant of each.
+fn prepare_all(bundles: &[Bundle], options: &Options) -> Result<Vec<Prepared>> {
+    let start = Instant::now();
+    let (variants, context) = open_device(bundles, options)?;
+    let device_time = start.elapsed();
+    let mut all = Vec::with_capacity(bundles.len());
+    for (bundle, variant) in bundles.iter().zip(variants) {
+        let start = Instant::now();
+        let loading = Loading {
+            manifest: bundle.manifest(),
+            variant: bundle.manifest().variants.get(variant).ok_or(Error::NotABundle)?,
+            file: bundle.bytes(),
+            cache: (options.pipeline_cache.as_deref(), &bundle.hash().0),
+            frames: options.frames.max(1),
+            conversations: options.conversations.max(1),
+        };
+        let replayer = backend::load(&context, &loading)?;
+        all.push(Prepared { variant, replayer, device_time, time: start.elapsed() });
+    }
+    Ok(all)
 }
 
 impl Session {
@@ -199,47 +229,30 @@ impl Session {
 
     fn start(bundles: Vec<Bundle>, options: &Options, start: Instant) -> Result<Vec<Session>> {
         let open_time = start.elapsed();
-        let (verified, opened) = threads::both(
-            || if options.trust_file { Ok(()) } else { bundles.iter().try_for_each(Bundle::verify) },
-            || open_device(&bundles, options),
-        );
+        let verify = |weights: bool| match options.trust_file {
+            true => Ok(()),
+            false => bundles.iter().try_for_each(|bundle| bundle.verify_weights(weights)),
+        };
+        verify(false)?;
+        // Nothing computes with the weights before the session is returned, so they are compared on their way.
+        let (verified, prepared) = threads::both(|| verify(true), || prepare_all(&bundles, options));
         let failed = || Error::corrupt("file", 0, "it could not be read to the end");
         // A damaged file is the better explanation of whatever else went wrong.
         verified.ok_or_else(failed)??;
-        let (variants, context) = opened.ok_or_else(failed)??;
-        let device_time = start.elapsed() - open_time;
-        let mut sessions = Vec::with_capacity(bundles.len());
-        for (bundle, variant) in bundles.into_iter().zip(variants) {
-            let times = Stats { open_time, device_time, ..Stats::default() };
-            sessions.push(Session::prepare(bundle, variant, &context, options, times)?);
-        }
-        Ok(sessions)
-    }
-
-    fn prepare(
-        bundle: Bundle,
-        variant: usize,
-        context: &Context,
-        options: &Options,
-        times: Stats,
-    ) -> Result<Session> {
-        let start = Instant::now();
-        let chosen = bundle.manifest().variants.get(variant).ok_or(Error::NotABundle)?;
+        let prepared = prepared.ok_or_else(failed)??;
+        let waited = start.elapsed() - open_time;
+        let own = prepared.iter().map(|prepared| prepared.time).sum::<Duration>();
         let (frames, conversations) = (options.frames.max(1), options.conversations.max(1));
-        let replayer = backend::load(
-            context,
-            &Loading {
-                manifest: bundle.manifest(),
-                variant: chosen,
-                file: bundle.bytes(),
-                cache: (options.pipeline_cache.as_deref(), &bundle.hash().0),
-                frames,
-                conversations,
-            },
-        )?;
-        let flights = flights::Flights::new(&chosen.functions, frames);
-        let stats = Stats { prepare_time: start.elapsed(), ..times };
-        Ok(Session { replayer, bundle, variant, flights, conversations, stats })
+        let session = |(bundle, prepared): (Bundle, Prepared)| {
+            let Prepared { variant, replayer, device_time, time } = prepared;
+            let functions =
+                bundle.manifest().variants.get(variant).map_or(&[][..], |chosen| &chosen.functions);
+            let flights = flights::Flights::new(functions, frames);
+            let prepare_time = time + waited.saturating_sub(device_time + own);
+            let stats = Stats { open_time, device_time, prepare_time, ..Stats::default() };
+            Session { replayer, bundle, variant, flights, conversations, stats }
+        };
+        Ok(bundles.into_iter().zip(prepared).map(session).collect())
     }
 
     /// Whether exactly the inputs of a function are given.

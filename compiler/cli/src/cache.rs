@@ -76,6 +76,13 @@ pub(crate) fn bundle_of(
         .help("pick another profile with --target, or another device with --device"))
 }
 
+/// Where what the driver compiles from a bundle is kept, where there is a cache folder; starts without it take longer.
+pub(crate) fn pipelines_of(bundle: &Bundle, folder: Option<&Path>) -> Option<PathBuf> {
+    let folder = make_private(folder).ok()?;
+    let hash = blake3::Hash::from_bytes(bundle.hash().0).to_hex();
+    Some(folder.join(format!("{}.pipelines", hash.get(..32)?)))
+}
+
 /// The profiles to compile for, the best first: the one that is asked for, or the built-in one that names the device
 /// and the one made from what its driver tells.
 fn profiles(device: &DeviceInfo, target: Option<&str>) -> Result<Vec<TargetProfile>> {

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use drift_runtime::{Draft, Generator, Options, Report, Request, Sampling, Session};
+use drift_runtime::{Bundle, Draft, Generator, Options, Report, Request, Sampling, Session};
 
-use crate::cache::bundle_of;
+use crate::cache::{bundle_of, pipelines_of};
 use crate::failure::{Failure, Result};
 use crate::model::{Given, ModelArgs, is_model};
 use crate::output::{note, three_digits, time};
@@ -36,7 +36,8 @@ pub(crate) struct LanguageArgs {
     target: Option<String>,
     #[command(flatten)]
     given: Given,
-    /// Folder where compiled models are kept (default: driftc in the user's cache folder)
+    /// Folder where compiled models, and what the driver compiles from bundles, are kept (default: driftc in the user's
+    /// cache folder)
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -123,39 +124,40 @@ impl LanguageArgs {
     }
 
     fn open_at(&self, path: &Path, cache: &CacheArgs) -> Result<Generator> {
-        let (bundle, pipelines) = match is_model(path) {
-            true => self.compiled(path)?,
-            false => {
-                if !self.given.is_empty() {
-                    return Err(Failure::usage("--dim, --const and --like are for models, this is a bundle")
-                        .help("compile the model again with them"));
-                }
-                (path.to_owned(), None)
-            }
+        let compiled = is_model(path);
+        let (bundle, pipelines) = if compiled {
+            self.compiled(path)?
+        } else if self.given.is_empty() {
+            let bundle = Bundle::open(path)?;
+            let pipelines = pipelines_of(&bundle, self.cache_dir.as_deref());
+            (bundle, pipelines)
+        } else {
+            return Err(Failure::usage("--dim, --const and --like are for models, this is a bundle")
+                .help("compile the model again with them"));
         };
         let options = Options {
             device: self.device.device.clone(),
-            target: self.target.clone().filter(|_| pipelines.is_none()),
+            target: self.target.clone().filter(|_| !compiled),
             pipeline_cache: cache.pipeline_cache.clone().or(pipelines),
             frames: FRAMES,
             ..Options::default()
         };
         let session = {
             let _progress = Progress::start("loading");
-            Session::load(&bundle, &options)?
+            Session::from_bundle(bundle, &options)?
         };
         Ok(Generator::new(session)?)
     }
 
     /// The bundle of a model, and where what the driver compiles from it is kept.
-    fn compiled(&self, path: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
+    fn compiled(&self, path: &Path) -> Result<(Bundle, Option<PathBuf>)> {
         let model = ModelArgs { path: path.to_owned(), given: self.given.clone() };
         let (target, folder) = (self.target.as_deref(), self.cache_dir.as_deref());
         let cached = bundle_of(&model, &BTreeMap::new(), target, &self.device, folder)?;
         if let Some(took) = cached.compiled {
             note(&format!("compiled in {} and kept as {}", time(took), cached.bundle.display()));
         }
-        Ok((cached.bundle, Some(cached.pipelines)))
+        Ok((Bundle::open(&cached.bundle)?, Some(cached.pipelines)))
     }
 }
 

@@ -33,6 +33,10 @@ pub(super) enum Place {
     Texture(format::Image, u64),
 }
 
+/// The most bytes of a slot that holds several constants. A runtime allocates one slot while it fills another, which takes about
+/// as long, so there are several; each is still far above what an allocation costs by itself.
+const LARGEST_SLOT: u64 = 256 << 20;
+
 /// A packed constant and the bytes of its chunk.
 type Key = (Identity, u64);
 
@@ -57,7 +61,7 @@ impl Weights {
             slots: Vec::new(),
             placements: Vec::new(),
             placed: BTreeMap::new(),
-            largest_slot: target.limits.max_allocation.min(1 << 30),
+            largest_slot: target.limits.max_allocation.min(LARGEST_SLOT),
             largest_binding: target.limits.max_storage_buffer_range,
             longest_side: target.limits.max_texture_2d,
             target: target.name.clone(),

@@ -5,8 +5,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::format::{Hash, Manifest, validate};
-use crate::{order, threads};
-use std::sync::Mutex;
+use crate::order;
 
 /// A range of the file with the hash it must have.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +68,7 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
 }
 
 /// Reads, checks and decodes the manifest, and checks that it describes every byte of the file.
-/// What remains unchecked are the bytes of chunks and artifacts: see [`verify`].
+/// What remains unchecked are the bytes of chunks and artifacts: see [`verify`](super::verify).
 pub fn read_manifest(file: &[u8]) -> Result<Manifest> {
     let header = read_header(file)?;
     let bytes = section(file, header.manifest_offset, header.manifest_size)?;
@@ -91,25 +90,8 @@ pub fn section(file: &[u8], offset: u64, size: u64) -> Result<&[u8]> {
     })
 }
 
-/// Compares the hash of each extent, on several threads; reports the first in file order that differs.
-pub fn verify(file: &[u8], extents: &[Extent]) -> Result<()> {
-    let bad: Mutex<Option<usize>> = Mutex::new(None);
-    threads::each(extents.len(), &|index| {
-        let Some(extent) = extents.get(index) else { return };
-        let same =
-            section(file, extent.offset, extent.size).is_ok_and(|bytes| Hash::of(bytes) == extent.hash);
-        if !same && let Ok(mut bad) = bad.lock() {
-            *bad = Some(bad.map_or(index, |other| other.min(index)));
-        }
-    });
-    match bad.into_inner().ok().flatten().and_then(|index| extents.get(index)) {
-        Some(extent) => Err(Error::corrupt(&extent.section, extent.offset, "its hash does not match")),
-        None => Ok(()),
-    }
-}
-
 impl Manifest {
-    /// All hashed sections but the manifest, in the order of the lists.
+    /// All hashed sections but the manifest, in the order of the lists: chunks, then artifacts.
     pub fn extents(&self) -> Vec<Extent> {
         let chunks = self.chunks.iter().enumerate().map(|(index, chunk)| Extent {
             section: format!("chunk {index}"),

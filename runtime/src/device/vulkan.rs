@@ -1,10 +1,13 @@
 //! The Vulkan backend, through `ash`: one device, one compute queue, everything created at load.
 //!
-//! `instance` finds devices, `capabilities` and `features` say what they can do, `context` opens one, `memory`
-//! allocates buffers, `images` makes textures, `upload` fills the weights, `pipelines` creates pipelines on threads, `record` writes the
-//! command buffers, `frame` has what a run in flight needs, `states` keeps what lasts between runs, and `replay` submits. Vulkan 1.1 is enough; what a bundle requires beyond is enabled
+//! `instance` finds devices, `capabilities` and `features` say what they can do, `context` opens one, `blocks`
+//! allocates, `memory` has buffers, `images` makes textures, `upload` fills the weights, `pipelines` creates pipelines on threads, `record` writes the
+//! command buffers, `frame` has what a run in flight needs, `states` keeps what lasts between runs, `load` makes all of that
+//! beside each other, and `replay` submits. Vulkan 1.1 is enough; what a bundle requires beyond is enabled
 //! exactly. This folder and the mapping of the bundle are the only places with unsafe code.
 
+#[allow(unsafe_code)]
+mod blocks;
 #[allow(unsafe_code)]
 mod capabilities;
 #[allow(unsafe_code)]
@@ -22,6 +25,7 @@ mod functions;
 mod images;
 #[allow(unsafe_code)]
 mod instance;
+mod load;
 #[allow(unsafe_code)]
 mod memory;
 #[allow(unsafe_code)]

@@ -1,5 +1,6 @@
 //! An open device: its queue, the memory types it offers, and what was created on it.
 
+use super::blocks::Block;
 use super::capabilities::{available, compute_family};
 use super::failed;
 use super::features::{Available, Chain};
@@ -33,6 +34,8 @@ pub(crate) struct Context {
     pub(super) shares_memory: bool,
     /// Whether to do as if the host could not reach the device's memory.
     pub(super) always_stage: bool,
+    /// Memory that small objects share.
+    pub(super) blocks: Mutex<Vec<Block>>,
     /// How many of each were created so far.
     pub(crate) counts: Counts,
 }
@@ -68,6 +71,7 @@ impl Candidate {
             #[cfg(unix)]
             shares_memory: available.has(khr::external_memory_fd::NAME),
             always_stage,
+            blocks: Mutex::default(),
             counts: Counts::default(),
         }))
     }

@@ -1,5 +1,6 @@
 //! Memory that other interfaces and processes see as well, by opaque file descriptors.
 
+use super::blocks::Memory;
 use super::context::Context;
 use super::instance::Instance;
 use super::memory::{Buffer, Place, Range, out_of_memory};
@@ -16,7 +17,8 @@ impl Range {
     pub(crate) fn export(context: &Arc<Context>, size: u64) -> Result<(Range, OwnedFd)> {
         let export = vk::ExportMemoryAllocateInfo::default().handle_types(KIND);
         let range = shared(context, size, None, (&raw const export).cast())?;
-        let info = vk::MemoryGetFdInfoKHR::default().memory(range.buffer.memory).handle_type(KIND);
+        let memory = range.buffer.memory.as_ref().map(|memory| memory.raw).unwrap_or_default();
+        let info = vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(KIND);
         let instance = Instance::load()?;
         // SAFETY: the extension is enabled, and the memory was allocated to be exported as this kind.
         let descriptor = unsafe { instance.raw.get_memory_fd(&context.device, &info) }?;
@@ -64,6 +66,6 @@ fn shared(context: &Arc<Context>, size: u64, allocation: Option<u64>, next: *con
     // SAFETY: the type is one of the device's and allowed for the buffer; `next` is a struct that extends this one.
     let memory = unsafe { context.device.allocate_memory(&allocate) }.map_err(out_of_memory(WHAT, size))?;
     context.counts.add(allocation_size);
-    buffer.bind(memory)?;
+    buffer.bind(Arc::new(Memory::new(context, memory)), 0)?;
     Ok(Range { buffer: Arc::new(buffer), offset: 0, size, external: true })
 }

@@ -60,7 +60,7 @@ pub(super) struct Shared<'a> {
     pub(super) context: &'a Arc<Context>,
     pub(super) variant: &'a Variant,
     pub(super) pipelines: &'a Pipelines,
-    pub(super) weights: &'a [Buffer],
+    pub(super) weights: &'a [vk::Buffer],
     /// For each conversation.
     pub(super) states: &'a [Vec<Buffer>],
     pub(super) arenas: &'a [Buffer],
@@ -239,7 +239,9 @@ fn resources(
                 slots.push(Resource::Image(view.unwrap_or_default()));
                 continue;
             }
-            SlotKind::Weights(index) => at(shared.weights, index),
+            SlotKind::Weights(index) => {
+                usize::try_from(index).ok().and_then(|index| shared.weights.get(index)).copied()
+            }
             SlotKind::State(index) => at(states, index),
             SlotKind::Arena => {
                 n_arenas += 1;

@@ -220,9 +220,10 @@ impl Device {
         &self,
         buffer: vk::Buffer,
         memory: vk::DeviceMemory,
+        offset: u64,
     ) -> VkResult<()> {
         // SAFETY: as above.
-        unsafe { (self.functions.bind_buffer_memory)(self.handle, buffer, memory, 0) }.result()
+        unsafe { (self.functions.bind_buffer_memory)(self.handle, buffer, memory, offset) }.result()
     }
 
     pub(super) unsafe fn get_image_memory_requirements(&self, image: vk::Image) -> vk::MemoryRequirements {
@@ -238,9 +239,10 @@ impl Device {
         &self,
         image: vk::Image,
         memory: vk::DeviceMemory,
+        offset: u64,
     ) -> VkResult<()> {
         // SAFETY: as above.
-        unsafe { (self.functions.bind_image_memory)(self.handle, image, memory, 0) }.result()
+        unsafe { (self.functions.bind_image_memory)(self.handle, image, memory, offset) }.result()
     }
 
     /// Asks again and again for a millisecond, in which runs of small models end, and then sleeps: waking takes tens

@@ -3,6 +3,7 @@
 //! An image is in the layout GENERAL from load to end, so that barriers between dispatches are the same for buffers
 //! and images.
 
+use super::blocks::Memory;
 use super::context::Context;
 use super::failed;
 use super::memory::{Buffer, Place, out_of_memory};
@@ -20,7 +21,7 @@ const WINDOW: usize = 8 << 20;
 pub(super) struct Image {
     context: Arc<Context>,
     raw: vk::Image,
-    memory: vk::DeviceMemory,
+    memory: Option<Arc<Memory>>,
     pub(super) view: vk::ImageView,
 }
 
@@ -67,17 +68,15 @@ impl Image {
         // SAFETY: the device is live, and the extent was compared with its limits; here and below.
         let raw = unsafe { context.device.create_image(&create) }
             .map_err(out_of_memory(what, image.size().unwrap_or(0)))?;
-        let mut made = Image {
-            context: context.clone(),
-            raw,
-            memory: vk::DeviceMemory::null(),
-            view: vk::ImageView::null(),
-        };
+        let mut made = Image { context: context.clone(), raw, memory: None, view: vk::ImageView::null() };
         // SAFETY: as above.
         let needs = unsafe { context.device.get_image_memory_requirements(raw) };
-        made.memory = context.allocate(&needs, Place::Device, what)?.0;
-        // SAFETY: the image is new, and the memory was allocated by its requirements.
-        unsafe { context.device.bind_image_memory(raw, made.memory) }.map_err(failed("vkBindImageMemory"))?;
+        let (memory, offset) = context.allocate(&needs, Place::Image, what)?;
+        let bound = memory.raw;
+        made.memory = Some(memory);
+        // SAFETY: the image is new, and the range was allocated by its requirements.
+        unsafe { context.device.bind_image_memory(raw, bound, offset) }
+            .map_err(failed("vkBindImageMemory"))?;
         let create = vk::ImageViewCreateInfo {
             image: raw,
             view_type,
@@ -103,7 +102,6 @@ impl Drop for Image {
         unsafe {
             self.context.device.destroy_image_view(self.view);
             self.context.device.destroy_image(self.raw);
-            self.context.device.free_memory(self.memory);
         }
     }
 }

@@ -1,8 +1,6 @@
-//! Buffers, each with memory of its own, and the choice of memory types.
-//!
-//! Buffers are few (weight slots, arena, inputs, outputs, parameters) and all made at load, so there is no
-//! allocator: one allocation per buffer, mapped for good where the host can see it.
+//! Buffers, mapped for good where the host can see them, and the choice of memory types.
 
+use super::blocks::Memory;
 use super::context::Context;
 use super::failed;
 use crate::device::DeviceKind;
@@ -11,13 +9,14 @@ use ash::vk;
 use ash::vk::MemoryPropertyFlags as Flags;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What a buffer is for, from which its memory type follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Only the device touches it.
     Device,
+    /// The same for images, which share no block with buffers: `bufferImageGranularity` may keep those apart.
+    Image,
     /// The device reads it, the host writes it, and it is small.
     Params,
     /// The device reads it often, the host writes it directly; see [`Context::direct_writes`].
@@ -52,15 +51,15 @@ impl Range {
 pub(crate) struct Buffer {
     context: Arc<Context>,
     pub(super) raw: vk::Buffer,
-    pub(super) memory: vk::DeviceMemory,
+    pub(super) memory: Option<Arc<Memory>>,
     pub(super) size: u64,
     mapped: Option<NonNull<u8>>,
-    coherent: bool,
 }
 
-// SAFETY: the mapped pointer is only reached through `bytes` and `bytes_mut`, under Rust's borrowing rules.
+// SAFETY: the mapped pointer is reached through `bytes` and `bytes_mut`, under Rust's borrowing rules, and `write`, whose
+// callers keep them.
 unsafe impl Send for Buffer {}
-// SAFETY: as above; shared access only reads.
+// SAFETY: as above; shared access only reads, but for `write`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -77,14 +76,8 @@ impl Buffer {
             Buffer::unbound(context, &vk::BufferCreateInfo::default().size(size).usage(usage), what)?;
         // SAFETY: the buffer belongs to the device.
         let needs = unsafe { context.device.get_buffer_memory_requirements(buffer.raw) };
-        let (memory, flags) = context.allocate(&needs, place, what)?;
-        buffer.bind(memory)?;
-        if place != Place::Device && flags.contains(Flags::HOST_VISIBLE) {
-            // SAFETY: the memory can be mapped and is not mapped yet; it stays mapped until it is freed.
-            let pointer = unsafe { context.device.map_memory(buffer.memory) };
-            buffer.mapped = NonNull::new(pointer.map_err(failed("vkMapMemory"))?);
-            buffer.coherent = flags.contains(Flags::HOST_COHERENT);
-        }
+        let (memory, offset) = context.allocate(&needs, place, what)?;
+        buffer.bind(memory, offset)?;
         Ok(buffer)
     }
 
@@ -97,15 +90,18 @@ impl Buffer {
         // SAFETY: the device is live, and `create` outlives the call.
         let raw =
             unsafe { context.device.create_buffer(create) }.map_err(out_of_memory(what, create.size))?;
-        let (context, memory, size) = (context.clone(), vk::DeviceMemory::null(), create.size);
-        Ok(Buffer { context, raw, memory, size, mapped: None, coherent: true })
+        Ok(Buffer { context: context.clone(), raw, memory: None, size: create.size, mapped: None })
     }
 
-    /// Gives the buffer its memory, which was allocated for it alone.
-    pub(super) fn bind(&mut self, memory: vk::DeviceMemory) -> Result<()> {
-        self.memory = memory;
-        // SAFETY: the buffer is new, and the memory was allocated by its requirements.
-        unsafe { self.context.device.bind_buffer_memory(self.raw, memory) }
+    /// Gives the buffer its memory, whose bytes from `offset` on are its alone.
+    pub(super) fn bind(&mut self, memory: Arc<Memory>, offset: u64) -> Result<()> {
+        let raw = memory.raw;
+        let start = usize::try_from(offset).ok();
+        // SAFETY: the range that was allocated for the buffer lies in the mapping, which covers all of the memory.
+        self.mapped = memory.mapped.zip(start).map(|(mapped, start)| unsafe { mapped.add(start) });
+        self.memory = Some(memory);
+        // SAFETY: the buffer is new, and the range was allocated by its requirements.
+        unsafe { self.context.device.bind_buffer_memory(self.raw, raw, offset) }
             .map_err(failed("vkBindBufferMemory"))
     }
 
@@ -124,12 +120,30 @@ impl Buffer {
         self.mapped.map(|pointer| unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), length) })
     }
 
+    /// Writes bytes at an offset, or zeros where there are none, as many as lie in the buffer; nothing where the host cannot
+    /// reach it.
+    ///
+    /// # Safety
+    /// Nobody else may read or write that range of the buffer meanwhile.
+    pub(super) unsafe fn write(&self, offset: u64, length: u64, bytes: Option<&[u8]>) {
+        let length = length.min(self.size.saturating_sub(offset));
+        let (Some(mapped), Ok(offset), Ok(length)) =
+            (self.mapped, usize::try_from(offset), usize::try_from(length))
+        else {
+            return;
+        };
+        // SAFETY: the range lies in the mapping, which covers the buffer's size, and is the caller's alone.
+        let target = unsafe { std::slice::from_raw_parts_mut(mapped.add(offset).as_ptr(), length) };
+        match bytes {
+            Some(bytes) if bytes.len() == length => target.copy_from_slice(bytes),
+            _ => target.fill(0),
+        }
+    }
+
     /// Makes what the device wrote visible to the host, on memory where that is not automatic.
     pub(super) fn invalidate(&self) -> Result<()> {
-        if self.coherent {
-            return Ok(());
-        }
-        let range = [vk::MappedMemoryRange::default().memory(self.memory).size(vk::WHOLE_SIZE)];
+        let Some(memory) = self.memory.as_ref().filter(|memory| !memory.coherent) else { return Ok(()) };
+        let range = [vk::MappedMemoryRange::default().memory(memory.raw).size(vk::WHOLE_SIZE)];
         // SAFETY: the memory is mapped.
         unsafe { self.context.device.invalidate_memory(&range) }
             .map_err(failed("vkInvalidateMappedMemoryRanges"))
@@ -138,42 +152,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: whoever drops a buffer has waited for the submissions that use it. Freeing unmaps.
-        unsafe {
-            self.context.device.destroy_buffer(self.raw);
-            self.context.device.free_memory(self.memory);
-        }
+        // SAFETY: whoever drops a buffer has waited for the submissions that use it. Its memory goes afterwards.
+        unsafe { self.context.device.destroy_buffer(self.raw) };
     }
 }
 
 impl Context {
-    /// Tries the memory types that suit, best first; a full heap leads to the next.
-    #[inline(never)]
-    pub(super) fn allocate(
-        &self,
-        needs: &vk::MemoryRequirements,
-        place: Place,
-        what: &str,
-    ) -> Result<(vk::DeviceMemory, Flags)> {
-        // Drivers need not notice that there are too many.
-        if self.counts.allocations.load(Ordering::Relaxed) < self.info.max_allocations {
-            for (index, flags) in self.suitable_types(place, needs.memory_type_bits) {
-                let allocate =
-                    vk::MemoryAllocateInfo::default().allocation_size(needs.size).memory_type_index(index);
-                // SAFETY: the type is one of the device's and allowed for the object.
-                match unsafe { self.device.allocate_memory(&allocate) } {
-                    Ok(memory) => {
-                        self.counts.add(needs.size);
-                        return Ok((memory, flags));
-                    }
-                    Err(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY) => {}
-                    Err(code) => return Err(failed("vkAllocateMemory")(code)),
-                }
-            }
-        }
-        Err(Error::OutOfMemory { what: what.to_owned(), size: needs.size })
-    }
-
     /// Whether the host can write all of the device's memory directly (integrated and software devices, and
     /// discrete ones whose whole memory is mapped), so that nothing need be staged.
     pub(super) fn direct_writes(&self) -> bool {
@@ -212,7 +196,7 @@ impl Context {
         const MAPPED: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
         let nothing = Flags::empty();
         let wishes: &[(Flags, Flags)] = match place {
-            Place::Device => &[
+            Place::Device | Place::Image => &[
                 (Flags::DEVICE_LOCAL, Flags::HOST_VISIBLE),
                 (Flags::DEVICE_LOCAL, nothing),
                 (nothing, nothing),
@@ -231,7 +215,7 @@ impl Context {
             for (index, kind) in (0u32..).zip(self.memory.memory_types_as_slice()) {
                 let flags = kind.property_flags;
                 let fits = match place {
-                    Place::Device => flags.contains(*wanted) && !flags.intersects(*other),
+                    Place::Device | Place::Image => flags.contains(*wanted) && !flags.intersects(*other),
                     _ => flags.contains(*wanted | *other),
                 };
                 let known = suitable.iter().any(|(known, _)| *known == index);

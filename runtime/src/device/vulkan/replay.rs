@@ -3,18 +3,16 @@
 //! Everything here is addressed by index. Names, types, shapes and symbols are the session's business.
 
 use super::context::Context;
-use super::frame::{BOUND, Frame, Shared};
-use super::images::{self, Image};
-use super::memory::{Buffer, Place};
+use super::frame::Frame;
+use super::images::Image;
+use super::memory::Buffer;
 use super::pipelines::Pipelines;
 use super::record::{Commands, barrier};
 use super::states::States;
-use super::upload;
 use crate::device::DeviceInfo;
-use crate::device::backend::{Counts, Launch, Loading, Range, Replay};
-use crate::error::{Error, Result};
-use crate::format::{Function, Manifest, Variant};
-use crate::threads;
+use crate::device::backend::{Counts, Launch, Range, Replay};
+use crate::error::Result;
+use crate::format::Function;
 use ash::vk;
 #[cfg(unix)]
 use std::os::fd::OwnedFd;
@@ -22,53 +20,17 @@ use std::sync::Arc;
 
 /// A variant on its device. Fields are dropped in order: first what uses, then what is used.
 pub(crate) struct Replayer {
-    frames: Vec<Frame>,
-    pipelines: Pipelines,
-    commands: Commands,
-    _weights: Vec<Buffer>,
-    states: States,
-    _arenas: Vec<Buffer>,
-    _images: Vec<Image>,
+    pub(super) frames: Vec<Frame>,
+    pub(super) pipelines: Pipelines,
+    pub(super) commands: Commands,
+    pub(super) _weights: Vec<Buffer>,
+    pub(super) states: States,
+    pub(super) _arenas: Vec<Buffer>,
+    pub(super) _images: Vec<Image>,
     pub(crate) context: Arc<Context>,
 }
 
 impl Replayer {
-    /// Allocates, uploads, creates pipelines (beside the upload) and records.
-    pub(crate) fn load(context: &Arc<Context>, source: &Loading<'_>) -> Result<Replayer> {
-        let Loading { manifest, variant, file, cache: (cache_path, cache_key), frames, conversations } =
-            *source;
-        let (pipelines, memory) = threads::both(
-            || Pipelines::create(context, manifest, variant, file, cache_path, cache_key),
-            || shared_memory(context, manifest, variant, file, conversations),
-        );
-        let failed = || Error::Driver { call: "loading", code: "a thread failed".to_owned() };
-        let (pipelines, memory) = (pipelines.ok_or_else(failed)?, memory.ok_or_else(failed)?);
-        let (pipelines, (weights, states, arenas, images)) = (pipelines?, memory?);
-        let (_, places) = variant.images();
-        let views: Vec<Option<vk::ImageView>> =
-            places.into_iter().map(|place| images.get(place).map(|image| image.view)).collect();
-        let shared = Shared {
-            context,
-            variant,
-            pipelines: &pipelines,
-            weights: &weights,
-            states: &states.sets,
-            arenas: &arenas,
-            views: &views,
-        };
-        let frames = (0..frames).map(|_| Frame::load(&shared)).collect::<Result<_>>()?;
-        Ok(Replayer {
-            frames,
-            pipelines,
-            commands: Commands::new(context)?,
-            _weights: weights,
-            states,
-            _arenas: arenas,
-            _images: images,
-            context: context.clone(),
-        })
-    }
-
     fn wait_all(&mut self) -> Result<()> {
         (0..self.frames.len()).try_for_each(|frame| self.wait(frame))
     }
@@ -217,30 +179,4 @@ impl Drop for Replayer {
         // After an error something may still be pending.
         self.context.wait_idle();
     }
-}
-
-type Buffers = Vec<Buffer>;
-
-fn shared_memory(
-    context: &Arc<Context>,
-    manifest: &Manifest,
-    variant: &Variant,
-    file: &[u8],
-    conversations: usize,
-) -> Result<(Buffers, States, Buffers, Vec<Image>)> {
-    let usage = BOUND | vk::BufferUsageFlags::TRANSFER_DST;
-    let place = if context.direct_writes() { Place::DeviceWritten } else { Place::Device };
-    // One loop for both is less code than one for each.
-    let make = |sizes: &mut dyn Iterator<Item = u64>, place, what| {
-        let mut buffers = Buffers::new();
-        for size in sizes {
-            buffers.push(Buffer::new(context, size, usage, place, what)?);
-        }
-        Ok::<_, Error>(buffers)
-    };
-    let mut weights = make(&mut variant.weights.iter().map(|slot| slot.size), place, "weights")?;
-    let states = States::new(context, variant, conversations)?;
-    let arenas = make(&mut variant.arena_sizes().into_iter(), Place::Device, "arena")?;
-    upload::fill_weights(context, manifest, variant, file, &mut weights, &states)?;
-    Ok((weights, states, arenas, images::create(context, manifest, variant, file)?))
 }

@@ -1,18 +1,18 @@
-//! Fills weight slots from the file, and states with zeros.
+//! Allocates weight slots and fills them from the file.
 //!
 //! Where the host can write the device's memory, threads copy straight into it. Elsewhere bytes pass through a
 //! bounded staging window: while the device copies one part of it, the host fills the next.
 
 use super::context::Context;
+use super::frame::BOUND;
 use super::memory::{Buffer, Place};
 use super::record::{Commands, barrier};
-use super::states::States;
 use crate::codec::section;
 use crate::error::{Error, Result};
 use crate::format::{Manifest, Variant};
-use crate::{order, threads};
+use crate::order;
 use ash::vk;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The staging window: this many parts of this many bytes.
 const N_PARTS: usize = 4;
@@ -28,23 +28,102 @@ struct Transfer<'a> {
     length: u64,
 }
 
-pub(super) fn fill_weights(
-    context: &Arc<Context>,
-    manifest: &Manifest,
-    variant: &Variant,
-    file: &[u8],
-    weights: &mut [Buffer],
-    states: &States,
-) -> Result<()> {
-    let transfers = transfers(manifest, variant, file)?;
-    let commands = Commands::new(context)?;
-    if weights.iter().all(|buffer| buffer.bytes().is_some()) {
-        write_directly(&transfers, weights);
-        return states.zero(context, &commands, None);
+/// The weight slots of a variant on their way to the device.
+pub(super) struct Weights<'a> {
+    context: &'a Arc<Context>,
+    variant: &'a Variant,
+    /// Each is allocated by whoever needs it first.
+    slots: Vec<OnceLock<Result<Buffer>>>,
+    transfers: Vec<Transfer<'a>>,
+    /// Whether the host writes each transfer where it belongs.
+    direct: bool,
+    staged: Mutex<Result<()>>,
+}
+
+impl<'a> Weights<'a> {
+    pub(super) fn new(
+        context: &'a Arc<Context>,
+        manifest: &Manifest,
+        variant: &'a Variant,
+        file: &'a [u8],
+    ) -> Result<Weights<'a>> {
+        let direct = context.direct_writes();
+        let mut transfers = transfers(manifest, variant, file)?;
+        if direct {
+            transfers = parts(&transfers);
+        }
+        let slots = variant.weights.iter().map(|_| OnceLock::new()).collect();
+        let weights = Weights { context, variant, slots, transfers, direct, staged: Mutex::new(Ok(())) };
+        // The first is there before anyone waits for it.
+        weights.slot(0);
+        Ok(weights)
     }
-    zero_gaps(context, &commands, &transfers, weights)?;
-    states.zero(context, &commands, None)?;
-    stage(context, &transfers, weights)
+
+    /// How many jobs [`Weights::fill`] has, in an order in which slots are allocated.
+    pub(super) fn n_jobs(&self) -> usize {
+        if self.direct { self.transfers.len() } else { self.transfers.len().min(1) }
+    }
+
+    /// A slot's buffer; none where it could not be allocated.
+    fn slot(&self, index: usize) -> Option<&Buffer> {
+        let slot = self.slots.get(index)?;
+        let size = self.variant.weights.get(index)?.size;
+        let usage = BOUND | vk::BufferUsageFlags::TRANSFER_DST;
+        let place = if self.direct { Place::DeviceWritten } else { Place::Device };
+        slot.get_or_init(|| Buffer::new(self.context, size, usage, place, "weights")).as_ref().ok()
+    }
+
+    /// The buffers of all slots, which it allocates; none where that fails.
+    pub(super) fn allocate(&self) -> Option<Vec<vk::Buffer>> {
+        let mut slots = Vec::new();
+        for index in 0..self.slots.len() {
+            slots.push(self.slot(index)?.raw);
+        }
+        Some(slots)
+    }
+
+    /// Does one of the jobs, each of which is done once.
+    pub(super) fn fill(&self, job: usize) {
+        if !self.direct {
+            // Where a slot could not be allocated, what went wrong is kept there.
+            let Some(slots) = self.allocate() else { return };
+            let staged = zero_gaps(self.context, &self.transfers, self.variant, &slots)
+                .and_then(|()| stage(self.context, &self.transfers, &slots));
+            *self.staged.lock().unwrap_or_else(PoisonError::into_inner) = staged;
+        } else if let Some(transfer) = self.transfers.get(job)
+            && let Some(buffer) = self.slot(transfer.slot)
+        {
+            // SAFETY: transfers do not overlap, no job is done twice, and only jobs reach the bytes of a slot.
+            unsafe { buffer.write(transfer.offset, transfer.length, transfer.bytes) };
+        }
+    }
+
+    /// The slots, when all jobs are done.
+    pub(super) fn finish(self) -> Result<Vec<Buffer>> {
+        let mut slots = Vec::new();
+        for slot in self.slots.into_iter().filter_map(OnceLock::into_inner) {
+            slots.push(slot?);
+        }
+        self.staged.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        Ok(slots)
+    }
+}
+
+/// The same transfers in parts of a few megabytes.
+fn parts<'a>(transfers: &[Transfer<'a>]) -> Vec<Transfer<'a>> {
+    let mut parts = Vec::with_capacity(transfers.len());
+    for transfer in transfers {
+        let mut rest = *transfer;
+        while rest.length > 0 {
+            let length = rest.length.min(PART as u64);
+            let bytes = rest.bytes.map(|bytes| bytes.split_at(bytes.len().min(PART)));
+            parts.push(Transfer { length, bytes: bytes.map(|(now, _)| now), ..rest });
+            rest.bytes = bytes.map(|(_, later)| later);
+            rest.offset += length;
+            rest.length -= length;
+        }
+    }
+    parts
 }
 
 /// All placements and the gaps between them, in the order of slots and offsets.
@@ -73,50 +152,23 @@ fn transfers<'a>(manifest: &Manifest, variant: &Variant, file: &'a [u8]) -> Resu
     Ok(transfers)
 }
 
-/// Copies on several threads into mapped memory, a few megabytes at a time.
-fn write_directly(transfers: &[Transfer<'_>], weights: &mut [Buffer]) {
-    type Job<'a, 'b> = (&'a mut [u8], Option<&'b [u8]>);
-    let mut jobs: Vec<Mutex<Job<'_, '_>>> = Vec::new();
-    let mut transfers = transfers.iter().peekable();
-    for (slot, buffer) in weights.iter_mut().enumerate() {
-        let Some(mut rest) = buffer.bytes_mut() else { continue };
-        // The transfers of a slot follow each other without gaps, so that the slot can be split along them.
-        while let Some(transfer) = transfers.next_if(|transfer| transfer.slot == slot) {
-            let mut left = usize::try_from(transfer.length).unwrap_or(usize::MAX).min(rest.len());
-            let mut bytes = transfer.bytes;
-            while left > 0 {
-                let (part, after) = std::mem::take(&mut rest).split_at_mut(left.min(PART));
-                left -= part.len();
-                rest = after;
-                let source = bytes.map(|bytes| bytes.split_at(part.len().min(bytes.len())));
-                bytes = source.map(|(_, after)| after);
-                jobs.push(Mutex::new((part, source.map(|(source, _)| source))));
-            }
-        }
-    }
-    threads::each(jobs.len(), &|index| {
-        let Some(Ok(mut job)) = jobs.get(index).map(Mutex::lock) else { return };
-        match job.1 {
-            Some(source) if source.len() == job.0.len() => job.0.copy_from_slice(source),
-            _ => job.0.fill(0),
-        }
-    });
-}
-
 fn zero_gaps(
     context: &Arc<Context>,
-    commands: &Commands,
     transfers: &[Transfer<'_>],
-    weights: &[Buffer],
+    variant: &Variant,
+    slots: &[vk::Buffer],
 ) -> Result<()> {
-    commands.run_once(&mut |command| {
+    Commands::new(context)?.run_once(&mut |command| {
         for transfer in transfers.iter().filter(|transfer| transfer.bytes.is_none()) {
-            let Some(buffer) = weights.get(transfer.slot) else { continue };
+            let (Some(slot), Some(weights)) = (slots.get(transfer.slot), variant.weights.get(transfer.slot))
+            else {
+                continue;
+            };
             // Fills are in whole words; what a gap shares a word with is written afterwards.
             let start = transfer.offset / 4 * 4;
-            let end = (transfer.offset + transfer.length).next_multiple_of(4).min(buffer.size);
+            let end = (transfer.offset + transfer.length).next_multiple_of(4).min(weights.size);
             // SAFETY: the range lies in the buffer, whose size is a multiple of 4; the command is being recorded.
-            unsafe { context.device.cmd_zero_buffer(command, buffer.raw, start, end - start) };
+            unsafe { context.device.cmd_zero_buffer(command, *slot, start, end - start) };
         }
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })
@@ -129,7 +181,7 @@ struct Part {
     busy: bool,
 }
 
-fn stage(context: &Arc<Context>, transfers: &[Transfer<'_>], weights: &[Buffer]) -> Result<()> {
+fn stage(context: &Arc<Context>, transfers: &[Transfer<'_>], slots: &[vk::Buffer]) -> Result<()> {
     let mut parts = Vec::with_capacity(N_PARTS);
     for _ in 0..N_PARTS {
         let commands = Commands::new(context)?;
@@ -156,7 +208,7 @@ fn stage(context: &Arc<Context>, transfers: &[Transfer<'_>], weights: &[Buffer])
         let mut offset = transfer.offset;
         while !bytes.is_empty() {
             if used == PART {
-                send(context, &mut parts, current, &window.buffer, weights, &mut copies)?;
+                send(context, &mut parts, current, &window.buffer, slots, &mut copies)?;
                 current = (current + 1) % N_PARTS;
                 used = 0;
             }
@@ -181,7 +233,7 @@ fn stage(context: &Arc<Context>, transfers: &[Transfer<'_>], weights: &[Buffer])
             bytes = later;
         }
     }
-    send(context, &mut parts, current, &window.buffer, weights, &mut copies)?;
+    send(context, &mut parts, current, &window.buffer, slots, &mut copies)?;
     for part in parts.iter().filter(|part| part.busy) {
         context.wait(part.commands.fence)?;
     }
@@ -193,15 +245,15 @@ fn send(
     parts: &mut [Part],
     current: usize,
     window: &Buffer,
-    weights: &[Buffer],
+    slots: &[vk::Buffer],
     copies: &mut Vec<(usize, vk::BufferCopy)>,
 ) -> Result<()> {
     let Some(part) = parts.get_mut(current).filter(|_| !copies.is_empty()) else { return Ok(()) };
     part.commands.record(part.command, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, |command| {
         for (slot, copy) in copies.drain(..) {
-            let Some(buffer) = weights.get(slot) else { continue };
+            let Some(slot) = slots.get(slot) else { continue };
             // SAFETY: both ranges lie in their buffers; the command is being recorded.
-            unsafe { context.device.cmd_copy_buffer(command, window.raw, buffer.raw, copy) };
+            unsafe { context.device.cmd_copy_buffer(command, window.raw, *slot, copy) };
         }
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })?;
