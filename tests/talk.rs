@@ -229,6 +229,10 @@ fn a_text_goes_on() {
     let (out, err) = PLACE.done(&["generate", &bundle, "--prompt", "one two"]);
     assert_eq!(out, " three four five six seven eight nine ten\n");
     assert!(err.contains("prompt 3 tokens") && err.contains("decode 8 tokens") && err.contains("tokens/s"));
+    // What the driver compiled is there for the next start.
+    let kept = fs::read_dir(PLACE.path("cache/driftc")).unwrap();
+    let names = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(names.into_iter().any(|name| name.ends_with(".pipelines")));
     let (out, err) = PLACE.done(&["generate", &bundle, "--prompt", "one", "--max-tokens", "4"]);
     assert_eq!(out, " two three four five\n");
     assert!(err.contains("cut after 4 tokens"), "{err}");

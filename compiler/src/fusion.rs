@@ -1,5 +1,5 @@
-//! Products of few rows that take in what stands beside them: the normalisation before them, the product that gates them, and
-//! the rotation of queries and keys behind them.
+//! Products of few rows that take in what stands beside them: the normalisation before them, the residual sum before that, the
+//! product that gates them, and the rotation of queries and keys behind them.
 //!
 //! ```text
 //! %2 = layer-norm %0 %1             ->     %5 = fused-matmul %0 %3 %4 %1 {epsilon, join: (swish #0) * @2}
@@ -10,8 +10,9 @@
 //! With few rows a dispatch behind a barrier costs about as much as its work, so what is saved are barriers. A normalisation is
 //! taken in by all of its users or by none. Whether that is done follows from the graph and from which kernels there are, not
 //! from estimates, so that with constants of codes functions of one row and of up to sixteen give the same sums, where no matrix
-//! units multiply the latter.
+//! units multiply the latter, and where as many rows that are residual sums fit into workgroup memory.
 
+mod residual;
 mod rotary;
 
 use crate::decompose::put_beside;
@@ -19,7 +20,7 @@ use crate::error::Result;
 use crate::ir::element::{Arg, EpilogueStep};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{FusedMatMul, LayerNorm, MatMul, Op};
-use crate::ir::ops::fused_matmul::SECOND;
+use crate::ir::ops::fused_matmul::{SECOND, is_row};
 use crate::ir::verify::verify;
 use crate::passes::{Changes, PassReport};
 use crate::plan::estimate::Costs;
@@ -129,6 +130,45 @@ output "y" %16
 %16 = reshape %15 {"shape":[1,1,3,32]}
 output "y" %16
 "#,
+    r#"
+symbol m 1..4
+%0 = input {"name":"x","dtype":"f32","shape":[1,"m",64]}
+%1 = input {"name":"o","dtype":"f32","shape":[1,"m",64]}
+%2 = constant {"dtype":"f32","shape":[64],"random":1}
+%3 = layer-norm %1 %2 {"axis":2,"epsilon":0.00001,"rms":true}
+%4 = add %3 %0
+%5 = constant {"dtype":"f32","shape":[64],"random":2}
+%6 = layer-norm %4 %5 {"axis":2,"epsilon":0.001,"rms":true}
+%7 = constant {"dtype":"f32","shape":[90,64],"stored":"q8_0","random":3}
+%8 = constant {"dtype":"f32","shape":[90,64],"stored":"q8_0","random":4}
+%9 = matmul %6 %7 {"trans_a":false,"trans_b":true}
+%10 = matmul %6 %8 {"trans_a":false,"trans_b":true}
+%11 = swish %10 {"alpha":1.0}
+%12 = mul %11 %9
+%14 = input {"name":"d","dtype":"f32","shape":[1,"m",64]}
+%15 = constant {"dtype":"f32","shape":[64],"random":6}
+%16 = layer-norm %14 %15 {"axis":2,"epsilon":0.00001,"rms":true}
+%17 = add %4 %16
+output "y" %12
+output "z" %17
+"#,
+    r#"
+%0 = input {"name":"x","dtype":"f32","shape":[2,50]}
+%1 = input {"name":"o","dtype":"f32","shape":[2,50]}
+%2 = constant {"dtype":"f32","shape":[50],"random":1}
+%3 = layer-norm %1 %2 {"axis":1,"epsilon":0.00001,"rms":true}
+%4 = add %0 %3
+%5 = constant {"dtype":"f32","shape":[50],"random":2}
+%6 = layer-norm %4 %5 {"axis":1,"epsilon":0.00001,"rms":true}
+%7 = constant {"dtype":"f32","shape":[50,38],"random":3}
+%8 = constant {"dtype":"f32","shape":[50,24],"random":4}
+%9 = matmul %6 %7 {"trans_a":false,"trans_b":false}
+%10 = matmul %6 %8 {"trans_a":false,"trans_b":false}
+%11 = constant {"dtype":"f32","shape":[24],"random":5}
+%12 = add %10 %11
+output "y" %9
+output "z" %12
+"#,
 ];
 
 /// Fuses normalisations and gates into products for which there is a kernel that computes them together.
@@ -150,6 +190,10 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
         graph.sweep();
         for id in graph.topological() {
             normalised(graph, id, costs, &mut changes)?;
+        }
+        graph.sweep();
+        for id in graph.topological() {
+            residual::summed(graph, id, costs, &mut changes)?;
         }
         graph.sweep();
         for id in graph.topological() {
@@ -218,31 +262,57 @@ fn pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
     Some(Replacement { op: op.into(), operands: vec![x, matrix, second], arity: 3, epilogue: Vec::new() })
 }
 
+/// A normalisation of rows along the last axis by their root mean square, with a constant scale `[K]`.
+struct Norm {
+    x: NodeId,
+    scale: NodeId,
+    epsilon: f32,
+}
+
+/// The normalisation that a node is, before its epilogue.
+fn norm(graph: &Graph, id: NodeId) -> Option<Norm> {
+    let node = graph.node(id);
+    let Op::LayerNorm(LayerNorm { axis, epsilon, rms: true }) = node.op else { return None };
+    let [x, scale] = *graph.operands(id).get(..node.arity)? else { return None };
+    let last = axis + 1 == node.tensor.rank() && graph.constant(scale).is_some();
+    (last && is_row(graph.tensor(scale), &node.tensor)).then_some(Norm { x, scale, epsilon })
+}
+
 /// Lets every user of a normalisation normalise for itself, if all of them can.
 fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mut Changes) -> Result<()> {
-    let node = graph.node(id);
-    let Op::LayerNorm(LayerNorm { axis, epsilon, rms: true }) = node.op else { return Ok(()) };
-    let [x, scale] = graph.operands(id)[..] else { return Ok(()) };
-    let last = axis + 1 == node.tensor.rank() && graph.constant(scale).is_some();
+    let Some(norm) = norm(graph, id).filter(|_| graph.node(id).epilogue.is_empty()) else { return Ok(()) };
     let users = graph.users(id);
-    if !last || !node.epilogue.is_empty() || users.is_empty() || graph.is_output(id) {
+    if users.is_empty() || graph.is_output(id) {
         return Ok(());
     }
     if multiplies_rows_as_they_lie(costs.target) && users.iter().any(|user| multiplies_codes(graph, *user)) {
         return Ok(());
     }
-    let mut made = Vec::with_capacity(users.len());
-    for user in &users {
-        let Some(what) = with_norm(graph, *user, id, [x, scale], epsilon) else { return Ok(()) };
-        let beside = put_beside(graph, *user, what, STAGE)?;
+    let with = users.iter().map(|user| with_norm(graph, *user, id, &norm)).collect();
+    replace_all(graph, &users, with, costs, changes, "normalises its rows by itself")
+}
+
+/// Replaces nodes by what computes the same, if all of them can be, by operators for which there are kernels.
+fn replace_all(
+    graph: &mut Graph,
+    nodes: &[NodeId],
+    with: Option<Vec<Replacement>>,
+    costs: &mut Costs<'_>,
+    changes: &mut Changes,
+    note: &str,
+) -> Result<()> {
+    let Some(with) = with else { return Ok(()) };
+    let mut made = Vec::with_capacity(nodes.len());
+    for (node, what) in nodes.iter().zip(with) {
+        let beside = put_beside(graph, *node, what, STAGE)?;
         if !known(graph, costs, beside) {
             return Ok(());
         }
         made.push(beside);
     }
-    for (user, beside) in users.into_iter().zip(made) {
-        graph.replace_uses(user, beside);
-        changes.note(graph, beside, "normalises its rows by itself");
+    for (node, beside) in nodes.iter().zip(made) {
+        graph.replace_uses(*node, beside);
+        changes.note(graph, beside, note);
     }
     Ok(())
 }
@@ -264,29 +334,35 @@ fn multiplies_codes(graph: &Graph, id: NodeId) -> bool {
 fn with_norm(
     graph: &Graph,
     user: NodeId,
-    norm: NodeId,
-    [x, scale]: [NodeId; 2],
-    epsilon: f32,
+    normal: NodeId,
+    Norm { x, scale, epsilon }: &Norm,
 ) -> Option<Replacement> {
     let node = graph.node(user);
     let operands = graph.operands(user);
     let fused = fused(&node.op).filter(|fused| fused.epsilon.is_none())?;
     let [first, rest @ ..] = operands.as_slice() else { return None };
-    if *first != norm || rest.contains(&norm) || fused.product.trans_a {
+    if *first != normal || rest.contains(&normal) || fused.product.trans_a {
         return None;
     }
     let (own, chained) = rest.split_at_checked(fused.matrices())?;
     if !own.iter().all(|matrix| graph.constant(*matrix).is_some()) {
         return None;
     }
-    let mut epilogue = node.epilogue.clone();
+    let epilogue = moved(&node.epilogue, 1);
+    let operands = [&[*x], own, &[*scale], chained].concat();
+    let arity = own.len() + 2;
+    let op = FusedMatMul { epsilon: Some(*epsilon), ..fused };
+    Some(Replacement { op: op.into(), operands, arity, epilogue })
+}
+
+/// An epilogue whose operands stand so many places later.
+fn moved(epilogue: &[EpilogueStep], by: u32) -> Vec<EpilogueStep> {
+    let mut epilogue = epilogue.to_vec();
     for arg in epilogue.iter_mut().flat_map(|step| &mut step.args) {
-        if let Arg::Input(k) = arg {
-            *k += 1;
+        match arg {
+            Arg::Input(k) => *k += by,
+            Arg::Step(_) => {}
         }
     }
-    let operands = [&[x], own, &[scale], chained].concat();
-    let arity = own.len() + 2;
-    let op = FusedMatMul { epsilon: Some(epsilon), ..fused };
-    Some(Replacement { op: op.into(), operands, arity, epilogue })
+    epilogue
 }

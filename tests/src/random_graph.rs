@@ -215,6 +215,7 @@ mod tests {
             }
         }
         let never = [
+            "add-norms",
             "arg-reduce",
             "attention",
             "conv-transpose",

@@ -73,6 +73,23 @@ pub(crate) struct ChoiceArgs {
     draft: Option<String>,
 }
 
+/// A bundle, where it is, and how to load it.
+struct Found {
+    path: PathBuf,
+    bundle: Bundle,
+    options: Options,
+}
+
+impl Found {
+    fn load(self) -> Result<Generator> {
+        let session = {
+            let _progress = Progress::start("loading");
+            Session::from_bundle(self.bundle, &self.options)?
+        };
+        Ok(Generator::new(session)?)
+    }
+}
+
 impl ChoiceArgs {
     /// What to generate, up to these ids.
     pub(crate) fn request(&self, stops: &[u32]) -> Result<Request> {
@@ -106,11 +123,19 @@ impl LanguageArgs {
         self.open_at(&self.path, &self.cache)
     }
 
-    /// The same with its tokenizer, where it has one.
+    /// The same with its tokenizer, where it has one. Reading a large vocabulary takes as long as a small model, so both are
+    /// done at the same time.
     pub(crate) fn open_with_any_text(&self) -> Result<(Generator, Option<Text>)> {
-        let generator = self.open()?;
-        let text = Text::of(&generator)?;
-        Ok((generator, text))
+        let found = self.find(&self.path, &self.cache)?;
+        let path = found.path.clone();
+        let (generator, text) = std::thread::scope(|scope| {
+            let text = scope.spawn(|| Text::of(&Bundle::open(&path)?));
+            (found.load(), text.join())
+        });
+        let generator = generator?;
+        let text = text.map_err(|_| Failure::input("the tokenizer could not be read"))??;
+        let vocabulary = generator.vocabulary();
+        Ok((generator, text.map(|text| text.with_vocabulary(vocabulary))))
     }
 
     /// The same for a command that needs the tokenizer.
@@ -124,40 +149,41 @@ impl LanguageArgs {
     }
 
     fn open_at(&self, path: &Path, cache: &CacheArgs) -> Result<Generator> {
+        self.find(path, cache)?.load()
+    }
+
+    /// The bundle, which is compiled where a model is given, and how to load it.
+    fn find(&self, path: &Path, cache: &CacheArgs) -> Result<Found> {
         let compiled = is_model(path);
-        let (bundle, pipelines) = if compiled {
+        let (path, pipelines) = if compiled {
             self.compiled(path)?
         } else if self.given.is_empty() {
-            let bundle = Bundle::open(path)?;
-            let pipelines = pipelines_of(&bundle, self.cache_dir.as_deref());
-            (bundle, pipelines)
+            (path.to_owned(), None)
         } else {
             return Err(Failure::usage("--dim, --const and --like are for models, this is a bundle")
                 .help("compile the model again with them"));
         };
+        let bundle = Bundle::open(&path)?;
+        let pipelines = cache.pipeline_cache.clone().or(pipelines);
         let options = Options {
             device: self.device.device.clone(),
             target: self.target.clone().filter(|_| !compiled),
-            pipeline_cache: cache.pipeline_cache.clone().or(pipelines),
+            pipeline_cache: pipelines.or_else(|| pipelines_of(&bundle, self.cache_dir.as_deref())),
             frames: FRAMES,
             ..Options::default()
         };
-        let session = {
-            let _progress = Progress::start("loading");
-            Session::from_bundle(bundle, &options)?
-        };
-        Ok(Generator::new(session)?)
+        Ok(Found { path, bundle, options })
     }
 
     /// The bundle of a model, and where what the driver compiles from it is kept.
-    fn compiled(&self, path: &Path) -> Result<(Bundle, Option<PathBuf>)> {
+    fn compiled(&self, path: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
         let model = ModelArgs { path: path.to_owned(), given: self.given.clone() };
         let (target, folder) = (self.target.as_deref(), self.cache_dir.as_deref());
         let cached = bundle_of(&model, &BTreeMap::new(), target, &self.device, folder)?;
         if let Some(took) = cached.compiled {
             note(&format!("compiled in {} and kept as {}", time(took), cached.bundle.display()));
         }
-        Ok((Bundle::open(&cached.bundle)?, Some(cached.pipelines)))
+        Ok((cached.bundle, Some(cached.pipelines)))
     }
 }
 

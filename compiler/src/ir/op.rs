@@ -12,6 +12,7 @@ use super::tensor::TensorDesc;
 use crate::error::OpError;
 
 pub use super::element::{Arg, BinaryFn, Element, EpilogueStep, UnaryFn};
+pub use super::ops::add_norms::AddNorms;
 pub use super::ops::arg_reduce::ArgReduce;
 pub use super::ops::attention::Attention;
 pub use super::ops::concat::Concat;
@@ -182,6 +183,7 @@ ops! {
     WinogradOutput = "winograd-output",
     SeparableConv = "separable-conv",
     FusedMatMul = "fused-matmul",
+    AddNorms = "add-norms",
 }
 
 /// How a scatter combines an update with what is there.

@@ -57,6 +57,7 @@ pub const KERNELS: &[Kernel] = &[
     matmul::matvec_dot::KERNEL,
     matmul::matmul_direct::KERNEL,
     rows::normalize::KERNEL,
+    rows::add_norms::KERNEL,
     rows::reduce::KERNEL,
     rows::softmax::KERNEL,
     rows::quantize_rows::KERNEL,

@@ -369,6 +369,8 @@ fn rows() {
             let a = serde_json::json!({"axis": axis, "epsilon": 1e-5, "rms": rms});
             assert_eq!(emit_all("layer-norm", a, &[shape, "1", "1,1,1"]), ["normalize"]);
         }
+        let a = serde_json::json!({"epsilons": [1e-5, 1e-3]});
+        assert_eq!(emit_all("add-norms", a, &[shape, "1", shape, "1,1,1"]), ["add_norms"]);
     }
     for (groups, shape, channels) in [(2, "n,16,h,5", "16"), (6, "2,6,8", "6"), (3, "2,6,h,w", "6")] {
         let a = serde_json::json!({"groups": groups, "epsilon": 1e-5});

@@ -126,7 +126,7 @@ pub(super) struct Estimate {
 fn overwrites_own(op: &Op, index: usize) -> bool {
     match op {
         Op::Elementwise(_) => true,
-        Op::GroupNorm(_) | Op::LayerNorm(_) | Op::Softmax(_) => index == 0,
+        Op::AddNorms(_) | Op::GroupNorm(_) | Op::LayerNorm(_) | Op::Softmax(_) => index == 0,
         _ => false,
     }
 }

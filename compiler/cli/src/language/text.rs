@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use drift_runtime::Generator;
+use drift_runtime::Bundle;
 use drift_text::{ChatTemplate, Clock, Message, Stream, Tokenizer};
 use driftc::compile::Model;
 
@@ -19,14 +19,19 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// What a bundle has; none where it has no tokenizer.
-    pub(crate) fn of(generator: &Generator) -> Result<Option<Self>> {
-        let file = |name| generator.session().bundle().attachment(name).map_err(Failure::from);
+    /// What a bundle has, for a model that knows every id; none where it has no tokenizer.
+    pub(crate) fn of(bundle: &Bundle) -> Result<Option<Self>> {
+        let file = |name| bundle.attachment(name).map_err(Failure::from);
         let Some(tokenizer) = file("tokenizer.json")? else { return Ok(None) };
         let config = file("tokenizer_config.json")?;
         let tokenizer = Tokenizer::new(tokenizer, config, file("generation_config.json")?)?;
         let template = ChatTemplate::new(file("chat_template.jinja")?, config);
-        Ok(Some(Self { tokenizer, template, vocabulary: generator.vocabulary() }))
+        Ok(Some(Self { tokenizer, template, vocabulary: usize::MAX }))
+    }
+
+    /// The same for a model that knows so many ids.
+    pub(crate) fn with_vocabulary(self, vocabulary: usize) -> Self {
+        Self { vocabulary, ..self }
     }
 
     /// The ids of a text, with those that a model's texts begin with.

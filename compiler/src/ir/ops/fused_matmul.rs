@@ -1,9 +1,12 @@
-//! A matrix product with what stands beside it in a transformer: the normalisation of its rows before it, a second product
-//! of the same rows that joins it element by element, and the rotation of queries and keys behind it.
+//! A matrix product with what stands beside it in a transformer: the normalisation of its rows before it, the residual sum
+//! that is normalised, a second product of the same rows that joins it element by element, and the rotation of queries and
+//! keys behind it.
 //!
-//! Operands: `x [.., M, K]`, a matrix, with `join` a second matrix of the same shape, with `epsilon` a scale `[K]`, and with
-//! `rotary` the cosines and sines of each row. Rows are normalised by their root mean square and scaled; the result is
-//! `#0 = x * matrix`, or what `join` makes of it and of `@2 = x * second matrix`, with its columns rotated in pairs.
+//! Operands: `x [.., M, K]`, a matrix, with `join` a second matrix of the same shape, with `epsilon` a scale `[K]`, with
+//! `residual` a residual `[.., M, K]` and another scale `[K]`, and with `rotary` the cosines and sines of each row. With
+//! `residual` rows are normalised by their root mean square, multiplied by that other scale and added to the residual first.
+//! Then they are normalised and scaled; the result is `#0 = x * matrix`, or what `join` makes of it and of
+//! `@2 = x * second matrix`, with its columns rotated in pairs.
 //!
 //! The operator exists because a kernel that streams constants computes all of it in one dispatch, with nothing stored in
 //! between.
@@ -67,6 +70,10 @@ pub struct FusedMatMul {
     pub product: MatMul,
     /// Added to the mean of squares of a row; rows are taken as they are where there is none.
     pub epsilon: Option<f32>,
+    /// The same of the normalisation before that, whose result is added to a residual; none where there is none. Rows are
+    /// normalised behind it, so that it stands with `epsilon` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residual: Option<f32>,
     /// What makes one value of both products; empty where there is one matrix.
     pub join: Vec<EpilogueStep>,
     /// Which columns are rotated; none where there is none.
@@ -77,7 +84,7 @@ pub struct FusedMatMul {
 impl From<MatMul> for FusedMatMul {
     /// The product with nothing beside it.
     fn from(product: MatMul) -> Self {
-        Self { product, epsilon: None, join: Vec::new(), rotary: None }
+        Self { product, epsilon: None, residual: None, join: Vec::new(), rotary: None }
     }
 }
 
@@ -87,6 +94,8 @@ struct Parts<'a, T> {
     matrix: &'a T,
     second: Option<&'a T>,
     scale: Option<&'a T>,
+    /// The residual and the scale of what is added to it.
+    residual: Option<[&'a T; 2]>,
     /// Cosines and sines.
     angles: Option<[&'a T; 2]>,
 }
@@ -102,35 +111,55 @@ impl FusedMatMul {
         self.epsilon.map(|_| 1 + self.matrices())
     }
 
+    /// The place of the residual among the operands, before that of the scale of what is added to it.
+    pub fn residual(&self) -> Option<usize> {
+        self.residual.map(|_| self.before_residual())
+    }
+
     /// The place of the cosines among the operands, before that of the sines.
     pub fn angles(&self) -> Option<usize> {
         self.rotary.map(|_| self.before_angles())
     }
 
-    /// Operands other than cosines and sines.
-    fn before_angles(&self) -> usize {
+    /// Operands before a residual.
+    pub fn before_residual(&self) -> usize {
         1 + self.matrices() + usize::from(self.epsilon.is_some())
     }
 
+    /// Operands other than cosines and sines.
+    fn before_angles(&self) -> usize {
+        self.before_residual() + if self.residual.is_some() { 2 } else { 0 }
+    }
+
     fn parts<'a, T>(&self, inputs: &[&'a T]) -> Result<Parts<'a, T>, OpError> {
-        let before = self.before_angles();
-        let wanted = before + if self.rotary.is_some() { 2 } else { 0 };
+        let wanted = self.before_angles() + if self.rotary.is_some() { 2 } else { 0 };
         let missing = || OpError::new(format!("{wanted} operands are needed, not {}", inputs.len()));
         let [x, matrix, rest @ ..] = inputs else { return Err(missing()) };
         if inputs.len() != wanted {
             return Err(missing());
         }
         let second = (!self.join.is_empty()).then(|| rest.first().copied()).flatten();
-        let scale = self.epsilon.and_then(|_| inputs.get(before - 1).copied());
-        let angles = match inputs.get(before..) {
-            Some(&[cos, sin]) => Some([cos, sin]),
+        let scale = self.scale().and_then(|place| inputs.get(place).copied());
+        let two = |place: Option<usize>| match inputs.get(place?..)? {
+            [first, second, ..] => Some([*first, *second]),
             _ => None,
         };
-        Ok(Parts { x, matrix, second, scale, angles })
+        Ok(Parts { x, matrix, second, scale, residual: two(self.residual()), angles: two(self.angles()) })
     }
+}
 
-    fn norm(&self, rank: usize) -> LayerNorm {
-        LayerNorm { axis: rank.saturating_sub(1), epsilon: self.epsilon.unwrap_or(0.0), rms: true }
+/// Rows normalised along their last axis by their root mean square, times a scale.
+fn normalised(x: &Array, scale: &Array, epsilon: f32, symbols: &Bindings) -> Result<Array, OpError> {
+    let norm = LayerNorm { axis: x.shape.len().saturating_sub(1), epsilon, rms: true };
+    let scale = Array { dtype: x.dtype, ..scale.clone() };
+    norm.eval(&[x, &scale], &x.shape, symbols)
+}
+
+/// Whether a scale is one number for each element of a row.
+pub(crate) fn is_row(scale: &TensorDesc, x: &TensorDesc) -> bool {
+    match (scale.shape.as_slice(), x.shape.last()) {
+        ([before @ .., last], Some(depth)) => last == depth && before.iter().all(|size| size.is(1)),
+        _ => false,
     }
 }
 
@@ -141,8 +170,21 @@ impl Operation for FusedMatMul {
         if self.product.trans_a {
             return Err(OpError::new("rows that lie along columns are not normalised"));
         }
-        if let Some(scale) = parts.scale {
+        if self.residual.is_some() && self.epsilon.is_none() {
+            return Err(OpError::new("what is added to a residual is normalised behind it"));
+        }
+        let [residual, inner] = parts.residual.map_or([None; 2], |residual| residual.map(Some));
+        if let Some(residual) = residual {
+            check::float(residual, "the residual")?;
+            if residual.shape != parts.x.shape {
+                return Err(OpError::new(format!("{residual} is no residual of {}", parts.x)));
+            }
+        }
+        for scale in parts.scale.into_iter().chain(inner) {
             check::broadcasts_to(scale, &parts.x.shape, "the scale")?;
+            if !is_row(scale, parts.x) {
+                return Err(OpError::new(format!("{scale} is no scale of a row of {}", parts.x)));
+            }
         }
         let result = self.product.infer(&[parts.x, parts.matrix])?;
         if let Some(second) = parts.second {
@@ -190,13 +232,15 @@ impl Operation for FusedMatMul {
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let parts = self.parts(inputs)?;
-            let x = match parts.scale {
-                Some(scale) => {
-                    let scale = Array { dtype: parts.x.dtype, ..scale.clone() };
-                    self.norm(parts.x.shape.len()).eval(&[parts.x, &scale], &parts.x.shape, symbols)?
-                }
-                None => parts.x.clone(),
-            };
+            let mut x = parts.x.clone();
+            if let (Some([residual, scale]), Some(epsilon)) = (parts.residual, self.residual) {
+                let inner = normalised(&x, scale, epsilon, symbols)?;
+                let sums = inner.floats()?.iter().zip(residual.floats()?).map(|(a, b)| a + b).collect();
+                x = Array { data: Data::Float(sums), ..x };
+            }
+            if let (Some(scale), Some(epsilon)) = (parts.scale, self.epsilon) {
+                x = normalised(&x, scale, epsilon, symbols)?;
+            }
             let first = self.product.eval(&[&x, parts.matrix], out, symbols)?;
             let joined = match parts.second {
                 Some(second) => {
@@ -234,7 +278,12 @@ mod tests {
         let mul =
             EpilogueStep { element: Element::Binary(BinaryFn::Mul), args: vec![Arg::Step(1), Arg::Input(2)] };
         let join = if second { vec![relu, mul] } else { Vec::new() };
-        FusedMatMul { product: MatMul { trans_a: false, trans_b: true }, epsilon, join, rotary: None }
+        let product = MatMul { trans_a: false, trans_b: true };
+        FusedMatMul { epsilon, join, ..product.into() }
+    }
+
+    fn with_residual(epsilon: Option<f32>, second: bool) -> FusedMatMul {
+        FusedMatMul { residual: Some(0.0), ..op(epsilon, second) }
     }
 
     #[test]
@@ -277,6 +326,26 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_sums_with_a_residual() {
+        let x = Array::f32(&[1, 2], vec![3.0, 4.0]);
+        let (b, c) = (Array::f32(&[1, 2], vec![1.0, 1.0]), Array::f32(&[1, 2], vec![10.0, 0.0]));
+        let (scale, inner) = (Array::f32(&[2], vec![1.0, 2.0]), Array::f32(&[2], vec![5.0, 10.0]));
+        let residual = Array::f32(&[1, 2], vec![-1.0, 3.0]);
+        let inputs = [&x, &b, &c, &scale, &residual, &inner];
+        let y = run(&with_residual(Some(0.0), true), &inputs, &Bindings::new()).unwrap();
+        let root = 12.5f32.sqrt();
+        let sums = [15.0 / root - 1.0, 40.0 / root + 3.0];
+        let factor = (sums.iter().map(|v| v * v).sum::<f32>() / 2.0).sqrt();
+        let [first, second] = [sums[0] / factor, 2.0 * sums[1] / factor];
+        let want = (first + second) * 10.0 * first;
+        assert!((y.floats().unwrap()[0] - want).abs() < 1e-4, "{:?}, not {want}", y.floats());
+        // What is optional and absent is absent in the text form.
+        let text = |op: &FusedMatMul| serde_json::to_string(op).unwrap();
+        assert!(text(&with_residual(Some(0.0), true)).contains("\"residual\":0.0"));
+        assert!(!text(&op(Some(0.0), true)).contains("residual"));
+    }
+
+    #[test]
     fn refusals() {
         let of = |shape: &[usize]| TensorDesc::of(DType::F16, shape);
         let (x, b, scale) = (of(&[3, 4]), of(&[6, 4]), of(&[4]));
@@ -286,5 +355,13 @@ mod tests {
         assert!(infer(None, true, &[&x, &b, &of(&[5, 4])]).is_err());
         assert!(infer(Some(1e-5), false, &[&x, &b, &of(&[6])]).is_err());
         assert!(infer(None, false, &[&x, &b, &b]).is_err());
+        assert!(infer(Some(1e-5), false, &[&x, &b, &of(&[3, 4])]).is_err());
+        assert!(infer(Some(1e-5), false, &[&x, &b, &of(&[1])]).is_err());
+        let infer = |epsilon, inputs: &[&TensorDesc]| with_residual(epsilon, false).infer(inputs);
+        assert_eq!(infer(Some(1e-5), &[&x, &b, &scale, &x, &scale]).unwrap().to_string(), "f16[3, 6]");
+        assert!(infer(Some(1e-5), &[&x, &b, &scale, &x]).is_err());
+        assert!(infer(Some(1e-5), &[&x, &b, &scale, &scale, &scale]).is_err());
+        assert!(infer(Some(1e-5), &[&x, &b, &scale, &x, &x]).is_err());
+        assert!(infer(None, &[&x, &b, &x, &scale]).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! One file per operator: payload, shape rule, fusion class and CPU reference.
 
+pub mod add_norms;
 pub mod arg_reduce;
 pub mod attention;
 pub(crate) mod check;

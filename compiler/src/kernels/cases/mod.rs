@@ -19,6 +19,7 @@ impl Cases {
 
 /// Every operator that kernels compute.
 pub const CASES: &[Cases] = &[
+    Cases { operator: "add_norms", text: include_str!("add_norms.txt") },
     Cases { operator: "arg_reduce", text: include_str!("arg_reduce.txt") },
     Cases { operator: "attention", text: include_str!("attention.txt") },
     Cases { operator: "concat", text: include_str!("concat.txt") },

@@ -11,8 +11,9 @@ use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, declare_constants};
 use crate::kernels::shared::cut::{Cut, Memory};
 use crate::kernels::shared::fold;
-use crate::kernels::shared::fused::{Fused, ScaleReads};
-use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
+use crate::kernels::shared::fused::{Fused, Reads};
+use crate::kernels::shared::product::{Sizes, batch_axes, sizes};
+use crate::kernels::shared::residual::declare_rows;
 use crate::shader::access::Coordinates;
 use crate::shader::codes::{as_halves, as_pairs};
 use crate::shader::halves;
@@ -154,7 +155,8 @@ fn memory(problem: &Problem<'_>, coded: &Coded<'_>, cut: Cut, lanes: Option<u32>
     let normalised = coded.fused.normalised();
     let cells = if lanes.is_some() { 0 } else { cut.threads };
     let sums = (cells + squares * 4) * 16
-        + if normalised { (cells + squares * cut.rows * kinds(problem, coded)) * 4 } else { 0 };
+        + if normalised { (cells + squares * cut.rows * kinds(problem, coded)) * 4 } else { 0 }
+        + coded.fused.factors(cut.rows);
     let form = &coded.columns.form;
     let slots = u32::try_from(form.words()).ok()?.checked_mul(cut.rows)?;
     let sums_of_slot = if form.groups() > 1 { 8 } else { 0 };
@@ -234,8 +236,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         let steps = (walk.slots as f64 / (fours * in_flight) as f64).ceil();
         let codes = (walk.slots * 4 * form.of_word()) as f64 / fours as f64;
         let alone = codes * (multiplied + decoded) * p.operation * machine.memory_latency_ns;
-        let prepared =
-            if fused.normalised() { (k as f64 / f64::from(threads)).ceil() * p.prepared } else { 0.0 };
+        let elements = f64::from(fused.normalisations()) * (k as f64 / f64::from(threads)).ceil();
+        let prepared = elements * p.prepared;
         let waiting = rounds * (steps * wait + alone + prepared * machine.memory_latency_ns);
         let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
         // Four sums of each invocation, or of one of a subgroup, are written to workgroup memory and read again.
@@ -319,12 +321,9 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         fold::declare(&mut shader, lanes, 4, false);
     }
 
-    let (prelude, mut axes) = operand_batch(&mut shader, 0);
-    let lane = axes.len() + usize::from(!op.trans_a);
-    axes.extend(if op.trans_a { ["k4", "row"] } else { ["row", "k4"] }.map(str::to_string));
-    shader.read("load_a", "batch: u32, row: u32, k4: u32", &prelude, 0, &Coordinates::four(axes, lane));
+    declare_rows(&fused, &mut shader, Reads::Four)?;
     declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_hooks(name, index))?;
-    fused.declare(&mut shader, ScaleReads::Four)?;
+    fused.declare(&mut shader, Reads::Four)?;
     fused.declare_rotation(&mut shader, COLUMNS as u32);
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);

@@ -11,7 +11,7 @@
 //
 // Rows may be normalised by their root mean square on the way: while the first units are in flight their squares are summed
 // up and, where they fit, their scaled elements are stored in workgroup memory, which all teams of invocations read; the sums
-// are divided in the end. And there may be a second constant of the same form, which a team of its own takes, and whose sums
+// are divided in the end. Rows may be sums of a residual and of rows that are normalised before. And there may be a second constant of the same form, which a team of its own takes, and whose sums
 // `join` those of the first. What is stored may be rotated in pairs of columns.
 //
 // Where integers are slow to become floats, codes become the last bits of halves from 1024 on, which are sums of 1024 and the
@@ -48,6 +48,8 @@ const SHRINK = 1.0;
 /// Constants, and panels of each that a workgroup takes.
 const MATRICES = 2u;
 const PANELS = 1u;
+/// Residuals that rows, normalised once, are added to before they are normalised: none or one.
+const RESIDUALS = 0u;
 /// Whether rows are normalised, and whether those are stored in workgroup memory.
 const NORMALISED = true;
 const STORED = true;
@@ -98,6 +100,8 @@ fn row_blocks() -> u32 { return 2u; }
 
 /// Four elements of row `row` of a, from element `4 * k4`.
 fn load_a(batch: u32, row: u32, k4: u32) -> vec4<f32> { return a_buffer[(batch * 3u + row) * 16u + k4]; }
+/// Makes rows ready that are sums with a residual, before the first of them is read.
+fn prepare_rows(batch: u32, first: u32, local: u32) {}
 /// What four elements of a normalised row are multiplied by, and what is added to the mean of its squares.
 fn load_scale(k4: u32) -> vec4<f32> { return vec4<f32>(1.0); }
 fn epsilon() -> f32 { return 1e-5; }
@@ -285,6 +289,8 @@ fn multiply(group: vec3<u32>, local: u32) {
             if (GROUPED) { scales[s] = codes_scale(c, base, select(piece, min(piece, pieces() - 1u), GUARD) / pieces_of_group(), q); }
         }
         if (NORMALISED && step == 0u) {
+            // unroll
+            for (var i = 0u; i < RESIDUALS; i++) { prepare_rows(batch, first, local); }
             // unroll
             for (var r = 0u; r < ROWS; r++) {
                 if (r > 0u) { workgroupBarrier(); }

@@ -11,7 +11,7 @@ use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, FEW_ROWS, declare_constants};
 use crate::kernels::shared::coop;
-use crate::kernels::shared::fused::{Fused, ScaleReads};
+use crate::kernels::shared::fused::{Fused, Reads};
 use crate::kernels::shared::product::{Sizes, one_matrix, sizes};
 use crate::shader::codes::eights;
 use crate::shader::pack::codes::ROWS as COLUMNS;
@@ -70,9 +70,10 @@ struct Coded<'a> {
 }
 
 impl<'a> Coded<'a> {
-    /// None where the operator is none, its constants lie otherwise or not alike, or there are several products.
+    /// None where the operator is none, its constants lie otherwise or not alike, there are several products, or rows are sums
+    /// with a residual.
     fn of(problem: &Problem<'a>) -> Option<Self> {
-        let fused = Fused::of(problem)?;
+        let fused = Fused::of(problem).filter(|fused| fused.residual().is_none())?;
         let columns = Columns::of_all(fused.product, problem, fused.matrices())?;
         let sizes = sizes(fused.product, problem)?;
         let one = product(&sizes.batch).is(1) && columns.apart.is_none() && !fused.product.trans_a;
@@ -281,7 +282,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_words(name, index))?;
     let head = "fn elements(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32>";
     shader.replace("elements", format!("{head} {{ return first_of(first, second, scale, bias); }}"));
-    fused.declare(&mut shader, ScaleReads::Four)?;
+    fused.declare(&mut shader, Reads::Four)?;
     fused.declare_rotation(&mut shader, COLUMNS as u32);
     let at = one_matrix(problem.result.rank(), ["row", "n4"]);
     shader.write("store", "row: u32, n4: u32", "", &at)?;

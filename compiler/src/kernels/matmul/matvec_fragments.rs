@@ -8,7 +8,7 @@ use crate::ir::dim::{Dim, product};
 use crate::kernels::cost::Parameters;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, FEW_ROWS, declare_constants};
-use crate::kernels::shared::fused::{Fused, ScaleReads};
+use crate::kernels::shared::fused::{Fused, Reads};
 use crate::kernels::shared::product::{Sizes, one_matrix, sizes};
 use crate::kernels::shared::{coop, emulated_fragments};
 use crate::shader::codes::eights;
@@ -75,8 +75,8 @@ struct Coded<'a> {
 }
 
 impl<'a> Coded<'a> {
-    /// None where the target's fragments are not known, the operator is none, its constants lie otherwise or not alike, or
-    /// there are several products.
+    /// None where the target's fragments are not known, the operator is none, its constants lie otherwise or not alike, there are
+    /// several products, or rows are sums with a residual.
     fn of(problem: &Problem<'a>) -> Option<Self> {
         let (shape, fragments) = problem.target.known_fragments()?;
         let able = match fragments {
@@ -85,7 +85,7 @@ impl<'a> Coded<'a> {
             }
             Fragments::Emulated => true,
         };
-        let fused = Fused::of(problem)?;
+        let fused = Fused::of(problem).filter(|fused| fused.residual().is_none())?;
         let columns = Columns::of_all(fused.product, problem, fused.matrices())?;
         let sizes = sizes(fused.product, problem)?;
         let one = product(&sizes.batch).is(1) && columns.apart.is_none() && !fused.product.trans_a;
@@ -259,7 +259,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let text = coop::eight(&mut shader, "load_a", "row: u32, k8: u32", "", 0, &at)?;
     shader.replace("load_a", text);
     declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_hooks(name, index))?;
-    fused.declare(&mut shader, ScaleReads::Eight)?;
+    fused.declare(&mut shader, Reads::Eight)?;
     fused.declare_rotation(&mut shader, COLUMNS as u32);
     let at = one_matrix(problem.result.rank(), ["row", "n4"]);
     shader.write("store", "row: u32, n4: u32", "", &at)?;

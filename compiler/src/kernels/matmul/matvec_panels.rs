@@ -12,8 +12,9 @@ use crate::kernels::shared::coop;
 use crate::kernels::shared::cut::{Cut, Memory};
 use crate::kernels::shared::dot::Matrices;
 use crate::kernels::shared::fold;
-use crate::kernels::shared::fused::{Fused, ScaleReads};
-use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
+use crate::kernels::shared::fused::{Fused, Reads};
+use crate::kernels::shared::product::{Sizes, batch_axes, sizes};
+use crate::kernels::shared::residual::declare_rows;
 use crate::kernels::shared::window::fits;
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
@@ -158,7 +159,8 @@ fn memory(
     let squares = cut.threads / (share(cut, fused, panels, lanes) * panels.parts()).max(1);
     let cells = if lanes.is_some() { 0 } else { cut.threads };
     let sums = (cells * panels.vectors() / panels.parts() + squares * panels.vectors()) * 16
-        + if fused.normalised() { (cells + squares * cut.rows) * 4 } else { 0 };
+        + if fused.normalised() { (cells + squares * cut.rows) * 4 } else { 0 }
+        + fused.factors(cut.rows);
     let depth = k.as_known().filter(|_| fused.normalised()).and_then(|k| u32::try_from(k).ok());
     Memory::of(problem, sums, depth.and_then(|k| k.checked_mul(cut.rows)), 4)
 }
@@ -203,8 +205,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         // As many units in flight as there are, in whole steps.
         let ahead = (1..=most_ahead).rev().find(|ahead| (steps as u32).is_multiple_of(*ahead)).unwrap_or(1);
         let step = if held { p.cached } else { p.loaded } + p.row * (rows - 1) as f64;
-        let prepared =
-            if fused.normalised() { (k as f64 / f64::from(threads)).ceil() * p.prepared } else { 0.0 };
+        let elements = f64::from(fused.normalisations()) * (k as f64 / f64::from(threads)).ceil();
+        let prepared = elements * p.prepared;
         let waiting = (all / room).ceil() * (steps * step + prepared) * machine.memory_latency_ns;
         let streaming = bytes / machine.bandwidth_gb_s.max(1e-3);
         let flops = 2.0 * (m * n) as f64 * batch * k as f64 * fused.matrices() as f64;
@@ -263,9 +265,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         fold::declare(&mut shader, lanes, panels.parts(), panels.unit() == 8);
     }
 
-    let (prelude, mut axes) = operand_batch(&mut shader, 0);
-    axes.extend(if op.trans_a { ["k", "row"] } else { ["row", "k"] }.map(str::to_string));
-    shader.read("load_a", "batch: u32, row: u32, k: u32", &prelude, 0, &Coordinates::element(axes));
+    declare_rows(&fused, &mut shader, Reads::One)?;
     let half = panels.half();
     let Panels { columns, packed, .. } = panels;
     let mut loads = Vec::new();
@@ -282,7 +282,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.alias("Unit", "vec4<f32>");
         shader.replace("decode", "fn decode(unit: Unit, i: u32) -> vec4<f32> { return unit; }".into());
     }
-    fused.declare(&mut shader, ScaleReads::One)?;
+    fused.declare(&mut shader, Reads::One)?;
     fused.declare_rotation(&mut shader, columns);
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);

@@ -16,6 +16,8 @@ const UNROLL = 2u;
 /// Constants, and panels of each that a workgroup takes.
 const MATRICES = 2u;
 const PANELS = 1u;
+/// Residuals that rows, normalised once, are added to before they are normalised: none or one.
+const RESIDUALS = 0u;
 /// Whether rows are normalised, and whether those are stored in workgroup memory, with how many elements.
 const NORMALISED = true;
 const STORED = true;
@@ -60,6 +62,8 @@ fn last_panel() -> u32 { return 1u; }
 
 /// Element `k` of row `row` of a.
 fn load_a(batch: u32, row: u32, k: u32) -> f32 { return a_buffer[(batch * 3u + row) * 32u + k]; }
+/// Makes rows ready that are sums with a residual, before the first of them is read.
+fn prepare_rows(batch: u32, first: u32, local: u32) {}
 /// What an element of a normalised row is multiplied by, and what is added to the mean of its squares.
 fn load_scale(k: u32) -> f32 { return 1.0; }
 fn epsilon() -> f32 { return 1e-5; }
@@ -162,6 +166,8 @@ fn multiply(group: vec3<u32>, local: u32) {
             units[j] = load_b(c, base + select(k, min(k, size_k() - 1u), GUARD_K) * PARTS);
         }
         if (NORMALISED && step == 0u) {
+            // unroll
+            for (var i = 0u; i < RESIDUALS; i++) { prepare_rows(batch, first, local); }
             // unroll
             for (var r = 0u; r < ROWS; r++) {
                 if (r > 0u) { workgroupBarrier(); }

@@ -3,6 +3,7 @@
 mod order;
 mod shares;
 
+pub(super) mod add_norms;
 pub(super) mod arg_reduce;
 pub(super) mod cum_sum;
 pub(super) mod normalize;

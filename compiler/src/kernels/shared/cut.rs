@@ -59,7 +59,9 @@ impl Cut {
             if !fits || !shares {
                 return None;
             }
-            Some((cut, memory(cut)?))
+            // Rows that are sums with a residual take many reads, so that they are made once for all panels.
+            let memory = memory(cut).filter(|memory| memory.stored > 0 || fused.residual().is_none())?;
+            Some((cut, memory))
         });
         cuts.collect()
     }

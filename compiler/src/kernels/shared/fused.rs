@@ -3,6 +3,7 @@
 
 use super::coop;
 use super::product::batch_axes;
+use super::residual::Residual;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{FusedMatMul, MatMul, Op};
@@ -12,12 +13,36 @@ use crate::shader::Shader;
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 
-/// How many elements of the scale of a normalisation a kernel reads at once; eight as pairs of f16.
+/// How many elements of rows that are normalised, and of their scales, a kernel reads at once; eight as pairs of f16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ScaleReads {
+pub(crate) enum Reads {
     One,
     Four,
     Eight,
+}
+
+impl Reads {
+    /// The text of a function that reads as many elements of a scale `[K]`, which is the operand of a place.
+    ///
+    /// # Errors
+    /// When the operand is missing (a defect of the graph).
+    pub(crate) fn scale(self, shader: &mut Shader<'_>, hook: &str, place: usize) -> Result<String, OpError> {
+        let rank = shader.problem.operands.get(place).map_or(1, |scale| scale.shape.len());
+        let last = rank.saturating_sub(1);
+        let mut axes = vec!["0u".to_string(); last];
+        let name = match self {
+            Self::One => "k",
+            Self::Four => "k4",
+            Self::Eight => "k8",
+        };
+        axes.push(name.to_string());
+        let params = format!("{name}: u32");
+        match self {
+            Self::One => Ok(shader.read_fn(hook, &params, "", place, &Coordinates::element(axes), false)),
+            Self::Four => Ok(shader.read_fn(hook, &params, "", place, &Coordinates::four(axes, last), false)),
+            Self::Eight => coop::eight(shader, hook, &params, "", place, &Coordinates::four(axes, last)),
+        }
+    }
 }
 
 /// A product, with what is fused to it.
@@ -143,38 +168,33 @@ impl<'a> Fused<'a> {
         self.fused.is_some_and(|fused| fused.epsilon.is_some())
     }
 
+    /// The residual that rows are added to before that.
+    pub(crate) fn residual(&self) -> Option<Residual> {
+        let (place, epsilon) = self.fused.and_then(|fused| fused.residual().zip(fused.residual))?;
+        Some(Residual { place, epsilon })
+    }
+
+    /// How often rows are normalised.
+    pub(crate) fn normalisations(&self) -> u32 {
+        u32::from(self.normalised()) + u32::from(self.residual().is_some())
+    }
+
+    /// Bytes of workgroup memory that factors of so many rows take, which their first of two normalisations leaves.
+    pub(crate) fn factors(&self, rows: u32) -> u32 {
+        if self.residual().is_some() { rows * 4 } else { 0 }
+    }
+
     /// Replaces `MATRICES`, `NORMALISED`, `epsilon`, `join(first, second)`, and `load_scale` of as many elements of the scale.
     ///
     /// # Errors
     /// When the operands do not fit (a defect of the graph).
-    pub(crate) fn declare(&self, shader: &mut Shader<'_>, reads: ScaleReads) -> Result<(), OpError> {
+    pub(crate) fn declare(&self, shader: &mut Shader<'_>, reads: Reads) -> Result<(), OpError> {
         shader.constant("MATRICES", format_args!("{}u", self.matrices()));
         shader.constant("NORMALISED", self.normalised());
         let scale = self.fused.and_then(|fused| fused.scale().zip(fused.epsilon));
         if let Some((place, epsilon)) = scale {
-            let rank = shader.problem.operands.get(place).map_or(1, |scale| scale.shape.len());
-            let mut axes = vec!["0u".to_string(); rank.saturating_sub(1)];
-            let name = match reads {
-                ScaleReads::One => "k",
-                ScaleReads::Four => "k4",
-                ScaleReads::Eight => "k8",
-            };
-            axes.push(name.to_string());
-            let params = format!("{name}: u32");
-            let last = rank.saturating_sub(1);
-            match reads {
-                ScaleReads::One => {
-                    shader.read("load_scale", &params, "", place, &Coordinates::element(axes));
-                }
-                ScaleReads::Four => {
-                    shader.read("load_scale", &params, "", place, &Coordinates::four(axes, last));
-                }
-                ScaleReads::Eight => {
-                    let at = Coordinates::four(axes, last);
-                    let text = coop::eight(shader, "load_scale", &params, "", place, &at)?;
-                    shader.replace("load_scale", text);
-                }
-            }
+            let text = reads.scale(shader, "load_scale", place)?;
+            shader.replace("load_scale", text);
             shader.number("epsilon", epsilon);
         }
         let (steps, value) = match self.fused.filter(|fused| !fused.join.is_empty()) {

@@ -9,6 +9,7 @@ pub(crate) mod fold;
 pub(crate) mod fused;
 pub(crate) mod pixels;
 pub(crate) mod product;
+pub(crate) mod residual;
 pub(crate) mod tiled;
 pub(crate) mod tiled_dot;
 pub(crate) mod window;

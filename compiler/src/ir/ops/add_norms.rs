@@ -1,0 +1,102 @@
+//! The sum of two tensors, each normalised along its last axis by its root mean square and multiplied by a scale.
+//!
+//! Operands: a, its scale, b, its scale; a and b are of one shape, and scales broadcast to it.
+//!
+//! The operator exists because where a residual is itself a sum with a normalised tensor, and nothing else needs that sum, one
+//! dispatch computes both normalisations, with no barrier in between.
+
+use serde::{Deserialize, Serialize};
+
+use super::check;
+use super::layer_norm::LayerNorm;
+use crate::error::OpError;
+use crate::ir::array::{Array, Data};
+use crate::ir::dim::Bindings;
+use crate::ir::op::{Fusion, Operation};
+use crate::ir::tensor::TensorDesc;
+
+/// The sum of two tensors that are normalised along their last axis.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AddNorms {
+    /// What is added to the means of squares of either.
+    pub epsilons: [f32; 2],
+}
+
+impl Operation for AddNorms {
+    fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
+        let [a, scale_a, b, scale_b] = check::exactly(inputs)?;
+        for (x, scale) in [(a, scale_a), (b, scale_b)] {
+            check::float(x, "what is normalised")?;
+            check::float(scale, "the scale")?;
+            check::broadcasts_to(scale, &x.shape, "the scale")?;
+        }
+        if a.shape != b.shape || a.shape.is_empty() {
+            return Err(OpError::new(format!("{a} and {b} are not rows of one shape")));
+        }
+        Ok(TensorDesc::new(a.dtype, a.shape.clone()))
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion::Reduce
+    }
+
+    fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
+        check::evaluate(self, inputs, out, || {
+            let [a, scale_a, b, scale_b] = *inputs else {
+                return Err(OpError::new("four operands are needed"));
+            };
+            let [first, second] = self.epsilons;
+            let axis = a.shape.len().saturating_sub(1);
+            let normal = |x: &Array, scale: &Array, epsilon| {
+                let norm = LayerNorm { axis, epsilon, rms: true };
+                norm.eval(&[x, &Array { dtype: x.dtype, ..scale.clone() }], &x.shape, symbols)
+            };
+            let (a, b) = (normal(a, scale_a, first)?, normal(b, scale_b, second)?);
+            Ok(Data::Float(a.floats()?.iter().zip(b.floats()?).map(|(a, b)| a + b).collect()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AddNorms;
+    use crate::ir::array::Array;
+    use crate::ir::dim::Bindings;
+    use crate::ir::op::Operation;
+    use crate::ir::ops::check::run;
+    use crate::ir::tensor::{DType, TensorDesc};
+
+    #[test]
+    fn both_are_normalised() {
+        let op = AddNorms { epsilons: [0.0, 3.0] };
+        let a = Array::f32(&[2, 2], vec![3.0, -3.0, 0.5, 0.5]);
+        let b = Array::f32(&[2, 2], vec![1.0, 1.0, -1.0, 1.0]);
+        let (scale_a, scale_b) = (Array::f32(&[2], vec![1.0, 2.0]), Array::f32(&[2, 1], vec![8.0, 4.0]));
+        let y = run(&op, &[&a, &scale_a, &b, &scale_b], &Bindings::new()).unwrap();
+        assert_eq!(y.floats().unwrap(), [5.0, 2.0, -1.0, 4.0]);
+    }
+
+    #[test]
+    fn sizes_of_one_and_zero() {
+        let op = AddNorms { epsilons: [0.0, 0.0] };
+        let row = |values: Vec<f32>| Array::f32(&[values.len(), 1], values);
+        let one = Array::f32(&[], vec![2.0]);
+        let y = run(&op, &[&row(vec![-3.0]), &one, &row(vec![5.0]), &one], &Bindings::new()).unwrap();
+        assert_eq!(y.floats().unwrap(), [0.0]);
+        let y = run(&op, &[&row(vec![]), &one, &row(vec![]), &one], &Bindings::new()).unwrap();
+        assert_eq!(y.shape, [0, 1]);
+    }
+
+    #[test]
+    fn refuses() {
+        let op = AddNorms { epsilons: [1e-5; 2] };
+        let of = |dtype, shape: &[usize]| TensorDesc::of(dtype, shape);
+        let (x, scale) = (of(DType::F16, &[2, 4]), of(DType::F32, &[4]));
+        assert_eq!(op.infer(&[&x, &scale, &of(DType::F32, &[2, 4]), &scale]).unwrap(), x);
+        assert!(op.infer(&[&x, &scale, &x]).is_err());
+        assert!(op.infer(&[&x, &scale, &of(DType::F16, &[1, 4]), &scale]).is_err());
+        assert!(op.infer(&[&x, &of(DType::F32, &[3]), &x, &scale]).is_err());
+        assert!(op.infer(&[&x, &scale, &of(DType::I32, &[2, 4]), &scale]).is_err());
+        assert!(op.infer(&[&scale, &scale, &of(DType::F32, &[]), &scale]).is_err());
+    }
+}
