@@ -1,8 +1,8 @@
 //! A bundle on a device: load once, run many times.
 //!
 //! Loading maps and verifies the file, picks the variant that fits the device, uploads weights, creates every
-//! pipeline and records every function, much of it at the same time. After that no pipeline is created and no device memory is allocated,
-//! whatever shapes arrive within the bounds that the bundle was compiled for.
+//! pipeline and records every function, much of it at the same time. After that no pipeline is created and no
+//! device memory is allocated, whatever shapes arrive within the bounds that the bundle was compiled for.
 //!
 //! Runs are waited for ([`Session::run`], [`Session::replay`]) or submitted ([`Session::submit`]), several at once. What
 //! a run has for itself is a frame; they take turns. States come in sets, one for each conversation.

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// As many as a workstation has cores. On smaller machines they share cores, which costs nothing worth asking the
 /// system for their number, which is more code than all of this.
+#[cfg(feature = "session")]
 const MAX_THREADS: usize = 16;
 
 /// Calls `job` with every number below `n_jobs`, on this thread and a few others.
 /// Where no thread can be had, the others do the work.
+#[cfg(feature = "session")]
 pub(crate) fn each(n_jobs: usize, job: &(dyn Fn(usize) + Sync)) {
     beside(MAX_THREADS, n_jobs, job, &mut || ());
 }

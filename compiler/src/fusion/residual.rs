@@ -149,7 +149,7 @@ symbol m 1..{rows}
         // It is returned, or squared.
         assert_eq!(sums("lavapipe", "4", &format!("{PRODUCT}output \"h\" %4\n")), 2);
         assert_eq!(sums("lavapipe", "4", &format!("{PRODUCT}%11 = mul %4 %4\noutput \"h\" %11\n")), 2);
-        // No product needs it, or one of many rows, or one of rows that matrix units take as they lie.
+        // No product needs it, or one of many rows, or one of several rows that matrix units take.
         assert_eq!(sums("lavapipe", "4", "output \"y\" %5\n"), 3);
         assert_eq!(sums("lavapipe", "64", PRODUCT), 3);
         assert_eq!(sums("nvidia-ada", "4", PRODUCT), 3);

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::check;
-use super::layer_norm::LayerNorm;
+use super::layer_norm::rms_norm;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
@@ -46,12 +46,7 @@ impl Operation for AddNorms {
                 return Err(OpError::new("four operands are needed"));
             };
             let [first, second] = self.epsilons;
-            let axis = a.shape.len().saturating_sub(1);
-            let normal = |x: &Array, scale: &Array, epsilon| {
-                let norm = LayerNorm { axis, epsilon, rms: true };
-                norm.eval(&[x, &Array { dtype: x.dtype, ..scale.clone() }], &x.shape, symbols)
-            };
-            let (a, b) = (normal(a, scale_a, first)?, normal(b, scale_b, second)?);
+            let (a, b) = (rms_norm(a, scale_a, first, symbols)?, rms_norm(b, scale_b, second, symbols)?);
             Ok(Data::Float(a.floats()?.iter().zip(b.floats()?).map(|(a, b)| a + b).collect()))
         })
     }

@@ -14,7 +14,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::check;
-use super::layer_norm::LayerNorm;
+use super::layer_norm::rms_norm;
 use super::matmul::MatMul;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
@@ -148,13 +148,6 @@ impl FusedMatMul {
     }
 }
 
-/// Rows normalised along their last axis by their root mean square, times a scale.
-fn normalised(x: &Array, scale: &Array, epsilon: f32, symbols: &Bindings) -> Result<Array, OpError> {
-    let norm = LayerNorm { axis: x.shape.len().saturating_sub(1), epsilon, rms: true };
-    let scale = Array { dtype: x.dtype, ..scale.clone() };
-    norm.eval(&[x, &scale], &x.shape, symbols)
-}
-
 /// Whether a scale is one number for each element of a row.
 pub(crate) fn is_row(scale: &TensorDesc, x: &TensorDesc) -> bool {
     match (scale.shape.as_slice(), x.shape.last()) {
@@ -234,12 +227,12 @@ impl Operation for FusedMatMul {
             let parts = self.parts(inputs)?;
             let mut x = parts.x.clone();
             if let (Some([residual, scale]), Some(epsilon)) = (parts.residual, self.residual) {
-                let inner = normalised(&x, scale, epsilon, symbols)?;
+                let inner = rms_norm(&x, scale, epsilon, symbols)?;
                 let sums = inner.floats()?.iter().zip(residual.floats()?).map(|(a, b)| a + b).collect();
                 x = Array { data: Data::Float(sums), ..x };
             }
             if let (Some(scale), Some(epsilon)) = (parts.scale, self.epsilon) {
-                x = normalised(&x, scale, epsilon, symbols)?;
+                x = rms_norm(&x, scale, epsilon, symbols)?;
             }
             let first = self.product.eval(&[&x, parts.matrix], out, symbols)?;
             let joined = match parts.second {

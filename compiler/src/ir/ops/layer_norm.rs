@@ -61,6 +61,17 @@ impl Operation for LayerNorm {
     }
 }
 
+/// Rows normalised along their last axis by their root mean square, times a scale of any float type: what operators that take
+/// a normalisation in compute.
+///
+/// # Errors
+/// As those of [`LayerNorm`].
+pub(crate) fn rms_norm(x: &Array, scale: &Array, epsilon: f32, symbols: &Bindings) -> Result<Array, OpError> {
+    let norm = LayerNorm { axis: x.shape.len().saturating_sub(1), epsilon, rms: true };
+    let scale = Array { dtype: x.dtype, ..scale.clone() };
+    norm.eval(&[x, &scale], &x.shape, symbols)
+}
+
 /// The mean (0 with `rms`) and the reciprocal of the root of the variance around it.
 pub(crate) fn statistics(x: &[f32], epsilon: f32, rms: bool) -> (f64, f64) {
     let n = x.len() as f64;
