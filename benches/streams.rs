@@ -1,16 +1,22 @@
 //! How fast products of a few rows stream their constants: independent products with constants of their own, more in all
 //! than the device caches, so that none waits for another. The time of one is what twice as many take longer.
 //! `cargo bench -p drift-benches --bench streams -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile, `DRIFT_BENCH_MIB` how
-//! much there is to stream for each line.
+//! much there is to stream for each line, and `DRIFT_BENCH_KERNEL` a kernel all of whose candidates are measured instead of the pick.
 
 use std::path::Path;
 
 use drift_benches::shortest_run;
 use drift_runtime::Session;
-use driftc::compile::{Model, Options, compile, lower};
+use driftc::compile::{Model, Options, compile};
+use driftc::ir::graph::Graph;
+use driftc::ir::op::Op;
 use driftc::ir::text;
-use driftc::passes::Precision;
+use driftc::passes::{self, Context, Precision, run_pipeline};
 use driftc::plan::Alternatives;
+use driftc::plan::choice::Choice;
+use driftc::plan::select::candidates;
+use driftc::plan::tuning::configuration;
+use driftc::standing::problems;
 use driftc::target::TargetProfile;
 
 /// Columns and depth.
@@ -49,6 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
     let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".into());
     let mib: u64 = std::env::var("DRIFT_BENCH_MIB").ok().and_then(|s| s.parse().ok()).unwrap_or(256);
+    let only = std::env::var("DRIFT_BENCH_KERNEL").ok();
     let target = TargetProfile::load(&name)?;
     let folder = std::env::temp_dir().join(format!("drift-streams-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -65,11 +72,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let bytes = weights.bytes([*n, *k]);
                 let count = (mib << 20).div_ceil(bytes).max(4);
                 let path = folder.join("m.drift");
-                let (half, _) = run([*m, *n, *k], weights, count, &target, &path)?;
-                let (whole, kernel) = run([*m, *n, *k], weights, 2 * count, &target, &path)?;
-                let us = (whole - half) / count as f64;
-                let rate = bytes as f64 / us / 1e3;
-                println!("| {name} | {} | {us:.2} | {rate:.0} | {kernel} |", weights.name);
+                let product = graph([*m, *n, *k], weights, 1)?;
+                for (candidate, choice) in choices(product, &target, only.as_deref())?.iter().enumerate() {
+                    let time = |count| {
+                        let graph = graph([*m, *n, *k], weights, count)?;
+                        run(graph, only.as_deref(), candidate, &target, &path)
+                    };
+                    let us = (time(2 * count)? - time(count)?) / count as f64;
+                    let rate = bytes as f64 / us / 1e3;
+                    let kernel = configuration(choice);
+                    println!("| {name} | {} | {us:.2} | {rate:.0} | {kernel} |", weights.name);
+                }
             }
         }
     }
@@ -77,14 +90,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Microseconds that `count` products take with what a run takes beside them, and the kernel that computes them.
-fn run(
-    [m, n, k]: [u64; 3],
-    weights: &Weights,
-    count: u64,
-    target: &TargetProfile,
-    path: &Path,
-) -> Result<(f64, String), Box<dyn std::error::Error>> {
+/// So many independent products of one operand with constants of their own.
+fn graph([m, n, k]: [u64; 3], weights: &Weights, count: u64) -> Result<Graph, Box<dyn std::error::Error>> {
     let transposed = weights.transposed;
     let shape = if transposed { [n, k] } else { [k, n] };
     let stored = weights.codes.map_or(String::new(), |[bits, group]| {
@@ -104,13 +111,37 @@ fn run(
     for i in 0..count {
         graph += &format!("output \"y{i}\" %{}\n", 3 + 2 * i);
     }
-    let graph = text::parse(&graph)?;
+    Ok(text::parse(&graph)?)
+}
+
+/// The configurations that are measured: all of a kernel, or the one that is picked.
+fn choices(
+    mut graph: Graph,
+    target: &TargetProfile,
+    only: Option<&str>,
+) -> Result<Vec<Choice>, Box<dyn std::error::Error>> {
+    let context = Context { target, precision: Precision::F16 };
+    run_pipeline(&mut graph, &context, passes::Options::default())?;
+    let product = problems(&graph, target).into_iter().find(|p| matches!(p.op, Op::MatMul(_)));
+    let product = product.ok_or("the product is no product any more")?;
+    let all = candidates(&product, only, None);
+    let wanted = all.iter().filter(|choice| only.is_none_or(|kernel| choice.kernel.name == kernel));
+    Ok(wanted.take(if only.is_some() { usize::MAX } else { 1 }).cloned().collect())
+}
+
+/// Microseconds that the products of a graph take, with what a run takes beside them.
+fn run(
+    graph: Graph,
+    kernel: Option<&str>,
+    candidate: usize,
+    target: &TargetProfile,
+    path: &Path,
+) -> Result<f64, Box<dyn std::error::Error>> {
     let mut options = Options { precision: Precision::F16, ..Options::default() };
     options.plan.alternatives = Alternatives::Never;
-    let steps = lower(&graph, target, &options)?.plan.dispatches;
+    options.plan.prefer_kernel = kernel.map(str::to_string);
+    options.plan.prefer_candidate = candidate;
     compile(&Model { graph, ..Model::default() }, std::slice::from_ref(target), &options, path)?;
     let mut session = Session::load(path, &drift_runtime::Options::default())?;
-    let kernels = steps.iter().map(|s| s.launch.kernel);
-    let kernel = kernels.into_iter().find(|k| k.starts_with("mat")).unwrap_or("none");
-    Ok((shortest_run(&mut session)?, kernel.to_string()))
+    shortest_run(&mut session)
 }

@@ -22,6 +22,14 @@ pub(crate) fn named<P: DeserializeOwned>(problem: &Problem<'_>, group: &str) -> 
     typed(problem.target.costs.get(group)?).ok()
 }
 
+/// Part of the last level of the cache that what a problem reads and writes may fill at most to be found there the next time.
+const CACHED: f64 = 0.8;
+
+/// Whether so many bytes are still in the cache when a problem is computed again.
+pub(crate) fn stays_cached(problem: &Problem<'_>, bytes: f64) -> bool {
+    bytes <= problem.target.machine.last_level_cache as f64 * CACHED
+}
+
 /// Nanoseconds that `steps` loads one after the other take, when as many invocations as `lanes` run in rounds of what
 /// the device keeps in flight.
 pub(crate) fn waiting(problem: &Problem<'_>, lanes: f64, steps: f64) -> f64 {

@@ -42,34 +42,56 @@ pub(crate) fn smaller(form: &CodePanels) -> u32 {
     1 << form.bits
 }
 
-/// The hooks of a product of fragments: `elements(first, second)`, the eight depths of a column as pairs of halves in four words, of
-/// the words that hold their codes, and `scaled(pairs, by)`, products of pairs.
-pub(crate) fn fragment_hooks(form: &CodePanels) -> [(&'static str, String); 2] {
+/// The hook `elements(units, i)` of a product of fragments: eight depths of columns `2 * i` and `2 * i + 1` of four as pairs of halves, of
+/// the units that hold their codes.
+pub(crate) fn elements_of_codes(form: &CodePanels) -> String {
     let word = |pairs: &str, i: usize| format!("packed_pair({pairs}[{i}].x, {pairs}[{i}].y)");
-    let (second, words) = match form.bits {
+    let (late, words) = match form.bits {
         4 => ("", [0, 1, 2, 3].map(|i| word("early", i))),
         _ => (
             "    let late = codes_as_pairs(second);\n",
             [word("early", 0), word("early", 1), word("late", 0), word("late", 1)],
         ),
     };
-    let elements = format!(
-        "fn elements(first: u32, second: u32) -> array<u32, 4> {{
+    format!(
+        "fn column(first: u32, second: u32) -> vec4<u32> {{
     let early = codes_as_pairs(first);
-{second}    return array<u32, 4>({});
+{late}    return vec4<u32>({});
+}}
+fn elements(units: array<Unit, UNITS>, i: u32) -> array<vec4<u32>, 2> {{
+    let first = units[0];
+    let second = units[UNITS - 1u];
+    return array<vec4<u32>, 2>(column(first[i * 2u], second[i * 2u]), column(first[i * 2u + 1u], second[i * 2u + 1u]));
 }}",
         words.join(", ")
-    );
+    )
+}
+
+/// The same hook where the units are eight depths of four columns in f16.
+pub(crate) fn elements_of_halves() -> String {
+    let words = |half: &dyn Fn(usize, usize) -> String| {
+        (0..4).map(|j| half(2 * j, 2 * j + 1)).collect::<Vec<_>>().join(", ")
+    };
+    let even = words(&|x, y| format!("(units[{x}][i] & 0xffffu) | (units[{y}][i] << 16u)"));
+    let odd = words(&|x, y| format!("(units[{x}][i] >> 16u) | (units[{y}][i] & 0xffff0000u)"));
+    format!(
+        "fn elements(units: array<Unit, UNITS>, i: u32) -> array<vec4<u32>, 2> {{
+    return array<vec4<u32>, 2>(vec4<u32>({even}), vec4<u32>({odd}));
+}}"
+    )
+}
+
+/// The hook `scaled(pairs, by)` of a product of fragments: products of pairs of halves.
+pub(crate) fn scaled_pairs() -> String {
     let products = ["x", "y", "z", "w"].map(|lane| format!("scaled_pair(pairs.{lane}, by.{lane})"));
-    let scaled = format!(
+    format!(
         "fn scaled_pair(x: u32, y: u32) -> u32 {{
-    let p = half_pair(x) * half_pair(y);
-    return packed_pair(p.x, p.y);
+    let p = vec2<f16>(unpack2x16float(x)) * vec2<f16>(unpack2x16float(y));
+    return pack2x16float(vec2<f32>(p));
 }}
 fn scaled(pairs: vec4<u32>, by: vec4<u32>) -> vec4<u32> {{ return vec4<u32>({}); }}",
         products.join(", ")
-    );
-    [("elements", elements), ("scaled", scaled)]
+    )
 }
 
 /// The body of a function of the words `first` and `second`, of `scale` and of `bias`: eight elements in f16, two in a word.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::cost::{Parameters, barriers};
+use crate::kernels::cost::{Parameters, barriers, stays_cached};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::product::{Sizes, batch_axes, matrix_coordinates, operand_batch, sizes};
 use crate::shader::access::Coordinates;
@@ -85,7 +85,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let groups_k = ((k as f64 / 4.0).ceil() as i64).max(1);
     let along_k = along_k(op, problem);
     // Loads of one step overlap a little, and come from the cache where everything fits well into it.
-    let held = problem.traffic() as f64 * 1.25 <= machine.last_level_cache as f64;
+    let held = stays_cached(problem, problem.traffic() as f64);
     let wait = machine.memory_latency_ns * if held { p.cached } else { p.loaded };
     let mut out = Vec::new();
     for lanes_k in [1u32, 4, 8, 16, 32, 64, 128, 256] {

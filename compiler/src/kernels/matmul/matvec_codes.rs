@@ -6,7 +6,7 @@ use super::matvec_fragments;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::tensor::DeviceType;
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::{Parameters, stays_cached};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, declare_constants};
 use crate::kernels::shared::cut::{Cut, Memory};
@@ -202,7 +202,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let panels = (n as f64 / COLUMNS as f64).ceil();
     let bytes = problem.read_bytes(1) as f64 * matrices;
     let bandwidth = machine.bandwidth_gb_s.max(1e-3);
-    let held = bytes * 1.25 <= machine.last_level_cache as f64;
+    let held = stays_cached(problem, bytes);
     let wait = if held { p.cached } else { p.loaded } * machine.memory_latency_ns;
     let streaming = bytes / bandwidth;
     // What grows with the rows must not follow from how the work is shared, nor that from the rows: each row has the same

@@ -1,13 +1,13 @@
-// Matrix product of one to a few rows with a constant of few bits, on matrix units whose fragments are known: codes become
-// elements in the registers that the units multiply from, and pass through no memory. The constant lies in panels of 16 columns
-// as `matvec_codes.wgsl` describes. A workgroup takes PER pairs of panels of each constant and all rows. Its SUBS subgroups take
+// Matrix product of one to a few rows with a constant of few bits or of f16, on matrix units whose fragments are known: what is
+// loaded becomes elements in the registers that the units multiply from, and passes through no memory. Codes lie in panels of 16
+// columns as `matvec_codes.wgsl` describes, f16 as in `matvec_panels.wgsl`. A workgroup takes PER pairs of panels of each constant and all rows. Its SUBS subgroups take
 // pieces of EACH steps of 32 depths in turns, and their sums are added up in their order.
 //
 // Fragments are those of `mma.m16n8k16` of NVIDIA's PTX: 16 columns of the constant by 16 depths, 16 depths by eight rows, and 16
 // columns by eight rows of sums. Invocation 4 * g + t of a subgroup has columns g and g + 8 of the first and of the sums, one after the
 // other, row g of the second, and rows 2 * t and 2 * t + 1 of the sums. In a step it loads eight depths, those of number t, of four columns, those
 // of number g % 4 in panel g / 4 of a pair. Two of these columns are a fragment's columns g and g + 8, and four of the depths its four
-// depths: the order in which depths are summed up is that in which codes lie in a word. So the rows, the scales and the sums of
+// depths: the order in which depths are summed up is that in which codes lie in a word, or for f16 their own. So the rows, the scales and the sums of
 // an invocation are of the codes that it loads. Rows of a fragment know nothing of each other, so each has the same sums
 // however many there are.
 //
@@ -48,16 +48,19 @@ const SMALLER = 16.0;
 /// f16.
 const SHRINK = 0.015625;
 
-/// Units of 16 bytes that hold eight depths of four columns.
-const UNITS = BITS / 4u;
+/// Units that hold eight depths of four columns.
+const UNITS = 1u;
 const HEIGHT = FRAGS * 8u;
 /// What a subgroup's sums of a panel take, and those of all panels.
 const SIZE_C = HEIGHT * 4u;
 const SIZE = MATRICES * PANELS * SIZE_C;
 const_assert LANES == 32u;
 
+/// What is loaded at once: 16 bytes of codes, or one depth of four columns in f16.
+alias Unit = vec4<u32>;
+
 @group(0) @binding(0) var<storage, read> a_buffer: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> panels: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> panels: array<Unit>;
 @group(0) @binding(2) var<storage, read_write> result: array<vec4<f32>>;
 
 fn size_m() -> u32 { return 3u; }
@@ -78,12 +81,14 @@ fn load_a(row: u32, k8: u32) -> vec4<f32> { return a_buffer[row * 8u + k8]; }
 fn load_scale(k8: u32) -> vec4<f32> { return vec4<f32>(); }
 fn epsilon() -> f32 { return 1e-5; }
 /// Unit `at` of constant `c`.
-fn load_b(c: u32, at: u32) -> vec4<u32> { return panels[at]; }
+fn load_b(c: u32, at: u32) -> Unit { return panels[at]; }
 /// The scales and biases of four columns of a panel in group `g`.
 fn codes_scale(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(1.0); }
 fn codes_bias(c: u32, base: u32, g: u32, q: u32) -> vec4<f32> { return vec4<f32>(0.0); }
-/// The elements of eight depths of a column as pairs of f16, of the words that hold their codes.
-fn elements(first: u32, second: u32) -> array<u32, 4> { return array<u32, 4>(first, first, second, second); }
+/// Eight depths of columns `2 * i` and `2 * i + 1` of four as pairs of f16, of the units that hold them.
+fn elements(units: array<Unit, UNITS>, i: u32) -> array<vec4<u32>, 2> {
+    return array<vec4<u32>, 2>(units[0].xxyy, units[UNITS - 1u].zzww);
+}
 /// Pairs of f16, multiplied.
 fn scaled(pairs: vec4<u32>, by: vec4<u32>) -> vec4<u32> { return pairs; }
 /// What is stored of the sums of both constants.
@@ -113,8 +118,9 @@ fn there_is(f: u32) -> bool { return f == 0u || size_m() > f * 8u; }
 /// The first unit of panel `i` of those that the workgroup takes of each constant.
 fn base_of(group: u32, i: u32) -> u32 { return min(panel_of(group, i), last_panel()) * panel_units(); }
 
-/// Eight elements of a row in the order in which codes lie: pairs of those that are halves of the same word.
+/// Eight elements of a row in the order in which codes lie, pairs of those that are halves of the same word, or f16.
 fn in_order(v: vec4<u32>) -> vec4<u32> {
+    if (BITS == 16u) { return v; }
     let early = select(v.xz, v.xy, BITS == 8u);
     let late = select(v.yw, v.zw, BITS == 8u);
     return vec4<u32>(
@@ -127,7 +133,7 @@ fn in_order(v: vec4<u32>) -> vec4<u32> {
 
 /// What an invocation loads of a piece: units of codes and scales by pair of panels, and rows by step.
 struct Loaded {
-    units: array<vec4<u32>, PAIRS * EACH * UNITS>,
+    units: array<Unit, PAIRS * EACH * UNITS>,
     scales: array<vec4<f32>, PAIRS>,
     rows: array<vec4<u32>, EACH * FRAGS>,
 }
@@ -237,16 +243,16 @@ fn multiply(group: u32, local: u32) {
                 }
                 // unroll
                 for (var i = 0u; i < PAIRS * 2u; i++) {
-                    let at = (i / 2u * EACH + e) * UNITS;
-                    let c = i % 2u * 2u;
-                    let even = elements(loaded.units[at][c], loaded.units[at + UNITS - 1u][c]);
-                    let odd = elements(loaded.units[at][c + 1u], loaded.units[at + UNITS - 1u][c + 1u]);
+                    var units: array<Unit, UNITS>;
+                    // unroll
+                    for (var u = 0u; u < UNITS; u++) { units[u] = loaded.units[(i / 2u * EACH + e) * UNITS + u]; }
+                    let pairs = elements(units, i % 2u);
                     // unroll
                     for (var f = 0u; f < FRAGS; f++) {
                         if (there_is(f)) {
                             let own = i * FRAGS + f;
-                            part[own] = multiply_fragments(local, vec4<u32>(even[0], even[1], odd[0], odd[1]), b[f * 2u], part[own]);
-                            part[own] = multiply_fragments(local, vec4<u32>(even[2], even[3], odd[2], odd[3]), b[f * 2u + 1u], part[own]);
+                            part[own] = multiply_fragments(local, vec4<u32>(pairs[0].xy, pairs[1].xy), b[f * 2u], part[own]);
+                            part[own] = multiply_fragments(local, vec4<u32>(pairs[0].zw, pairs[1].zw), b[f * 2u + 1u], part[own]);
                         }
                     }
                 }

@@ -5,20 +5,15 @@ use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
-use crate::ir::tensor::DeviceType;
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::{Parameters, stays_cached};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::coop;
 use crate::kernels::shared::cut::{Cut, Memory};
-use crate::kernels::shared::dot::Matrices;
 use crate::kernels::shared::fold;
 use crate::kernels::shared::fused::{Fused, Reads};
 use crate::kernels::shared::product::{Sizes, batch_axes, sizes};
 use crate::kernels::shared::residual::declare_rows;
-use crate::kernels::shared::window::fits;
+use crate::kernels::shared::row_panels::RowPanels;
 use crate::shader::access::Coordinates;
-use crate::shader::pack::Packed;
-use crate::shader::pack::presets::PANELS as PANELS_OF_ROWS;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
 
@@ -32,8 +27,6 @@ pub(crate) const KERNEL: Kernel = Kernel {
     in_place: InPlace::Epilogue,
 };
 
-/// Columns of a panel where no matrix unit wants another number.
-const COLUMNS: u32 = 16;
 /// Most rows worth a walk over the constant, and most that one workgroup multiplies at once.
 const MOST_ROWS: i64 = 16;
 const MOST_HELD: i64 = 8;
@@ -68,81 +61,8 @@ impl Parameters for Params {
     const GROUP: &str = "matvec_panels";
 }
 
-/// The constants in panels, all in the same form, and how they are read.
-struct Panels {
-    packed: Vec<Packed>,
-    /// Columns of a panel and rows with padding.
-    columns: u32,
-    rows: usize,
-    /// Panels of a matrix where each product of the batch has one of its own.
-    apart: Option<usize>,
-}
-
-impl Panels {
-    fn of(fused: &Fused<'_>, problem: &Problem<'_>) -> Option<Self> {
-        let mut panels = Self::at(fused, problem, 1)?;
-        for index in 2..=fused.matrices() {
-            let other = Self::at(fused, problem, index)?;
-            let alike =
-                other.columns == panels.columns && other.rows == panels.rows && other.apart == panels.apart;
-            panels.packed.extend(alike.then_some(other.packed)?);
-        }
-        Some(panels)
-    }
-
-    /// Of operand `index`.
-    fn at(fused: &Fused<'_>, problem: &Problem<'_>, index: usize) -> Option<Self> {
-        let Matrices { constant, axes, each } = Matrices::at(fused.product, problem, index)?;
-        let size = |letter: char| axes.iter().find(|(name, _)| *name == letter).map_or(1, |(_, size)| *size);
-        let device = constant.dtype.on_device();
-        // The panels of matrix units serve products of many rows from the same bytes.
-        let (packed, columns, rows) = match coop::matrices(problem).filter(|_| device == DeviceType::F16) {
-            Some(shape) => {
-                let panels = coop::pack_panels(constant, &axes, shape.k as usize, shape.n);
-                (panels.packed, shape.n, panels.rows)
-            }
-            None => {
-                let tiles = [('r', 1), ('n', COLUMNS as usize)];
-                (PANELS_OF_ROWS.of(constant, &axes, &tiles, device), COLUMNS, size('K'))
-            }
-        };
-        let apart = each.then(|| size('N').div_ceil(columns as usize));
-        let known = constant.dtype.is_float() && fits(problem, &packed);
-        known.then(|| Self { packed: vec![packed], columns, rows, apart })
-    }
-
-    /// Whether elements are of 16 bits.
-    fn half(&self) -> bool {
-        self.packed.iter().all(|packed| packed.device == DeviceType::F16)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.packed.iter().map(|packed| packed.bytes()).sum()
-    }
-
-    /// Columns in a unit of 16 bytes.
-    fn unit(&self) -> u32 {
-        if self.half() { 8 } else { 4 }
-    }
-
-    /// Units in a row of a panel.
-    fn parts(&self) -> u32 {
-        self.columns / self.unit()
-    }
-
-    /// Invocations of a subgroup where it adds up the sums of several rows.
-    fn lanes(&self, problem: &Problem<'_>) -> Option<u32> {
-        fold::lanes(problem).filter(|lanes| *lanes >= self.parts() * 2)
-    }
-
-    /// Vectors of four columns in a row of a panel.
-    fn vectors(&self) -> u32 {
-        self.columns / 4
-    }
-}
-
 /// Invocations whose sums of the same columns are added up in the first step: a subgroup's where its lanes can.
-fn share(cut: Cut, fused: &Fused<'_>, panels: &Panels, lanes: Option<u32>) -> u32 {
+fn share(cut: Cut, fused: &Fused<'_>, panels: &RowPanels, lanes: Option<u32>) -> u32 {
     let depths = cut.team(fused) / panels.parts();
     lanes.map_or(SHARE.min(depths), |lanes| lanes / panels.parts())
 }
@@ -151,7 +71,7 @@ fn share(cut: Cut, fused: &Fused<'_>, panels: &Panels, lanes: Option<u32>) -> u3
 fn memory(
     problem: &Problem<'_>,
     fused: &Fused<'_>,
-    panels: &Panels,
+    panels: &RowPanels,
     k: &Dim,
     cut: Cut,
     lanes: Option<u32>,
@@ -167,7 +87,7 @@ fn memory(
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(fused) = Fused::of(problem) else { return Vec::new() };
-    let (Some(sizes), Some(panels)) = (sizes(fused.product, problem), Panels::of(&fused, problem)) else {
+    let (Some(sizes), Some(panels)) = (sizes(fused.product, problem), RowPanels::of(&fused, problem)) else {
         return Vec::new();
     };
     let Some(p) = Params::of(problem) else { return Vec::new() };
@@ -182,7 +102,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let blocks = (m as f64 / rows as f64).ceil();
     let tiles = (n as f64 / f64::from(panels.columns)).ceil();
     let bytes = problem.traffic() as f64 + panels.bytes() as f64 * (blocks - 1.0);
-    let held = problem.traffic() as f64 * 1.25 <= machine.last_level_cache as f64;
+    let held = stays_cached(problem, problem.traffic() as f64);
     let [few, many] = UNROLL;
     let most_ahead = if rows > 2 { many } else { few };
     let lanes = panels.lanes(problem);
@@ -234,7 +154,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let Sizes { batch, m, k, n } =
         sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
     let panels =
-        Panels::of(&fused, problem).ok_or_else(|| OpError::new("a constant second operand is needed"))?;
+        RowPanels::of(&fused, problem).ok_or_else(|| OpError::new("a constant second operand is needed"))?;
     let mut shader = Shader::new(problem);
     for (name, value) in &candidate.knobs {
         shader.knob(name, *value);
@@ -267,17 +187,8 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
 
     declare_rows(&fused, &mut shader, Reads::One)?;
     let half = panels.half();
-    let Panels { columns, packed, .. } = panels;
-    let mut loads = Vec::new();
-    for packed in packed {
-        let bound = shader.packed(packed);
-        loads.push(shader.bind(bound, if half { "vec4<u32>" } else { "vec4<f32>" }, false));
-    }
-    let body = match loads.as_slice() {
-        [first, second] => format!("if (c == 0u) {{ return {first}[at]; }}\n    return {second}[at];"),
-        loads => format!("return {}[at];", loads.concat()),
-    };
-    shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> Unit {{\n    {body}\n}}"));
+    let columns = panels.columns;
+    panels.declare_loads(&mut shader, if half { "vec4<u32>" } else { "vec4<f32>" });
     if !half {
         shader.alias("Unit", "vec4<f32>");
         shader.replace("decode", "fn decode(unit: Unit, i: u32) -> vec4<f32> { return unit; }".into());

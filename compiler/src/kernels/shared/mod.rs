@@ -10,6 +10,7 @@ pub(crate) mod fused;
 pub(crate) mod pixels;
 pub(crate) mod product;
 pub(crate) mod residual;
+pub(crate) mod row_panels;
 pub(crate) mod tiled;
 pub(crate) mod tiled_dot;
 pub(crate) mod window;
