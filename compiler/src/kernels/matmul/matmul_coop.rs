@@ -5,7 +5,6 @@ use super::matvec_fragments;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
-use crate::kernels::cost::stays_cached;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::Columns;
 use crate::kernels::shared::coop::{self, Panels, Second, sums};
@@ -41,9 +40,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
     let Some(Sizes { batch, m, k, n }) = sizes(op, problem) else { return Vec::new() };
     let few = Columns::of(op, problem).is_some_and(|c| c.only_streams(problem, problem.max(&m)));
-    // Elements of f16 that come out of memory, and not out of the cache, stream faster through the kernel for few rows.
-    let streams = !stays_cached(problem, problem.read_bytes(1) as f64) && matvec_fragments::takes(problem);
-    if coop::matrices(problem).is_none() || few || streams {
+    if coop::matrices(problem).is_none() || few || matvec_fragments::streams(problem) {
         return Vec::new();
     }
     let panels = panels(op, problem);

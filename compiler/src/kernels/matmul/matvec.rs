@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::matvec_fragments;
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
@@ -74,7 +75,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(sizes) = sizes(op, problem) else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
-    if m > MOST_ROWS {
+    if m > MOST_ROWS || matvec_fragments::streams(problem) {
         return Vec::new();
     }
     let batch = problem.max(&product(&sizes.batch));

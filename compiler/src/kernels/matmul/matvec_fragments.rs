@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
-use crate::kernels::cost::Parameters;
+use crate::kernels::cost::{Parameters, stays_cached};
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::codes::{Columns, FEW_ROWS, declare_constants};
 use crate::kernels::shared::fused::{Fused, Reads};
@@ -139,6 +139,16 @@ impl Constants {
     }
 }
 
+/// The target's matrices whose fragments are known, where the product is computed in halves.
+fn known<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, Fragments)> {
+    let (shape, fragments) = problem.target.known_fragments()?;
+    let able = match fragments {
+        Fragments::MmaM16N8K16 => coop::able(problem.target) && problem.target.subgroup.preferred == LANES,
+        Fragments::Emulated => true,
+    };
+    (able && coop::in_halves(problem)).then_some((shape, fragments))
+}
+
 /// A product that the kernel computes.
 struct Streamed<'a> {
     fused: Fused<'a>,
@@ -153,19 +163,13 @@ impl<'a> Streamed<'a> {
     /// None where the target's fragments are not known, the operator is none, its constants lie otherwise or not alike, there are
     /// several products, or rows are sums with a residual.
     fn of(problem: &Problem<'a>) -> Option<Self> {
-        let (shape, fragments) = problem.target.known_fragments()?;
-        let able = match fragments {
-            Fragments::MmaM16N8K16 => {
-                coop::able(problem.target) && problem.target.subgroup.preferred == LANES
-            }
-            Fragments::Emulated => true,
-        };
+        let (shape, fragments) = known(problem)?;
         let fused = Fused::of(problem).filter(|fused| fused.residual().is_none())?;
         let constants = Constants::of(&fused, problem)?;
         let sizes = sizes(fused.product, problem)?;
         let depth = usize::try_from(sizes.k.as_known()?).ok()?;
         let one = product(&sizes.batch).is(1) && !fused.product.trans_a;
-        let suits = able && one && depth.is_multiple_of(8) && coop::in_halves(problem);
+        let suits = one && depth.is_multiple_of(8);
         suits.then_some(Self { fused, constants, sizes, depth, shape, fragments })
     }
 
@@ -213,6 +217,15 @@ fn frags(problem: &Problem<'_>, sizes: &Sizes) -> u32 {
 /// in sixteen.
 pub(super) fn takes(problem: &Problem<'_>) -> bool {
     !candidates(problem).is_empty()
+}
+
+/// Whether the constants of products of a few rows are of f16 and come out of memory, not out of the cache: this kernel and
+/// `matvec_panels` stream them at the memory's speed, other kernels do not.
+pub(super) fn streams(problem: &Problem<'_>) -> bool {
+    let (Some(_), Some(fused)) = (known(problem), Fused::of(problem)) else { return false };
+    let few = sizes(fused.product, problem).is_some_and(|sizes| problem.max(&sizes.m) <= FEW_ROWS);
+    let cached = stays_cached(problem, problem.read_bytes(1) as f64);
+    few && !cached && RowPanels::of(&fused, problem).is_some_and(|panels| panels.half())
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
