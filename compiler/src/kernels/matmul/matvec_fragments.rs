@@ -42,8 +42,6 @@ const EACH: [u32; 3] = [1, 2, 4];
 /// registers.
 const OF_PAIR: u32 = 4;
 const MOST_UNITS: u32 = 8;
-/// Bits of an element that is no code.
-const HALF: u32 = 16;
 
 /// Parameters of the estimate; times in latencies of memory.
 #[derive(Debug, Deserialize)]
@@ -89,10 +87,11 @@ impl Constants {
         suits.then_some(Self::Halves(panels))
     }
 
+    /// Bits of an element.
     fn bits(&self) -> u32 {
         match self {
             Self::Codes(columns) => columns.form.bits as u32,
-            Self::Halves(_) => HALF,
+            Self::Halves(_) => 16,
         }
     }
 
@@ -213,7 +212,7 @@ fn frags(problem: &Problem<'_>, sizes: &Sizes) -> u32 {
     (problem.max(&sizes.m).clamp(1, FEW_ROWS) as u32).div_ceil(ROWS)
 }
 
-/// Whether a product is for this kernel and not for others on matrix units or of codes: a product that is computed by one kernel has the same sums in one row and
+/// Whether a product of codes is for this kernel alone: a product that is computed by one kernel has the same sums in one row and
 /// in sixteen.
 pub(super) fn takes(problem: &Problem<'_>) -> bool {
     !candidates(problem).is_empty()
@@ -237,6 +236,10 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if !constants.suit(problem, m) {
         return Vec::new();
     }
+    let decoded = match constants {
+        Constants::Codes(_) => p.decoded,
+        Constants::Halves(_) => 0.0,
+    };
     let matrices = fused.matrices() as f64;
     let panels = (n as f64 / COLUMNS as f64).ceil();
     let bytes = problem.read_bytes(1) as f64 * matrices;
@@ -270,8 +273,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             continue;
         }
         let passed = groups * k as f64 * f64::from(ROWS);
-        let decoded = (n * k) as f64 * matrices * if constants.bits() == HALF { 0.0 } else { p.decoded };
-        let operations = decoded + passed * p.passed;
+        let operations = (n * k) as f64 * matrices * decoded + passed * p.passed;
         let again = passed * 2.0 / machine.cache_bandwidth_gb_s.max(1e-3);
         let computing = (operations / peak).max(again);
         let waves = (groups * f64::from(cut.threads()) / room).ceil();

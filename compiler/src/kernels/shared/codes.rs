@@ -1,5 +1,6 @@
 //! Second operands of products that lie as codes: which of them kernels read column by column.
 
+use super::fused::of_constant;
 use super::product::has_one_each;
 use crate::error::OpError;
 use crate::ir::op::MatMul;
@@ -134,15 +135,8 @@ pub(crate) fn declare_constants<'p>(
     for (name, index) in CONSTANTS.into_iter().zip(1..=matrices) {
         names.push((name, hooks(shader, name, index)?));
     }
-    let either = |value: &dyn Fn(&(&str, String)) -> String| {
-        let values: Vec<String> = names.iter().map(value).collect();
-        match values.as_slice() {
-            [first, second] if first != second => {
-                format!("    if (c == 0u) {{ return {first}; }}\n    return {second};")
-            }
-            values => values.first().map_or(String::new(), |value| format!("    return {value};")),
-        }
-    };
+    let either =
+        |value: &dyn Fn(&(&str, String)) -> String| of_constant(&names.iter().map(value).collect::<Vec<_>>());
     let body = either(&|(_, buffer)| format!("{buffer}[at]"));
     shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> vec4<u32> {{\n{body}\n}}"));
     for part in ["scale", "bias"] {

@@ -207,6 +207,16 @@ impl<'a> Fused<'a> {
     }
 }
 
+/// The body of a hook that returns what there is for constant `c`, of the values for each of them.
+pub(crate) fn of_constant(values: &[String]) -> String {
+    match values {
+        [first, second] if first != second => {
+            format!("    if (c == 0u) {{ return {first}; }}\n    return {second};")
+        }
+        values => values.first().map_or(String::new(), |value| format!("    return {value};")),
+    }
+}
+
 /// The text of `fn picked(name: u32) -> u32`, the number of the matrix that a product picks whose batch axes are `axes` after
 /// the statements in `prelude`.
 pub(crate) fn picked(shader: &mut Shader<'_>, name: &str, prelude: &str, axes: &[String]) -> String {

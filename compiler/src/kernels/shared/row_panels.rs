@@ -4,7 +4,7 @@
 use super::coop;
 use super::dot::Matrices;
 use super::fold;
-use super::fused::Fused;
+use super::fused::{Fused, of_constant};
 use super::window::fits;
 use crate::ir::tensor::DeviceType;
 use crate::shader::Shader;
@@ -90,15 +90,11 @@ impl RowPanels {
 
     /// Replaces the hook `load_b(c, at)`, unit `at` of constant `c`, where units are of type `unit`.
     pub(crate) fn declare_loads(self, shader: &mut Shader<'_>, unit: &str) {
-        let mut loads = Vec::new();
-        for packed in self.packed {
+        let loads = self.packed.into_iter().map(|packed| {
             let bound = shader.packed(packed);
-            loads.push(shader.bind(bound, unit, false));
-        }
-        let body = match loads.as_slice() {
-            [first, second] => format!("if (c == 0u) {{ return {first}[at]; }}\n    return {second}[at];"),
-            loads => format!("return {}[at];", loads.concat()),
-        };
-        shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> Unit {{\n    {body}\n}}"));
+            format!("{}[at]", shader.bind(bound, unit, false))
+        });
+        let body = of_constant(&loads.collect::<Vec<_>>());
+        shader.replace("load_b", format!("fn load_b(c: u32, at: u32) -> Unit {{\n{body}\n}}"));
     }
 }
