@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
 
-use drift_runtime::codec::{BundleWriter, Summary};
-use drift_runtime::format::{ArtifactKind, BindingKind, Hash, Pipeline, Provenance, StateSlot, Variant};
+use drift_format::codec::{BundleWriter, Summary};
+use drift_format::{ArtifactKind, BindingKind, Hash, Pipeline, Provenance, StateSlot, Variant};
 use rayon::prelude::*;
 
 use crate::emit::{self, Code, Language, Shader, spirv};
@@ -58,9 +58,9 @@ pub fn write(
     writer.finish(provenance, variants).map_err(runtime_error)
 }
 
-fn runtime_error(e: drift_runtime::Error) -> Error {
+fn runtime_error(e: drift_format::Error) -> Error {
     match e {
-        drift_runtime::Error::Io { path, source } => Error::Io { path, reason: source.to_string() },
+        drift_format::Error::Io { path, source } => Error::Io { path, reason: source.to_string() },
         other => Error::internal("bundle", other.to_string()),
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use drift_runtime::codec::Summary;
-use drift_runtime::format::{Hash, Provenance};
+use drift_format::codec::Summary;
+use drift_format::{Hash, Provenance};
 
 use crate::bundle::{self, Planned};
 use crate::decompose;

@@ -66,7 +66,6 @@ impl Bundle {
     }
 
     /// Compares the weights with their hashes, or else what is acted on while loading, which is everything else.
-    #[cfg(feature = "session")]
     pub(crate) fn verify_weights(&self, weights: bool) -> Result<()> {
         let extents = self.manifest.extents();
         let parts = extents.split_at_checked(self.manifest.chunks.len()).unwrap_or((&extents, &[]));

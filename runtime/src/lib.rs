@@ -3,36 +3,29 @@
 //! `bundle bytes -> codec -> Manifest -> pick a variant -> Session -> replay`
 //!
 //! The runtime never parses a model, never sees a graph, contains no kernel, and decides nothing but which
-//! variant of a bundle fits the device. Backends are features: `vulkan`, and `wgpu` for
-//! what Vulkan does not reach. With none of them this crate is the bundle format alone: the structs in [`mod@format`], and
-//! [`codec`] which reads and writes them. The compiler uses it that way.
+//! variant of a bundle fits the device. The structs of a bundle and what reads and writes them are a crate of their own,
+//! `drift-format`, which the compiler uses too. Backends are features: `vulkan`, and `wgpu` for what Vulkan does not reach.
 
-pub mod codec;
+#[cfg(not(any(feature = "vulkan", feature = "wgpu")))]
+compile_error!(
+    "drift-runtime needs a backend: the feature `vulkan` or `wgpu`; drift-format is the bundle format alone"
+);
+
 pub mod device;
-pub mod format;
 
-#[cfg(feature = "session")]
 mod array;
-#[cfg(feature = "session")]
 mod bundle;
-#[cfg(feature = "session")]
 mod convert;
-mod error;
-#[cfg(feature = "session")]
 mod generate;
-mod order;
-#[cfg(feature = "session")]
 mod session;
 mod threads;
 
-#[cfg(feature = "session")]
 pub use array::{Array, ArrayRef};
-#[cfg(feature = "session")]
 pub use bundle::Bundle;
-#[cfg(feature = "session")]
 pub use device::Backend;
-pub use error::{Error, Unmet};
-#[cfg(feature = "session")]
+pub use drift_format as format;
+pub use drift_format::{Error, Unmet, codec};
 pub use generate::{Draft, Ended, Generator, Guess, Report, Request, Sampling};
-#[cfg(feature = "session")]
 pub use session::{DeviceArray, DispatchTime, Options, Session, Stats, Ticket, View};
+
+use drift_format::{error, order};

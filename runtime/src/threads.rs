@@ -1,41 +1,19 @@
-//! Work on several threads, through one function so that its machinery is in a program once.
+//! Jobs of the runtime on several threads.
 
-#[cfg(feature = "session")]
+pub(crate) use drift_format::threads::beside;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// As many as a workstation has cores. On smaller machines they share cores, which costs nothing worth asking the
 /// system for their number, which is more code than all of this.
-#[cfg(feature = "session")]
 const MAX_THREADS: usize = 16;
 
 /// Calls `job` with every number below `n_jobs`, on this thread and a few others.
 /// Where no thread can be had, the others do the work.
-#[cfg(feature = "session")]
 pub(crate) fn each(n_jobs: usize, job: &(dyn Fn(usize) + Sync)) {
     beside(MAX_THREADS, n_jobs, job, &mut || ());
 }
 
-/// Does `own` on this thread and meanwhile calls `job` with every number below `n_jobs` on others, in that order; this thread
-/// helps when `own` is done. There are at most `n_threads` with this one.
-pub(crate) fn beside(n_threads: usize, n_jobs: usize, job: &(dyn Fn(usize) + Sync), own: &mut dyn FnMut()) {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(index) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < n_jobs) {
-            job(index);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..n_threads.min(n_jobs.saturating_add(1)) {
-            drop(std::thread::Builder::new().spawn_scoped(scope, work));
-        }
-        own();
-        work();
-    });
-}
-
 /// Does two things at once, the second on this thread.
-#[cfg(feature = "session")]
 pub(crate) fn both<A: Send, B>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B,
@@ -52,7 +30,7 @@ pub(crate) fn both<A: Send, B>(
     (first.into_inner().ok().and_then(|(_, result)| result), result)
 }
 
-#[cfg(all(test, feature = "session"))]
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use drift_runtime::format::{
-    self, Binding, Dispatch, Expr, ExprError, ExprOp, Function, MemoryReport, Slot, SlotKind, StateSlot,
-    Symbol, WeightSlot,
+use drift_format::{
+    Binding, Dispatch, Expr, ExprError, ExprOp, Function, MemoryReport, Slot, SlotKind, StateSlot, Symbol,
+    WeightSlot,
 };
 
 use super::types::{device_type, host_type};
@@ -267,9 +267,9 @@ fn check_grid(step: &plan::Dispatch, bounds: &Bounds, target: &TargetProfile) ->
     Ok(())
 }
 
-fn ports(ports: &[Port], first: u32, symbols: &Symbols<'_>) -> Result<Vec<format::Port>> {
+fn ports(ports: &[Port], first: u32, symbols: &Symbols<'_>) -> Result<Vec<drift_format::Port>> {
     let port = |(i, port): (usize, &Port)| {
-        Ok(format::Port {
+        Ok(drift_format::Port {
             name: port.name.clone(),
             host_type: host_type(port.dtype),
             device_type: device_type(port.device),

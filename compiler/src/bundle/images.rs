@@ -1,6 +1,6 @@
 //! Textures as the format describes them.
 
-use drift_runtime::format::{self, ImageKind, Texture};
+use drift_format::{self as format, ImageKind, Texture};
 
 use super::device_type;
 use crate::ir::storage::Storage;

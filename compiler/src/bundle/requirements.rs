@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use drift_runtime::format::{self, DeviceHints, Feature, Features, Requirements, Variant};
+use drift_format::{self as format, DeviceHints, Feature, Features, Requirements, Variant};
 
 use super::Planned;
 use super::types::matrix_shape;

@@ -1,6 +1,6 @@
 //! Types and matrix shapes as the format numbers them.
 
-use drift_runtime::format;
+use drift_format as format;
 
 use crate::ir::tensor::{DType, DeviceType};
 use crate::target::{MatrixScope, MatrixShape, MatrixType};

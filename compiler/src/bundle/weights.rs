@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
-use drift_runtime::codec::BundleWriter;
-use drift_runtime::format::{self, Binding, WeightPlacement, WeightSlot};
+use drift_format::codec::BundleWriter;
+use drift_format::{self as format, Binding, WeightPlacement, WeightSlot};
 
 use super::{images, index, runtime_error, stream};
 use crate::error::{Error, OpError, Result};

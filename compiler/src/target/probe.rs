@@ -3,8 +3,8 @@
 //! It inherits from the common ground, so what a driver does not tell (how fast the device is, above all) stays on
 //! the safe side; every value that is set says `probe` as its source.
 
-use drift_runtime::device::DeviceInfo;
-use drift_runtime::format::{self, Feature};
+use drift_format::device::DeviceInfo;
+use drift_format::{self as format, Feature};
 use toml::{Table, Value};
 
 use super::{Api, MatrixScope, MatrixShape, MatrixType, SubgroupOp, TargetError, TargetProfile};
@@ -205,8 +205,8 @@ fn plain_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{TargetProfile, from_device, plain_name};
-    use drift_runtime::device::DeviceInfo;
-    use drift_runtime::format::{self, Feature, Features, Limits};
+    use drift_format::device::DeviceInfo;
+    use drift_format::{self as format, Feature, Features, Limits};
 
     fn device() -> DeviceInfo {
         DeviceInfo {

@@ -83,11 +83,8 @@ fn a_device_is_recognised_by_its_name() {
         (0x106b, "Apple M4 Pro", "apple-m4"),
         (0x10005, "llvmpipe (LLVM 15.0.6, 256 bits)", "lavapipe"),
     ] {
-        let info = drift_runtime::device::DeviceInfo {
-            name: device.into(),
-            vendor_id: vendor,
-            ..Default::default()
-        };
+        let info =
+            drift_format::device::DeviceInfo { name: device.into(), vendor_id: vendor, ..Default::default() };
         let found = TargetProfile::for_device(&info).expect("the profiles load");
         assert_eq!(found.map(|p| p.name).as_deref(), Some(profile), "{device}");
     }

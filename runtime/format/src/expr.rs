@@ -18,7 +18,7 @@ pub struct Expr(pub Vec<ExprOp>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExprOp {
     Const(i64),
-    /// Index into [`crate::format::Function::symbols`].
+    /// Index into [`crate::Function::symbols`].
     Symbol(u32),
     Add,
     Sub,

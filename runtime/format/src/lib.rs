@@ -1,17 +1,24 @@
-//! The contents of a bundle as plain structs; the only definition, used by the compiler and by the runtime.
+//! The contents of a bundle as plain structs; the only definition, used by the compiler and by the runtime. They are a crate
+//! of their own without features, so that the compiler is built once for whatever backends the runtime has beside it.
 //!
 //! A [`Manifest`] holds everything but the raw bytes of weights and shaders, which it points at by offset and
-//! hash. [`crate::codec`] turns it into bytes and back; `FORMAT.md` specifies those bytes. No type here is
+//! hash. [`codec`] turns it into bytes and back; `FORMAT.md` specifies those bytes. No type here is
 //! recursive, and no element of a list encodes to zero bytes, so that decoding hostile input is bounded.
 //! The field order of every struct and the variant order of every enum are part of the format.
 
+pub mod codec;
+pub mod device;
+pub mod error;
 mod expr;
 mod image;
 mod needs;
+pub mod order;
 mod requirements;
+pub mod threads;
 mod types;
 mod validate;
 
+pub use error::{Error, Unmet};
 pub use expr::{Expr, ExprError, ExprOp};
 pub use image::{Image, ImageKind, Texture};
 pub use requirements::{

@@ -14,7 +14,7 @@ pub use verify::verify;
 pub use write::{BundleWriter, Summary};
 
 use crate::error::{Error, Result};
-use crate::format::{Hash, Manifest};
+use crate::{Hash, Manifest};
 
 /// The first bytes of a bundle. The odd ones reveal files that were treated as text on their way.
 pub const MAGIC: [u8; 8] = *b"\x89DRIFT\r\n";

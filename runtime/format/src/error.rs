@@ -2,11 +2,11 @@
 //!
 //! A message names the place, the reason, and what to do about it, so that a caller can print it as it is.
 
-use crate::format::{DeviceType, ExprError, HostType};
+use crate::{DeviceType, ExprError, HostType};
 use std::path::PathBuf;
 
-/// What this crate's functions return.
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+/// What the functions of this crate and of the runtime return.
+pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,7 +31,6 @@ pub enum Error {
     NoLoader { reason: String },
     #[error("{}", no_device(wanted.as_deref(), found))]
     NoDevice { wanted: Option<String>, found: Vec<String> },
-    #[cfg(feature = "wgpu")]
     #[error("{}", no_adapter(wanted.as_deref(), found))]
     NoAdapter { wanted: Option<String>, found: Vec<String> },
     #[error("the bundle has no variant for target `{name}`; there are: {}", list(known))]
@@ -119,12 +118,12 @@ pub struct Unmet {
 
 impl Error {
     /// A section of the file whose bytes are not what the bundle says they are.
-    pub(crate) fn corrupt(section: impl Into<String>, at: u64, reason: impl Into<String>) -> Error {
+    pub fn corrupt(section: impl Into<String>, at: u64, reason: impl Into<String>) -> Error {
         Error::Corrupt { section: section.into(), at, reason: reason.into() }
     }
 
     /// A manifest that decodes but contradicts itself.
-    pub(crate) fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Error {
+    pub fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Error {
         Error::Invalid { place: place.into(), reason: reason.into() }
     }
 }
@@ -143,7 +142,6 @@ fn no_device(wanted: Option<&str>, found: &[String]) -> String {
     }
 }
 
-#[cfg(feature = "wgpu")]
 fn no_adapter(wanted: Option<&str>, found: &[String]) -> String {
     match wanted {
         Some(wanted) => format!("no adapter of wgpu matches `{wanted}`; there are: {}", list(found)),

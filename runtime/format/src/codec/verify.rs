@@ -5,8 +5,8 @@
 
 use super::Extent;
 use super::section;
+use crate::Hash;
 use crate::error::{Error, Result};
-use crate::format::Hash;
 use crate::threads::beside;
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root,
@@ -84,7 +84,7 @@ fn merged(
 #[cfg(test)]
 mod tests {
     use super::{Extent, PIECE, verify};
-    use crate::format::Hash;
+    use crate::Hash;
 
     #[test]
     fn ranges_of_all_lengths_have_their_hashes() {

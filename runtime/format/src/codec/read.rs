@@ -4,8 +4,8 @@ use super::{
     CHUNK_ALIGNMENT, HASHED_HEADER, HEADER_SIZE, Header, MAGIC, MANIFEST_LIMIT, VERSION_MAJOR, decode,
 };
 use crate::error::{Error, Result};
-use crate::format::{Hash, Manifest, validate};
 use crate::order;
+use crate::{Hash, Manifest, validate};
 
 /// A range of the file with the hash it must have.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@
 //! is done here rather than through serde because that is a fifth of the code in a program that embeds the
 //! runtime; a test compares the two. A length is believed only as far as there are bytes, and nothing recurses.
 
-use crate::format::{
+use crate::{
     ApiVersion, Artifact, ArtifactKind, Attachment, Binding, BindingKind, Chunk, DeviceHints, DeviceType,
     Dispatch, Expr, ExprOp, Features, Function, Hash, HostType, Image, ImageKind, Limits, Manifest,
     MatrixScope, MatrixShape, MatrixType, MemoryReport, Pipeline, Port, Provenance, Requirements, Slot,
@@ -276,7 +276,7 @@ choices! {
 #[cfg(test)]
 mod tests {
     use super::{Decode, Fault, Reader};
-    use crate::format::{ExprOp, HostType, MatrixScope, MatrixType, SlotKind};
+    use crate::{ExprOp, HostType, MatrixScope, MatrixType, SlotKind};
 
     fn ours<T: Decode>(bytes: &[u8]) -> Result<T, Fault> {
         let mut reader = Reader { rest: bytes };

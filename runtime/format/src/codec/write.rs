@@ -5,9 +5,7 @@
 
 use super::{ARTIFACT_ALIGNMENT, CHUNK_ALIGNMENT, HEADER_SIZE, Header, VERSION_MAJOR, VERSION_MINOR, encode};
 use crate::error::{Error, Result};
-use crate::format::{
-    Artifact, ArtifactKind, Attachment, Chunk, Hash, Manifest, Provenance, Variant, validate,
-};
+use crate::{Artifact, ArtifactKind, Attachment, Chunk, Hash, Manifest, Provenance, Variant, validate};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
