@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use drift_models::Dims;
 use drift_runtime::{ArrayRef, Session, format::HostType};
@@ -21,6 +20,7 @@ use driftc::ir::{eval, text};
 use driftc::language;
 use driftc::passes::Precision;
 use driftc::quantise::caches;
+use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
 /// Tokens of the stored texts.
@@ -36,7 +36,11 @@ const CODES: f32 = 1e-1;
 
 /// The functions of a model on the device of the tests.
 fn open(model: &Model, options: &Options) -> Machine {
-    let target = device::target();
+    open_for(device::target(), model, options)
+}
+
+/// The functions of a model, compiled for a target that the device of the tests fits.
+fn open_for(target: TargetProfile, model: &Model, options: &Options) -> Machine {
     let functions = lower_model(model, &target, options).unwrap_or_else(|e| panic!("{e}"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.drift");
@@ -325,11 +329,11 @@ const IN_ONE_WAY: [&str; 8] =
     ["gemma2", "gemma3", "llama-gptq-order", "llama-k.gguf", "mistral", "phi3", "qwen3-moe", "grouped.onnx"];
 
 /// `decode` gives bit by bit what `verify` gives for each of its rows, however many there are.
-fn agree_in_every_bit(name: &str, precision: Precision) {
+fn agree_in_every_bit(target: TargetProfile, name: &str, precision: Precision) {
     let (path, ids, stored) = named(name);
     let mut model = load(&path, 64, CHUNK);
     language::batch_invariant::run(&mut model).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let mut device = open(&model, &Options { precision, ..Options::default() });
+    let mut device = open_for(target, &model, &Options { precision, ..Options::default() });
     assert_eq!(device.bounds("decode", "past"), Some((0, 63)), "{name}");
     let limit = if precision == Precision::F32 { F32 } else { F16 * deviation(stored.floats().unwrap()) };
     let mut rows = Vec::new();
@@ -355,27 +359,21 @@ fn agree_in_every_bit(name: &str, precision: Precision) {
 #[test]
 fn batch_invariant_functions_agree_in_every_bit() {
     IN_ONE_WAY.into_par_iter().enumerate().for_each(|(index, name)| {
-        agree_in_every_bit(name, if index % 2 == 0 { Precision::F32 } else { Precision::F16 });
+        let precision = if index % 2 == 0 { Precision::F32 } else { Precision::F16 };
+        agree_in_every_bit(device::target(), name, precision);
     });
 }
 
-/// The same on matrix units: this test runs again in a program of its own where a driver that has them is elsewhere.
+/// The same on matrix units, where the driver has some.
 #[test]
 fn batch_invariant_functions_agree_on_matrix_units() {
-    const NAME: &str = "batch_invariant_functions_agree_on_matrix_units";
-    if device::target().features.cooperative_matrix {
-        for name in ["llama-k.gguf", "mistral"] {
-            agree_in_every_bit(name, Precision::F16);
-        }
+    let Some(target) = device::matrix_target() else {
+        eprintln!("no device of the tests has matrix units");
         return;
+    };
+    for name in ["llama-k.gguf", "mistral"] {
+        agree_in_every_bit(target.clone(), name, Precision::F16);
     }
-    let Some(runner) = std::env::var_os("DRIFT_MATRIX_RUNNER") else { return };
-    let program = std::env::current_exe().unwrap();
-    let mut again = Command::new(runner);
-    again.arg(program).args([NAME, "--exact"]).env("DRIFT_TEST_TARGET", "lavapipe-matrix");
-    let output = again.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && told.contains("1 passed"), "{told}");
 }
 
 /// What is no decoder with caches, or is wanted with sizes of its own, stays one graph; sizes that do not fit are refused.

@@ -3,14 +3,11 @@
 //!
 //! A software driver takes hours to compile them all. On it a number of trials for each kernel runs, evenly spread over its
 //! cases, precisions and kinds of memory objects, each with the cheapest candidate and two others, which are others in the
-//! next case; with DRIFT_EVERY_CANDIDATE set, all run.
-//!
-//! Where the device has no matrix units and DRIFT_MATRIX_RUNNER names a program that starts others with a driver that has
-//! some, this program starts itself so for the kernels on them: fewer trials of each, or all of them with DRIFT_MATRIX_ALL
-//! set.
+//! next case; with DRIFT_EVERY_CANDIDATE set, all run. For the matrix units that a driver lists there are fewer trials of each
+//! kernel, or all of them with DRIFT_MATRIX_ALL set.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use drift_runtime::Session;
@@ -37,50 +34,32 @@ use driftc::target::{Fragments, MatrixScope, MatrixShape, MatrixType, TargetProf
 use libtest_mimic::{Arguments, Trial};
 use rayon::prelude::*;
 
-/// Names the program that starts others with a driver that has matrix units; [`ALONE`] is set in what it starts.
-const RUNNER: &str = "DRIFT_MATRIX_RUNNER";
-const ALONE: &str = "DRIFT_MATRIX_ALONE";
 /// Trials of a kernel that run where not all do.
 const TRIALS: usize = 24;
-/// The same on matrix units, which a driver beside the system's has.
+/// The same on the matrix units of a software driver.
 const MATRIX_TRIALS: usize = 3;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let alone = std::env::var_os(ALONE).is_some();
-    let matrix_target = device::matrix_target().map(Arc::new);
-    let runner = std::env::var_os(RUNNER).filter(|_| !alone && !arguments.list && matrix_target.is_none());
-    let beside = runner.as_ref().is_none_or(|runner| {
-        let program = std::env::current_exe().expect("a program has a path");
-        let mut again = Command::new(runner);
-        again.arg(program).args(std::env::args_os().skip(1)).env(ALONE, "1");
-        again.status().is_ok_and(|status| status.success())
-    });
-    let trials = trials(matrix_target.as_ref(), alone, runner.is_some());
-    let own = libtest_mimic::run(&arguments, trials);
-    if beside && !own.has_failed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    libtest_mimic::run(&arguments, trials()).exit_code()
 }
 
-/// The trials; of kernels on matrix units `alone`, or of all others where those of subgroups run `elsewhere`.
-fn trials(matrix_target: Option<&Arc<TargetProfile>>, alone: bool, elsewhere: bool) -> Vec<Trial> {
+/// The trials of all kernels.
+fn trials() -> Vec<Trial> {
     let target = Arc::new(device::target());
+    let matrix_target = device::matrix_target().map(Arc::new);
     // Where no device has matrix units the trials of kernels on them are listed as ignored.
     let listed = |scope: MatrixScope| {
         let able = |target: &Arc<TargetProfile>| target.has_matrices(scope);
         let first = || names().filter_map(|n| TargetProfile::load(n).ok()).map(Arc::new).find(able);
-        matrix_target.cloned().filter(able).map(|t| (t, false)).or_else(|| Some((first()?, true)))
+        matrix_target.clone().filter(able).map(|t| (t, false)).or_else(|| Some((first()?, true)))
     };
     let mut places = Vec::new();
     if !target.features.cooperative_matrix {
         places.push((Arc::new(with_fragments(&target)), Some(MatrixScope::Subgroup), false));
     }
-    if !alone {
-        places.push((target, None, false));
-    }
+    places.push((target, None, false));
     for scope in [MatrixScope::Subgroup, MatrixScope::Workgroup] {
-        if elsewhere && scope == MatrixScope::Subgroup || alone && scope == MatrixScope::Workgroup {
-            continue;
-        }
         places.extend(listed(scope).map(|(target, ignored)| (target, Some(scope), ignored)));
     }
     let cases: Vec<(String, &'static str)> = CASES
@@ -89,33 +68,35 @@ fn trials(matrix_target: Option<&Arc<TargetProfile>>, alone: bool, elsewhere: bo
         .collect();
     let mut trials: Vec<Trial> = Vec::new();
     for (target, scope, ignored) in places {
+        let mut own = Vec::new();
         // Matrix units take no f32.
         for precision in [Precision::F32, Precision::F16].into_iter().skip(usize::from(scope.is_some())) {
             let found = cases.par_iter().map(|(name, case)| of_case(name, case, precision, &target, scope));
             let found: Vec<Vec<Trial>> = found.collect();
-            trials.extend(found.into_iter().flatten().map(|trial| trial.with_ignored_flag(ignored)));
+            own.extend(found.into_iter().flatten().map(|trial| trial.with_ignored_flag(ignored)));
         }
+        trials.extend(spread(own, most_trials(&target)));
     }
-    if let Some(most) = most_trials() {
-        let kernel = |trial: &Trial| trial.name().split(' ').next().unwrap_or_default().to_string();
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        trials.iter().for_each(|trial| *counts.entry(kernel(trial)).or_default() += 1);
-        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-        trials.retain(|trial| {
-            let nth = seen.entry(kernel(trial)).or_default();
-            *nth += 1;
-            let (nth, count) = (*nth - 1, counts[&kernel(trial)].max(most));
-            // As many as that, evenly spread over all.
-            nth * most / count != (nth + 1) * most / count
-        });
-    }
-    for kernel in KERNELS.iter().filter(|kernel| match kernel.matrices {
-        Some(MatrixScope::Subgroup) => !elsewhere,
-        Some(MatrixScope::Workgroup) | None => !alone,
-    }) {
+    for kernel in KERNELS {
         let own = |trial: &&Trial| trial.name().starts_with(&format!("{} ", kernel.name));
         assert!(trials.iter().any(|trial| own(&trial)), "no case runs on `{}`", kernel.name);
     }
+    trials
+}
+
+/// At most so many trials of each kernel, evenly spread over all of its own.
+fn spread(mut trials: Vec<Trial>, most: Option<usize>) -> Vec<Trial> {
+    let Some(most) = most else { return trials };
+    let kernel = |trial: &Trial| trial.name().split(' ').next().unwrap_or_default().to_string();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    trials.iter().for_each(|trial| *counts.entry(kernel(trial)).or_default() += 1);
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    trials.retain(|trial| {
+        let nth = seen.entry(kernel(trial)).or_default();
+        *nth += 1;
+        let (nth, count) = (*nth - 1, counts[&kernel(trial)].max(most));
+        nth * most / count != (nth + 1) * most / count
+    });
     trials
 }
 
@@ -268,7 +249,7 @@ fn run(
         pairs.push((inputs, want));
     }
     let mut failures = Vec::new();
-    for candidate in taken(candidates, case) {
+    for candidate in taken(candidates, case, most(target)) {
         let own = lowered.plan.decisions.iter().filter_map(|d| d.choices.get(candidate));
         let configurations: Vec<String> = own.map(configuration).collect();
         if configurations.iter().all(|configuration| tried.contains(configuration)) && known.is_some() {
@@ -286,21 +267,17 @@ fn run(
 }
 
 /// Most candidates that run in one case, beside the cheapest.
-fn most() -> usize {
+fn most(target: &TargetProfile) -> usize {
     match every() {
         true => usize::MAX,
-        false if few() => 1,
+        false if few(target) => 1,
         false => 2,
     }
 }
 
 /// Most trials of a kernel, if not all run: on the software driver.
-fn most_trials() -> Option<usize> {
-    if std::env::var_os(ALONE).is_some() {
-        return few().then_some(MATRIX_TRIALS);
-    }
-    let real = std::env::var_os("DRIFT_TEST_DEVICE").is_some();
-    (!real && !every()).then_some(TRIALS)
+fn most_trials(target: &TargetProfile) -> Option<usize> {
+    if few(target) { Some(MATRIX_TRIALS) } else { software().then_some(TRIALS).filter(|_| !every()) }
 }
 
 /// Whether all trials run, with every candidate.
@@ -308,15 +285,20 @@ fn every() -> bool {
     std::env::var_os("DRIFT_EVERY_CANDIDATE").is_some()
 }
 
-/// Whether few of the trials run.
-fn few() -> bool {
-    std::env::var_os(ALONE).is_some() && std::env::var_os("DRIFT_MATRIX_ALL").is_none()
+/// Whether the tests run on the software driver.
+fn software() -> bool {
+    std::env::var_os("DRIFT_TEST_DEVICE").is_none()
+}
+
+/// Whether few of the trials run: on the matrix units of the software driver.
+fn few(target: &TargetProfile) -> bool {
+    software() && target.features.cooperative_matrix && std::env::var_os("DRIFT_MATRIX_ALL").is_none()
 }
 
 /// The candidates that run in a case: the cheapest one, and of the others every so many, from the next one on in each case of an
 /// operator, so that as many cases as candidates lie between two that run in one run them all.
-fn taken(candidates: usize, case: &str) -> impl Iterator<Item = usize> {
-    let apart = candidates.div_ceil(most()).max(1);
+fn taken(candidates: usize, case: &str, most: usize) -> impl Iterator<Item = usize> {
+    let apart = candidates.div_ceil(most).max(1);
     let numbered = CASES.iter().flat_map(|cases| cases.graphs().enumerate());
     let first = numbered.filter(|(_, graph)| *graph == case).map(|(i, _)| i).next().unwrap_or(0) % apart;
     (0..candidates).filter(move |candidate| *candidate == 0 || candidate % apart == first)

@@ -100,7 +100,7 @@ prepare_tests() {
         if [ ! -x "$mesa" ]; then
             echo "setup: unpacking a newer Mesa into $target/setup/mesa"
             "$(dirname "$0")/newer_mesa.sh" "$target/setup/mesa" ||
-                echo "setup: there is no newer Mesa for this machine; kernels on matrix units are not run"
+                echo "setup: there is no newer Mesa for this machine; tests take longer, and kernels on matrix units are not run"
         fi
         [ -x "$mesa" ] || mesa=
     fi
@@ -127,7 +127,9 @@ mesa=
     printf 'export DRIFT_TEXT_MODEL=%q\n' "$text_model"
     printf 'export DRIFT_PYTHON=%q\n' "$venv/bin/python"
     [ -z "$dxc" ] || printf 'export DRIFT_DXC=%q\n' "$dxc"
-    [ -z "$mesa" ] || printf 'export DRIFT_MATRIX_RUNNER=%q\n' "$mesa"
+    [ -z "$mesa" ] || printf 'export DRIFT_NEWER_MESA=%q\n' "$mesa"
+    host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z.-' 'A-Z__')
+    [ "$purpose" != test ] || printf 'export CARGO_TARGET_%s_RUNNER=%q\n' "$host" "$(realpath "$(dirname "$0")")/runner.sh"
     printf 'export MESA_SHADER_CACHE_DIR=%q\n' "$target/mesa-cache"
     printf 'export XDG_RUNTIME_DIR=%q\n' "$target/xdg"
     printf 'if [ -z "${DRIFT_TEST_DEVICE:-}" ]; then export VK_DRIVER_FILES=%q VK_ICD_FILENAMES=%q; fi\n' \
