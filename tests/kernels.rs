@@ -75,7 +75,7 @@ fn trials() -> Vec<Trial> {
             let found: Vec<Vec<Trial>> = found.collect();
             own.extend(found.into_iter().flatten().map(|trial| trial.with_ignored_flag(ignored)));
         }
-        trials.extend(spread(own, most_trials(&target)));
+        trials.extend(spread(own, most_trials(&target, scope)));
     }
     for kernel in KERNELS {
         let own = |trial: &&Trial| trial.name().starts_with(&format!("{} ", kernel.name));
@@ -249,7 +249,7 @@ fn run(
         pairs.push((inputs, want));
     }
     let mut failures = Vec::new();
-    for candidate in taken(candidates, case, most(target)) {
+    for candidate in taken(candidates, case, most(target, owner.matrices)) {
         let own = lowered.plan.decisions.iter().filter_map(|d| d.choices.get(candidate));
         let configurations: Vec<String> = own.map(configuration).collect();
         if configurations.iter().all(|configuration| tried.contains(configuration)) && known.is_some() {
@@ -267,17 +267,20 @@ fn run(
 }
 
 /// Most candidates that run in one case, beside the cheapest.
-fn most(target: &TargetProfile) -> usize {
+fn most(target: &TargetProfile, scope: Option<MatrixScope>) -> usize {
     match every() {
         true => usize::MAX,
-        false if few(target) => 1,
+        false if few(target, scope) => 1,
         false => 2,
     }
 }
 
-/// Most trials of a kernel, if not all run: on the software driver.
-fn most_trials(target: &TargetProfile) -> Option<usize> {
-    if few(target) { Some(MATRIX_TRIALS) } else { software().then_some(TRIALS).filter(|_| !every()) }
+/// Most trials of a kernel, if not all run: on the software driver, fewer on its matrix units or all.
+fn most_trials(target: &TargetProfile, scope: Option<MatrixScope>) -> Option<usize> {
+    match on_matrix_units(target, scope) {
+        true => few(target, scope).then_some(MATRIX_TRIALS),
+        false => (software() && !every()).then_some(TRIALS),
+    }
 }
 
 /// Whether all trials run, with every candidate.
@@ -290,9 +293,14 @@ fn software() -> bool {
     std::env::var_os("DRIFT_TEST_DEVICE").is_none()
 }
 
+/// Whether a target runs kernels that hold matrices so on matrix units; without those it emulates fragments.
+fn on_matrix_units(target: &TargetProfile, scope: Option<MatrixScope>) -> bool {
+    scope.is_some() && target.features.cooperative_matrix
+}
+
 /// Whether few of the trials run: on the matrix units of the software driver.
-fn few(target: &TargetProfile) -> bool {
-    software() && target.features.cooperative_matrix && std::env::var_os("DRIFT_MATRIX_ALL").is_none()
+fn few(target: &TargetProfile, scope: Option<MatrixScope>) -> bool {
+    software() && on_matrix_units(target, scope) && std::env::var_os("DRIFT_MATRIX_ALL").is_none()
 }
 
 /// The candidates that run in a case: the cheapest one, and of the others every so many, from the next one on in each case of an

@@ -69,7 +69,8 @@ fn nothing_is_put_off() {
 
 #[test]
 fn device_names_stay_in_profiles() {
-    let files = sources("compiler/src", &["rs"]).into_iter().chain(sources("runtime/src", &["rs"]));
+    let folders = ["compiler/src", "runtime/src", "runtime/format/src"];
+    let files = folders.iter().flat_map(|folder| sources(folder, &["rs"]));
     // The one table of file names.
     let files: Vec<Source> = files.filter(|file| file.name != "compiler/src/target/builtin.rs").collect();
     report(&files, |file| {
@@ -97,7 +98,9 @@ fn only_emit_knows_naga_and_only_import_knows_protobuf() {
 
 #[test]
 fn the_runtime_has_no_kernel() {
-    report(&sources("runtime/src", &["wgsl", "glsl", "comp", "spv"]), |_| {
+    let folders = ["runtime/src", "runtime/format/src"];
+    let shaders = folders.iter().flat_map(|folder| sources(folder, &["wgsl", "glsl", "comp", "spv"]));
+    report(&shaders.collect::<Vec<_>>(), |_| {
         Some("kernels come out of a bundle, not out of the runtime".to_owned())
     });
 }
