@@ -45,7 +45,7 @@ pub fn write(
     attachments: &[(String, Vec<u8>)],
     emit: spirv::Options,
 ) -> Result<Summary> {
-    let mut writer = BundleWriter::create(path).map_err(runtime_error)?;
+    let mut writer = BundleWriter::create(path).map_err(format_error)?;
     let modules = emit_all(planned, emit)?;
     let mut variants = Vec::with_capacity(planned.len());
     let mut chunks = Chunks::new();
@@ -53,12 +53,12 @@ pub fn write(
         variants.push(variant(&mut writer, one, &modules, &mut chunks)?);
     }
     for (name, bytes) in attachments {
-        writer.attach(name, bytes).map_err(runtime_error)?;
+        writer.attach(name, bytes).map_err(format_error)?;
     }
-    writer.finish(provenance, variants).map_err(runtime_error)
+    writer.finish(provenance, variants).map_err(format_error)
 }
 
-fn runtime_error(e: drift_format::Error) -> Error {
+fn format_error(e: drift_format::Error) -> Error {
     match e {
         drift_format::Error::Io { path, source } => Error::Io { path, reason: source.to_string() },
         other => Error::internal("bundle", other.to_string()),
@@ -114,7 +114,7 @@ fn variant(
                 Code::Msl(text) => writer.artifact(ArtifactKind::Msl, text.as_bytes()),
                 Code::Hlsl(text) => writer.artifact(ArtifactKind::Hlsl, text.as_bytes()),
             };
-            let artifact = artifact.map_err(runtime_error)?;
+            let artifact = artifact.map_err(format_error)?;
             place.insert(index(pipelines.len())?);
             pipelines.push(pipeline(step, artifact, &shader.entry));
         }

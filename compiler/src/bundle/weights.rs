@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use drift_format::codec::BundleWriter;
 use drift_format::{self as format, Binding, WeightPlacement, WeightSlot};
 
-use super::{images, index, runtime_error, stream};
+use super::{format_error, images, index, stream};
 use crate::error::{Error, OpError, Result};
 use crate::plan::images::Image;
 use crate::plan::{Location, Plan};
@@ -158,7 +158,7 @@ fn write(
             let padding = bytes.saturating_sub(packed.bytes());
             std::io::copy(&mut std::io::repeat(0).take(padding), out).map(|_| ())
         };
-        writer.chunk(fill).map_err(|e| Refused(runtime_error(e)))
+        writer.chunk(fill).map_err(|e| Refused(format_error(e)))
     });
     each.collect()
 }

@@ -8,7 +8,7 @@ pub fn by_key(keys: impl Iterator<Item = (u64, u64)>) -> Vec<usize> {
 }
 
 /// The positions of texts in an order that puts equal ones side by side.
-pub fn by_text(texts: &[&str]) -> Vec<usize> {
+pub(crate) fn by_text(texts: &[&str]) -> Vec<usize> {
     by_key(texts.iter().map(|text| fingerprint(text.as_bytes())))
 }
 
