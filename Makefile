@@ -27,13 +27,13 @@ setup:
 	@tests/setup.sh $(TARGET_DIR)
 
 test: setup
-	$(ENV) $(CARGO) test --workspace --no-fail-fast
+	$(ENV) $(CARGO) test --workspace $$DRIFT_TEST_FEATURES --no-fail-fast
 
 test-web: setup
 	$(ENV) DRIFT_WEB_ALL=1 $(CARGO) test -p drift-tests --test web -- --nocapture
 
 bless: setup
-	$(ENV) DRIFT_BLESS=1 $(CARGO) test --workspace --no-fail-fast
+	$(ENV) DRIFT_BLESS=1 $(CARGO) test --workspace $$DRIFT_TEST_FEATURES --no-fail-fast
 
 demo:
 	@tests/setup.sh $(TARGET_DIR) demo

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # newer_mesa.sh DIR: unpacks Mesa 26.1 of Debian's next release and the libraries it needs into DIR, and writes DIR/run, which
 # starts a program with them: `DIR/run PROGRAM ARGUMENTS`. Its software driver has cooperative matrices, which Debian 12's
-# lacks. The system stays as it is; about 60 MB are fetched from the mirror that apt already uses.
+# lacks. So do SPIRV-Tools, whose programs are in DIR/bin. The system stays as it is; about 60 MB are fetched from the mirror
+# that apt already uses.
 set -euo pipefail
 
 dir=$(realpath -m "$1")
 release=trixie
 key=/usr/share/keyrings/debian-archive-keyring.gpg
-packages="mesa-vulkan-drivers/$release-backports libvulkan1 libc6 libgcc-s1 libstdc++6 libllvm19 zlib1g libzstd1 libdrm2/$release
+packages="mesa-vulkan-drivers/$release-backports spirv-tools/$release libvulkan1 libc6 libgcc-s1 libstdc++6 libllvm19 zlib1g libzstd1 libdrm2/$release
 libexpat1 libxcb1 libxcb-randr0 libx11-xcb1 libxcb-dri3-0 libxcb-present0 libxcb-xfixes0 libxcb-sync1 libxcb-shm0 libxshmfence1
 libwayland-client0 libdisplay-info2 libffi8 libedit2 libz3-4 libxml2 libxau6 libxdmcp6 libtinfo6 libbsd0 liblzma5 libmd0"
 
@@ -51,6 +52,11 @@ cat >"$work/run" <<END
 export VK_DRIVER_FILES=$dir/driver.json VK_ICD_FILENAMES=$dir/driver.json
 exec $libraries/$loader --library-path $libraries "\$@"
 END
-chmod +x "$work/run"
+mkdir "$work/bin"
+for program in spirv-val spirv-opt; do
+    echo "#!/bin/sh
+exec $libraries/$loader --library-path $libraries $dir/root/usr/bin/$program \"\$@\"" >"$work/bin/$program"
+done
+chmod +x "$work/run" "$work"/bin/*
 rm -rf "$dir"
 mv "$work" "$dir"

@@ -3,7 +3,7 @@
 # driver's compiler and start no other program: they run on the newer Mesa that tests/setup.sh unpacked, whose compiler takes
 # half as long and which has cooperative matrices. All others, and these too with DRIFT_SYSTEM_DRIVER set, run on the system's.
 case ${1##*/} in
-generation-* | generator-* | kernels-* | language-* | quantized-* | sharing-*)
+functions-* | generation-* | generator-* | kernels-* | language-* | onnx_nodes-* | quantized-* | sharing-*)
     if [ -n "${DRIFT_NEWER_MESA:-}" ] && [ -z "${DRIFT_SYSTEM_DRIVER:-}${DRIFT_TEST_DEVICE:-}" ]; then
         exec "$DRIFT_NEWER_MESA" "$@"
     fi

@@ -93,16 +93,18 @@ prepare_tests() {
     fi
     dxc=$(compgen -G "$venv/lib/python3*/site-packages/compushady/backends/libdxcompiler*.so" | head -n 1 || true)
 
-    # A software driver with cooperative matrices, where the system's has none.
+    # A software driver and SPIRV-Tools with cooperative matrices, where the system's have none.
     installed=$(dpkg-query -W -f '${Version}' mesa-vulkan-drivers 2>/dev/null || true)
     if [ -n "$installed" ] && dpkg --compare-versions "$installed" lt 26.1; then
         mesa=$target/setup/mesa/run
-        if [ ! -x "$mesa" ]; then
+        spirv_tools=$target/setup/mesa/bin
+        if [ ! -x "$mesa" ] || [ ! -x "$spirv_tools/spirv-val" ]; then
             echo "setup: unpacking a newer Mesa into $target/setup/mesa"
             "$(dirname "$0")/newer_mesa.sh" "$target/setup/mesa" ||
                 echo "setup: there is no newer Mesa for this machine; tests take longer, and kernels on matrix units are not run"
         fi
         [ -x "$mesa" ] || mesa=
+        [ -x "$spirv_tools/spirv-val" ] || spirv_tools=
     fi
 
     # What builds and tests the browser runtime; its programs are files of the packages, so that no script need run. Versions are
@@ -117,6 +119,7 @@ prepare_tests() {
 node_data=
 dxc=
 mesa=
+spirv_tools=
 [ "$purpose" != test ] || prepare_tests
 
 # DRIFT_TEST_DEVICE names a real device to test on; without it every run uses the software driver.
@@ -128,6 +131,11 @@ mesa=
     printf 'export DRIFT_PYTHON=%q\n' "$venv/bin/python"
     [ -z "$dxc" ] || printf 'export DRIFT_DXC=%q\n' "$dxc"
     [ -z "$mesa" ] || printf 'export DRIFT_NEWER_MESA=%q\n' "$mesa"
+    # With the programs of SPIRV-Tools the library need not be built, which takes longer than all else.
+    if [ -n "$spirv_tools" ]; then
+        printf 'export PATH=%q:$PATH DRIFT_VALIDATE=1\n' "$spirv_tools"
+        echo "export DRIFT_TEST_FEATURES='--no-default-features --features drift-runtime/default,drift-c/default'"
+    fi
     host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z.-' 'A-Z__')
     [ "$purpose" != test ] || printf 'export CARGO_TARGET_%s_RUNNER=%q\n' "$host" "$(realpath "$(dirname "$0")")/runner.sh"
     printf 'export MESA_SHADER_CACHE_DIR=%q\n' "$target/mesa-cache"

@@ -1,28 +1,16 @@
-//! What every SPIR-V module goes through at the end: SPIRV-Tools, in programs that were built with it.
+//! What every SPIR-V module goes through at the end: SPIRV-Tools, where they are a part of this program or asked for.
 
 use driftc::emit::spirv::Finish;
 
-use crate::failure::Result;
+/// Asks a program that was built without SPIRV-Tools to validate modules all the same, with the `spirv-val` on the path.
+const VALIDATE: &str = "DRIFT_VALIDATE";
 
-/// Validates modules, and optimises them where asked to.
-///
-/// # Errors
-/// Where this program has no optimiser.
-#[cfg(feature = "spirv-tools")]
-pub(crate) fn finish(optimize: bool) -> Result<Option<Finish>> {
-    Ok(Some(if optimize { drift_spirv_tools::optimize } else { drift_spirv_tools::validate }))
-}
-
-/// Leaves modules as they are.
-///
-/// # Errors
-/// Where they are to be optimised.
-#[cfg(not(feature = "spirv-tools"))]
-pub(crate) fn finish(optimize: bool) -> Result<Option<Finish>> {
+/// Optimises and validates modules where asked to, validates them where SPIRV-Tools are at hand, and leaves them as they are
+/// otherwise.
+pub(crate) fn finish(optimize: bool) -> Option<Finish> {
     if optimize {
-        let reason = "--optimize needs SPIRV-Tools, which this program was built without; build it with the feature \
-            `spirv-tools`, which is on by default";
-        return Err(crate::failure::Failure::usage(reason));
+        return Some(drift_spirv_tools::optimize);
     }
-    Ok(None)
+    let validated = cfg!(feature = "spirv-tools") || std::env::var_os(VALIDATE).is_some();
+    validated.then_some(drift_spirv_tools::validate)
 }

@@ -139,17 +139,13 @@ impl ModelArgs {
 
 impl Loaded {
     /// How to compile it.
-    ///
-    /// # Errors
-    /// Where modules are to be optimised and this program has no optimiser.
-    pub(crate) fn options(&self, given: &Given, optimize: bool) -> Result<Options> {
+    pub(crate) fn options(&self, given: &Given, optimize: bool) -> Options {
         let mut flags = vec![format!("--precision {}", given.precision)];
         flags.extend(self.flags.iter().cloned());
         if optimize {
             flags.push("--optimize".to_owned());
         }
-        let finish = finish(optimize)?;
-        Ok(Options { precision: given.precision, finish, flags, ..Options::default() })
+        Options { precision: given.precision, finish: finish(optimize), flags, ..Options::default() }
     }
 }
 
