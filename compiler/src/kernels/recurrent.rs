@@ -65,14 +65,17 @@ impl Sizes {
 }
 
 /// Steps that one dispatch goes through: as many as leave a quarter of the rounds that loops may take for what is not
-/// counted here.
+/// counted here. A loop counts a round more than it goes on for, that in which it ends.
 fn steps_at_once(op: &Recurrent, sizes: &Sizes, most: u32, [threads, rows, split]: [u32; 3]) -> u32 {
     let each = |n: u32| n.div_ceil(threads.max(1));
     let depth = sizes.hidden.div_ceil(4).div_ceil(split.max(1));
-    let products = each(sizes.columns().saturating_mul(split)).saturating_mul(depth.saturating_add(1));
-    let units = each(sizes.hidden.saturating_mul(rows)).saturating_mul(1 + sizes.gates * split);
-    let step = products.saturating_add(units).saturating_add(1).saturating_mul(sets(op));
-    ((most - most / 4) / step.max(1)).max(1)
+    let products =
+        each(sizes.columns().saturating_mul(split)).saturating_mul(depth.saturating_add(2)).saturating_add(1);
+    let units = each(sizes.hidden.saturating_mul(rows));
+    let sums = units.saturating_mul(sizes.gates.saturating_mul(split));
+    let both = products.saturating_add(units).saturating_add(1).saturating_mul(sets(op));
+    let step = both.saturating_add(sums).saturating_add(1);
+    ((most - most / 4) / step).max(1)
 }
 
 /// How many sets of states a workgroup holds.
