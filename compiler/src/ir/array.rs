@@ -211,5 +211,9 @@ fn chunks<const N: usize, T>(bytes: &[u8], decode: impl Fn([u8; N]) -> T) -> Vec
 }
 
 fn flatten<const N: usize, T: Copy>(values: &[T], encode: impl Fn(T) -> [u8; N]) -> Vec<u8> {
-    values.iter().flat_map(|v| encode(*v)).collect()
+    let mut bytes = vec![0; values.len() * N];
+    for (to, value) in bytes.chunks_exact_mut(N).zip(values) {
+        to.copy_from_slice(&encode(*value));
+    }
+    bytes
 }

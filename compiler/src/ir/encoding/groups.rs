@@ -8,7 +8,7 @@ use std::fmt;
 use super::{Coding, byte, float};
 use crate::content::Content;
 use crate::error::OpError;
-use crate::ir::ops::constant::random;
+use crate::ir::ops::constant::random_bytes;
 use crate::ir::tensor::DType;
 
 /// Codes with scales and zero points.
@@ -257,8 +257,7 @@ impl Groups {
         let pitch = |n: usize| n.next_multiple_of(per.max(1));
         let order = if bits == 2 { CodeOrder::Columns(pitch(rows)) } else { CodeOrder::Rows(pitch(columns)) };
         let codes = Codes { bits, rows, columns, order, signed: false };
-        let drawn = |n: usize, seed: u64| random(DType::U8, &[n], seed).to_bytes();
-        let mut scales = drawn(rows * groups * 2, seed.wrapping_add(1));
+        let mut scales = random_bytes(rows * groups * 2, seed.wrapping_add(1));
         for scale in scales.chunks_mut(2) {
             // An f16 whose product with half of the codes is of the order of one.
             let exponent = 15u8.saturating_sub(bits as u8);
@@ -270,11 +269,11 @@ impl Groups {
         let zeros = if zeros {
             let codes =
                 Codes { bits, rows, columns: groups, order: CodeOrder::Rows(pitch(groups)), signed: false };
-            Zeros::Codes(codes, drawn(codes.bytes()?, seed.wrapping_add(2)).into(), 0)
+            Zeros::Codes(codes, random_bytes(codes.bytes()?, seed.wrapping_add(2)).into(), 0)
         } else {
             Zeros::Same(1 << (bits - 1))
         };
-        let bytes = drawn(codes.bytes()?, seed);
+        let bytes = random_bytes(codes.bytes()?, seed);
         Some((Self { codes, size, index: None, scales, zeros }, bytes))
     }
 }

@@ -386,8 +386,7 @@ fn random_encoded(shape: &[usize], stored: &str, seed: Option<u64>) -> Result<Co
     if blocks > 1 << 20 {
         return Err("a constant in text has at most 2^26 elements".into());
     }
-    let drawn = random(DType::U8, &[blocks * kind.bytes()], seed);
-    let mut bytes = drawn.to_bytes();
+    let mut bytes = random_bytes(blocks * kind.bytes(), seed);
     for block in bytes.chunks_mut(kind.bytes()) {
         for at in kind.scales() {
             // An f16 of 2^-7 to 2^-6, so that a block's largest element is of the order of one.
@@ -399,29 +398,35 @@ fn random_encoded(shape: &[usize], stored: &str, seed: Option<u64>) -> Result<Co
     Constant::encoded(shape.to_vec(), Stored::Blocks(kind), bytes).map_err(|e| e.0)
 }
 
-/// A reproducible tensor: floats in -1..1, 8-bit integers of any value, others in 0..8 (splitmix64 of seed and
-/// position).
+/// A reproducible tensor: floats in -1..1, 8-bit integers of any value, others in 0..8.
 pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
     let n = count(shape);
-    let draw = |i: usize| {
-        let mut z = seed
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .wrapping_add((i as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9));
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
     if dtype.is_float() {
-        Array::float(
-            dtype,
-            shape,
-            (0..n).map(|i| (draw(i) >> 40) as f32 / (1u64 << 23) as f32 - 1.0).collect(),
-        )
+        Array::float(dtype, shape, (0..n).map(|i| unit(draw(seed, i))).collect())
     } else {
         // 8-bit numbers are quantised floats, of which all occur; others are counts and indices.
         let bits = if matches!(dtype, DType::I8 | DType::U8) { 8 } else { 3 };
-        Array::int(dtype, shape, (0..n).map(|i| (draw(i) >> (64 - bits)) as i64).collect())
+        Array::int(dtype, shape, (0..n).map(|i| (draw(seed, i) >> (64 - bits)) as i64).collect())
     }
+}
+
+/// The bytes of a [`random`] tensor of 8-bit integers, without the array of wider ones.
+pub(crate) fn random_bytes(n: usize, seed: u64) -> Vec<u8> {
+    (0..n).map(|i| draw(seed, i).to_be_bytes()[0]).collect()
+}
+
+/// The random number of a position (splitmix64 of seed and position).
+fn draw(seed: u64, i: usize) -> u64 {
+    let mut z =
+        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add((i as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A float in -1..1 of 24 random bits.
+fn unit(drawn: u64) -> f32 {
+    (drawn >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
 
 #[cfg(test)]
