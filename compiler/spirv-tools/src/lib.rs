@@ -1,7 +1,7 @@
 //! SPIRV-Tools for emitted modules: its validator and its optimiser. They are a crate of their own since building their
 //! C++ takes minutes, which nobody needs who only compiles models: what is emitted is the same with and without them. The
-//! feature `compiled` builds them; without it the programs `spirv-val` and `spirv-opt` are run, of which version 2025.1 is the
-//! oldest that knows all that is emitted.
+//! feature `compiled` builds them; without it the programs `spirv-val` and `spirv-opt` on the path are run, which have to know
+//! cooperative matrices (those of 2025.1 do, those of 2023.1 do not).
 
 use spirv_tools::error::{Error, Message};
 use spirv_tools::opt::Optimizer;
