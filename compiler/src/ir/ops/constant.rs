@@ -431,7 +431,7 @@ fn unit(drawn: u64) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Constant, random};
+    use super::{Constant, random, random_bytes};
     use crate::ir::array::{Array, count};
     use crate::ir::dim::Bindings;
     use crate::ir::encoding::{BlockKind, Factors, Rounded, Scheme, Stored};
@@ -445,6 +445,11 @@ mod tests {
     fn moved(array: &Array, perm: &[usize]) -> Array {
         let shape: Vec<usize> = perm.iter().map(|p| array.shape[*p]).collect();
         (Transpose { perm: perm.to_vec() }).eval(&[array], &shape, &Bindings::new()).unwrap()
+    }
+
+    #[test]
+    fn random_bytes_are_those_of_a_random_tensor() {
+        assert_eq!(random_bytes(1001, 7), random(DType::U8, &[7, 143], 7).to_bytes());
     }
 
     #[test]
