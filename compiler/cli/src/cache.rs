@@ -46,7 +46,7 @@ pub(crate) fn bundle_of(
 ) -> Result<Cached> {
     let progress = Progress::start("importing");
     let loaded = model.given.load(&model.path, samples)?;
-    let options = loaded.options(&model.given, false);
+    let options = loaded.options(&model.given, false)?;
     let folder = make_private(folder)?;
     let device = probe(device.device.as_deref())?;
     let mut reasons = Vec::new();

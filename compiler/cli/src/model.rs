@@ -139,13 +139,17 @@ impl ModelArgs {
 
 impl Loaded {
     /// How to compile it.
-    pub(crate) fn options(&self, given: &Given, optimize: bool) -> Options {
+    ///
+    /// # Errors
+    /// Where modules are to be optimised and there is no optimiser.
+    pub(crate) fn options(&self, given: &Given, optimize: bool) -> Result<Options> {
         let mut flags = vec![format!("--precision {}", given.precision)];
         flags.extend(self.flags.iter().cloned());
         if optimize {
             flags.push("--optimize".to_owned());
         }
-        Options { precision: given.precision, finish: finish(optimize), flags, ..Options::default() }
+        let finish = finish(optimize)?;
+        Ok(Options { precision: given.precision, finish, flags, ..Options::default() })
     }
 }
 

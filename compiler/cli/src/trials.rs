@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
         let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
         let plan = trial::plan(&owned, self.target)?;
         let planned = [Planned { target: self.target, functions: vec![("main".to_owned(), &plan)] }];
-        let emit = spirv::Options { finish: finish(false), matrix: None };
+        let emit = spirv::Options { finish: finish(false)?, matrix: None };
         bundle::write(&path, Provenance::default(), &planned, &[], emit)?;
         match self.replay(&path, trials.len()) {
             Ok(measured) => Ok(measured),

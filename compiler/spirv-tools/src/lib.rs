@@ -37,11 +37,21 @@ pub fn optimize(words: Vec<u32>) -> Result<Vec<u32>, String> {
     Ok(binary.as_words().to_vec())
 }
 
+/// Whether there is a validator, which is always so where it is built in.
+///
+/// # Errors
+/// Why it does not start, and what to do.
+pub fn start() -> Result<(), String> {
+    let nothing: [u32; 0] = [];
+    let said = spirv_tools::val::create(Some(ENVIRONMENT)).validate(nothing, None);
+    said.err().as_ref().and_then(not_started).map_or(Ok(()), Err)
+}
+
 /// What to do where there is no program to run.
 fn not_started(error: &Error) -> Option<String> {
     (cfg!(not(feature = "compiled")) && error.inner == SpirvResult::Unsupported).then(|| {
         format!(
-            "SPIRV-Tools do not start: {error}; put their programs spirv-val and spirv-opt on the path, or build driftc-cli \
+            "spirv-val and spirv-opt do not start ({error}); put them on the path, or build driftc-cli \
             with its feature spirv-tools, which is on by default"
         )
     })

@@ -145,7 +145,7 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let mut notes = loaded.notes.clone();
     notes.extend(language::notes(&loaded.model));
     show_notes(&notes);
-    let mut options = loaded.options(&args.model.given, args.optimize);
+    let mut options = loaded.options(&args.model.given, args.optimize)?;
     args.tuning.apply(&mut options, &targets)?;
     args.specialize.apply(&mut options)?;
     let model = &loaded.model;

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &DumpArgs, out: &mut Out) -> Result<()> {
     if args.stage == Stage::Import {
         return Ok(write!(out, "{}", driftc::ir::text::print(&loaded.model.graph))?);
     }
-    let lowered = lower(&args.model, &loaded, &target, &loaded.options(&args.model.given, false))?;
+    let lowered = lower(&args.model, &loaded, &target, &loaded.options(&args.model.given, false)?)?;
     match args.stage {
         Stage::Import | Stage::Passes => Ok(write!(out, "{}", driftc::ir::text::print(&lowered.graph))?),
         Stage::Plan => plan(&lowered.plan, out),

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
-    let mut options = loaded.options(&args.model.given, false);
+    let mut options = loaded.options(&args.model.given, false)?;
     args.tuning.apply(&mut options, &targets)?;
     args.specialize.apply(&mut options)?;
     let folder = tempfile::tempdir()?;

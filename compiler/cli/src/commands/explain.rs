@@ -147,7 +147,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Out) -> Result<()> {
     let target = TargetProfile::load(&args.target)?;
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
-    let mut options = loaded.options(&args.model.given, false);
+    let mut options = loaded.options(&args.model.given, false)?;
     args.tuning.apply(&mut options, std::slice::from_ref(&target))?;
     args.specialize.apply(&mut options)?;
     let functions = lower_all(&args.model, &loaded, &target, &options)?;

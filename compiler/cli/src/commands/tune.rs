@@ -107,7 +107,7 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     let progress = Progress::start("planning");
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
-    let options = loaded.options(&args.model.given, false);
+    let options = loaded.options(&args.model.given, false)?;
     let mut tasks = BTreeMap::new();
     // A node that an alternative replaced is measured whole, too, so that the choice between the two can be.
     let mut whole = options.clone();

@@ -105,7 +105,7 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
     }
     let names: Vec<String> = model.graph.outputs().iter().map(|o| o.name.clone()).collect();
     let expected = read_named(&args.expected, &names, "output")?;
-    let mut options = loaded.options(&args.model.given, args.optimize);
+    let mut options = loaded.options(&args.model.given, args.optimize)?;
     args.tuning.apply(&mut options, std::slice::from_ref(&target))?;
     let case = Case {
         target: &target,
