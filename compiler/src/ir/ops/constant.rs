@@ -355,7 +355,11 @@ impl<'de> Deserialize<'de> for Constant {
                     Array::int(text.dtype, &shape, values.collect::<Result<_, _>>()?)
                 }
             }
-            (None, Some(seed)) => random(text.dtype, &shape, seed),
+            (None, Some(seed)) => {
+                let drawn = random(text.dtype, &[n.min(DRAWN)], seed).to_bytes();
+                return Self::new(text.dtype, shape, repeated(&drawn, n * text.dtype.bytes()))
+                    .map_err(|e| de::Error::custom(e.0));
+            }
             _ => return Err(de::Error::custom(format!("{n} values or a random seed are needed"))),
         };
         Ok(Self::from_array(&array))
@@ -410,9 +414,23 @@ pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
     }
 }
 
-/// The bytes of a [`random`] tensor of 8-bit integers, without the array of wider ones.
+/// Elements that are drawn of a random constant; a larger one repeats them. A prime number, so that no rows are alike.
+const DRAWN: usize = 65537;
+
+/// The bytes of a random constant of 8-bit integers, without the array of wider ones.
 pub(crate) fn random_bytes(n: usize, seed: u64) -> Vec<u8> {
-    (0..n).map(|i| draw(seed, i).to_be_bytes()[0]).collect()
+    let drawn: Vec<u8> = (0..n.min(DRAWN)).map(|i| draw(seed, i).to_be_bytes()[0]).collect();
+    repeated(&drawn, n)
+}
+
+/// So many bytes, which repeat some.
+fn repeated(bytes: &[u8], n: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(n);
+    while out.len() < n && !bytes.is_empty() {
+        let some = bytes.get(..n - out.len()).unwrap_or(bytes);
+        out.extend_from_slice(some);
+    }
+    out
 }
 
 /// The random number of a position (splitmix64 of seed and position).
