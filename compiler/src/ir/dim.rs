@@ -135,8 +135,16 @@ impl Dim {
         Self { terms: merged }
     }
 
+    /// Both values, when no symbol is involved: most sizes are numbers, and arithmetic of these needs no terms.
+    fn both_known(&self, other: &Self) -> Option<(i64, i64)> {
+        Some((self.as_known()?, other.as_known()?))
+    }
+
     /// Sum.
     pub fn add(&self, other: &Self) -> Self {
+        if let Some((a, b)) = self.both_known(other) {
+            return Self::known(a.saturating_add(b));
+        }
         Self::from_terms(self.terms.iter().chain(&other.terms).cloned().collect())
     }
 
@@ -152,6 +160,9 @@ impl Dim {
 
     /// Product with an integer.
     pub fn scale(&self, factor: i64) -> Self {
+        if let Some(value) = self.as_known() {
+            return Self::known(value.saturating_mul(factor));
+        }
         Self::from_terms(
             self.terms
                 .iter()
@@ -165,6 +176,9 @@ impl Dim {
 
     /// Product; one of more than [`MAX_TERMS`] terms saturates.
     pub fn mul(&self, other: &Self) -> Self {
+        if let Some((a, b)) = self.both_known(other) {
+            return Self::known(a.saturating_mul(b));
+        }
         if self.terms.len().saturating_mul(other.terms.len()) > MAX_TERMS {
             return Self::known(i64::MAX);
         }
@@ -328,6 +342,9 @@ impl Dim {
 
     /// The same, where what is nested deeper than `depth` is taken for what it is alone.
     fn range_within(&self, bounds: &Bounds, depth: u32) -> (i64, i64) {
+        if let Some(value) = self.as_known() {
+            return (value, value);
+        }
         let all = self.interval(bounds, depth);
         let Some(depth) = depth.checked_sub(1) else { return all };
         let others = [self.without_floors(bounds, depth), self.without_positive(bounds, depth)];
