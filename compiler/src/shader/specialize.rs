@@ -28,15 +28,18 @@ pub fn specialize(
     extra: &str,
     short: bool,
 ) -> Result<String, String> {
-    let mut declarations = declarations(source)?;
-    for (name, text) in replacements {
-        let Some(found) = declarations.iter_mut().find(|d| d.name == *name) else {
-            return Err(format!("the kernel does not declare `{name}`"));
-        };
-        found.text.clone_from(text);
+    let own = self::declarations(source)?;
+    if let Some(name) = replacements.keys().find(|name| !own.iter().any(|d| d.name == **name)) {
+        return Err(format!("the kernel does not declare `{name}`"));
     }
-    let joined: Vec<String> = declarations.into_iter().map(|d| d.text).collect();
-    let mut declarations = self::declarations(&format!("{}\n{extra}", joined.join("\n")))?;
+    let mut declarations = Vec::with_capacity(own.len());
+    for declaration in own {
+        match replacements.get(&declaration.name) {
+            Some(text) => declarations.extend(self::declarations(text)?),
+            None => declarations.push(declaration),
+        }
+    }
+    declarations.extend(self::declarations(extra)?);
     let mut known = BTreeSet::new();
     if let Some(twice) = declarations.iter().find(|d| !d.name.is_empty() && !known.insert(&d.name)) {
         return Err(format!("`{}` is declared twice", twice.name));
@@ -115,7 +118,7 @@ pub(super) fn declaration_end(source: &str, start: usize) -> Result<usize, Strin
 
 /// The name after `const`, `alias`, `fn`, `struct`, `override` or `var<..>`, past any attributes.
 fn declared_name(text: &str) -> String {
-    let mut tokens = tokens(text).into_iter().peekable();
+    let mut tokens = tokens(text).peekable();
     let mut depth = 0i32;
     while let Some(token) = tokens.next() {
         match token {
@@ -141,10 +144,18 @@ fn declared_name(text: &str) -> String {
     String::new()
 }
 
+/// Whether a byte is of an identifier or a number.
+fn of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
 /// Bytes of the identifier or number that a text starts with.
 fn word(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    bytes.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(bytes.len())
+    let mut length = 0;
+    while text.as_bytes().get(length).is_some_and(|byte| of_word(*byte)) {
+        length += 1;
+    }
+    length
 }
 
 /// The text in parts: identifiers, numbers, and single other characters, spaces among them.
@@ -162,16 +173,26 @@ pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Identifiers, numbers and single punctuation characters.
-pub(super) fn tokens(text: &str) -> Vec<&str> {
-    parts(text).filter(|part| part.starts_with(|c: char| c.is_ascii_graphic())).collect()
+pub(super) fn tokens(text: &str) -> impl Iterator<Item = &str> {
+    parts(text).filter(|part| part.starts_with(|c: char| c.is_ascii_graphic()))
 }
 
 /// The text with another name or value for an identifier that is no member's.
 pub(super) fn renamed(text: &str, from: &str, to: &str) -> String {
+    let bytes = text.as_bytes();
     let mut out = String::with_capacity(text.len());
-    for part in parts(text) {
-        out.push_str(if part == from && !out.ends_with('.') { to } else { part });
+    let mut done = 0;
+    for (at, _) in text.match_indices(from) {
+        let end = at + from.len();
+        let before = at.checked_sub(1).and_then(|before| bytes.get(before));
+        let begins = before.is_none_or(|byte| !of_word(*byte) && *byte != b'.');
+        if begins && bytes.get(end).is_none_or(|byte| !of_word(*byte)) {
+            out.push_str(&text[done..at]);
+            out.push_str(to);
+            done = end;
+        }
     }
+    out.push_str(&text[done..]);
     out
 }
 

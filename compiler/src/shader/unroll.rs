@@ -136,7 +136,7 @@ fn loop_values(
 
 /// The value of an integer expression over constants.
 pub(super) fn constant(text: &str, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
-    let tokens = tokens(text.trim().trim_end_matches(';'));
+    let tokens: Vec<&str> = tokens(text.trim().trim_end_matches(';')).collect();
     let mut at = 0;
     let value = sum(&tokens, &mut at, constants, depth)?;
     (at == tokens.len()).then_some(value)
