@@ -7,6 +7,7 @@ not compile ends it with the compiler's words.
 """
 
 import ctypes
+import multiprocessing
 import pathlib
 import sys
 import uuid
@@ -68,21 +69,33 @@ def compile(compiler, source, options):
     return module
 
 
-def main():
-    library, folder = ctypes.CDLL(sys.argv[1]), pathlib.Path(sys.argv[2])
+def outputs(arguments):
+    """Writes what becomes of one file; gives the compiler's words where it does not compile."""
+    library, path = ctypes.CDLL(arguments[0]), arguments[1]
     compiler = c_void_p()
     library.DxcCreateInstance.argtypes = (c_char_p, c_char_p, POINTER(c_void_p))
     if library.DxcCreateInstance(guid(COMPILER), guid(COMPILER_3), byref(compiler)):
-        raise SystemExit("the library makes no compiler")
-    for path in sorted(folder.glob("*.hlsl")):
-        source = path.read_bytes()
-        for ending, options in OUTPUTS.items():
-            for direct, vulkan in IN_PLACE.items() if ending == ".spv" else ():
-                source = source.replace(direct, vulkan)
-            try:
-                path.with_suffix(ending).write_bytes(compile(compiler, source, OPTIONS + options))
-            except SystemExit as error:
-                raise SystemExit(f"{path}: {error}") from None
+        return "the library makes no compiler"
+    source = path.read_bytes()
+    for ending, options in OUTPUTS.items():
+        for direct, vulkan in IN_PLACE.items() if ending == ".spv" else ():
+            source = source.replace(direct, vulkan)
+        try:
+            path.with_suffix(ending).write_bytes(compile(compiler, source, OPTIONS + options))
+        except SystemExit as error:
+            return f"{path}: {error}"
+    call(compiler, 2)
+    return None
 
 
-main()
+def main():
+    library, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    work = [(library, path) for path in sorted(folder.glob("*.hlsl"))]
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        for error in pool.imap(outputs, work, chunksize=8):
+            if error:
+                raise SystemExit(error)
+
+
+if __name__ == "__main__":
+    main()

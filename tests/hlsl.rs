@@ -20,6 +20,7 @@ use driftc::ir::{eval, text};
 use driftc::kernels::cases::CASES;
 use driftc::passes::Precision;
 use driftc::target::TargetProfile;
+use rayon::prelude::*;
 
 const TARGET: &str = "nvidia-ada-directx12";
 
@@ -55,9 +56,7 @@ fn what_microsofts_compiler_makes_of_shaders_computes_the_same() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     // For Vulkan the compiler writes a single f16 as a word, which its neighbour overwrites.
     let single: Vec<&Case> = cases.iter().filter(|case| case.precision == Precision::F32).collect();
-    for case in &single {
-        run(case, for_vulkan(case, folder.path()));
-    }
+    single.par_iter().for_each(|case| run(case, for_vulkan(case, folder.path())));
     println!("{} shaders compiled, {} cases run", shaders.len(), single.len());
     assert!(single.len() > 50);
 }
@@ -68,26 +67,25 @@ fn cases(folder: &Path) -> Vec<Case> {
     target.limits.max_loop_iterations = device::target().limits.max_loop_iterations;
     let step = if std::env::var_os("DRIFT_HLSL_ALL").is_some() { 1 } else { 4 };
     let all = CASES.iter().flat_map(|c| c.graphs().enumerate().map(|(i, case)| (c.operator, i, case)));
-    let mut made = Vec::new();
-    for (operator, i, case) in all.step_by(step) {
-        for precision in [Precision::F32, Precision::F16] {
-            let name = format!("{operator}/{i} {precision}");
-            let graph = text::parse(case).unwrap();
-            let path = folder.join(format!("{operator}-{i}-{precision}.drift"));
-            let model = Model { graph: graph.clone(), name: name.clone(), ..Model::default() };
-            let options = Options { precision, ..Options::default() };
-            compile(&model, std::slice::from_ref(&target), &options, &path).unwrap();
-            let (inputs, bundle) = (random_graph::inputs(&graph, 7), Bundle::open(&path).unwrap());
-            made.push(Case { name, graph, inputs, bundle, precision });
-        }
-    }
-    made
+    let both = |case| [(case, Precision::F32), (case, Precision::F16)];
+    let chosen: Vec<_> = all.step_by(step).flat_map(both).collect();
+    let made = chosen.into_par_iter().map(|((operator, i, case), precision)| {
+        let name = format!("{operator}-{i}-{precision}");
+        let graph = text::parse(case).unwrap();
+        let path = folder.join(format!("{name}.drift"));
+        let model = Model { graph: graph.clone(), name: name.clone(), ..Model::default() };
+        let options = Options { precision, ..Options::default() };
+        compile(&model, std::slice::from_ref(&target), &options, &path).unwrap();
+        let (inputs, bundle) = (random_graph::inputs(&graph, 7), Bundle::open(&path).unwrap());
+        Case { name, graph, inputs, bundle, precision }
+    });
+    made.collect()
 }
 
 /// The bundle of a case with the shaders that the compiler made for Vulkan.
 fn for_vulkan(case: &Case, folder: &Path) -> Bundle {
     let manifest = case.bundle.manifest();
-    let path = folder.join("vulkan.drift");
+    let path = folder.join(format!("{}-vulkan.drift", case.name));
     let mut writer = BundleWriter::create(&path).unwrap();
     for chunk in &manifest.chunks {
         let bytes = section(case.bundle.bytes(), chunk.offset, chunk.size).unwrap();

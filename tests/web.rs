@@ -31,39 +31,43 @@ fn built() -> PathBuf {
 }
 
 #[test]
-fn browsers_and_servers() {
+fn in_chromium() {
     let web = built();
     let folder = tempfile::tempdir().unwrap();
     size(&web, folder.path());
     faults(folder.path());
     run(&web, "node", &["test/faults.mjs", folder.path().to_str().unwrap()]);
-    let all = std::env::var_os("DRIFT_WEB_ALL").is_some();
+    let profile = TargetProfile::load("webgpu-baseline").unwrap();
+    let out = cases(folder.path(), &profile, Precision::F32);
+    run(&web, "node", &["test/run-chromium.mjs", &out]);
+    // As users have it, with the browser's own checks.
+    run(&web, "node", &["test/run-chromium.mjs", &out, "--checked", "--only", "selfie_seg_like"]);
+}
+
+#[test]
+fn in_deno() {
+    let web = built();
+    let folder = tempfile::tempdir().unwrap();
+    let mut profile = TargetProfile::load("webgpu-f16").unwrap();
+    // Deno runs on the software driver, which ends loops without a word.
+    profile.limits.max_loop_iterations = TargetProfile::load("lavapipe").unwrap().limits.max_loop_iterations;
+    let out = cases(folder.path(), &profile, Precision::F16);
+    run(&web, "node_modules/.bin/deno", &["run", "-A", "test/run-deno.mjs", &out]);
+}
+
+/// Writes bundles of kernels' cases and of models with inputs and outputs to a folder, and gives its path.
+fn cases(folder: &Path, target: &TargetProfile, precision: Precision) -> String {
+    let out = folder.join(&target.name);
+    std::fs::create_dir(&out).unwrap();
     let corpus: Vec<PathBuf> =
         MODELS.iter().map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name)).collect();
-    for (target, precision) in [("webgpu-baseline", Precision::F32), ("webgpu-f16", Precision::F16)] {
-        let out = folder.path().join(target);
-        std::fs::create_dir(&out).unwrap();
-        let mut profile = TargetProfile::load(target).unwrap();
-        if precision == Precision::F16 {
-            // Deno runs on the software driver, which ends loops without a word.
-            profile.limits.max_loop_iterations =
-                TargetProfile::load("lavapipe").unwrap().limits.max_loop_iterations;
-        }
-        let job = Job { out: &out, target: &profile, precision };
-        let which = if all { Candidates::All } else { Candidates::CheapestOf(9) };
-        let mut entries = job.kernels(which).unwrap_or_else(|e| panic!("{e}"));
-        entries.extend(job.models(&corpus).unwrap_or_else(|e| panic!("{e}")));
-        index(&out, &entries).unwrap();
-        let path = out.to_str().unwrap();
-        match precision {
-            Precision::F16 => run(&web, "node_modules/.bin/deno", &["run", "-A", "test/run-deno.mjs", path]),
-            _ => {
-                run(&web, "node", &["test/run-chromium.mjs", path]);
-                // As users have it, with the browser's own checks.
-                run(&web, "node", &["test/run-chromium.mjs", path, "--checked", "--only", "selfie_seg_like"]);
-            }
-        }
-    }
+    let all = std::env::var_os("DRIFT_WEB_ALL").is_some();
+    let which = if all { Candidates::All } else { Candidates::CheapestOf(9) };
+    let job = Job { out: &out, target, precision };
+    let mut entries = job.kernels(which).unwrap_or_else(|e| panic!("{e}"));
+    entries.extend(job.models(&corpus).unwrap_or_else(|e| panic!("{e}")));
+    index(&out, &entries).unwrap();
+    out.to_str().unwrap().to_owned()
 }
 
 /// Runs a program in the package's folder; fails with what it said.

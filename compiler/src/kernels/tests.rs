@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use rayon::prelude::*;
+
 use super::KERNELS;
 use crate::compile::{self, lower};
 use crate::emit::spirv::{Options, emit};
@@ -71,104 +73,99 @@ fn emit_types(
     types: &[DType],
 ) -> Vec<&'static str> {
     let op = Op::from_text(op, attributes).unwrap().unwrap();
+    let all: Vec<(DType, usize)> =
+        types.iter().flat_map(|dtype| (0..LAYOUTS.len()).map(|nth| (*dtype, nth))).collect();
+    let found = all.into_par_iter().map(|(dtype, nth)| emit_laid_out(&op, operands, dtype, nth));
+    let found = found.reduce(BTreeSet::new, |a, b| &a | &b);
+    KERNELS.iter().map(|kernel| kernel.name).filter(|name| found.contains(name)).collect()
+}
+
+/// The same for one type, and for the layouts of one place in [`LAYOUTS`].
+fn emit_laid_out(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeSet<&'static str> {
     let target = TargetProfile::load("lavapipe").unwrap();
-    let mut bounds = Bounds::new();
-    for symbol in ["n", "h", "w"] {
-        bounds.insert(symbol.into(), (1, 64));
+    let bounds = Bounds::from(["n", "h", "w"].map(|symbol| (symbol.into(), (1, 64))));
+    let (layout, result_layout) = LAYOUTS[nth];
+    let mut found = BTreeSet::new();
+    let shapes: Vec<Vec<Dim>> = operands.iter().map(|s| dims(s.trim_start_matches(['=', '#']))).collect();
+    let constants: Vec<Option<Constant>> = operands
+        .iter()
+        .zip(&shapes)
+        .map(|(text, shape)| {
+            let shape: Option<Vec<usize>> =
+                shape.iter().map(|d| usize::try_from(d.as_known()?).ok()).collect();
+            text.starts_with('=').then(|| Constant::from_array(&random(dtype, &shape.unwrap(), 1)))
+        })
+        .collect();
+    let descs: Vec<TensorDesc> = operands
+        .iter()
+        .zip(&shapes)
+        .map(|(text, s)| TensorDesc::new(if text.starts_with('#') { DType::I64 } else { dtype }, s.clone()))
+        .collect();
+    let computed = op.operation().infer(&descs.iter().collect::<Vec<_>>()).unwrap();
+    let sliced = |shape: &[Dim], layout: Layout| {
+        let layout = if layout.holds(shape) { layout } else { Layout::RowMajor };
+        Placement::of(layout, shape)
+    };
+    let mut operands: Vec<Operand<'_>> = descs
+        .iter()
+        .zip(&constants)
+        .map(|(d, c)| Operand {
+            dtype: d.dtype,
+            shape: d.shape.clone(),
+            placement: sliced(&d.shape, if c.is_some() { Layout::RowMajor } else { layout }),
+            storage: layout.storage(),
+            constant: c.as_ref(),
+            codes: None,
+        })
+        .collect();
+    let arity = operands.len();
+    let result = Operand {
+        dtype: computed.dtype,
+        shape: computed.shape.clone(),
+        placement: sliced(&computed.shape, result_layout),
+        storage: result_layout.storage(),
+        constant: None,
+        codes: None,
+    };
+    let float = computed.dtype.is_float();
+    // An epilogue with an operand of the result's shape.
+    let mut epilogue = Vec::new();
+    if float {
+        let add = Element::Binary(crate::ir::element::BinaryFn::Add);
+        epilogue.push(EpilogueStep { element: Element::Unary(UnaryFn::Gelu), args: vec![Arg::Step(0)] });
+        epilogue.push(EpilogueStep { element: add, args: vec![Arg::Step(1), Arg::Input(arity as u32)] });
+        operands.push(Operand { constant: None, ..result.clone() });
     }
-    let mut found = Vec::new();
-    for &dtype in types {
-        for (nth, (layout, result_layout)) in LAYOUTS.into_iter().enumerate() {
-            let shapes: Vec<Vec<Dim>> =
-                operands.iter().map(|s| dims(s.trim_start_matches(['=', '#']))).collect();
-            let constants: Vec<Option<Constant>> = operands
-                .iter()
-                .zip(&shapes)
-                .map(|(text, shape)| {
-                    let shape: Option<Vec<usize>> =
-                        shape.iter().map(|d| usize::try_from(d.as_known()?).ok()).collect();
-                    text.starts_with('=').then(|| Constant::from_array(&random(dtype, &shape.unwrap(), 1)))
-                })
-                .collect();
-            let descs: Vec<TensorDesc> = operands
-                .iter()
-                .zip(&shapes)
-                .map(|(text, s)| {
-                    TensorDesc::new(if text.starts_with('#') { DType::I64 } else { dtype }, s.clone())
-                })
-                .collect();
-            let computed = op.operation().infer(&descs.iter().collect::<Vec<_>>()).unwrap();
-            let sliced = |shape: &[Dim], layout: Layout| {
-                let layout = if layout.holds(shape) { layout } else { Layout::RowMajor };
-                Placement::of(layout, shape)
-            };
-            let mut operands: Vec<Operand<'_>> = descs
-                .iter()
-                .zip(&constants)
-                .map(|(d, c)| Operand {
-                    dtype: d.dtype,
-                    shape: d.shape.clone(),
-                    placement: sliced(&d.shape, if c.is_some() { Layout::RowMajor } else { layout }),
-                    storage: layout.storage(),
-                    constant: c.as_ref(),
-                    codes: None,
-                })
-                .collect();
-            let arity = operands.len();
-            let result = Operand {
-                dtype: computed.dtype,
-                shape: computed.shape.clone(),
-                placement: sliced(&computed.shape, result_layout),
-                storage: result_layout.storage(),
-                constant: None,
-                codes: None,
-            };
-            let float = computed.dtype.is_float();
-            // An epilogue with an operand of the result's shape.
-            let mut epilogue = Vec::new();
-            if float {
-                let add = Element::Binary(crate::ir::element::BinaryFn::Add);
-                epilogue
-                    .push(EpilogueStep { element: Element::Unary(UnaryFn::Gelu), args: vec![Arg::Step(0)] });
-                epilogue
-                    .push(EpilogueStep { element: add, args: vec![Arg::Step(1), Arg::Input(arity as u32)] });
-                operands.push(Operand { constant: None, ..result.clone() });
+    let problem = Problem {
+        op,
+        operands,
+        arity,
+        epilogue: &epilogue,
+        computed: computed.dtype,
+        result,
+        bounds: &bounds,
+        target: &target,
+    };
+    for kernel in KERNELS {
+        let candidates = (kernel.candidates)(&problem);
+        for (number, candidate) in candidates.into_iter().enumerate() {
+            // Layouts and 16 bits change the hooks only: the cheapest candidate is emitted with all of them, each
+            // other in f32 with one layout or another.
+            let shown = dtype != DType::F16 && number % LAYOUTS.len() == nth;
+            if number > 0 && !shown {
+                continue;
             }
-            let problem = Problem {
-                op: &op,
-                operands,
-                arity,
-                epilogue: &epilogue,
-                computed: computed.dtype,
-                result,
-                bounds: &bounds,
-                target: &target,
-            };
-            for kernel in KERNELS {
-                let candidates = (kernel.candidates)(&problem);
-                for (number, candidate) in candidates.into_iter().enumerate() {
-                    // Layouts and 16 bits change the hooks only: the cheapest candidate is emitted with all of them, each
-                    // other in f32 with one layout or another.
-                    let shown = dtype != DType::F16 && number % LAYOUTS.len() == nth;
-                    if number > 0 && !shown {
-                        continue;
-                    }
-                    assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
-                    let checked = Options { finish: Some(drift_spirv_tools::validate), ..Options::default() };
-                    for launch in (kernel.launches)(&problem, &candidate).unwrap() {
-                        let words = emit(&launch.wgsl, checked).unwrap_or_else(|e| {
-                            panic!("{} {candidate:?} {op:?}: {e}\n{}", kernel.name, launch.wgsl)
-                        });
-                        assert_eq!(launch.needs, needs_of(&words), "{} {candidate:?}", kernel.name);
-                        // Whatever the driver's faults are.
-                        let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
-                        assert!(safe || !uses_subgroups(&launch), "{} {candidate:?}", kernel.name);
-                    }
-                    if !found.contains(&kernel.name) {
-                        found.push(kernel.name);
-                    }
-                }
+            assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
+            let checked = Options { finish: Some(drift_spirv_tools::validate), ..Options::default() };
+            for launch in (kernel.launches)(&problem, &candidate).unwrap() {
+                let words = emit(&launch.wgsl, checked)
+                    .unwrap_or_else(|e| panic!("{} {candidate:?} {op:?}: {e}\n{}", kernel.name, launch.wgsl));
+                assert_eq!(launch.needs, needs_of(&words), "{} {candidate:?}", kernel.name);
+                // Whatever the driver's faults are.
+                let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
+                assert!(safe || !uses_subgroups(&launch), "{} {candidate:?}", kernel.name);
             }
+            found.insert(kernel.name);
         }
     }
     found
