@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rayon::prelude::*;
+
 /// Relative to the element, and to the largest element.
 struct Tolerance {
     precision: &'static str,
@@ -63,11 +65,9 @@ fn storages() {
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     profiles.sort();
     assert!(profiles.len() > 4);
-    for profile in profiles {
-        for name in ["mobilenet_v1", "selfie_seg_like"] {
-            check_on(name, profile.to_str().unwrap());
-        }
-    }
+    let both = |profile| [("mobilenet_v1", profile), ("selfie_seg_like", profile)];
+    let runs: Vec<(&str, &PathBuf)> = profiles.iter().flat_map(both).collect();
+    runs.par_iter().for_each(|(name, profile)| check_on(name, profile.to_str().unwrap()));
 }
 
 #[test]
