@@ -449,7 +449,7 @@ fn unit(drawn: u64) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Constant, random, random_bytes};
+    use super::{Constant, DRAWN, random, random_bytes};
     use crate::ir::array::{Array, count};
     use crate::ir::dim::Bindings;
     use crate::ir::encoding::{BlockKind, Factors, Rounded, Scheme, Stored};
@@ -468,6 +468,17 @@ mod tests {
     #[test]
     fn random_bytes_are_those_of_a_random_tensor() {
         assert_eq!(random_bytes(1001, 7), random(DType::U8, &[7, 143], 7).to_bytes());
+    }
+
+    #[test]
+    fn large_random_constants_repeat_what_was_drawn() {
+        let text = serde_json::json!({"dtype": "f16", "shape": [3, DRAWN - 1], "random": 5});
+        let constant: Constant = serde_json::from_value(text).unwrap();
+        let drawn = random(DType::F16, &[DRAWN], 5).to_bytes();
+        assert_eq!(constant.elements(), 3 * (DRAWN - 1));
+        assert_eq!(constant.bytes[..drawn.len()], drawn);
+        assert_eq!(constant.bytes[drawn.len()..2 * drawn.len()], drawn);
+        assert_eq!(random_bytes(2 * DRAWN + 3, 7)[DRAWN..], random_bytes(DRAWN + 3, 7));
     }
 
     #[test]
