@@ -141,7 +141,7 @@ impl Loaded {
     /// How to compile it.
     ///
     /// # Errors
-    /// Where modules are to be optimised and there is no optimiser.
+    /// Where SPIRV-Tools are asked for and do not start.
     pub(crate) fn options(&self, given: &Given, optimize: bool) -> Result<Options> {
         let mut flags = vec![format!("--precision {}", given.precision)];
         flags.extend(self.flags.iter().cloned());

@@ -2,6 +2,7 @@
 //! Whether the shaders compute the right numbers is tested on a device.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use rayon::prelude::*;
 
@@ -48,6 +49,9 @@ const CAPABILITIES: [(u32, Need); 5] = [
     (6019, Need::IntDotProduct),
 ];
 
+/// What shaders are emitted for.
+static TARGET: LazyLock<TargetProfile> = LazyLock::new(|| TargetProfile::load("lavapipe").unwrap());
+
 /// Layouts of operands, and of the result.
 const LAYOUTS: [(Layout, Layout); 7] = [
     (Layout::RowMajor, Layout::RowMajor),
@@ -82,7 +86,6 @@ fn emit_types(
 
 /// The same for one type, and for the layouts of one place in [`LAYOUTS`].
 fn emit_laid_out(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeSet<&'static str> {
-    let target = TargetProfile::load("lavapipe").unwrap();
     let bounds = Bounds::from(["n", "h", "w"].map(|symbol| (symbol.into(), (1, 64))));
     let (layout, result_layout) = LAYOUTS[nth];
     let mut found = BTreeSet::new();
@@ -144,7 +147,7 @@ fn emit_laid_out(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeS
         computed: computed.dtype,
         result,
         bounds: &bounds,
-        target: &target,
+        target: &TARGET,
     };
     for kernel in KERNELS {
         let candidates = (kernel.candidates)(&problem);

@@ -257,7 +257,7 @@ impl Groups {
         let pitch = |n: usize| n.next_multiple_of(per.max(1));
         let order = if bits == 2 { CodeOrder::Columns(pitch(rows)) } else { CodeOrder::Rows(pitch(columns)) };
         let codes = Codes { bits, rows, columns, order, signed: false };
-        let mut scales = random_bytes(rows * groups * 2, seed.wrapping_add(1));
+        let mut scales = random_bytes(DType::U8, rows * groups * 2, seed.wrapping_add(1));
         for scale in scales.chunks_mut(2) {
             // An f16 whose product with half of the codes is of the order of one.
             let exponent = 15u8.saturating_sub(bits as u8);
@@ -269,11 +269,11 @@ impl Groups {
         let zeros = if zeros {
             let codes =
                 Codes { bits, rows, columns: groups, order: CodeOrder::Rows(pitch(groups)), signed: false };
-            Zeros::Codes(codes, random_bytes(codes.bytes()?, seed.wrapping_add(2)).into(), 0)
+            Zeros::Codes(codes, random_bytes(DType::U8, codes.bytes()?, seed.wrapping_add(2)).into(), 0)
         } else {
             Zeros::Same(1 << (bits - 1))
         };
-        let bytes = random_bytes(codes.bytes()?, seed);
+        let bytes = random_bytes(DType::U8, codes.bytes()?, seed);
         Some((Self { codes, size, index: None, scales, zeros }, bytes))
     }
 }

@@ -356,9 +356,8 @@ impl<'de> Deserialize<'de> for Constant {
                 }
             }
             (None, Some(seed)) => {
-                let drawn = random(text.dtype, &[n.min(DRAWN)], seed).to_bytes();
-                return Self::new(text.dtype, shape, repeated(&drawn, n * text.dtype.bytes()))
-                    .map_err(|e| de::Error::custom(e.0));
+                let bytes = random_bytes(text.dtype, n, seed);
+                return Self::new(text.dtype, shape, bytes).map_err(|e| de::Error::custom(e.0));
             }
             _ => return Err(de::Error::custom(format!("{n} values or a random seed are needed"))),
         };
@@ -390,7 +389,7 @@ fn random_encoded(shape: &[usize], stored: &str, seed: Option<u64>) -> Result<Co
     if blocks > 1 << 20 {
         return Err("a constant in text has at most 2^26 elements".into());
     }
-    let mut bytes = random_bytes(blocks * kind.bytes(), seed);
+    let mut bytes = random_bytes(DType::U8, blocks * kind.bytes(), seed);
     for block in bytes.chunks_mut(kind.bytes()) {
         for at in kind.scales() {
             // An f16 of 2^-7 to 2^-6, so that a block's largest element is of the order of one.
@@ -417,18 +416,13 @@ pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
 /// Elements that are drawn of a random constant; a larger one repeats them. A prime number, so that no rows are alike.
 const DRAWN: usize = 65537;
 
-/// The bytes of a random constant of 8-bit integers, without the array of wider ones.
-pub(crate) fn random_bytes(n: usize, seed: u64) -> Vec<u8> {
-    let drawn: Vec<u8> = (0..n.min(DRAWN)).map(|i| draw(seed, i).to_be_bytes()[0]).collect();
-    repeated(&drawn, n)
-}
-
-/// So many bytes, which repeat some.
-fn repeated(bytes: &[u8], n: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(n);
-    while out.len() < n && !bytes.is_empty() {
-        let some = bytes.get(..n - out.len()).unwrap_or(bytes);
-        out.extend_from_slice(some);
+/// The bytes of a random constant of so many elements.
+pub(crate) fn random_bytes(dtype: DType, n: usize, seed: u64) -> Vec<u8> {
+    let drawn = random(dtype, &[n.min(DRAWN)], seed).to_bytes();
+    let wanted = n * dtype.bytes();
+    let mut out = Vec::with_capacity(wanted);
+    while out.len() < wanted {
+        out.extend_from_slice(drawn.get(..wanted - out.len()).unwrap_or(&drawn));
     }
     out
 }
@@ -467,7 +461,7 @@ mod tests {
 
     #[test]
     fn random_bytes_are_those_of_a_random_tensor() {
-        assert_eq!(random_bytes(1001, 7), random(DType::U8, &[7, 143], 7).to_bytes());
+        assert_eq!(random_bytes(DType::U8, 1001, 7), random(DType::U8, &[7, 143], 7).to_bytes());
     }
 
     #[test]
@@ -478,7 +472,7 @@ mod tests {
         assert_eq!(constant.elements(), 3 * (DRAWN - 1));
         assert_eq!(constant.bytes[..drawn.len()], drawn);
         assert_eq!(constant.bytes[drawn.len()..2 * drawn.len()], drawn);
-        assert_eq!(random_bytes(2 * DRAWN + 3, 7)[DRAWN..], random_bytes(DRAWN + 3, 7));
+        assert_eq!(random_bytes(DType::U8, 2 * DRAWN + 3, 7)[DRAWN..], random_bytes(DType::U8, DRAWN + 3, 7));
     }
 
     #[test]
