@@ -1,12 +1,20 @@
-# setup    what the tests need: a software Vulkan driver, a C++ compiler, Python packages, Node, a browser
-# test     setup, then every test            demo    what it needs of these, then something to look at
-# test-web every case of every kernel in browsers                demo-web  a page with two models, served here
-# check    format, lints, tidiness, licences bless   rewrite the expected parts of tests
-# bench    measurements                      size    bytes of the smallest program with the runtime in it
-# library  the C library, its header and its pkg-config file below PREFIX
-# wheel    the package for Python, with the program in it, tried in an environment of its own
-# memcheck the interfaces for C, C++ and Python under valgrind
-# cross    checks of the runtime for Android, macOS, iOS and Windows
+# demo      compile and run real models, and ask a language model a question
+# test      run every test in the quick scope, on the software driver
+# setup     install what the tests need; demo and test call it
+#
+# check     check format, lints, spelling, tidiness, licenses and advisories
+# bless     rewrite the expected output of tests
+# test-full run everything (DRIFT_TEST_SCOPE=full); takes hours
+# test-web  run every case of every kernel in browsers
+# docs      build the site of the documents in target/book
+# demo-web  serve a page with two models on this machine
+#
+# bench     run the benchmarks
+# size      measure the smallest program that contains the runtime
+# library   install the C library, its header and its pkg-config file below PREFIX
+# wheel     build the Python package and test it in a fresh environment
+# memcheck  run the C, C++ and Python interfaces under valgrind
+# cross     check the runtime for Android, macOS, iOS and Windows
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -18,7 +26,7 @@ DENY ?= advisories bans licenses sources
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-web demo demo-web check bless bench size library wheel memcheck cross
+.PHONY: help setup test test-full test-web demo demo-web docs check bless bench size library wheel memcheck cross
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -29,8 +37,11 @@ setup:
 test: setup
 	$(ENV) $(CARGO) test --workspace $$DRIFT_TEST_FEATURES --no-fail-fast
 
+test-full: setup
+	$(ENV) DRIFT_TEST_SCOPE=full $(CARGO) test --workspace $$DRIFT_TEST_FEATURES --no-fail-fast
+
 test-web: setup
-	$(ENV) DRIFT_WEB_ALL=1 $(CARGO) test -p drift-tests --test web -- --nocapture
+	$(ENV) DRIFT_TEST_SCOPE=full $(CARGO) test -p drift-tests --test web -- --nocapture
 
 bless: setup
 	$(ENV) DRIFT_BLESS=1 $(CARGO) test --workspace $$DRIFT_TEST_FEATURES --no-fail-fast
@@ -44,12 +55,15 @@ demo-web: setup
 	$(ENV) runtime/web/demo/build.sh $(TARGET_DIR)/debug/driftc $(TARGET_DIR)/demo-web
 	node runtime/web/demo/serve.mjs $(TARGET_DIR)/demo-web
 
-check:
+check: setup
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test -p drift-tests --test tidy
+	$(ENV) $(CARGO) test -p drift-tests --test tidy --test words --test links
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check $(DENY); \
-	else echo "check: cargo-deny is not installed, so licences and advisories were not checked (cargo install cargo-deny)"; fi
+	else echo "check: cargo-deny is not installed, so licenses and advisories were not checked (cargo install cargo-deny)"; fi
+
+docs:
+	@docs/book.sh $(TARGET_DIR)
 
 bench: setup
 	$(ENV) $(CARGO) bench -p drift-benches

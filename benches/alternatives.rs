@@ -1,6 +1,6 @@
-//! Matrix products and convolutions in f16 as they are and in every variant of taking them apart or putting them together: what the cost model says
-//! and what the device says, in µs and TFLOP/s of the product as it is written, best first; `->` marks the pick.
-//! `cargo bench -p drift-benches --bench alternatives -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile,
+//! Times f16 matmuls and convolutions as single nodes and in every decomposition, beside the estimates: microseconds and
+//! TFLOP/s of the original node, best first; `->` marks the selected alternative.
+//! `cargo bench -p drift-benches --bench alternatives -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile and
 //! `DRIFT_PRECISION=f32` another precision.
 
 use std::path::Path;
@@ -10,13 +10,13 @@ use drift_runtime::Session;
 use driftc::compile::{Model, Options, compile, lower};
 use driftc::decompose::DECOMPOSITIONS;
 use driftc::ir::graph::Graph;
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::passes::Precision;
 use driftc::plan::Alternatives;
 use driftc::target::TargetProfile;
 
 /// M, N and K.
-const PRODUCTS: &[[u32; 3]] = &[
+const MATMULS: &[[u32; 3]] = &[
     [512, 3072, 8192],
     [512, 8192, 3072],
     [512, 1024, 4096],
@@ -53,8 +53,8 @@ const CONVOLUTIONS: &[[u32; 3]] = &[
     [512, 512, 64],
 ];
 
-/// Channels of a depthwise convolution with windows of 3 x 3 and of the result of the one of one tap behind it, side of
-/// the result, and step.
+/// Channels of a depthwise 3 x 3 convolution, output channels of the pointwise convolution after it, side of the result, and
+/// stride.
 const PAIRS: &[[u32; 4]] = &[
     [32, 16, 112, 1],
     [96, 24, 56, 2],
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let precision: Precision = std::env::var("DRIFT_PRECISION").unwrap_or_else(|_| "f16".into()).parse()?;
     let folder = std::env::temp_dir().join(format!("drift-alternatives-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let products = PRODUCTS.iter().map(|[m, n, k]| {
+    let matmuls = MATMULS.iter().map(|[m, n, k]| {
         let graph = format!(
             "%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{m},{k}]}}\n%1 = neg %0\n\
              %2 = constant {{\"dtype\":\"f32\",\"shape\":[{k},{n}],\"random\":2}}\n\
@@ -114,15 +114,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (format!("depthwise {c} and 1x1 to {o} at {side}, step {step}"), graph, flops)
     });
     for (name, graph, flops) in
-        products.chain(convolutions).chain(pairs).filter(|(name, ..)| name.contains(&filter))
+        matmuls.chain(convolutions).chain(pairs).filter(|(name, ..)| name.contains(&filter))
     {
-        run(&name, &text::parse(&graph)?, flops, precision, &target, &folder.join("one.drift"))?;
+        run(&name, &graph_text::parse(&graph)?, flops, precision, &target, &folder.join("one.drift"))?;
     }
     std::fs::remove_dir_all(&folder)?;
     Ok(())
 }
 
-/// Times the node named `timed` of a graph as it is and in every variant.
+/// Times the node named `timed` of a graph, whole and in every alternative.
 fn run(
     name: &str,
     graph: &Graph,
@@ -140,32 +140,32 @@ fn run(
     let mut all = vec![("as it is".to_string(), Alternatives::Never)];
     for decomposition in DECOMPOSITIONS {
         for variant in
-            whole.topological().into_iter().flat_map(|id| (decomposition.variants)(&whole, id, target))
+            whole.topological().into_iter().flat_map(|id| (decomposition.alternatives)(&whole, id, target))
         {
             let always = Alternatives::Always(decomposition.name.to_string(), Some(variant));
             all.push(((decomposition.describe)(variant), always));
         }
     }
-    let picked = lower(graph, target, &options(Alternatives::Cheaper))?;
+    let selected = lower(graph, target, &options(Alternatives::Cheaper))?;
     let mut measured = Vec::new();
     for (what, alternatives) in all {
         let options = options(alternatives);
         let lowered = lower(graph, target, &options)?;
         let own = lowered.plan.decisions.iter().filter(|d| d.name.starts_with("timed"));
         let estimated: f64 = own.filter_map(|d| d.choices.first()).map(|c| c.candidate.cost / 1e3).sum();
-        let pick = text::print(&lowered.graph) == text::print(&picked.graph);
+        let is_selected = graph_text::print(&lowered.graph) == graph_text::print(&selected.graph);
         let model = Model { graph: graph.clone(), ..Model::default() };
         compile(&model, std::slice::from_ref(target), &options, path)?;
         let times = medians(&mut Session::load(path, &drift_runtime::Options::default())?)?;
         let own = times.iter().zip(&lowered.plan.dispatches).filter(|(_, s)| s.label.starts_with("timed"));
         let parts: Vec<String> =
             own.clone().map(|(time, s)| format!("{} {time:.1}", s.launch.kernel)).collect();
-        measured.push((own.map(|(t, _)| t).sum::<f64>(), estimated, pick, what, parts));
+        measured.push((own.map(|(t, _)| t).sum::<f64>(), estimated, is_selected, what, parts));
     }
     measured.sort_by(|a, b| a.0.total_cmp(&b.0));
     println!("{name}");
-    for (time, estimated, pick, what, parts) in &measured {
-        let mark = if *pick { "->" } else { "  " };
+    for (time, estimated, is_selected, what, parts) in &measured {
+        let mark = if *is_selected { "->" } else { "  " };
         println!(
             "  {mark} {time:>9.1} µs {:>6.1} TFLOP/s  estimated {estimated:>9.1} µs  {what}: {}",
             flops / time / 1e6,

@@ -1,10 +1,10 @@
-//! Every candidate of every kernel on layers of well-known networks: what the cost model says and what the device
-//! says. `cargo bench -p drift-benches --bench candidates -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile.
+//! Times every candidate of every kernel on layers of well-known networks, beside the estimates.
+//! `cargo bench -p drift-benches --bench candidates -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 
 use std::path::Path;
 
 use drift_benches::measure_candidates;
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::target::{LayoutKind, TargetProfile};
 
 /// Name, operator with attributes, shape of the input, and shapes of the constant operands.
@@ -146,7 +146,7 @@ fn run(layer: &Layer, target: &TargetProfile, path: &Path) -> Result<(), Box<dyn
     let after = if operator == "pool" { softmax } else { pool }.replace("OF", &id.to_string());
     graph += &format!("%{id} = {operator} {operands} {attributes}\n%{} = {after}\n", id + 1);
     graph += &format!("output \"y\" %{}\n", id + 1);
-    let graph = text::parse(&graph)?;
+    let graph = graph_text::parse(&graph)?;
     for measured in measure_candidates(&graph, target, path, |name| name == operator)?.iter().take(1) {
         for (choice, time) in &measured.candidates {
             let knobs: Vec<String> = choice.candidate.knobs.iter().map(|(n, v)| format!("{n}={v}")).collect();

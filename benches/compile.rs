@@ -1,13 +1,13 @@
-//! How long the compiler takes from an imported graph to a bundle on disk: `cargo bench -p drift-benches --bench compile`.
+//! Times the compiler from an imported graph to a bundle on disk: `cargo bench -p drift-benches --bench compile`.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use driftc::compile::{Model, Options, compile, lower};
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::target::TargetProfile;
 
-/// A stack of convolutions, enough of them that per-node work shows.
+/// A stack of convolutions, long enough that the work for each node shows.
 fn stack() -> String {
     let mut lines = vec![r#"%0 = input {"name":"x","dtype":"f32","shape":[1,64,56,56]}"#.to_string()];
     let mut last = 0;
@@ -25,7 +25,7 @@ fn stack() -> String {
 }
 
 fn benches(c: &mut Criterion) {
-    let graph = text::parse(&stack()).expect("the stack parses");
+    let graph = graph_text::parse(&stack()).expect("the stack parses");
     let target = TargetProfile::load("lavapipe").expect("a built-in profile");
     let options = Options::default();
     c.bench_function("lower 32 convolutions", |b| b.iter(|| lower(black_box(&graph), &target, &options)));

@@ -1,9 +1,9 @@
-//! What arrays cost on their way to the device and back: bytes a second for sizes, a stack of convolutions with its copies,
-//! and a chain of two sessions against what each takes by itself.
+//! Times copies between host and device: bytes per second by size, a stack of convolutions with its copies, and two chained
+//! sessions beside each session alone.
 //! `cargo bench -p drift-benches --bench copies`; `DRIFT_TEST_TARGET` names the profile.
 //!
-//! "in place" means memory that is transferred ([`Session::input_mut`], [`Session::output`]); "arrays" means the caller's
-//! own. A rate is that of what a run takes longer with the copy than without it.
+//! "in place" means memory that is transferred ([`Session::input_mut`], [`Session::output`]); "arrays" means memory of the
+//! caller. A rate is bytes over the time that the copy adds to a run.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 use drift_benches::shortest_run;
 use drift_runtime::{Array, Bundle, Options, Session};
 use driftc::compile::{Model, Options as CompileOptions, compile};
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::passes::Precision;
 use driftc::target::TargetProfile;
 
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     done
 }
 
-/// The shortest time of a step in microseconds.
+/// Shortest time of a step, in microseconds.
 fn shortest(mut step: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut best = f64::INFINITY;
     let begin = Instant::now();
@@ -158,7 +158,7 @@ fn stack(target: &TargetProfile, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The shortest sum of a run's dispatches.
+/// Shortest sum of the dispatch times of a run.
 fn device_time(session: &mut Session) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..20 {
@@ -170,7 +170,7 @@ fn device_time(session: &mut Session) -> Result<f64> {
 
 fn write(graph: &str, precision: Precision, target: &TargetProfile, folder: &Path) -> Result<PathBuf> {
     let path = folder.join("model.drift");
-    let graph = text::parse(graph)?;
+    let graph = graph_text::parse(graph)?;
     let options = CompileOptions { precision, ..CompileOptions::default() };
     compile(&Model { graph, ..Model::default() }, std::slice::from_ref(target), &options, &path)?;
     Ok(path)

@@ -1,6 +1,8 @@
-//! How fast bundles of language models read a prompt and generate: `cargo bench -p drift-benches --bench generate -- [--prompt
-//! N] [--tokens N] MODEL.drift ...`. Ids are delivered to the host as they come. The budget of a token is that of one run
-//! with timestamps: what each kernel takes, and how many dispatches wait for others.
+//! Times how fast bundles of language models read a prompt and generate:
+//! `cargo bench -p drift-benches --bench generate -- [--prompt N] [--tokens N] MODEL.drift ...`.
+//!
+//! The host receives each id as it comes. The breakdown of a token is from one run with timestamps: time by kernel, and the number
+//! of dispatches that wait for others.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,13 +11,13 @@ use std::time::Instant;
 use drift_benches::language::{self, Arguments};
 use drift_runtime::{Draft, Generator, Options, Request, Session};
 
-/// Repetitions, of which the fastest counts.
+/// Repetitions; the fastest counts.
 const REPEATS: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Arguments { prompt, tokens, bundles } = language::arguments()?;
     println!(
-        "| bundle | weights MB | load ms | prompt tok/s | decode tok/s | us a token | of the weights' time |"
+        "| bundle | weights MB | load ms | prompt tok/s | decode tok/s | us per token | of the weights' time |"
     );
     println!("|---|---|---|---|---|---|---|");
     for bundle in bundles {
@@ -34,14 +36,14 @@ fn measure(path: &Path, prompt: usize, tokens: usize) -> Result<(), Box<dyn std:
     let ids = language::prompt(prompt);
     let (mut reading, mut writing) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..=REPEATS {
-        generator.shorten(0);
+        generator.truncate(0);
         generator.append(&ids)?;
         let request = Request { max_tokens: tokens, ..Request::default() };
         let report = generator.generate(&request, &mut Draft::None, &mut |_| true)?;
         reading = reading.min(report.prompt_time.as_secs_f64());
         writing = writing.min(report.decode_time.as_secs_f64() / report.tokens.max(1) as f64);
     }
-    // Of a whole reading of all weights at 4.5 TB/s, the target of the budget.
+    // Time to read all weights once at 4.5 TB/s, the floor of the breakdown.
     let floor = weights as f64 / 4.5e12;
     println!(
         "| {} | {:.0} | {load:.0} | {:.0} | {:.1} | {:.1} | {:.0} % |",
@@ -58,7 +60,7 @@ fn measure(path: &Path, prompt: usize, tokens: usize) -> Result<(), Box<dyn std:
     Ok(())
 }
 
-/// Prints what kernels of a run take together.
+/// Prints the total time of each kernel in a run.
 fn budget(path: &Path, name: &str, past: usize) -> Result<(), Box<dyn std::error::Error>> {
     let mut session = Session::load(path, &Options::default())?;
     let ids = session.smallest_input(name, "ids")?;

@@ -1,14 +1,14 @@
-//! How good the compiler's picks are: every candidate of each case of the operators' lists, timed on the present
-//! device. `cargo bench -p drift-benches --bench kernels [-- FILTER]`; `DRIFT_TEST_TARGET` names the profile.
+//! Times every candidate of the operators' cases on this device, and compares the selected candidate with the fastest one.
+//! `cargo bench -p drift-benches --bench kernels [-- FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 //!
-//! Figures are medians of device timestamps, summed over a candidate's dispatches; compare them within one run only.
+//! Figures are medians of device timestamps, summed over a candidate's dispatches. Compare them within one run only.
 
 use drift_benches::{Measured, measure_candidates};
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::kernels::cases::CASES;
 use driftc::target::TargetProfile;
 
-/// A pick that takes no longer than this many times the fastest candidate is a good one.
+/// A selection is good if its time is at most this multiple of the fastest candidate's time.
 const GOOD: f64 = 1.15;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,10 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::temp_dir().join(format!("drift-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let mut all: Vec<(String, Measured)> = Vec::new();
-    println!("{:<24} {:>10} {:>10} {:>7}  pick; fastest", "case", "pick µs", "best µs", "ratio");
+    println!("{:<24} {:>10} {:>10} {:>7}  selected; fastest", "case", "selected µs", "best µs", "ratio");
     for cases in CASES.iter().filter(|cases| cases.operator.contains(&filter)) {
         for (i, case) in cases.graphs().enumerate() {
-            let graph = text::parse(case)?;
+            let graph = graph_text::parse(case)?;
             for measured in measure_candidates(&graph, &target, &folder.join("case.drift"), |_| true)? {
                 let case = format!("{} {i} {}", cases.operator, measured.operator);
                 print(&case, &measured);
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     all.sort_by(|a, b| b.1.quality().total_cmp(&a.1.quality()));
     let good = all.iter().filter(|(_, m)| m.quality() <= GOOD).count();
     println!(
-        "\n{good} of {} picks are within {:.0} % of the fastest candidate",
+        "\n{good} of {} selections are within {:.0} % of the fastest candidate",
         all.len(),
         (GOOD - 1.0) * 100.0
     );
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn print(case: &str, measured: &Measured) {
-    let Some((pick, time)) = measured.candidates.first() else { return };
+    let Some((selected, time)) = measured.candidates.first() else { return };
     let Some((fastest, least)) = measured.candidates.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
         return;
     };
@@ -56,7 +56,7 @@ fn print(case: &str, measured: &Measured) {
     println!(
         "{case:<24} {time:>10.1} {least:>10.1} {:>7.2}  {}; {}",
         measured.quality(),
-        text(pick),
+        text(selected),
         text(fastest)
     );
 }

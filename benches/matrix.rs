@@ -1,6 +1,5 @@
-//! Matrix products, the convolutions that become such and attention, in f16: every candidate with what the cost model
-//! says and what the device says, in µs and TFLOP/s, best first.
-//! The line below each case is what `picks` of a profile takes.
+//! Times f16 matmuls, convolutions that use matmul kernels, and attention: every candidate in microseconds and TFLOP/s beside its
+//! estimate, best first. The line below each case has the form of an entry in a profile's `overrides`.
 //! `cargo bench -p drift-benches --bench matrix -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile.
 
 use std::path::Path;
@@ -9,17 +8,17 @@ use std::sync::Mutex;
 use drift_benches::medians;
 use drift_runtime::Session;
 use driftc::compile::{Model, Options, compile, lower};
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::passes::Precision;
 use driftc::plan::Alternatives;
 use driftc::plan::choice::Choice;
 use driftc::plan::estimate::problem;
-use driftc::plan::tuning::{configuration, core_key};
+use driftc::plan::tuning::{configuration, key_without_epilogue};
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
 /// M, N and K.
-const PRODUCTS: &[[u32; 3]] = &[
+const MATMULS: &[[u32; 3]] = &[
     [4096, 4096, 4096],
     [8192, 8192, 4096],
     [512, 8192, 3072],
@@ -92,7 +91,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = TargetProfile::load(&name)?;
     let folder = std::env::temp_dir().join(format!("drift-matrix-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let products = PRODUCTS.iter().map(|[m, n, k]| {
+    let matmuls = MATMULS.iter().map(|[m, n, k]| {
         let graph = format!(
             "%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{m},{k}]}}\n%1 = neg %0\n\
              %2 = constant {{\"dtype\":\"f32\",\"shape\":[{k},{n}],\"random\":2}}\n\
@@ -115,7 +114,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let taps = f64::from(window * window * c);
         (format!("conv {c}-{o} {window}x{window}/{stride} at {side}"), graph, 2.0 * f64::from(after * after) * f64::from(*o) * taps)
     });
-    // Queries, keys and values lie as projections give them: the heads of a position together.
+    // Queries, keys and values have the layout of projections: the heads of a position together.
     let attentions = ATTENTIONS.iter().map(|[heads, queries, keys, size]| {
         let operand = |at: u32, name: &str, length: &u32| {
             format!(
@@ -137,7 +136,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let flops = 4.0 * f64::from(*heads * *size) * f64::from(*queries) * f64::from(*keys);
         (format!("attention {heads}x{queries}x{keys}x{size}"), graph, flops)
     });
-    let all = products.chain(convolutions).chain(attentions);
+    let all = matmuls.chain(convolutions).chain(attentions);
     for (name, graph, flops) in all.filter(|(name, ..)| name.contains(&filter)) {
         run(&name, &graph, flops, &target, &folder)?;
     }
@@ -154,7 +153,7 @@ fn run(
     folder: &Path,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let operator = name.split(' ').next().unwrap_or(name);
-    let graph = text::parse(graph)?;
+    let graph = graph_text::parse(graph)?;
     let model = Model { graph: graph.clone(), ..Model::default() };
     let options = || {
         let mut options = Options { precision: Precision::F16, ..Options::default() };
@@ -164,14 +163,17 @@ fn run(
     let choices = |options: &Options| -> Result<(Vec<Choice>, String), String> {
         let lowered = lower(&graph, target, options).map_err(|e| e.to_string())?;
         let own = lowered.plan.decisions.into_iter().find(|d| d.what.starts_with(operator));
-        let key = own.as_ref().and_then(|d| problem(&lowered.graph, d.node, target)).map(|p| core_key(&p));
+        let key = own
+            .as_ref()
+            .and_then(|d| problem(&lowered.graph, d.node, target))
+            .map(|p| key_without_epilogue(&p));
         Ok((own.map(|d| d.choices).unwrap_or_default(), key.unwrap_or_default()))
     };
     let (all, key) = choices(&options())?;
-    // What is estimated to be many times slower than the best is not worth the time.
+    // A candidate whose estimate is many times the best one is not timed.
     let best = all.first().map_or(0.0, |c| c.candidate.cost);
     let worth = |place: usize, choice: &Choice| place < 12 || choice.candidate.cost < 6.0 * best;
-    // Drivers take long to compile a kernel: that is done beside each other, and the device is timed alone.
+    // Drivers compile a kernel slowly, so kernels are compiled in parallel and timed one at a time.
     let device = Mutex::new(());
     let measure = |place: usize, choice: &Choice| -> Result<f64, String> {
         let path = folder.join(format!("{place}.drift"));
@@ -200,10 +202,13 @@ fn run(
         .map(|(place, choice)| Ok((measure(place, choice)?, place, choice)))
         .collect();
     let mut measured = measured?;
-    let picked = measured.iter().find(|(_, place, _)| *place == 0).map_or(0.0, |(t, ..)| *t);
+    let selected = measured.iter().find(|(_, place, _)| *place == 0).map_or(0.0, |(t, ..)| *t);
     measured.sort_by(|a, b| a.0.total_cmp(&b.0));
     let fastest = measured.first().map_or(0.0, |(t, ..)| *t);
-    println!("{name}: picked {picked:.1} µs, best {fastest:.1} µs, ratio {:.2}", picked / fastest.max(1e-9));
+    println!(
+        "{name}: selected {selected:.1} µs, best {fastest:.1} µs, ratio {:.2}",
+        selected / fastest.max(1e-9)
+    );
     if let Some((time, _, choice)) = measured.first() {
         println!("  {{ problem = '{key}', configuration = \"{}\", us = {time:.1} }},", configuration(choice));
     }

@@ -1,11 +1,10 @@
-//! Intermediate memory of well-known networks at their true size, strategy by strategy, beside published figures:
+//! Prints the intermediate memory of well-known networks at their true size by strategy, beside published figures:
 //! `cargo bench -p drift-benches --bench memory -- [TARGET]`. No weights are needed and nothing is timed.
 //!
-//! Counted is what a plan counts: every tensor that a dispatch writes for a later one, in f16, channels padded to
-//! slices of four where the layout says so, sizes rounded up to the target's alignment; neither inputs and outputs
-//! of the graph nor weights. The papers' megabytes are of 2^20 bytes (their naive figure for MobileNet v1 is ours to
-//! the last digit in that unit alone), so these are, too. Nodes stay whole, since alternatives of several dispatches buy
-//! time with memory.
+//! A plan counts every tensor that one dispatch writes for a later one, in f16. Channels are padded to slices of four if the layout
+//! has slices, and sizes are rounded up to the target's alignment. Inputs, outputs and weights do not count. The papers' megabytes
+//! are 2^20 bytes, since only in this unit their naive figure for MobileNet v1 equals ours. Nodes are not decomposed, because
+//! decompositions trade memory for time.
 
 use drift_models::builtin;
 use driftc::compile::{Options, lower};
@@ -37,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("|---|---|---|---|---|---|---|---|");
     for (name, [naive, greedy, flow]) in MOBILE {
-        let row = Row::of(name, &target)?;
+        let row = Row::plan(name, &target)?;
         println!(
             "| {name} | {} ({naive}) | {} ({greedy}) | {} ({flow}) | {} | {} ({}) | {} | {:.1} % |",
             mib(row.naive),
@@ -56,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("|---|---|---|---|---|---|---|---|");
     for (name, [naive, greedy]) in DIFFUSION {
-        let row = Row::of(name, &target)?;
+        let row = Row::plan(name, &target)?;
         println!(
             "| {name} | {} ({naive}) | {} ({greedy}) | {} ({}) | {} | {:.1} % | {} | {} |",
             mib(row.naive),
@@ -66,15 +65,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             mib(row.bound),
             row.gap * 100.0,
             mib(row.by("greedy-by-size-objects")?),
-            mib(bounds::objects(&row.records)),
+            mib(bounds::objects(&row.live_ranges)),
         );
     }
     Ok(())
 }
 
-/// A network as it is planned.
+/// A planned network.
 struct Row {
-    records: Vec<LiveRange>,
+    live_ranges: Vec<LiveRange>,
     naive: u64,
     peak: u64,
     bound: u64,
@@ -83,8 +82,8 @@ struct Row {
 }
 
 impl Row {
-    fn of(name: &str, target: &TargetProfile) -> Result<Self, Box<dyn std::error::Error>> {
-        let (graph, _) = builtin::find(name)?.shapes(DType::F16)?;
+    fn plan(name: &str, target: &TargetProfile) -> Result<Self, Box<dyn std::error::Error>> {
+        let (graph, _) = builtin::find_builtin(name)?.shapes(DType::F16)?;
         let mut options = Options::default();
         options.plan.alternatives = Alternatives::Never;
         let plan = lower(&graph, target, &options)?.plan;
@@ -95,13 +94,13 @@ impl Row {
             bound: memory.lower_bound,
             gap: memory.gap(),
             strategy: memory.strategy,
-            records: plan.records,
+            live_ranges: plan.live_ranges,
         })
     }
 
     /// Bytes by one strategy.
     fn by(&self, strategy: &str) -> Result<u64, String> {
-        let plan = plan_by(strategy, &self.records).ok_or_else(|| format!("no strategy {strategy}"))?;
+        let plan = plan_by(strategy, &self.live_ranges).ok_or_else(|| format!("no strategy {strategy}"))?;
         Ok(plan.peak)
     }
 }

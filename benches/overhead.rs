@@ -1,8 +1,8 @@
-//! What a run takes beside its dispatches, from Rust and from Python: the same bundle of one small dispatch, an array in and an
-//! array out. `cargo bench -p drift-benches --bench overhead`; `DRIFT_TEST_TARGET` names the profile. The package for Python
-//! runs from its sources, with the library that `make library` builds: `DRIFT_LIBRARY` names its file, `DRIFT_PYTHON` the Python.
+//! Times the overhead of a run besides its dispatches, from Rust and from Python: one bundle with one small dispatch, one input
+//! and one output. `cargo bench -p drift-benches --bench overhead`; `DRIFT_TEST_TARGET` names the profile. The Python package runs
+//! from its sources with the library of `make library`: `DRIFT_LIBRARY` names its file, `DRIFT_PYTHON` the Python.
 //!
-//! Both take turns, because what else the machine does changes from second to second.
+//! Rust and Python alternate, because the load of the machine changes from second to second.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use drift_runtime::{Array, Options, Session};
 use driftc::compile::{Model, Options as CompileOptions, compile};
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::target::TargetProfile;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     let folder = std::env::temp_dir().join(format!("drift-overhead-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let path = folder.join("small.drift");
-    let model = Model { graph: text::parse(GRAPH)?, ..Model::default() };
+    let model = Model { graph: graph_text::parse(GRAPH)?, ..Model::default() };
     let done = compile(&model, &[target], &CompileOptions::default(), &path).map_err(Into::into);
     let done = done.and_then(|_| turns(&path));
     std::fs::remove_dir_all(&folder)?;
@@ -63,7 +63,7 @@ fn from_rust(path: &Path) -> Result<f64> {
     Ok(*times.get(RUNS / 2).ok_or("no run")?)
 }
 
-/// The same in a process of Python's.
+/// The median time of a run in a Python process, in microseconds.
 fn from_python(path: &Path) -> Result<f64> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let library = std::env::var_os("DRIFT_LIBRARY")

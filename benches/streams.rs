@@ -1,34 +1,34 @@
-//! How fast products of a few rows stream their constants: independent products with constants of their own, more in all
-//! than the device caches, so that none waits for another. The time of one is what twice as many take longer.
-//! `cargo bench -p drift-benches --bench streams -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile, `DRIFT_BENCH_MIB` how
-//! much there is to stream for each line, and `DRIFT_BENCH_KERNEL` a kernel all of whose candidates are measured instead of the pick.
+//! Times how fast small-M matmuls stream their weights: independent matmuls whose weights together exceed the device's cache. The
+//! time of one matmul is the time that as many more matmuls add.
+//! `cargo bench -p drift-benches --bench streams -- [FILTER]`; `DRIFT_TEST_TARGET` names the profile, `DRIFT_BENCH_MIB` the weights
+//! to stream for each line, and `DRIFT_BENCH_KERNEL` a kernel whose candidates are all measured instead of the selected one.
 
 use std::path::Path;
 
 use drift_benches::shortest_run;
 use drift_runtime::Session;
+use driftc::calibration_suite::problems;
 use driftc::compile::{Model, Options, compile};
 use driftc::ir::graph::Graph;
+use driftc::ir::graph_text;
 use driftc::ir::op::Op;
-use driftc::ir::text;
 use driftc::passes::{self, Context, Precision, run_pipeline};
 use driftc::plan::Alternatives;
 use driftc::plan::choice::Choice;
 use driftc::plan::select::candidates;
 use driftc::plan::tuning::configuration;
-use driftc::standing::problems;
 use driftc::target::TargetProfile;
 
-/// Columns and depth.
+/// N and K.
 const SIZES: &[[u64; 2]] =
     &[[2048, 2048], [3072, 8192], [8192, 3072], [4096, 4096], [14336, 4096], [4096, 14336], [8192, 2048]];
 const ROWS: &[u64] = &[1, 2, 4, 8, 16];
 
-/// How constants are stored.
+/// Encoding of the weights.
 struct Weights {
     name: &'static str,
     transposed: bool,
-    /// Bits of a code and inputs of a group, all of them where this is 0; none where elements are f16.
+    /// Bits of a quantized value, and inputs of a group (0 for all inputs); `None` for f16.
     codes: Option<[u64; 2]>,
 }
 
@@ -42,7 +42,7 @@ const WEIGHTS: &[Weights] = &[
 ];
 
 impl Weights {
-    /// What a constant takes on the device, with scales in f16.
+    /// Bytes of a weight matrix on the device, with scales in f16.
     fn bytes(&self, [n, k]: [u64; 2]) -> u64 {
         match self.codes {
             None => n * k * 2,
@@ -59,12 +59,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = TargetProfile::load(&name)?;
     let folder = std::env::temp_dir().join(format!("drift-streams-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    println!("| rows x N x K | weights | us a product | GB/s | kernel |\n|---|---|---|---|---|");
+    println!("| M x N x K | weights | us per matmul | GB/s | kernel |\n|---|---|---|---|---|");
     for [n, k] in SIZES {
         for m in ROWS {
             for weights in WEIGHTS {
                 let name = format!("{m} x {n} x {k}");
-                // Both orders of one row: which one a file has must not matter.
+                // One row in both orders: the order in the file must not matter.
                 let of_interest = weights.name != "[N, K] f16" || *m == 1;
                 if !format!("{name} {}", weights.name).contains(&filter) || !of_interest {
                     continue;
@@ -72,8 +72,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let bytes = weights.bytes([*n, *k]);
                 let count = (mib << 20).div_ceil(bytes).max(4);
                 let path = folder.join("m.drift");
-                let product = graph([*m, *n, *k], weights, 1)?;
-                for (candidate, choice) in choices(product, &target, only.as_deref())?.iter().enumerate() {
+                let matmul = graph([*m, *n, *k], weights, 1)?;
+                for (candidate, choice) in choices(matmul, &target, only.as_deref())?.iter().enumerate() {
                     let time = |count| {
                         let graph = graph([*m, *n, *k], weights, count)?;
                         run(graph, only.as_deref(), candidate, &target, &path)
@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// So many independent products of one operand with constants of their own.
+/// Independent matmuls of one operand, each with its own weights.
 fn graph([m, n, k]: [u64; 3], weights: &Weights, count: u64) -> Result<Graph, Box<dyn std::error::Error>> {
     let transposed = weights.transposed;
     let shape = if transposed { [n, k] } else { [k, n] };
@@ -101,20 +101,20 @@ fn graph([m, n, k]: [u64; 3], weights: &Weights, count: u64) -> Result<Graph, Bo
     let mut graph =
         format!("%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[{m},{k}]}}\n%1 = neg %0\n");
     for i in 0..count {
-        let (constant, product) = (2 + 2 * i, 3 + 2 * i);
+        let (constant, matmul) = (2 + 2 * i, 3 + 2 * i);
         graph += &format!(
             "%{constant} = constant {{\"dtype\":\"f32\",\"shape\":[{},{}],{stored}\"random\":{i}}}\n\
-             %{product} = matmul %1 %{constant} {{\"trans_a\":false,\"trans_b\":{transposed}}}\n",
+             %{matmul} = matmul %1 %{constant} {{\"trans_a\":false,\"trans_b\":{transposed}}}\n",
             shape[0], shape[1]
         );
     }
     for i in 0..count {
         graph += &format!("output \"y{i}\" %{}\n", 3 + 2 * i);
     }
-    Ok(text::parse(&graph)?)
+    Ok(graph_text::parse(&graph)?)
 }
 
-/// The configurations that are measured: all of a kernel, or the one that is picked.
+/// The measured configurations: all of a kernel, or the selected one.
 fn choices(
     mut graph: Graph,
     target: &TargetProfile,
@@ -122,14 +122,14 @@ fn choices(
 ) -> Result<Vec<Choice>, Box<dyn std::error::Error>> {
     let context = Context { target, precision: Precision::F16 };
     run_pipeline(&mut graph, &context, passes::Options::default())?;
-    let product = problems(&graph, target).into_iter().find(|p| matches!(p.op, Op::MatMul(_)));
-    let product = product.ok_or("the product is no product any more")?;
-    let all = candidates(&product, only, None);
+    let matmul = problems(&graph, target).into_iter().find(|p| matches!(p.op, Op::MatMul(_)));
+    let matmul = matmul.ok_or("the matmul was rewritten by a pass")?;
+    let all = candidates(&matmul, only, None);
     let wanted = all.iter().filter(|choice| only.is_none_or(|kernel| choice.kernel.name == kernel));
     Ok(wanted.take(if only.is_some() { usize::MAX } else { 1 }).cloned().collect())
 }
 
-/// Microseconds that the products of a graph take, with what a run takes beside them.
+/// Microseconds of a run with a graph's matmuls, including its overhead.
 fn run(
     graph: Graph,
     kernel: Option<&str>,

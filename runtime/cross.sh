@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Checks the runtime and its C interface for other systems, links the Windows build, and runs it under Wine where Wine's
-# Vulkan reaches a driver. cross.sh TARGET_DIR [BUNDLE]: without a bundle the Windows program says that it cannot read one.
+# Checks the runtime and its C interface for other systems, links the Windows build, and runs it under Wine if Wine's
+# Vulkan finds a driver. cross.sh TARGET_DIR [BUNDLE]: without a bundle, the Windows programs must fail with an error that
+# names the missing file.
 set -euo pipefail
 
 target=$(realpath -m "$1")/cross
 bundle=${2:-}
 windows=x86_64-pc-windows-gnu
 triples="aarch64-linux-android aarch64-apple-darwin aarch64-apple-ios $windows"
-# Flags of the host's build are not for others.
+# Compiler flags of the host do not apply to other systems.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 
 # shellcheck disable=SC2086
@@ -19,7 +20,7 @@ for triple in $triples; do
 done
 
 if ! command -v x86_64-w64-mingw32-gcc >/dev/null; then
-    echo "cross: $windows is checked, not linked: install gcc-mingw-w64-x86-64"
+    echo "cross: $windows: checked but not linked; install gcc-mingw-w64-x86-64"
     exit 0
 fi
 cargo build --quiet --manifest-path runtime/c/Cargo.toml --lib --target "$windows" --target-dir "$target"
@@ -31,10 +32,10 @@ echo "cross: $windows: linked"
 
 wine=$(command -v wine64 || command -v wine || compgen -G '/usr/lib/wine/wine64' || true)
 if [ -z "$wine" ]; then
-    echo "cross: $windows was not run: install wine64"
+    echo "cross: $windows: linked but not run; install wine64"
     exit 0
 fi
-# Wine 8 lacks a function that Rust's library needs, and reaches Vulkan only where there is a display.
+# Wine 8 lacks a function that Rust's standard library calls, and its Vulkan needs a display.
 x86_64-w64-mingw32-gcc -shared -o "$target/bcryptprimitives.dll" runtime/wine.c -ladvapi32
 export WINEPREFIX=$target/wine WINEDEBUG=-all DISPLAY=
 if command -v Xvfb >/dev/null; then
@@ -44,18 +45,18 @@ if command -v Xvfb >/dev/null; then
     for _ in $(seq 100); do [ -s "$target/display" ] && break || sleep 0.1; done
     DISPLAY=:$(cat "$target/display")
 else
-    echo "cross: Wine has no display, so its Vulkan reaches no driver: install xvfb"
+    echo "cross: $windows: no display for Wine, so its Vulkan finds no driver; install xvfb"
 fi
 for program in embed run; do
-    said=$(timeout 300 "$wine" "$target/$program.exe" "${bundle:-missing.drift}" 2>&1) && status=0 || status=$?
-    printf '%s\n' "$said" | sed "s/^/cross: $program.exe: /"
-    # Without a bundle the error has to be the one about the file.
+    output=$(timeout 300 "$wine" "$target/$program.exe" "${bundle:-missing.drift}" 2>&1) && status=0 || status=$?
+    printf '%s\n' "$output" | sed "s/^/cross: $program.exe: /"
+    # Without a bundle, the error must name the missing file.
     if [ -z "$bundle" ]; then
-        grep -q 'missing.drift' <<<"$said" || { echo "cross: $program.exe says nothing of the file" >&2; exit 1; }
+        grep -q 'missing.drift' <<<"$output" || { echo "cross: $program.exe does not name the missing file" >&2; exit 1; }
     elif [ "$status" -eq 0 ]; then
         echo "cross: $windows: $program.exe ran the bundle"
-    elif grep -q 'Vulkan' <<<"$said"; then
-        echo "cross: $windows: $program.exe runs, but Wine's Vulkan reaches no driver"
+    elif grep -q 'Vulkan' <<<"$output"; then
+        echo "cross: $windows: $program.exe starts, but Wine's Vulkan finds no driver"
     else
         exit 1
     fi

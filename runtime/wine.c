@@ -1,4 +1,4 @@
-/* The function that Rust's library takes from Windows for random numbers and that Wine 8 lacks; for tests under Wine. */
+/* ProcessPrng, which Rust's standard library imports for random numbers and Wine 8 lacks. For tests under Wine. */
 #include <windows.h>
 #include <ntsecapi.h>
 

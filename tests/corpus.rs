@@ -1,11 +1,12 @@
-//! The models of `tests/corpus` through the command line: compiled, run on the device, compared with stored outputs.
+//! Compiles the models of `tests/corpus` with the program, runs them on the device and compares stored outputs.
 
+use drift_tests::settings;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rayon::prelude::*;
 
-/// Relative to the element, and to the largest element.
+/// Tolerance relative to the element, and relative to the largest element.
 struct Tolerance {
     precision: &'static str,
     relative: f64,
@@ -57,7 +58,7 @@ fn whisper_encoder() {
     check("whisper_encoder");
 }
 
-/// Image models with their values in every kind of memory object.
+/// Image models with all tensors in each storage kind.
 #[test]
 fn storages() {
     let folder = root().join("tests/storages");
@@ -82,7 +83,7 @@ fn every_folder_is_tested() {
 }
 
 fn check(name: &str) {
-    check_on(name, &std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned()));
+    check_on(name, &settings::target_name());
 }
 
 fn check_on(name: &str, target: &str) {

@@ -1,4 +1,4 @@
-//! Models at the edge of what operators allow: each compiles for every profile at every precision.
+//! Models with extreme attributes and sizes compile for every profile in every precision.
 
 use drift_runtime::format::Feature;
 use drift_tests::compare::{Tolerance, compare};
@@ -12,8 +12,8 @@ use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{GraphProto, TensorProto};
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
+use driftc::ir::graph_text::parse;
 use driftc::ir::tensor::DType;
-use driftc::ir::text::parse;
 use driftc::passes::Precision;
 use driftc::target::TargetProfile;
 
@@ -58,11 +58,11 @@ fn filters_without_elements() {
     compiles(17, last(&["z", "w"]), vec![ones("z", &[1, 0, 4, 4]), ones("w", &[8, 0, 3, 3])]);
 }
 
-/// One module serves textures of f16 and of f32, which are pipelines of their own.
+/// One shader module serves textures of f16 and of f32, which need separate pipelines.
 #[test]
 fn equal_modules_over_textures_of_two_types() {
     let norm = |x: &str, y: &str| node("InstanceNormalization", &[x, "s", "s"], &[y]);
-    // The sum is no part of a convolution, so it is stored as the model says.
+    // The sum is not fused into a convolution, so it is stored in the model's type.
     let nodes = vec![
         node("Conv", &["x", "w"], &["a"]),
         norm("a", "b"),
@@ -97,7 +97,7 @@ fn casts_of_integers_to_halves() {
     }
 }
 
-/// A size that a bundle has no room to work out is refused with the name of what has it.
+/// A size expression that does not fit the bundle format is refused, and the error names the tensor.
 #[test]
 fn sizes_that_are_too_long() {
     let symbols = ["a", "b", "c", "d", "e", "f"];
@@ -133,7 +133,7 @@ fn results_without_elements() {
     compiles(17, graph(vec![quantized], vec![conv], &["y"]), vec![w]);
 }
 
-/// What a device without f16 computes of a model that holds f16 is what callers of such a model expect.
+/// A model with f16 inputs and outputs gives the same results on a device without f16.
 #[test]
 fn a_model_of_f16_runs_where_there_is_none() {
     let text = r#"
@@ -165,7 +165,7 @@ output "held" %5
     }
 }
 
-/// Weights larger than what the target binds at once are split, and the parts give what the whole does.
+/// Weights larger than the target's largest binding are split, and the result does not change.
 #[test]
 fn weights_beyond_what_is_bound_at_once() {
     for (stored, negative) in [("", false), (r#","stored":"q8_0""#, true), (r#","stored":"q4_k""#, false)] {

@@ -1,19 +1,22 @@
-//! What is emitted stays as it is, for the cases of all operators and some models on every built-in profile.
+//! Emitted shaders and plans do not change unheeded: hashes for the cases of all operators and for some models, for every
+//! built-in profile.
 //!
-//! `emission.txt` holds one row of hashes for each kernel and model, with a column for each profile. A change that is
-//! meant to change what is emitted rewrites it with DRIFT_BLESS=1, and its diff names what changed. What exactly did is
-//! told by `cargo run -p drift-tests --bin emission -- --text KERNEL PROFILE`, run before and after.
+//! `emission.txt` has one line for each kernel or model and profile. DRIFT_BLESS=1 rewrites it after an intended change, and its
+//! diff names what changed. `cargo run -p drift-tests --bin emission -- --text KERNEL PROFILE`, run before and after, shows the
+//! difference. `shaders/` has one shader of each kernel as text.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use drift_tests::emission::{MODELS, import, kernels, model_hash, table};
+use drift_tests::emission::{MODELS, import, kernels, lines, model_hash};
+use drift_tests::settings;
 use driftc::kernels::KERNELS;
 use driftc::passes::Precision;
 use driftc::target::{TargetProfile, names};
 use rayon::prelude::*;
 
 #[test]
-fn what_is_emitted_is_what_was() {
+fn emitted_shaders_and_plans_are_unchanged() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let targets: Vec<TargetProfile> = names().map(|name| TargetProfile::load(name).unwrap()).collect();
     let mut models = Vec::new();
@@ -35,36 +38,26 @@ fn what_is_emitted_is_what_was() {
         })
         .collect();
     let rows = KERNELS.iter().map(|kernel| kernel.name).chain(models.iter().map(|(name, ..)| name.as_str()));
-    let got = table(rows, &targets, |row, column| {
+    let got = lines(rows, &targets, |row, column| {
         let (kernels, models) = &found[column];
         match KERNELS.get(row) {
-            Some(kernel) => kernels.get(kernel.name).map_or("-", String::as_str).to_owned(),
-            None => models[row - KERNELS.len()].clone(),
+            Some(kernel) => kernels.get(kernel.name).cloned(),
+            None => Some(models[row - KERNELS.len()].clone()),
         }
     });
     let path = tests.join("emission.txt");
-    if std::env::var_os("DRIFT_BLESS").is_some() {
+    if settings::bless() {
         std::fs::write(&path, got).unwrap();
         return;
     }
     let want = std::fs::read_to_string(&path).unwrap();
-    let changed: Vec<String> = got.lines().filter_map(|line| change(line, &want)).collect();
-    let what =
-        if changed.is_empty() { "rows or columns are gone, new or moved".into() } else { changed.join("\n") };
-    assert!(got == want, "{what}\nDRIFT_BLESS=1 accepts it; --bin emission -- --text NAME PROFILE shows it");
-}
-
-/// How many cells of a row differ from those of the same name.
-fn change(row: &str, table: &str) -> Option<String> {
-    let name = |line: &str| line.get(..22).unwrap_or_default().trim_end().to_owned();
-    let cells = |line: &str| -> Vec<String> {
-        line.get(22..).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-    };
-    let Some(before) = table.lines().find(|line| name(line) == name(row)) else {
-        return Some(format!("{} is new", name(row)));
-    };
-    let columns = table.lines().next().map(cells).unwrap_or_default();
-    let differ = cells(row).into_iter().zip(cells(before)).zip(columns).filter(|((a, b), _)| a != b);
-    let names: Vec<String> = differ.map(|(_, column)| column).collect();
-    (!names.is_empty()).then(|| format!("{} changed for {}", name(row), names.join(", ")))
+    let (before, after): (BTreeSet<&str>, BTreeSet<&str>) = (want.lines().collect(), got.lines().collect());
+    let removed = before.difference(&after).map(|line| format!("-{line}"));
+    let added = after.difference(&before).map(|line| format!("+{line}"));
+    let changes: Vec<String> = removed.chain(added).collect();
+    assert!(
+        got == want,
+        "{}\nDRIFT_BLESS=1 accepts the change; --bin emission -- --text NAME PROFILE shows a shader",
+        changes.join("\n")
+    );
 }

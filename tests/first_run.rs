@@ -1,6 +1,7 @@
-//! What someone meets who runs or compiles a model for the first time: sizes from arrays, inputs as constants, what is
-//! kept, bounds that are assumed, and errors that say which option would do.
+//! The first run or compilation of a model: sizes from arrays, inputs that become constants, the cache folder, assumed bounds,
+//! and errors that name an option that works.
 
+use drift_tests::settings;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -10,7 +11,7 @@ use drift_tests::onnx::{
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{GraphProto, ModelProto, NodeProto};
 
-/// A folder for models, arrays, bundles and what is kept.
+/// A folder for models, arrays, bundles and cached files.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -31,7 +32,7 @@ impl Place {
         self.text(name)
     }
 
-    /// `NAME=FILE` of a new array.
+    /// Writes an array and returns `NAME=FILE`.
     fn array(&self, name: &str, descr: &str, shape: &[usize], data: &[u8]) -> String {
         let sizes: String = shape.iter().map(|d| format!("{d},")).collect();
         let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
@@ -61,7 +62,7 @@ impl Place {
         command.env("XDG_CACHE_HOME", self.path("cache")).args(args).output().unwrap()
     }
 
-    /// Runs a command that must succeed; what it says on standard output and on standard error.
+    /// Runs a command that must succeed; returns its standard output and standard error.
     fn done(&self, args: &[&str]) -> (String, String) {
         let output = self.driftc(args);
         let (out, err) = texts(&output);
@@ -69,7 +70,7 @@ impl Place {
         (out, err)
     }
 
-    /// Runs a command that must fail and say something.
+    /// Runs a command that must fail with a message.
     fn refused(&self, args: &[&str], code: i32, says: &[&str]) {
         let output = self.driftc(args);
         let (_, err) = texts(&output);
@@ -94,7 +95,7 @@ fn texts(output: &Output) -> (String, String) {
 }
 
 fn target() -> String {
-    std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned())
+    settings::target_name()
 }
 
 /// `y = x + x` of shape `[batch, seq]`.
@@ -102,7 +103,7 @@ fn doubling() -> ModelProto {
     model(17, graph(vec![input("x", &["batch", "seq"])], vec![node("Add", &["x", "x"], &["y"])], &["y"]))
 }
 
-/// `y = x` where `rate` is 16000, else `-x`, and the other branch for any other rate.
+/// `y = x` if `rate` is 16000, else `y = -x`; the other branch for any other rate.
 fn branching() -> ModelProto {
     let branch = |operator: &str, out: &str| graph(vec![], vec![node(operator, &["x"], &[out])], &[out]);
     let decided = |then: GraphProto, other: GraphProto| -> NodeProto {
@@ -128,7 +129,7 @@ fn a_model_runs_for_the_arrays_given_and_is_kept() {
     let (out, err) = place.done(&["run", &m, "--input", &two]);
     assert!(out.contains("= 3, 3") && err.contains("compiled before"), "{out}{err}");
     assert_eq!((place.kept("drift").len(), place.kept("pipelines").len()), (1, 1));
-    // Another shape is another bundle, and so is another model under the same name.
+    // Another shape gives another bundle, and so does another model with the same name.
     let long = place.floats("x", &[2, 9], 1.0);
     assert!(place.done(&["run", &m, "--input", &long]).1.contains("compiled in"));
     let negative = graph(vec![input("x", &["batch", "seq"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
@@ -136,7 +137,7 @@ fn a_model_runs_for_the_arrays_given_and_is_kept() {
     let (out, err) = place.done(&["run", &m, "--input", &two]);
     assert!(out.contains("= -1.5, -1.5") && err.contains("compiled in"), "{out}{err}");
     assert_eq!(place.kept("drift").len(), 3);
-    // Nothing but whole bundles lies there.
+    // The cache folder contains complete bundles only.
     assert!(place.kept("partial").is_empty());
 }
 
@@ -196,7 +197,7 @@ fn what_a_first_run_lacks_is_said() {
     place.done(&["compile", &m, "-t", &target(), "-o", &bundle, "--dim", "batch=1", "--dim", "seq=1..8"]);
     let long = place.floats("x", &[1, 9], 1.0);
     place.refused(&["run", &bundle, "--input", &long], 1, &["1..=8", "--dim seq=1..9"]);
-    place.refused(&["run", &bundle, "--input", &x, "--dim", "seq=3"], 2, &["are for models"]);
+    place.refused(&["run", &bundle, "--input", &x, "--dim", "seq=3"], 2, &["need a model"]);
 }
 
 #[test]
@@ -223,7 +224,7 @@ fn an_input_that_decides_is_pinned() {
     ] {
         place.done(&command);
     }
-    // A sample decides too, given apart or as the input of a run.
+    // A sample decides too, given with --like or as the input of a run.
     let (_, err) = place.done(&[&compile[..], &["--like", &rate]].concat());
     assert!(err.contains("the values of input `rate` decide"), "{err}");
     let run = |rate: &str| place.done(&["run", &m, "--input", &x, "--input", rate]);
@@ -233,7 +234,7 @@ fn an_input_that_decides_is_pinned() {
     assert!(run(&place.scalar("rate", 8000)).1.contains("compiled before"));
 }
 
-/// An input that decides whether another one does: both are named.
+/// One input decides whether another one does: the error names both.
 #[test]
 fn inputs_that_decide_one_after_the_other() {
     let place = Place::new();
@@ -293,7 +294,7 @@ fn constants_that_do_not_fit_are_refused() {
     place.refused(&["compile", &m, "-t", &t, "-o", &bundle, "--const", &short], 1, &["is not 3"]);
     let twice = ["compile", &m, "-t", &t, "-o", &bundle, "--const", "k=1", "--const", "k=2"];
     place.refused(&twice, 2, &["given twice"]);
-    // A constant's sizes are those of the symbols it is declared with.
+    // The shape of a constant sets the symbols of its declaration.
     let args = ["compile", &m, "-t", &t, "-o", &bundle, "--const", "k=1,-2,3", "--const", &sizes];
     place.done(&args);
     let (out, _) = place.done(&["inspect", &bundle]);
@@ -313,7 +314,7 @@ fn samples_give_sizes() {
     place.done(&args);
     let (out, _) = place.done(&["inspect", &bundle]);
     assert!(out.contains("x: f32[3, seq]") && out.contains("seq in 1..=9"), "{out}");
-    // Several samples of one input: bounds that hold them all, unless they are given.
+    // Several samples of one input give bounds that contain all of them, unless bounds are given.
     let (short, wide) = (place.floats("x", &[3, 2], 0.0), place.floats("x", &[5, 4], 0.0));
     let likes = ["--like", &like, "--like", &short, "--like", &wide];
     let compile = ["compile", &m, "-t", &t, "-o", &bundle];
@@ -326,7 +327,7 @@ fn samples_give_sizes() {
     place.refused(&[&compile[..], &likes, &["--like", &flat]].concat(), 2, &["has 2 axes"]);
 }
 
-/// Sizes that nobody bounds have bounds by what they count, and none that a device cannot bind.
+/// Symbols without bounds get bounds by their role, and no tensor exceeds what a device can bind.
 #[test]
 fn bounds_are_assumed_by_role() {
     let place = Place::new();
@@ -336,15 +337,15 @@ fn bounds_are_assumed_by_role() {
     let m = place.model("conv.onnx", &model(17, g));
     let (t, bundle) = (target(), place.text("b.drift"));
     let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle]);
-    assert!(err.contains("`x_0` has no bound: 1..=1 assumed (a batch; larger ones make a tensor"), "{err}");
-    assert!(err.contains("`x_2` has no bound: 32..=672 assumed (a picture's side"), "{err}");
-    assert!(err.contains("pass --dim x_3=LOW..HIGH"), "{err}");
+    assert!(err.contains("`x_0` has no bounds; assuming 1..=1 (batch; larger sizes make a tensor"), "{err}");
+    assert!(err.contains("`x_2` has no bounds; assuming 32..=672 (an image side"), "{err}");
+    assert!(err.contains("set bounds with --dim x_3=LOW..HIGH"), "{err}");
     let m = place.model("double.onnx", &doubling());
     let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle]);
-    assert!(err.contains("1..=8 assumed (a batch)") && err.contains("1..=256 assumed (a sequence)"), "{err}");
+    assert!(err.contains("assuming 1..=8 (batch)") && err.contains("assuming 1..=256 (sequence)"), "{err}");
 }
 
-/// A slice that the size may cut short: one bundle for the sizes on both sides.
+/// A slice that ends at the size or before: one bundle serves both kinds of sizes.
 #[test]
 fn slices_end_where_the_size_does() {
     let place = Place::new();
@@ -355,7 +356,7 @@ fn slices_end_where_the_size_does() {
     let m = place.model("slice.onnx", &model(17, g));
     let bundle = place.text("b.drift");
     let (_, err) = place.done(&["compile", &m, "-t", &target(), "-o", &bundle]);
-    assert!(err.contains("`seq` has no bound: 1..=256 assumed (a sequence)"), "{err}");
+    assert!(err.contains("`seq` has no bounds; assuming 1..=256 (sequence)"), "{err}");
     for (n, y, z) in
         [(1, "f32[1] = 1", "f32[0]"), (4, "f32[4] = 1, 1", "f32[1] = 1"), (9, "f32[5]", "f32[6]")]
     {
@@ -364,11 +365,11 @@ fn slices_end_where_the_size_does() {
     }
 }
 
-/// Where the likeliest bounds are refused, others are tried; where only a fixed size will do, it is named.
+/// If the first assumed bounds are refused, others are tried. If only one size works, the error names it.
 #[test]
 fn what_only_bounds_refuse_is_said_with_a_size() {
     let place = Place::new();
-    // From place n - 8 on, which counts from the end where n is below 8.
+    // Starts at n - 8, which counts from the end if n is below 8.
     let mut g = graph(
         vec![input("x", &["seq"])],
         vec![
@@ -382,10 +383,10 @@ fn what_only_bounds_refuse_is_said_with_a_size() {
     let m = place.model("slice.onnx", &model(17, g));
     let (t, bundle) = (target(), place.text("b.drift"));
     let (_, err) = place.done(&["compile", &m, "-t", &t, "-o", &bundle]);
-    assert!(err.contains("`seq` has no bound: 16..=256 assumed (a sequence)"), "{err}");
+    assert!(err.contains("`seq` has no bounds; assuming 16..=256 (sequence)"), "{err}");
     let narrow = ["compile", &m, "-t", &t, "-o", &bundle, "--dim", "seq=1..9"];
-    place.refused(&narrow, 1, &["counts from the end", "--dim"]);
-    // As many results as there are items must be known.
+    place.refused(&narrow, 1, &["counted from the end", "--dim"]);
+    // The number of outputs must equal the number of items, so it must be known.
     let mut g = graph(
         vec![input("x", &["n", "50"])],
         vec![
@@ -399,7 +400,7 @@ fn what_only_bounds_refuse_is_said_with_a_size() {
     g.initializer = vec![integers("zero", &[], &[0]), integers("zeros", &[1], &[0])];
     let m = place.model("topk.onnx", &model(17, g));
     place.refused(&["compile", &m, "-t", &t, "-o", &bundle], 1, &["add --dim n=1: with that it imports"]);
-    // As many tokens as there are positions, which no bounds that are tried have among them.
+    // The number of tokens must equal the number of positions, which none of the tried bounds contains.
     let mut g = graph(vec![input("x", &["1", "count", "4"])], vec![node("Add", &["x", "c"], &["y"])], &["y"]);
     g.initializer = vec![floats("c", &[1, 197, 1], &[0.5; 197])];
     let m = place.model("positions.onnx", &model(17, g));
@@ -408,7 +409,7 @@ fn what_only_bounds_refuse_is_said_with_a_size() {
     place.refused(&[&compile[..], &["--dim", "count=1..256"]].concat(), 1, &["add --dim count=197"]);
 }
 
-/// A profile with textures: one number of bytes, whoever says it.
+/// `compile` and `inspect` state the same number of bytes for a profile with textures.
 #[test]
 fn compile_and_inspect_agree_about_memory() {
     let place = Place::new();

@@ -1,19 +1,20 @@
-//! Functions for some of the sizes that a model takes: run on the device at every size and compared with the CPU
-//! reference, and their packed constants counted.
+//! Specializations for some sizes of a model: run on the device at every size, compared with the CPU reference, and with their
+//! packed constants counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::{device, random_graph};
-use driftc::compile::{Lowered, Model, Options, write};
-use driftc::functions::{Specialize, lower_all, lower_model};
+use driftc::compile::{EntryPoint, Lowered, Model, Options, write};
+use driftc::entry_points::Specialize;
 use driftc::ir::dim::Bindings;
 use driftc::ir::graph::Graph;
-use driftc::ir::{eval, text};
+use driftc::ir::{eval, graph_text};
 use driftc::kernels::cases::{CASES, Cases};
+use driftc::lowering::{lower_all, lower_model};
 use rayon::prelude::*;
 
-/// A block of a transformer: a view that splits heads, attention over a symbolic length, two products with residuals.
+/// A transformer block: a view that splits heads, attention over a symbolic length, two matmuls with residual adds.
 const BLOCK: &str = r#"
 symbol batch 1..4
 symbol seq 1..70
@@ -48,7 +49,7 @@ fn sizes(batch: i64, seq: i64) -> Bindings {
 
 #[test]
 fn every_function_computes_what_the_graph_says() {
-    let graph = text::parse(BLOCK).unwrap();
+    let graph = graph_text::parse(BLOCK).unwrap();
     let asked = vec![Bindings::from([("seq".to_owned(), 1)]), sizes(1, 1), sizes(3, 17)];
     let (functions, options) = lower(&graph, Specialize::Sizes(asked));
     assert_eq!(functions.len(), 4);
@@ -72,14 +73,14 @@ fn every_function_computes_what_the_graph_says() {
         let got = device::run_session(&mut session, &inputs).unwrap();
         compare("y", &got[0].1, &want[0].1, Tolerance::F32)
             .unwrap_or_else(|e| panic!("batch {batch}, seq {seq}: {e}"));
-        let symbols = &session.replayed("main").unwrap().symbols;
+        let symbols = &session.last_replayed("main").unwrap().symbols;
         assert_eq!(symbols.iter().map(|s| (s.min, s.max)).collect::<Vec<_>>(), ranges);
     }
 }
 
 #[test]
 fn known_sizes_are_all_that_substitution_changes() {
-    let graph = text::parse(BLOCK).unwrap();
+    let graph = graph_text::parse(BLOCK).unwrap();
     let mut known = graph.clone();
     known.substitute(&sizes(2, 5));
     driftc::ir::verify::verify(&known, "substitute").unwrap();
@@ -111,7 +112,7 @@ fn random_graphs_compute_the_same_with_sizes_put_in() {
 #[test]
 fn functions_share_large_packed_constants_where_that_costs_little() {
     let graph = BLOCK.replace("64,200", "64,2000").replace("200,64", "2000,64");
-    let (functions, _) = lower(&text::parse(&graph).unwrap(), Specialize::Sizes(vec![sizes(1, 1)]));
+    let (functions, _) = lower(&graph_text::parse(&graph).unwrap(), Specialize::Sizes(vec![sizes(1, 1)]));
     let large = |f: &Lowered| -> BTreeSet<_> {
         f.plan.weights.iter().filter(|w| w.bytes() > 1 << 16).map(|w| w.identity()).collect()
     };
@@ -119,7 +120,7 @@ fn functions_share_large_packed_constants_where_that_costs_little() {
     assert!(!special.is_empty() && special.is_subset(&general), "{special:?} besides {general:?}");
 }
 
-/// The cases of an operator are functions of one model, whose launches share shaders where each start compiles them.
+/// The cases of an operator become functions of one model. They use common shaders on targets that compile at every start.
 #[test]
 fn shaders_that_serve_several_sizes_compute_the_same() {
     let counts: Vec<[usize; 2]> = CASES.par_iter().map(apart_and_together).collect();
@@ -127,13 +128,15 @@ fn shaders_that_serve_several_sizes_compute_the_same() {
     assert!(together + 20 < apart, "{together} shaders instead of {apart}");
 }
 
-/// Shaders of an operator's cases that each have their own, and that share them. Every second case runs with the latter.
+/// Counts shaders of an operator's cases, without and with common shaders. Every second case runs with common shaders.
 fn apart_and_together(cases: &Cases) -> [usize; 2] {
     let mut target = device::target();
     let options = Options { specialize: Specialize::Never, ..Options::default() };
     let graphs = cases.graphs().enumerate();
-    let graphs = graphs.map(|(i, case)| (format!("{}/{i}", cases.operator), text::parse(case).unwrap()));
-    let model = Model { functions: graphs.collect(), ..Model::default() };
+    let graphs = graphs.map(|(i, case)| {
+        EntryPoint::new(format!("{}/{i}", cases.operator), graph_text::parse(case).unwrap())
+    });
+    let model = Model { entry_points: graphs.collect(), ..Model::default() };
     let [own, shared] = [false, true].map(|short| {
         target.prefer.short_shaders = short;
         lower_model(&model, &target, &options).unwrap_or_else(|e| panic!("{}: {e}", cases.operator))
@@ -141,7 +144,7 @@ fn apart_and_together(cases: &Cases) -> [usize; 2] {
     let bundle = device::bundle(&target, &shared, &options).unwrap();
     let mut session =
         drift_runtime::Session::from_bundle(bundle, &drift_runtime::Options::default()).unwrap();
-    for (name, graph) in model.functions.iter().step_by(2) {
+    for EntryPoint { name, graph, .. } in model.entry_points.iter().step_by(2) {
         for symbols in device::sizes(graph) {
             let inputs = device::random_inputs(graph, &symbols).unwrap();
             let want = eval::eval(graph, &inputs).unwrap();

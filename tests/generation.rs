@@ -1,6 +1,7 @@
-//! The functions of language models that generate text: every way of cutting a text gives the logits that are stored, as the
-//! whole graph does. The reference computes all of them; some run with their caches on the device, each in one precision, since
-//! compiling the shaders of one takes a software driver many seconds.
+//! The functions of language models: every division of a text into runs gives the stored logits, as the whole graph does.
+//!
+//! The reference evaluates every function. The device runs some models with their KV caches, each in one precision, because a
+//! software driver needs many seconds to compile the shaders of one model.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,36 +11,36 @@ use drift_models::Dims;
 use drift_runtime::{ArrayRef, Session, format::HostType};
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::{device, random_graph};
-use driftc::compile::{self, Model, Options};
-use driftc::functions::{lower_all, lower_model};
+use driftc::compile::{self, EntryPoint, Model, Options};
 use driftc::ir::array::Array;
 use driftc::ir::dim::Bindings;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
-use driftc::ir::{eval, text};
+use driftc::ir::{eval, graph_text};
 use driftc::language;
+use driftc::lowering::{lower_all, lower_model};
 use driftc::passes::Precision;
-use driftc::quantise::caches;
+use driftc::quantize::caches;
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
-/// Tokens of the stored texts.
+/// Number of tokens of the stored texts.
 const TEXT: usize = 40;
-/// Tokens that the device takes at a time: as many as `verify` does, so that both share shaders.
+/// Tokens in one run on the device, equal to the size of `verify`, so that both use the same shaders.
 const CHUNK: i64 = 16;
-/// Largest difference of a logit that arithmetic in f32 explains.
+/// Tolerance of a logit in f32.
 const F32: f32 = 2e-4;
-/// The same for values stored in f16, in standard deviations of the logits.
+/// Tolerance of a logit in f16, in standard deviations of the logits.
 const F16: f32 = 3e-2;
-/// The same for keys and values of 8 bits.
+/// Tolerance of a logit with an 8-bit KV cache, in standard deviations of the logits.
 const CODES: f32 = 1e-1;
 
-/// The functions of a model on the device of the tests.
+/// Returns the functions of a model on the test device.
 fn open(model: &Model, options: &Options) -> Machine {
     open_for(device::target(), model, options)
 }
 
-/// The functions of a model, compiled for a target that the device of the tests fits.
+/// Returns the functions of a model, compiled for a target that the test device fits.
 fn open_for(target: TargetProfile, model: &Model, options: &Options) -> Machine {
     let functions = lower_model(model, &target, options).unwrap_or_else(|e| panic!("{e}"));
     let folder = tempfile::tempdir().unwrap();
@@ -50,7 +51,7 @@ fn open_for(target: TargetProfile, model: &Model, options: &Options) -> Machine 
     Machine::Device(Box::new(session))
 }
 
-/// Language models of `tests/language` with the first row of their stored ids, and its logits.
+/// Language models of `tests/language`, with the first row of their stored ids and its logits.
 fn models() -> Vec<(PathBuf, Vec<i32>, Array)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
     let mut models: Vec<PathBuf> = fs::read_dir(root)
@@ -86,22 +87,21 @@ fn load_with(path: &Path, sizes: &[(&str, i64)]) -> Model {
         let language = found.unwrap_or_else(|| panic!("{} is no language model", path.display()));
         return Model {
             graph: language.whole.graph,
-            functions: language.functions,
-            spare: language.spare,
+            entry_points: language.entry_points,
             ..Model::default()
         };
     }
     drift_models::load(path, &dims).unwrap_or_else(|e| panic!("{e}")).0
 }
 
-/// What computes the functions of a model.
+/// Runs the functions of a model: on the reference or on the device.
 enum Machine {
     Device(Box<Session>),
-    Reference(Vec<(String, Graph)>, eval::States),
+    Reference(Vec<EntryPoint>, eval::States),
 }
 
 impl Machine {
-    /// The least and the most that a symbol of a function may be, if it has it.
+    /// Bounds of a function's symbol, if the function has it.
     fn bounds(&self, function: &str, symbol: &str) -> Option<(i64, i64)> {
         match self {
             Self::Device(session) => {
@@ -112,7 +112,7 @@ impl Machine {
         }
     }
 
-    /// Tokens that a function takes.
+    /// Number of tokens in a run of a function.
     fn rows(&self, function: &str) -> usize {
         let rows = match self {
             Self::Device(session) => session.inputs(function).unwrap()[0].shape[1].as_constant(),
@@ -124,7 +124,7 @@ impl Machine {
         rows.unwrap() as usize
     }
 
-    /// Runs a function: its logits and what it takes for the next tokens.
+    /// Runs a function; returns its logits and its next tokens.
     fn run(&mut self, function: &str, ids: &[i32], symbols: &Bindings) -> (Vec<f32>, Vec<i32>) {
         match self {
             Self::Device(session) => {
@@ -160,14 +160,14 @@ impl Machine {
     }
 }
 
-fn graph<'a>(functions: &'a [(String, Graph)], name: &str) -> &'a Graph {
-    &functions.iter().find(|(own, _)| own == name).unwrap().1
+fn graph<'a>(entry_points: &'a [EntryPoint], name: &str) -> &'a Graph {
+    &entry_points.iter().find(|entry| entry.name == name).unwrap().graph
 }
 
-/// Runs a function on some ids after so many others; returns its rows of logits and what it takes for the next tokens.
+/// Runs a function on some ids after `past` others; returns the rows of logits and the next tokens.
 fn step(machine: &mut Machine, function: &str, past: usize, ids: &[i32]) -> (Vec<f32>, Vec<i32>) {
     let mut padded = ids.to_vec();
-    // What stands in for tokens must not matter.
+    // The padding ids must have no effect.
     padded.resize(machine.rows(function), 3);
     let mut symbols = Bindings::from([("past".to_owned(), past as i64)]);
     if function != "decode" {
@@ -179,7 +179,7 @@ fn step(machine: &mut Machine, function: &str, past: usize, ids: &[i32]) -> (Vec
     machine.run(function, &padded, &symbols)
 }
 
-/// The largest difference of logits from those at some positions of a text.
+/// Returns the largest difference from the stored logits at some positions.
 fn differ(got: &[f32], stored: &Array, first: usize) -> f32 {
     let vocab = stored.shape[1];
     let want = &stored.floats().unwrap()[first * vocab..];
@@ -194,7 +194,7 @@ fn deviation(values: &[f32]) -> f32 {
     (values.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / values.len() as f32).sqrt()
 }
 
-/// Cuts a text in several ways; the largest error of all of them.
+/// Divides a text into runs in several ways; returns the largest error.
 fn cut(machine: &mut Machine, ids: &[i32], stored: &Array) -> f32 {
     let mut worst = 0.0f32;
     let vocab = stored.shape[1];
@@ -206,7 +206,7 @@ fn cut(machine: &mut Machine, ids: &[i32], stored: &Array) -> f32 {
         let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         assert_eq!(logits[next[0] as usize], best);
     }
-    // Chunks of several sizes, each overwriting the padding of those before.
+    // Chunks of several sizes; each one overwrites the padding of earlier chunks.
     machine.reset();
     let mut past = 0;
     for size in [5, 1, 8, 3, 8, 7] {
@@ -214,12 +214,12 @@ fn cut(machine: &mut Machine, ids: &[i32], stored: &Array) -> f32 {
         past += size;
         note(differ(&logits, stored, past - 1));
     }
-    // Several rows of logits at a time, behind those chunks.
+    // `verify`, with several rows of logits, after these chunks.
     let (logits, next) = step(machine, "verify", past, &ids[past..]);
     let rows = ids.len() - past;
     assert_eq!((logits.len(), next.len()), (rows * vocab, rows));
     note(differ(&logits, stored, past));
-    // An id of -1 is the token that was chosen last.
+    // An id of -1 stands for the last selected token.
     let (_, next) = step(machine, "prefill", 0, &ids[..4]);
     let (want, _) = step(machine, "decode", 4, &next);
     step(machine, "prefill", 0, &ids[..4]);
@@ -228,13 +228,13 @@ fn cut(machine: &mut Machine, ids: &[i32], stored: &Array) -> f32 {
     worst
 }
 
-/// Models that the device computes in f32: architectures that differ most, and weights in codes of several kinds.
+/// Models that the device runs in f32: architectures that differ most, and quantized weights of several formats.
 const IN_F32: [&str; 4] = ["gemma3", "gpt2", "llama-k.gguf", "mixtral"];
-/// The same in f16.
+/// Models that the device runs in f16.
 const IN_F16: [&str; 2] = ["gemma2", "qwen3-moe"];
-/// The same with a function for long prompts.
+/// Models that the device runs with `prefill_long`.
 const IN_LONG: [&str; 2] = ["concat.onnx", "llama-k.gguf"];
-/// The same with caches of codes.
+/// Models that the device runs with an 8-bit KV cache.
 const IN_CODES: [&str; 3] = ["grouped.onnx", "llama", "phi3"];
 
 /// A model of `tests/language`.
@@ -246,17 +246,20 @@ fn named(name: &str) -> (PathBuf, Vec<i32>, Array) {
 fn every_way_of_cutting_a_text_gives_the_stored_logits() {
     models().into_par_iter().for_each(|(path, ids, stored)| {
         if path.ends_with("llama-dynamic") {
-            // Every angle depends on the length of a text of more than 16 tokens.
+            // With more than 16 tokens, every RoPE angle depends on the length.
             let context = Dims::from([("context".into(), (50, 50))]);
             let error = drift_models::load(&path, &context).unwrap_err().to_string();
             assert!(error.contains("at most 16"), "{error}");
             let (short, _) = drift_models::load(&path, &Dims::new()).unwrap();
             assert!(
-                short.functions.iter().all(|(name, graph)| name == "sample" || graph.bounds["past"].1 < 16)
+                short
+                    .entry_points
+                    .iter()
+                    .all(|entry| entry.name == "sample" || entry.graph.bounds["past"].1 < 16)
             );
             return;
         }
-        let functions = load(&path, 50, 8).functions;
+        let functions = load(&path, 50, 8).entry_points;
         let mut reference = Machine::Reference(functions, eval::States::new());
         let error = cut(&mut reference, &ids[..TEXT], &stored);
         assert!(error < F32, "{} differs by {error}", path.display());
@@ -285,21 +288,21 @@ fn f16_differs_by_its_rounding() {
 }
 
 #[test]
-fn caches_of_codes_differ_by_their_rounding() {
+fn quantized_caches_differ_by_their_rounding() {
     for name in IN_CODES {
         let (path, ids, stored) = named(name);
         let mut model = load(&path, 50, CHUNK);
-        let functions = model.functions.iter_mut().map(|(name, graph)| (name.as_str(), graph));
+        let functions = model.entry_points.iter_mut().map(|entry| (entry.name.as_str(), &mut entry.graph));
         let count = caches::run(functions).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(count > 0 && count.is_multiple_of(2), "{name} has {count} caches");
         let mut device = open(&model, &Options::default());
         let error = cut(&mut device, &ids[..TEXT], &stored) / deviation(stored.floats().unwrap());
-        // What keys and values lose shows, and is little.
+        // The rounding of keys and values shows, and is small.
         assert!(error > 1e-4 && error < CODES, "{name} differs by {error} standard deviations");
     }
 }
 
-/// Long chunks behind and before shorter ones give the same logits.
+/// Long chunks before and after shorter ones give the same logits.
 #[test]
 fn long_chunks_give_the_same_logits() {
     IN_LONG.into_par_iter().for_each(|name| {
@@ -314,7 +317,7 @@ fn long_chunks_give_the_same_logits() {
             past += size;
             let error = differ(&logits, &stored, past - 1);
             assert!(error < F32, "{name} differs by {error} behind {past} tokens");
-            // The token that was chosen last is kept by every function that gives one.
+            // Every function with an output `next` keeps the last selected token.
             let (want, _) = step(&mut device, "decode", past, &next);
             let (_, again) = step(&mut device, function, past - size, &ids[past - size..past]);
             let (got, _) = step(&mut device, "decode", past, &[-1]);
@@ -324,11 +327,11 @@ fn long_chunks_give_the_same_logits() {
     });
 }
 
-/// Models whose functions compute a token in one way: windows, capped scores, experts and codes of several kinds.
+/// Models compiled with `--batch-invariant`: windows, soft caps, experts and quantized weights of several formats.
 const IN_ONE_WAY: [&str; 8] =
     ["gemma2", "gemma3", "llama-gptq-order", "llama-k.gguf", "mistral", "phi3", "qwen3-moe", "grouped.onnx"];
 
-/// `decode` gives bit by bit what `verify` gives for each of its rows, however many there are.
+/// `decode` gives the same bits as every row of `verify`, for any number of rows.
 fn agree_in_every_bit(target: TargetProfile, name: &str, precision: Precision) {
     let (path, ids, stored) = named(name);
     let mut model = load(&path, 64, CHUNK);
@@ -364,7 +367,7 @@ fn batch_invariant_functions_agree_in_every_bit() {
     });
 }
 
-/// The same on matrix units, where the driver has some.
+/// Batch invariance on matrix units, if the driver has them.
 #[test]
 fn batch_invariant_functions_agree_on_matrix_units() {
     let Some(target) = device::matrix_target() else {
@@ -376,7 +379,7 @@ fn batch_invariant_functions_agree_on_matrix_units() {
     }
 }
 
-/// What is no decoder with caches, or is wanted with sizes of its own, stays one graph; sizes that do not fit are refused.
+/// A model that is no decoder with caches, or that has sizes of its own, stays one graph; unsuitable sizes are refused.
 #[test]
 fn onnx_models_become_functions_where_they_can() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("language/concat.onnx");
@@ -385,24 +388,24 @@ fn onnx_models_become_functions_where_they_can() {
     for own in ["batch_size", "sequence_length", "past_sequence_length"] {
         assert!(load(own, 1, 1).unwrap().is_none(), "{own}");
     }
-    let names = |model: &Model| model.functions.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    // As many tokens as there are positions in a table.
+    let names = |model: &Model| model.entry_points.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+    // The number of tokens equals the number of positions in a table.
     let language = load("chunk", 8, 8).unwrap().unwrap();
-    assert!(language.notes.iter().any(|note| note.contains("as it is")), "{:?}", language.notes);
-    let decode =
-        language.functions.iter().find(|(name, _)| name == "decode").map(|(_, graph)| graph).unwrap();
+    assert!(language.notes.iter().any(|note| note.contains("unchanged")), "{:?}", language.notes);
+    let decode = graph(&language.entry_points, "decode");
     assert_eq!((decode.bounds["past"], decode.inputs().len(), decode.stores().len()), ((0, 63), 1, 5));
     assert_eq!(names(&self::load(&path, 16, 4)), ["verify", "decode", "prefill", "sample"]);
     let long = load_with(&path, &[("context", 48), ("chunk", 4), ("long", 40)]);
     assert_eq!(names(&long), ["verify", "decode", "prefill", "prefill_long", "sample"]);
-    assert!(long.spare.is_empty() && graph(&long.functions, "prefill_long").bounds["past"] == (0, 8));
+    assert!(long.entry_points.iter().all(|entry| entry.keep_if_faster_than.is_none()));
+    assert_eq!(graph(&long.entry_points, "prefill_long").bounds["past"], (0, 8));
     let error = load("context", 65, 65).unwrap_err().to_string();
     assert!(error.contains("at most 64"), "{error}");
 }
 
-/// Graphs with states in every way that a plan knows.
+/// Graphs with every kind of state update that a plan supports.
 const STATES: &[(&str, &str)] = &[
-    // A product and a sum are computed where they are stored, through views.
+    // A matmul and a sum write into the state through views.
     (
         "in place",
         r#"
@@ -427,7 +430,7 @@ store "a" %5
 store "b" %11
 "#,
     ),
-    // What was held is read after the update, and parts are inputs, views and values with other users.
+    // The old state is read after the update; new rows are inputs, views and values with other consumers.
     (
         "copies",
         r#"
@@ -448,7 +451,7 @@ store "a" %2
 store "b" %9
 "#,
     ),
-    // States stored as a whole, one in the other.
+    // Whole states, each stored into the other.
     (
         "whole",
         r#"
@@ -470,8 +473,11 @@ store "c" %0
 #[test]
 fn states_hold_what_the_reference_says() {
     for (name, source) in STATES {
-        let graph = text::parse(source).unwrap();
-        assert_eq!(text::print(&text::parse(&text::print(&graph)).unwrap()), text::print(&graph));
+        let graph = graph_text::parse(source).unwrap();
+        assert_eq!(
+            graph_text::print(&graph_text::parse(&graph_text::print(&graph)).unwrap()),
+            graph_text::print(&graph)
+        );
         let options = device::validated(&Options::default());
         let functions =
             lower_all(&graph, &device::target(), &options).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -498,10 +504,10 @@ fn states_hold_what_the_reference_says() {
     }
 }
 
-/// The parts of the first graph are computed where the states lie: as many dispatches as operators.
+/// The new rows of the first graph are computed in the states' memory: one dispatch for each operator.
 #[test]
 fn parts_are_computed_where_states_lie() {
-    let graph = text::parse(STATES[0].1).unwrap();
+    let graph = graph_text::parse(STATES[0].1).unwrap();
     let plan = compile::lower(&graph, &device::target(), &Options::default()).unwrap().plan;
     let copies: Vec<&str> = plan
         .dispatches

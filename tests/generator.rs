@@ -1,5 +1,5 @@
-//! Language models of `tests/language` on the device: however a text is generated, it is the one that single steps
-//! give, and the logits are those stored.
+//! The generator with language models of `tests/language` on the device: every way to generate gives the text of single steps,
+//! and the stored logits.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,22 +9,22 @@ use drift_models::Dims;
 use drift_runtime::{Draft, Generator, Options, Request, Sampling, Session};
 use drift_tests::device;
 use driftc::compile;
-use driftc::functions::lower_model;
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
+use driftc::lowering::lower_model;
 use rayon::prelude::*;
 
 const CONTEXT: i64 = 64;
 const GENERATED: usize = 24;
 
-/// A language model, the first row of its stored ids, and the logits of it.
+/// A language model, the first row of its stored ids, and its logits.
 struct Stored {
     path: PathBuf,
     ids: Vec<u32>,
     logits: Vec<f32>,
 }
 
-/// Folders and files that take texts of any length.
+/// Folders and files that accept texts of any length.
 fn models() -> Vec<Stored> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("language");
     let mut models: Vec<PathBuf> = fs::read_dir(root)
@@ -49,16 +49,16 @@ fn stored(path: PathBuf) -> Stored {
     Stored { path, ids, logits }
 }
 
-/// A bundle with chunks of this size.
+/// Compiles a bundle with this chunk size.
 fn bundle(path: &Path, chunk: i64) -> drift_runtime::Bundle {
     written(&load(path, &[("chunk", chunk)]))
 }
 
-/// One whose tokens the host draws.
+/// Compiles a bundle without `sample`, so that the host draws tokens.
 fn without_sample(path: &Path) -> drift_runtime::Bundle {
     let mut model = load(path, &[("chunk", 16)]);
-    model.functions.retain(|(name, _)| name != "sample");
-    assert_eq!(model.functions.len(), 3);
+    model.entry_points.retain(|entry| entry.name != "sample");
+    assert_eq!(model.entry_points.len(), 3);
     written(&model)
 }
 
@@ -82,20 +82,20 @@ fn open(bundle: drift_runtime::Bundle, frames: usize) -> Generator {
     Generator::new(Session::from_bundle(bundle, &options).unwrap()).unwrap()
 }
 
-/// The text with so many tokens behind it.
+/// Continues the text by a number of tokens.
 fn run(generator: &mut Generator, draft: &mut Draft, n: usize) -> Vec<u32> {
     let request = Request { max_tokens: n, ..Request::default() };
     generator.generate(&request, draft, &mut |_| true).unwrap_or_else(|e| panic!("{e}"));
-    generator.text().to_vec()
+    generator.tokens().to_vec()
 }
 
-/// The text that single steps give from the start.
+/// Returns the text that single steps from the start give.
 fn by_steps(generator: &mut Generator, prompt: &[u32]) -> Vec<u32> {
-    generator.shorten(0);
+    generator.truncate(0);
     for id in prompt.split_last().unwrap().1 {
         generator.append(&[*id]).unwrap();
         run(generator, &mut Draft::None, 1);
-        generator.shorten(generator.text().len() - 1);
+        generator.truncate(generator.tokens().len() - 1);
     }
     generator.append(&prompt[prompt.len() - 1..]).unwrap();
     run(generator, &mut Draft::None, GENERATED)
@@ -113,29 +113,29 @@ fn every_way_of_generating_gives_the_same_text() {
         let expected = by_steps(&mut generator, prompt);
         assert_eq!(expected.len(), prompt.len() + GENERATED);
         let mut fresh = |draft: &mut Draft| {
-            generator.shorten(0);
+            generator.truncate(0);
             generator.append(prompt).unwrap();
             run(&mut generator, draft, GENERATED)
         };
         assert_eq!(fresh(&mut Draft::None), expected, "{name}, in chunks");
         assert_eq!(fresh(&mut Draft::NGram), expected, "{name}, checking what came before");
-        // A draft with other kernels, one frame, and chunks of its own.
+        // A draft model with other kernels, one frame, and its own chunk size.
         let mut small = open(written(&load(&path, &[("chunk", 4), ("long", 16)])), 1);
         small.append(prompt).unwrap();
         assert_eq!(run(&mut small, &mut Draft::None, GENERATED), expected, "{name}, in chunks of 16 and 4");
         assert_eq!(fresh(&mut Draft::Model(Box::new(small))), expected, "{name}, with a draft");
-        // Half of it, and the rest from a file in another conversation.
-        generator.shorten(0);
+        // The first half here, the rest from a saved file in another conversation.
+        generator.truncate(0);
         generator.append(prompt).unwrap();
         run(&mut generator, &mut Draft::None, GENERATED / 2);
         generator.save(&saved).unwrap();
-        generator.choose(1).unwrap();
+        generator.choose_conversation(1).unwrap();
         generator.restore(&saved).unwrap();
         assert_eq!(run(&mut generator, &mut Draft::None, GENERATED / 2), expected, "{name}, restored");
     });
 }
 
-/// Where angles change with the length of a text, each token is the one that the whole text gives by itself.
+/// If RoPE angles depend on the length of a text, each token equals the token that the whole text gives.
 #[test]
 fn a_text_that_passes_its_turn_is_computed_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,25 +155,25 @@ fn a_text_that_passes_its_turn_is_computed_anew() {
         expected.push(next as u32);
     }
     let mut fresh = |draft: &mut Draft| {
-        generator.shorten(0);
+        generator.truncate(0);
         generator.append(prompt).unwrap();
         run(&mut generator, draft, GENERATED)
     };
     assert_eq!(fresh(&mut Draft::None), expected, "steps that run ahead");
-    assert_eq!(fresh(&mut Draft::NGram), expected, "guesses");
+    assert_eq!(fresh(&mut Draft::NGram), expected, "n-gram draft");
     let mut exact = open(bundle(&path, 7), 1);
     exact.append(prompt).unwrap();
     assert_eq!(run(&mut exact, &mut Draft::None, GENERATED), expected, "one frame");
     assert_eq!(fresh(&mut Draft::Model(Box::new(exact))), expected, "a draft");
-    // Back before the turn, and over it again from a file.
+    // Back below the longrope threshold, and across it again from a file.
     for length in [20, 24, 25, 30] {
-        generator.shorten(length);
+        generator.truncate(length);
         generator.save(&saved).unwrap();
-        generator.choose(1).unwrap();
+        generator.choose_conversation(1).unwrap();
         generator.restore(&saved).unwrap();
         let rest = expected.len() - length;
         assert_eq!(run(&mut generator, &mut Draft::None, rest), expected, "from {length} on, restored");
-        generator.choose(0).unwrap();
+        generator.choose_conversation(0).unwrap();
         assert_eq!(run(&mut generator, &mut Draft::None, rest), expected, "from {length} on");
     }
 }
@@ -183,7 +183,7 @@ fn logits_of_every_position_are_those_stored() {
     let models: Vec<Stored> = models().into_iter().skip(1).step_by(10).collect();
     models.into_par_iter().for_each(|Stored { path, ids, logits }| {
         let mut generator = open(bundle(&path, 16), 1);
-        let mut rows = logits.chunks(generator.vocabulary());
+        let mut rows = logits.chunks(generator.vocabulary_size());
         let mut worst = 0.0f32;
         let each = &mut |found: &[f32]| {
             for (a, b) in found.iter().zip(rows.next().unwrap()) {
@@ -197,7 +197,7 @@ fn logits_of_every_position_are_those_stored() {
     });
 }
 
-/// Whether the device draws or the host does, however many steps are in flight.
+/// Sampling gives the same text on the device and on the host, with any number of frames in flight.
 #[test]
 fn a_seed_draws_one_text() {
     let plain = Sampling { temperature: 1.5, seed: 3, ..Sampling::default() };
@@ -205,14 +205,14 @@ fn a_seed_draws_one_text() {
         Sampling { top_k: 20, top_p: 0.9, ..plain.clone() },
         Sampling { top_k: 64, ..plain.clone() },
         Sampling { temperature: 0.3, top_p: 0.6, ..plain.clone() },
-        // Flat enough that 64 of 128 tokens do not decide everything.
+        // Logits so flat that 64 of 128 tokens do not always decide.
         Sampling { temperature: 9.0, ..plain.clone() },
         Sampling { temperature: 9.0, top_p: 0.4, ..plain.clone() },
         // The host draws.
         Sampling { top_k: 65, ..plain.clone() },
         Sampling { repetition_penalty: 1.3, top_k: 9, ..plain },
     ];
-    // The second model's angles change behind 24 tokens.
+    // The second model's RoPE angles change after 24 tokens.
     let folder = |name: &str| stored(Path::new(env!("CARGO_MANIFEST_DIR")).join("language").join(name));
     for Stored { path, ids, .. } in [folder("gemma.gguf"), folder("phi3")] {
         let whole = bundle(&path, 16).bytes().to_vec();
@@ -222,14 +222,14 @@ fn a_seed_draws_one_text() {
         for sampling in &ways {
             let request = Request { max_tokens: GENERATED, sampling: sampling.clone(), ..Request::default() };
             let text = |generator: &mut Generator, draft: &mut Draft| {
-                generator.shorten(0);
+                generator.truncate(0);
                 generator.append(&ids[..10]).unwrap();
                 generator.generate(&request, draft, &mut |_| true).unwrap();
-                let whole = generator.text().to_vec();
-                // Steps that ran ahead leave no trace.
+                let whole = generator.tokens().to_vec();
+                // Steps past the end of the text have no effect.
                 generator.append(&ids[..3]).unwrap();
                 generator.generate(&request, draft, &mut |_| true).unwrap();
-                (whole, generator.text().to_vec())
+                (whole, generator.tokens().to_vec())
             };
             let wanted = text(&mut hosts[0], &mut Draft::None);
             assert_eq!(text(&mut hosts[1], &mut Draft::NGram), wanted, "{}: {sampling:?}", path.display());
@@ -242,11 +242,11 @@ fn a_seed_draws_one_text() {
     }
 }
 
-/// The candidates of a large vocabulary, by rows.
+/// Sampling candidates of a large vocabulary, by rows.
 #[test]
 fn the_device_draws_as_the_reference_does() {
     let vocabulary = 50257;
-    let graph = driftc::language::sample::graph(vocabulary).unwrap();
+    let graph = driftc::language::sample::sampling_graph(vocabulary).unwrap();
     let noise = |i: i64| ((i.wrapping_mul(2_654_435_761) >> 7) % 10_007) as f32 / 500.0;
     let logits: Vec<f32> = (0..vocabulary).map(noise).collect();
     let logits = Array::f32(&[1, logits.len()], logits);

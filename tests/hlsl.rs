@@ -1,25 +1,27 @@
-//! Shaders for DirectX 12: Microsoft's compiler takes them, and what it makes of them for Vulkan computes what the reference
-//! does on the present device, in f32. `DRIFT_HLSL_ALL=1` takes every case of every operator.
+//! Compiles HLSL shaders with Microsoft's compiler and runs the SPIR-V that it makes on the test device, against the CPU
+//! reference, in f32. `DRIFT_TEST_SCOPE=full` takes every case of every operator.
 //!
-//! `tests/setup.sh` installs a package that has the compiler and says where in `DRIFT_DXC`; it does so where there is one for
-//! the machine's Python and processor.
+//! `tests/setup.sh` installs the compiler where a package for the machine exists, and sets `DRIFT_DXC`. Without it the test is
+//! listed as ignored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use drift_runtime::codec::{BundleWriter, section};
 use drift_runtime::format::ApiVersion;
 use drift_runtime::{Bundle, Session};
 use drift_tests::compare::{Tolerance, compare};
+use drift_tests::settings::{self, Scope};
 use drift_tests::{device, random_graph};
 use driftc::compile::{Model, Options, compile};
 use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
-use driftc::ir::{eval, text};
+use driftc::ir::{eval, graph_text};
 use driftc::kernels::cases::CASES;
 use driftc::passes::Precision;
 use driftc::target::TargetProfile;
+use libtest_mimic::{Arguments, Failed, Trial};
 use rayon::prelude::*;
 
 const TARGET: &str = "nvidia-ada-directx12";
@@ -32,13 +34,21 @@ struct Case {
     precision: Precision,
 }
 
-#[test]
-fn what_microsofts_compiler_makes_of_shaders_computes_the_same() {
-    let (Some(library), Some(python)) = (std::env::var_os("DRIFT_DXC"), std::env::var_os("DRIFT_PYTHON"))
-    else {
-        println!("ignored: there is no compiler for HLSL here");
-        return;
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let compiler = settings::hlsl_compiler();
+    // Without a compiler the test is listed as ignored.
+    let ignored = compiler.is_none();
+    let run = move || {
+        let compiler = compiler.ok_or("DRIFT_DXC is not set: run `make setup`")?;
+        compile_and_run(&compiler).map_err(Failed::from)
     };
+    let trial = Trial::test("hlsl_gives_the_results_of_the_reference", run).with_ignored_flag(ignored);
+    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+}
+
+/// Compiles the HLSL of cases to SPIR-V and compares the results on the device with the CPU reference.
+fn compile_and_run(library: &Path) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let cases = cases(folder.path());
     let mut shaders = BTreeMap::new();
@@ -52,26 +62,29 @@ fn what_microsofts_compiler_makes_of_shaders_computes_the_same() {
         std::fs::write(folder.path().join(format!("{hash}.hlsl")), bytes).unwrap();
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hlsl.py");
-    let done = Command::new(python).arg(script).arg(library).arg(folder.path()).output().unwrap();
+    let done = Command::new(settings::python()).arg(script).arg(library).arg(folder.path()).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    // For Vulkan the compiler writes a single f16 as a word, which its neighbour overwrites.
+    // For Vulkan the compiler writes a single f16 as a word, which its neighbor overwrites.
     let single: Vec<&Case> = cases.iter().filter(|case| case.precision == Precision::F32).collect();
     single.par_iter().for_each(|case| run(case, for_vulkan(case, folder.path())));
-    println!("{} shaders compiled, {} cases run", shaders.len(), single.len());
+    settings::report_ran(single.len(), cases.len(), "compiled cases on the device");
     assert!(single.len() > 50);
+    Ok(())
 }
 
 /// Cases of all operators, compiled.
 fn cases(folder: &Path) -> Vec<Case> {
     let mut target = TargetProfile::load(TARGET).unwrap();
     target.limits.max_loop_iterations = device::target().limits.max_loop_iterations;
-    let step = if std::env::var_os("DRIFT_HLSL_ALL").is_some() { 1 } else { 4 };
+    let step = if Scope::from_environment().is_full() { 1 } else { 4 };
     let all = CASES.iter().flat_map(|c| c.graphs().enumerate().map(|(i, case)| (c.operator, i, case)));
     let both = |case| [(case, Precision::F32), (case, Precision::F16)];
+    let total = all.clone().count();
     let chosen: Vec<_> = all.step_by(step).flat_map(both).collect();
+    settings::report_ran(chosen.len(), 2 * total, "cases of operators");
     let made = chosen.into_par_iter().map(|((operator, i, case), precision)| {
         let name = format!("{operator}-{i}-{precision}");
-        let graph = text::parse(case).unwrap();
+        let graph = graph_text::parse(case).unwrap();
         let path = folder.join(format!("{name}.drift"));
         let model = Model { graph: graph.clone(), name: name.clone(), ..Model::default() };
         let options = Options { precision, ..Options::default() };

@@ -1,4 +1,4 @@
-//! Models made to harm: each is refused with an error, quickly and in little memory, and nothing panics.
+//! Malformed models: each is refused with an error, quickly and in little memory, and nothing panics.
 
 use drift_tests::onnx::{
     bytes, floats, graph, input, int, integers, ints, model, node, small_integers, subgraph, typed_input,
@@ -25,9 +25,9 @@ fn one(node: NodeProto, constants: Vec<TensorProto>) -> ModelProto {
 #[test]
 fn bytes_that_are_no_model() {
     for (raw, part) in [
-        (&b""[..], "holds no graph"),
-        (&b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\x3f"[..], "not an ONNX model"),
-        (&[0x0b; 5000][..], "not an ONNX model"),
+        (&b""[..], "contains no graph"),
+        (&b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\x3f"[..], "not a valid ONNX model"),
+        (&[0x0b; 5000][..], "not a valid ONNX model"),
     ] {
         let error = load_bytes(raw.to_vec().into(), &Options::default()).expect_err("refused").to_string();
         assert!(error.contains(part), "{error}");
@@ -40,11 +40,11 @@ fn constants_that_lie_about_their_size() {
     let with_dims = |dims: &[i64]| one(add(), vec![floats("w", dims, &[1.0; 16])]);
     refused(&with_dims(&[-2, -8]), "is negative");
     refused(&with_dims(&[1 << 32, 1 << 32]), "elements");
-    refused(&with_dims(&[2, 9]), "do not make");
-    refused(&with_dims(&[1; 5000]), "rank 5000");
+    refused(&with_dims(&[2, 9]), "do not hold");
+    refused(&with_dims(&[1; 5000]), "its rank is 5000");
     let mut raw = floats("w", &[2, 8], &[]);
     raw.raw_data = Some(vec![0; 65].into());
-    refused(&one(add(), vec![raw]), "65 bytes do not make 16 elements");
+    refused(&one(add(), vec![raw]), "65 bytes do not hold 16 elements");
     let mut none = floats("w", &[2, 8], &[1.0; 16]);
     none.data_type = Some(DataType::Undefined as i32);
     refused(&one(add(), vec![none]), "no element type");
@@ -66,7 +66,7 @@ fn results_too_large_to_exist() {
     let ends = vec![integers("a", &[], &[0]), integers("b", &[], &[1 << 60]), integers("c", &[], &[1])];
     refused(&one(node("Range", &["a", "b", "c"], &["y"]), ends), "more than");
     let ends = vec![integers("a", &[], &[0]), integers("b", &[], &[8]), integers("c", &[], &[0])];
-    refused(&one(node("Range", &["a", "b", "c"], &["y"]), ends), "step 0 is zero");
+    refused(&one(node("Range", &["a", "b", "c"], &["y"]), ends), "the step is 0");
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn attributes_out_of_range() {
         g.initializer = weights();
         model(17, g)
     };
-    refused(&conv("strides", &[0, 1]), "holds a zero");
-    refused(&conv("strides", &[1, 1, 1]), "3 values where 2");
+    refused(&conv("strides", &[0, 1]), "contains 0");
+    refused(&conv("strides", &[1, 1, 1]), "has 3 values; 2");
     refused(&conv("pads", &[-20, 0, 0, 0]), "negative");
-    refused(&conv("kernel_shape", &[3, 3]), "differs from the weights'");
+    refused(&conv("kernel_shape", &[3, 3]), "differs from the kernel size");
     refused(&conv("dilations", &[i64::MAX, i64::MAX]), "Conv");
     refused(&one(with(node("Softmax", &["x"], &["y"]), int("axis", i64::MIN)), vec![]), "axis");
     refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![integers("s", &[2], &[-1, -1])]), "-1 twice");
@@ -96,7 +96,7 @@ fn attributes_out_of_range() {
     refused(&one(conv, constants), "ConvInteger");
 }
 
-/// Values are what their declarations say, and operands that must be of one type are.
+/// Values match their declarations, and operands of one type class have one type.
 #[test]
 fn types_that_differ() {
     let two = |operator: &str, a: DataType, b: DataType| {
@@ -104,33 +104,36 @@ fn types_that_differ() {
         model(17, graph(inputs, vec![node(operator, &["a", "b"], &["y"])], &["y"]))
     };
     for operator in ["Add", "Concat", "MatMul", "Conv", "Max", "Equal", "LayerNormalization"] {
-        refused(&two(operator, DataType::Float, DataType::Float16), "must be the same");
+        refused(&two(operator, DataType::Float, DataType::Float16), "must have the same type");
         refused(&two(operator, DataType::Int64, DataType::Int32), operator);
     }
     let mut declared = one(node("Neg", &["x"], &["y"]), vec![]);
     let outputs = &mut declared.graph.as_mut().expect("a graph").output;
     *outputs = vec![typed_input("y", DataType::Int64, &["2", "8"])];
-    refused(&declared, "output `y`: it is declared as i64 and is f32");
+    refused(&declared, "output `y`: it is declared with type i64, but has type f32");
     let mut both = one(node("Add", &["x", "w"], &["y"]), vec![floats("w", &[8], &[1.0; 8])]);
     both.graph.as_mut().expect("a graph").input.push(typed_input("w", DataType::Int64, &["8"]));
-    refused(&both, "input `w`: it is declared as i64 and is f32");
+    refused(&both, "input `w`: it is declared with type i64, but has type f32");
     let vector = |name: &str| floats(name, &[2], &[0.0, 1.0]);
-    refused(&one(node("Clip", &["x", "low"], &["y"]), vec![vector("low")]), "operand 1, a bound, is f32[2]");
+    refused(
+        &one(node("Clip", &["x", "low"], &["y"]), vec![vector("low")]),
+        "operand 1, a bound, must have one element, but is f32[2]",
+    );
     let three = vec![integers("d", &[], &[3]), floats("v", &[3], &[0.0; 3])];
-    refused(&one(node("OneHot", &["x", "d", "v"], &["y"]), three), "not the two values");
+    refused(&one(node("OneHot", &["x", "d", "v"], &["y"]), three), "two values (off and on)");
 }
 
 #[test]
 fn types_that_an_operator_does_not_take() {
     let shape = || small_integers("s", DataType::Int32, &[2], &[4, 4]);
-    refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![shape()]), "type i32, where ONNX has i64");
+    refused(&one(node("Reshape", &["x", "s"], &["y"]), vec![shape()]), "type i32, but ONNX allows i64");
     let indices = small_integers("s", DataType::Uint8, &[1], &[1]);
-    refused(&one(node("Gather", &["x", "s"], &["y"]), vec![indices]), "type u8, where ONNX has i32, i64");
+    refused(&one(node("Gather", &["x", "s"], &["y"]), vec![indices]), "type u8, but ONNX allows i32, i64");
     let dequantize = node("DequantizeLinear", &["x", "w"], &["y"]);
-    refused(&one(dequantize, vec![floats("w", &[], &[1.0])]), "operand 0 is of type f32");
+    refused(&one(dequantize, vec![floats("w", &[], &[1.0])]), "operand 0 has type f32");
     let unsigned =
         graph(vec![typed_input("x", DataType::Uint8, &["4"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
-    refused(&model(17, unsigned), "operand 0 is of type u8");
+    refused(&model(17, unsigned), "operand 0 has type u8");
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn initializers_unlike_their_declaration() {
         if fits {
             load_bytes(bytes(&model(17, g)), &Options::default()).unwrap();
         } else {
-            refused(&model(17, g), "and its initializer is [8]");
+            refused(&model(17, g), "but its initializer has shape [8]");
         }
     }
 }
@@ -150,7 +153,7 @@ fn initializers_unlike_their_declaration() {
 #[test]
 fn graphs_that_are_none() {
     let nodes = vec![node("Neg", &["b"], &["a"]), node("Neg", &["a"], &["b"])];
-    refused(&model(17, graph(vec![], nodes, &["a"])), "depends on its own result");
+    refused(&model(17, graph(vec![], nodes, &["a"])), "depend on its own result");
     let nodes = vec![node("Neg", &["x"], &["y"]), node("Abs", &["x"], &["y"])];
     refused(&model(17, graph(vec![input("x", &["1"])], nodes, &["y"])), "already defined");
     refused(&model(17, graph(vec![input("x", &["1"])], vec![], &["y"])), "no node computes it");
@@ -161,7 +164,7 @@ fn graphs_that_are_none() {
     refused(&model(17, twice), "declared twice");
 }
 
-/// Operands that an operator does not take, whether or not their values are known while importing.
+/// Operands that an operator does not accept, with values known at import or not.
 #[test]
 fn operands_too_many() {
     let extra = |op: &str, inputs: &[&str]| one(node(op, inputs, &["y"]), vec![integers("n", &[1], &[2])]);
@@ -175,12 +178,12 @@ fn operands_too_many() {
         (extra("Sqrt", &["x", "", "x"]), 2),
         (extra("ReduceMean", &["x", "n"]), 1),
     ] {
-        refused(&model, &format!("it has an operand {operand}, which the operator does not take"));
+        refused(&model, &format!("operand {operand} is not supported"));
     }
     refused(&extra("Add", &["n"]), "operand 1 is missing");
 }
 
-/// A constant index must lie within the axis that it counts along, from either end.
+/// A constant index must lie within its axis, counted from either end.
 #[test]
 fn constant_indices_outside_of_their_table() {
     let at = |op: &str, index: i64, shape: &[i64]| {
@@ -195,7 +198,7 @@ fn constant_indices_outside_of_their_table() {
         ("ScatterElements", &[1, 1], 2),
     ] {
         for index in [2, 1 << 40, -3, i64::MIN] {
-            let part = format!("the constant index {index} is outside of the size {size}");
+            let part = format!("the constant index {index} is out of range for the size {size}");
             refused(&at(op, index, shape), &part);
         }
         for index in [1, -2] {
@@ -203,10 +206,13 @@ fn constant_indices_outside_of_their_table() {
         }
     }
     let kept = vec![small_integers("c", DataType::Bool, &[3], &[0, 0, 1])];
-    refused(&one(with(node("Compress", &["x", "c"], &["y"]), int("axis", 0)), kept), "index 2 is outside");
+    refused(
+        &one(with(node("Compress", &["x", "c"], &["y"]), int("axis", 0)), kept),
+        "index 2 is out of range",
+    );
 }
 
-/// Zero points count in the numbers they are subtracted from.
+/// A zero point has the type of the values that it is subtracted from.
 #[test]
 fn zero_points_of_another_type() {
     let constants = || {
@@ -220,7 +226,7 @@ fn zero_points_of_another_type() {
     };
     for zero in ["signed", "wide"] {
         let refuses = |operator: &str, operands: &[&str], place: usize| {
-            let part = format!("operand {place} is of type");
+            let part = format!("operand {place} has type");
             refused(&one(node(operator, operands, &["y"]), constants()), &part);
         };
         refuses("DequantizeLinear", &["q", "s", zero], 2);
@@ -228,10 +234,10 @@ fn zero_points_of_another_type() {
         refuses("QLinearMatMul", &["q", "s", zero, "q", "s", "unsigned", "s", "unsigned"], 2);
     }
     let quantize = with(node("QuantizeLinear", &["x", "s", "unsigned"], &["y"]), int("output_dtype", 3));
-    refused(&one(quantize, constants()), "does not belong to numbers of i8");
+    refused(&one(quantize, constants()), "but the quantized tensor has type i8");
 }
 
-/// Functions that call themselves, or double at every level, and branches nested deeply.
+/// Functions that call themselves or double at every level, and deeply nested branches.
 #[test]
 fn expansion_is_bounded() {
     let call = |name: &str, from: &str, to: &str| NodeProto {

@@ -1,5 +1,5 @@
-//! Folders and files of language models that are broken in one place: each is refused with an error that names the place,
-//! and nothing panics. Folders are those of `tests/language`, changed here.
+//! Language model folders and files that are broken in one place: each is refused with an error that names the place, and
+//! nothing panics. The folders are changed copies of `tests/language`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,27 +8,27 @@ use drift_models::Dims;
 use driftc::Error;
 use serde_json::{Map, Value, json};
 
-/// What is done to a copy of a folder.
+/// A change to a copy of a folder.
 enum Change {
-    /// A field of `config.json`.
+    /// Sets a field of `config.json`.
     Field(&'static str, Value),
-    /// A field of its `quantization_config`.
-    Quantised(&'static str, Value),
-    /// The content of a file.
+    /// Sets a field of `quantization_config`.
+    Quantized(&'static str, Value),
+    /// Replaces the content of a file.
     Content(&'static str, Vec<u8>),
-    /// A file as its first half.
+    /// Truncates a file to its first half.
     Half(&'static str),
-    /// A file that is not there.
+    /// Removes a file.
     Missing(&'static str),
-    /// The header of the checkpoint.
+    /// Replaces the header of the checkpoint.
     Header(fn(&mut Map<String, Value>)),
-    /// The length that the checkpoint says its header has.
+    /// Replaces the header length that the checkpoint states.
     HeaderLength(u64),
-    /// Bytes behind the checkpoint's end.
+    /// Appends bytes to the checkpoint.
     Longer,
 }
 
-use Change::{Content, Field, Half, Header, HeaderLength, Longer, Missing, Quantised};
+use Change::{Content, Field, Half, Header, HeaderLength, Longer, Missing, Quantized};
 
 const CHECKPOINT: &str = "model.safetensors";
 const POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 99\n";
@@ -37,7 +37,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("language").join(name)
 }
 
-/// A copy of a folder, with files that texts need.
+/// Copies a folder and adds the tokenizer's files.
 fn copy(name: &str) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in ["config.json", CHECKPOINT] {
@@ -49,10 +49,10 @@ fn copy(name: &str) -> tempfile::TempDir {
     copy
 }
 
-/// A checkpoint that is being changed.
+/// A checkpoint under change.
 struct Checkpoint {
     header: Map<String, Value>,
-    /// What it says of the header's length, where that is not true.
+    /// Stated length of the header, if it is wrong.
     length: Option<u64>,
     data: Vec<u8>,
 }
@@ -81,9 +81,9 @@ impl Change {
             Field(name, value) => config(&|fields| {
                 fields.insert((*name).into(), value.clone());
             }),
-            Quantised(name, value) => config(&|fields| {
-                let quantised = fields["quantization_config"].as_object_mut().unwrap();
-                quantised.insert((*name).into(), value.clone());
+            Quantized(name, value) => config(&|fields| {
+                let quantized = fields["quantization_config"].as_object_mut().unwrap();
+                quantized.insert((*name).into(), value.clone());
             }),
             Content(name, bytes) => fs::write(folder.join(name), bytes).unwrap(),
             Half(name) => {
@@ -98,7 +98,7 @@ impl Change {
     }
 }
 
-/// The error of loading, which says where, why and what to do.
+/// Returns the error of loading, which says where, why and what to do.
 fn refusal(path: &Path, what: &str) -> String {
     let Err(error) = drift_models::load(path, &Dims::new()) else { panic!("{what} was not refused") };
     match &error {
@@ -112,7 +112,7 @@ fn refusal(path: &Path, what: &str) -> String {
     error.to_string()
 }
 
-/// Each change is refused with an error that has the words.
+/// Each change is refused with an error that contains these words.
 fn all_refused(name: &str, cases: &[(Change, &str)]) {
     for (i, (change, words)) in cases.iter().enumerate() {
         let copy = copy(name);
@@ -129,22 +129,22 @@ fn configurations() {
     all_refused(
         "llama",
         &[
-            (Content("config.json", vec![]), "it is no JSON"),
-            (Content("config.json", b"\xff\xfe{}".to_vec()), "it is no JSON"),
-            (Content("config.json", vec![b'['; 100_000]), "it is no JSON"),
+            (Content("config.json", vec![]), "it is not JSON"),
+            (Content("config.json", b"\xff\xfe{}".to_vec()), "it is not JSON"),
+            (Content("config.json", vec![b'['; 100_000]), "it is not JSON"),
             (Content("config.json", b"[1]".to_vec()), "names no architecture"),
             (Content("config.json", POINTER.to_vec()), "Git LFS"),
-            (Half("config.json"), "it is no JSON"),
+            (Half("config.json"), "it is not JSON"),
             (Missing("config.json"), "there is no config.json"),
-            (Field("architectures", json!("LlamaForCausalLM")), "is no list"),
-            (Field("architectures", json!([])), "is no list"),
+            (Field("architectures", json!("LlamaForCausalLM")), "is not a list"),
+            (Field("architectures", json!([])), "is not a list"),
             (Field("architectures", json!(["MambaForCausalLM"])), "`MambaForCausalLM` is not supported"),
-            (Field("vocab_size", json!("many")), "`vocab_size` is \"many\", where a whole number"),
+            (Field("vocab_size", json!("many")), "`vocab_size` is \"many\", but must be an integer"),
             (Field("vocab_size", json!(-5)), "`vocab_size` is -5"),
             (Field("vocab_size", json!(0)), "`vocab_size` is 0"),
-            (Field("hidden_size", json!(1.5)), "`hidden_size` is 1.5, where a whole number"),
+            (Field("hidden_size", json!(1.5)), "`hidden_size` is 1.5, but must be an integer"),
             (Field("hidden_size", json!(1_000_000_000)), "`hidden_size` is 1000000000"),
-            (Field("intermediate_size", json!([])), "`intermediate_size` is [], where a whole number"),
+            (Field("intermediate_size", json!([])), "`intermediate_size` is [], but must be an integer"),
             (Field("num_hidden_layers", json!(0)), "`num_hidden_layers` is 0"),
             (Field("num_hidden_layers", json!(1)), "model.layers.1.input_layernorm.weight"),
             (Field("num_hidden_layers", json!(999)), "layers.2"),
@@ -154,14 +154,14 @@ fn configurations() {
             (Field("head_dim", json!(7)), "rotated in pairs"),
             (Field("max_position_embeddings", json!(0)), "`max_position_embeddings` is 0"),
             (Field("max_position_embeddings", json!(1e30)), "`max_position_embeddings` is 1e"),
-            (Field("rms_norm_eps", json!("nan")), "`rms_norm_eps` is \"nan\", where a number"),
+            (Field("rms_norm_eps", json!("nan")), "`rms_norm_eps` is \"nan\", but must be a number"),
             (Field("rms_norm_eps", json!(1e300)), "`rms_norm_eps`"),
             (Field("rope_theta", json!(0)), "`rope_theta` is 0"),
             (Field("partial_rotary_factor", json!(1e30)), "`partial_rotary_factor` is 1"),
-            (Field("hidden_act", json!(5)), "`hidden_act` is 5, where a text"),
-            (Field("tie_word_embeddings", json!("yes")), "where true or false"),
-            (Field("text_config", json!(5)), "no fields"),
-            (Field("rope_scaling", json!("x")), "`rope_scaling` is \"x\", where an object"),
+            (Field("hidden_act", json!(5)), "`hidden_act` is 5, but must be a string"),
+            (Field("tie_word_embeddings", json!("yes")), "must be true or false"),
+            (Field("text_config", json!(5)), "not a JSON object"),
+            (Field("rope_scaling", json!("x")), "`rope_scaling` is \"x\", but must be an object"),
             (rope(json!({"rope_type": 7})), "rope_type `7`"),
             (rope(json!({"rope_type": "linear", "factor": -2})), "`factor`"),
             (rope(json!({"rope_type": "linear", "factor": 1e300})), "`factor`"),
@@ -175,7 +175,7 @@ fn configurations() {
                     "original_max_position_embeddings": 1e30})),
                 "`original_max_position_embeddings`",
             ),
-            (Field("quantization_config", json!("x")), "no fields"),
+            (Field("quantization_config", json!("x")), "not a JSON object"),
             (Field("quantization_config", json!({"quant_method": "hqq"})), "`hqq`"),
             (Field("quantization_config", json!({"quant_method": 7})), "`quant_method` is 7"),
         ],
@@ -224,7 +224,7 @@ fn shards() {
         "llama",
         &[
             (shard("model-00002-of-00003.safetensors"), "model-00002-of-00003.safetensors"),
-            (shard("../model.safetensors"), "not a plain file name"),
+            (shard("../model.safetensors"), "is not the name of a file"),
             (shard("tokenizer.json"), "tokenizer.json"),
             (index(json!({"weight_map": {"model.norm.weight": 5}})), "`model.norm.weight`"),
             (index(json!({"weight_map": ["model.safetensors"]})), "weight_map"),
@@ -234,17 +234,17 @@ fn shards() {
 }
 
 #[test]
-fn quantised_checkpoints() {
+fn quantized_checkpoints() {
     all_refused(
         "llama-gptq",
         &[
-            (Quantised("bits", json!("four")), "`bits` is \"four\""),
-            (Quantised("bits", json!(-4)), "`bits` is -4"),
-            (Quantised("bits", json!(8)), "codes of 8 bits"),
-            (Quantised("group_size", json!(-2)), "`group_size` is -2"),
-            (Quantised("group_size", json!(7)), "groups of 7"),
-            (Quantised("group_size", json!(1i64 << 40)), "groups of"),
-            (Quantised("quant_method", json!("awq")), "qweight"),
+            (Quantized("bits", json!("four")), "`bits` is \"four\""),
+            (Quantized("bits", json!(-4)), "`bits` is -4"),
+            (Quantized("bits", json!(8)), "8-bit values"),
+            (Quantized("group_size", json!(-2)), "`group_size` is -2"),
+            (Quantized("group_size", json!(7)), "groups of 7"),
+            (Quantized("group_size", json!(1i64 << 40)), "groups of"),
+            (Quantized("quant_method", json!("awq")), "qweight"),
             (
                 Header(|header| {
                     let name = header.keys().find(|name| name.ends_with(".qzeros")).unwrap().clone();
@@ -255,31 +255,31 @@ fn quantised_checkpoints() {
             ),
         ],
     );
-    all_refused("llama-awq", &[(Quantised("group_size", json!(7)), "groups of 7 do not divide")]);
+    all_refused("llama-awq", &[(Quantized("group_size", json!(7)), "groups of 7 do not divide")]);
     all_refused("mixtral", &[(Field("num_experts_per_tok", json!(0)), "0 of 4 experts")]);
 }
 
-/// Files that travel with a bundle are whole; what is in them is for whoever reads texts.
+/// Attached files are complete; only readers of text look into them.
 #[test]
 fn files_beside_the_checkpoint() {
     let mut cases = Vec::new();
     for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         cases.extend([
-            (Half(name), "it is no JSON"),
-            (Content(name, vec![]), "it is no JSON"),
-            (Content(name, vec![0xff; 99]), "it is no JSON"),
+            (Half(name), "it is not JSON"),
+            (Content(name, vec![]), "it is not JSON"),
+            (Content(name, vec![0xff; 99]), "it is not JSON"),
             (Content(name, POINTER.to_vec()), "Git LFS"),
         ]);
     }
     all_refused("llama", &cases);
-    // A template without content is none.
+    // An empty chat template counts as none.
     let copy = copy("llama");
     fs::write(copy.path().join("chat_template.jinja"), "").unwrap();
     let (model, _) = drift_models::load(copy.path(), &Dims::new()).unwrap_or_else(|e| panic!("{e}"));
     assert!(model.attachments.iter().all(|(name, bytes)| name != "chat_template.jinja" && !bytes.is_empty()));
 }
 
-/// Entries of a GGUF file's metadata that lie: the value behind a key becomes another of the same length.
+/// Wrong values in a GGUF file's metadata: the value of a key becomes another one of equal length.
 #[test]
 fn gguf_files() {
     let bytes = fs::read(folder("llama.gguf")).unwrap();

@@ -1,5 +1,5 @@
-//! What the ONNX importer makes of small models: shapes that vanish, symbols, scopes, versions of operators, and
-//! what it says about models it refuses.
+//! The ONNX importer on small models: shape computations that fold away, symbols, scopes, operator versions, and the errors of
+//! refused models.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use driftc::import::onnx::{DimSpec, Imported, Options, load, load_bytes, support
 use driftc::ir::array::Array;
 use driftc::ir::dim::Dim;
 use driftc::ir::eval::eval;
+use driftc::ir::graph_text::print;
 use driftc::ir::tensor::DType;
-use driftc::ir::text::print;
 
 fn imported(model: &ModelProto, options: &Options) -> Imported {
     load_bytes(bytes(model), options).expect("the model imports")
 }
 
-/// The operators of the imported graph, in order.
+/// Returns the operators of the imported graph in order.
 fn operators(model: &ModelProto) -> String {
     let imported = imported(model, &Options::default());
     let text = print(&imported.graph);
@@ -41,7 +41,7 @@ fn run(model: &ModelProto, inputs: &[(&str, Array)]) -> Array {
     eval(&imported.graph, &inputs).expect("the graph evaluates").remove(0).1
 }
 
-/// `reshape(x, concat(shape(x)[0:1], [-1]))` and the like leave nothing but the reshape.
+/// `reshape(x, concat(shape(x)[0:1], [-1]))` and similar chains become one reshape.
 #[test]
 fn computed_shapes_vanish() {
     let mut g = graph(
@@ -69,12 +69,12 @@ fn computed_shapes_vanish() {
     let imported = imported(&m, &Options::default());
     assert!(print(&imported.graph).contains(": f32[batch, 4*seq]"), "{}", print(&imported.graph));
     assert_eq!(imported.notes.len(), 2, "{:?}", imported.notes);
-    assert!(imported.notes[1].contains("pass --dim seq=LOW..HIGH"), "{:?}", imported.notes);
+    assert!(imported.notes[1].contains("set bounds with --dim seq=LOW..HIGH"), "{:?}", imported.notes);
 }
 
-/// A shape that is a result is written when the graph runs.
+/// A shape that is an output is written when the graph runs.
 #[test]
-fn a_shape_as_a_result_is_materialised() {
+fn a_shape_as_a_result_is_materialized() {
     let g = graph(vec![input("x", &["2", "seq"])], vec![node("Shape", &["x"], &["s"])], &["s"]);
     let m = model(17, g);
     assert_eq!(operators(&m), "input shape-values");
@@ -112,10 +112,10 @@ fn symbols_take_sizes_from_options_and_shapes() {
 
     let dims = BTreeMap::from([("sequence".to_string(), DimSpec::Fixed(1))]);
     let error = load_bytes(bytes(&m), &Options { dims, ..Options::default() }).expect_err("no such symbol");
-    assert!(error.to_string().contains("it has `batch`, `past`, `seq`, `u_0`"), "{error}");
+    assert!(error.to_string().contains("its symbolic sizes are `batch`, `past`, `seq`, `u_0`"), "{error}");
 }
 
-/// Exporters name equal sizes differently; the user may say that they are equal.
+/// Exporters give equal sizes different names; the user may declare them equal.
 #[test]
 fn a_symbol_can_equal_another() {
     let mut g = graph(
@@ -129,13 +129,13 @@ fn a_symbol_can_equal_another() {
     );
     g.initializer = vec![integers("rest", &[1], &[-1])];
     let m = model(17, g);
-    assert!(refusal(&m).contains("4*s1 elements do not divide into s0"));
+    assert!(refusal(&m).contains("4*s1 elements are not a multiple of s0"));
     let dims = BTreeMap::from([("s1".to_string(), DimSpec::Is(Dim::symbol("s0")))]);
     let graph = imported(&m, &Options { dims, ..Options::default() }).graph;
     assert!(!graph.bounds.contains_key("s1"));
 }
 
-/// Ranges that are said hold against shapes, which must lie within them.
+/// Bounds of the user apply to shapes, and samples must lie within them.
 #[test]
 fn shapes_do_not_narrow_ranges() {
     let g = graph(vec![input("x", &["n", "seq"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
@@ -151,7 +151,7 @@ fn shapes_do_not_narrow_ranges() {
     assert!(error.contains("is not seq in 2..=8"), "{error}");
 }
 
-/// A sample becomes a constant only where it must.
+/// A sample becomes a constant only if the model needs its value.
 #[test]
 fn samples_that_decide_become_constants() {
     let inputs = vec![input("x", &["n", "3"]), typed_input("shape", DataType::Int64, &["1"])];
@@ -169,7 +169,7 @@ fn samples_that_decide_become_constants() {
     assert_eq!((open.constants.len(), open.graph.inputs().len()), (0, 2));
 }
 
-/// The bounds that are assumed make no tensor that a device may be unable to bind.
+/// Assumed bounds make no tensor larger than a device may bind.
 #[test]
 fn assumed_bounds_stay_small() {
     let matmul = vec![node("MatMul", &["x", "w"], &["y"])];
@@ -208,7 +208,7 @@ fn einsum_takes_ellipsis_diagonals_and_implicit_results() {
     assert_eq!(go("ij,ij->"), Array::f32(&[], vec![70.0]));
 }
 
-/// A branch of a known condition sees the names around it.
+/// A branch of a constant condition sees the names of the outer graph.
 #[test]
 fn a_decided_if_is_inlined() {
     let then = graph(vec![], vec![node("Neg", &["x"], &["t"])], &["t"]);
@@ -248,16 +248,16 @@ fn local_functions_are_inlined_with_their_attributes() {
     assert_eq!(y, Array::f32(&[2], vec![-1.0, 2.0]));
 }
 
-/// Nodes after their users are legal in practice; cycles are not.
+/// Nodes may stand after their users, as in real files; cycles are refused.
 #[test]
 fn nodes_are_sorted() {
     let nodes = vec![node("Abs", &["t"], &["y"]), node("Neg", &["x"], &["t"])];
     assert_eq!(operators(&model(17, graph(vec![input("x", &["2"])], nodes, &["y"]))), "input neg abs");
 }
 
-/// Statistics of batch normalisation become one scale and one shift.
+/// Batch normalization statistics become one scale and one shift.
 #[test]
-fn batch_normalisation_folds() {
+fn batch_normalization_folds() {
     let mut g = graph(
         vec![input("x", &["1", "2", "2", "2"])],
         vec![node("BatchNormalization", &["x", "s", "b", "m", "v"], &["y"])],
@@ -297,7 +297,7 @@ fn external_data_is_borrowed_from_the_folder() {
     assert_eq!(y, Array::f32(&[2], vec![1.5, -0.5]));
 }
 
-/// Inputs that decide sizes can be given while importing.
+/// Inputs that decide sizes can be given at import.
 #[test]
 fn an_input_can_become_a_constant() {
     let inputs = vec![input("x", &["2", "3"]), typed_input("shape", DataType::Int64, &["1"])];
@@ -310,7 +310,7 @@ fn an_input_can_become_a_constant() {
     assert!(print(&graph).contains("f32[6]"));
 }
 
-/// Every refused node is named, with what is known about it, and nothing that follows from it.
+/// The error names every refused node with its known facts, and no node that only depends on a refused one.
 #[test]
 fn refusals_are_collected() {
     let m = model(
@@ -348,7 +348,7 @@ fn the_list_of_operators_has_no_doubles() {
     assert!(list.len() > 150);
 }
 
-/// Versions newer than those known are read, with a note for each; what they mean is taken to be what it was.
+/// Versions newer than the known ones are read with a note; operators are assumed to keep their meaning.
 #[test]
 fn newer_versions_are_notes() {
     let g = || graph(vec![input("x", &["2"])], vec![node("Neg", &["x"], &["y"])], &["y"]);
@@ -360,7 +360,7 @@ fn newer_versions_are_notes() {
     assert!(notes[0].contains("99") && notes[1].contains("opset 77"), "{notes:?}");
 }
 
-/// An operator that meant something else before is refused by name, with the versions that are understood.
+/// An operator that once had another meaning is refused by name, with the supported versions.
 #[test]
 fn changed_meanings_are_refused() {
     let mut g = graph(vec![input("x", &["2"])], vec![node("Tile", &["x", "n"], &["y"])], &["y"]);
@@ -372,7 +372,7 @@ fn changed_meanings_are_refused() {
     assert!(refusal(&model(19, gelu)).contains("from opset 20 on"));
 }
 
-/// Until opset 6 the second operand lies along the axes of the first from `axis` on, and names of types are strings.
+/// Until opset 6, the second operand aligns with the first from `axis` on, and type names are strings.
 #[test]
 fn the_first_opsets_are_read() {
     let with_axis = |attributes: Vec<AttributeProto>| {
@@ -383,7 +383,7 @@ fn the_first_opsets_are_read() {
     let m = with_axis(vec![int("broadcast", 1), int("axis", 0), ints("consumed_inputs", &[0, 0])]);
     let (x, b) = (Array::f32(&[2, 3], vec![0.0; 6]), Array::f32(&[2], vec![1.0, 2.0]));
     let sums = Array::int(DType::I32, &[2, 3], vec![1, 1, 1, 2, 2, 2]);
-    // Names of types are integers from opset 6 on.
+    // From opset 6 on, types are integers.
     assert!(
         refusal(&ModelProto { opset_import: model(6, Default::default()).opset_import, ..m.clone() })
             .contains("attribute `to`")
@@ -395,7 +395,7 @@ fn the_first_opsets_are_read() {
     assert_eq!(operators(&dropout(with(bn, int("is_test", 1)))), "input");
 }
 
-/// Finite numbers beyond f16 become infinite where a model casts them.
+/// Finite numbers beyond the range of f16 become infinite if the model casts them.
 #[test]
 fn casts_to_f16_overflow_to_infinity() {
     let cast = with(node("Cast", &["c"], &["y"]), int("to", DataType::Float16 as i64));
@@ -405,7 +405,7 @@ fn casts_to_f16_overflow_to_infinity() {
     assert_eq!(y.floats(), Ok(&[65504.0, 65504.0, f32::INFINITY, f32::NEG_INFINITY][..]));
 }
 
-/// Up to version 19 modes are named after images, and later after what they do.
+/// Up to version 19, modes have names of image filters; later names describe the operation.
 #[test]
 fn grid_samples_have_the_modes_of_their_version() {
     let sampling = |opset: i64, mode: &str, image: DataType, grid: &[&str]| {
@@ -423,9 +423,9 @@ fn grid_samples_have_the_modes_of_their_version() {
     assert!(line(16, "bilinear").contains(linear) && line(20, "linear").contains(linear));
     assert!(line(16, "bicubic").contains(r#""mode":"cubic""#) && line(22, "nearest").contains("nearest"));
     let refused = refusal(&sampling(20, "area", DataType::Float, &places));
-    assert!(refused.contains("mode `area` is not known"), "{refused}");
+    assert!(refused.contains("attribute `mode` is `area`"), "{refused}");
     let refused = refusal(&sampling(20, "linear", DataType::Int32, &places));
-    assert!(refused.contains("an image of i32") && refused.contains("Cast"), "{refused}");
+    assert!(refused.contains("operand 0 has type i32") && refused.contains("Cast"), "{refused}");
     let refused = refusal(&sampling(20, "linear", DataType::Float, &["2", "4", "5", "3"]));
-    assert!(refused.contains("the last is 2 long"), "{refused}");
+    assert!(refused.contains("the last of size 2"), "{refused}");
 }

@@ -1,10 +1,12 @@
-//! Every kernel on the device against the CPU reference, over all cases that it offers a candidate for, in f32 and in f16 storage: with the
-//! layouts that the passes choose, and with every tensor that can be in one kind of memory object or another.
+//! Compares every kernel on the device with the CPU reference.
 //!
-//! A software driver takes hours to compile them all. On it a number of trials for each kernel runs, evenly spread over its
-//! cases, precisions and kinds of memory objects, each with the cheapest candidate and two others, which are others in the
-//! next case; with DRIFT_EVERY_CANDIDATE set, all run. For the matrix units that a driver lists there are fewer trials of each
-//! kernel, or all of them with DRIFT_MATRIX_ALL set.
+//! A kernel runs every case for which it has a candidate, in f32 and in f16: with the layouts that the passes select, and with
+//! all tensors in each storage kind.
+//!
+//! A software driver takes hours to compile all trials. In the quick scope it runs some trials of each kernel, spread evenly
+//! over cases, precisions and storage kinds, and lists the others as ignored. A trial runs the cheapest candidate and two
+//! others, which change from case to case. Kernels on matrix units run fewer trials. DRIFT_TEST_SCOPE=full runs all trials with
+//! all candidates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -14,41 +16,42 @@ use drift_runtime::Session;
 use drift_tests::compare::{Tolerance, compare, quantizes_rows};
 use drift_tests::device;
 use drift_tests::emission::after_passes;
+use drift_tests::settings::{self, Scope};
 use driftc::compile::{Lowered, Options};
-use driftc::functions::MAIN;
+use driftc::entry_points::MAIN;
 use driftc::ir::dim::Bindings;
 use driftc::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
 use driftc::ir::graph::{Graph, NodeId, Replacement};
 use driftc::ir::op::{Input, Op, Relayout};
 use driftc::ir::storage::Storage;
 use driftc::ir::tensor::{DType, Layout};
-use driftc::ir::{array::Array, eval, text, verify};
+use driftc::ir::{array::Array, eval, graph_text, verify};
 use driftc::kernels::cases::CASES;
 use driftc::kernels::{InPlace, KERNELS, Kernel};
 use driftc::passes::Precision;
 use driftc::plan::estimate::offering;
 use driftc::plan::tuning::configuration;
 use driftc::plan::{self, Decision, Dispatch, Location, views};
-use driftc::shader::{Bound, Outside};
+use driftc::shader::{Bound, OutsideReads};
 use driftc::target::{Fragments, MatrixScope, MatrixShape, MatrixType, TargetProfile, WeightStorage, names};
 use libtest_mimic::{Arguments, Trial};
 use rayon::prelude::*;
 
-/// Trials of a kernel that run where not all do.
-const TRIALS: usize = 24;
-/// The same on the matrix units of a software driver.
-const MATRIX_TRIALS: usize = 3;
+/// Trials of one kernel in the quick scope on the software driver.
+const QUICK_TRIALS: usize = 24;
+/// Trials of one kernel on matrix units in the quick scope on the software driver.
+const QUICK_MATRIX_TRIALS: usize = 3;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     libtest_mimic::run(&arguments, trials()).exit_code()
 }
 
-/// The trials of all kernels.
+/// Returns the trials of all kernels.
 fn trials() -> Vec<Trial> {
     let target = Arc::new(device::target());
     let matrix_target = device::matrix_target().map(Arc::new);
-    // Where no device has matrix units the trials of kernels on them are listed as ignored.
+    // If no device has matrix units, the trials of kernels on them are listed as ignored.
     let listed = |scope: MatrixScope| {
         let able = |target: &Arc<TargetProfile>| target.has_matrices(scope);
         let first = || names().filter_map(|n| TargetProfile::load(n).ok()).map(Arc::new).find(able);
@@ -68,39 +71,48 @@ fn trials() -> Vec<Trial> {
         .collect();
     let mut trials: Vec<Trial> = Vec::new();
     for (target, scope, ignored) in places {
-        let mut own = Vec::new();
-        // Matrix units take no f32.
+        let mut of_target = Vec::new();
+        // Matrix units do not multiply f32.
         for precision in [Precision::F32, Precision::F16].into_iter().skip(usize::from(scope.is_some())) {
-            let found = cases.par_iter().map(|(name, case)| of_case(name, case, precision, &target, scope));
+            let found =
+                cases.par_iter().map(|(name, case)| trials_of_case(name, case, precision, &target, scope));
             let found: Vec<Vec<Trial>> = found.collect();
-            own.extend(found.into_iter().flatten().map(|trial| trial.with_ignored_flag(ignored)));
+            of_target.extend(found.into_iter().flatten());
         }
-        trials.extend(spread(own, most_trials(&target, scope)));
+        let limit = if ignored { Some(0) } else { trials_per_kernel(&target, scope) };
+        trials.extend(sample(of_target, limit));
     }
     for kernel in KERNELS {
-        let own = |trial: &&Trial| trial.name().starts_with(&format!("{} ", kernel.name));
-        assert!(trials.iter().any(|trial| own(&trial)), "no case runs on `{}`", kernel.name);
+        let prefix = format!("{} ", kernel.name);
+        assert!(
+            trials.iter().any(|trial| trial.name().starts_with(&prefix)),
+            "no case runs on `{}`",
+            kernel.name
+        );
     }
+    let ran = trials.iter().filter(|trial| !trial.has_ignored_flag()).count();
+    settings::report_ran(ran, trials.len(), "trials of kernels");
     trials
 }
 
-/// At most so many trials of each kernel, evenly spread over all of its own.
-fn spread(mut trials: Vec<Trial>, most: Option<usize>) -> Vec<Trial> {
-    let Some(most) = most else { return trials };
+/// Marks all trials as ignored but `limit` of each kernel, which are spread evenly over the kernel's trials.
+fn sample(trials: Vec<Trial>, limit: Option<usize>) -> Vec<Trial> {
+    let Some(limit) = limit else { return trials };
     let kernel = |trial: &Trial| trial.name().split(' ').next().unwrap_or_default().to_string();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     trials.iter().for_each(|trial| *counts.entry(kernel(trial)).or_default() += 1);
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    trials.retain(|trial| {
-        let nth = seen.entry(kernel(trial)).or_default();
-        *nth += 1;
-        let (nth, count) = (*nth - 1, counts[&kernel(trial)].max(most));
-        nth * most / count != (nth + 1) * most / count
-    });
-    trials
+    let mark = |trial: Trial| {
+        let seen = seen.entry(kernel(&trial)).or_default();
+        *seen += 1;
+        let (index, count) = (*seen - 1, counts[&kernel(&trial)].max(limit));
+        let runs = index * limit / count != (index + 1) * limit / count;
+        trial.with_ignored_flag(!runs)
+    };
+    trials.into_iter().map(mark).collect()
 }
 
-/// The target with fragments of matrices that need no matrix units.
+/// Returns the target with emulated fragments, which need no matrix units.
 fn with_fragments(target: &TargetProfile) -> TargetProfile {
     let mut able = target.clone();
     able.matrix.push(MatrixShape {
@@ -117,18 +129,18 @@ fn with_fragments(target: &TargetProfile) -> TargetProfile {
     able
 }
 
-/// What a trial does on a target.
+/// The body of a trial on a target.
 type Run = Box<dyn FnOnce(&TargetProfile) -> Result<(), String> + Send>;
 
-/// The trials of a case at a precision, for every kernel that offers a candidate for it and holds matrices so.
-fn of_case(
+/// Returns the trials of a case at a precision, for every kernel of this matrix scope that has a candidate.
+fn trials_of_case(
     name: &str,
     case: &'static str,
     precision: Precision,
     target: &Arc<TargetProfile>,
     scope: Option<MatrixScope>,
 ) -> Vec<Trial> {
-    let parsed = text::parse(case).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let parsed = graph_text::parse(case).unwrap_or_else(|e| panic!("{name}: {e}"));
     if precision == Precision::F16 && quantizes_rows(&parsed) {
         return Vec::new();
     }
@@ -153,8 +165,8 @@ fn of_case(
             trials.push(Trial::test(format!("{title}{kind}"), move || run(&target).map_err(Into::into)));
         };
         add("", Box::new(move |target| run(kernel, case, precision, target, None)));
-        // Where integers are slow to become floats, codes are multiplied in one way with floats and in another with halves.
-        if precision == Precision::F32 || coded(case) {
+        // With slow integer conversion, quantized weights are multiplied differently in f32 and in f16.
+        if precision == Precision::F32 || has_quantized_constants(case) {
             add("/wide", Box::new(move |target| run(kernel, case, precision, &wide(target), Some(target))));
         }
         let buffers = stored.first().is_some_and(|(_, offered)| offered.contains(kernel.name));
@@ -163,7 +175,7 @@ fn of_case(
             add("/in-place", Box::new(move |target| run_in_place(kernel, case, precision, target)));
         }
         for (nth, (storage, offered)) in stored.iter().enumerate() {
-            // Precisions take turns from storage to storage and from case to case.
+            // Precisions alternate from storage to storage and from case to case.
             let turn =
                 scope.is_some() || (case.len() + nth).is_multiple_of(2) == (precision == Precision::F32);
             if !turn || !offered.contains(kernel.name) {
@@ -177,7 +189,7 @@ fn of_case(
     trials
 }
 
-/// Keeps every value of a graph in a storage that can hold it, as kernels that hold matrices so want them.
+/// Moves every value of a graph to a storage that can hold it, as kernels of this matrix scope need it.
 fn prepare(
     graph: &mut Graph,
     storage: Storage,
@@ -186,13 +198,13 @@ fn prepare(
 ) -> Result<(), String> {
     keep_in(graph, storage, target).map_err(|e| e.to_string())?;
     if scope == Some(MatrixScope::Workgroup) {
-        factors_in_rows(graph).map_err(|e| e.to_string())?;
+        operands_in_rows(graph).map_err(|e| e.to_string())?;
     }
     verify::verify(graph, "kernels").map_err(|e| e.to_string())
 }
 
-/// The target as if it kept many more invocations in flight, and converted integers slowly: kernels then offer candidates that
-/// share work among more, and make floats of codes in another configuration.
+/// Returns the target as if it kept many more invocations in flight and converted integers slowly. Kernels then have candidates
+/// that split work over more invocations and dequantize in another way.
 fn wide(target: &TargetProfile) -> TargetProfile {
     let mut wide = target.clone();
     wide.machine.compute_units = 64;
@@ -201,15 +213,15 @@ fn wide(target: &TargetProfile) -> TargetProfile {
     wide
 }
 
-/// Whether a case has constants of codes.
-fn coded(case: &str) -> bool {
+/// True if a case has quantized constants.
+fn has_quantized_constants(case: &str) -> bool {
     case.contains("\"stored\"")
 }
 
-/// Inputs of a case and its outputs.
+/// Inputs and expected outputs of a case.
 type Expected = (BTreeMap<String, Array>, Vec<(String, Array)>);
 
-/// Runs the candidates of a case; with `known`, those that are not offered there, or are where codes become floats otherwise.
+/// Runs the candidates of a case. With `known`, runs only the candidates that the known target lacks or dequantizes differently.
 fn run(
     owner: &Kernel,
     case: &str,
@@ -218,7 +230,7 @@ fn run(
     known: Option<&TargetProfile>,
 ) -> Result<(), String> {
     let kernel = owner.name;
-    let graph = text::parse(case).map_err(|e| e.to_string())?;
+    let graph = graph_text::parse(case).map_err(|e| e.to_string())?;
     let mut options = Options { precision, ..Options::default() };
     options.plan.prefer_kernel = Some(kernel.to_string());
     let lower =
@@ -226,7 +238,7 @@ fn run(
     let lowered = lower(&options)?;
     let tried: BTreeSet<String> = match known {
         None => BTreeSet::new(),
-        Some(_) if coded(case) => BTreeSet::new(),
+        Some(_) if has_quantized_constants(case) => BTreeSet::new(),
         Some(known) => {
             let plan = driftc::compile::lower(&graph, known, &options).map_err(|e| e.to_string())?.plan;
             plan.decisions.iter().flat_map(|d| &d.choices).map(configuration).collect()
@@ -238,7 +250,7 @@ fn run(
     }
     let own =
         lowered.plan.decisions.iter().filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel));
-    // Storage changes the hooks only, so that every candidate runs in one precision.
+    // The storage changes only the hooks, so all candidates run in one precision.
     let every = precision == Precision::F32 || owner.matrices.is_some() || known.is_some();
     let candidates = if every { own.map(|d| d.choices.len()).max().unwrap_or(1) } else { 1 };
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
@@ -249,7 +261,7 @@ fn run(
         pairs.push((inputs, want));
     }
     let mut failures = Vec::new();
-    for candidate in taken(candidates, case, most(target, owner.matrices)) {
+    for candidate in sampled_candidates(candidates, case, other_candidates(target, owner.matrices)) {
         let own = lowered.plan.decisions.iter().filter_map(|d| d.choices.get(candidate));
         let configurations: Vec<String> = own.map(configuration).collect();
         if configurations.iter().all(|configuration| tried.contains(configuration)) && known.is_some() {
@@ -266,61 +278,44 @@ fn run(
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Most candidates that run in one case, beside the cheapest.
-fn most(target: &TargetProfile, scope: Option<MatrixScope>) -> usize {
-    match every() {
-        true => usize::MAX,
-        false if few(target, scope) => 1,
-        false => 2,
+/// Maximum number of candidates that one trial runs beside the cheapest.
+fn other_candidates(target: &TargetProfile, scope: Option<MatrixScope>) -> usize {
+    match Scope::from_environment() {
+        Scope::Full => usize::MAX,
+        Scope::Quick if settings::on_software_driver() && on_matrix_units(target, scope) => 1,
+        Scope::Quick => 2,
     }
 }
 
-/// Most trials of a kernel, if not all run: on the software driver, fewer on its matrix units or all.
-fn most_trials(target: &TargetProfile, scope: Option<MatrixScope>) -> Option<usize> {
-    match on_matrix_units(target, scope) {
-        true => few(target, scope).then_some(MATRIX_TRIALS),
-        false => (software() && !every()).then_some(TRIALS),
-    }
+/// Number of trials of each kernel that run; `None` if all run.
+fn trials_per_kernel(target: &TargetProfile, scope: Option<MatrixScope>) -> Option<usize> {
+    let quick = if on_matrix_units(target, scope) { QUICK_MATRIX_TRIALS } else { QUICK_TRIALS };
+    (settings::on_software_driver() && !Scope::from_environment().is_full()).then_some(quick)
 }
 
-/// Whether all trials run, with every candidate.
-fn every() -> bool {
-    std::env::var_os("DRIFT_EVERY_CANDIDATE").is_some()
-}
-
-/// Whether the tests run on the software driver.
-fn software() -> bool {
-    std::env::var_os("DRIFT_TEST_DEVICE").is_none()
-}
-
-/// Whether a target runs kernels that hold matrices so on matrix units; without those it emulates fragments.
+/// True if kernels of this matrix scope run on matrix units; other targets emulate fragments.
 fn on_matrix_units(target: &TargetProfile, scope: Option<MatrixScope>) -> bool {
     scope.is_some() && target.features.cooperative_matrix
 }
 
-/// Whether few of the trials run: on the matrix units of the software driver.
-fn few(target: &TargetProfile, scope: Option<MatrixScope>) -> bool {
-    software() && on_matrix_units(target, scope) && std::env::var_os("DRIFT_MATRIX_ALL").is_none()
-}
-
-/// The candidates that run in a case: the cheapest one, and of the others every so many, from the next one on in each case of an
-/// operator, so that as many cases as candidates lie between two that run in one run them all.
-fn taken(candidates: usize, case: &str, most: usize) -> impl Iterator<Item = usize> {
-    let apart = candidates.div_ceil(most).max(1);
+/// Indices of the candidates that run in a case: the cheapest one, and `limit` others at equal distances. The first of the
+/// others moves by one from case to case, so that neighboring cases together run all candidates.
+fn sampled_candidates(candidates: usize, case: &str, limit: usize) -> impl Iterator<Item = usize> {
+    let distance = candidates.div_ceil(limit).max(1);
     let numbered = CASES.iter().flat_map(|cases| cases.graphs().enumerate());
-    let first = numbered.filter(|(_, graph)| *graph == case).map(|(i, _)| i).next().unwrap_or(0) % apart;
-    (0..candidates).filter(move |candidate| *candidate == 0 || candidate % apart == first)
+    let first = numbered.filter(|(_, graph)| *graph == case).map(|(i, _)| i).next().unwrap_or(0) % distance;
+    (0..candidates).filter(move |candidate| *candidate == 0 || candidate % distance == first)
 }
 
-/// Compares what a session gives for inputs with the values of a case's outputs.
+/// Compares the outputs of a session with the expected outputs of a case.
 fn agrees(session: &mut Session, (inputs, want): &Expected, tolerance: Tolerance) -> Result<(), String> {
     let got = device::run_session(session, inputs)?;
     want.iter().zip(&got).try_for_each(|((name, want), (_, got))| compare(name, got, want, tolerance))
 }
 
-/// Runs a case with all of its values in slices of four in one kind of memory object. How a kernel computes does not
-/// depend on that, so one candidate and one size of each symbol show as much as all. Kernels that count on zeros
-/// outside of textures run once more for a device that does not promise them.
+/// Runs a case with all values in channel slices in one storage. The storage does not change how a kernel computes, so one
+/// candidate and one size of each symbol suffice. A kernel that reads zeros outside of textures runs again for a device that
+/// does not promise zeros.
 fn run_in(
     kernel: &str,
     case: &str,
@@ -329,7 +324,7 @@ fn run_in(
     target: &TargetProfile,
 ) -> Result<(), String> {
     let mut target = target.clone();
-    // Weights have fewer forms: each is tested with one of these at least.
+    // Weights have fewer storages; each is tested with at least one of these.
     target.prefer.storage.weights = match storage {
         Storage::Buffer | Storage::TexelBuffer => WeightStorage::Buffer,
         Storage::Texture2d => WeightStorage::Texture2d,
@@ -341,9 +336,9 @@ fn run_in(
     for less in [(true, false), (false, false)] {
         let kept = (own.0 && less.0, own.1 && less.1);
         (target.features.robust_image_access, target.features.robust_image_access2) = kept;
-        if kept != own && outside > Outside::Nothing {
+        if kept != own && outside > OutsideReads::Unused {
             outside = run_once_in(kernel, case, precision, storage, &target)?;
-            let promised = if kept.0 { Outside::ThreeZeros } else { Outside::Nothing };
+            let promised = if kept.0 { OutsideReads::ZeroRgb } else { OutsideReads::Unused };
             if outside > promised {
                 return Err("a kernel counts on zeros that the device does not promise".into());
             }
@@ -352,15 +347,15 @@ fn run_in(
     Ok(())
 }
 
-/// What kernels count on outside of textures, if the results are right.
+/// Returns which values a kernel expects outside of textures, if its results are right.
 fn run_once_in(
     kernel: &str,
     case: &str,
     precision: Precision,
     storage: Storage,
     target: &TargetProfile,
-) -> Result<Outside, String> {
-    let mut graph = text::parse(case).map_err(|e| e.to_string())?;
+) -> Result<OutsideReads, String> {
+    let mut graph = graph_text::parse(case).map_err(|e| e.to_string())?;
     let symbols: Bindings =
         graph.bounds.iter().map(|(name, (low, high))| (name.clone(), (low + high) / 2)).collect();
     let inputs = device::random_inputs(&graph, &symbols)?;
@@ -374,7 +369,7 @@ fn run_once_in(
     if own().next().is_none() {
         return Err(format!("kernel {kernel} takes no part in the case"));
     }
-    let outside = plan.dispatches.iter().map(|s| s.launch.outside).max().unwrap_or(Outside::Nothing);
+    let outside = plan.dispatches.iter().map(|s| s.launch.outside).max().unwrap_or(OutsideReads::Unused);
     let tolerance = if precision == Precision::F32 { Tolerance::F32 } else { Tolerance::F16 };
     let got = device::run_lowered(
         target,
@@ -388,8 +383,7 @@ fn run_once_in(
     Ok(outside)
 }
 
-/// Runs a case with a result that lies where an operand does: one more operand that the epilogue adds, and the first one
-/// where the kernel says that its result may overwrite that too.
+/// Runs a case whose result overwrites an operand: one that the epilogue adds, and the first operand if the kernel allows it.
 fn run_in_place(
     kernel: &Kernel,
     case: &str,
@@ -418,7 +412,7 @@ fn run_in_place(
                 .filter(|location| matches!(location, Location::Arena(_)))
                 .collect()
         };
-        // The launch that stores the result is the last one of the node's, which may be of another kernel.
+        // The last launch of the node stores the result; it may belong to another kernel.
         let own = plan.dispatches.iter().filter(|dispatch| dispatch.launch.kernel == kernel.name);
         let nodes: BTreeSet<&str> = own.map(|dispatch| dispatch.label.as_str()).collect();
         let over = plan.dispatches.iter().filter(|d| nodes.contains(d.label.as_str())).any(|dispatch| {
@@ -444,20 +438,20 @@ fn run_in_place(
     Ok(())
 }
 
-/// Whether the first operand of a node is a copy that nothing else uses, and like its result.
+/// True if the first operand of a node is a copy without other consumers and has the shape and layout of the result.
 fn overwrites_the_first(graph: &Graph, id: NodeId) -> bool {
     let Some(first) = graph.operands(id).first().copied() else { return false };
     let like = graph.tensor(first) == graph.tensor(id) && !graph.is_output(id);
     like && matches!(graph.op(first), Op::Relayout(_)) && graph.use_count(first) == 1
 }
 
-/// The graph with one more operand for a node, which its epilogue adds and nothing else uses; its result is no output.
+/// Returns the graph with one more operand for a node, which its epilogue adds and nothing else uses. The result is no output.
 fn with_one_more_operand(graph: &Graph, id: NodeId) -> driftc::error::Result<Graph> {
     let mut graph = graph.clone();
     let (tensor, node) = (graph.tensor(id).clone(), graph.node(id).clone());
-    let input = Input { name: "beside".into(), dtype: tensor.dtype, shape: tensor.shape.clone() };
-    let input = graph.add(input, &[], "beside")?;
-    let copy = graph.add(Relayout { layout: tensor.layout }, &[input], "beside")?;
+    let input = Input { name: "added".into(), dtype: tensor.dtype, shape: tensor.shape.clone() };
+    let input = graph.add(input, &[], "added")?;
+    let copy = graph.add(Relayout { layout: tensor.layout }, &[input], "added")?;
     graph.set_storage_type(copy, tensor.dtype);
     let mut operands = graph.operands(id);
     let join = if tensor.dtype == DType::Bool { BinaryFn::Xor } else { BinaryFn::Add };
@@ -475,7 +469,7 @@ fn with_one_more_operand(graph: &Graph, id: NodeId) -> driftc::error::Result<Gra
     Ok(graph)
 }
 
-/// Keeps every value in a storage that can hold it: inputs and results of the graph are copied, constants and views stay.
+/// Moves every value to a storage that can hold it. Inputs and outputs of the graph are copied; constants and views stay.
 fn keep_in(graph: &mut Graph, storage: Storage, target: &TargetProfile) -> driftc::error::Result<()> {
     let layout = Layout::Slices4(storage);
     for id in graph.topological() {
@@ -516,8 +510,8 @@ fn keep_in(graph: &mut Graph, storage: Storage, target: &TargetProfile) -> drift
     Ok(())
 }
 
-/// Copies the factors of matrix products to rows, which the matrices of a workgroup are loaded from.
-fn factors_in_rows(graph: &mut Graph) -> driftc::error::Result<()> {
+/// Copies the operands of matmuls to row-major tensors, from which workgroup-scope matrices are loaded.
+fn operands_in_rows(graph: &mut Graph) -> driftc::error::Result<()> {
     for id in graph.topological() {
         let own = graph.node(id).arity;
         if let Op::MatMul(_) = graph.op(id) {

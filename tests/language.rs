@@ -9,20 +9,20 @@ use drift_tests::device;
 use driftc::compile::{Options, lower};
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
+use driftc::ir::graph_text;
 use driftc::ir::op::Constant;
 use driftc::ir::tensor::DType;
-use driftc::ir::text;
 use driftc::passes::Precision;
 use driftc::plan::Plan;
-use driftc::quantise;
-use driftc::quantise::calibration::Calibration;
+use driftc::quantize;
+use driftc::quantize::calibration::Calibration;
 use driftc::shader::pack::{Arrangement, Packed};
 use driftc::target::TargetProfile;
 use serde_json::{Value, json};
 
-/// Largest difference of a logit that arithmetic in f32 explains.
+/// Tolerance of a logit in f32.
 const F32: f32 = 2e-4;
-/// The same for values stored in f16, in standard deviations of the logits.
+/// Tolerance of a logit in f16, in standard deviations of the logits.
 const F16: f32 = 3e-2;
 
 fn folders() -> Vec<PathBuf> {
@@ -57,7 +57,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// What is stored in a folder, or beside a file.
+/// A stored array of a folder, or of a file.
 fn beside(model: &Path, name: &str) -> PathBuf {
     if model.is_dir() { model.join(name) } else { model.with_extension(name) }
 }
@@ -72,7 +72,7 @@ fn stored(folder: &Path) -> (Array, Array) {
     (ids, Array::f32(&shape, logits.into_vec::<f32>().unwrap()))
 }
 
-/// The largest difference of the first `length` positions of every row, and the logits' standard deviation.
+/// Returns the largest difference over the first `length` positions of every row, and the logits' standard deviation.
 fn differ(folder: &Path, seq: (i64, i64), length: usize, precision: Precision) -> (f32, f32) {
     let (model, _) = drift_models::load(folder, &dims(seq)).unwrap_or_else(|e| panic!("{e}"));
     let (ids, want) = stored(folder);
@@ -101,7 +101,7 @@ fn differ(folder: &Path, seq: (i64, i64), length: usize, precision: Precision) -
 fn logits_are_those_stored() {
     for folder in folders() {
         let name = folder.file_name().unwrap().to_str().unwrap().to_string();
-        // Every angle of a dynamic embedding depends on the length.
+        // Every angle of dynamic RoPE depends on the length.
         let seq = if name == "llama-dynamic" { (40, 40) } else { (1, 48) };
         let (error, _) = differ(&folder, seq, 40, Precision::F32);
         assert!(error < F32, "{name} differs by {error}");
@@ -116,62 +116,67 @@ fn gguf_files_give_the_logits_that_are_stored() {
     }
 }
 
-/// Weights of few bits stay the bytes of the file until they are packed.
+/// Quantized weights keep the bytes of the file until they are packed.
 #[test]
-fn codes_stay_in_the_file() {
+fn quantized_weights_stay_in_the_file() {
     let small: Vec<PathBuf> = ["llama-gptq", "llama-awq", "llama-compressed"].map(folder).into();
     for path in small.iter().chain(&files()) {
         let (model, _) = drift_models::load(path, &dims((8, 8))).unwrap_or_else(|e| panic!("{e}"));
-        let encoded = |id| model.graph.constant(id).filter(|c| c.stored.plain().is_none());
-        let codes: Vec<_> = model.graph.ids().into_iter().filter_map(encoded).collect();
-        assert!(codes.len() > 4 && codes.iter().all(|c| c.bytes.is_mapped()), "{}", path.display());
-        assert!(text::print(&model.graph).contains("\"stored\":"), "{}", path.display());
+        let encoded = |id| model.graph.constant(id).filter(|c| c.encoding.plain_dtype().is_none());
+        let quantized: Vec<_> = model.graph.ids().into_iter().filter_map(encoded).collect();
+        assert!(quantized.len() > 4 && quantized.iter().all(|c| c.bytes.is_mapped()), "{}", path.display());
+        assert!(graph_text::print(&model.graph).contains("\"stored\":"), "{}", path.display());
     }
 }
 
-/// Bytes of a plan's weights that lie as codes, and of those that do not.
+/// Returns the bytes of a plan's quantized weights, and of its other weights.
 fn weight_bytes(plan: &Plan) -> [u64; 2] {
-    let codes = |w: &&Packed| matches!(w.arrangement, Arrangement::Codes(_));
-    let (codes, others): (Vec<&Packed>, Vec<&Packed>) = plan.weights.iter().partition(codes);
-    [codes, others].map(|list| list.iter().map(|w| w.bytes()).sum())
+    let quantized = |w: &&Packed| matches!(w.arrangement, Arrangement::Quantized(_));
+    let (quantized, others): (Vec<&Packed>, Vec<&Packed>) = plan.weights.iter().partition(quantized);
+    [quantized, others].map(|list| list.iter().map(|w| w.bytes()).sum())
 }
 
 #[test]
-fn codes_stay_codes_in_the_bundle() {
+fn quantized_weights_stay_quantized_in_the_bundle() {
     let target = TargetProfile::load("lavapipe").unwrap();
     let folders =
         ["llama-gptq", "llama-gptq-v2", "llama-gptq-2bit", "llama-awq", "llama-compressed-zeros"].map(folder);
     let files = files().into_iter().filter(|f| f.ends_with("llama-k.gguf") || f.ends_with("qwen2.gguf"));
     for path in folders.into_iter().chain(files) {
         let (model, _) = drift_models::load(&path, &dims((1, 48))).unwrap_or_else(|e| panic!("{e}"));
-        let encoded = |id| model.graph.constant(id).filter(|c| c.stored.plain().is_none());
+        let encoded = |id| model.graph.constant(id).filter(|c| c.encoding.plain_dtype().is_none());
         let constants: Vec<&Constant> = model.graph.ids().into_iter().filter_map(encoded).collect();
-        // Codes of 4 or 8 bits and a scale and a bias of at most 4 bytes each for a group, in panels of 16 rows.
+        // 4 or 8 bits for each value, and at most 4 bytes of scale and bias for each group, in panels of 16 rows.
         let bytes = |c: &&Constant| {
-            let coding = c.stored.coding().unwrap();
+            let quant_format = c.encoding.quant_format().unwrap();
             let depth = *c.shape.last().unwrap();
             let rows = (c.elements() / depth).next_multiple_of(16);
-            let bits = if coding.bits > 4 { 8 } else { 4 };
-            (rows * (depth * bits / 8 + depth.div_ceil(coding.group) * 8)) as u64
+            let bits = if quant_format.bits > 4 { 8 } else { 4 };
+            (rows * (depth * bits / 8 + depth.div_ceil(quant_format.group_size) * 8)) as u64
         };
         let most: u64 = constants.iter().map(bytes).sum();
         for precision in [Precision::F32, Precision::F16] {
             let options = Options { precision, ..Options::default() };
             let plan = lower(&model.graph, &target, &options).unwrap().plan;
-            let [codes, _] = weight_bytes(&plan);
-            assert!(codes > most / 3 && codes <= most, "{}: {codes} of {most} bytes", path.display());
+            let [quantized, _] = weight_bytes(&plan);
+            assert!(
+                quantized > most / 3 && quantized <= most,
+                "{}: {quantized} quantized bytes, at most {most}",
+                path.display()
+            );
             let decoded = |w: &&Packed| {
-                w.source.stored.plain().is_none() && !matches!(w.arrangement, Arrangement::Codes(_))
+                w.source.encoding.plain_dtype().is_none()
+                    && !matches!(w.arrangement, Arrangement::Quantized(_))
             };
             assert_eq!(plan.weights.iter().filter(decoded).count(), 0, "{}", path.display());
         }
     }
 }
 
-/// Weights that are quantised here: the device computes what the reference does, close to what the floats give, from a third of
-/// the bytes or less.
+/// Weights quantized by driftc: the device agrees with the reference, the result is close to the float model's, and the weights
+/// take at most a third of the bytes.
 #[test]
-fn weights_are_quantised() {
+fn weights_are_quantized() {
     let target = TargetProfile::load("lavapipe").unwrap();
     for (name, weights, near) in [
         ("llama", "q8", 0.05),
@@ -186,12 +191,15 @@ fn weights_are_quantised() {
         let (mut model, _) =
             drift_models::load(&folder(name), &dims((1, 48))).unwrap_or_else(|e| panic!("{e}"));
         let plain = lower(&model.graph, &target, &Options::default()).unwrap().plan;
-        let changes = quantise::run([&mut model.graph], weights.parse().unwrap(), &Calibration::default());
+        let changes = quantize::run([&mut model.graph], weights.parse().unwrap(), &Calibration::default());
         let changes = changes.expect(&what);
         assert!(changes.count > 8, "{what}: {}", changes.count);
         let coded = lower(&model.graph, &target, &Options::default()).unwrap().plan;
-        let ([_, floats], [codes, rest]) = (weight_bytes(&plain), weight_bytes(&coded));
-        assert!(codes > 0 && (codes + rest) * 5 < floats * 2, "{what}: {codes} and {rest} of {floats} bytes");
+        let ([_, floats], [quantized, rest]) = (weight_bytes(&plain), weight_bytes(&coded));
+        assert!(
+            quantized > 0 && (quantized + rest) * 5 < floats * 2,
+            "{what}: {quantized} and {rest} of {floats} bytes"
+        );
         let (ids, want) = stored(&folder(name));
         let inputs = BTreeMap::from([("input_ids".to_string(), ids)]);
         let got = device::run(&model.graph, &Options::default(), &inputs).expect(&what).remove(0).1;
@@ -210,8 +218,8 @@ fn weights_are_quantised() {
     }
 }
 
-/// A text by which weights are rounded is worth having for another one: the logits are closer to those of floats, and the
-/// functions that generate agree with the whole graph.
+/// Calibration on one text helps on another: the logits are closer to the float model's, and the functions agree with the whole
+/// graph.
 #[test]
 fn a_text_calibrates_weights() {
     let target = TargetProfile::load("lavapipe").unwrap();
@@ -227,7 +235,7 @@ fn a_text_calibrates_weights() {
         sizes.insert("batch".into(), (1, 1));
         let (model, _) = drift_models::load(&folder(name), &sizes).unwrap_or_else(|e| panic!("{e}"));
         let weights = weights.parse().unwrap();
-        let found = Calibration::of(&model.graph, weights, &[read.to_vec()]).expect(name);
+        let found = Calibration::from_text(&model.graph, weights, &[read.to_vec()]).expect(name);
         assert!(found.count() > 3, "{name}: {}", found.count());
         let inputs = BTreeMap::from([(
             "input_ids".to_string(),
@@ -235,7 +243,7 @@ fn a_text_calibrates_weights() {
         )]);
         let error = |calibration: &Calibration| {
             let mut graph = model.graph.clone();
-            quantise::run([&mut graph], weights, calibration).expect(name);
+            quantize::run([&mut graph], weights, calibration).expect(name);
             let got = eval(&graph, &inputs).expect(name).remove(0).1;
             let run = device::run(&graph, &Options::default(), &inputs).expect(name).remove(0).1;
             let apart = run.floats().unwrap().iter().zip(got.floats().unwrap()).map(|(a, b)| (a - b).abs());
@@ -245,25 +253,25 @@ fn a_text_calibrates_weights() {
         };
         let (without, with) = (error(&Calibration::default()), error(&found));
         (plain, calibrated) = (plain + without, calibrated + with);
-        // Functions of one model round its weights once.
+        // The weights of a model are rounded once for all functions.
         let (mut model, _) =
             drift_models::load(&folder(name), &Dims::new()).unwrap_or_else(|e| panic!("{e}"));
-        let graphs = model.functions.iter_mut().map(|(_, graph)| graph);
-        quantise::run(graphs, weights, &found).expect(name);
-        let functions = driftc::functions::lower_model(&model, &target, &Options::default()).expect(name);
-        let codes = |function: &driftc::compile::Lowered| {
-            let codes =
-                function.plan.weights.iter().filter(|w| matches!(w.arrangement, Arrangement::Codes(_)));
-            codes.map(|w| w.source.stored.aside()).collect::<std::collections::BTreeSet<_>>()
+        let graphs = model.entry_points.iter_mut().map(|entry| &mut entry.graph);
+        quantize::run(graphs, weights, &found).expect(name);
+        let functions = driftc::lowering::lower_model(&model, &target, &Options::default()).expect(name);
+        let quantized = |function: &driftc::compile::Lowered| {
+            let quantized =
+                function.plan.weights.iter().filter(|w| matches!(w.arrangement, Arrangement::Quantized(_)));
+            quantized.map(|w| w.source.encoding.scales_address()).collect::<std::collections::BTreeSet<_>>()
         };
         let [first, rest @ ..] = &functions[..] else { panic!("{name} has no functions") };
-        let known = codes(first);
-        assert!(known.len() > 3 && rest.iter().all(|f| codes(f).is_subset(&known)), "{name}");
+        let known = quantized(first);
+        assert!(known.len() > 3 && rest.iter().all(|f| quantized(f).is_subset(&known)), "{name}");
     }
     assert!(calibrated < plain, "{calibrated}, and {plain} without");
 }
 
-/// Every length of a file, and every byte before the data with some bits changed: an error or a model, never a panic.
+/// Every truncation of a file, and every header byte with some bits changed: an error or a model, never a panic.
 #[test]
 fn broken_gguf_files_are_refused() {
     let bytes = fs::read(files().iter().find(|f| f.ends_with("qwen3.gguf")).unwrap()).unwrap();
@@ -292,7 +300,7 @@ fn broken_gguf_files_are_refused() {
         let said = load(&broken).unwrap_err();
         assert!(said.contains(reason), "{said}");
     };
-    named(b"GGUF", b"GGUX", "begin with GGUF");
+    named(b"GGUF", b"GGUX", "magic `GGUF`");
     named(&3u32.to_le_bytes(), &9u32.to_le_bytes(), "version 9");
     named(b"qwen3", b"mamba", "`mamba`");
     named(b"block_count", b"block_cound", "block_count");
@@ -315,7 +323,7 @@ fn half_precision_stays_close() {
     }
 }
 
-/// A copy of a folder with another configuration.
+/// Copies a folder with another configuration.
 fn with_config(name: &str, change: impl FnOnce(&mut serde_json::Map<String, Value>)) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     let from = folder(name);
@@ -326,7 +334,7 @@ fn with_config(name: &str, change: impl FnOnce(&mut serde_json::Map<String, Valu
     copy
 }
 
-/// The newer dialect of an older configuration.
+/// Rewrites an older configuration in the newer form.
 fn newer(config: &mut serde_json::Map<String, Value>) {
     let theta = config.remove("rope_theta").unwrap_or(json!(10000.0));
     let mut rope = match config.remove("rope_scaling") {
@@ -357,7 +365,7 @@ fn both_dialects_say_the_same() {
         let name = path.file_name().unwrap().to_str().unwrap();
         let print = |path: &Path| {
             let (model, _) = drift_models::load(path, &dims((8, 8))).unwrap_or_else(|e| panic!("{e}"));
-            text::print(&model.graph)
+            graph_text::print(&model.graph)
         };
         let nested = with_config(name, |config| {
             newer(config);
@@ -371,7 +379,7 @@ fn both_dialects_say_the_same() {
     }
 }
 
-/// What loading says.
+/// Returns the error of loading.
 fn refusal(path: &Path) -> String {
     match drift_models::load(path, &dims((8, 8))) {
         Ok(_) => panic!("{} was not refused", path.display()),
@@ -393,7 +401,7 @@ fn what_is_not_known_is_refused_by_name() {
         ),
         ("llama", "hidden_act", json!("softplus2"), "`softplus2`"),
         ("llama", "use_parallel_residual", json!(true), "`use_parallel_residual`"),
-        ("llama", "hidden_size", json!(64), "the configuration needs"),
+        ("llama", "hidden_size", json!(64), "config.json requires"),
         ("llama", "hidden_size", json!(-1), "config.json"),
         ("llama", "num_attention_heads", json!(3), "`num_attention_heads`"),
         ("llama", "num_hidden_layers", json!(3), "layers.2"),
@@ -416,10 +424,10 @@ fn what_is_not_known_is_refused_by_name() {
 }
 
 #[test]
-fn quantised_weights_that_are_not_known_are_refused_by_name() {
+fn quantized_weights_that_are_not_known_are_refused_by_name() {
     let cases: &[(&str, &str, Value, &str)] = &[
         ("llama-gptq", "quant_method", json!("hqq"), "`hqq`"),
-        ("llama-gptq", "bits", json!(3), "3 bits"),
+        ("llama-gptq", "bits", json!(3), "3-bit weights"),
         ("llama-gptq", "group_size", json!(0), "`group_size`"),
         ("llama-gptq", "group_size", json!(16), "scales"),
         ("llama-gptq", "checkpoint_format", json!("marlin"), "`marlin`"),
@@ -432,8 +440,8 @@ fn quantised_weights_that_are_not_known_are_refused_by_name() {
     ];
     for (name, field, value, reason) in cases {
         let copy = with_config(name, |config| {
-            let quantised = config["quantization_config"].as_object_mut().unwrap();
-            quantised.insert((*field).into(), value.clone());
+            let quantized = config["quantization_config"].as_object_mut().unwrap();
+            quantized.insert((*field).into(), value.clone());
         });
         let said = refusal(copy.path());
         assert!(said.contains(reason), "{name} with {field} {value}: {said}");

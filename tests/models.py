@@ -11,9 +11,9 @@ each. A folder is searched for .onnx files. Lines of the options file say what a
 
 `--dim` and `--const` go to `driftc compile`; `at` gives the two values of a symbol and `input` the value of a small input
 (NAME=NUMBER, the whole tensor, or NAME=LOW..HIGH, at random). Other floats are normally distributed, other integers 0 to 9.
-Prints a table: status, the largest error over the largest value of the reference, milliseconds of a run, those of
+Prints a table: status, the largest error over the largest value of the reference, milliseconds of a run, milliseconds of
 onnxruntime on the CPU and their ratio, at the larger size. Where numbers are rounded to steps or compared, one rounding
-may decide a result: `noise` is an error up to twice what onnxruntime's own results move by when it optimises less, or
+may decide a result: `noise` is an error up to twice what onnxruntime's own results move by when it optimizes less, or
 when its weights move by their last bit. Needs numpy, onnx and onnxruntime; exits with 1 unless all match up to that.
 """
 import argparse
@@ -37,7 +37,7 @@ TOLERANCE = 2e-3
 
 
 def options_for(path, lines):
-    """The compiler's options, the values of symbols and those of inputs for a file."""
+    """The compiler's options, the values of symbols and inputs for a file."""
     flags, at, fixed = [], {}, {}
     for pattern, words in lines:
         if not fnmatch.fnmatch(str(path), pattern):

@@ -53,7 +53,7 @@ export VK_DRIVER_FILES=$dir/driver.json VK_ICD_FILENAMES=$dir/driver.json
 exec $libraries/$loader --library-path $libraries "\$@"
 END
 mkdir "$work/bin"
-for program in spirv-val spirv-opt; do
+for program in spirv-val spirv-opt spirv-dis; do
     echo "#!/bin/sh
 exec $libraries/$loader --library-path $libraries $dir/root/usr/bin/$program \"\$@\"" >"$work/bin/$program"
 done

@@ -1,18 +1,14 @@
-//! The ONNX project's own backend tests, compiled and run on the device.
+//! The official ONNX operator tests, compiled and run on the device.
 //!
-//! `onnx_nodes.txt` lists the tests that pass, `onnx_nodes_refused.txt` those that are refused, each with the reason.
-//! A test that is in neither list, or in the wrong one, or refused for another reason than the listed one, is a
-//! failure, so the lists are always true; `DRIFT_BLESS=1` rewrites them. A test that computes something else than
-//! expected, panics or runs into an internal error belongs into no list. `DRIFT_ONNX_NODE_DATA` names the folder that
-//! `tests/setup.sh` writes the tests to.
+//! `onnx_nodes.txt` lists the passing tests, `onnx_nodes_refused.txt` the refused tests with their reasons. A test that is missing
+//! from its list, or refused for another reason, fails. `DRIFT_BLESS=1` rewrites the lists. A test with a wrong result, a panic or
+//! an internal error belongs to no list. `tests/setup.sh` writes the tests to the folder `DRIFT_ONNX_NODE_DATA`.
 //!
-//! Small integer inputs such as the shape of a Reshape decide sizes, which an ahead-of-time compiler must know; where
-//! a model cannot be compiled otherwise they are given at compile time, while the data still come at run time. Such
-//! tests are listed as `pinned`.
+//! Small integer inputs, such as the shape of a Reshape, decide sizes, which the compiler must know. If a model does not compile
+//! otherwise, these inputs are given at compile time and the data at run time. The list marks such tests as `pinned`.
 //!
-//! A test whose name says `_expanded` has an operator written as others, which have tests of their own on the device: what it is
-//! lowered to is evaluated by the reference, or on the device as well with DRIFT_ONNX_EXPANDED set, since compiling their
-//! shaders takes a software driver minutes.
+//! A test named `_expanded` writes an operator as several others, which have tests of their own. The reference evaluates its
+//! lowered graph. With DRIFT_TEST_SCOPE=full the device runs it too, which takes a software driver minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::device;
+use drift_tests::settings::{self, Scope};
 use driftc::Error;
 use driftc::compile::{self, Lowered};
 use driftc::import::onnx;
@@ -33,22 +30,22 @@ use libtest_mimic::{Arguments, Trial};
 const PASSING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/onnx_nodes.txt");
 const REFUSED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/onnx_nodes_refused.txt");
 
-/// What became of a test.
+/// The outcome of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
-    /// It passes.
+    /// The results are right.
     Pass {
-        /// Whether some of its inputs had to be known at compile time.
+        /// True if some inputs had to be given at compile time.
         pinned: bool,
     },
-    /// The compiler says that and why it does not compile it.
+    /// The compiler refuses the model and says why.
     Refused(String),
-    /// Anything else.
+    /// A wrong result, a panic or an internal error.
     Wrong(String),
 }
 
 impl Outcome {
-    /// The line of the list that it belongs to.
+    /// Returns its line in a list, if it belongs to one.
     fn line(&self, name: &str) -> Option<String> {
         match self {
             Self::Pass { pinned: false } => Some(name.to_string()),
@@ -59,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// The lines of a list by the name that each starts with.
+/// Returns the lines of a list by the test name at their start.
 fn listed(path: &str) -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let name = |line: &str| line.split([' ', ':']).next().unwrap_or_default().to_string();
@@ -68,9 +65,9 @@ fn listed(path: &str) -> BTreeMap<String, String> {
 
 fn main() {
     let arguments = Arguments::from_args();
-    let data = PathBuf::from(std::env::var("DRIFT_ONNX_NODE_DATA").unwrap_or_default());
+    let data = settings::onnx_node_data();
     let cases = cases(&data);
-    if std::env::var_os("DRIFT_BLESS").is_some() && !cases.is_empty() {
+    if settings::bless() && !cases.is_empty() {
         bless(&cases);
     }
     let (passing, refused) = (listed(PASSING), listed(REFUSED));
@@ -104,7 +101,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Runs a test and compares what becomes of it with its line in a list.
+/// Runs a test and compares its outcome with its line in a list.
 fn as_listed(case: &Case, line: Option<&str>) -> Result<(), String> {
     let outcome = run(case);
     match outcome.line(&case.name) {
@@ -124,7 +121,7 @@ struct Case {
     data: Data,
 }
 
-/// Where inputs and outputs come from.
+/// Source of inputs and expected outputs.
 #[derive(Debug, Clone)]
 enum Data {
     /// Folders of serialized tensors.
@@ -133,7 +130,7 @@ enum Data {
     Ramp(PathBuf),
 }
 
-/// Where what is lowered is computed.
+/// Executor of a lowered graph.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Device,
@@ -142,7 +139,7 @@ enum Place {
 
 impl Case {
     fn place(&self) -> Place {
-        let everywhere = std::env::var_os("DRIFT_ONNX_EXPANDED").is_some();
+        let everywhere = Scope::from_environment().is_full();
         if self.name.contains("_expanded") && !everywhere { Place::Reference } else { Place::Device }
     }
 }
@@ -219,7 +216,7 @@ fn run(case: &Case) -> Outcome {
     outcome.unwrap_or_else(|_| Ok(Outcome::Wrong("it panics".into()))).unwrap_or_else(Outcome::Wrong)
 }
 
-/// What becomes of a test; an error is a wrong result.
+/// Runs a test and classifies its outcome.
 fn run_case(case: &Case) -> Result<Outcome, String> {
     let bytes = std::fs::read(&case.model).map_err(|e| e.to_string())?;
     let (names, outputs) = names(&bytes)?;
@@ -232,7 +229,7 @@ fn run_case(case: &Case) -> Result<Outcome, String> {
                     tensors(set, "input", &names).and_then(|i| Ok((i, tensors(set, "output", &outputs)?)));
                 let (inputs, wanted) = match data {
                     Ok(data) => data,
-                    // What cannot be held here must not be imported either.
+                    // An array that the test cannot represent belongs to no imported model.
                     Err(reason) => {
                         return match onnx::load_bytes(bytes.into(), &onnx::Options::default()) {
                             Ok(_) => Err(format!("its data cannot be read: {reason}")),
@@ -270,7 +267,7 @@ fn run_case(case: &Case) -> Result<Outcome, String> {
     }
 }
 
-/// The short form of the reason for which the compiler refuses a model; an internal error is none.
+/// Returns the short reason of a refusal; `None` for an internal error.
 fn refused(error: &Error) -> Result<Outcome, String> {
     let reason = match error {
         Error::Unsupported { nodes } => match nodes.first() {
@@ -296,7 +293,7 @@ fn run_set(
     };
     let (mut constants, mut rest): (BTreeMap<String, Array>, BTreeMap<String, Array>) =
         inputs.clone().into_iter().partition(|(_, a)| decides_sizes(a));
-    // Something must be left to compute: the first operand is what an operator is applied to.
+    // The first operand stays an input, so that the device computes something.
     if rest.is_empty() && inputs.len() > 1 {
         rest.extend(constants.remove_entry(first));
     }
@@ -325,7 +322,7 @@ fn run_set(
     Ok(last)
 }
 
-/// Runs what is compiled and compares its results.
+/// Runs a compiled test and compares its outputs.
 fn check(
     graph: &Graph,
     lowered: Lowered,
@@ -354,14 +351,14 @@ fn check(
     Ok(())
 }
 
-/// Whether a tensor is small and integer, as shapes, axes and counts are, or a few scales.
+/// True if a tensor is small and integer, as shapes, axes and counts are, or holds a few scales.
 fn decides_sizes(array: &Array) -> bool {
     array.shape.len() <= 1
         && array.len() <= 16
         && (matches!(array.dtype, DType::I64 | DType::I32) || array.len() <= 8)
 }
 
-/// Names of the inputs that are no initializers, and of the outputs.
+/// Names of the inputs that are not initializers, and of the outputs.
 fn names(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>), String> {
     use prost::Message;
     let model = onnx::schema::ModelProto::decode(bytes).map_err(|e| e.to_string())?;
@@ -372,7 +369,7 @@ fn names(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>), String> {
     Ok((inputs, graph.output.iter().map(|o| o.name().to_string()).collect()))
 }
 
-/// The serialized tensors `KIND_i.pb` of a folder by the name of the i-th input or output.
+/// Reads the serialized tensors `KIND_i.pb` of a folder; tensor i belongs to input or output i.
 fn tensors(folder: &Path, kind: &str, names: &[String]) -> Result<BTreeMap<String, Array>, String> {
     let mut out = BTreeMap::new();
     for (i, name) in names.iter().enumerate() {

@@ -1,11 +1,9 @@
-//! Passes, tested twice: Markdown cases say what each does, and random graphs show that none changes what a
-//! graph computes.
+//! Tests passes in two ways: Markdown cases show their effect, and random graphs show that no pass changes the results of a graph.
 //!
-//! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs them all. A heading `## ...` opens a
-//! case, the first `drift` block is its input, and the `drift after` block what the pass must print, exactly;
-//! both must also compute the same. Words after `drift` set the context: `target=NAME` (a profile), `binds=BYTES` (the most that
-//! it binds at once), `precision=f16`, and in `decompose.md`, for the last of the steps behind the passes, `always=NAME`.
-//! With DRIFT_BLESS=1 the second blocks are rewritten instead.
+//! `tests/passes/<pass>.md` documents a pass by cases; `pipeline.md` runs all passes. A heading `## ...` starts a case. Its first
+//! `drift` block is the input, and its `drift after` block is the exact text that the pass must print. Both must compute the same
+//! results. Words after `drift` set the context: `target=NAME` (a profile), `binds=BYTES` (largest binding), `precision=f16`, and in
+//! `decompose.md` `always=NAME` for the last step after the passes. DRIFT_BLESS=1 rewrites the second blocks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,27 +12,28 @@ use std::path::Path;
 
 use drift_tests::compare::{Tolerance, compare};
 use drift_tests::random_graph;
+use drift_tests::settings::{self, Scope};
 use driftc::decompose;
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
 use driftc::ir::graph::{Graph, Replacement};
+use driftc::ir::graph_text::{parse, print};
 use driftc::ir::op::{Op, Softmax};
-use driftc::ir::text::{parse, print};
 use driftc::layouts::weigh;
 use driftc::passes::{Changes, Context, Options, PIPELINE, Pass, Precision, run_pass, run_pipeline};
 use driftc::plan::Alternatives;
 use driftc::plan::estimate::Costs;
 use driftc::target::TargetProfile;
 
-/// The profile of cases and random graphs that name none.
+/// Profile of cases and random graphs that name none.
 const TARGET: &str = "vulkan-baseline";
-/// One that holds f16.
+/// Profile that stores f16.
 const HALVES: &str = "android-15";
 
-/// Tighter than for kernels: a pass may reorder rounding, nothing else.
+/// Tighter than for kernels: a pass may only reorder rounding.
 const REORDERED: Tolerance = Tolerance { relative: 1e-4, absolute: 2e-5 };
 
-/// For values stored in f16: several roundings, which a norm may magnify.
+/// Tolerance for f16 values: several roundings, which a norm may amplify.
 const HALF: Tolerance = Tolerance { relative: 5e-2, absolute: 5e-2 };
 
 #[test]
@@ -42,7 +41,7 @@ fn markdown_cases() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("passes");
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
-    let bless = std::env::var_os("DRIFT_BLESS").is_some();
+    let bless = settings::bless();
     let mut failures = String::new();
     for pass in PIPELINE.iter().filter(|p| !folder.join(format!("{}.md", p.name)).exists()) {
         writeln!(failures, "{}: no file of cases in tests/passes", pass.name).unwrap();
@@ -85,7 +84,7 @@ struct Case {
     after: String,
 }
 
-/// The text with every `drift after` block replaced by what `after` makes of its case.
+/// Returns the document with every `drift after` block replaced by the result of `after` for its case.
 fn rewrite(text: &str, mut after: impl FnMut(&Case) -> String) -> String {
     let mut out = String::new();
     let mut case = Case::default();
@@ -148,7 +147,7 @@ fn apply(pass: &str, case: &Case) -> Result<String, String> {
     Ok(print(&graph))
 }
 
-/// Fails unless a changed graph gives the same results.
+/// Fails if a changed graph gives other results.
 fn check(
     changed: &Graph,
     inputs: &BTreeMap<String, Array>,
@@ -162,7 +161,7 @@ fn check(
     changed.iter().zip(results).try_for_each(|((name, got), (_, want))| compare(name, got, want, tolerance))
 }
 
-/// A random graph with inputs and the results that no pass may change.
+/// A random graph with inputs and with the results that every pass must preserve.
 struct Sample {
     seed: u64,
     graph: Graph,
@@ -170,9 +169,9 @@ struct Sample {
     results: Vec<(String, Array)>,
 }
 
-/// Samples of `count` seeds; DRIFT_SEEDS=20 tries twenty times as many.
+/// Samples of `count` seeds; 20 times that number in the full scope.
 fn samples(first: u64, count: u64) -> impl Iterator<Item = Sample> {
-    let times = std::env::var("DRIFT_SEEDS").ok().and_then(|t| t.parse().ok()).unwrap_or(1u64);
+    let times = if Scope::from_environment().is_full() { 20 } else { 1 };
     (first..first + count * times).map(|seed| {
         let graph = random_graph::graph(seed);
         let inputs = random_graph::inputs(&graph, seed);
@@ -182,7 +181,7 @@ fn samples(first: u64, count: u64) -> impl Iterator<Item = Sample> {
 }
 
 impl Sample {
-    /// Fails when the changed graph gives other results.
+    /// Fails if the changed graph gives other results.
     fn check(&self, changed: &Graph, what: &str, tolerance: Tolerance) {
         if let Err(why) = check(changed, &self.inputs, &self.results, tolerance) {
             let (before, after) = (print(&self.graph), print(changed));
@@ -190,7 +189,7 @@ impl Sample {
         }
     }
 
-    /// Runs a pass and, when it changed the graph, compares; says whether it did.
+    /// Runs a pass and compares the results if it changed the graph. Returns true if it did.
     fn run(&self, graph: &mut Graph, pass: &Pass, context: &Context<'_>, tolerance: Tolerance) -> bool {
         let before = print(graph);
         run_pass(graph, pass, context, false).unwrap_or_else(|e| panic!("seed {}: {e}\n{before}", self.seed));
@@ -202,7 +201,7 @@ impl Sample {
     }
 }
 
-/// A target that binds so little at once that weights of random graphs are split.
+/// A target with so small a largest binding that weights of random graphs are split.
 fn narrow() -> TargetProfile {
     let mut target = TargetProfile::load(TARGET).unwrap();
     target.limits.max_storage_buffer_range = 512;
@@ -237,7 +236,7 @@ fn the_pipeline_keeps_the_results_after_every_pass() {
         run_pipeline(&mut whole, &context, Options::default()).unwrap();
         assert_eq!(print(&whole), print(&graph), "seed {}", sample.seed);
     }
-    // Storing floats as they are changes nothing.
+    // Storing floats in their own type changes nothing.
     let idle: Vec<&str> = changed.iter().filter(|(_, n)| **n == 0).map(|(name, _)| *name).collect();
     assert_eq!(idle, ["lower-precision"], "passes without work in any graph: {changed:?}");
 }
@@ -248,7 +247,7 @@ fn weighing_layouts_keeps_the_results_and_never_costs_more() {
     let context = Context { target: &target, precision: Precision::F32 };
     let mut costs = Costs::new(&target, None);
     let total = |costs: &mut Costs<'_>, graph: &Graph| -> f64 {
-        graph.ids().into_iter().filter_map(|id| costs.of(graph, id).estimated).sum()
+        graph.ids().into_iter().filter_map(|id| costs.node(graph, id).estimated).sum()
     };
     let mut moved = 0;
     for sample in samples(1100, 200) {
@@ -285,7 +284,7 @@ fn decompositions_keep_the_results() {
             }
         }
     }
-    assert!(changed > 0, "no alternative was taken in any random graph");
+    assert!(changed > 0, "no alternative was applied to any random graph");
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Runs the Python package's own tests on the library and the program that Cargo has just built, and reads what packs the wheel.
+//! Runs the Python package's tests on the library and program of this build, and checks the wheel's description.
 
+use drift_tests::settings;
 use std::path::Path;
 use std::process::Command;
 
@@ -7,8 +8,8 @@ use std::process::Command;
 fn the_package_works() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/python");
     let library = std::env::current_exe().unwrap().with_file_name("libdrift.so");
-    // `tests/setup.sh` names one that has numpy and onnx.
-    let python = std::env::var("DRIFT_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    // `tests/setup.sh` installs a Python with numpy and onnx.
+    let python = settings::python();
     let status = Command::new(python)
         .arg(package.join("tests/test_driftc.py"))
         .env("PYTHONPATH", &package)
@@ -20,8 +21,8 @@ fn the_package_works() {
     assert!(status.success());
 }
 
-/// What packs the wheel says what the sources say: versions, the two Cargo packages it builds, the program's name, and Python's
-/// oldest version, which the wheel's tag repeats.
+/// The wheel's description agrees with the sources: versions, the two Cargo packages that it builds, the program's name, and the
+/// oldest Python, which the wheel's tag repeats.
 #[test]
 fn the_wheel_is_described_by_what_there_is() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/python");

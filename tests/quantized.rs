@@ -1,5 +1,5 @@
-//! Products of 8-bit integers, from ONNX to the device: every pair of signs, zero points at the ends of their types,
-//! operands known and unknown when compiling, against the definition.
+//! 8-bit integer matmuls and convolutions, from ONNX to the device: every pair of signs, zero points at the ends of their types,
+//! constant and variable operands, against the definition.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use driftc::import::onnx::schema::{GraphProto, NodeProto, OperatorSetIdProto};
 use driftc::import::onnx::{Options, load_bytes};
 use driftc::ir::array::{Array, unravel};
 use driftc::ir::eval::eval;
+use driftc::ir::graph_text;
 use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
-use driftc::ir::text;
 use driftc::target::{TargetProfile, names};
 
 /// An operand of a node under test.
 struct Value {
     name: &'static str,
     array: Array,
-    /// Whether the model holds it, rather than taking it as an input.
+    /// True if the operand is a constant of the model, not an input.
     constant: bool,
 }
 
@@ -28,7 +28,7 @@ fn value(name: &'static str, array: Array, constant: bool) -> Value {
     Value { name, array, constant }
 }
 
-/// The graph of one node, and its inputs.
+/// Returns the graph of one node and its inputs.
 fn single(node: NodeProto, values: &[Value]) -> (GraphProto, BTreeMap<String, Array>) {
     let kind = |array: &Array| match array.dtype {
         DType::U8 => DataType::Uint8,
@@ -56,7 +56,7 @@ fn single(node: NodeProto, values: &[Value]) -> (GraphProto, BTreeMap<String, Ar
     (graph, given)
 }
 
-/// Computes the node by the reference and on the device; both must give what is expected.
+/// Evaluates the node on the reference and on the device; both must give the expected result.
 fn check(node: NodeProto, values: &[Value], expected: &[i64], what: &str) {
     let (graph, inputs) = single(node, values);
     let mut model = model(21, graph);
@@ -68,7 +68,7 @@ fn check(node: NodeProto, values: &[Value], expected: &[i64], what: &str) {
     assert_eq!(got[0].1.ints().unwrap(), expected, "{what}, on the device");
 }
 
-/// Zero points: none, the least and the greatest number of a type, and one for each of `each` rows or columns.
+/// Zero points: none, the lowest and the highest value of a type, and one for each of `each` rows or columns.
 fn zero_points(dtype: DType, each: usize) -> Vec<Option<Array>> {
     let (low, high) = if dtype == DType::U8 { (0, 255) } else { (-128, 127) };
     let one = |value| Some(Array::int(dtype, &[], vec![value]));
@@ -76,7 +76,7 @@ fn zero_points(dtype: DType, each: usize) -> Vec<Option<Array>> {
     vec![None, one(low), one(high), Some(Array::int(dtype, &[each], many))]
 }
 
-/// Element i of a zero point.
+/// Returns element i of a zero point.
 fn point(zero: Option<&Array>, i: usize) -> i64 {
     let Some(values) = zero.map(|z| z.ints().unwrap()) else { return 0 };
     *values.get(i).unwrap_or(&values[0])
@@ -111,7 +111,7 @@ fn matrix_products() {
     }
 }
 
-/// A convolution of two groups with stride 2, and padding of which the input's zero point is the value.
+/// A convolution of two groups with stride 2 and padding, whose padded values equal the input's zero point.
 #[test]
 fn convolutions() {
     let (sizes, filters, group) = ([2usize, 6, 7, 5], [4usize, 3, 3, 2], 2usize);
@@ -156,7 +156,7 @@ fn convolutions() {
     }
 }
 
-/// Integers go past everything that would take a convolution of floats apart, on every device there is a profile of.
+/// Decompositions of float convolutions do not apply to integers, on any profile.
 #[test]
 fn every_profile_takes_them() {
     let ones = |name, sizes: &[usize]| {
@@ -204,9 +204,9 @@ fn every_profile_takes_them() {
     }
 }
 
-/// Scales, a bias and saturation around a convolution: per channel, in steps of the result.
+/// Scales, a bias and saturation around a convolution: per channel, in quantization steps of the result.
 #[test]
-fn quantised_convolution() {
+fn quantized_convolution() {
     let x = random(DType::U8, &[1, 3, 4, 4], 5);
     let w = random(DType::I8, &[2, 3, 1, 1], 6);
     let (xs, ws) = (x.ints().unwrap(), w.ints().unwrap());
@@ -231,7 +231,7 @@ fn quantised_convolution() {
         value("bias", Array::int(DType::I32, &[2], bias.to_vec()), true),
     ];
     let names: Vec<&str> = values.iter().map(|v| v.name).collect();
-    check(node("QLinearConv", &names, &["y"]), &values, &expected, "a quantised convolution");
+    check(node("QLinearConv", &names, &["y"]), &values, &expected, "a quantized convolution");
 }
 
 fn microsoft(operator: &str, values: &[Value]) -> NodeProto {
@@ -248,7 +248,7 @@ fn zero_point(name: &'static str, dtype: DType, point: i64) -> Value {
 }
 
 #[test]
-fn quantised_sum() {
+fn quantized_sum() {
     let [a, b] = [random(DType::U8, &[3, 5], 8), random(DType::U8, &[3, 5], 9)];
     let pairs = a.ints().unwrap().iter().zip(b.ints().unwrap());
     let sum = |(a, b): (&i64, &i64)| {
@@ -266,11 +266,11 @@ fn quantised_sum() {
         number("sy", 0.75),
         zero_point("py", DType::U8, 200),
     ];
-    check(microsoft("QLinearAdd", &values), &values, &expected, "a quantised sum");
+    check(microsoft("QLinearAdd", &values), &values, &expected, "a quantized sum");
 }
 
 #[test]
-fn quantised_gemm() {
+fn quantized_gemm() {
     let (m, n, k) = (4, 7, 21);
     let [a, b] = [random(DType::U8, &[m, k], 10), random(DType::I8, &[n, k], 11)];
     let (xs, ws) = (a.ints().unwrap(), b.ints().unwrap());
@@ -294,12 +294,12 @@ fn quantised_gemm() {
         zero_point("py", DType::I8, 127),
     ];
     let node = with(microsoft("QGemm", &values), int("transB", 1));
-    check(node, &values, &expected, "a quantised product");
+    check(node, &values, &expected, "a quantized matmul");
 }
 
-/// Products of a few rows with codes have the same sums, to the last bit, however many rows there are.
+/// Small-M matmuls with quantized weights give the same sums, to the last bit, for any number of rows.
 #[test]
-fn rows_of_codes_have_the_same_sums() {
+fn rows_with_quantized_weights_have_equal_sums() {
     for (stored, k) in [("u8 in groups of 640", 640), ("u4 in groups of 32 with zeros", 640), ("q6_k", 768)] {
         let graph = |rows: usize| {
             let text = format!(
@@ -309,13 +309,13 @@ fn rows_of_codes_have_the_same_sums() {
 output \"y\" %2
 "
             );
-            text::parse(&text).unwrap()
+            graph_text::parse(&text).unwrap()
         };
         let threads = |rows: usize, target: &TargetProfile| {
             let plan = compile::lower(&graph(rows), target, &compile::Options::default()).unwrap().plan;
             let choice = &plan.decisions.iter().find(|d| d.what.starts_with("matmul")).unwrap().choices[0];
-            assert_eq!(choice.kernel.name, "matvec_codes", "{stored} in {rows} rows for {}", target.name);
-            choice.candidate.knob("THREADS")
+            assert_eq!(choice.kernel.name, "matvec_quantized", "{stored} in {rows} rows for {}", target.name);
+            choice.candidate.knobs.get("THREADS").unwrap()
         };
         for target in names().map(|name| TargetProfile::load(name).unwrap()) {
             let one = threads(1, &target);

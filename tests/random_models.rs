@@ -1,18 +1,19 @@
-//! Stored models changed at random: each is compiled or refused with a reason, and nothing panics.
+//! Stored models with random changes: each is compiled or refused with a reason, and nothing panics.
 //!
-//! `fuzz-models` does the same for as many seeds as wanted, with limits of time and memory, and over other models.
+//! The program `fuzz-models` does this for any number of seeds, with limits on time and memory, and for other models.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use drift_tests::random_model::Pool;
 use drift_tests::random_model::outcome::{Class, compiled, drawn, profiles};
+use drift_tests::settings;
 use prost::Message;
 
 const SEEDS: u64 = 500;
 
 #[test]
 fn changed_models_are_compiled_or_refused() {
-    let suite = PathBuf::from(std::env::var("DRIFT_ONNX_NODE_DATA").unwrap_or_default()).join("node");
+    let suite = settings::onnx_node_data().join("node");
     let pool = Pool::new(&[suite.clone(), Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")]);
     assert!(pool.len() > 1000, "no tests in `{}`: run `make setup`", suite.display());
     let profiles = profiles().unwrap();
@@ -24,7 +25,7 @@ fn changed_models_are_compiled_or_refused() {
         assert!(!class.is_defect(), "seed {seed}, {story}: {}: {message}", class.name());
         n_compiled += u64::from(class == Class::Compiled);
     }
-    // Changes that nothing survives would test the importer alone.
+    // If no changed model compiled, only the importer would be tested.
     assert!(n_compiled > SEEDS / 5, "{n_compiled} of {SEEDS} models compile");
 }
 

@@ -1,5 +1,5 @@
-//! Targets on which no dispatch may read one part of a buffer and write another: plans keep to it, shaders are in WGSL,
-//! and one bundle holds variants for several interfaces, of which the native runtime takes its own.
+//! Targets that forbid a dispatch to read one range of a buffer and write another: plans respect it and shaders are WGSL. One
+//! bundle holds variants for several APIs, and the native runtime selects its own.
 
 use drift_models::builtin;
 use drift_runtime::format::ArtifactKind;
@@ -8,16 +8,16 @@ use drift_tests::compare::{Tolerance, compare};
 use drift_tests::emission::{MODELS, import, models};
 use drift_tests::{device, random_graph};
 use driftc::compile::{Model, Options, compile, lower};
-use driftc::functions::lower_all;
 use driftc::ir::eval::eval;
 use driftc::ir::graph::Graph;
+use driftc::ir::graph_text;
 use driftc::ir::tensor::DType;
-use driftc::ir::text;
+use driftc::lowering::lower_all;
 use driftc::passes::Precision;
 use driftc::plan::{Location, Plan};
 use driftc::target::TargetProfile;
 
-/// How much larger all arenas may be than one.
+/// Maximum size of all arenas together, relative to one arena.
 const MOST: f64 = 1.3;
 
 fn separate() -> TargetProfile {
@@ -26,17 +26,17 @@ fn separate() -> TargetProfile {
     target
 }
 
-/// The buffer that a location is a part of.
+/// Returns the buffer of a location.
 fn buffer(plan: &Plan, location: Location) -> Option<Location> {
     match location {
         Location::Arena(i) => Some(Location::Arena(plan.memory.arena(i))),
-        Location::Image(i) => Some(Location::Image(plan.images.places[i])),
+        Location::Image(i) => Some(Location::Image(plan.images.texture_of[i])),
         Location::Input(_) | Location::Output(_) | Location::State(_) => Some(location),
         Location::Weight(_) | Location::Params => None,
     }
 }
 
-/// The first dispatch that reads and writes one buffer.
+/// Returns the first dispatch that reads and writes one buffer.
 fn offender(plan: &Plan) -> Option<String> {
     let step = plan.dispatches.iter().find(|step| {
         let side = |writes: bool| {
@@ -70,7 +70,7 @@ fn no_dispatch_reads_what_it_writes_in_random_graphs() {
     assert!(several > 50 && offenders > 50, "{several} plans of several arenas, {offenders} that need them");
 }
 
-/// Whether a graph's plans keep buffers apart at little cost; returns that.
+/// Checks that a graph's plans keep buffers separate; returns the size of the arenas relative to one arena.
 #[track_caller]
 fn keeps_apart(name: &str, graph: &Graph) -> f64 {
     let target = separate();
@@ -96,11 +96,11 @@ fn arenas_of_models_take_little_more_than_one() {
         keeps_apart(&name, &import(&path).unwrap());
     }
     for name in ["mobilenet-v2", "deeplab-v3", "sd14-text-encoder"] {
-        keeps_apart(name, &builtin::find(name).unwrap().shapes(DType::F16).unwrap().0);
+        keeps_apart(name, &builtin::find_builtin(name).unwrap().shapes(DType::F16).unwrap().0);
     }
 }
 
-/// What each interface of a fat bundle is for, with the shaders' language.
+/// The variants of a fat bundle, by API, with their shader language.
 const FAT: [(&str, ArtifactKind, &str); 4] = [
     ("apple-m4-metal", ArtifactKind::Msl, "Metal"),
     ("nvidia-ada-directx12", ArtifactKind::Hlsl, "DirectX 12"),
@@ -121,7 +121,7 @@ fn one_bundle_serves_all_interfaces_with_one_set_of_weights() {
 %5 = add %3 %4
 output "y" %5
 "#;
-    let graph = text::parse(text).unwrap();
+    let graph = graph_text::parse(text).unwrap();
     let model = Model { graph: graph.clone(), name: "model".into(), ..Model::default() };
     let targets = FAT.map(|(name, ..)| TargetProfile::load(name).unwrap());
     compile(&model, &targets, &device::validated(&Options::default()), &path).unwrap();
@@ -136,7 +136,7 @@ output "y" %5
         manifest.variants.iter().all(|variant| variant.placements.iter().any(|p| p.chunk == *chunk))
     });
     assert!(everywhere.map(|(_, chunk)| chunk.size).sum::<u64>() >= 4 * 512 * 4, "no weights are shared");
-    // The one for Vulkan is the one that runs.
+    // The variant for Vulkan runs.
     let mut session = Session::from_bundle(bundle, &drift_runtime::Options::default()).unwrap();
     assert_eq!(session.variant().target, "lavapipe");
     let inputs = random_graph::inputs(&graph, 5);

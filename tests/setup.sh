@@ -93,12 +93,19 @@ prepare_tests() {
     fi
     dxc=$(compgen -G "$venv/lib/python3*/site-packages/compushady/backends/libdxcompiler*.so" | head -n 1 || true)
 
+    # The spelling checker: a program in a Python package.
+    typos_package=typos==1.52.0
+    if [ "$(cat "$target/setup/typos" 2>/dev/null)" != "$typos_package" ]; then
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$typos_package"
+        echo "$typos_package" >"$target/setup/typos"
+    fi
+
     # A software driver and SPIRV-Tools with cooperative matrices, where the system's have none.
     installed=$(dpkg-query -W -f '${Version}' mesa-vulkan-drivers 2>/dev/null || true)
     if [ -n "$installed" ] && dpkg --compare-versions "$installed" lt 26.1; then
         mesa=$target/setup/mesa/run
         spirv_tools=$target/setup/mesa/bin
-        if [ ! -x "$mesa" ] || [ ! -x "$spirv_tools/spirv-val" ]; then
+        if [ ! -x "$mesa" ] || [ ! -x "$spirv_tools/spirv-dis" ]; then
             echo "setup: unpacking a newer Mesa into $target/setup/mesa"
             "$(dirname "$0")/newer_mesa.sh" "$target/setup/mesa" ||
                 echo "setup: there is no newer Mesa for this machine; tests take longer, and kernels on matrix units are not run"
@@ -108,7 +115,7 @@ prepare_tests() {
     fi
 
     # What builds and tests the browser runtime; its programs are files of the packages, so that no script need run. Versions are
-    # those of package.json: a lock file would have to name the packages of every system, and npm leaves most of them out.
+    # the versions of package.json: a lock file would have to name the packages of every system, and npm leaves most of them out.
     web=$(dirname "$0")/../runtime/web
     if ! cmp -s "$web/package.json" "$web/node_modules/.installed"; then
         echo "setup: installing the packages of runtime/web"
@@ -129,6 +136,7 @@ spirv_tools=
     printf 'export DRIFT_MINILM=%q\n' "$minilm"
     printf 'export DRIFT_TEXT_MODEL=%q\n' "$text_model"
     printf 'export DRIFT_PYTHON=%q\n' "$venv/bin/python"
+    [ "$purpose" != test ] || printf 'export DRIFT_TYPOS=%q\n' "$venv/bin/typos"
     [ -z "$dxc" ] || printf 'export DRIFT_DXC=%q\n' "$dxc"
     [ -z "$mesa" ] || printf 'export DRIFT_NEWER_MESA=%q\n' "$mesa"
     # With the programs of SPIRV-Tools the library need not be built, which takes longer than all else.

@@ -1,5 +1,5 @@
-//! Values that share storage: results that overwrite an operand, and concatenations whose operands are written
-//! straight into place. Run on the device and compared with the CPU reference.
+//! Values in common storage: results that overwrite an operand, and concatenations whose operands are written in place. Run on
+//! the device and compared with the CPU reference.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use driftc::compile::{Options, lower};
 use driftc::ir::array::Array;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
-use driftc::ir::{eval, text};
+use driftc::ir::{eval, graph_text};
 use driftc::plan::{Location, Plan};
 
-/// Dispatches that write where they read, and dispatches of a kernel.
+/// Numbers of dispatches that write where they read, and of dispatches of a kernel.
 fn facts(plan: &Plan, kernel: &str) -> (usize, usize) {
     let place = |location: &Location| match location {
         Location::Arena(i) => Some((plan.memory.offsets[*i], plan.tensors[*i])),
@@ -40,9 +40,9 @@ fn check(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<(), String> 
     Ok(())
 }
 
-/// A graph in text form, run; returns how many dispatches write where they read and how many copy.
+/// Runs a graph in text form; returns how many dispatches write where they read and how many copy.
 fn run(graph: &str) -> (usize, usize) {
-    let graph = text::parse(graph).unwrap();
+    let graph = graph_text::parse(graph).unwrap();
     check(&graph, &random_graph::inputs(&graph, 7)).unwrap();
     facts(&lower(&graph, &device::target(), &Options::default()).unwrap().plan, "concat")
 }
@@ -60,7 +60,7 @@ fn a_residual_is_added_in_place_when_nobody_needs_it_any_more() {
 %7 = add %6 %5
 output "y" %7
 "#;
-    // The second product overwrites the first; the second softmax is the output.
+    // The second multiplication overwrites the first; the second softmax is the output.
     assert_eq!(run(graph).0, 1);
 }
 
@@ -152,7 +152,7 @@ output "y" %7
 
 #[test]
 fn a_skip_connection_keeps_its_own_storage() {
-    // Written into place, the skip would keep the whole result's storage live through the wide middle.
+    // If the skip were written in place, the result's whole storage would be live through the wide middle.
     let conv = r#"{"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}"#;
     let graph = format!(
         r#"
@@ -172,15 +172,15 @@ output "y" %11
 "#
     );
     assert_eq!(run(&graph).1, 0);
-    let lowered = lower(&text::parse(&graph).unwrap(), &device::target(), &Options::default()).unwrap();
+    let lowered = lower(&graph_text::parse(&graph).unwrap(), &device::target(), &Options::default()).unwrap();
     // Two images of 64 channels and the skip.
     assert_eq!(lowered.plan.memory.peak, (64 + 64 + 8) * 64 * 4);
 }
 
 #[test]
 fn a_shortcut_that_narrows_goes_first() {
-    // In the model's order the input would live beside the norm, the convolution and the shortcut. Images are large
-    // enough for memory to count.
+    // In the model's order the input would be live together with the norm, the convolution and the shortcut. The images are
+    // large enough for memory to decide.
     let conv = r#"{"strides":[1,1],"dilations":[1,1],"pads_begin":[0,0],"pads_end":[0,0],"group":1}"#;
     let graph = format!(
         r#"
@@ -200,14 +200,14 @@ output "y" %11
 "#
     );
     run(&graph);
-    let lowered = lower(&text::parse(&graph).unwrap(), &device::target(), &Options::default()).unwrap();
+    let lowered = lower(&graph_text::parse(&graph).unwrap(), &device::target(), &Options::default()).unwrap();
     assert_eq!(lowered.plan.memory.peak, (32 + 8 + 8) * 128 * 128 * 4);
 }
 
 #[test]
 fn a_network_of_true_size_keeps_its_results() {
     let folder = tempfile::tempdir().unwrap();
-    let model = builtin::find("deeplab-v3").unwrap().random(DType::F32, folder.path()).unwrap();
+    let model = builtin::find_builtin("deeplab-v3").unwrap().random(DType::F32, folder.path()).unwrap();
     check(&model.graph, &random_graph::inputs(&model.graph, 3)).unwrap();
     let plan = lower(&model.graph, &device::target(), &Options::default()).unwrap().plan;
     let (in_place, concatenations) = facts(&plan, "concat");
@@ -221,7 +221,7 @@ fn random_graphs_keep_their_results() {
     for seed in 5000..5040 {
         let graph = random_graph::graph(seed);
         let inputs = random_graph::inputs(&graph, seed);
-        check(&graph, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", text::print(&graph)));
+        check(&graph, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", graph_text::print(&graph)));
         let plan = lower(&graph, &device::target(), &Options::default()).unwrap().plan;
         in_place += facts(&plan, "concat").0;
     }

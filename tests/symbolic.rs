@@ -1,5 +1,4 @@
-//! Models with symbolic sizes give what the same models give when their sizes are known, and bounds are narrowed to what
-//! the nodes can take.
+//! Models with symbolic sizes give the results of the same models with fixed sizes. Bounds are narrowed to what the nodes accept.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +9,14 @@ use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
 use driftc::ir::graph::Graph;
 
-/// Numbers that repeat late.
+/// Numbers with a long period.
 fn numbers(shape: &[i64]) -> Array {
     let shape: Vec<usize> = shape.iter().map(|d| usize::try_from(*d).unwrap()).collect();
     let n = shape.iter().product::<usize>();
     Array::f32(&shape, (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect())
 }
 
-/// The model with symbols from a least size to 64.
+/// Returns the model with symbols from a lower bound to 64.
 fn symbolic(m: &ModelProto, symbols: &[(&str, i64)]) -> Graph {
     let dims = symbols.iter().map(|(name, low)| ((*name).to_string(), DimSpec::Range(*low, 64))).collect();
     load_bytes(bytes(m), &Options { dims, ..Options::default() }).expect("it imports with symbols").graph
@@ -69,7 +68,7 @@ fn auto_pad_follows_the_sizes() {
         same(&spatial("MaxPool", &sparse, pad), &[("h", 3), ("w", 3)], &shapes);
         same(&spatial("LpPool", &window, pad), &[("h", 3), ("w", 3)], &shapes);
     }
-    // A mean with zeros around is divided by its share of the window: the same up to rounding.
+    // A mean that includes padding is divided by the fraction of the window inside the image: equal up to rounding.
     let m = spatial("AveragePool", &[("kernel_shape", &[3, 2]), ("strides", &[2, 2])], "SAME_LOWER");
     let symbolic = symbolic(&m, &[("h", 3), ("w", 3)]);
     for shape in shapes {
@@ -171,7 +170,7 @@ fn recurrences_take_any_length() {
     }
 }
 
-/// What an import says of a model whose bounds are assumed, and whose bounds are asked for.
+/// Returns the notes of an import whose bounds are assumed, with the assumed bounds.
 fn narrowed(m: &ModelProto, symbol: &str, asked: (i64, i64)) -> ((i64, i64), String, String) {
     let assumed = load_bytes(bytes(m), &Options::default()).expect("it imports");
     let dims = BTreeMap::from([(symbol.to_string(), DimSpec::Range(asked.0, asked.1))]);
@@ -207,7 +206,7 @@ fn rows() -> NodeProto {
 
 #[test]
 fn joined_and_multiplied_sizes_are_equal() {
-    // One row of constants is joined to the rows of a picture.
+    // One row of constants is concatenated to the rows of an image.
     let mut g = graph(
         vec![input("x", &["1", "3", "h", "2"])],
         vec![rows(), with(node("Concat", &["p", "c"], &["y"]), int("axis", 1))],
@@ -218,7 +217,7 @@ fn joined_and_multiplied_sizes_are_equal() {
     assert_eq!(bounds.1, 32);
     assert!(notes.contains("..=32, because `Concat_y`"), "{notes}");
     assert!(refusal.contains("pass --dim h=1..32"), "{refusal}");
-    // Positions are added to as many tokens, and multiplied with as many weights.
+    // Position embeddings are added to the tokens, and multiplied by as long a weight.
     for (op, shape) in [("Add", vec![1, 9, 1]), ("MatMul", vec![1, 4, 9])] {
         let nodes = vec![node(op, if op == "Add" { &["x", "c"] } else { &["c", "x"] }, &["y"])];
         let mut g = graph(vec![input("x", &["1", "tokens", "4"])], nodes, &["y"]);
@@ -226,7 +225,7 @@ fn joined_and_multiplied_sizes_are_equal() {
         let (bounds, notes, refusal) = narrowed(&model(17, g), "tokens", (2, 40));
         assert_eq!(bounds, (9, 9), "{op}");
         assert!(
-            notes.contains("--dim tokens=9 says so") && refusal.contains("pass --dim tokens=9"),
+            notes.contains("pass --dim tokens=9 to fix them") && refusal.contains("pass --dim tokens=9"),
             "{notes} {refusal}"
         );
     }
@@ -254,7 +253,7 @@ fn an_equation_of_several_sizes_may_hold_for_one_size_whatever_the_others() {
 
 #[test]
 fn squeezed_axes_have_one_element() {
-    // Rows of a picture up to 32 high become one.
+    // Up to 32 rows of an image become one.
     let mut g = graph(
         vec![input("x", &["1", "3", "h", "w"])],
         vec![rows(), node("Squeeze", &["p", "axes"], &["y"])],
@@ -268,7 +267,7 @@ fn squeezed_axes_have_one_element() {
     // Without axes the rank would depend on the size.
     let m = model(17, graph(vec![input("x", &["n", "3"])], vec![node("Squeeze", &["x"], &["y"])], &["y"]));
     let refusal = load_bytes(bytes(&m), &Options::default()).expect_err("it is refused").to_string();
-    assert!(refusal.contains("whether axis 0 goes depends on its size n"), "{refusal}");
+    assert!(refusal.contains("axis 0 is removed only if its symbolic size n is 1"), "{refusal}");
     let dims = BTreeMap::from([("n".to_string(), DimSpec::Range(2, 9))]);
     let graph = load_bytes(bytes(&m), &Options { dims, ..Options::default() }).unwrap().graph;
     assert_eq!(graph.tensor(graph.outputs()[0].node).rank(), 2);

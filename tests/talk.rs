@@ -1,7 +1,8 @@
-//! Language models on the command line: text in and out, ids, chats, and what is wrong with a request.
+//! Language models on the command line: text in and out, ids, chats, and faulty requests.
 //!
-//! The model is made by hand: its tokens are words, and after each word it takes one other for most likely.
+//! The model is hand-made: its tokens are words, and each word makes one other word the most likely next token.
 
+use drift_tests::settings;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-/// Words, each followed by the next one; a prompt of `<assistant>` is followed by `aye`.
+/// Words; each is followed by the next one. A prompt of `<assistant>` is followed by `aye`.
 const WORDS: &[&str] = &[
     "<start>",
     "one",
@@ -33,11 +34,11 @@ const WORDS: &[&str] = &[
     "zig",
     "zag",
 ];
-/// The width of the model: a number for each word, and some to spare.
+/// Width of the model: one element for each word, and some unused.
 const HIDDEN: usize = 32;
 const CONTEXT: usize = 48;
 
-/// The word behind each word.
+/// Returns the word that follows each word.
 fn follower(id: usize) -> usize {
     let at = |word: &str| WORDS.iter().position(|w| *w == word).unwrap();
     match WORDS[id] {
@@ -47,7 +48,7 @@ fn follower(id: usize) -> usize {
     }
 }
 
-/// A folder of models, arrays, and what is kept of them.
+/// A folder of models, arrays and cached bundles.
 static PLACE: LazyLock<Place> = LazyLock::new(|| {
     let place = Place(tempfile::tempdir().unwrap());
     let model = place.0.path().join("model");
@@ -64,7 +65,7 @@ static PLACE: LazyLock<Place> = LazyLock::new(|| {
         "tokenizer_config.json",
         &json!({"bos_token": "<start>", "eos_token": "<end>", "chat_template": template}),
     );
-    // The same without anything about text.
+    // A second folder without tokenizer and chat template.
     let bare = place.0.path().join("bare");
     fs::create_dir(&bare).unwrap();
     for name in ["config.json", "model.safetensors"] {
@@ -85,10 +86,10 @@ fn config() -> Value {
     })
 }
 
-/// A shape, and its elements.
+/// A tensor's shape and elements.
 type Tensor = (Vec<usize>, Vec<f32>);
 
-/// Words are directions, which the layer leaves as they are; the head turns each into the direction of its follower.
+/// Words are unit vectors, which the layer does not change. The output head maps each vector to that of the next word.
 fn weights() -> Vec<u8> {
     let unit = |rows: usize, at: &dyn Fn(usize) -> usize| -> Vec<f32> {
         let mut matrix = vec![0.0; rows * HIDDEN];
@@ -152,7 +153,7 @@ fn tokenizer() -> Value {
 }
 
 fn target() -> String {
-    std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned())
+    settings::target_name()
 }
 
 struct Place(tempfile::TempDir);
@@ -171,7 +172,7 @@ impl Place {
         child.wait_with_output().unwrap()
     }
 
-    /// Runs a command that must succeed; what it says on standard output and on standard error.
+    /// Runs a command that must succeed; returns its standard output and standard error.
     fn done_with(&self, args: &[&str], input: &str) -> (String, String) {
         let output = self.run(args, input);
         let (out, err) = texts(&output);
@@ -183,7 +184,7 @@ impl Place {
         self.done_with(args, "")
     }
 
-    /// Runs a command that must fail and say something.
+    /// Runs a command that must fail with a message.
     fn refused(&self, args: &[&str], code: i32, says: &str) {
         let output = self.run(args, "");
         let (_, err) = texts(&output);
@@ -192,7 +193,7 @@ impl Place {
         assert!(!err.contains("panicked"), "{err}");
     }
 
-    /// A new `.npy` file of numbers of 8 bytes.
+    /// Writes a new `.npy` file of 8-byte numbers.
     fn array(&self, name: &str, descr: &str, shape: &str, data: &[u8]) -> String {
         let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
         header += &" ".repeat(63 - (10 + header.len()) % 64);
@@ -216,7 +217,7 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// The elements of an array, and its shape.
+/// Returns the elements of an array, and its shape.
 fn read<T: npyz::Deserialize>(path: &str) -> (Vec<T>, Vec<u64>) {
     let file = npyz::NpyFile::new(std::io::Cursor::new(fs::read(PathBuf::from(path)).unwrap())).unwrap();
     let shape = file.shape().to_vec();
@@ -229,7 +230,7 @@ fn a_text_goes_on() {
     let (out, err) = PLACE.done(&["generate", &bundle, "--prompt", "one two"]);
     assert_eq!(out, " three four five six seven eight nine ten\n");
     assert!(err.contains("prompt 3 tokens") && err.contains("decode 8 tokens") && err.contains("tokens/s"));
-    // What the driver compiled is there for the next start.
+    // The next start finds the driver's compiled pipelines.
     let kept = fs::read_dir(PLACE.path("cache/driftc")).unwrap();
     let names = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert!(names.into_iter().any(|name| name.ends_with(".pipelines")));
@@ -256,16 +257,16 @@ fn a_model_is_compiled_and_kept() {
 }
 
 #[test]
-fn guesses_do_not_change_the_text() {
+fn draft_tokens_do_not_change_the_text() {
     let (bundle, model) = (PLACE.path("model.drift"), PLACE.path("model"));
     let args = ["generate", &bundle, "--prompt", "zig zag zig zag", "--max-tokens", "30"];
     let (plain, err) = PLACE.done(&args);
     assert_eq!(plain.split_whitespace().count(), 30);
-    assert!(!err.contains("guesses"), "{err}");
+    assert!(!err.contains("draft tokens"), "{err}");
     for draft in ["ngram", &bundle] {
         let (out, err) = PLACE.done(&[&args[..], &["--draft", draft]].concat());
         assert_eq!(out, plain);
-        assert!(err.contains("guesses were right"), "{err}");
+        assert!(err.contains("draft tokens accepted"), "{err}");
     }
     PLACE.refused(&[&args[..], &["--draft", &format!("{model}.none")]].concat(), 1, "model.none");
 }
@@ -316,7 +317,7 @@ fn ids_go_on_without_a_tokenizer() {
     let args = ["generate", &bare, "--dim", &dim, "--ids", &ids, "--ids-out", &out, "--max-tokens", "12"];
     let (text, _) = PLACE.done(&args);
     assert_eq!(text, "");
-    // Nothing says which ids end a text.
+    // No file names the tokens that end a text.
     assert_eq!(read::<i64>(&out), (vec![2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 11, 11], vec![12]));
     let bundle = PLACE.path("model.drift");
     PLACE.done(&["generate", &bundle, "--ids", &ids, "--ids-out", &out]);
@@ -337,7 +338,7 @@ fn logits_and_perplexity() {
         let best = (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
         assert_eq!(best, follower(*id as usize), "behind {id}");
     }
-    // The norm makes directions as long as the root of their number; all other logits are zero.
+    // The norm scales each vector to the square root of its width; all other logits are zero.
     let likely = (HIDDEN as f64).sqrt().exp();
     let sure = (likely + 19.0) / likely;
     let text = PLACE.path("text.txt");
@@ -364,7 +365,7 @@ fn a_chat_remembers_and_forgets() {
     let said = "one two\n\nthree\n/reset\n/help\nfour\n/exit\nfive\n";
     let (out, err) = PLACE.done_with(&["chat", &bundle], said);
     assert_eq!(out, " aye captain\n aye captain\n aye captain\n");
-    // The second question adds to what the caches hold, the third one begins anew.
+    // The second question extends the KV cache, the third one starts again.
     let prompts: Vec<&str> = err.lines().filter(|line| line.contains("prompt")).collect();
     let counts: Vec<bool> = ["prompt 4 tokens", "prompt 3 tokens", "prompt 3 tokens"]
         .iter()
@@ -373,7 +374,7 @@ fn a_chat_remembers_and_forgets() {
         .collect();
     assert_eq!(counts, [true; 3], "{prompts:?}");
     assert!(err.contains("no command /help"), "{err}");
-    // What is too long is forgotten, and the chat goes on.
+    // A question beyond the context length is dropped, and the chat continues.
     let long = format!("{}\nzig\n", "zig ".repeat(CONTEXT));
     let (out, err) = PLACE.done_with(&["chat", &bundle], &long);
     assert_eq!(out.trim(), "aye captain");
@@ -397,14 +398,14 @@ fn wrong_requests_say_what_is_wrong() {
     generate(&["--prompt", &"zig ".repeat(CONTEXT)], 1, "the context is full");
     generate(&["--prompt", "zig", "--max-tokens", "99"], 1, "the context is full");
     generate(&["--ids", "none.npy"], 1, "none.npy");
-    generate(&["--ids", &PLACE.ids("empty.npy", &[])], 2, "no text");
+    generate(&["--ids", &PLACE.ids("empty.npy", &[])], 2, "the prompt is empty");
     generate(&["--ids", &PLACE.ids("high.npy", &[1, 20])], 1, "id 20 is outside");
-    generate(&["--ids", &PLACE.ids("low.npy", &[-1])], 1, "-1 is no id");
+    generate(&["--ids", &PLACE.ids("low.npy", &[-1])], 1, "-1 is not a token id");
     let floats = PLACE.array("floats.npy", "<f8", "(1,)", &1f64.to_le_bytes());
     generate(&["--ids", &floats], 1, "f64");
     let two = PLACE.array("two.npy", "<i8", "(2, 1)", &[0; 16]);
     generate(&["--ids", &two], 1, "[2, 1]");
-    // A bundle of the whole graph, which keeps nothing.
+    // A bundle of the whole graph, without KV cache.
     let (whole, model) = (PLACE.path("whole.drift"), PLACE.path("model"));
     PLACE.done(&["compile", &model, "-t", &target(), "-o", &whole, "--dim", "seq=1..8"]);
     PLACE.refused(&["generate", &whole, "--prompt", "one"], 1, "no language model");
@@ -416,7 +417,7 @@ fn wrong_requests_say_what_is_wrong() {
     );
 }
 
-/// Files that texts need, wrong in a way that compiling tells and only those who need them are refused for.
+/// Faulty tokenizer and template files: compiling reports them, and only commands that need text are refused.
 #[test]
 fn texts_that_mean_nothing() {
     let ids = PLACE.ids("known.npy", &[0, 1]);
@@ -443,7 +444,7 @@ fn texts_that_mean_nothing() {
         ("silent", "", "no text"),
     ] {
         let (bundle, err) = broken(name, "tokenizer_config.json", &template(text));
-        assert_eq!(err.contains("chats are refused"), name == "syntax", "{err}");
+        assert_eq!(err.contains("refuses chats"), name == "syntax", "{err}");
         PLACE.done(&["generate", &bundle, "--prompt", "one"]);
         PLACE.refused(&["generate", &bundle, "--prompt", "one", "--chat"], 1, says);
     }
@@ -454,11 +455,11 @@ fn texts_that_mean_nothing() {
     PLACE.done(&["generate", &bundle, "--prompt", "one"]);
     PLACE.refused(&["generate", &bundle, "--prompt", "zag"], 1, "the id 77");
     let (bundle, err) = broken("modelless", "tokenizer.json", "{}");
-    assert!(err.contains("texts mean nothing"), "{err}");
+    assert!(err.contains("accepts only token ids"), "{err}");
     PLACE.refused(&["generate", &bundle, "--prompt", "one"], 1, "tokenizer.json");
     let ends = json!({"eos_token_id": 999}).to_string();
     let (_, err) = broken("unending", "generation_config.json", &ends);
-    assert!(err.contains("999 ends a text"), "{err}");
+    assert!(err.contains("end token 999"), "{err}");
     let ends = json!({"eos_token_id": "<end>"}).to_string();
     let (bundle, _) = broken("nameless", "generation_config.json", &ends);
     PLACE.refused(&["generate", &bundle, "--prompt", "one"], 1, "`eos_token_id`");

@@ -1,4 +1,4 @@
-//! Every built-in profile compiles real models, within its own limits; variants of one bundle share their weights.
+//! Every built-in profile compiles real models within its limits. Variants of one bundle use common weights.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn models_compile_for_every_profile_within_its_limits() {
     }
 }
 
-/// What a variant needs is no more than what the profile says the device has.
+/// A variant requires no more than the profile offers.
 #[track_caller]
 fn within(target: &TargetProfile, variant: &Variant, what: &str) {
     let (needs, has) = (variant.needed_limits(), &target.limits);
@@ -84,7 +84,7 @@ fn a_fat_bundle_stores_each_packed_tensor_once() {
     for chunk in &manifest.chunks {
         assert_eq!(distinct.insert(chunk.hash, chunk.size), None, "a chunk is stored twice");
     }
-    // What single bundles hold is what the fat one holds, and no more.
+    // The fat bundle holds exactly what the single bundles hold.
     let mut alone: BTreeMap<Hash, u64> = BTreeMap::new();
     let mut sum = 0;
     for target in &targets {

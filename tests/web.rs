@@ -1,5 +1,5 @@
-//! The browser runtime: bundles for WebGPU run in Chromium and in Deno and compared with the reference, what goes wrong,
-//! and the size of the package. `DRIFT_WEB_ALL=1` takes every case of every kernel.
+//! The browser runtime: WebGPU bundles run in Chromium and in Deno and are compared with the reference; faults; the size of the
+//! package. `DRIFT_TEST_SCOPE=full` takes every case of every kernel.
 //!
 //! `tests/setup.sh` installs Chromium and what `runtime/web/package.json` names.
 
@@ -10,17 +10,18 @@ use std::sync::Once;
 use drift_models::Dims;
 use drift_runtime::Bundle;
 use drift_tests::emission::MODELS;
+use drift_tests::settings::{self, Scope};
 use drift_tests::web::{Candidates, Job, index};
 use driftc::compile::{Model, Options, compile};
 use driftc::import::onnx;
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::passes::Precision;
 use driftc::target::TargetProfile;
 
-/// Bytes that the runtime may take, compressed.
+/// Maximum bytes of the compressed runtime.
 const MOST: u64 = 15 * 1024;
 
-/// The package's folder, built once.
+/// Returns the package's folder, built once.
 fn built() -> PathBuf {
     static ONCE: Once = Once::new();
     let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime/web");
@@ -40,7 +41,7 @@ fn in_chromium() {
     let profile = TargetProfile::load("webgpu-baseline").unwrap();
     let out = cases(folder.path(), &profile, Precision::F32);
     run(&web, "node", &["test/run-chromium.mjs", &out]);
-    // As users have it, with the browser's own checks.
+    // With the browser's shader checks, as users have it.
     run(&web, "node", &["test/run-chromium.mjs", &out, "--checked", "--only", "selfie_seg_like"]);
 }
 
@@ -49,19 +50,19 @@ fn in_deno() {
     let web = built();
     let folder = tempfile::tempdir().unwrap();
     let mut profile = TargetProfile::load("webgpu-f16").unwrap();
-    // Deno runs on the software driver, which ends loops without a word.
+    // Deno runs on the software driver, which ends long loops without an error.
     profile.limits.max_loop_iterations = TargetProfile::load("lavapipe").unwrap().limits.max_loop_iterations;
     let out = cases(folder.path(), &profile, Precision::F16);
     run(&web, "node_modules/.bin/deno", &["run", "-A", "test/run-deno.mjs", &out]);
 }
 
-/// Writes bundles of kernels' cases and of models with inputs and outputs to a folder, and gives its path.
+/// Writes bundles of kernel cases and of models with inputs and outputs to a folder; returns its path.
 fn cases(folder: &Path, target: &TargetProfile, precision: Precision) -> String {
     let out = folder.join(&target.name);
     std::fs::create_dir(&out).unwrap();
     let corpus: Vec<PathBuf> =
         MODELS.iter().map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name)).collect();
-    let all = std::env::var_os("DRIFT_WEB_ALL").is_some();
+    let all = Scope::from_environment().is_full();
     let which = if all { Candidates::All } else { Candidates::CheapestOf(9) };
     let job = Job { out: &out, target, precision };
     let mut entries = job.kernels(which).unwrap_or_else(|e| panic!("{e}"));
@@ -70,7 +71,7 @@ fn cases(folder: &Path, target: &TargetProfile, precision: Precision) -> String 
     out.to_str().unwrap().to_owned()
 }
 
-/// Runs a program in the package's folder; fails with what it said.
+/// Runs a program in the package's folder; fails with its output.
 #[track_caller]
 fn run(web: &Path, program: &str, arguments: &[&str]) {
     let local = web.join(program);
@@ -110,21 +111,19 @@ fn the_demo_page() {
     run(&web, "node", &["test/demo.mjs", out]);
 }
 
-/// The models of the page.
+/// The models of the demo page.
 fn models() -> [(&'static str, Model); 2] {
-    let path = |name: &str| {
-        PathBuf::from(std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; run `make setup`")))
-    };
     let sizes = Dims::from([("seq".into(), (1, 64))]);
-    let (sentences, _) = drift_models::load(&path("DRIFT_MINILM"), &sizes).unwrap_or_else(|e| panic!("{e}"));
+    let (sentences, _) =
+        drift_models::load(&settings::sentence_model(), &sizes).unwrap_or_else(|e| panic!("{e}"));
     let input_shapes = [("x".to_string(), vec![1, 3, 256, 512])].into();
     let options = onnx::Options { input_shapes, ..onnx::Options::default() };
-    let imported = onnx::load(&path("DRIFT_TEXT_MODEL"), &options).unwrap_or_else(|e| panic!("{e}"));
+    let imported = onnx::load(&settings::text_detector(), &options).unwrap_or_else(|e| panic!("{e}"));
     let text = Model { graph: imported.graph, name: "text".into(), hash: imported.hash, ..Model::default() };
     [("minilm.drift", sentences), ("text.drift", text)]
 }
 
-/// A model of two weights, of which a further version changes the smaller one.
+/// A model of two weights; another version changes the smaller one.
 fn version(seed: u32) -> String {
     format!(
         r#"
@@ -139,12 +138,15 @@ output "y" %5
     )
 }
 
-/// Writes two versions of a model, what changed between them, one with a damaged chunk, and one that is not for browsers.
+/// Writes two versions of a model, their difference, a version with a damaged chunk, and a bundle for another API.
 fn faults(folder: &Path) {
     let write = |name: &str, seed: u32, target: &str| {
         let path = folder.join(name);
-        let model =
-            Model { graph: text::parse(&version(seed)).unwrap(), name: "model".into(), ..Model::default() };
+        let model = Model {
+            graph: graph_text::parse(&version(seed)).unwrap(),
+            name: "model".into(),
+            ..Model::default()
+        };
         let target = TargetProfile::load(target).unwrap();
         compile(&model, std::slice::from_ref(&target), &Options::default(), &path)
             .unwrap_or_else(|e| panic!("{e}"));

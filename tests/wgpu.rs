@@ -1,5 +1,5 @@
-//! The backend through wgpu, on whatever adapter it prefers: bundles for WebGPU compared with the reference, language
-//! models, arrays that stay on the device, and what goes wrong.
+//! The wgpu backend on the adapter that it prefers: WebGPU bundles compared with the reference, language models, tensors that
+//! stay on the device, and faults.
 
 use std::path::{Path, PathBuf};
 
@@ -14,24 +14,25 @@ use drift_tests::compare::{Tolerance, compare, quantizes_rows};
 use drift_tests::stored::npy;
 use drift_tests::{device, emission};
 use driftc::compile::{self, lower};
-use driftc::functions::{Specialize, lower_all, lower_model};
+use driftc::entry_points::Specialize;
 use driftc::import::onnx;
 use driftc::ir::dim::Bindings;
 use driftc::ir::tensor::DType;
-use driftc::ir::{eval, text};
+use driftc::ir::{eval, graph_text};
 use driftc::kernels::cases::CASES;
+use driftc::lowering::{lower_all, lower_model};
 use driftc::passes::Precision;
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
-/// Every so many-th case runs.
+/// Distance between the cases that run.
 const STEP: usize = 18;
 
 fn on_wgpu() -> Options {
     Options { backend: Backend::Wgpu, ..Options::default() }
 }
 
-/// A profile, for the software driver below wgpu, which ends loops without a word.
+/// Returns a profile for the software driver below wgpu, which ends long loops without an error.
 fn target(name: &str) -> TargetProfile {
     let mut target = TargetProfile::load(name).unwrap();
     target.limits.max_loop_iterations = TargetProfile::load("lavapipe").unwrap().limits.max_loop_iterations;
@@ -42,9 +43,9 @@ fn options(precision: Precision) -> compile::Options {
     compile::Options { precision, ..compile::Options::default() }
 }
 
-/// Runs a case at the ends and in the middle of its symbols' bounds; whether it can be compared.
+/// Runs a case at the bounds and in the middle of its symbols. Returns false if the case cannot be compared.
 fn agrees(case: &str, target: &TargetProfile, precision: Precision) -> Result<bool, String> {
-    let graph = text::parse(case).map_err(|e| e.to_string())?;
+    let graph = graph_text::parse(case).map_err(|e| e.to_string())?;
     let half = graph.ids().into_iter().any(|id| graph.tensor(id).dtype == DType::F16);
     if half && !target.features.stores_f16() {
         return Ok(false);
@@ -122,7 +123,7 @@ symbol seq 1..40
 %3 = softmax %2 {"axis":1,"log":false}
 output "y" %3
 "#;
-    let graph = text::parse(graph).unwrap();
+    let graph = graph_text::parse(graph).unwrap();
     let sizes = vec![Bindings::from([("seq".to_owned(), 1)]), Bindings::from([("seq".to_owned(), 17)])];
     let options = compile::Options { specialize: Specialize::Sizes(sizes), ..compile::Options::default() };
     let target = target("webgpu-baseline");
@@ -137,7 +138,7 @@ output "y" %3
         let want = eval::eval(&graph, &inputs).unwrap();
         let got = device::run_session(&mut session, &inputs).unwrap();
         compare("y", &got[0].1, &want[0].1, Tolerance::F32).unwrap();
-        ran.push(session.replayed("main").unwrap().symbols[0].max);
+        ran.push(session.last_replayed("main").unwrap().symbols[0].max);
     }
     assert_eq!(ran, [17, 1, 40, 40, 17]);
 }
@@ -160,7 +161,7 @@ fn language_model(frames: usize) -> Generator {
 fn generate(generator: &mut Generator, draft: &mut Draft, n: usize) -> Vec<u32> {
     let request = Request { max_tokens: n, ..Request::default() };
     generator.generate(&request, draft, &mut |_| true).unwrap_or_else(|e| panic!("{e}"));
-    generator.text().to_vec()
+    generator.tokens().to_vec()
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn a_language_model() {
     let mut generator = language_model(3);
     let logits = logits.floats().unwrap();
     let mut worst = 0.0f32;
-    let (mut row, vocabulary) = (0, generator.vocabulary());
+    let (mut row, vocabulary) = (0, generator.vocabulary_size());
     let each = &mut |found: &[f32]| {
         for (i, value) in found.iter().enumerate() {
             let error = (value - logits[row * vocabulary + i]).abs();
@@ -186,24 +187,24 @@ fn a_language_model() {
     assert_eq!(row, 40);
     assert!(worst < 2e-4, "logits differ by {worst}");
 
-    // Whole, with guesses, with one frame, and half of it from a file in another conversation.
-    generator.shorten(0);
+    // In one run, with draft tokens, with one frame, and half of it from a saved file in another conversation.
+    generator.truncate(0);
     generator.append(&ids[..37]).unwrap();
     let expected = generate(&mut generator, &mut Draft::None, 20);
     assert_eq!(expected.len(), 57);
-    generator.shorten(0);
+    generator.truncate(0);
     generator.append(&ids[..37]).unwrap();
     assert_eq!(generate(&mut generator, &mut Draft::NGram, 20), expected);
     let mut single = language_model(1);
     single.append(&ids[..37]).unwrap();
     assert_eq!(generate(&mut single, &mut Draft::None, 20), expected);
-    generator.shorten(0);
+    generator.truncate(0);
     generator.append(&ids[..37]).unwrap();
     generate(&mut generator, &mut Draft::None, 10);
     let saved = tempfile::tempdir().unwrap();
     let saved = saved.path().join("saved");
     generator.save(&saved).unwrap();
-    generator.choose(1).unwrap();
+    generator.choose_conversation(1).unwrap();
     generator.restore(&saved).unwrap();
     assert_eq!(generate(&mut generator, &mut Draft::None, 10), expected);
 }
@@ -214,7 +215,7 @@ const TWICE: &str = "
 @compute @workgroup_size(4) fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = 2.0 * x[id.x]; }
 ";
 
-/// A bundle of one shader that takes four numbers and gives four, after a change.
+/// A bundle of one shader that maps four numbers to four, after a change.
 fn written(kind: ArtifactKind, shader: &[u8], edit: impl Fn(&mut Variant)) -> Bundle {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("twice.drift");
@@ -297,7 +298,7 @@ fn runs_in_flight_and_chains_on_the_device() {
     assert_eq!(second.read_output("main", "y").unwrap().to_f64(), [8.0, 12.0, 2.0, -4.0]);
     first.submit("main", &[]).unwrap();
     assert!(matches!(first.collect(tickets[0], "y", &mut got), Err(Error::Overwritten)));
-    // Bytes of another device, and of another backend.
+    // Saved states of another device, and of another backend.
     let mut apart = Session::from_bundle(twice(), &on_wgpu()).unwrap();
     assert!(matches!(apart.feed("main", "x", &between), Err(Error::OtherDevice { .. })));
 }
@@ -308,9 +309,9 @@ fn what_goes_wrong_is_told() {
         Ok(_) => panic!("the bundle was loaded"),
         Err(error) => error,
     };
-    // For another interface, either way.
+    // For another API, both ways.
     let spirv = {
-        let graph = text::parse(
+        let graph = graph_text::parse(
             "%0 = input {\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[8]}\n%1 = relu %0\noutput \"y\" %1\n",
         );
         let (graph, options) = (graph.unwrap(), options(Precision::F32));
@@ -321,12 +322,12 @@ fn what_goes_wrong_is_told() {
     let error = refused(spirv, &on_wgpu()).to_string();
     assert!(
         error.contains(
-            "it is compiled for Vulkan, and this runtime drives WebGPU; compile the model for a WebGPU target"
+            "it is compiled for Vulkan, but this runtime drives WebGPU; compile the model for a WebGPU target"
         ),
         "{error}"
     );
     let error = refused(twice(), &Options::default()).to_string();
-    assert!(error.contains("it is compiled for WebGPU, and this runtime drives Vulkan"), "{error}");
+    assert!(error.contains("it is compiled for WebGPU, but this runtime drives Vulkan"), "{error}");
     // Limits and features that no adapter has.
     let huge = written(ArtifactKind::Wgsl, TWICE.as_bytes(), |variant| {
         variant.requirements.limits.max_workgroup_memory = u32::MAX;
@@ -337,7 +338,7 @@ fn what_goes_wrong_is_told() {
         error.contains("max_workgroup_memory is") && error.contains("feature shader_f64 is missing"),
         "{error}"
     );
-    // Shaders that do not compile, or are not what the pipeline says.
+    // Shaders that do not compile, or do not match their pipeline.
     let broken = TWICE.replace("2.0 *", "2u *");
     let error = refused(written(ArtifactKind::Wgsl, broken.as_bytes(), |_| ()), &on_wgpu());
     assert!(matches!(&error, Error::Driver { code, .. } if code.contains("twice")), "{error}");
@@ -361,5 +362,5 @@ fn what_goes_wrong_is_told() {
     assert_eq!(session.run("main", &[("x", right.as_ref())]).unwrap()[0].to_f64(), [2.0, 4.0, 6.0, 8.0]);
     assert!(matches!(session.replay_timed("main"), Err(Error::NoTimestamps)));
     #[cfg(unix)]
-    assert!(matches!(session.share(DeviceType::F32, &[4]), Err(Error::Driver { .. })));
+    assert!(matches!(session.export_memory(DeviceType::F32, &[4]), Err(Error::Driver { .. })));
 }

@@ -1,9 +1,8 @@
-//! Fits the parameters of kernels' estimates to measurements of a device, and judges the picks that follow.
+//! Fits cost parameters to measurements of a device, and judges the resulting selections.
 //!
-//! Coordinate descent in log space over the numbers of one family of groups at a time. What is minimised is, summed over
-//! the problems of the standing set, the logarithm of how much slower the pick is than the fastest candidate, and how far
-//! estimates are from the times, fast candidates first. Parameters start from the generic ones and keep to three digits,
-//! so that the same measurements give the same file.
+//! The fit is coordinate descent in log space over one family of groups at a time. The loss sums, over the problems of the calibration
+//! suite, the logarithm of the regret and the error of the estimates, fast candidates first. Parameters start from the generic
+//! ones and keep three digits, so that equal measurements give equal files.
 
 mod file;
 mod samples;
@@ -14,58 +13,56 @@ use std::path::Path;
 use driftc::kernels::KERNELS;
 use driftc::plan::tuning::Database;
 use driftc::target::TargetProfile;
-use driftc::target::costs::{Costs, Fit, Number, generic};
+use driftc::target::costs::{Costs, Fit, Number, generic, is_in_range};
 use rayon::prelude::*;
 
 use samples::{Sample, Samples};
 
-/// Factors by which a parameter is changed, one after the other.
+/// Factors by which a parameter changes, in this order.
 const STEPS: &[f64] = &[3.0, 1.6, 1.2, 1.07, 2.0, 1.3, 1.1, 1.03];
-/// How far a parameter may go from the generic one.
+/// Maximum factor between a fitted parameter and the generic one.
 const REACH: f64 = 40.0;
-/// The weight of a step away from the generic value, so that what measurements say nothing about stays.
+/// Weight of the distance from the generic value, so that a parameter without evidence stays.
 const PULL: f64 = 0.006;
-/// The weight of wrong estimates beside that of slow picks.
+/// Weight of estimation errors relative to regret.
 const ACCURACY: f64 = 0.05;
-/// What a pick counts besides that is slower than the fastest candidate by more than [`GOOD`].
+/// Extra loss of a selection whose regret exceeds [`GOOD`].
 const MISSED: f64 = 0.2;
-/// A pick that takes no longer than this many times the fastest candidate is a good one.
+/// Maximum regret of a good selection.
 const GOOD: f64 = 1.15;
-/// An estimate that is further off than this, in logarithms, counts no more for each further step.
-const OUTLIER: f64 = 1.0;
 
-/// Random changes tried of a family behind each step, how many numbers one changes at most, and by about which factors,
-/// as logarithms.
+/// Random changes of a family after each step, the maximum number of parameters in one change, and the spread of their factors as
+/// logarithms.
 const TRIES: u32 = 150;
 const MOVED: usize = 4;
 const WANDERS: &[f64] = &[0.05, 0.2, 0.7];
-/// A change that helps less is none.
+/// Minimum improvement of a change that is kept.
 const LEAST: f64 = 1e-6;
 
-/// What a fit found.
+/// The result of a fit.
 #[derive(Debug)]
 pub struct Fitted {
-    /// The groups that were fitted.
+    /// Fitted groups.
     pub costs: Costs,
     pub fit: Fit,
-    /// Measurements that were of use.
+    /// Number of measurements that were used.
     pub measurements: usize,
-    /// Problems whose cheapest candidate nobody measured.
+    /// Number of problems whose cheapest candidate was not measured.
     pub unmeasured: usize,
     /// Every problem with its regret, worst first.
     pub regrets: Vec<(f64, String)>,
 }
 
-/// Fits the parameters of a profile to what was measured under its name.
+/// Fits the parameters of a profile to the measurements of its name.
 ///
 /// # Errors
-/// When the standing set does not compile for the profile, or nothing of it was measured.
+/// When the calibration suite does not compile for the profile, or nothing of it was measured.
 pub fn fit(profile: &TargetProfile, database: &Database) -> Result<Fitted, Box<dyn std::error::Error>> {
     let graphs = samples::graphs(profile)?;
     let base = TargetProfile { costs: generic().clone(), ..profile.clone() };
-    let samples = Samples::of(&graphs, &base, database);
+    let samples = Samples::measured(&graphs, &base, database);
     if samples.all.is_empty() {
-        return Err(format!("nothing of the standing set was measured for {}", profile.name).into());
+        return Err(format!("nothing of the calibration suite was measured for {}", profile.name).into());
     }
     let mut state = State::new(&samples, base.clone());
     let families = families(&samples);
@@ -80,20 +77,37 @@ pub fn fit(profile: &TargetProfile, database: &Database) -> Result<Fitted, Box<d
     let groups: BTreeSet<&str> = families.iter().flat_map(|f| f.groups.iter().copied()).collect();
     fitted.costs =
         state.target.costs.into_iter().filter(|(name, _)| groups.contains(name.as_str())).collect();
-    Ok(fitted)
+    match out_of_range(&fitted.costs) {
+        Some(parameter) => Err(format!(
+            "the fitted {parameter} is outside of its range; if it can exceed 1, name it `_ratio` instead of `_fraction`"
+        )
+        .into()),
+        None => Ok(fitted),
+    }
 }
 
-/// How the measurements judge a profile's parameters as they are.
+/// Returns the first parameter whose value is outside of its range, with the value.
+fn out_of_range(costs: &Costs) -> Option<String> {
+    let parameters = costs.iter().flat_map(|(group, numbers)| {
+        numbers
+            .iter()
+            .flat_map(move |(name, number)| number.values().iter().map(move |value| (group, name, *value)))
+    });
+    let mut wrong = parameters.filter(|(_, name, value)| !is_in_range(name, *value));
+    wrong.next().map(|(group, name, value)| format!("{group}.{name} = {value}"))
+}
+
+/// Judges a profile's present parameters by the measurements.
 ///
 /// # Errors
 /// As [`fit`].
 pub fn judge(profile: &TargetProfile, database: &Database) -> Result<Fitted, Box<dyn std::error::Error>> {
     let graphs = samples::graphs(profile)?;
-    let samples = Samples::of(&graphs, profile, database);
+    let samples = Samples::measured(&graphs, profile, database);
     Ok(State::new(&samples, profile.clone()).judge())
 }
 
-/// Reads a profile's measurements, fits its parameters and gives the file that says them.
+/// Reads a profile's measurements, fits its parameters and returns the text of its file.
 ///
 /// # Errors
 /// As [`fit`], and when the measurements cannot be read.
@@ -108,7 +122,7 @@ pub fn file(
     Ok((text, fitted))
 }
 
-/// Groups of parameters that are fitted together, since a kernel reads them both, and these kernels.
+/// Groups of parameters that are fitted together because one kernel reads them, and these kernels.
 struct Family {
     groups: BTreeSet<&'static str>,
     kernels: BTreeSet<&'static str>,
@@ -132,7 +146,7 @@ fn families(samples: &Samples<'_>) -> Vec<Family> {
     families
 }
 
-/// The parameters so far, with the estimates that follow.
+/// The present parameters with their estimates.
 struct State<'s> {
     samples: &'s Samples<'s>,
     target: TargetProfile,
@@ -146,7 +160,7 @@ impl<'s> State<'s> {
         Self { samples, target, costs }
     }
 
-    /// Changes every parameter of a family by a factor, as long as that helps.
+    /// Multiplies every parameter of a family by a factor while that helps.
     fn improve(&mut self, family: &Family, step: f64) {
         let touched = self.touched(family);
         let mut best = self.total(&touched, &self.target, family);
@@ -168,7 +182,7 @@ impl<'s> State<'s> {
         self.settle(&touched, family);
     }
 
-    /// Changes a few parameters of a family at once, at random, and keeps what helps.
+    /// Changes a few parameters of a family at random, and keeps a change that helps.
     fn wander(&mut self, family: &Family, tries: u32, random: &mut Random) {
         let touched = self.touched(family);
         let numbers = self.numbers(family);
@@ -190,7 +204,7 @@ impl<'s> State<'s> {
         self.settle(&touched, family);
     }
 
-    /// The problems that a family's kernels offer candidates for.
+    /// Problems for which a family's kernels have candidates.
     fn touched(&self, family: &Family) -> Vec<usize> {
         let concerned =
             |sample: &Sample<'_>| sample.entries.iter().any(|e| family.kernels.contains(e.kernel));
@@ -198,20 +212,17 @@ impl<'s> State<'s> {
         all.filter(|(_, sample)| concerned(sample)).map(|(i, _)| i).collect()
     }
 
-    /// The numbers of a family by group, name and place.
+    /// The parameters of a family by group, name and index.
     fn numbers(&self, family: &Family) -> Vec<(&'static str, String, usize)> {
-        let of = |group: &&'static str| {
-            let numbers = self.target.costs.get(*group).into_iter().flatten();
-            let each = |(name, n): (&String, &Number)| {
-                (0..n.values().len()).map(|i| (name.clone(), i)).collect::<Vec<_>>()
-            };
+        let numbers = |group: &&'static str| {
             let group = *group;
-            numbers.flat_map(each).map(move |(name, i)| (group, name, i)).collect::<Vec<_>>()
+            let counts = parameters(&self.target.costs, group).map(|(name, n)| (name, n.values().len()));
+            counts.flat_map(move |(name, count)| (0..count).map(move |i| (group, name.to_owned(), i)))
         };
-        family.groups.iter().flat_map(of).collect()
+        family.groups.iter().flat_map(numbers).collect()
     }
 
-    /// Keeps the estimates of what a family's parameters are now.
+    /// Stores the estimates of a family's present parameters.
     fn settle(&mut self, touched: &[usize], family: &Family) {
         let costs = self.costs_of(touched, &self.target, family);
         for (place, costs) in touched.iter().zip(costs) {
@@ -219,12 +230,12 @@ impl<'s> State<'s> {
         }
     }
 
-    /// What is minimised.
+    /// The loss.
     fn total(&self, touched: &[usize], target: &TargetProfile, family: &Family) -> f64 {
         self.loss(touched, &self.costs_of(touched, target, family), family) + pull(&target.costs, family)
     }
 
-    /// Estimates of the problems that a family concerns; those of other kernels stay.
+    /// Estimates of a family's problems; estimates of other kernels stay.
     fn costs_of(&self, touched: &[usize], target: &TargetProfile, family: &Family) -> Vec<Vec<f64>> {
         let of = |i: &usize| {
             let (sample, before) = (&self.samples.all[*i], &self.costs[*i]);
@@ -248,10 +259,10 @@ impl<'s> State<'s> {
         let mut regrets = Vec::new();
         let mut errors = Vec::new();
         for (sample, costs) in self.samples.all.iter().zip(&self.costs) {
-            let Some((picked, ratio)) = sample.pick(costs) else { continue };
+            let Some((regret, ratio)) = sample.selection(costs) else { continue };
             errors.push(ratio);
             if sample.entries.iter().filter(|e| e.time.is_some()).count() > 1 {
-                regrets.push((picked, format!("{}  [{}]", sample.key, sample.told(costs))));
+                regrets.push((regret, format!("{}  [{}]", sample.key, sample.description(costs))));
             }
         }
         regrets.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
@@ -262,7 +273,7 @@ impl<'s> State<'s> {
         };
         let ascending: Vec<f64> = regrets.iter().rev().map(|r| r.0).collect();
         let unmeasured =
-            self.samples.all.iter().zip(&self.costs).filter(|(s, costs)| !s.picks_measured(costs));
+            self.samples.all.iter().zip(&self.costs).filter(|(s, costs)| !s.selection_is_measured(costs));
         Fitted {
             costs: BTreeMap::new(),
             fit: Fit {
@@ -284,7 +295,7 @@ impl<'s> State<'s> {
     }
 }
 
-/// A profile with one number changed; none where that is out of reach.
+/// Returns a profile with one changed number, or `None` if the number would leave its range.
 fn changed(
     target: &TargetProfile,
     (group, name, place): (&str, &str, usize),
@@ -306,22 +317,30 @@ fn three_digits(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// A ratio as files say it, on the safe side.
+/// A ratio with two digits, rounded up.
 fn rounded(ratio: f64) -> f64 {
     (ratio * 100.0 - 1e-6).ceil() / 100.0
 }
 
-/// What a family's distance from the generic parameters counts.
+/// Loss of a family's distance from the generic parameters.
 fn pull(costs: &Costs, family: &Family) -> f64 {
     let distance = |group: &&str| -> f64 {
-        let (Some(now), Some(first)) = (costs.get(*group), generic().get(*group)) else { return 0.0 };
-        let values = now.values().zip(first.values()).flat_map(|(a, b)| a.values().iter().zip(b.values()));
+        let (now, first) = (parameters(costs, group), parameters(generic(), group));
+        let values = now.zip(first).flat_map(|((_, a), (_, b))| a.values().iter().zip(b.values()));
         values.map(|(a, b)| (a / b).ln().powi(2)).sum()
     };
     PULL * family.groups.iter().map(distance).sum::<f64>()
 }
 
-/// Numbers that are the same in every run.
+/// The parameters of a group in the order of their declaration, so that a fit does not depend on their names.
+fn parameters<'c>(costs: &'c Costs, group: &str) -> impl Iterator<Item = (&'static str, &'c Number)> {
+    let declared = KERNELS.iter().flat_map(|kernel| kernel.params).find(|known| known.name == group);
+    let names = declared.map_or(&[][..], |group| (group.parameters)());
+    let numbers = costs.get(group);
+    names.iter().filter_map(move |name| Some((*name, numbers?.get(*name)?)))
+}
+
+/// A pseudo-random sequence that is equal in every run.
 struct Random(u64);
 
 impl Random {

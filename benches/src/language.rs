@@ -1,4 +1,4 @@
-//! What benches of language models share: their arguments, and prompts.
+//! Arguments and prompts of the benchmarks of language models.
 
 /// Arguments of a bench.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Measurements of driftc. `RESULTS.md` keeps figures with date, machine and command.
+//! Benchmarks of driftc. `README.md` has the newest figures, `log/` the history.
 
 pub mod fit;
 pub mod language;
@@ -18,8 +18,7 @@ use driftc::plan::trial::{self, Trial};
 use driftc::shader::problem::Problem;
 use driftc::target::TargetProfile;
 
-/// A problem of a graph with all its candidates, the one that the compiler picks first, and their times in
-/// microseconds.
+/// A problem of a graph with its candidates, the selected one first, and their times in microseconds.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// The operator.
@@ -29,16 +28,16 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// How many times as long as the fastest candidate the pick takes.
+    /// Time of the selected candidate divided by the shortest time.
     pub fn quality(&self) -> f64 {
-        let picked = self.candidates.first().map_or(0.0, |(_, time)| *time);
+        let selected = self.candidates.first().map_or(0.0, |(_, time)| *time);
         let best = self.candidates.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
-        if best > 0.0 && best.is_finite() { picked / best } else { 1.0 }
+        if best > 0.0 && best.is_finite() { selected / best } else { 1.0 }
     }
 }
 
-/// Times every candidate of a graph's problems after the passes, all in one bundle at `path`; copies between layouts
-/// are no problem of the graph.
+/// Times every candidate of a graph's problems after the passes, all in one bundle at `path`. Copies between layouts are not
+/// problems.
 ///
 /// # Errors
 /// When the graph does not compile, or the bundle does not load or run.
@@ -79,7 +78,7 @@ pub fn measure_candidates(
         return Ok(measured);
     }
     let plan = trial::plan(&trials, target)?;
-    // The steps that wake the device belong to no trial.
+    // The dispatches that wake the device belong to no trial.
     let owners: Vec<Option<usize>> = plan.dispatches.iter().map(|s| s.label.parse().ok()).collect();
     let planned = [Planned { target, functions: vec![("main".to_string(), &plan)] }];
     bundle::write(path, Provenance::default(), &planned, &[], spirv::Options::default())?;
@@ -89,17 +88,17 @@ pub fn measure_candidates(
             times[trial] += time;
         }
     }
-    for ((_, time), taken) in measured.iter_mut().flat_map(|m| &mut m.candidates).zip(times) {
-        *time = taken;
+    for ((_, time), time_of_trial) in measured.iter_mut().flat_map(|m| &mut m.candidates).zip(times) {
+        *time = time_of_trial;
     }
     Ok(measured)
 }
 
-/// How often a bundle is replayed.
+/// Number of replays of a bundle.
 const RUNS: usize = 20;
 
-/// The median time of each dispatch of a bundle's `main` in microseconds, at the upper bounds of the symbols and with
-/// inputs of noise: devices multiply zeros with less power, hence faster.
+/// Median time of each dispatch of a bundle's `main` in microseconds, at the upper bounds of the symbols. Inputs are noise, because
+/// devices multiply zeros with less power and therefore faster.
 ///
 /// # Errors
 /// When the bundle does not load or run.
@@ -107,7 +106,7 @@ pub fn dispatch_medians(path: &Path) -> Result<Vec<f64>, Box<dyn std::error::Err
     medians(&mut Session::load(path, &drift_runtime::Options::default())?)
 }
 
-/// The shortest time in microseconds that a run of `main` takes on the host's clock, without copies of outputs.
+/// Shortest time of a run of `main` in microseconds, on the host's clock, without copies of outputs.
 ///
 /// # Errors
 /// When the bundle does not run.
@@ -162,7 +161,7 @@ pub fn medians(session: &mut Session) -> Result<Vec<f64>, Box<dyn std::error::Er
         .collect())
 }
 
-/// Fills f32 elements with numbers between -1 and 1, the same every time.
+/// Fills f32 elements with the same numbers between -1 and 1 every time.
 fn noise(bytes: &mut [u8]) {
     let mut state = 1u32;
     for chunk in bytes.chunks_exact_mut(4) {

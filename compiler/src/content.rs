@@ -1,8 +1,8 @@
-//! Bytes of constants: in memory, or in a mapped file whose pages are given back once they were read.
+//! Bytes of constants, in memory or in a mapped file whose pages are released after use.
 //!
-//! A checkpoint may be larger than memory. Its files are mapped, constants borrow parts of the mappings, and whoever
-//! has read a part in full releases it: the system then forgets the pages, and reads them again should they be
-//! needed after all. So the memory of a process that goes through a checkpoint does not grow with it.
+//! A checkpoint may be larger than memory. Its files are mapped, and constants borrow ranges of the mappings. Code that
+//! has read a range completely releases it: the operating system then drops the pages and reads them again if they are
+//! needed later. So the memory of a process does not grow with the size of the checkpoint.
 
 use std::fs::File;
 use std::io;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-/// Bytes that are shared, not copied.
+/// Reference-counted bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Content {
     bytes: Bytes,
     file: Option<Arc<Mmap>>,
 }
 
-/// A mapping as the owner of the bytes in it.
+/// A mapping that owns the bytes in it.
 struct Owner(Arc<Mmap>);
 
 impl AsRef<[u8]> for Owner {
@@ -30,10 +30,10 @@ impl AsRef<[u8]> for Owner {
 }
 
 impl Content {
-    /// Maps a file; an empty one needs no mapping.
+    /// Maps a file. An empty file is not mapped.
     ///
     /// # Errors
-    /// When the file cannot be mapped.
+    /// If the file cannot be mapped.
     pub fn map(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -50,27 +50,27 @@ impl Content {
         Ok(Self { bytes: Bytes::from_owner(Owner(Arc::clone(&map))), file: Some(map) })
     }
 
-    /// The bytes, whose pages nobody releases.
+    /// Returns the bytes. The caller cannot release their pages.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Whether the bytes are those of a file.
+    /// True if the bytes are in a mapped file.
     pub fn is_mapped(&self) -> bool {
         self.file.is_some()
     }
 
-    /// A part; it must lie within the bytes, as for any slice.
+    /// Returns a range of the bytes. Panics if the range is outside of them, like slices do.
     pub fn slice(&self, range: Range<usize>) -> Self {
         Self { bytes: self.bytes.slice(range), file: self.file.clone() }
     }
 
-    /// Lets the system forget the pages, if the bytes are those of a file. They can be read as before.
+    /// Releases the pages of a mapped file. The bytes stay readable.
     pub fn release(&self) {
         #[cfg(unix)]
-        if let Some((map, start)) = self.place() {
-            // SAFETY: the mapping is of a file and never written, so a page that is forgotten is read from the file
-            // again, with the same bytes. Failing is harmless: the pages stay.
+        if let Some((map, start)) = self.file_range() {
+            // SAFETY: the mapping is of a file and never written, so a dropped page is read from the file again, with
+            // the same bytes. A failure is harmless: the pages stay in memory.
             #[allow(unsafe_code)]
             let _ = unsafe {
                 map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, self.bytes.len())
@@ -78,18 +78,18 @@ impl Content {
         }
     }
 
-    /// Asks the system to read the bytes ahead, if they are those of a file.
+    /// Asks the operating system to read the bytes of a mapped file ahead.
     pub fn prefetch(&self) {
         #[cfg(unix)]
-        if let Some((map, start)) = self.place() {
-            // Failing is harmless: the pages are read when they are needed.
+        if let Some((map, start)) = self.file_range() {
+            // A failure is harmless: the pages are read when they are needed.
             let _ = map.advise_range(memmap2::Advice::WillNeed, start, self.bytes.len());
         }
     }
 
-    /// The mapping, and where the bytes start in it.
+    /// Returns the mapping and the offset of the bytes in it; `None` for bytes in memory.
     #[cfg(unix)]
-    fn place(&self) -> Option<(&Mmap, usize)> {
+    fn file_range(&self) -> Option<(&Mmap, usize)> {
         let map = self.file.as_deref()?;
         let start = (self.bytes.as_ptr() as usize).checked_sub(map.as_ptr() as usize)?;
         (start.checked_add(self.bytes.len())? <= map.len()).then_some((map, start))

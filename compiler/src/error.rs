@@ -1,44 +1,46 @@
-//! What can go wrong while compiling, with the place, the reason and the remedy of each.
+//! Errors of the compiler: each names the place, the reason and the remedy.
 
 use std::path::PathBuf;
 
-/// The result of every fallible function of the compiler.
+/// Result of a fallible function of the compiler.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operator cannot be applied to its operands; the caller adds the node.
+/// Reason why an operator cannot be applied to its operands. The caller adds the node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OpError(pub String);
 
 impl OpError {
-    /// An operator error with the given reason.
+    /// Creates an operator error.
     pub fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 }
 
-/// One node of a model that cannot be compiled.
+/// A node of a model that cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
-    /// The node's name, or its first output's name where it has none.
+    /// Name of the node, or of its first output if it has no name.
     pub node: String,
-    /// Operator with its domain when that is not the default one.
+    /// Operator, with its domain unless that is the default one.
     pub operator: String,
     /// Version of the operator set that the model imports.
     pub opset: i64,
-    /// Types and shapes of the operands, as far as they are known.
+    /// Known types and shapes of the operands.
     pub types: String,
-    /// Why the node is refused.
+    /// Reason for the refusal.
     pub reason: String,
-    /// The small inputs of the model that its operands are computed from, whose values may decide.
+    /// Small inputs of the model that its operands are computed from. With fixed values, the node may be accepted.
     pub inputs: Vec<String>,
-    /// A symbolic size, and the bounds of it with which the node would be taken.
+    /// Bounds of a symbolic size for which the node would be accepted.
     pub within: Option<Within>,
+    /// True if the operator itself is unknown, so that other sizes or values do not help.
+    pub unknown_operator: bool,
 }
 
-/// Bounds of a symbolic size, inclusive; shown as the option that says so.
+/// Bounds of a symbolic size, inclusive. Displayed as a `--dim` option.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the sentence above names them")]
+#[expect(missing_docs, reason = "the type's documentation describes the fields")]
 pub struct Within {
     pub symbol: String,
     pub low: i64,
@@ -56,103 +58,93 @@ impl std::fmt::Display for Within {
     }
 }
 
-/// How the reason of every operator that is not known begins.
-pub(crate) const UNKNOWN: &str = "the operator is not";
-
-impl Unsupported {
-    /// Whether the operator itself is not known, so that nothing said about sizes or values helps.
-    pub fn is_unknown(&self) -> bool {
-        self.reason.starts_with(UNKNOWN)
-    }
-}
-
 /// An error of the compiler.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file could not be read or written.
     #[error("{}: {reason}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Message of the operating system.
         reason: String,
     },
-    /// The model file is malformed, or asks for what it must not have.
+    /// The model file is malformed, or uses a forbidden feature.
     #[error("{}: {place}: {reason}\n  help: {help}", path.display())]
     Model {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Node, tensor or byte inside the file.
+        /// Node, tensor or byte in the file.
         place: String,
-        /// Why it is refused.
+        /// Reason for the refusal.
         reason: String,
-        /// What to do about it.
+        /// Remedy.
         help: String,
     },
-    /// Nodes that the compiler has no lowering for, all of them at once.
+    /// All nodes that the compiler cannot lower.
     #[error("{} of the model's nodes cannot be compiled\n{}\n  help: `driftc ops` lists what is supported; simplify or re-export these nodes", .nodes.len(), list_unsupported(.nodes))]
     Unsupported {
-        /// Every refused node in model order.
+        /// Refused nodes, in model order.
         nodes: Vec<Unsupported>,
     },
     /// An operator does not fit its operands.
     #[error("node `{node}` ({operator}): {reason}")]
     Node {
-        /// The node's name.
+        /// Name of the node.
         node: String,
-        /// The operator's name in the graph's text form.
+        /// Name of the operator in the graph's text form.
         operator: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// An array given for an input of the model does not fit it.
+    /// An array does not match the input of the model that it is given for.
     #[error("input `{input}`{}: {reason}", .dimension.map(|d| format!(", dimension {d}")).unwrap_or_default())]
     Input {
-        /// The input's name.
+        /// Name of the input.
         input: String,
-        /// The dimension at fault, when it is one.
+        /// Dimension that does not match; `None` if the fault is not a dimension.
         dimension: Option<usize>,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Text of a graph could not be parsed.
+    /// The text form of a graph could not be parsed.
     #[error("graph text, line {line}: {reason}")]
     Text {
-        /// One-based line.
+        /// Line, counted from 1.
         line: usize,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// The target profile is unknown or malformed.
     #[error(transparent)]
     Target(#[from] crate::target::TargetError),
-    /// The request cannot be met: an option, a bound or a limit of the target.
+    /// A request cannot be met: an option, a bound or a limit of the target.
     #[error("{reason}\n  help: {help}")]
     Request {
-        /// Why.
+        /// Reason.
         reason: String,
-        /// What to do about it.
+        /// Remedy.
         help: String,
     },
-    /// A rule of the compiler itself is broken; never the user's fault.
+    /// A defect of the compiler, never the user's fault.
     #[error(
         "internal error in {stage}: {reason}\n  help: this is a defect of driftc; please report it with the model"
     )]
     Internal {
         /// Pass or stage.
         stage: String,
-        /// What is broken.
+        /// Broken rule.
         reason: String,
     },
 }
 
 impl Error {
-    /// An internal error of a stage.
+    /// Creates an internal error of a stage.
     pub fn internal(stage: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Internal { stage: stage.into(), reason: reason.into() }
     }
 
-    /// A request that cannot be met, with its remedy.
+    /// Creates an error for a request that cannot be met.
     pub fn request(reason: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Request { reason: reason.into(), help: help.into() }
     }

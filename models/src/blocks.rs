@@ -1,4 +1,4 @@
-//! Parts that architectures share.
+//! Building blocks that architectures share.
 
 use driftc::error::{Error, Result};
 use driftc::ir::builder::Builder;
@@ -11,20 +11,20 @@ use driftc::ir::tensor::DType;
 
 use crate::weights::Tensors;
 
-/// A weight in the type in which the architecture computes, whatever the checkpoint holds.
+/// Weight, cast to the type in which the architecture computes.
 ///
 /// # Errors
-/// When the checkpoint has no such tensor of that shape.
+/// If the checkpoint has no tensor with this name and shape.
 pub fn weight(g: &mut Builder<'_>, weights: &dyn Tensors, name: &str, shape: &[usize]) -> Result<NodeId> {
     let constant = weights.tensor(name, shape)?;
     let id = g.add(constant, &[])?;
     g.cast(id, weights.element())
 }
 
-/// `x [.., inputs] * weight [outputs, inputs]^T + bias [outputs]`, with tensors `name.weight` and `name.bias`.
+/// `x [.., inputs] * weight [outputs, inputs]^T + bias [outputs]`, with the tensors `name.weight` and `name.bias`.
 ///
 /// # Errors
-/// When the checkpoint does not fit.
+/// If the checkpoint lacks a tensor or it has another shape.
 pub fn linear(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
@@ -33,16 +33,16 @@ pub fn linear(
     inputs: usize,
     outputs: usize,
 ) -> Result<NodeId> {
-    let y = product(g, weights, name, x, inputs, outputs)?;
+    let y = linear_without_bias(g, weights, name, x, inputs, outputs)?;
     let b = weight(g, weights, &format!("{name}.bias"), &[outputs])?;
     g.binary(BinaryFn::Add, y, b)
 }
 
-/// `x [.., inputs] * weight [outputs, inputs]^T` with the tensor `name.weight`.
+/// `x [.., inputs] * weight [outputs, inputs]^T`, with the tensor `name.weight`.
 ///
 /// # Errors
-/// When the checkpoint does not fit.
-pub fn product(
+/// If the checkpoint lacks the tensor or it has another shape.
+pub fn linear_without_bias(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
     name: &str,
@@ -55,53 +55,53 @@ pub fn product(
     g.add(MatMul { trans_a: false, trans_b: true }, &[x, w])
 }
 
-/// The window of a square convolution.
+/// Window of a square convolution.
 #[derive(Debug, Clone, Copy)]
 pub struct ConvWindow {
     /// Taps along each axis.
     pub kernel: usize,
-    /// EpilogueStep between results.
+    /// Distance between results.
     pub stride: usize,
-    /// EpilogueStep between taps.
+    /// Distance between taps.
     pub dilation: usize,
-    /// Channels of a depthwise convolution; 1 for a full one.
+    /// Channels of a depthwise convolution, or 1 for a full convolution.
     pub group: usize,
     /// Zeros before and after each axis.
     pub pads: [usize; 2],
 }
 
 impl ConvWindow {
-    /// A window of stride 1 that keeps the image's size.
-    pub fn of(kernel: usize) -> Self {
+    /// Window of stride 1, padded so that an odd kernel keeps the image's size.
+    pub fn with_kernel(kernel: usize) -> Self {
         Self { kernel, stride: 1, dilation: 1, group: 1, pads: [kernel / 2; 2] }
     }
 
-    /// A window padded so that an image of `size` gives `ceil(size / stride)` results; an odd zero comes last.
+    /// Window with TensorFlow's `SAME` padding: `ceil(size / stride)` results, and an odd zero at the end.
     pub fn same(size: usize, kernel: usize, stride: usize, dilation: usize) -> Self {
         let reach = (size.div_ceil(stride) - 1) * stride + dilation * (kernel - 1) + 1;
         let zeros = reach.saturating_sub(size);
         Self { kernel, stride, dilation, group: 1, pads: [zeros / 2, zeros - zeros / 2] }
     }
 
-    /// The window on every channel by itself.
+    /// Depthwise variant of the window.
     pub fn depthwise(self, channels: usize) -> Self {
         Self { group: channels, ..self }
     }
 }
 
-/// The known size of an axis.
+/// Size of an axis.
 ///
 /// # Errors
-/// When the size is a symbol or there is no such axis.
+/// If the size is symbolic or the axis does not exist.
 pub fn size(g: &Builder<'_>, x: NodeId, axis: usize) -> Result<usize> {
     let known = g.tensor(x).shape.get(axis).and_then(|d| usize::try_from(d.as_known()?).ok());
     known.ok_or_else(|| Error::internal("architecture", format!("{} has no known axis {axis}", g.tensor(x))))
 }
 
-/// A convolution of `x [N, C, H, W]` with tensors `name.weight` and `name.bias`.
+/// Convolution of `x [N, C, H, W]` with the tensors `name.weight` and `name.bias`.
 ///
 /// # Errors
-/// When the checkpoint does not fit.
+/// If the checkpoint lacks a tensor or it has another shape.
 pub fn conv(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
@@ -125,10 +125,10 @@ pub fn conv(
     g.add(op, &[x, w, b])
 }
 
-/// Group normalisation with tensors `name.weight` and `name.bias`.
+/// GroupNorm with the tensors `name.weight` and `name.bias`.
 ///
 /// # Errors
-/// When the checkpoint does not fit.
+/// If the checkpoint lacks a tensor or it has another shape.
 pub fn group_norm(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
@@ -147,7 +147,7 @@ pub fn group_norm(
 /// `x * factor`.
 ///
 /// # Errors
-/// When `x` is no float.
+/// If `x` is not a float tensor.
 pub fn scaled(g: &mut Builder<'_>, x: NodeId, factor: f32) -> Result<NodeId> {
     g.unary(UnaryFn::Affine { scale: factor, shift: 0.0 }, x)
 }
@@ -155,15 +155,15 @@ pub fn scaled(g: &mut Builder<'_>, x: NodeId, factor: f32) -> Result<NodeId> {
 /// `x * sigmoid(x)`.
 ///
 /// # Errors
-/// When `x` is no float.
+/// If `x` is not a float tensor.
 pub fn silu(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
     g.unary(UnaryFn::Swish { alpha: 1.0 }, x)
 }
 
-/// Attention of `q [batch, seq, heads * size]` over `k` and `v` of the same form, as a tensor of the same form.
+/// Attention of `q [batch, seq, heads * size]` over `k` and `v` with the same layout. The result has the shape of `q`.
 ///
 /// # Errors
-/// When the sizes do not fit.
+/// If the shapes do not match.
 pub fn attention(g: &mut Builder<'_>, [q, k, v]: [NodeId; 3], heads: usize, causal: bool) -> Result<NodeId> {
     let head = size(g, q, 2)? / heads;
     let q = split_heads(g, q, heads, head)?;
@@ -176,17 +176,17 @@ pub fn attention(g: &mut Builder<'_>, [q, k, v]: [NodeId; 3], heads: usize, caus
 /// `[batch, channels, height, width] -> [batch, height * width, channels]`.
 ///
 /// # Errors
-/// When the sizes do not fit.
+/// If the shapes do not match.
 pub fn pixels_to_rows(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
     let y = g.transpose(x, vec![0, 2, 3, 1])?;
     let shape = g.tensor(y).shape.clone();
     g.reshape(y, vec![shape[0].clone(), shape[1].mul(&shape[2]), shape[3].clone()])
 }
 
-/// `[batch, height * width, channels] -> [batch, channels, height, width]` for an image like `like`.
+/// `[batch, height * width, channels] -> [batch, channels, height, width]`, with the height and width of `like`.
 ///
 /// # Errors
-/// When the sizes do not fit.
+/// If the shapes do not match.
 pub fn rows_to_pixels(g: &mut Builder<'_>, x: NodeId, like: NodeId) -> Result<NodeId> {
     let shape = g.tensor(like).shape.clone();
     let split = vec![shape[0].clone(), shape[2].clone(), shape[3].clone(), g.tensor(x).shape[2].clone()];
@@ -194,10 +194,10 @@ pub fn rows_to_pixels(g: &mut Builder<'_>, x: NodeId, like: NodeId) -> Result<No
     g.transpose(y, vec![0, 3, 1, 2])
 }
 
-/// An image resampled to a size; corners stay corners in a linear one.
+/// Image resampled to another size. Linear filters align the corners.
 ///
 /// # Errors
-/// When `x` is no image.
+/// If `x` is not an image of known size.
 pub fn resize(g: &mut Builder<'_>, x: NodeId, to: [usize; 2], filter: Filter) -> Result<NodeId> {
     let shape = g.tensor(x).shape.clone();
     let from = [size(g, x, 2)?, size(g, x, 3)?];
@@ -219,10 +219,10 @@ pub fn resize(g: &mut Builder<'_>, x: NodeId, to: [usize; 2], filter: Filter) ->
     g.add(op, &[x])
 }
 
-/// Layer normalisation over the last axis with tensors `name.weight` and `name.bias`.
+/// LayerNorm over the last axis with the tensors `name.weight` and `name.bias`.
 ///
 /// # Errors
-/// When the checkpoint does not fit.
+/// If the checkpoint lacks a tensor or it has another shape.
 pub fn layer_norm(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
@@ -238,10 +238,10 @@ pub fn layer_norm(
     g.add(LayerNorm { axis, epsilon, rms: false }, &[x, scale, bias])
 }
 
-/// Rows of `name.weight [rows, size]` picked by integer indices.
+/// Embedding lookup: rows of `name.weight [rows, size]` at integer indices.
 ///
 /// # Errors
-/// When the checkpoint does not fit.
+/// If the checkpoint lacks the tensor or it has another shape.
 pub fn embedding(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
@@ -258,7 +258,7 @@ pub fn embedding(
 /// `[batch, seq, heads * size] -> [batch, heads, seq, size]`.
 ///
 /// # Errors
-/// When the sizes do not fit.
+/// If the shapes do not match.
 pub fn split_heads(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize) -> Result<NodeId> {
     let shape = g.tensor(x).shape.clone();
     let mut split: Vec<Dim> = shape[..2].to_vec();
@@ -270,22 +270,22 @@ pub fn split_heads(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize) ->
 /// `[batch, heads, seq, size] -> [batch, seq, heads * size]`.
 ///
 /// # Errors
-/// When the sizes do not fit.
+/// If the shapes do not match.
 pub fn merge_heads(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
     let y = g.transpose(x, vec![0, 2, 1, 3])?;
     let shape = g.tensor(y).shape.clone();
     g.reshape(y, vec![shape[0].clone(), shape[1].clone(), shape[2].mul(&shape[3])])
 }
 
-/// A 0/1 mask `[batch, seq]` of any type as additive scores `[batch, 1, 1, seq]`: 0 where it is 1, a large negative
-/// number where it is 0.
+/// Additive attention mask `[batch, 1, 1, seq]` from a 0/1 mask `[batch, seq]` of any type: 0 for 1, and a large
+/// negative number for 0.
 ///
 /// # Errors
-/// When the mask is not a matrix.
+/// If the mask does not have two axes.
 pub fn additive_mask(g: &mut Builder<'_>, mask: NodeId) -> Result<NodeId> {
     let mask = g.cast(mask, DType::F32)?;
     let shape = g.tensor(mask).shape.clone();
     let mask = g.reshape(mask, vec![shape[0].clone(), Dim::known(1), Dim::known(1), shape[1].clone()])?;
-    // Within the range of f16, so that lowering the precision keeps it.
+    // The range of f16 holds this number, so lowering the precision keeps it.
     g.unary(UnaryFn::Affine { scale: 60000.0, shift: -60000.0 }, mask)
 }

@@ -1,4 +1,4 @@
-//! Architectures that need no files: built at their true size, for planning without weights or with random ones.
+//! Architectures without files, at their published size, for planning without weights or for random weights.
 
 use std::path::Path;
 
@@ -9,60 +9,60 @@ use driftc::ir::builder::Builder;
 use driftc::ir::graph::Graph;
 use driftc::ir::tensor::DType;
 
-use crate::weights::{Shapes, Stored, Tensors};
+use crate::weights::{ShapeOnlyWeights, StoredWeights, Tensors};
 use crate::{mobilenet, random, stable_diffusion};
 
-/// An architecture by name.
+/// Architecture without files.
 #[derive(Debug)]
 pub struct Builtin {
-    /// Its name.
+    /// Name for [`find_builtin`].
     pub name: &'static str,
     build: fn(&mut Builder<'_>, &dyn Tensors) -> Result<()>,
 }
 
-/// Every architecture.
+/// All architectures without files.
 pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "mobilenet-v1", build: mobilenet::v1 },
     Builtin { name: "mobilenet-v2", build: mobilenet::v2 },
     Builtin { name: "deeplab-v3", build: mobilenet::deeplab },
-    Builtin { name: "sd14-text-encoder", build: stable_diffusion::text::build },
+    Builtin { name: "sd14-text-encoder", build: stable_diffusion::text_encoder::build },
     Builtin { name: "sd14-unet", build: stable_diffusion::unet::build },
     Builtin { name: "sd14-vae-decoder", build: stable_diffusion::vae::build },
 ];
 
-/// The architecture of a name.
+/// Finds an architecture by name.
 ///
 /// # Errors
-/// When there is none.
-pub fn find(name: &str) -> Result<&'static Builtin> {
+/// If no architecture has the name.
+pub fn find_builtin(name: &str) -> Result<&'static Builtin> {
     BUILTIN.iter().find(|b| b.name == name).ok_or_else(|| {
         let names: Vec<&str> = BUILTIN.iter().map(|b| b.name).collect();
         Error::request(
             format!("there is no architecture `{name}`"),
-            format!("there are {}", names.join(", ")),
+            format!("known architectures: {}", names.join(", ")),
         )
     })
 }
 
 impl Builtin {
-    /// The graph over weights that have a shape and no content, which costs no memory; and what it asked for.
+    /// Graph over weights that have a shape and no content and cost no memory, and the record of the requested weights.
     ///
     /// # Errors
-    /// When the graph cannot be built, which would be a mistake in the architecture.
-    pub fn shapes(&self, element: DType) -> Result<(Graph, Shapes)> {
-        let shapes = Shapes::new(element);
+    /// If the graph cannot be built. That is a bug in the architecture.
+    pub fn shapes(&self, element: DType) -> Result<(Graph, ShapeOnlyWeights)> {
+        let shapes = ShapeOnlyWeights::new(element);
         let graph = self.graph(&shapes)?;
         Ok((graph, shapes))
     }
 
-    /// The model with random weights, which are written to `model.safetensors` in a folder and read from there.
+    /// Model with random weights, which are written to `model.safetensors` in a folder and mapped from there.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn random(&self, element: DType, folder: &Path) -> Result<Model> {
         let (_, shapes) = self.shapes(element)?;
-        random::write(folder, &shapes.asked(), element)?;
-        let stored = Stored { weights: Weights::open(folder)?, element };
+        random::write(folder, &shapes.requested(), element)?;
+        let stored = StoredWeights { weights: Weights::open(folder)?, element };
         let graph = self.graph(&stored)?;
         Ok(Model { graph, name: self.name.into(), hash: stored.weights.hash(), ..Model::default() })
     }
@@ -78,26 +78,26 @@ impl Builtin {
 mod tests {
     use driftc::ir::tensor::DType;
 
-    use super::find;
+    use super::find_builtin;
 
     #[test]
-    fn random_weights_are_the_same_every_time_and_of_sensible_size() {
+    fn random_weights_are_reproducible_and_scaled_to_their_inputs() {
         let folder = tempfile::tempdir().unwrap();
-        let build = || find("mobilenet-v1").unwrap().random(DType::F16, folder.path()).unwrap();
+        let build = || find_builtin("mobilenet-v1").unwrap().random(DType::F16, folder.path()).unwrap();
         let model = build();
         assert_eq!(model.hash, build().hash);
         let graph = &model.graph;
         let filter = graph.ids().into_iter().filter_map(|id| graph.constant(id)).find(|c| c.shape.len() == 4);
         let values = filter.unwrap().to_array().unwrap().to_floats();
         let variance = values.iter().map(|v| v * v).sum::<f32>() / values.len() as f32;
-        // Two over the 3 x 3 x 3 inputs of the first filter.
+        // The expected variance is 2 over the 3 x 3 x 3 inputs of the first filter.
         assert!((variance * 27.0 / 2.0 - 1.0).abs() < 0.15, "{variance}");
     }
 
     #[test]
     fn architectures_have_their_published_number_of_parameters() {
         let published = [
-            // Norms folded: a bias per channel where training has a scale and a shift.
+            // Batch norms are folded: one bias per channel instead of a scale and a shift.
             ("mobilenet-v1", 4_222_057),
             ("mobilenet-v2", 3_489_097),
             ("sd14-text-encoder", 123_060_480),
@@ -105,7 +105,7 @@ mod tests {
             ("sd14-vae-decoder", 49_490_199),
         ];
         for (name, parameters) in published {
-            let (_, shapes) = find(name).unwrap().shapes(DType::F16).unwrap();
+            let (_, shapes) = find_builtin(name).unwrap().shapes(DType::F16).unwrap();
             assert_eq!(shapes.parameters(), parameters, "{name}");
         }
     }

@@ -1,14 +1,14 @@
-//! `GemmaForCausalLM`: the first Gemma. Norms multiply by one more than their weight, tokens by the root of their size.
+//! `GemmaForCausalLM`: the first Gemma. Norms multiply by `1 + weight`, and embeddings are scaled by `sqrt(hidden)`.
 
 use driftc::error::Result;
 use serde_json::{Value, json};
 
+use crate::decoder;
 use crate::decoder::config::{Config, activation};
-use crate::decoder::feed::Feed;
-use crate::decoder::{self, Decoder};
+use crate::decoder::context::{Decoder, FeedForward};
 use crate::folder::Folder;
 
-/// What all Gemma configurations leave out.
+/// Defaults of fields that Gemma configurations omit.
 pub(crate) fn defaults() -> Value {
     json!({
         "rms_norm_eps": 1e-6, "max_position_embeddings": 8192, "head_dim": 256,
@@ -19,13 +19,13 @@ pub(crate) fn defaults() -> Value {
 /// Builds the graph.
 pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let mut config = Config::read(folder, &defaults())?;
-    // The first checkpoints say `gelu` and were trained with its approximation.
+    // The first checkpoints say `gelu`, but were trained with its tanh approximation.
     let named = config.hidden_activation.take().or(config.hidden_act.take()).filter(|name| name != "gelu");
     let decoder = decoder(folder, &config, named.as_deref(), |_| false)?;
     decoder::build(folder, &decoder)
 }
 
-/// What all Gemmas share.
+/// Structure that all Gemma versions share.
 pub(crate) fn decoder(
     folder: &Folder,
     config: &Config,
@@ -37,7 +37,7 @@ pub(crate) fn decoder(
     decoder.embedding_scale = Some((config.hidden_size as f32).sqrt());
     let act = activation(folder, act.unwrap_or("gelu_pytorch_tanh"))?;
     for layer in &mut decoder.layers {
-        if let Feed::Gated(gated) = &mut layer.feed {
+        if let FeedForward::Gated(gated) = &mut layer.feed_forward {
             gated.activation = act;
         }
     }

@@ -1,4 +1,4 @@
-//! `Gemma2ForCausalLM`: norms behind both halves of a layer, soft caps, and a window on every other layer.
+//! `Gemma2ForCausalLM`: norms after attention and feed-forward, soft caps, and a sliding window on every other layer.
 
 use driftc::error::Result;
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! `Gemma3ForCausalLM`, and the text model of `Gemma3ForConditionalGeneration`: Gemma 2 with normalised heads, windows
-//! on five of six layers, and another rotary embedding on those.
+//! `Gemma3ForCausalLM`, and the text model of `Gemma3ForConditionalGeneration`: Gemma 2 with normalized query and key
+//! heads, and sliding windows with their own rotary embedding on five of six layers.
 
 use driftc::error::Result;
 use serde_json::json;

@@ -1,34 +1,34 @@
-//! Language models from GGUF files: the metadata as a configuration, the tensors under the names of a checkpoint, and the
-//! [tokenizer] as the files that a folder has.
+//! Language models from GGUF files: the metadata as a configuration, the tensors under their Hugging Face names, and
+//! the [tokenizer] as the files of a Hugging Face folder.
 //!
-//! Whoever converted the model changed some weights, and what they became is said or undone here: rows of Llama's
-//! queries and keys have the two elements of a rotated pair beside each other (`rope_interleaved`), norms of Gemma hold
-//! one more than their weight, and experts of a layer are one tensor.
+//! The GGUF converter changes some weights, and this code describes or undoes the changes: Llama's query and key rows
+//! have the two elements of a rotated pair adjacent (`rope_interleaved`), Gemma's norms store `1 + weight`, and one
+//! tensor holds all experts of a layer.
 
 pub mod tokenizer;
 
 use driftc::error::{Error, Result};
 use driftc::import::gguf::{Gguf, Value};
 use driftc::ir::array::Array;
-use driftc::ir::encoding::Stored;
+use driftc::ir::encoding::Encoding;
 use driftc::ir::op::Constant;
 use serde_json::{Map, Value as Json, json};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::folder::Opened;
+use crate::opened::OpenedModel;
 use crate::weights::Tensors;
 
-/// A kind of model that files name under `general.architecture`.
+/// Model kind by its name in `general.architecture`.
 struct Kind {
     name: &'static str,
-    /// The architecture that builds it.
+    /// Architecture without experts.
     architecture: &'static str,
-    /// The same with experts.
+    /// Architecture with experts, if supported.
     mixture: Option<&'static str>,
-    /// Whether pairs that are rotated lie beside each other.
+    /// True if the two elements of a rotated pair are adjacent.
     interleaved: bool,
-    /// What was added to the weights of norms.
+    /// Number that the converter added to the weights of norms.
     norm_offset: f32,
 }
 
@@ -53,7 +53,7 @@ const KINDS: &[Kind] = &[
     Kind::plain("phi3", "Phi3ForCausalLM"),
 ];
 
-/// Names of a checkpoint's tensors, and what files call them; `*` is the number of the layer.
+/// Tensor names of a Hugging Face checkpoint and of GGUF files. `*` is the number of the layer.
 const NAMES: &[(&str, &str)] = &[
     ("model.embed_tokens", "token_embd"),
     ("model.norm", "output_norm"),
@@ -76,7 +76,7 @@ const NAMES: &[(&str, &str)] = &[
     ("model.layers.*.block_sparse_moe.gate", "blk.*.ffn_gate_inp"),
 ];
 
-/// Names of an expert's products, and of the tensors that hold those of all experts of a layer.
+/// Names of an expert's matrices, and of the GGUF tensors that hold them for all experts of a layer.
 const EXPERTS: &[(&str, &str)] = &[
     ("gate_proj", "ffn_gate_exps"),
     ("up_proj", "ffn_up_exps"),
@@ -86,33 +86,35 @@ const EXPERTS: &[(&str, &str)] = &[
     ("w2", "ffn_down_exps"),
 ];
 
-/// The weights of a file under the names of a checkpoint.
+/// Weights of a GGUF file under their Hugging Face names.
 #[derive(Debug)]
-pub(crate) struct Converted {
+pub(crate) struct GgufWeights {
     path: PathBuf,
     file: Gguf,
     norm_offset: f32,
 }
 
-/// Opens a file.
-pub(crate) fn open(path: &Path) -> Result<Opened> {
+/// Opens a GGUF file.
+pub(crate) fn open(path: &Path) -> Result<OpenedModel> {
     let file = Gguf::open(path)?;
     let reader = Metadata { path, file: &file };
     let (config, kind) = reader.config()?;
     let hash = file.hash();
     let mut attachments = vec![("config.json".to_string(), config.to_string().into_bytes())];
     let mut notes = Vec::new();
-    // A model whose texts cannot be cut into tokens computes with ids all the same.
-    match tokenizer::files(&file.metadata) {
+    // Without a usable tokenizer the model still works with token ids.
+    match tokenizer::tokenizer_files(&file.metadata) {
         Ok(None) => {}
         Ok(Some(files)) => {
             attachments.push(("tokenizer.json".into(), files.tokenizer.to_string().into_bytes()));
             attachments.push(("tokenizer_config.json".into(), files.config.to_string().into_bytes()));
         }
-        Err(reason) => notes.push(format!("the file's tokenizer is left out: {reason}")),
+        Err(reason) => notes.push(format!(
+            "the bundle has no tokenizer, because the file's tokenizer is not supported: {reason}"
+        )),
     }
-    let weights = Converted { path: path.to_path_buf(), norm_offset: kind.norm_offset, file };
-    Ok(Opened { weights: Rc::new(weights), config, hash, attachments, notes })
+    let weights = GgufWeights { path: path.to_path_buf(), norm_offset: kind.norm_offset, file };
+    Ok(OpenedModel { weights: Rc::new(weights), config, hash, attachments, notes })
 }
 
 struct Metadata<'a> {
@@ -126,11 +128,11 @@ impl Metadata<'_> {
             path: self.path.to_path_buf(),
             place: format!("`{place}`"),
             reason: reason.into(),
-            help: "convert the model again, or use the Hugging Face folder that it was made from".into(),
+            help: "convert the model again, or use its Hugging Face folder".into(),
         }
     }
 
-    /// A number, which lists of a number for each layer may say where it is the same for all.
+    /// Number of an entry. An entry may be a list with one number for each layer, if all of them are equal.
     fn number(&self, key: &str) -> Result<Option<f64>> {
         let wrong = |reason: &str| Err(self.error(key, reason));
         let number = match self.file.metadata.get(key) {
@@ -139,12 +141,12 @@ impl Metadata<'_> {
                 let numbers: Option<Vec<f64>> = list.iter().map(Value::as_float).collect();
                 match numbers.as_deref() {
                     Some([first, rest @ ..]) if rest.iter().all(|n| n == first) => Ok(Some(*first)),
-                    _ => wrong("layers that differ in it are not supported"),
+                    _ => wrong("layers with different values are not supported"),
                 }
             }
             Some(value) => match value.as_float() {
                 Some(number) => Ok(Some(number)),
-                None => wrong("it is no number"),
+                None => wrong("it is not a number"),
             },
         };
         match number? {
@@ -161,7 +163,7 @@ impl Metadata<'_> {
         }
     }
 
-    fn needed(&self, key: &str) -> Result<u64> {
+    fn required(&self, key: &str) -> Result<u64> {
         self.integer(key)?.ok_or_else(|| self.error(key, "it is missing"))
     }
 
@@ -179,7 +181,7 @@ impl Metadata<'_> {
         let kind = self.kind()?;
         if self.integer("split.count")?.is_some_and(|n| n > 1) {
             return Err(
-                self.error("split.count", "files that are parts of a model are not supported; merge them")
+                self.error("split.count", "split files are not supported; merge them with llama-gguf-split")
             );
         }
         let key = |name: &str| format!("{}.{name}", kind.name);
@@ -191,18 +193,20 @@ impl Metadata<'_> {
                 return Err(self.error(&key("expert_count"), format!("{n} experts are not supported")));
             }
         };
-        let heads = self.needed(&key("attention.head_count"))?;
-        let hidden = self.needed(&key("embedding_length"))?;
-        let layers = self.needed(&key("block_count"))?;
+        let heads = self.required(&key("attention.head_count"))?;
+        let hidden = self.required(&key("embedding_length"))?;
+        let layers = self.required(&key("block_count"))?;
         let size = match self.integer(&key("attention.key_length"))? {
             Some(size) => size,
             None => hidden.checked_div(heads).unwrap_or(0),
         };
         if self.integer(&key("attention.value_length"))?.is_some_and(|n| n != size) {
-            return Err(self
-                .error(&key("attention.value_length"), "heads of values of another size are not supported"));
+            return Err(self.error(
+                &key("attention.value_length"),
+                "value heads of another size than key heads are not supported",
+            ));
         }
-        let longest = self.needed(&key("context_length"))?;
+        let max_positions = self.required(&key("context_length"))?;
         let embedding = self.file.get("token_embd.weight").and_then(|c| c.shape.first().copied());
         let embedding = embedding.ok_or_else(|| self.error("token_embd.weight", "the tensor is missing"))?;
         let epsilon = self.number(&key("attention.layer_norm_rms_epsilon"))?;
@@ -215,7 +219,7 @@ impl Metadata<'_> {
             "num_key_value_heads": self.integer(&key("attention.head_count_kv"))?.unwrap_or(heads),
             "head_dim": size,
             "intermediate_size": self.integer(&key("feed_forward_length"))?.unwrap_or(1),
-            "max_position_embeddings": longest,
+            "max_position_embeddings": max_positions,
             "rms_norm_eps": epsilon.ok_or_else(|| self.error(&key("attention.layer_norm_rms_epsilon"), "it is missing"))?,
             "tie_word_embeddings": self.file.get("output.weight").is_none(),
             "rope_interleaved": kind.interleaved,
@@ -225,23 +229,10 @@ impl Metadata<'_> {
         });
         let Some(fields) = config.as_object_mut() else { return Ok((config, kind)) };
         if kind.name.starts_with("gemma") {
-            for (field, name) in [
-                ("attn_logit_softcapping", "attn_logit_softcapping"),
-                ("final_logit_softcapping", "final_logit_softcapping"),
-            ] {
-                fields.extend(self.number(&key(name))?.map(|cap| (field.to_string(), json!(cap))));
-            }
-            // The largest models scale scores by their width; no entry says so.
-            let wide = matches!((kind.name, layers), ("gemma2", 46) | ("gemma3", 62));
-            let scalar = if wide { hidden.checked_div(heads).unwrap_or(1) } else { size };
-            if kind.name != "gemma" {
-                fields.insert("query_pre_attn_scalar".into(), json!(scalar));
-            }
-            let local = self.number(&key("rope.freq_base_swa"))?;
-            fields.extend(local.map(|theta| ("rope_local_base_freq".to_string(), json!(theta))));
+            self.gemma_fields(kind, [hidden, heads, layers, size], fields)?;
         }
         if let Some(experts) = experts {
-            let used = self.needed(&key("expert_used_count"))?;
+            let used = self.required(&key("expert_used_count"))?;
             fields.insert("num_experts_per_tok".into(), json!(used));
             fields.insert("num_local_experts".into(), json!(experts));
             fields.insert("num_experts".into(), json!(experts));
@@ -249,7 +240,7 @@ impl Metadata<'_> {
             let inner = self.integer(&key("expert_feed_forward_length"))?;
             fields.extend(inner.map(|n| ("moe_intermediate_size".to_string(), json!(n))));
         }
-        self.rope(&key, longest, fields)?;
+        self.rope_scaling(&key, max_positions, fields)?;
         if let Some(rotated) = self.integer(&key("rope.dimension_count"))?.filter(|n| *n != size && size > 0)
         {
             fields.insert("partial_rotary_factor".into(), json!(rotated as f64 / size as f64));
@@ -257,8 +248,38 @@ impl Metadata<'_> {
         Ok((config, kind))
     }
 
-    /// The scaling of the rotary embedding, which entries say or tensors of factors.
-    fn rope(&self, key: &dyn Fn(&str) -> String, longest: u64, fields: &mut Map<String, Json>) -> Result<()> {
+    /// Adds the fields that only Gemma has.
+    fn gemma_fields(
+        &self,
+        kind: &Kind,
+        [hidden, heads, layers, size]: [u64; 4],
+        fields: &mut Map<String, Json>,
+    ) -> Result<()> {
+        let key = |name: &str| format!("{}.{name}", kind.name);
+        for (field, name) in [
+            ("attn_logit_softcapping", "attn_logit_softcapping"),
+            ("final_logit_softcapping", "final_logit_softcapping"),
+        ] {
+            fields.extend(self.number(&key(name))?.map(|cap| (field.to_string(), json!(cap))));
+        }
+        // The largest models scale scores by hidden size over heads, but the metadata does not say so.
+        let is_largest = matches!((kind.name, layers), ("gemma2", 46) | ("gemma3", 62));
+        let scalar = if is_largest { hidden.checked_div(heads).unwrap_or(1) } else { size };
+        if kind.name != "gemma" {
+            fields.insert("query_pre_attn_scalar".into(), json!(scalar));
+        }
+        let local = self.number(&key("rope.freq_base_swa"))?;
+        fields.extend(local.map(|theta| ("rope_local_base_freq".to_string(), json!(theta))));
+        Ok(())
+    }
+
+    /// Adds the scaling of the rotary embedding, which is in entries or in tensors of factors.
+    fn rope_scaling(
+        &self,
+        key: &dyn Fn(&str) -> String,
+        max_positions: u64,
+        fields: &mut Map<String, Json>,
+    ) -> Result<()> {
         let trained = self.integer(&key("rope.scaling.original_context_length"))?;
         let factors = |name: &str| -> Result<Option<Vec<f32>>> {
             let Some(tensor) = self.file.get(name) else { return Ok(None) };
@@ -272,11 +293,12 @@ impl Metadata<'_> {
         let (short, long) = (factors("rope_factors_short.weight")?, factors("rope_factors_long.weight")?);
         let scaling = match (all, short.zip(long), kind) {
             (Some(all), _, _) => {
-                fields.insert("original_max_position_embeddings".into(), json!(longest));
+                fields.insert("original_max_position_embeddings".into(), json!(max_positions));
                 json!({"rope_type": "longrope", "short_factor": all, "long_factor": all, "attention_factor": 1.0})
             }
             (None, Some((short, long)), _) => {
-                fields.insert("original_max_position_embeddings".into(), json!(trained.unwrap_or(longest)));
+                let trained = trained.unwrap_or(max_positions);
+                fields.insert("original_max_position_embeddings".into(), json!(trained));
                 json!({"rope_type": "longrope", "short_factor": short, "long_factor": long, "attention_factor": attention})
             }
             (None, None, None | Some("none")) => return Ok(()),
@@ -297,26 +319,27 @@ impl Metadata<'_> {
     }
 }
 
-impl Converted {
-    /// The tensor of the file that a name means, and which of its experts.
-    fn find(&self, name: &str) -> Option<(String, Option<usize>)> {
+impl GgufWeights {
+    /// Name of the GGUF tensor for a Hugging Face name, and the number of the expert within it.
+    fn locate(&self, name: &str) -> Option<(String, Option<usize>)> {
         let (stem, kind) = name.rsplit_once('.')?;
         let layer = stem.strip_prefix("model.layers.").and_then(|rest| rest.split('.').next());
         let general = layer.map_or_else(|| stem.to_string(), |n| stem.replacen(&format!(".{n}."), ".*.", 1));
         let numbered = |name: &str| format!("{}.{kind}", name.replacen('*', layer.unwrap_or_default(), 1));
         if let Some((block, expert)) = general.split_once(".experts.") {
-            let (number, product) = expert.split_once('.')?;
-            let (_, stacked) = EXPERTS.iter().find(|(own, _)| *own == product)?;
+            let (number, matrix) = expert.split_once('.')?;
+            let (_, stacked) = EXPERTS.iter().find(|(hugging_face, _)| *hugging_face == matrix)?;
             block.starts_with("model.layers.*").then_some(())?;
             return Some((numbered(&format!("blk.*.{stacked}")), Some(number.parse().ok()?)));
         }
-        // The norm behind the attention has this name where there is one, and that before the second half otherwise.
+        // In models with a norm after the attention this is its name. In others it is the norm before the feed-forward.
         if general == "model.layers.*.post_attention_layernorm" {
-            let behind = numbered("blk.*.post_attention_norm");
-            let there = self.file.get(&behind).is_some();
-            return Some((if there { behind } else { numbered("blk.*.ffn_norm") }, None));
+            let post_attention = numbered("blk.*.post_attention_norm");
+            let exists = self.file.get(&post_attention).is_some();
+            return Some((if exists { post_attention } else { numbered("blk.*.ffn_norm") }, None));
         }
-        NAMES.iter().find(|(own, _)| *own == general).map(|(_, theirs)| (numbered(theirs), None))
+        let entry = NAMES.iter().find(|(hugging_face, _)| *hugging_face == general);
+        entry.map(|(_, gguf)| (numbered(gguf), None))
     }
 
     fn error(&self, name: &str, reason: String) -> Error {
@@ -324,30 +347,32 @@ impl Converted {
             path: self.path.clone(),
             place: format!("tensor `{name}`"),
             reason,
-            help: "check that the file is complete, or convert the model again".into(),
+            help: "check that the download is complete, or convert the model again".into(),
         }
     }
 }
 
-impl Tensors for Converted {
+impl Tensors for GgufWeights {
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant> {
         let missing = |name: &str| self.error(name, "the file has no such tensor".into());
-        let (theirs, expert) = self.find(name).ok_or_else(|| missing(name))?;
-        let tensor = self.file.get(&theirs).ok_or_else(|| missing(&theirs))?;
+        let (gguf_name, expert) = self.locate(name).ok_or_else(|| missing(name))?;
+        let tensor = self.file.get(&gguf_name).ok_or_else(|| missing(&gguf_name))?;
         let tensor = match expert {
             Some(expert) => slice(tensor, expert)
-                .ok_or_else(|| self.error(&theirs, format!("there is no expert {expert}")))?,
+                .ok_or_else(|| self.error(&gguf_name, format!("there is no expert {expert}")))?,
             None => tensor.clone(),
         };
         if tensor.shape != shape {
             let reason = format!("it has shape {:?}; the metadata needs {shape:?}", tensor.shape);
-            return Err(self.error(&theirs, reason));
+            return Err(self.error(&gguf_name, reason));
         }
         if !tensor.dtype.is_float() {
-            return Err(self.error(&theirs, format!("it holds {}; floats are needed", tensor.dtype.name())));
+            return Err(
+                self.error(&gguf_name, format!("it holds {}; floats are needed", tensor.dtype.name()))
+            );
         }
-        if self.norm_offset != 0.0 && theirs.ends_with("norm.weight") {
-            let array = tensor.to_array().map_err(|e| self.error(&theirs, e.0))?;
+        if self.norm_offset != 0.0 && gguf_name.ends_with("norm.weight") {
+            let array = tensor.to_array().map_err(|e| self.error(&gguf_name, e.0))?;
             let values = array.to_floats().into_iter().map(|v| v - self.norm_offset).collect();
             return Ok(Constant::from_array(&Array::f32(shape, values)));
         }
@@ -355,19 +380,19 @@ impl Tensors for Converted {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.find(name).is_some_and(|(theirs, _)| self.file.get(&theirs).is_some())
+        self.locate(name).is_some_and(|(gguf_name, _)| self.file.get(&gguf_name).is_some())
     }
 }
 
-/// One of the matrices that a tensor of three axes holds, in the same bytes.
+/// One matrix of a tensor with three axes, in the same bytes.
 fn slice(tensor: &Constant, index: usize) -> Option<Constant> {
     let [count, rows, columns] = tensor.shape[..] else { return None };
     let bytes = tensor.bytes.len().checked_div(count)?;
     let start = index.checked_mul(bytes)?;
     let end = start.checked_add(bytes).filter(|end| index < count && *end <= tensor.bytes.len())?;
     let (shape, bytes) = (vec![rows, columns], tensor.bytes.slice(start..end));
-    match &tensor.stored {
-        Stored::Plain(dtype) => Constant::new(*dtype, shape, bytes).ok(),
-        stored => Constant::encoded(shape, stored.clone(), bytes).ok(),
+    match &tensor.encoding {
+        Encoding::Plain(dtype) => Constant::new(*dtype, shape, bytes).ok(),
+        encoding => Constant::encoded(shape, encoding.clone(), bytes).ok(),
     }
 }

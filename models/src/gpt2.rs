@@ -1,4 +1,4 @@
-//! `GPT2LMHeadModel`: learned positions, layer norms, and weights that are stored `[inputs, outputs]`.
+//! `GPT2LMHeadModel`: learned positions, LayerNorm, and weights stored as `[inputs, outputs]`.
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::blocks::{embedding, layer_norm, merge_heads, weight};
-use crate::decoder::attention::{columns, heads_first, in_heads};
+use crate::decoder::attention::{heads_first, slice_columns, split_head_axis};
 use crate::decoder::config::activation;
 use crate::decoder::generation::{self, LanguageModel, Sequence};
 use crate::folder::Folder;
@@ -42,18 +42,18 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     }))?;
     let (hidden, heads) = (config.n_embd, config.n_head);
     if heads == 0 || hidden % heads != 0 || hidden > 1 << 20 {
-        return Err(folder.error("config.json", format!("{heads} heads do not divide a size of {hidden}")));
+        let reason = format!("`n_embd` {hidden} is not a multiple of {heads} heads, or it is too large");
+        return Err(folder.error("config.json", reason));
     }
     if config.n_layer > 1000 || config.add_cross_attention {
-        return Err(
-            folder.error("config.json", "more than 1000 layers and cross-attention are not supported")
-        );
+        let reason = "more than 1000 layers and cross-attention are not supported";
+        return Err(folder.error("config.json", reason));
     }
     let act = activation(folder, &config.activation_function)?;
     generation::build(folder, &Gpt2 { config, hidden, heads, act })
 }
 
-/// A configuration that was checked.
+/// Checked configuration.
 struct Gpt2 {
     config: Config,
     hidden: usize,
@@ -62,7 +62,7 @@ struct Gpt2 {
 }
 
 impl LanguageModel for Gpt2 {
-    fn longest(&self) -> i64 {
+    fn max_positions(&self) -> i64 {
         i64::try_from(self.config.n_positions).unwrap_or(i64::MAX)
     }
 
@@ -80,8 +80,9 @@ impl LanguageModel for Gpt2 {
         let tokens = embedding(g, weights, &format!("{prefix}wte"), ids, config.vocab_size, hidden)?;
         let Sequence { past, seq, .. } = sequence.clone();
         let positions = g.add(Range { dtype: DType::I64, start: past, step: 1, length: seq }, &[])?;
-        let places = embedding(g, weights, &format!("{prefix}wpe"), positions, config.n_positions, hidden)?;
-        let mut x = g.binary(BinaryFn::Add, tokens, places)?;
+        let position_rows =
+            embedding(g, weights, &format!("{prefix}wpe"), positions, config.n_positions, hidden)?;
+        let mut x = g.binary(BinaryFn::Add, tokens, position_rows)?;
         for layer in 0..config.n_layer {
             let at = |part: &str| format!("{prefix}h.{layer}.{part}");
             let mut scale =
@@ -91,11 +92,11 @@ impl LanguageModel for Gpt2 {
             }
             let y = layer_norm(g, weights, &at("ln_1"), x, hidden, config.layer_norm_epsilon)?;
             let y = affine(g, weights, &at("attn.c_attn"), y, [hidden, 3 * hidden])?;
-            let mut head = |i: usize| {
-                let part = columns(g, y, i * hidden, hidden)?;
-                in_heads(g, part, heads, hidden / heads)
+            let mut heads_of = |i: usize| {
+                let projected = slice_columns(g, y, i * hidden, hidden)?;
+                split_head_axis(g, projected, heads, hidden / heads)
             };
-            let [q, k, v] = [head(0)?, head(1)?, head(2)?];
+            let [q, k, v] = [heads_of(0)?, heads_of(1)?, heads_of(2)?];
             let k = sequence.cached(g, &at("keys"), k)?;
             let v = sequence.cached(g, &at("values"), v)?;
             g.name = at("attn");

@@ -1,6 +1,6 @@
-//! Model architectures, one file each: they turn a configuration and a checkpoint into a graph.
+//! Model architectures, one file each. They turn a configuration and a checkpoint into a graph.
 //!
-//! `config.json + *.safetensors -> load -> driftc::compile::Model`; architectures of [`builtin`] need no files.
+//! `config.json + *.safetensors -> load -> driftc::compile::Model`. Architectures of [`builtin`] need no files.
 
 mod bert;
 pub mod blocks;
@@ -16,8 +16,9 @@ mod llama;
 mod mistral;
 mod mixtral;
 pub mod mobilenet;
+mod opened;
 mod phi3;
-mod quantised;
+mod quantized;
 mod qwen2;
 mod qwen3;
 mod qwen3_moe;
@@ -25,21 +26,26 @@ pub mod random;
 pub mod stable_diffusion;
 pub mod weights;
 
-pub use folder::{Dims, is_model, load};
+pub use folder::{Dims, is_model};
 
-use driftc::error::Result;
+use std::path::Path;
+
+use driftc::compile::Model;
+use driftc::error::{Error, Result};
 use folder::Folder;
+use opened::OpenedModel;
+use serde_json::Value;
 
-/// An architecture.
+/// Architecture of a Hugging Face checkpoint.
 #[derive(Debug)]
 pub struct Architecture {
-    /// Name in `config.json`'s `architectures`.
+    /// Name in `architectures` of `config.json`.
     pub name: &'static str,
     /// Builds the graph of a folder.
     pub build: fn(&mut Folder) -> Result<()>,
 }
 
-/// Every architecture.
+/// All supported architectures.
 pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "BertModel", build: bert::build },
     Architecture { name: "GPT2LMHeadModel", build: gpt2::build },
@@ -55,3 +61,47 @@ pub const ARCHITECTURES: &[Architecture] = &[
     Architecture { name: "Qwen3ForCausalLM", build: qwen3::build },
     Architecture { name: "Qwen3MoeForCausalLM", build: qwen3_moe::build },
 ];
+
+/// Reads a Hugging Face folder or a GGUF file and builds its graph. Also returns notes about assumptions.
+///
+/// # Errors
+/// If a file is missing or malformed, the architecture is not supported, or the checkpoint does not match it.
+pub fn load(path: &Path, dims: &Dims) -> Result<(Model, Vec<String>)> {
+    let OpenedModel { weights, config, hash, attachments, notes } = folder::open(path)?;
+    let architecture = find_architecture(path, &config)?;
+    let mut folder = Folder::new(path, weights, config, dims, notes);
+    (architecture.build)(&mut folder)?;
+    let is_fixed = |name: &str| dims.get(name).is_some_and(|(low, high)| low == high);
+    if let Some(unknown) = dims.keys().find(|d| !folder.graph.bounds.contains_key(*d) && !is_fixed(d)) {
+        return Err(Error::request(
+            format!("the model has no size named `{unknown}`"),
+            "remove that --dim; this model has the sizes `batch` and `seq`, and a language model also `context`, `chunk` and `long`",
+        ));
+    }
+    let name = path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
+    let Folder { graph, entry_points, notes, .. } = folder;
+    Ok((Model { graph, entry_points, name, hash, attachments }, notes))
+}
+
+/// Architecture that a configuration names.
+fn find_architecture(path: &Path, config: &Value) -> Result<&'static Architecture> {
+    let names: Vec<&str> = config
+        .get("architectures")
+        .and_then(Value::as_array)
+        .map(|a| a.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    ARCHITECTURES.iter().find(|a| names.contains(&a.name)).ok_or_else(|| {
+        let supported: Vec<&str> = ARCHITECTURES.iter().map(|a| a.name).collect();
+        let reason = match (names.as_slice(), config.get("architectures")) {
+            ([], None) => "it names no architecture".to_string(),
+            ([], Some(other)) => format!("{other} is not a list of architecture names"),
+            (names, _) => format!("`{}` is not supported", names.join("`, `")),
+        };
+        Error::Model {
+            path: if path.is_file() { path.to_path_buf() } else { path.join("config.json") },
+            place: "architectures".into(),
+            reason,
+            help: format!("supported: {}; export other models to ONNX", supported.join(", ")),
+        }
+    })
+}

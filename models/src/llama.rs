@@ -1,4 +1,4 @@
-//! `LlamaForCausalLM`: Llama 2 and 3, and what is built like them.
+//! `LlamaForCausalLM`: Llama 2 and 3, and models with the same structure.
 
 use driftc::error::Result;
 use serde_json::json;

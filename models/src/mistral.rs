@@ -1,4 +1,4 @@
-//! `MistralForCausalLM`: Llama with a window on every layer, where the configuration has one.
+//! `MistralForCausalLM`: Llama with a sliding window on every layer, if the configuration has one.
 
 use driftc::error::Result;
 use serde_json::json;

@@ -4,9 +4,9 @@ use driftc::error::Result;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::decoder;
 use crate::decoder::config::{Config, activation};
-use crate::decoder::feed::{Experts, Feed};
-use crate::decoder::{self};
+use crate::decoder::context::{Experts, FeedForward};
 use crate::folder::Folder;
 
 #[derive(Debug, Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let experts = Experts {
         count: mixture.num_local_experts,
         used: mixture.num_experts_per_tok,
-        normalised: true,
+        normalize_weights: true,
         inner: config.intermediate_size,
         activation: activation(folder, config.hidden_act.as_deref().unwrap_or("silu"))?,
         block: "block_sparse_moe",
@@ -35,7 +35,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     experts.check().map_err(|reason| folder.error("config.json", reason))?;
     let mut decoder = config.decoder(folder, |_| true)?;
     for layer in &mut decoder.layers {
-        layer.feed = Feed::Experts(experts.clone());
+        layer.feed_forward = FeedForward::Experts(experts.clone());
     }
     decoder::build(folder, &decoder)
 }

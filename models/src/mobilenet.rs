@@ -1,5 +1,5 @@
-//! MobileNet v1 and v2 (1.0, 224 x 224) and DeepLabV3 on a MobileNetV2, as they are deployed: batch normalisations
-//! folded, padding as TensorFlow places it.
+//! MobileNet v1 and v2 (1.0, 224 x 224) and DeepLabV3 on a MobileNetV2, as deployed: batch norms folded, and
+//! TensorFlow's padding.
 //!
 //! Inputs `image [1, 3, N, N]`; outputs `probabilities [1, 1001]`, or `scores [1, 21, 257, 257]`.
 
@@ -14,7 +14,7 @@ use driftc::ir::ops::resize::Filter;
 use crate::blocks::{ConvWindow, conv, resize, size};
 use crate::weights::Tensors;
 
-/// Channels and stride of the thirteen separable convolutions of MobileNet v1.
+/// Channels and stride of the 13 separable convolutions of MobileNet v1.
 const SEPARABLE: [(usize, usize); 13] = [
     (64, 1),
     (128, 2),
@@ -40,18 +40,21 @@ const STAGES: [(usize, usize, usize, usize); 7] = [
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 ];
-/// ImageNet's classes and the background.
+/// ImageNet's classes and one for the background.
 const CLASSES: usize = 1001;
-/// DeepLabV3's image, its classes, the stride of its features, and the channels of its head.
+/// Image size of DeepLabV3.
 const SCENE: usize = 257;
+/// Classes of DeepLabV3.
 const SCENE_CLASSES: usize = 21;
+/// Stride of DeepLabV3's features.
 const SCENE_STRIDE: usize = 8;
+/// Channels of DeepLabV3's head.
 const HEAD: usize = 256;
 
 /// Builds MobileNet v1.
 ///
 /// # Errors
-/// When the weights do not fit.
+/// If the weights do not match.
 pub fn v1(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let x = image(g, w, 224)?;
     let mut x = filter(g, w, "Conv2d_0", x, 32, [3, 2, 1])?;
@@ -66,7 +69,7 @@ pub fn v1(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
 /// Builds MobileNetV2.
 ///
 /// # Errors
-/// When the weights do not fit.
+/// If the weights do not match.
 pub fn v2(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let x = image(g, w, 224)?;
     let x = features(g, w, x, 1.0, 32)?;
@@ -74,53 +77,59 @@ pub fn v2(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     classify(g, w, x)
 }
 
-/// Builds DeepLabV3 as TensorFlow Lite's `deeplabv3_257_mv_gpu`: half the channels, features at an eighth of the
-/// image through dilated convolutions, and a head of image pooling beside one convolution.
+/// Builds DeepLabV3 as TensorFlow Lite's `deeplabv3_257_mv_gpu`: half the channels, features at 1/8 of the image size
+/// from dilated convolutions, and a head with image pooling and one convolution.
 ///
 /// # Errors
-/// When the weights do not fit.
+/// If the weights do not match.
 pub fn deeplab(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let x = image(g, w, SCENE)?;
     let x = features(g, w, x, 0.5, SCENE_STRIDE)?;
     let side = size(g, x, 2)?;
     g.name = "image_pooling".into();
     let pooled = g.reduce(ReduceKind::Mean, x, vec![2, 3], true)?;
-    let pooled = conv(g, w, "image_pooling", pooled, HEAD, ConvWindow::of(1))?;
+    let pooled = conv(g, w, "image_pooling", pooled, HEAD, ConvWindow::with_kernel(1))?;
     let pooled = g.unary(UnaryFn::Relu, pooled)?;
     let pooled = resize(g, pooled, [side, side], Filter::Linear)?;
-    let y = conv(g, w, "aspp0", x, HEAD, ConvWindow::of(1))?;
+    let y = conv(g, w, "aspp0", x, HEAD, ConvWindow::with_kernel(1))?;
     let y = g.unary(UnaryFn::Relu, y)?;
     let y = g.add(Concat { axis: 1 }, &[pooled, y])?;
-    let y = conv(g, w, "concat_projection", y, HEAD, ConvWindow::of(1))?;
+    let y = conv(g, w, "concat_projection", y, HEAD, ConvWindow::with_kernel(1))?;
     let y = g.unary(UnaryFn::Relu, y)?;
-    let y = conv(g, w, "logits", y, SCENE_CLASSES, ConvWindow::of(1))?;
+    let y = conv(g, w, "logits", y, SCENE_CLASSES, ConvWindow::with_kernel(1))?;
     let y = resize(g, y, [SCENE, SCENE], Filter::Linear)?;
     g.graph.add_output("scores", y);
     Ok(())
 }
 
-/// The input.
+/// Adds the input image.
 fn image(g: &mut Builder<'_>, w: &dyn Tensors, side: usize) -> Result<NodeId> {
     g.input("image", w.element(), vec![Dim::known(1), Dim::known(3), side.into(), side.into()])
 }
 
-/// The stages of MobileNetV2 with channels times `width`; strides beyond `most` become dilations.
-fn features(g: &mut Builder<'_>, w: &dyn Tensors, x: NodeId, width: f32, most: usize) -> Result<NodeId> {
-    // Channels are rounded to multiples of eight, never down by more than a tenth.
-    let narrow = |channels: usize| {
+/// Stages of MobileNetV2 with channels times `width`. Strides beyond `max_stride` become dilations.
+fn features(
+    g: &mut Builder<'_>,
+    w: &dyn Tensors,
+    x: NodeId,
+    width: f32,
+    max_stride: usize,
+) -> Result<NodeId> {
+    // Round channels to a multiple of 8, and never down by more than 10 %.
+    let scaled_channels = |channels: usize| {
         let exact = channels as f32 * width;
-        let near = ((exact + 4.0) / 8.0) as usize * 8;
-        if (near as f32) < 0.9 * exact { near + 8 } else { near.max(8) }
+        let rounded = ((exact + 4.0) / 8.0) as usize * 8;
+        if (rounded as f32) < 0.9 * exact { rounded + 8 } else { rounded.max(8) }
     };
-    let mut x = filter(g, w, "Conv", x, narrow(32), [3, 2, 1])?;
-    let (mut reached, mut dilation, mut index) = (2, 1, 0);
+    let mut x = filter(g, w, "Conv", x, scaled_channels(32), [3, 2, 1])?;
+    let (mut total_stride, mut dilation, mut index) = (2, 1, 0);
     for (expansion, channels, blocks, stride) in STAGES {
         for block in 0..blocks {
             let wanted = if block == 0 { stride } else { 1 };
-            let stride = if reached * wanted > most { 1 } else { wanted };
+            let stride = if total_stride * wanted > max_stride { 1 } else { wanted };
             let name = if index == 0 { "expanded_conv".into() } else { format!("expanded_conv_{index}") };
-            x = bottleneck(g, w, &name, x, [expansion, narrow(channels)], [stride, dilation])?;
-            reached *= stride;
+            x = bottleneck(g, w, &name, x, [expansion, scaled_channels(channels)], [stride, dilation])?;
+            total_stride *= stride;
             dilation *= wanted / stride;
             index += 1;
         }
@@ -128,7 +137,7 @@ fn features(g: &mut Builder<'_>, w: &dyn Tensors, x: NodeId, width: f32, most: u
     Ok(x)
 }
 
-/// An expansion, a depthwise convolution and a projection, beside a shortcut where the shape stays.
+/// Expansion, depthwise convolution and projection, with a residual add if the shape stays the same.
 fn bottleneck(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -143,11 +152,11 @@ fn bottleneck(
         y = filter(g, w, &format!("{name}/expand"), y, inputs * expansion, [1, 1, 1])?;
     }
     y = depthwise(g, w, &format!("{name}/depthwise"), y, stride, dilation)?;
-    y = conv(g, w, &format!("{name}/project"), y, outputs, ConvWindow::of(1))?;
+    y = conv(g, w, &format!("{name}/project"), y, outputs, ConvWindow::with_kernel(1))?;
     if stride == 1 && inputs == outputs { g.binary(BinaryFn::Add, y, x) } else { Ok(y) }
 }
 
-/// A convolution with kernel, stride and dilation, clipped to 0..6.
+/// Convolution with the given kernel, stride and dilation, clipped to 0..6 (ReLU6).
 fn filter(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -161,7 +170,7 @@ fn filter(
     g.unary(UnaryFn::Clip { low: 0.0, high: 6.0 }, y)
 }
 
-/// A 3 x 3 depthwise convolution, clipped to 0..6.
+/// 3 x 3 depthwise convolution, clipped to 0..6 (ReLU6).
 fn depthwise(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -176,11 +185,11 @@ fn depthwise(
     g.unary(UnaryFn::Clip { low: 0.0, high: 6.0 }, y)
 }
 
-/// Mean over the image, a product and softmax.
+/// Classifier: mean over the image, 1 x 1 convolution and softmax.
 fn classify(g: &mut Builder<'_>, w: &dyn Tensors, x: NodeId) -> Result<()> {
     g.name = "Predictions".into();
     let y = g.reduce(ReduceKind::Mean, x, vec![2, 3], true)?;
-    let y = conv(g, w, "Logits", y, CLASSES, ConvWindow::of(1))?;
+    let y = conv(g, w, "Logits", y, CLASSES, ConvWindow::with_kernel(1))?;
     let y = g.reshape(y, vec![Dim::known(1), CLASSES.into()])?;
     let y = g.softmax(y, 1)?;
     g.graph.add_output("probabilities", y);

@@ -1,9 +1,9 @@
-//! `Phi3ForCausalLM`: Phi 3, 3.5 and 4-mini. One weight holds queries, keys and values, one gate and up.
+//! `Phi3ForCausalLM`: Phi 3, 3.5 and 4-mini. One weight holds queries, keys and values, another one gate and up.
 
 use driftc::error::Result;
 use serde_json::json;
 
-use crate::decoder::feed::Feed;
+use crate::decoder::context::FeedForward;
 use crate::decoder::{self, config::Config};
 use crate::folder::Folder;
 
@@ -16,9 +16,9 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let config = Config::read(folder, &defaults)?;
     let mut decoder = config.decoder(folder, |_| true)?;
     for layer in &mut decoder.layers {
-        layer.attention.fused = true;
-        if let Feed::Gated(gated) = &mut layer.feed {
-            gated.fused = true;
+        layer.attention.fused_qkv = true;
+        if let FeedForward::Gated(gated) = &mut layer.feed_forward {
+            gated.fused_gate_up = true;
         }
     }
     decoder::build(folder, &decoder)

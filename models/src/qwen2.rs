@@ -1,4 +1,4 @@
-//! `Qwen2ForCausalLM`: Qwen 2 and 2.5. Queries, keys and values have biases; later layers may have windows.
+//! `Qwen2ForCausalLM`: Qwen 2 and 2.5. Queries, keys and values have biases; later layers may have sliding windows.
 
 use driftc::error::Result;
 use serde_json::json;
@@ -23,7 +23,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
 }
 
 impl Config {
-    /// Qwen's configurations name a window also where `use_sliding_window` says that there is none.
+    /// Removes `sliding_window` unless `use_sliding_window` is set. Qwen's configurations name a window in both cases.
     pub(crate) fn without_window_unless_used(mut self) -> Self {
         self.sliding_window = self.sliding_window.filter(|_| self.use_sliding_window == Some(true));
         self

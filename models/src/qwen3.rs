@@ -1,4 +1,4 @@
-//! `Qwen3ForCausalLM`: each query and key head is normalised before it is rotated.
+//! `Qwen3ForCausalLM`: RMSNorm on each query and key head before RoPE.
 
 use driftc::error::Result;
 use serde_json::json;

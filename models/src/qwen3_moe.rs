@@ -4,9 +4,9 @@ use driftc::error::Result;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::decoder;
 use crate::decoder::config::{Config, activation};
-use crate::decoder::feed::{Experts, Feed};
-use crate::decoder::{self};
+use crate::decoder::context::{Experts, FeedForward};
 use crate::folder::Folder;
 
 #[derive(Debug, Deserialize)]
@@ -32,7 +32,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     let experts = Experts {
         count: mixture.num_experts,
         used: mixture.num_experts_per_tok,
-        normalised: mixture.norm_topk_prob,
+        normalize_weights: mixture.norm_topk_prob,
         inner: mixture.moe_intermediate_size,
         activation: activation(folder, config.hidden_act.as_deref().unwrap_or("silu"))?,
         block: "mlp",
@@ -45,7 +45,7 @@ pub(crate) fn build(folder: &mut Folder) -> Result<()> {
     for (i, layer) in decoder.layers.iter_mut().enumerate() {
         layer.attention.head_norms = true;
         if !dense.contains(&i) && step > 0 && (i + 1).is_multiple_of(step) {
-            layer.feed = Feed::Experts(experts.clone());
+            layer.feed_forward = FeedForward::Experts(experts.clone());
         }
     }
     decoder::build(folder, &decoder)

@@ -1,8 +1,9 @@
-//! A checkpoint of random weights, written to disk as it is drawn, so that a model of any size takes little memory.
+//! Checkpoint of random weights, written to disk while it is generated, so that a model of any size takes little
+//! memory.
 //!
-//! Filters of more than one tap get a variance of 2 / inputs, as rectifiers want; products and projections one of
-//! 1 / inputs; scales of norms are one and biases small. Activations then keep their size through a network, within
-//! the range of f16. The same name and shape give the same numbers every time.
+//! Convolution filters get a variance of 2 / inputs for the following ReLU, and matmul weights 1 / inputs. Scales of
+//! norms are near 1 and biases are small. Activations then keep their magnitude through a network, within the range of
+//! f16. The same name and shape always give the same numbers.
 
 pub mod bert;
 
@@ -17,14 +18,14 @@ use half::f16;
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
 use serde::Serialize;
 
-/// Elements drawn before they are written.
-const WINDOW: usize = 1 << 22;
-/// Elements that one thread draws at a time.
-const SHARE: usize = 1 << 14;
-/// Deviation of biases.
-const BIAS: f32 = 0.02;
-/// Deviation of embedding tables.
-const TABLE: f32 = 0.5;
+/// Elements generated before a write.
+const WRITE_ELEMENTS: usize = 1 << 22;
+/// Elements that one thread generates at a time.
+const TASK_ELEMENTS: usize = 1 << 14;
+/// Standard deviation of biases.
+const BIAS_DEVIATION: f32 = 0.02;
+/// Standard deviation of embedding tables.
+const EMBEDDING_DEVIATION: f32 = 0.5;
 
 #[derive(Serialize)]
 struct Entry<'a> {
@@ -33,24 +34,24 @@ struct Entry<'a> {
     data_offsets: [usize; 2],
 }
 
-/// Writes `model.safetensors` with the tensors into a folder, in f16 or f32.
+/// Writes the tensors as f16 or f32 to `model.safetensors` in a folder.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write(folder: &Path, tensors: &[(String, Vec<usize>)], element: DType) -> Result<()> {
     write_file(&folder.join("model.safetensors"), tensors, element)
 }
 
-/// Writes the tensors into files of at most `most` bytes each, with the index that names them. A tensor larger than
-/// that has a file of its own.
+/// Writes the tensors to files of at most `max_bytes` each, and the index of all files. A larger tensor gets its own
+/// file.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn write_shards(
     folder: &Path,
     tensors: &[(String, Vec<usize>)],
     element: DType,
-    most: usize,
+    max_bytes: usize,
 ) -> Result<()> {
     let bytes = |(_, shape): &(String, Vec<usize>)| shape.iter().product::<usize>() * element.bytes();
     let mut shards: Vec<&[(String, Vec<usize>)]> = Vec::new();
@@ -59,7 +60,7 @@ pub fn write_shards(
         let mut sum = 0;
         let fits = rest.iter().take_while(|t| {
             sum += bytes(t);
-            sum <= most
+            sum <= max_bytes
         });
         let (shard, later) = rest.split_at(fits.count().max(1));
         shards.push(shard);
@@ -96,12 +97,12 @@ fn write_file(path: &Path, tensors: &[(String, Vec<usize>)], element: DType) -> 
     out.write_all(text.as_bytes()).map_err(fail)?;
     let mut bytes = Vec::new();
     for (name, shape) in tensors {
-        let draw = Draw::of(name, shape);
+        let distribution = Distribution::for_tensor(name, shape);
         let elements: usize = shape.iter().product();
-        for first in (0..elements).step_by(WINDOW) {
-            bytes.resize(WINDOW.min(elements - first) * width, 0);
-            bytes.par_chunks_mut(SHARE * width).enumerate().for_each(|(share, bytes)| {
-                draw.fill((first + share * SHARE) as u64, width, bytes);
+        for first in (0..elements).step_by(WRITE_ELEMENTS) {
+            bytes.resize(WRITE_ELEMENTS.min(elements - first) * width, 0);
+            bytes.par_chunks_mut(TASK_ELEMENTS * width).enumerate().for_each(|(task, bytes)| {
+                distribution.fill((first + task * TASK_ELEMENTS) as u64, width, bytes);
             });
             out.write_all(&bytes).map_err(fail)?;
         }
@@ -109,15 +110,15 @@ fn write_file(path: &Path, tensors: &[(String, Vec<usize>)], element: DType) -> 
     out.into_inner().map_err(|e| fail(e.into_error()))?.sync_data().map_err(fail)
 }
 
-/// How the elements of one tensor are drawn.
-struct Draw {
+/// Seed and distribution of one tensor's elements.
+struct Distribution {
     seed: u64,
     mean: f32,
     deviation: f32,
 }
 
-impl Draw {
-    fn of(name: &str, shape: &[usize]) -> Self {
+impl Distribution {
+    fn for_tensor(name: &str, shape: &[usize]) -> Self {
         // FNV-1a.
         let seed = name
             .bytes()
@@ -125,19 +126,19 @@ impl Draw {
         let inputs: usize = shape.iter().skip(1).product::<usize>().max(1);
         let scale = name.ends_with(".weight");
         let (mean, deviation) = match shape.len() {
-            0 | 1 if scale => (1.0, BIAS),
-            0 | 1 => (0.0, BIAS),
-            2 if name.contains("embedding") => (0.0, TABLE),
-            // A shortcut carries its input on, where a filter is followed by a rectifier.
+            0 | 1 if scale => (1.0, BIAS_DEVIATION),
+            0 | 1 => (0.0, BIAS_DEVIATION),
+            2 if name.contains("embedding") => (0.0, EMBEDDING_DEVIATION),
+            // A filter is followed by a ReLU. A shortcut is not.
             4.. if !name.contains("shortcut") => (0.0, (2.0 / inputs as f32).sqrt()),
             _ => (0.0, (1.0 / inputs as f32).sqrt()),
         };
         Self { seed, mean, deviation }
     }
 
-    /// Fills bytes with the elements from number `first` on.
+    /// Writes the elements from index `first` on into `bytes`.
     fn fill(&self, first: u64, width: usize, bytes: &mut [u8]) {
-        // The sum of two uniform numbers within -1..1 has a variance of 2/3.
+        // The sum of two uniform numbers in [-1, 1) has a variance of 2/3.
         let factor = self.deviation * 1.5f32.sqrt() / (1u32 << 23) as f32;
         for (at, slot) in (first..).zip(bytes.chunks_exact_mut(width)) {
             // splitmix64 of seed and position.

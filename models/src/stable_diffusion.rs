@@ -1,8 +1,8 @@
-//! The three networks of Stable Diffusion 1.4 at their true size: text encoder, UNet and VAE decoder.
+//! The three networks of Stable Diffusion 1.4 at their published size: text encoder, UNet and VAE decoder.
 //!
-//! Names of weights are those of the published checkpoint's folders `text_encoder`, `unet` and `vae`.
+//! Weight names match the published folders `text_encoder`, `unet` and `vae`.
 
-pub mod text;
+pub mod text_encoder;
 pub mod unet;
 pub mod vae;
 
@@ -16,16 +16,18 @@ use driftc::ir::ops::resize::{Filter, NearestRound};
 use crate::blocks::{ConvWindow, conv, group_norm, linear, resize, silu, size};
 use crate::weights::Tensors;
 
-/// Groups of every group normalisation.
+/// Groups of every GroupNorm.
 const GROUPS: usize = 32;
-/// Rows of the text that the UNet is conditioned on, and their width.
+/// Tokens of the text that conditions the UNet.
 const TOKENS: usize = 77;
-const TEXT: usize = 768;
-/// Side and channels of the latent image.
+/// Hidden size of the text encoder.
+const TEXT_HIDDEN: usize = 768;
+/// Height and width of the latent image.
 const LATENT: usize = 64;
+/// Channels of the latent image.
 const LATENT_CHANNELS: usize = 4;
 
-/// Two normalised convolutions beside a shortcut; the embedded time is added in between where there is one.
+/// Two normalized convolutions with a shortcut. The time embedding, if any, is added between them.
 fn resnet(
     g: &mut Builder<'_>,
     w: &dyn Tensors,
@@ -38,7 +40,7 @@ fn resnet(
     let inputs = size(g, x, 1)?;
     let y = group_norm(g, w, &format!("{name}.norm1"), x, GROUPS, epsilon)?;
     let y = silu(g, y)?;
-    let mut y = conv(g, w, &format!("{name}.conv1"), y, outputs, ConvWindow::of(3))?;
+    let mut y = conv(g, w, &format!("{name}.conv1"), y, outputs, ConvWindow::with_kernel(3))?;
     if let Some(time) = time {
         let width = size(g, time, 1)?;
         let t = silu(g, time)?;
@@ -49,18 +51,18 @@ fn resnet(
     }
     let y = group_norm(g, w, &format!("{name}.norm2"), y, GROUPS, epsilon)?;
     let y = silu(g, y)?;
-    let y = conv(g, w, &format!("{name}.conv2"), y, outputs, ConvWindow::of(3))?;
+    let y = conv(g, w, &format!("{name}.conv2"), y, outputs, ConvWindow::with_kernel(3))?;
     let x = match inputs == outputs {
         true => x,
-        false => conv(g, w, &format!("{name}.conv_shortcut"), x, outputs, ConvWindow::of(1))?,
+        false => conv(g, w, &format!("{name}.conv_shortcut"), x, outputs, ConvWindow::with_kernel(1))?,
     };
     g.binary(BinaryFn::Add, x, y)
 }
 
-/// An image of twice the size, through a convolution.
+/// Image of twice the height and width: nearest-neighbor resize and a convolution.
 fn upsample(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Result<NodeId> {
     g.name = name.to_string();
     let (channels, height, width) = (size(g, x, 1)?, size(g, x, 2)?, size(g, x, 3)?);
     let y = resize(g, x, [2 * height, 2 * width], Filter::Nearest(NearestRound::Floor))?;
-    conv(g, w, &format!("{name}.conv"), y, channels, ConvWindow::of(3))
+    conv(g, w, &format!("{name}.conv"), y, channels, ConvWindow::with_kernel(3))
 }

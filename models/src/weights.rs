@@ -1,4 +1,4 @@
-//! Where the weights of an architecture come from: a checkpoint, or nowhere when only shapes matter.
+//! Sources of an architecture's weights: a checkpoint, or shapes without content.
 
 use std::cell::RefCell;
 
@@ -9,18 +9,18 @@ use driftc::ir::op::Constant;
 use driftc::ir::tensor::DType;
 use memmap2::MmapMut;
 
-/// A source of weights by name.
+/// Source of weights by name.
 pub trait Tensors {
-    /// The tensor of a name, which must have the shape.
+    /// Tensor with this name and shape.
     ///
     /// # Errors
-    /// When there is no such tensor of that shape.
+    /// If no tensor has this name and shape.
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant>;
 
-    /// Whether there is a tensor of a name.
+    /// Returns true if a tensor has this name.
     fn has(&self, name: &str) -> bool;
 
-    /// The type in which the architecture computes, whatever the source holds.
+    /// Type in which the architecture computes, independent of the stored type.
     fn element(&self) -> DType {
         DType::F32
     }
@@ -36,16 +36,16 @@ impl Tensors for Weights {
     }
 }
 
-/// A checkpoint whose weights are used in the type in which they are stored.
+/// Checkpoint whose architecture computes in the stored type.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredWeights {
     /// The checkpoint.
     pub weights: Weights,
-    /// Its type.
+    /// Type of its tensors.
     pub element: DType,
 }
 
-impl Tensors for Stored {
+impl Tensors for StoredWeights {
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant> {
         self.weights.shaped(name, shape)
     }
@@ -59,42 +59,42 @@ impl Tensors for Stored {
     }
 }
 
-/// Weights of the right shape without content, and a record of what was asked for.
+/// Weights that have a shape and no content, with a record of the requested tensors.
 ///
-/// They are pages that the system provides when they are read, so gigabytes of them cost nothing to a compiler that
-/// looks at their sizes alone. A serial number in the first bytes keeps weights apart that would otherwise be merged.
+/// They are anonymous pages that the system allocates only on access, so gigabytes of them cost nothing if the compiler
+/// looks only at their sizes. A serial number in the first bytes keeps equal weights from being merged.
 #[derive(Debug)]
-pub struct Shapes {
+pub struct ShapeOnlyWeights {
     element: DType,
-    asked: RefCell<Vec<(String, Vec<usize>)>>,
+    requested: RefCell<Vec<(String, Vec<usize>)>>,
 }
 
-impl Shapes {
-    /// Weights of a type.
+impl ShapeOnlyWeights {
+    /// Creates weights of a type.
     pub fn new(element: DType) -> Self {
-        Self { element, asked: RefCell::default() }
+        Self { element, requested: RefCell::default() }
     }
 
-    /// Name and shape of every tensor that was asked for, in order.
-    pub fn asked(&self) -> Vec<(String, Vec<usize>)> {
-        self.asked.borrow().clone()
+    /// Name and shape of every requested tensor, in order.
+    pub fn requested(&self) -> Vec<(String, Vec<usize>)> {
+        self.requested.borrow().clone()
     }
 
-    /// Elements of all tensors that were asked for.
+    /// Number of elements of all requested tensors.
     pub fn parameters(&self) -> usize {
-        self.asked.borrow().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+        self.requested.borrow().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }
 }
 
-impl Tensors for Shapes {
+impl Tensors for ShapeOnlyWeights {
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Constant> {
         let fail = |reason: String| Error::internal("shapes", format!("weight `{name}`: {reason}"));
         let size = shape.iter().product::<usize>() * self.element.bytes();
         let mut pages = MmapMut::map_anon(size.max(1)).map_err(|e| fail(e.to_string()))?;
-        let mut asked = self.asked.borrow_mut();
-        asked.push((name.to_string(), shape.to_vec()));
-        // The number differs from zero, so no weight is a splat, either.
-        for (byte, serial) in pages.iter_mut().zip((asked.len() as u64).to_le_bytes()) {
+        let mut requested = self.requested.borrow_mut();
+        requested.push((name.to_string(), shape.to_vec()));
+        // The serial number starts at 1, so no weight consists of equal elements.
+        for (byte, serial) in pages.iter_mut().zip((requested.len() as u64).to_le_bytes()) {
             *byte = serial;
         }
         let pages = pages.make_read_only().map_err(|e| fail(e.to_string()))?;

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Puts the C library where compilers find it, and fails when the shared one is over its budget.
-# install.sh BUDGET BUILT PREFIX: BUILT is the folder that cargo wrote libraries to.
+# Installs the C library, its header and its pkg-config file. Fails if libdrift.so exceeds its size budget.
+# install.sh BUDGET BUILT PREFIX: BUDGET in bytes, 0 for none; BUILT is the folder with cargo's libraries.
 set -euo pipefail
 
 budget=$1 built=$2 prefix=$(realpath -m "$3")
 here=$(dirname "$0")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/../../Cargo.toml" | head -n 1)
 bytes=$(stat -c %s "$built/libdrift.so")
-echo "$built/libdrift.so: $bytes bytes of at most $budget (0: any)"
-[ "$budget" -eq 0 ] || [ "$bytes" -le "$budget" ] || { echo "library: over its budget" >&2; exit 1; }
+echo "$built/libdrift.so: $bytes bytes, budget $budget (0: none)"
+[ "$budget" -eq 0 ] || [ "$bytes" -le "$budget" ] || { echo "library: libdrift.so exceeds its size budget" >&2; exit 1; }
 install -D -m 644 "$here/include/drift.h" "$prefix/include/drift.h"
 install -D -m 644 "$built/libdrift.a" "$prefix/lib/libdrift.a"
 install -D -m 755 "$built/libdrift.so" "$prefix/lib/libdrift.so"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the interfaces for C, C++ and Python under valgrind, which looks for memory that is read or written wrongly: the examples, a
-# minute of calls at random, and a script that makes use of every way in and out. memcheck.sh TARGET_DIR [SECONDS]
-# Expects DRIFT_PYTHON with numpy and onnx, and the program and the library in TARGET_DIR/debug.
+# Runs the C, C++ and Python interfaces under valgrind, which finds invalid reads and writes: the examples, SECONDS (60)
+# of random calls, and a Python script that uses every way to pass arrays. memcheck.sh TARGET_DIR [SECONDS]
+# Needs DRIFT_PYTHON with numpy and onnx, and the program and the library in TARGET_DIR/debug.
 set -euo pipefail
 
 target=$(realpath "$1")/debug
@@ -9,7 +9,7 @@ seconds=${2:-60}
 here=$(realpath "$(dirname "$0")")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-command -v valgrind >/dev/null || { echo "memcheck: please install valgrind" >&2; exit 1; }
+command -v valgrind >/dev/null || { echo "memcheck: valgrind is missing; install it" >&2; exit 1; }
 export DRIFTC=$target/driftc DRIFT_LIBRARY=$target/libdrift.so PYTHONPATH=$here/../python PYTHONDONTWRITEBYTECODE=1
 
 check() {
@@ -23,5 +23,5 @@ c++ -std=c++11 -g -I "$here/include" "$here/examples/twice.cpp" -o "$work/twice"
 check "$work/run" "$work/small.drift"
 check "$work/twice" "$work/small.drift" 2
 check "$target/examples/fuzz" "$work/small.drift" "$seconds"
-# Python's own allocator hides where an array ends, and its own numbers are taken for uninitialised ones.
+# Python's allocator hides the ends of arrays, and valgrind reports its own values as uninitialized.
 PYTHONMALLOC=malloc check --undef-value-errors=no "$DRIFT_PYTHON" "$here/../python/tests/memory.py" run "$work/small.drift"

@@ -1,4 +1,4 @@
-//! The smallest program that runs a bundle: `embed MODEL.drift` runs `main` on zeros of the smallest shapes.
+//! The smallest program that runs a bundle. `embed MODEL.drift` runs `main` on zeros of the smallest shapes.
 use drift_runtime::{Array, Error, Options, Session};
 
 fn run(path: &std::ffi::OsStr) -> Result<(), Error> {
@@ -10,7 +10,7 @@ fn run(path: &std::ffi::OsStr) -> Result<(), Error> {
         names.iter().zip(&arrays).map(|(name, array)| (name.as_str(), array.as_ref())).collect();
     let outputs = session.run("main", &inputs)?;
     for (port, array) in session.outputs("main")?.iter().zip(outputs) {
-        // In thousandths, since printing floats would be a large part of this program.
+        // Thousandths as integers, since formatting floats would be a large part of this program.
         let first: Vec<i64> = array.to_f64().iter().take(5).map(|value| (value * 1e3) as i64).collect();
         println!("{}: shape {:?}, first values in thousandths {first:?}", port.name, array.shape);
     }

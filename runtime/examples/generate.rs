@@ -1,4 +1,5 @@
-//! The smallest program that runs a language model: `generate MODEL.drift 1 15043 29892` prints the 32 tokens behind.
+//! The smallest program that runs a language model. `generate MODEL.drift 1 15043 29892` prints 32 tokens that
+//! follow.
 use drift_runtime::{Draft, Error, Generator, Options, Request, Session};
 
 fn run(path: &str, prompt: &[u32]) -> Result<(), Error> {
@@ -11,7 +12,7 @@ fn run(path: &str, prompt: &[u32]) -> Result<(), Error> {
         true
     })?;
     let accepted: usize = report.accepted.iter().sum();
-    println!("{} tokens, {accepted} of {} guesses were right", report.tokens, report.drafted);
+    println!("{} tokens, {accepted} of {} draft tokens accepted", report.tokens, report.draft_tokens);
     Ok(())
 }
 

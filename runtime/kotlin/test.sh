@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Compiles the Kotlin interface and its test, and runs the test: test.sh TARGET_DIR BUNDLE, a bundle of y = x + x over 2 x 2
-# floats. Takes kotlinc from the path or, by npm, the package kotlin-compiler; JNA as Debian packages it (libjna-java).
+# Compiles the Kotlin interface and its test, and runs the test: test.sh TARGET_DIR BUNDLE. The bundle must compute
+# y = x + x with 2 x 2 floats. kotlinc comes from PATH, or from the npm package kotlin-compiler; JNA from Debian (libjna-java).
 set -euo pipefail
 
 target=$(realpath -m "$1")
 bundle=$(realpath "$2")
 here=$(cd "$(dirname "$0")" && pwd)
 jna=/usr/share/java/jna.jar
-[ -f "$jna" ] || { echo "kotlin: JNA is missing: apt-get install libjna-java libjna-jni default-jdk-headless" >&2; exit 1; }
+[ -f "$jna" ] || { echo "kotlin: JNA is missing; run apt-get install libjna-java libjna-jni default-jdk-headless" >&2; exit 1; }
 kotlinc=$(command -v kotlinc || true)
 if [ -z "$kotlinc" ]; then
     kotlinc=$target/kotlin/node_modules/kotlin-compiler/bin/kotlinc

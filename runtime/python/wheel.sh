@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel, and tries it where nothing else of driftc is: installs it into a fresh environment, whose Python runs the
-# package's own tests on it. wheel.sh TARGET_DIR [PYTHON]: the wheel comes to lie in TARGET_DIR/wheels.
+# Builds the wheel, installs it in a fresh environment, and runs the package's tests there.
+# wheel.sh TARGET_DIR [PYTHON]: writes the wheel to TARGET_DIR/wheels.
 set -euo pipefail
 
 target=$(realpath -m "$1")
@@ -10,7 +10,7 @@ wheels=$target/wheels
 mkdir -p "$wheels"
 rm -f "$wheels"/driftc-*.whl
 CARGO_TARGET_DIR=$target "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$wheels" "$here"
-# setuptools leaves its folders beside the sources.
+# Remove the folders that setuptools leaves next to the sources.
 rm -rf "$here/build" "$here/driftc.egg-info"
 wheel=$(compgen -G "$wheels/driftc-*.whl")
 

@@ -1,9 +1,9 @@
-//! Arrays as callers hold them: an element type, a shape, and little-endian row-major bytes.
+//! Arrays in caller memory: an element type, a shape, and little-endian row-major bytes.
 
 use crate::convert::element_to_f64;
 use crate::format::HostType;
 
-/// An array that is borrowed, as given to [`crate::Session::run`].
+/// A borrowed array, such as an input of [`crate::Session::run`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ArrayRef<'a> {
     pub dtype: HostType,
@@ -11,7 +11,7 @@ pub struct ArrayRef<'a> {
     pub bytes: &'a [u8],
 }
 
-/// An array that is owned, as returned by [`crate::Session::run`].
+/// An owned array, such as an output of [`crate::Session::run`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     pub dtype: HostType,
@@ -20,14 +20,15 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array of zeros; none where its size does not fit memory's.
+    /// Returns an array of zeros, or `None` if its size exceeds the address space.
     pub fn zeros(dtype: HostType, shape: &[usize]) -> Option<Array> {
         let mut array = Array { dtype, shape: Vec::new(), bytes: Vec::new() };
         array.resize(dtype, shape)?;
         Some(array)
     }
 
-    /// Takes on a type and a shape; elements that were there keep their bytes. None where it does not fit memory's.
+    /// Changes type and shape and keeps the existing bytes. Returns `None` if the size exceeds the address
+    /// space.
     pub(crate) fn resize(&mut self, dtype: HostType, shape: &[usize]) -> Option<()> {
         let size = usize::try_from(dtype.size()).ok()?;
         let length = shape.iter().try_fold(size, |length, dim| length.checked_mul(*dim))?;
@@ -52,7 +53,7 @@ impl Array {
         ArrayRef { dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
     }
 
-    /// The elements as f64, whatever their type; what a 64-bit float cannot hold is rounded.
+    /// Elements converted to f64. Integers beyond 53 bits are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
         let size = usize::try_from(self.dtype.size()).unwrap_or(1);
         self.bytes.chunks_exact(size).map(|element| element_to_f64(self.dtype, element)).collect()

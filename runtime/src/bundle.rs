@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::format::{Hash, Manifest};
 use std::path::Path;
 
-/// A bundle whose manifest has been read and checked; the bytes of weights and shaders may not have been yet.
+/// A bundle with a verified manifest. The bytes of weights and shaders may not be verified yet.
 pub struct Bundle {
     bytes: Bytes,
     manifest: Manifest,
@@ -19,25 +19,26 @@ enum Bytes {
 }
 
 impl Bundle {
-    /// Maps a file. It must not change while the bundle is open.
+    /// Maps a file. The file must not change while the bundle is open.
     pub fn open(path: &Path) -> Result<Bundle> {
         let fail = |source| Error::Io { path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.len() == 0 {
             return Err(Error::NotABundle);
         }
-        // SAFETY: the mapping is private and read only. That nobody changes the file meanwhile is asked of the
-        // caller; what is read is checked against hashes, so a change before that is an error.
+        // SAFETY: the mapping is private and read only. The caller promises that the file does not change.
+        // Sections are verified against hashes when they are read, so an earlier change is an error.
         #[allow(unsafe_code)]
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(fail)?;
         Bundle::read(Bytes::Mapped(map))
     }
 
+    /// Opens a bundle in memory.
     pub fn from_vec(bytes: Vec<u8>) -> Result<Bundle> {
         Bundle::read(Bytes::Owned(bytes))
     }
 
-    /// For bundles that are part of the program (`include_bytes!`).
+    /// Opens a bundle that is part of the program (`include_bytes!`).
     pub fn from_static(bytes: &'static [u8]) -> Result<Bundle> {
         Bundle::read(Bytes::Static(bytes))
     }
@@ -46,12 +47,12 @@ impl Bundle {
         &self.manifest
     }
 
-    /// The hash that identifies the bundle, since it covers all other hashes.
+    /// Hash that identifies the bundle; it covers all other hashes.
     pub fn hash(&self) -> Hash {
         self.manifest_hash
     }
 
-    /// The whole file.
+    /// Bytes of the whole file.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Mapped(map) => map,
@@ -60,19 +61,20 @@ impl Bundle {
         }
     }
 
-    /// Compares every byte with its hash.
+    /// Verifies the hash of every chunk and artifact.
     pub fn verify(&self) -> Result<()> {
         verify(self.bytes(), &self.manifest.extents())
     }
 
-    /// Compares the weights with their hashes, or else what is acted on while loading, which is everything else.
+    /// Verifies the hashes of the weights, or of all other sections, which loading depends on.
     pub(crate) fn verify_weights(&self, weights: bool) -> Result<()> {
         let extents = self.manifest.extents();
-        let parts = extents.split_at_checked(self.manifest.chunks.len()).unwrap_or((&extents, &[]));
-        verify(self.bytes(), if weights { parts.0 } else { parts.1 })
+        let (chunks, artifacts) =
+            extents.split_at_checked(self.manifest.chunks.len()).unwrap_or((&extents, &[]));
+        verify(self.bytes(), if weights { chunks } else { artifacts })
     }
 
-    /// The bytes of a file that travels with the model, compared with their hash.
+    /// Returns the verified bytes of an attachment, or `None` if the bundle has none of this name.
     pub fn attachment(&self, name: &str) -> Result<Option<&[u8]>> {
         let Some(attachment) = self.manifest.attachments.iter().find(|attachment| attachment.name == name)
         else {

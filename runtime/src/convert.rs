@@ -1,11 +1,11 @@
-//! Conversion between the element types of callers and those of the device.
+//! Conversion between the element types of callers and devices.
 //!
-//! Towards the device, integers are checked: what 32 bits cannot hold is an error, never another number. Floats
-//! are rounded. Towards the caller, integers are cut to the caller's width, which is the arithmetic that narrow
-//! types have; a bool is what is not zero.
+//! Integers sent to the device are checked: a value that does not fit 32 bits is an error. Floats are rounded.
+//! Integers read from the device are truncated to the caller's width, as in narrow integer arithmetic. A bool
+//! is true if it is not zero.
 //!
-//! Pairs of types that real models use have loops of their own. The others go through one slower loop, since 60
-//! loops would be a tenth of a program that embeds the runtime.
+//! Type pairs that real models use have specialized loops. Other pairs use one slower loop, since 60 loops
+//! would be a tenth of a program that embeds the runtime.
 
 use crate::format::{DeviceType, HostType};
 use crate::threads;
@@ -13,14 +13,14 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::sync::Mutex;
 
-/// The element that does not fit: its index and value.
+/// Index and value of an element that does not fit the device type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Misfit {
+pub(crate) struct OutOfRange {
     pub(crate) index: usize,
     pub(crate) value: Integer,
 }
 
-/// A 64-bit integer of either kind.
+/// A 64-bit integer, signed or unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Integer {
     Signed(i64),
@@ -36,76 +36,80 @@ impl std::fmt::Display for Integer {
     }
 }
 
-/// Elements that one thread converts at a time. Copies of less are over before another thread has started.
-const PART: usize = 256 << 10;
+/// Elements per parallel job. Copies of less finish before another thread has started.
+const JOB_ELEMENTS: usize = 256 << 10;
 
-/// The same as [`to_device`], on several threads where that is worth it.
+/// Like [`to_device`], but uses several threads for large arrays.
 pub(crate) fn to_device_on_threads(
     host: HostType,
     from: &[u8],
     device: DeviceType,
     to: &mut [u8],
-) -> Result<(), Misfit> {
-    let (from_part, to_part) = (bytes(PART, host.size()), bytes(PART, device.size()));
-    if from.len() <= 2 * from_part {
+) -> Result<(), OutOfRange> {
+    let (from_size, to_size) = (byte_size(JOB_ELEMENTS, host.size()), byte_size(JOB_ELEMENTS, device.size()));
+    if from.len() <= 2 * from_size {
         return to_device(host, from, device, to);
     }
-    let parts = from.chunks(from_part).zip(to.chunks_mut(to_part));
-    let jobs: Vec<_> = parts.map(|(from, to)| Mutex::new((from, to, Ok(())))).collect();
-    threads::each(jobs.len(), &|index| {
+    let chunks = from.chunks(from_size).zip(to.chunks_mut(to_size));
+    let jobs: Vec<_> = chunks.map(|(from, to)| Mutex::new((from, to, Ok(())))).collect();
+    threads::parallel_for(jobs.len(), &|index| {
         let Some(Ok(mut job)) = jobs.get(index).map(Mutex::lock) else { return };
         let (from, to, result) = &mut *job;
         *result = to_device(host, from, device, to);
     });
-    for (part, job) in jobs.into_iter().enumerate() {
+    for (index, job) in jobs.into_iter().enumerate() {
         let Ok((_, _, result)) = job.into_inner() else { continue };
-        result.map_err(|misfit| Misfit { index: misfit.index + part * PART, ..misfit })?;
+        result.map_err(|out_of_range| OutOfRange {
+            index: out_of_range.index + index * JOB_ELEMENTS,
+            ..out_of_range
+        })?;
     }
     Ok(())
 }
 
-/// The same as [`from_device`], on several threads where that is worth it.
+/// Like [`from_device`], but uses several threads for large arrays.
 pub(crate) fn from_device_on_threads(device: DeviceType, from: &[u8], host: HostType, to: &mut [u8]) {
-    let (from_part, to_part) = (bytes(PART, device.size()), bytes(PART, host.size()));
-    if to.len() <= 2 * to_part {
+    let (from_size, to_size) = (byte_size(JOB_ELEMENTS, device.size()), byte_size(JOB_ELEMENTS, host.size()));
+    if to.len() <= 2 * to_size {
         return from_device(device, from, host, to);
     }
-    let jobs: Vec<_> = from.chunks(from_part).zip(to.chunks_mut(to_part)).map(Mutex::new).collect();
-    threads::each(jobs.len(), &|index| {
+    let jobs: Vec<_> = from.chunks(from_size).zip(to.chunks_mut(to_size)).map(Mutex::new).collect();
+    threads::parallel_for(jobs.len(), &|index| {
         let Some(Ok(mut job)) = jobs.get(index).map(Mutex::lock) else { return };
         let (from, to) = &mut *job;
         from_device(device, from, host, to);
     });
 }
 
-fn bytes(elements: usize, size: u64) -> usize {
+fn byte_size(elements: usize, size: u64) -> usize {
     elements * usize::try_from(size).unwrap_or(1)
 }
 
-/// Writes an array into a device buffer, front to back and each byte once, as write-combined memory likes it.
-/// `device` is at least as long as the elements take; bytes up to the next multiple of 4 become zero.
+/// Writes an array into a device buffer sequentially and each byte once, which suits write-combined memory.
+/// `to` is at least as long as the converted elements. Bytes up to the next multiple of 4 become zero.
 pub(crate) fn to_device(
     host: HostType,
     from: &[u8],
     device: DeviceType,
     to: &mut [u8],
-) -> Result<(), Misfit> {
+) -> Result<(), OutOfRange> {
     match (host, device) {
         (HostType::F32, DeviceType::F32)
         | (HostType::F16, DeviceType::F16)
         | (HostType::I32, DeviceType::I32)
         | (HostType::U32, DeviceType::U32) => copy(from, to),
-        (HostType::F32, DeviceType::F16) => narrow(from, to),
-        (HostType::F16, DeviceType::F32) => widen_halves(from, to),
+        (HostType::F32, DeviceType::F16) => f32_to_f16(from, to),
+        (HostType::F16, DeviceType::F32) => f16_to_f32(from, to),
         (HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64, _) => {
-            floats(from, float_kind(host), to, device_float(device));
+            convert_floats(from, float_kind(host), to, device_float(device));
         }
-        _ => return integers(host, from, device, to),
+        _ => return convert_integers(host, from, device, to),
     }
     Ok(())
 }
 
-/// Reads an array out of a device buffer. `to` has exactly the bytes of the elements; `from` at least as many.
+/// Reads an array from a device buffer. `to` has exactly the size of the elements; `from` has at least that
+/// size.
 pub(crate) fn from_device(device: DeviceType, from: &[u8], host: HostType, to: &mut [u8]) {
     match (device, host) {
         (DeviceType::F32, HostType::F32)
@@ -114,10 +118,10 @@ pub(crate) fn from_device(device: DeviceType, from: &[u8], host: HostType, to: &
             let length = to.len().min(from.len());
             copy(from.get(..length).unwrap_or_default(), to);
         }
-        (DeviceType::F16, HostType::F32) => widen_halves(from, to),
-        (DeviceType::F32, HostType::F16) => narrow(from, to),
+        (DeviceType::F16, HostType::F32) => f16_to_f32(from, to),
+        (DeviceType::F32, HostType::F16) => f32_to_f16(from, to),
         (_, HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64) => {
-            floats(from, device_float(device), to, float_kind(host));
+            convert_floats(from, device_float(device), to, float_kind(host));
         }
         (_, HostType::Bool) => map(from, to, |b| [u8::from(u32::from_le_bytes(b) != 0)]),
         _ => {
@@ -143,12 +147,12 @@ fn copy(from: &[u8], to: &mut [u8]) {
     }
 }
 
-/// Zeroes what lies between the end of the elements and the next multiple of 4.
+/// Zeroes the bytes from the end of the elements to the next multiple of 4.
 fn pad(tail: &mut [u8], length: usize) {
     tail.iter_mut().take(length.next_multiple_of(4) - length).for_each(|byte| *byte = 0);
 }
 
-/// Converts element by element, as many as both sides have.
+/// Converts element by element, up to the shorter of both arrays.
 fn map<const N: usize, const M: usize>(from: &[u8], to: &mut [u8], convert: impl Fn([u8; N]) -> [u8; M]) {
     let (from, _) = from.as_chunks::<N>();
     let (elements, _) = to.as_chunks_mut::<M>();
@@ -159,18 +163,18 @@ fn map<const N: usize, const M: usize>(from: &[u8], to: &mut [u8], convert: impl
     pad(to.get_mut(length..).unwrap_or_default(), length);
 }
 
-/// As many elements as are converted by one call, which asks the processor what it can do.
-const BLOCK: usize = 256;
+/// Elements converted per library call, which checks the processor's features.
+const BLOCK_ELEMENTS: usize = 256;
 
-/// Rounds f32 to f16, with the processor's instructions for that where it has some.
-fn narrow(from: &[u8], to: &mut [u8]) {
-    let (mut singles, mut halves) = ([0f32; BLOCK], [f16::ZERO; BLOCK]);
-    for (from, to) in from.chunks(BLOCK * 4).zip(to.chunks_mut(BLOCK * 2)) {
-        for (single, bytes) in singles.iter_mut().zip(from.as_chunks::<4>().0) {
+/// Rounds f32 to f16, with the processor's instructions if available.
+fn f32_to_f16(from: &[u8], to: &mut [u8]) {
+    let (mut f32_values, mut f16_values) = ([0f32; BLOCK_ELEMENTS], [f16::ZERO; BLOCK_ELEMENTS]);
+    for (from, to) in from.chunks(BLOCK_ELEMENTS * 4).zip(to.chunks_mut(BLOCK_ELEMENTS * 2)) {
+        for (single, bytes) in f32_values.iter_mut().zip(from.as_chunks::<4>().0) {
             *single = f32::from_le_bytes(*bytes);
         }
-        halves.convert_from_f32_slice(&singles);
-        for (half, bytes) in halves.iter().zip(to.as_chunks_mut::<2>().0).take(from.len() / 4) {
+        f16_values.convert_from_f32_slice(&f32_values);
+        for (half, bytes) in f16_values.iter().zip(to.as_chunks_mut::<2>().0).take(from.len() / 4) {
             *bytes = half.to_le_bytes();
         }
     }
@@ -178,21 +182,21 @@ fn narrow(from: &[u8], to: &mut [u8]) {
     pad(to.get_mut(length..).unwrap_or_default(), length);
 }
 
-/// Makes f32 of f16, likewise.
-fn widen_halves(from: &[u8], to: &mut [u8]) {
-    let (mut singles, mut halves) = ([0f32; BLOCK], [f16::ZERO; BLOCK]);
-    for (from, to) in from.chunks(BLOCK * 2).zip(to.chunks_mut(BLOCK * 4)) {
-        for (half, bytes) in halves.iter_mut().zip(from.as_chunks::<2>().0) {
+/// Converts f16 to f32, with the processor's instructions if available.
+fn f16_to_f32(from: &[u8], to: &mut [u8]) {
+    let (mut f32_values, mut f16_values) = ([0f32; BLOCK_ELEMENTS], [f16::ZERO; BLOCK_ELEMENTS]);
+    for (from, to) in from.chunks(BLOCK_ELEMENTS * 2).zip(to.chunks_mut(BLOCK_ELEMENTS * 4)) {
+        for (half, bytes) in f16_values.iter_mut().zip(from.as_chunks::<2>().0) {
             *half = f16::from_le_bytes(*bytes);
         }
-        halves.convert_to_f32_slice(&mut singles);
-        for (single, bytes) in singles.iter().zip(to.as_chunks_mut::<4>().0).take(from.len() / 2) {
+        f16_values.convert_to_f32_slice(&mut f32_values);
+        for (single, bytes) in f32_values.iter().zip(to.as_chunks_mut::<4>().0).take(from.len() / 2) {
             *bytes = single.to_le_bytes();
         }
     }
 }
 
-/// The float types, apart from integers.
+/// Float types.
 #[derive(Clone, Copy)]
 enum Float {
     F16,
@@ -227,7 +231,7 @@ impl Float {
     }
 
     fn read(self, bytes: &[u8]) -> f64 {
-        let bits = widen(bytes);
+        let bits = read_le(bytes);
         match self {
             Float::F16 => f16::from_bits(bits as u16).to_f64(),
             Float::Bf16 => bf16::from_bits(bits as u16).to_f64(),
@@ -246,7 +250,7 @@ impl Float {
     }
 }
 
-fn floats(from: &[u8], from_kind: Float, to: &mut [u8], to_kind: Float) {
+fn convert_floats(from: &[u8], from_kind: Float, to: &mut [u8], to_kind: Float) {
     let pairs = from.chunks_exact(from_kind.size()).zip(to.chunks_exact_mut(to_kind.size()));
     let mut length = 0;
     for (from, to) in pairs {
@@ -257,7 +261,12 @@ fn floats(from: &[u8], from_kind: Float, to: &mut [u8], to_kind: Float) {
     pad(to.get_mut(length..).unwrap_or_default(), length);
 }
 
-fn integers(host: HostType, from: &[u8], device: DeviceType, to: &mut [u8]) -> Result<(), Misfit> {
+fn convert_integers(
+    host: HostType,
+    from: &[u8],
+    device: DeviceType,
+    to: &mut [u8],
+) -> Result<(), OutOfRange> {
     let size = usize::try_from(host.size()).unwrap_or(4);
     let (words, _) = to.as_chunks_mut::<4>();
     for (index, (bytes, word)) in from.chunks_exact(size).zip(words).enumerate() {
@@ -268,12 +277,12 @@ fn integers(host: HostType, from: &[u8], device: DeviceType, to: &mut [u8]) -> R
             (_, Integer::Signed(value)) => i32::try_from(value).ok().map(i32::cast_unsigned),
             (_, Integer::Unsigned(value)) => i32::try_from(value).ok().map(i32::cast_unsigned),
         };
-        *word = bits.ok_or(Misfit { index, value })?.to_le_bytes();
+        *word = bits.ok_or(OutOfRange { index, value })?.to_le_bytes();
     }
     Ok(())
 }
 
-/// One element of a caller's array, as a float.
+/// Converts one element of a caller's array to f64.
 pub(crate) fn element_to_f64(host: HostType, bytes: &[u8]) -> f64 {
     match host {
         HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64 => float_kind(host).read(bytes),
@@ -284,9 +293,9 @@ pub(crate) fn element_to_f64(host: HostType, bytes: &[u8]) -> f64 {
     }
 }
 
-/// One element of a caller's array of integers or bools.
+/// Reads one integer or bool of a caller's array.
 fn integer(host: HostType, bytes: &[u8]) -> Integer {
-    let wide = widen(bytes);
+    let wide = read_le(bytes);
     match host {
         HostType::Bool => Integer::Unsigned(u64::from(wide != 0)),
         HostType::I8 | HostType::I16 | HostType::I32 | HostType::I64 => {
@@ -297,14 +306,14 @@ fn integer(host: HostType, bytes: &[u8]) -> Integer {
     }
 }
 
-/// Up to eight little-endian bytes as a number.
-fn widen(bytes: &[u8]) -> u64 {
+/// Reads up to eight little-endian bytes as an integer.
+fn read_le(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Integer, Misfit, from_device, to_device};
+    use super::{Integer, OutOfRange, from_device, to_device};
     use crate::format::{DeviceType, HostType};
     use half::{bf16, f16};
 
@@ -314,16 +323,16 @@ mod tests {
         let mut device = [0u8; 12];
         assert_eq!(
             to_device(HostType::I64, &bytes, DeviceType::I32, &mut device),
-            Err(Misfit { index: 2, value: Integer::Signed(1 << 31) })
+            Err(OutOfRange { index: 2, value: Integer::Signed(1 << 31) })
         );
         assert_eq!(
             to_device(HostType::I64, &bytes, DeviceType::U32, &mut device),
-            Err(Misfit { index: 1, value: Integer::Signed(-1) })
+            Err(OutOfRange { index: 1, value: Integer::Signed(-1) })
         );
     }
 
     #[test]
-    fn integers_return_as_they_went() {
+    fn integers_round_trip() {
         let bytes = [-3i8, 0, 127].map(i8::to_le_bytes).concat();
         let mut device = [0u8; 12];
         to_device(HostType::I8, &bytes, DeviceType::I32, &mut device).unwrap();
@@ -337,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_round_and_odd_halves_are_padded() {
+    fn floats_round_and_odd_f16_counts_are_padded() {
         let bytes = [1.0f32, -2.5, 65504.0].map(f32::to_le_bytes).concat();
         let mut device = [0xffu8; 8];
         to_device(HostType::F32, &bytes, DeviceType::F16, &mut device).unwrap();
@@ -352,28 +361,30 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_blocks_join() {
-        let count = 2 * super::PART + 3 * super::BLOCK + 5;
-        let singles: Vec<f32> = (0..=u16::MAX).cycle().take(count).map(|i| f32::from(i) - 30000.5).collect();
-        let bytes: Vec<u8> = singles.iter().flat_map(|value| value.to_le_bytes()).collect();
+    fn jobs_and_blocks_join() {
+        let count = 2 * super::JOB_ELEMENTS + 3 * super::BLOCK_ELEMENTS + 5;
+        let f32_values: Vec<f32> =
+            (0..=u16::MAX).cycle().take(count).map(|i| f32::from(i) - 30000.5).collect();
+        let bytes: Vec<u8> = f32_values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let mut device = vec![0xff; (count * 2).next_multiple_of(4)];
         super::to_device_on_threads(HostType::F32, &bytes, DeviceType::F16, &mut device).unwrap();
-        let halves: Vec<u8> = singles.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect();
-        assert!(device[..count * 2] == halves && device[count * 2..].iter().all(|byte| *byte == 0));
+        let f16_values: Vec<u8> = f32_values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect();
+        assert!(device[..count * 2] == f16_values && device[count * 2..].iter().all(|byte| *byte == 0));
         let mut back = vec![0; count * 4];
         super::from_device_on_threads(DeviceType::F16, &device, HostType::F32, &mut back);
         let rounded: Vec<u8> =
-            singles.iter().flat_map(|v| f16::from_f32(*v).to_f32().to_le_bytes()).collect();
+            f32_values.iter().flat_map(|v| f16::from_f32(*v).to_f32().to_le_bytes()).collect();
         assert!(back == rounded);
         let mut integers = vec![0; count * 8];
         integers[8 * (count - 1)..].copy_from_slice(&i64::MAX.to_le_bytes());
         let mut device = vec![0; count * 4];
-        let misfit = super::to_device_on_threads(HostType::I64, &integers, DeviceType::I32, &mut device);
-        assert_eq!(misfit, Err(Misfit { index: count - 1, value: Integer::Signed(i64::MAX) }));
+        let out_of_range =
+            super::to_device_on_threads(HostType::I64, &integers, DeviceType::I32, &mut device);
+        assert_eq!(out_of_range, Err(OutOfRange { index: count - 1, value: Integer::Signed(i64::MAX) }));
     }
 
     #[test]
-    fn the_general_loops_agree_with_the_plain_casts() {
+    fn generic_loops_match_plain_casts() {
         let values = [0.0f64, 1.0, -2.5, 1e-3, 65504.0, 1e-300];
         let bytes = values.map(f64::to_le_bytes).concat();
         let mut single = [0u8; 24];
@@ -398,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn bools_are_words() {
+    fn bools_are_32_bit_words() {
         let mut device = [0u8; 12];
         to_device(HostType::Bool, &[0, 1, 7], DeviceType::U32, &mut device).unwrap();
         assert_eq!(device, [0u32, 1, 1].map(u32::to_le_bytes).concat().as_slice());

@@ -1,6 +1,7 @@
-//! Which variant of a bundle fits a device.
+//! Selection of the variant of a bundle that fits a device.
 //!
-//! The facts come from a backend (`vulkan`, `webgpu`); nothing here calls a driver, so that the choice can be tested.
+//! Backends (`vulkan`, `webgpu`) provide the device properties. This module calls no driver, so the selection
+//! can be tested.
 
 pub(crate) mod backend;
 #[cfg(feature = "vulkan")]
@@ -20,8 +21,8 @@ pub use drift_format::device::{DeviceInfo, DeviceKind, ImageLimits, MemoryHeap};
 use crate::error::{Error, Result, Unmet};
 use crate::format::{ArtifactKind, BindingKind, ImageKind, Limits, Manifest, Variant};
 
-/// The index of the variant that fits best, or every reason why none does.
-/// Hints order the variants that fit; among equals the first in the bundle wins.
+/// Returns the index of the variant that fits best, or an error with every unmet requirement. Hints rank the
+/// variants that fit. Among equals the first variant of the bundle is selected.
 pub fn choose_variant(manifest: &Manifest, device: &DeviceInfo) -> Result<usize> {
     let mut best: Option<(usize, u32)> = None;
     let mut reports = Vec::new();
@@ -42,23 +43,25 @@ pub fn choose_variant(manifest: &Manifest, device: &DeviceInfo) -> Result<usize>
     }
 }
 
-/// Every requirement of a variant that a device does not meet, in words; empty where it can run.
+/// Describes every requirement of a variant that the device does not meet. Empty if the variant can run.
 pub fn unmet(manifest: &Manifest, variant: &Variant, device: &DeviceInfo) -> Vec<String> {
     let language = manifest.language(variant);
-    // Without a choice of backends it is known what a device takes.
-    let taken = if cfg!(feature = "wgpu") { device.language } else { ArtifactKind::Spirv };
-    let own = taken.interface().unwrap_or_default();
-    if language != taken && !variant.pipelines.is_empty() {
-        let interface = language.interface().unwrap_or("no interface");
+    // With a single backend, the shader language is known at compile time.
+    let runnable = if cfg!(feature = "wgpu") { device.language } else { ArtifactKind::Spirv };
+    let own_api = runnable.api_name().unwrap_or_default();
+    if language != runnable && !variant.pipelines.is_empty() {
+        let api = language.api_name().unwrap_or("no API");
         return vec![format!(
-            "it is compiled for {interface}, and this runtime drives {own}; compile the model for a {own} target"
+            "it is compiled for {api}, but this runtime drives {own_api}; compile the model for a {own_api} target"
         )];
     }
     let needs = &variant.requirements;
     let mut reasons = Vec::new();
-    if taken == ArtifactKind::Spirv && device.api_version < needs.api_version {
-        reasons
-            .push(format!("Vulkan {} is needed, the driver has {}", needs.api_version, device.api_version));
+    if runnable == ArtifactKind::Spirv && device.api_version < needs.api_version {
+        reasons.push(format!(
+            "Vulkan {} is needed, but the driver has {}",
+            needs.api_version, device.api_version
+        ));
     }
     for feature in needs.features.iter().filter(|feature| !device.features.contains(*feature)) {
         reasons.push(format!("feature {} is missing", feature.name()));
@@ -70,15 +73,15 @@ pub fn unmet(manifest: &Manifest, variant: &Variant, device: &DeviceInfo) -> Vec
     image_reasons(variant, &device.images, &mut reasons);
     if !needs.subgroup_sizes.is_empty() && !needs.subgroup_sizes.contains(&device.subgroup_size) {
         let (size, sizes) = (device.subgroup_size, &needs.subgroup_sizes);
-        reasons.push(format!("the subgroup size is {size}, one of {sizes:?} is needed"));
+        reasons.push(format!("the subgroup size is {size}, but one of {sizes:?} is needed"));
     }
     let (min, max) = (device.min_subgroup_size, device.max_subgroup_size);
-    let asked = variant.pipelines.iter().filter_map(|pipeline| pipeline.required_subgroup_size);
-    // Sizes are powers of two, so a bit for each is enough to name each once.
-    let asked =
-        asked.filter(|size| *size < min || *size > max).fold(0u64, |sizes, size| sizes | u64::from(size));
-    for size in (0..u64::BITS).map(|bit| 1u64 << bit).filter(|size| asked & size != 0) {
-        reasons.push(format!("subgroups of {size} are needed, the device has {min}..={max}"));
+    let required = variant.pipelines.iter().filter_map(|pipeline| pipeline.required_subgroup_size);
+    // Subgroup sizes are powers of two, so a bit set lists each size once.
+    let required =
+        required.filter(|size| *size < min || *size > max).fold(0u64, |sizes, size| sizes | u64::from(size));
+    for size in (0..u64::BITS).map(|bit| 1u64 << bit).filter(|size| required & size != 0) {
+        reasons.push(format!("subgroups of {size} are needed, but the device has {min}..={max}"));
     }
     for shape in needs.matrix_shapes.iter().filter(|shape| !device.matrix_shapes.contains(shape)) {
         reasons.push(format!("matrix shape {shape} is missing"));
@@ -86,20 +89,20 @@ pub fn unmet(manifest: &Manifest, variant: &Variant, device: &DeviceInfo) -> Vec
     reasons
 }
 
-/// How many kinds of hints match; a device name counts most, being the most specific.
+/// Score of the matching hints. A device name counts most because it is the most specific hint.
 fn hint_score(variant: &Variant, device: &DeviceInfo) -> u32 {
     let hints = &variant.requirements.hints;
     let vendor = hints.vendor_ids.contains(&device.vendor_id);
-    let name = hints.device_names.iter().any(|part| contains(&device.name, part));
-    let driver = hints.drivers.iter().any(|part| contains(&device.driver_name, part));
+    let name = hints.device_names.iter().any(|part| contains_ignoring_case(&device.name, part));
+    let driver = hints.drivers.iter().any(|part| contains_ignoring_case(&device.driver_name, part));
     u32::from(name) * 4 + u32::from(vendor) * 2 + u32::from(driver)
 }
 
-/// Adds the reason where more is needed than there is, once.
+/// Adds a reason if the need exceeds the limit, unless the same reason is listed already.
 #[inline(never)]
-fn at_most(name: &str, has: u64, needs: u64, reasons: &mut Vec<String>) {
+fn require_at_most(name: &str, has: u64, needs: u64, reasons: &mut Vec<String>) {
     if needs > has {
-        let reason = format!("{name} is {has}, {needs} is needed");
+        let reason = format!("{name} is {has}, but {needs} is needed");
         if !reasons.contains(&reason) {
             reasons.push(reason);
         }
@@ -108,29 +111,29 @@ fn at_most(name: &str, has: u64, needs: u64, reasons: &mut Vec<String>) {
 
 fn limit_reasons(needs: &Limits, has: &Limits, reasons: &mut Vec<String>) {
     for ((name, needs), (_, has)) in needs.named().iter().zip(has.named()) {
-        at_most(name, has, *needs, reasons);
+        require_at_most(name, has, *needs, reasons);
     }
-    // Alignments are the other way round: the device must not ask for more than the bundle keeps.
-    for (name, keeps, asks) in [
+    // Alignments compare in the other direction: the device must not require more than the bundle provides.
+    for (name, provided, needed) in [
         ("storage_alignment", needs.storage_alignment, has.storage_alignment),
         ("uniform_alignment", needs.uniform_alignment, has.uniform_alignment),
     ] {
-        if asks > keeps {
-            reasons.push(format!("{name} is {asks}, the bundle keeps {keeps}"));
+        if needed > provided {
+            reasons.push(format!("{name} is {needed}, but the bundle provides {provided}"));
         }
     }
 }
 
-/// Compares the images and texel buffers of a variant with what the device takes.
+/// Compares the images and texel buffers of a variant with the device limits.
 fn image_reasons(variant: &Variant, has: &ImageLimits, reasons: &mut Vec<String>) {
-    let mut most = |name: &str, has: u32, needs: u64| at_most(name, has.into(), needs, reasons);
+    let mut require = |name: &str, has: u32, needs: u64| require_at_most(name, has.into(), needs, reasons);
     for image in variant.images().0 {
         let [x, y, z] = image.extent.map(u64::from);
         match image.texture.kind {
-            ImageKind::D3 => most("max_3d", has.max_3d, x.max(y).max(z)),
+            ImageKind::D3 => require("max_3d", has.max_3d, x.max(y).max(z)),
             _ => {
-                most("max_2d", has.max_2d, x.max(y));
-                most("max_array_layers", has.max_array_layers, z);
+                require("max_2d", has.max_2d, x.max(y));
+                require("max_array_layers", has.max_array_layers, z);
             }
         }
     }
@@ -139,9 +142,9 @@ fn image_reasons(variant: &Variant, has: &ImageLimits, reasons: &mut Vec<String>
             pipeline.bindings.iter().filter(|kind| wanted(kind)).count() as u64
         };
         let sampled = count(|kind| matches!(kind, BindingKind::Texels(_) | BindingKind::ImageRead(_)));
-        most("max_sampled_images", has.max_sampled_images, sampled);
+        require("max_sampled_images", has.max_sampled_images, sampled);
         let storage = count(|kind| matches!(kind, BindingKind::ImageWrite(_)));
-        most("max_storage_images", has.max_storage_images, storage);
+        require("max_storage_images", has.max_storage_images, storage);
     }
     for dispatch in variant.functions.iter().flat_map(|function| &function.dispatches) {
         let pipeline = usize::try_from(dispatch.pipeline).ok().and_then(|index| variant.pipelines.get(index));
@@ -149,15 +152,15 @@ fn image_reasons(variant: &Variant, has: &ImageLimits, reasons: &mut Vec<String>
         for (binding, kind) in dispatch.bindings.iter().zip(kinds) {
             let BindingKind::Texels(element) = kind else { continue };
             let texels = binding.size / (4 * element.size());
-            most("max_texel_buffer_elements", has.max_texel_buffer_elements, texels);
-            // What the offset is off by must be nothing.
-            most("texel_alignment", 0, binding.offset % u64::from(has.texel_alignment.max(1)));
+            require("max_texel_buffer_elements", has.max_texel_buffer_elements, texels);
+            // The remainder of the offset must be zero.
+            require("texel_alignment", 0, binding.offset % u64::from(has.texel_alignment.max(1)));
         }
     }
 }
 
-/// Whether a name contains a part, in whatever case.
-pub(crate) fn contains(text: &str, part: &str) -> bool {
+/// True if `text` contains `part`, ignoring ASCII case.
+pub(crate) fn contains_ignoring_case(text: &str, part: &str) -> bool {
     let mut windows = text.as_bytes().windows(part.len().max(1));
     part.is_empty() || windows.any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
 }

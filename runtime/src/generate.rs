@@ -1,217 +1,222 @@
-//! Text from a language model, on token ids: `prompt -> chunks -> caches -> next token, and again`.
+//! Text generation with a language model, on token ids.
 //!
-//! A [`Generator`] runs the functions `prefill_long`, `prefill`, `verify` and `decode` of a bundle (docs/ARCHITECTURE.md
-//! says what they take and give) and keeps, for each conversation, the ids of its text and how many of them the caches hold. A text
-//! may be shortened and extended at will: only what the caches lack is computed. Text in letters is no business of this
-//! crate.
+//! A [`Generator`] runs the functions `prefill_long`, `prefill`, `verify`, `decode` and `sample` of a bundle;
+//! docs/ARCHITECTURE.md specifies their inputs and outputs. For each conversation it keeps the token ids and
+//! the number of tokens in the KV caches. Tokens can be removed from the end and appended at any time: only
+//! tokens that the KV caches lack are evaluated. Tokenization is outside the scope of this crate.
 
 mod draft;
-mod feed;
+mod draft_schedule;
+mod evaluate;
 mod model;
-mod pace;
 mod random;
 mod sampling;
 mod steps;
 
-pub use draft::{Draft, Guess};
+pub use draft::{Draft, DraftFunction};
 pub use sampling::Sampling;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::session::Session;
-use model::Model;
-use pace::Pace;
+use draft_schedule::DraftSchedule;
+use model::LanguageModel;
 use std::path::Path;
 use std::time::Duration;
 
-/// A language model with the conversations it holds.
+/// A language model and its conversations.
 pub struct Generator {
     session: Session,
-    model: Model,
+    model: LanguageModel,
     conversations: Vec<Conversation>,
     current: usize,
-    /// What was last read from the device.
-    read: Array,
-    /// What is known of guesses.
-    pace: Pace,
+    /// Reusable buffer for outputs read from the device.
+    read_buffer: Array,
+    /// Chooses the number of draft tokens from measured times and acceptance.
+    draft_schedule: DraftSchedule,
 }
 
-/// The bit of a saved number of tokens that says that they are behind the model's turn.
-const TURNED: u64 = 1 << 63;
+/// Flag in the saved number of cached tokens: the KV caches were computed with the long RoPE factors.
+const LONG_ROPE_FLAG: u64 = 1 << 63;
 
-/// A text, and how far the caches go.
+/// Tokens of a conversation, and the state of its KV caches.
 #[derive(Clone, Debug, Default)]
 struct Conversation {
-    text: Vec<u32>,
-    /// So many tokens are in the caches; where steps run ahead, more than the text has so far.
-    fed: usize,
-    /// Whether they are as in a text that is longer than those before the model's turn.
-    turned: bool,
+    tokens: Vec<u32>,
+    /// Number of tokens in the KV caches. Exceeds the length of `tokens` while steps are submitted ahead.
+    cached: usize,
+    /// True if the cached tokens were evaluated as part of a sequence longer than the RoPE threshold.
+    long_rope: bool,
 }
 
-/// What to generate.
+/// Parameters of a generation.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The most tokens.
+    /// Maximum number of tokens to generate.
     pub max_tokens: usize,
-    /// Ids that end the text.
-    pub stops: Vec<u32>,
+    /// Token ids that stop the generation.
+    pub stop_tokens: Vec<u32>,
+    /// Sampling parameters.
     pub sampling: Sampling,
 }
 
-/// Why there is no further token.
+/// Reason why generation stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The model gave this id, which is the text's last one.
-    Stop(u32),
-    /// There are as many tokens as were asked for.
-    Length,
-    /// The caller wanted no more.
-    Caller,
+pub enum StopReason {
+    /// The model generated this stop token, which is the last token of the sequence.
+    StopToken(u32),
+    /// `max_tokens` tokens were generated.
+    MaxTokens,
+    /// The callback returned false.
+    Callback,
 }
 
-/// What generating took and gave.
+/// Statistics of a generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    pub ended: Ended,
-    /// Tokens of the prompt that the caches lacked.
+    /// Reason why generation stopped.
+    pub stop_reason: StopReason,
+    /// Prompt tokens that the KV caches lacked.
     pub prompt_tokens: usize,
-    /// From the call until the first token was there.
+    /// Time from the call to the first token.
     pub prompt_time: Duration,
-    /// Tokens that were generated, a stop among them.
+    /// Generated tokens, including a stop token.
     pub tokens: usize,
-    /// From the first token until the last one.
+    /// Time from the first to the last token.
     pub decode_time: Duration,
-    /// How many guesses were made, over all runs that checked some.
-    pub drafted: usize,
-    /// For each run that checked guesses, how many of them were right.
+    /// Number of draft tokens over all verify runs.
+    pub draft_tokens: usize,
+    /// Number of accepted draft tokens of each verify run.
     pub accepted: Vec<usize>,
 }
 
 impl Generator {
-    /// Takes a session that was loaded with a language model's bundle. It runs as many steps ahead as the session has
-    /// frames, and holds as many conversations as the session does.
+    /// Creates a generator for a session of a language model's bundle. [`Options::frames`](crate::Options::frames)
+    /// limits the number of steps in flight. The generator has the conversations of the session.
     pub fn new(session: Session) -> Result<Generator> {
-        let model = Model::of(session.variant())?;
+        let model = LanguageModel::from_variant(session.variant())?;
         let conversations = vec![Conversation::default(); session.conversations()];
-        let read = Array { dtype: crate::format::HostType::I32, shape: Vec::new(), bytes: Vec::new() };
-        let pace = Pace::default();
-        Ok(Generator { session, model, conversations, current: 0, read, pace })
+        let read_buffer = Array { dtype: crate::format::HostType::I32, shape: Vec::new(), bytes: Vec::new() };
+        let draft_schedule = DraftSchedule::default();
+        Ok(Generator { session, model, conversations, current: 0, read_buffer, draft_schedule })
     }
 
+    /// The session of the model.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Number of tokens that the model knows; ids are below it.
-    pub fn vocabulary(&self) -> usize {
+    /// Number of tokens in the vocabulary. Token ids are below it.
+    pub fn vocabulary_size(&self) -> usize {
         self.model.vocabulary
     }
 
-    /// Number of tokens that the caches hold.
-    pub fn context(&self) -> usize {
+    /// Context length: the capacity of the KV caches in tokens.
+    pub fn context_length(&self) -> usize {
         self.model.context
     }
 
-    /// Lets all that follows belong to this conversation, until another one is chosen.
-    pub fn choose(&mut self, conversation: usize) -> Result<()> {
+    /// Selects the conversation that all following calls use.
+    pub fn choose_conversation(&mut self, conversation: usize) -> Result<()> {
         self.session.choose_conversation(conversation)?;
         self.current = conversation;
         Ok(())
     }
 
-    /// The conversation's text so far.
-    pub fn text(&self) -> &[u32] {
-        self.conversations.get(self.current).map_or(&[], |conversation| &conversation.text)
+    /// Tokens of the conversation.
+    pub fn tokens(&self) -> &[u32] {
+        self.conversations.get(self.current).map_or(&[], |conversation| &conversation.tokens)
     }
 
-    /// Adds ids to the text; they are computed when tokens are generated.
+    /// Appends tokens. They are evaluated by the next call of [`Generator::generate`].
     ///
     /// # Errors
-    /// When an id is outside of the vocabulary, or the context does not hold the text.
+    /// If an id is outside the vocabulary, or the context is too small.
     pub fn append(&mut self, ids: &[u32]) -> Result<()> {
-        let vocabulary = self.vocabulary();
+        let vocabulary = self.vocabulary_size();
         let unknown = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= vocabulary));
         if let Some(id) = unknown {
             return Err(Error::NotInVocabulary { id: *id, vocabulary });
         }
-        let (context, needed) = (self.context(), self.text().len() + ids.len());
+        let (context, needed) = (self.context_length(), self.tokens().len() + ids.len());
         if needed > context {
             return Err(Error::ContextFull { needed, context });
         }
-        self.conversation().text.extend_from_slice(ids);
+        self.conversation().tokens.extend_from_slice(ids);
         Ok(())
     }
 
-    /// Makes the text what is given, and returns how many tokens of its beginning the caches hold already.
+    /// Replaces the tokens of the conversation, and returns the number of leading tokens that the KV caches
+    /// already have.
     ///
     /// # Errors
-    /// As those of [`Generator::append`]; the text is then the part that both have in common.
-    pub fn set_text(&mut self, ids: &[u32]) -> Result<usize> {
-        let common = self.text().iter().zip(ids).take_while(|(a, b)| a == b).count();
-        self.shorten(common);
+    /// As for [`Generator::append`]. The conversation then has the common prefix of the old and new tokens.
+    pub fn set_tokens(&mut self, ids: &[u32]) -> Result<usize> {
+        let common = self.tokens().iter().zip(ids).take_while(|(a, b)| a == b).count();
+        self.truncate(common);
         self.append(ids.get(common..).unwrap_or_default())?;
-        self.face(ids.len());
-        Ok(self.conversation().fed)
+        self.invalidate_on_rope_switch(ids.len());
+        Ok(self.conversation().cached)
     }
 
-    /// Keeps the first tokens of the text.
-    pub fn shorten(&mut self, length: usize) {
+    /// Removes all tokens from index `length` on.
+    pub fn truncate(&mut self, length: usize) {
         let conversation = self.conversation();
-        conversation.text.truncate(length);
-        conversation.fed = conversation.fed.min(conversation.text.len());
+        conversation.tokens.truncate(length);
+        conversation.cached = conversation.cached.min(conversation.tokens.len());
     }
 
-    /// Writes the conversation to a file: its text and what the caches hold of it.
+    /// Saves the conversation to a file: its tokens and KV caches.
     pub fn save(&mut self, path: &Path) -> Result<()> {
-        let Conversation { text, fed, turned } = self.conversation().clone();
-        let mut note = (fed as u64 | if turned { TURNED } else { 0 }).to_le_bytes().to_vec();
-        note.extend(text.iter().flat_map(|id| id.to_le_bytes()));
+        let Conversation { tokens, cached, long_rope } = self.conversation().clone();
+        let mut note = (cached as u64 | if long_rope { LONG_ROPE_FLAG } else { 0 }).to_le_bytes().to_vec();
+        note.extend(tokens.iter().flat_map(|id| id.to_le_bytes()));
         self.session.save_states(path, &note)
     }
 
-    /// Makes the conversation one that was saved with the same bundle and target.
+    /// Restores a conversation saved with the same bundle and target.
     pub fn restore(&mut self, path: &Path) -> Result<()> {
         *self.conversation() = Conversation::default();
         let note = self.session.restore_states(path)?;
-        let wrong = || Error::States {
+        let invalid = || Error::States {
             path: path.to_owned(),
-            reason: "states that were not saved with a text".to_owned(),
+            reason: "the states were not saved by a generator".to_owned(),
         };
-        let (fed, ids) = note.split_first_chunk::<8>().ok_or_else(wrong)?;
-        let fed = u64::from_le_bytes(*fed);
-        let turned = fed & TURNED != 0;
-        let fed = usize::try_from(fed & !TURNED).map_err(|_| wrong())?;
+        let (cached, ids) = note.split_first_chunk::<8>().ok_or_else(invalid)?;
+        let cached = u64::from_le_bytes(*cached);
+        let long_rope = cached & LONG_ROPE_FLAG != 0;
+        let cached = usize::try_from(cached & !LONG_ROPE_FLAG).map_err(|_| invalid())?;
         let (ids, rest) = ids.as_chunks::<4>();
-        let text: Vec<u32> = ids.iter().map(|id| u32::from_le_bytes(*id)).collect();
-        if !rest.is_empty() || fed > text.len() {
-            return Err(wrong());
+        let tokens: Vec<u32> = ids.iter().map(|id| u32::from_le_bytes(*id)).collect();
+        if !rest.is_empty() || cached > tokens.len() {
+            return Err(invalid());
         }
-        // A text may have one token more than the context: the last one, which was not fed.
+        // A full conversation may have one token more than the context: the last one, which was not evaluated.
         let (last, before) =
-            text.split_last().map_or((None, &[][..]), |(last, before)| (Some(*last), before));
+            tokens.split_last().map_or((None, &[][..]), |(last, before)| (Some(*last), before));
         self.append(before)?;
         *self.conversation() =
-            Conversation { text: before.iter().copied().chain(last).collect(), fed, turned };
+            Conversation { tokens: before.iter().copied().chain(last).collect(), cached, long_rope };
         Ok(())
     }
 
-    /// Forgets what the caches hold where it is of a text on the other side of the model's turn than one of `length`.
-    fn face(&mut self, length: usize) {
-        let turned = self.is_turned(length);
+    /// Invalidates the KV caches if a sequence of `length` tokens needs other RoPE factors than the cached
+    /// tokens had.
+    fn invalidate_on_rope_switch(&mut self, length: usize) {
+        let long_rope = self.is_long_rope(length);
         let conversation = self.conversation();
-        if conversation.turned != turned {
-            (conversation.turned, conversation.fed) = (turned, 0);
+        if conversation.long_rope != long_rope {
+            (conversation.long_rope, conversation.cached) = (long_rope, 0);
         }
     }
 
-    /// Whether a text of `length` is behind the model's turn.
-    fn is_turned(&self, length: usize) -> bool {
-        self.model.decode.turn.is_some_and(|turn| length > turn)
+    /// True if a sequence of `length` tokens is longer than the model's RoPE threshold.
+    fn is_long_rope(&self, length: usize) -> bool {
+        self.model.decode.rope_threshold.is_some_and(|threshold| length > threshold)
     }
 
     fn conversation(&mut self) -> &mut Conversation {
-        // There is at least one, and choosing checks that there are as many as the session has.
+        // A session has at least one conversation, and `choose_conversation` checks the index.
         &mut self.conversations[self.current]
     }
 }

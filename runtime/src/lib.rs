@@ -1,10 +1,11 @@
-//! The runtime of driftc: maps a bundle, uploads its weights, creates its pipelines, replays its dispatches.
+//! The runtime of driftc. It maps a bundle, uploads its weights, creates its pipelines and replays its
+//! dispatches.
 //!
-//! `bundle bytes -> codec -> Manifest -> pick a variant -> Session -> replay`
+//! `bundle bytes -> codec -> Manifest -> select a variant -> Session -> replay`
 //!
-//! The runtime never parses a model, never sees a graph, contains no kernel, and decides nothing but which
-//! variant of a bundle fits the device. The structs of a bundle and what reads and writes them are a crate of their own,
-//! `drift-format`, which the compiler uses too. Backends are features: `vulkan`, and `wgpu` for what Vulkan does not reach.
+//! The runtime never parses a model, never sees a graph and contains no kernels. Its only decision is which
+//! variant of a bundle fits the device. The crate `drift-format` has the bundle's structs, reader and writer;
+//! the compiler uses it too. Backends are Cargo features: `vulkan`, and `wgpu` for devices without Vulkan.
 
 #[cfg(not(any(feature = "vulkan", feature = "wgpu")))]
 compile_error!(
@@ -25,7 +26,7 @@ pub use bundle::Bundle;
 pub use device::Backend;
 pub use drift_format as format;
 pub use drift_format::{Error, Unmet, codec};
-pub use generate::{Draft, Ended, Generator, Guess, Report, Request, Sampling};
+pub use generate::{Draft, DraftFunction, Generator, Report, Request, Sampling, StopReason};
 pub use session::{DeviceArray, DispatchTime, Options, Session, Stats, Ticket, View};
 
 use drift_format::{error, order};

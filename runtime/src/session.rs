@@ -1,19 +1,22 @@
 //! A bundle on a device: load once, run many times.
 //!
-//! Loading maps and verifies the file, picks the variant that fits the device, uploads weights, creates every
-//! pipeline and records every function, much of it at the same time. After that no pipeline is created and no
-//! device memory is allocated, whatever shapes arrive within the bounds that the bundle was compiled for.
+//! Loading maps and verifies the file, selects the variant that fits the device, uploads weights, creates every
+//! pipeline and records every function. Much of this happens in parallel. Afterwards no pipeline is created and
+//! no device memory is allocated for any input shapes within the bounds that the bundle was compiled for.
 //!
-//! Runs are waited for ([`Session::run`], [`Session::replay`]) or submitted ([`Session::submit`]), several at once. What
-//! a run has for itself is a frame; they take turns. States come in sets, one for each conversation.
+//! Runs are synchronous ([`Session::run`], [`Session::replay`]) or asynchronous ([`Session::submit`]). Each run
+//! in flight uses a frame with its own inputs, outputs and parameters. Each conversation has its own set of
+//! states, such as KV caches.
 
-mod flights;
+mod device_array;
+#[cfg(unix)]
+mod external_memory;
+mod frames;
 mod memory;
 mod open;
+mod options;
 mod params;
 mod ports;
-#[cfg(unix)]
-mod shared;
 mod states;
 mod symbols;
 
@@ -22,57 +25,38 @@ use crate::bundle::Bundle;
 use crate::device::DeviceInfo;
 #[cfg(not(feature = "wgpu"))]
 use crate::device::backend::Replay;
-use crate::device::backend::{self, Backend, Loading, Replayer};
+use crate::device::backend::{self, LoadRequest, Replayer};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, Variant};
 use crate::threads;
-use open::{find, open_device, position};
-use std::path::{Path, PathBuf};
+use open::{find_function, find_name, open_device};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-pub use flights::Ticket;
-pub use memory::{DeviceArray, View};
+pub use device_array::DeviceArray;
+pub use frames::Ticket;
+pub use memory::View;
+pub use options::Options;
 
-/// How to load. The default is right for most programs.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// An index into the devices that the backend lists, or part of a device's name; none: `DRIFT_DEVICE`, or the best.
-    pub device: Option<String>,
-    /// What drives it; Vulkan where this crate is built with that.
-    pub backend: Backend,
-    /// The target whose variant to use; none: the one that fits best.
-    pub target: Option<String>,
-    /// A file in which the driver's compiled pipelines are kept between starts.
-    pub pipeline_cache: Option<PathBuf>,
-    /// Do not compare weights and shaders with their hashes: for files whose integrity is known otherwise.
-    pub trust_file: bool,
-    /// Copy everything through staging buffers, as on devices whose memory the host cannot reach. For tests and
-    /// for measuring what direct access is worth.
-    pub always_stage: bool,
-    /// How many runs may be in flight at once; 0 counts as 1. Each has inputs, outputs and parameters of its own.
-    pub frames: usize,
-    /// How many sets of states there are, for as many conversations over one set of weights; 0 counts as 1.
-    pub conversations: usize,
-}
-
-/// What loading took and made.
+/// Duration and resources of loading.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
-    /// Mapping the file and reading its manifest.
+    /// Time to map the file and read its manifest.
     pub open_time: Duration,
-    /// Finding and opening the device.
+    /// Time to find and open the device.
     pub device_time: Duration,
-    /// Uploading weights, creating pipelines and recording. What comparing hashes takes longer than all of this counts too.
+    /// Time to upload weights, create pipelines and record functions. Includes hash verification that takes
+    /// longer than these steps.
     pub prepare_time: Duration,
-    /// Pipelines created so far; it does not change after loading.
+    /// Pipelines created. The number does not change after loading.
     pub pipelines: u32,
-    /// Allocations of device or staging memory so far; it does not change after loading.
+    /// Allocations of device or staging memory. The number does not change after loading.
     pub allocations: u32,
     pub allocated_bytes: u64,
 }
 
-/// When a dispatch ran, in nanoseconds since the start of its run.
+/// Start and end of a dispatch, in nanoseconds since the start of its run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DispatchTime {
     /// Index into [`Function::dispatches`].
@@ -81,16 +65,17 @@ pub struct DispatchTime {
     pub end: f64,
 }
 
+/// A bundle loaded on a device.
 pub struct Session {
     replayer: Replayer,
     bundle: Bundle,
     variant: usize,
-    flights: flights::Flights,
+    frames_in_flight: frames::FramesInFlight,
     conversations: usize,
     stats: Stats,
 }
 
-/// A variant on a device, and what that took.
+/// A variant loaded on a device, with load times.
 struct Prepared {
     variant: usize,
     replayer: Replayer,
@@ -98,7 +83,7 @@ struct Prepared {
     time: Duration,
 }
 
-/// Opens a device for all bundles, and loads a variant of each.
+/// Opens one device for all bundles, and loads a variant of each.
 fn prepare_all(bundles: &[Bundle], options: &Options) -> Result<Vec<Prepared>> {
     let start = Instant::now();
     let (variants, context) = open_device(bundles, options)?;
@@ -106,7 +91,7 @@ fn prepare_all(bundles: &[Bundle], options: &Options) -> Result<Vec<Prepared>> {
     let mut all = Vec::with_capacity(bundles.len());
     for (bundle, variant) in bundles.iter().zip(variants) {
         let start = Instant::now();
-        let loading = Loading {
+        let loading = LoadRequest {
             manifest: bundle.manifest(),
             variant: bundle.manifest().variants.get(variant).ok_or(Error::NotABundle)?,
             file: bundle.bytes(),
@@ -125,35 +110,38 @@ impl Session {
     pub fn load(path: &Path, options: &Options) -> Result<Session> {
         let start = Instant::now();
         let bundle = Bundle::open(path)?;
-        Session::single(bundle, options, start)
+        Session::load_single(bundle, options, start)
     }
 
     /// Loads a bundle that is already open.
     pub fn from_bundle(bundle: Bundle, options: &Options) -> Result<Session> {
-        Session::single(bundle, options, Instant::now())
+        Session::load_single(bundle, options, Instant::now())
     }
 
-    /// Loads several bundles onto one device, opened for all of them, so that one session's outputs can be
-    /// [fed](Session::feed) to another. Counts of [`Session::stats`] are those of all together.
+    /// Loads several bundles onto one device, so that outputs of one session can be [fed](Session::feed) to
+    /// another. The counts in [`Session::stats`] are totals for the device.
     pub fn load_together(bundles: Vec<Bundle>, options: &Options) -> Result<Vec<Session>> {
-        Session::start(bundles, options, Instant::now())
+        Session::load_all(bundles, options, Instant::now())
     }
 
     /// The variant in use.
     pub fn variant(&self) -> &Variant {
-        // The index was found in this list when loading.
+        // Loading found the index in this list.
         static NONE: std::sync::LazyLock<Variant> = std::sync::LazyLock::new(Variant::default);
         self.bundle.manifest().variants.get(self.variant).unwrap_or(&NONE)
     }
 
+    /// The bundle that was loaded.
     pub fn bundle(&self) -> &Bundle {
         &self.bundle
     }
 
+    /// Properties of the device.
     pub fn device(&self) -> &DeviceInfo {
         self.replayer.info()
     }
 
+    /// Times and resource counts of loading.
     pub fn stats(&self) -> Stats {
         let counts = self.replayer.counts();
         Stats {
@@ -164,50 +152,54 @@ impl Session {
         }
     }
 
+    /// All functions of the variant, including specializations.
     pub fn functions(&self) -> &[Function] {
         &self.variant().functions
     }
 
-    /// The first function of a name, which takes all sizes that any of them takes.
+    /// Returns the general function of this name. It supports all symbol values that the entry point was
+    /// compiled for.
     pub fn function(&self, name: &str) -> Result<&Function> {
-        self.index(name).map(|(_, function)| function)
+        self.function_index(name).map(|(_, function)| function)
     }
 
-    /// The function of a name that ran last, whose dispatches [`Session::replay_timed`] counts; the first one before any
-    /// run.
-    pub fn replayed(&self, name: &str) -> Result<&Function> {
-        let (index, first) = self.index(name)?;
-        let last = self.flights.replayed(index);
+    /// Returns the function of this name that ran last: the general one or a specialization.
+    /// [`Session::replay_timed`] returns times of its dispatches. Before any run it is the general function.
+    pub fn last_replayed(&self, name: &str) -> Result<&Function> {
+        let (index, first) = self.function_index(name)?;
+        let last = self.frames_in_flight.last_replayed(index);
         Ok(last.and_then(|index| self.functions().get(index)).unwrap_or(first))
     }
 
+    /// Input ports of a function.
     pub fn inputs(&self, function: &str) -> Result<&[Port]> {
         self.function(function).map(|function| function.inputs.as_slice())
     }
 
+    /// Output ports of a function.
     pub fn outputs(&self, function: &str) -> Result<&[Port]> {
         self.function(function).map(|function| function.outputs.as_slice())
     }
 
-    /// Zeros of the smallest shape that an input takes.
+    /// Returns zeros of the smallest shape that an input supports.
     pub fn smallest_input(&self, function: &str, name: &str) -> Result<Array> {
-        let (_, described) = self.index(function)?;
+        let (_, described) = self.function_index(function)?;
         let known = described.inputs.iter().map(|port| port.name.as_str());
-        let port = described.inputs.get(position(described, "input", known, name)?);
+        let port = described.inputs.get(find_name(described, "input", known, name)?);
         let smallest: Vec<i64> = described.symbols.iter().map(|symbol| symbol.min).collect();
         let shape = port.map_or(Ok(Vec::new()), |port| symbols::array_shape(port, &smallest))?;
         let array = port.and_then(|port| Array::zeros(port.host_type, &shape));
         array.ok_or_else(|| Error::TooLarge { place: format!("size of `{name}`"), value: i64::MAX })
     }
 
-    /// Runs a function on arrays and returns its outputs, in the order of [`Session::outputs`].
+    /// Runs a function and waits. Returns all outputs in the order of [`Session::outputs`].
     pub fn run(&mut self, function: &str, inputs: &[(&str, ArrayRef<'_>)]) -> Result<Vec<Array>> {
         let names: Vec<String> = self.outputs(function)?.iter().map(|port| port.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.run_for(function, inputs, &names)
     }
 
-    /// Runs a function on arrays and returns the outputs that are named; others are not copied to the host.
+    /// Runs a function and waits. Returns only the named outputs; others are not copied to the host.
     pub fn run_for(
         &mut self,
         function: &str,
@@ -222,44 +214,45 @@ impl Session {
         outputs.iter().map(|name| self.read_output(function, name)).collect()
     }
 
-    fn single(bundle: Bundle, options: &Options, start: Instant) -> Result<Session> {
-        let mut sessions = Session::start(vec![bundle], options, start)?;
+    fn load_single(bundle: Bundle, options: &Options, start: Instant) -> Result<Session> {
+        let mut sessions = Session::load_all(vec![bundle], options, start)?;
         sessions.pop().ok_or(Error::NotABundle)
     }
 
-    fn start(bundles: Vec<Bundle>, options: &Options, start: Instant) -> Result<Vec<Session>> {
+    fn load_all(bundles: Vec<Bundle>, options: &Options, start: Instant) -> Result<Vec<Session>> {
         let open_time = start.elapsed();
         let verify = |weights: bool| match options.trust_file {
             true => Ok(()),
             false => bundles.iter().try_for_each(|bundle| bundle.verify_weights(weights)),
         };
         verify(false)?;
-        // Nothing computes with the weights before the session is returned, so they are compared on their way.
-        let (verified, prepared) = threads::both(|| verify(true), || prepare_all(&bundles, options));
-        let failed = || Error::corrupt("file", 0, "it could not be read to the end");
-        // A damaged file is the better explanation of whatever else went wrong.
+        // Weights are verified during the upload, since nothing computes with them before the session is
+        // returned.
+        let (verified, prepared) = threads::join(|| verify(true), || prepare_all(&bundles, options));
+        let failed = || Error::corrupt("file", 0, "verification did not finish");
+        // A damaged file is the likely cause of any other error.
         verified.ok_or_else(failed)??;
         let prepared = prepared.ok_or_else(failed)??;
         let waited = start.elapsed() - open_time;
-        let own = prepared.iter().map(|prepared| prepared.time).sum::<Duration>();
+        let own_time = prepared.iter().map(|prepared| prepared.time).sum::<Duration>();
         let (frames, conversations) = (options.frames.max(1), options.conversations.max(1));
         let session = |(bundle, prepared): (Bundle, Prepared)| {
             let Prepared { variant, replayer, device_time, time } = prepared;
             let functions =
-                bundle.manifest().variants.get(variant).map_or(&[][..], |chosen| &chosen.functions);
-            let flights = flights::Flights::new(functions, frames);
-            let prepare_time = time + waited.saturating_sub(device_time + own);
+                bundle.manifest().variants.get(variant).map_or(&[][..], |variant| &variant.functions);
+            let frames_in_flight = frames::FramesInFlight::new(functions, frames);
+            let prepare_time = time + waited.saturating_sub(device_time + own_time);
             let stats = Stats { open_time, device_time, prepare_time, ..Stats::default() };
-            Session { replayer, bundle, variant, flights, conversations, stats }
+            Session { replayer, bundle, variant, frames_in_flight, conversations, stats }
         };
         Ok(bundles.into_iter().zip(prepared).map(session).collect())
     }
 
-    /// Whether exactly the inputs of a function are given.
+    /// Checks that all inputs of a function are given and no others.
     fn check_names(&self, function: &str, inputs: &[(&str, ArrayRef<'_>)]) -> Result<()> {
-        let (_, described) = self.index(function)?;
+        let (_, described) = self.function_index(function)?;
         for (name, _) in inputs {
-            position(described, "input", described.inputs.iter().map(|port| port.name.as_str()), name)?;
+            find_name(described, "input", described.inputs.iter().map(|port| port.name.as_str()), name)?;
         }
         match described.inputs.iter().find(|port| !inputs.iter().any(|(name, _)| *name == port.name)) {
             Some(port) => {
@@ -269,7 +262,7 @@ impl Session {
         }
     }
 
-    fn index(&self, name: &str) -> Result<(usize, &Function)> {
-        find(self.bundle.manifest().variants.get(self.variant), name)
+    fn function_index(&self, name: &str) -> Result<(usize, &Function)> {
+        find_function(self.bundle.manifest().variants.get(self.variant), name)
     }
 }

@@ -1,20 +1,20 @@
-//! Jobs of the runtime on several threads.
+//! Parallel work of the runtime.
 
-pub(crate) use drift_format::threads::beside;
+pub(crate) use drift_format::threads::run_jobs;
 use std::sync::Mutex;
 
-/// As many as a workstation has cores. On smaller machines they share cores, which costs nothing worth asking the
-/// system for their number, which is more code than all of this.
+/// Core count of a typical workstation. More threads than cores cost little, and querying the core count takes
+/// more code than this module.
 const MAX_THREADS: usize = 16;
 
-/// Calls `job` with every number below `n_jobs`, on this thread and a few others.
-/// Where no thread can be had, the others do the work.
-pub(crate) fn each(n_jobs: usize, job: &(dyn Fn(usize) + Sync)) {
-    beside(MAX_THREADS, n_jobs, job, &mut || ());
+/// Calls `job` with every number below `n_jobs`, on this thread and several others. If no thread can be
+/// spawned, the remaining threads do the work.
+pub(crate) fn parallel_for(n_jobs: usize, job: &(dyn Fn(usize) + Sync)) {
+    run_jobs(MAX_THREADS, n_jobs, job, &mut || ());
 }
 
-/// Does two things at once, the second on this thread.
-pub(crate) fn both<A: Send, B>(
+/// Runs two closures in parallel, the second on this thread.
+pub(crate) fn join<A: Send, B>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B,
 ) -> (Option<A>, Option<B>) {
@@ -26,7 +26,7 @@ pub(crate) fn both<A: Send, B>(
             task.1 = Some(work());
         }
     };
-    beside(2, 1, &job, &mut || result = second.take().map(|work| work()));
+    run_jobs(2, 1, &job, &mut || result = second.take().map(|work| work()));
     (first.into_inner().ok().and_then(|(_, result)| result), result)
 }
 
@@ -40,16 +40,16 @@ mod tests {
         let run = |index: usize| {
             runs[index].fetch_add(1, Ordering::Relaxed);
         };
-        super::each(runs.len(), &run);
+        super::parallel_for(runs.len(), &run);
         assert!(runs.iter().all(|run| run.load(Ordering::Relaxed) == 1));
-        super::each(0, &|_| panic!("there is no job"));
+        super::parallel_for(0, &|_| panic!("there is no job"));
         for n_threads in 0..4 {
-            let mut own = 0;
-            super::beside(n_threads, runs.len(), &run, &mut || own += 1);
-            assert_eq!(own, 1);
+            let mut main_task_runs = 0;
+            super::run_jobs(n_threads, runs.len(), &run, &mut || main_task_runs += 1);
+            assert_eq!(main_task_runs, 1);
             assert!(runs.iter().all(|run| run.load(Ordering::Relaxed) == n_threads + 2));
         }
         let here = std::thread::current().id();
-        assert_eq!(super::both(|| 1, || std::thread::current().id()), (Some(1), Some(here)));
+        assert_eq!(super::join(|| 1, || std::thread::current().id()), (Some(1), Some(here)));
     }
 }

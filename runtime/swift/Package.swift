@@ -1,6 +1,6 @@
 // swift-tools-version:5.9
-// The runtime for Swift: the C interface as a module, and a thin wrapper. Put libdrift.a, built for the platform, into
-// Libraries/, and the header into Sources/CDrift/include (docs/MOBILE.md says how).
+// The runtime for Swift: the C interface as a module, and a thin wrapper. Put libdrift.a for the platform into Libraries/.
+// docs/MOBILE.md has the steps.
 import PackageDescription
 
 let package = Package(

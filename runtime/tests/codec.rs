@@ -1,4 +1,4 @@
-//! The bundle as bytes: what is written reads back, and whatever is not exactly that is an error, never a panic.
+//! The bundle format: written bundles read back, and malformed bytes are errors, never panics.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn manifest_bytes(file: &[u8]) -> &[u8] {
 }
 
 #[test]
-fn what_is_written_reads_back() {
+fn written_bundles_read_back() {
     let bundle = read(small_bundle()).unwrap();
     let variant = &bundle.manifest().variants[0];
     assert_eq!(variant.target, "any");
@@ -31,7 +31,7 @@ fn what_is_written_reads_back() {
 }
 
 #[test]
-fn writing_is_deterministic_and_leaves_no_other_file() {
+fn writing_is_deterministic_and_leaves_no_temporary_file() {
     assert_eq!(small_bundle(), small_bundle());
     let folder = tempfile::tempdir().unwrap();
     write_bundle(&folder.path().join("a.drift"), &|_| ()).unwrap();
@@ -85,7 +85,7 @@ fn every_truncation_and_extension_is_an_error() {
 }
 
 #[test]
-fn damaged_manifests_with_right_hashes_never_panic() {
+fn damaged_manifests_with_valid_hashes_never_panic() {
     let bytes = small_bundle();
     let manifest = manifest_bytes(&bytes);
     let mut n_errors = 0;
@@ -103,10 +103,10 @@ fn damaged_manifests_with_right_hashes_never_panic() {
 }
 
 #[test]
-fn huge_counts_are_refused_quickly() {
+fn huge_counts_are_rejected_quickly() {
     let bytes = small_bundle();
     let start = std::time::Instant::now();
-    // A length of 2^64 - 1 in the place of every byte, so that every list and text is met once.
+    // Replaces every byte by the length 2^64 - 1, so that every list and string length is tested.
     let huge = [253, 255, 255, 255, 255, 255, 255, 255, 255];
     let manifest = manifest_bytes(&bytes);
     let mut n_accepted = 0;
@@ -114,16 +114,16 @@ fn huge_counts_are_refused_quickly() {
         let hostile = [&manifest[..index], &huge, &manifest[index + 1..]].concat();
         n_accepted += usize::from(read_manifest(&with_manifest(&bytes, &hostile)).is_ok());
     }
-    // Some bytes are plain numbers that may be large, such as limits, sizes in reports, and the feature bits.
+    // Some bytes belong to plain numbers that may be large, such as limits, report sizes and feature bits.
     assert!(n_accepted < manifest.len() / 10, "{n_accepted} of {}", manifest.len());
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
 }
 
 #[test]
-fn other_versions_and_other_files_are_named() {
+fn other_versions_and_other_files_are_rejected() {
     let mut bytes = small_bundle();
     bytes[8] = 2;
-    let hash = Hash::of(&bytes[..96]);
+    let hash = Hash::digest(&bytes[..96]);
     bytes[96..128].copy_from_slice(&hash.0);
     assert!(matches!(read(bytes), Err(Error::Version { .. })));
     assert!(matches!(read(b"PK\x03\x04 something else".to_vec()), Err(Error::NotABundle)));
@@ -131,17 +131,17 @@ fn other_versions_and_other_files_are_named() {
     assert!(matches!(Bundle::open("no such file".as_ref()), Err(Error::Io { .. })));
 }
 
-/// Adds a function for some sizes of `scale` behind it, after a change.
-fn add_special(manifest: &mut Manifest, edit: fn(&mut Function)) {
+/// Inserts a specialization after `scale`, modified by `edit`.
+fn add_specialization(manifest: &mut Manifest, edit: fn(&mut Function)) {
     let functions = &mut manifest.variants[0].functions;
-    let mut special = functions[1].clone();
-    special.symbols[0].max = 7;
-    edit(&mut special);
-    functions.insert(2, special);
+    let mut specialization = functions[1].clone();
+    specialization.symbols[0].max = 7;
+    edit(&mut specialization);
+    functions.insert(2, specialization);
 }
 
 #[test]
-fn contradictions_are_refused_with_their_place() {
+fn invalid_manifests_are_rejected_with_their_place() {
     type Edit = (&'static str, fn(&mut Manifest));
     let edits: &[Edit] = &[
         ("variants[0].pipelines[1]", |m| m.variants[0].pipelines[1].artifact = 99),
@@ -171,7 +171,7 @@ fn contradictions_are_refused_with_their_place() {
             m.variants[0].functions[0].dispatches[0].bindings[0].offset = 4;
         }),
         ("variants[0].functions[0].dispatches[0].bindings[2]", |m| {
-            // Writing to the weights.
+            // A write to the weights.
             m.variants[0].functions[0].dispatches[0].bindings[2].slot = 3;
         }),
         ("variants[0].functions[0].dispatches[0].bindings[1]", |m| {
@@ -196,11 +196,19 @@ fn contradictions_are_refused_with_their_place() {
         ("variants[0].functions[1].inputs[0]", |m| m.variants[0].functions[1].symbols[0].max = 101),
         ("variants[0].functions", |m| m.variants[0].functions[2].name = "main".to_owned()),
         ("variants[0].functions[1]", |m| m.variants[0].functions[1].name = "main".to_owned()),
-        ("variants[0].functions[2]", |m| add_special(m, |special| special.symbols[0].max = 101)),
-        ("variants[0].functions[2]", |m| add_special(m, |special| special.symbols[0].name.push('m'))),
-        ("variants[0].functions[2]", |m| add_special(m, |special| special.inputs.clear())),
-        ("variants[0].functions[2]", |m| add_special(m, |special| special.slots[1].size = 396)),
-        ("variants[0].functions[2]", |m| add_special(m, |s| s.outputs[0].host_type = HostType::I32)),
+        ("variants[0].functions[2]", |m| {
+            add_specialization(m, |specialization| specialization.symbols[0].max = 101);
+        }),
+        ("variants[0].functions[2]", |m| {
+            add_specialization(m, |specialization| specialization.symbols[0].name.push('m'));
+        }),
+        ("variants[0].functions[2]", |m| {
+            add_specialization(m, |specialization| specialization.inputs.clear());
+        }),
+        ("variants[0].functions[2]", |m| {
+            add_specialization(m, |specialization| specialization.slots[1].size = 396);
+        }),
+        ("variants[0].functions[2]", |m| add_specialization(m, |s| s.outputs[0].host_type = HostType::I32)),
         ("variants[0].requirements", |m| m.variants[0].requirements.limits.storage_alignment = 3),
         ("variants[0].requirements.limits", |m| {
             m.variants[0].requirements.limits.max_workgroup_invocations = 4;
@@ -222,7 +230,7 @@ fn contradictions_are_refused_with_their_place() {
 }
 
 #[test]
-fn sections_that_overlap_or_leave_the_file_are_refused() {
+fn sections_that_overlap_or_exceed_the_file_are_rejected() {
     let bytes = small_bundle();
     let manifest = read_manifest(&bytes).unwrap();
     let edits: &[fn(&mut Manifest)] = &[
@@ -241,7 +249,7 @@ fn sections_that_overlap_or_leave_the_file_are_refused() {
 }
 
 #[test]
-fn edits_within_the_rules_are_accepted() {
+fn valid_edits_are_accepted() {
     let bytes = edited_bundle(&|variants| {
         let mut second = variants[0].clone();
         second.target = "another".to_owned();
@@ -249,7 +257,7 @@ fn edits_within_the_rules_are_accepted() {
     });
     assert_eq!(read(bytes).unwrap().manifest().variants.len(), 2);
     let mut manifest = read_manifest(&small_bundle()).unwrap();
-    add_special(&mut manifest, |_| ());
+    add_specialization(&mut manifest, |_| ());
     manifest.variants[0].requirements.limits = manifest.variants[0].needed_limits();
     let file = with_manifest(&small_bundle(), &encode(&manifest));
     assert_eq!(read_manifest(&file).unwrap().variants[0].functions.len(), 4);

@@ -1,4 +1,4 @@
-//! Arrays without copies on the host: memory that is written in place, outputs that become inputs, shared memory.
+//! Arrays without host copies: transfer memory, outputs used as inputs, and external memory.
 
 mod common;
 
@@ -23,13 +23,13 @@ fn fill(session: &mut Session, values: [f32; 4]) {
 }
 
 const X: [f32; 4] = [1.0, 2.0, 3.0, 4.0];
-/// What `main` makes of it: twice the weights are added.
+/// Output of `main` for `X`: the weights are added twice.
 const Y: [f32; 4] = [21.0, 42.0, 63.0, 84.0];
-/// And of that.
+/// Output of `main` for `Y`.
 const Z: [f32; 4] = [41.0, 82.0, 123.0, 164.0];
 
 #[test]
-fn inputs_are_written_and_outputs_read_where_they_are_transferred() {
+fn transfer_memory_is_accessed_directly() {
     for (frames, staged) in [(1, false), (1, true), (3, false), (3, true)] {
         let mut session = Session::from_bundle(bundle(), &options(frames, staged)).unwrap();
         let before = session.stats();
@@ -39,7 +39,7 @@ fn inputs_are_written_and_outputs_read_where_they_are_transferred() {
             let view = session.output("main", "y").unwrap();
             assert_eq!((view.dtype, view.shape.as_slice()), (DeviceType::F32, [2, 2].as_slice()));
             assert_eq!(floats(view.bytes), Y);
-            // The input stays for the runs that follow, in whichever frame.
+            // The input stays for later runs, in every frame.
             let ticket = session.submit("main", &["y"]).unwrap();
             assert!(matches!(session.output_of(ticket, "y"), Err(Error::NotRun(_))));
             session.wait(ticket).unwrap();
@@ -57,8 +57,8 @@ fn inputs_are_written_and_outputs_read_where_they_are_transferred() {
 }
 
 #[test]
-fn one_function_feeds_another_without_the_host() {
-    // The output of `main` is 2 x 2 and its input takes 4: `sum` takes what `sum` gives.
+fn outputs_become_inputs_on_the_device() {
+    // The output of `main` is 2 x 2 and its input has 4 elements, so `sum` is used.
     for staged in [false, true] {
         let mut session = Session::from_bundle(bundle(), &options(2, staged)).unwrap();
         let x =
@@ -74,7 +74,7 @@ fn one_function_feeds_another_without_the_host() {
             session.wait(ticket).unwrap();
             assert_eq!(floats(session.output_of(ticket, "total").unwrap().bytes), [total; 4]);
         }
-        // The host's arrays count again once they are written.
+        // A host array replaces the device array once it is written.
         session.write_input("sum", "x", x.as_ref()).unwrap();
         session.replay("sum").unwrap();
         assert_eq!(session.read_output("sum", "total").unwrap().to_f64(), [f64::from(total) + 1.0; 4]);
@@ -82,7 +82,7 @@ fn one_function_feeds_another_without_the_host() {
 }
 
 #[test]
-fn sessions_on_one_device_form_a_chain() {
+fn sessions_on_one_device_exchange_arrays() {
     for staged in [false, true] {
         let mut sessions = Session::load_together(vec![bundle(), bundle()], &options(2, staged)).unwrap();
         let [first, second] = sessions.as_mut_slice() else { panic!("two sessions") };
@@ -95,7 +95,7 @@ fn sessions_on_one_device_form_a_chain() {
             assert_eq!((output.dtype(), output.shape()), (DeviceType::F32, [2, 2].as_slice()));
             let error = second.feed("main", "x", &output).unwrap_err();
             assert!(matches!(error, Error::WrongShape { .. }), "{error}");
-            // Nobody waits for the first run.
+            // No call waits for the first run.
             let error = second.feed("scale", "ids", &output).unwrap_err();
             assert!(matches!(error, Error::WrongDeviceType { .. }), "{error}");
             fill(second, X);
@@ -104,7 +104,7 @@ fn sessions_on_one_device_form_a_chain() {
         }
         let after = second.stats();
         assert_eq!((after.pipelines, after.allocations), (before.pipelines, before.allocations));
-        // The array keeps its memory when its session is gone.
+        // The array outlives its session.
         let x = first.smallest_input("sum", "x").unwrap();
         first.run("sum", &[("x", x.as_ref())]).unwrap();
         let kept = first.device_output("sum", "total").unwrap();
@@ -116,7 +116,7 @@ fn sessions_on_one_device_form_a_chain() {
 }
 
 #[test]
-fn arrays_of_another_device_are_refused() {
+fn arrays_of_another_device_are_rejected() {
     let mut first = Session::from_bundle(bundle(), &Options::default()).unwrap();
     let mut second = Session::from_bundle(bundle(), &Options::default()).unwrap();
     let x = first.smallest_input("sum", "x").unwrap();
@@ -128,22 +128,22 @@ fn arrays_of_another_device_are_refused() {
 
 #[cfg(unix)]
 #[test]
-fn memory_is_shared_by_descriptor() {
+fn memory_is_exported_and_imported() {
     let mut first = Session::from_bundle(bundle(), &Options::default()).unwrap();
     let mut second = Session::from_bundle(bundle(), &Options::default()).unwrap();
-    let (given, descriptor) = match first.share(DeviceType::F32, &[2, 2]) {
-        Ok(shared) => shared,
-        // Not every driver can.
+    let (exported, descriptor) = match first.export_memory(DeviceType::F32, &[2, 2]) {
+        Ok(memory) => memory,
+        // Not every driver supports it.
         Err(error) => return assert!(error.to_string().contains("VK_KHR_external_memory_fd"), "{error}"),
     };
-    let taken = second.import(descriptor, None, DeviceType::F32, &[4]).unwrap();
+    let imported = second.import_memory(descriptor, None, DeviceType::F32, &[4]).unwrap();
     fill(&mut first, X);
     first.replay_on_device("main").unwrap();
-    first.deliver("main", "y", &given).unwrap();
-    second.feed("main", "x", &taken).unwrap();
+    first.copy_output("main", "y", &exported).unwrap();
+    second.feed("main", "x", &imported).unwrap();
     second.replay("main").unwrap();
     assert_eq!(floats(second.output("main", "y").unwrap().bytes), Z);
-    assert!(matches!(first.deliver("main", "y", &taken), Err(Error::OtherDevice { .. })));
-    assert!(matches!(first.share(DeviceType::F32, &[0]), Err(Error::TooLarge { .. })));
-    assert!(matches!(first.share(DeviceType::F32, &[usize::MAX, 4]), Err(Error::TooLarge { .. })));
+    assert!(matches!(first.copy_output("main", "y", &imported), Err(Error::OtherDevice { .. })));
+    assert!(matches!(first.export_memory(DeviceType::F32, &[0]), Err(Error::TooLarge { .. })));
+    assert!(matches!(first.export_memory(DeviceType::F32, &[usize::MAX, 4]), Err(Error::TooLarge { .. })));
 }

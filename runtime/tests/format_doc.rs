@@ -1,5 +1,5 @@
-//! A second reader of bundles, which knows nothing but what FORMAT.md says: it takes the structs from the tables
-//! of that page and decodes a bundle by them. So the page cannot fall behind the format without a test failing.
+//! A second reader of bundles that is based only on FORMAT.md. It takes the structs from the tables of the page
+//! and decodes a bundle, so a test fails if page and format differ.
 
 mod common;
 
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 const PAGE: &str = include_str!("../FORMAT.md");
 
-/// What a section of the page describes.
+/// A struct or enum described by a section of the page.
 #[derive(Debug)]
 enum Described {
     Struct(Vec<(String, String)>),
-    /// From numbers to the type of the payload.
+    /// Payload type of each variant number.
     Choice(BTreeMap<u64, String>),
 }
 
@@ -50,7 +50,7 @@ fn page() -> BTreeMap<String, Described> {
         };
         sections.insert(name.to_owned(), described);
     }
-    // What the section calls a list of these.
+    // The section `Expr` lists the operations.
     let operations = sections.remove("Expr").unwrap();
     sections.insert("ExprOp".to_owned(), operations);
     sections
@@ -143,14 +143,14 @@ impl Reader<'_> {
     }
 }
 
-fn read_by_the_page(bytes: &[u8]) -> Vec<String> {
+fn read_by_format_page(bytes: &[u8]) -> Vec<String> {
     let mut reader = Reader { page: page(), bytes, at: 0, log: Vec::new() };
     reader.read("Manifest", "");
     assert_eq!(reader.at, bytes.len(), "the page describes fewer bytes than there are");
     reader.log
 }
 
-/// The bundle of the other tests, with something in every list.
+/// The small bundle with at least one element in every list.
 fn full_manifest() -> Manifest {
     let mut manifest = read_manifest(&small_bundle()).unwrap();
     manifest.provenance.flags = vec!["--precision=f16".to_owned()];
@@ -189,9 +189,9 @@ fn full_manifest() -> Manifest {
 }
 
 #[test]
-fn the_page_describes_every_byte() {
+fn format_page_describes_every_byte() {
     let manifest = full_manifest();
-    let log = read_by_the_page(&encode(&manifest));
+    let log = read_by_format_page(&encode(&manifest));
     let dispatch = ".variants[0].functions[1].dispatches[0]";
     for expected in [
         ".provenance.compiler_version=test".to_owned(),
@@ -221,7 +221,7 @@ fn the_page_describes_every_byte() {
 }
 
 #[test]
-fn the_page_lists_every_feature() {
+fn format_page_lists_every_feature() {
     for (feature, name) in FEATURES {
         assert!(PAGE.contains(&format!("| {} | {name} |", *feature as u8)), "{name}");
     }

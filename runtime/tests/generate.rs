@@ -1,10 +1,11 @@
-//! Generating, on a model of one kernel whose tokens are known: however a text comes about, it is the same.
+//! Text generation with a one-kernel model whose tokens are known. All ways to generate must give the same
+//! tokens.
 
 mod common;
 
 use common::language::{Toy, VOCABULARY};
 use drift_runtime::format::HostType;
-use drift_runtime::{Draft, Ended, Error, Generator, Options, Report, Request, Sampling, Session};
+use drift_runtime::{Draft, Error, Generator, Options, Report, Request, Sampling, Session, StopReason};
 
 const PROMPT: [u32; 5] = [3, 14, 15, 9, 26];
 
@@ -21,7 +22,7 @@ fn tokens(n: usize) -> Request {
     Request { max_tokens: n, ..Request::default() }
 }
 
-/// Generates, and returns what was handed out, too.
+/// Generates tokens. Returns the tokens passed to the callback, and the report.
 fn run(generator: &mut Generator, request: &Request, draft: &mut Draft) -> (Vec<u32>, Report) {
     let mut ids = Vec::new();
     let report = generator.generate(request, draft, &mut |id| {
@@ -32,23 +33,26 @@ fn run(generator: &mut Generator, request: &Request, draft: &mut Draft) -> (Vec<
 }
 
 #[test]
-fn greedy_tokens_are_the_most_likely_ones() {
+fn greedy_decoding_selects_the_most_likely_tokens() {
     for frames in [1, 2, 5] {
         for ids in [HostType::I32, HostType::I64] {
             let toy = Toy { ids, ..Toy::default() };
             let mut generator = load(toy, frames);
-            assert_eq!((generator.vocabulary(), generator.context()), (VOCABULARY, 200));
+            assert_eq!((generator.vocabulary_size(), generator.context_length()), (VOCABULARY, 200));
             generator.append(&PROMPT).unwrap();
             let before = generator.session().stats();
             let (given, report) = run(&mut generator, &tokens(40), &mut Draft::None);
             let expected = toy.greedy(&PROMPT, 40);
-            assert_eq!(generator.text(), expected);
+            assert_eq!(generator.tokens(), expected);
             assert_eq!(given, expected[5..]);
-            assert_eq!((report.ended, report.tokens, report.prompt_tokens), (Ended::Length, 40, 5));
-            // What was generated before is not computed again.
+            assert_eq!(
+                (report.stop_reason, report.tokens, report.prompt_tokens),
+                (StopReason::MaxTokens, 40, 5)
+            );
+            // Cached tokens are not evaluated again.
             let (_, report) = run(&mut generator, &tokens(10), &mut Draft::None);
             assert_eq!(report.prompt_tokens, 1);
-            assert_eq!(generator.text(), toy.greedy(&PROMPT, 50));
+            assert_eq!(generator.tokens(), toy.greedy(&PROMPT, 50));
             let after = generator.session().stats();
             assert_eq!((after.pipelines, after.allocations), (before.pipelines, before.allocations));
         }
@@ -56,7 +60,7 @@ fn greedy_tokens_are_the_most_likely_ones() {
 }
 
 #[test]
-fn chunks_of_any_size_give_the_same_text() {
+fn chunk_sizes_do_not_change_the_tokens() {
     for (long, prefill, verify) in [
         (0, 0, 0),
         (0, 32, 0),
@@ -75,76 +79,76 @@ fn chunks_of_any_size_give_the_same_text() {
         let mut generator = load(toy, 3);
         for length in [1, 2, 3, 8, 9, 31, 32, 33, 65, 150, 190] {
             let prompt = prompt(length);
-            generator.set_text(&[]).unwrap();
+            generator.set_tokens(&[]).unwrap();
             generator.append(&prompt).unwrap();
             let (_, report) = run(&mut generator, &tokens(8), &mut Draft::None);
-            assert_eq!(generator.text(), toy.greedy(&prompt, 8), "{length} in {long}, {prefill}, {verify}");
+            assert_eq!(generator.tokens(), toy.greedy(&prompt, 8), "{length} in {long}, {prefill}, {verify}");
             assert_eq!(report.prompt_tokens, length);
         }
     }
 }
 
 #[test]
-fn a_text_is_shortened_and_extended() {
+fn conversations_are_truncated_and_extended() {
     let toy = Toy::default();
     let mut generator = load(toy, 4);
     generator.append(&PROMPT).unwrap();
     run(&mut generator, &tokens(20), &mut Draft::None);
     let mut other = toy.greedy(&PROMPT, 12);
     other.extend([1, 2, 3]);
-    // The last token was not fed where the text ends, so up to 17 of 25 tokens serve again.
-    assert_eq!(generator.set_text(&other).unwrap(), 17);
+    // The last generated token was not evaluated, so 17 of 25 tokens are reused.
+    assert_eq!(generator.set_tokens(&other).unwrap(), 17);
     let (_, report) = run(&mut generator, &tokens(9), &mut Draft::None);
     assert_eq!(report.prompt_tokens, 3);
-    assert_eq!(generator.text(), toy.greedy(&other, 9));
-    // The same text again needs its last token only.
-    generator.set_text(&other).unwrap();
+    assert_eq!(generator.tokens(), toy.greedy(&other, 9));
+    // Equal tokens require only the last token to be evaluated.
+    generator.set_tokens(&other).unwrap();
     let (_, report) = run(&mut generator, &tokens(9), &mut Draft::None);
     assert_eq!(report.prompt_tokens, 1);
-    assert_eq!(generator.text(), toy.greedy(&other, 9));
-    generator.shorten(4);
+    assert_eq!(generator.tokens(), toy.greedy(&other, 9));
+    generator.truncate(4);
     run(&mut generator, &tokens(3), &mut Draft::None);
-    assert_eq!(generator.text(), toy.greedy(&PROMPT[..4], 3));
+    assert_eq!(generator.tokens(), toy.greedy(&PROMPT[..4], 3));
 }
 
 #[test]
-fn a_stop_and_the_caller_end_a_text() {
+fn stop_tokens_and_the_callback_stop_generation() {
     let toy = Toy::default();
     let expected = toy.greedy(&PROMPT, 30);
     let stop = expected[5 + 11];
     let first = expected[5..].iter().position(|id| *id == stop).unwrap();
-    let request = Request { max_tokens: 30, stops: vec![99, stop], ..Request::default() };
+    let request = Request { max_tokens: 30, stop_tokens: vec![99, stop], ..Request::default() };
     for frames in [1, 4] {
         for draft in [&mut Draft::None, &mut Draft::NGram] {
             let mut generator = load(toy, frames);
             generator.append(&PROMPT).unwrap();
             let (given, report) = run(&mut generator, &request, draft);
-            assert_eq!(report.ended, Ended::Stop(stop));
+            assert_eq!(report.stop_reason, StopReason::StopToken(stop));
             assert_eq!(given, expected[5..5 + first]);
-            assert_eq!(generator.text(), &expected[..=5 + first]);
-            // Steps that ran ahead leave no trace.
+            assert_eq!(generator.tokens(), &expected[..=5 + first]);
+            // Steps submitted ahead have no lasting effect.
             generator.append(&[7, 8]).unwrap();
-            let longer = generator.text().to_vec();
+            let longer = generator.tokens().to_vec();
             run(&mut generator, &tokens(10), draft);
-            assert_eq!(generator.text(), toy.greedy(&longer, 10));
+            assert_eq!(generator.tokens(), toy.greedy(&longer, 10));
             let mut n = 0;
             let report = generator.generate(&tokens(30), draft, &mut |_| {
                 n += 1;
                 n < 4
             });
-            assert_eq!(report.unwrap().ended, Ended::Caller);
-            assert_eq!(generator.text(), toy.greedy(&longer, 14));
+            assert_eq!(report.unwrap().stop_reason, StopReason::Callback);
+            assert_eq!(generator.tokens(), toy.greedy(&longer, 14));
             let report = generator.generate(&tokens(0), draft, &mut |_| true).unwrap();
-            assert_eq!((report.tokens, report.ended), (0, Ended::Length));
+            assert_eq!((report.tokens, report.stop_reason), (0, StopReason::MaxTokens));
         }
     }
 }
 
-/// Guesses what a text goes on with, right in every other run; the ids behind those asked for are not of the vocabulary.
+/// A draft function that is right in every other run. It also returns an invalid id after the requested ones.
 fn every_other_run(expected: Vec<u32>) -> impl FnMut(&[u32], usize) -> Result<Vec<u32>, Error> + Send {
     let (mut run, vocabulary) = (0, u32::try_from(VOCABULARY).unwrap());
-    move |text, most| {
-        let next = &expected[text.len()..(text.len() + most).min(expected.len())];
+    move |tokens, max_draft| {
+        let next = &expected[tokens.len()..(tokens.len() + max_draft).min(expected.len())];
         let wrong = run % 2;
         run += 1;
         Ok(next.iter().map(|id| (id + wrong) % vocabulary).chain([u32::MAX]).collect())
@@ -152,16 +156,16 @@ fn every_other_run(expected: Vec<u32>) -> impl FnMut(&[u32], usize) -> Result<Ve
 }
 
 #[test]
-fn guesses_change_nothing_but_the_number_of_runs() {
+fn draft_tokens_change_only_the_number_of_runs() {
     for memory in [false, true] {
         let toy = Toy { memory, ..Toy::default() };
         let expected = toy.greedy(&PROMPT, 120);
-        let alike = Toy { salt: 5, verify: 0, prefill: 16, ..toy };
+        let similar = Toy { salt: 5, verify: 0, prefill: 16, ..toy };
         let same = Toy { context: 60, ..toy };
         let drafts = [
             ("n-gram", Draft::NGram),
-            ("alike", Draft::Model(Box::new(load(alike, 4)))),
-            ("same, but of a short context", Draft::Model(Box::new(load(same, 2)))),
+            ("similar model", Draft::Model(Box::new(load(similar, 4)))),
+            ("same model with a short context", Draft::Model(Box::new(load(same, 2)))),
             ("function", Draft::Function(Box::new(every_other_run(expected.clone())))),
         ];
         for (name, mut draft) in drafts {
@@ -169,9 +173,9 @@ fn guesses_change_nothing_but_the_number_of_runs() {
             generator.append(&PROMPT).unwrap();
             let (given, report) = run(&mut generator, &tokens(120), &mut draft);
             assert_eq!(given, expected[5..], "{name}");
-            let right: usize = report.accepted.iter().sum();
-            assert!(right <= report.drafted && report.accepted.iter().all(|n| *n <= 7), "{name}");
-            // How many guesses there are depends on times behind the first runs.
+            let accepted: usize = report.accepted.iter().sum();
+            assert!(accepted <= report.draft_tokens && report.accepted.iter().all(|n| *n <= 7), "{name}");
+            // After the first runs, the number of draft tokens depends on measured times.
             let first = &report.accepted[..3];
             match name {
                 "n-gram" => assert_eq!(first, if memory { [0; 3] } else { [4; 3] }, "{name}"),
@@ -180,11 +184,11 @@ fn guesses_change_nothing_but_the_number_of_runs() {
                     "{name}: {:?}",
                     report.accepted
                 ),
-                "alike" => {
+                "similar model" => {
                     assert_eq!(first, if memory { [0, 0, 4] } else { [2, 4, 0] }, "{name}");
-                    assert!(right < report.drafted, "{name}: {right}");
+                    assert!(accepted < report.draft_tokens, "{name}: {accepted}");
                 }
-                // Every guess is right until the draft's context is full.
+                // Every draft token is accepted until the draft's context is full.
                 _ => assert_eq!(first, [4; 3], "{name}"),
             }
         }
@@ -192,7 +196,7 @@ fn guesses_change_nothing_but_the_number_of_runs() {
 }
 
 #[test]
-fn draws_depend_on_the_seed_alone() {
+fn samples_depend_only_on_the_seed() {
     let toy = Toy { memory: false, ..Toy::default() };
     let sampling = Sampling { temperature: 0.9, top_k: 12, top_p: 0.95, repetition_penalty: 1.1, seed: 7 };
     let request = Request { max_tokens: 60, sampling: sampling.clone(), ..Request::default() };
@@ -206,7 +210,7 @@ fn draws_depend_on_the_seed_alone() {
         let mut generator = load(toy, frames);
         generator.append(&PROMPT).unwrap();
         run(&mut generator, &request, &mut draft);
-        texts.push(generator.text().to_vec());
+        texts.push(generator.tokens().to_vec());
     }
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
     assert_ne!(texts[0], toy.greedy(&PROMPT, 60));
@@ -214,35 +218,38 @@ fn draws_depend_on_the_seed_alone() {
     generator.append(&PROMPT).unwrap();
     let other = Sampling { seed: 8, ..sampling };
     run(&mut generator, &Request { sampling: other, ..request }, &mut Draft::None);
-    assert_ne!(generator.text(), texts[0]);
+    assert_ne!(generator.tokens(), texts[0]);
     let greedy = Sampling { temperature: 1.0, top_k: 1, ..Sampling::default() };
-    generator.set_text(&PROMPT).unwrap();
+    generator.set_tokens(&PROMPT).unwrap();
     run(&mut generator, &Request { sampling: greedy, ..tokens(60) }, &mut Draft::None);
-    assert_eq!(generator.text(), toy.greedy(&PROMPT, 60));
+    assert_eq!(generator.tokens(), toy.greedy(&PROMPT, 60));
 }
 
 #[test]
-fn conversations_do_not_meet() {
+fn conversations_are_independent() {
     let toy = Toy::default();
     let mut generator = load(toy, 2);
     let prompts = [prompt(40), PROMPT.to_vec(), vec![5]];
     for (index, prompt) in prompts.iter().enumerate() {
-        generator.choose(index).unwrap();
+        generator.choose_conversation(index).unwrap();
         generator.append(prompt).unwrap();
     }
     for round in 1..4 {
         for (index, prompt) in prompts.iter().enumerate() {
-            generator.choose(index).unwrap();
+            generator.choose_conversation(index).unwrap();
             run(&mut generator, &tokens(5), &mut Draft::None);
-            assert_eq!(generator.text(), toy.greedy(prompt, 5 * round));
+            assert_eq!(generator.tokens(), toy.greedy(prompt, 5 * round));
         }
     }
-    assert!(matches!(generator.choose(3), Err(Error::NoSuchConversation { given: 3, count: 3 })));
-    assert_eq!(generator.text(), toy.greedy(&prompts[2], 15));
+    assert!(matches!(
+        generator.choose_conversation(3),
+        Err(Error::NoSuchConversation { given: 3, count: 3 })
+    ));
+    assert_eq!(generator.tokens(), toy.greedy(&prompts[2], 15));
 }
 
 #[test]
-fn a_conversation_goes_on_from_a_file() {
+fn conversations_are_saved_and_restored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("conversation");
     let toy = Toy::default();
@@ -252,14 +259,14 @@ fn a_conversation_goes_on_from_a_file() {
     generator.save(&path).unwrap();
     let expected = toy.greedy(&PROMPT, 30);
     let mut other = load(toy, 1);
-    other.choose(2).unwrap();
+    other.choose_conversation(2).unwrap();
     other.append(&[1]).unwrap();
     other.restore(&path).unwrap();
-    assert_eq!(other.text(), &expected[..25]);
+    assert_eq!(other.tokens(), &expected[..25]);
     let (_, report) = run(&mut other, &tokens(10), &mut Draft::None);
-    assert_eq!(other.text(), expected);
+    assert_eq!(other.tokens(), expected);
     assert_eq!(report.prompt_tokens, 1);
-    // States that were saved without a text are no conversation.
+    // States saved without tokens are no conversation.
     let mut session = Session::from_bundle(toy.bundle(), &Options::default()).unwrap();
     session.save_states(&path, b"note").unwrap();
     assert!(matches!(other.restore(&path), Err(Error::States { .. })));
@@ -268,7 +275,7 @@ fn a_conversation_goes_on_from_a_file() {
 }
 
 #[test]
-fn logits_of_every_position() {
+fn logits_of_every_position_are_correct() {
     for verify in [0, 8] {
         let toy = Toy { verify, ..Toy::default() };
         let mut generator = load(toy, 2);
@@ -300,18 +307,18 @@ fn a_full_context_is_an_error() {
             true
         });
         assert!(matches!(failed, Err(Error::ContextFull { needed: 51, context: 50 })), "{failed:?}");
-        // The last token is known, but has no room.
-        assert_eq!(generator.text(), toy.greedy(&prompt(44), 7));
-        assert_eq!(given, generator.text()[44..]);
+        // The last token is known but does not fit the context.
+        assert_eq!(generator.tokens(), toy.greedy(&prompt(44), 7));
+        assert_eq!(given, generator.tokens()[44..]);
         assert!(generator.generate(&tokens(1), &mut draft, &mut |_| true).is_err());
-        generator.shorten(20);
+        generator.truncate(20);
         run(&mut generator, &tokens(4), &mut draft);
-        assert_eq!(generator.text(), toy.greedy(&prompt(20), 4));
+        assert_eq!(generator.tokens(), toy.greedy(&prompt(20), 4));
     }
 }
 
 #[test]
-fn wrong_requests_are_named() {
+fn invalid_requests_are_errors() {
     let mut generator = load(Toy::default(), 1);
     assert!(matches!(
         generator.generate(&tokens(1), &mut Draft::None, &mut |_| true),
@@ -320,19 +327,19 @@ fn wrong_requests_are_named() {
     let error = generator.append(&[1, 32]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "id 32 is outside of the model's vocabulary of 32; the ids belong to another model"
+        "token id 32 is outside the model's vocabulary of 32 tokens; the ids belong to another model"
     );
-    assert!(generator.append(&[u32::MAX]).is_err() && generator.text().is_empty());
+    assert!(generator.append(&[u32::MAX]).is_err() && generator.tokens().is_empty());
     generator.append(&[1]).unwrap();
     let sampling = Sampling { top_p: 2.0, ..Sampling::default() };
     let request = Request { sampling, ..tokens(1) };
     let error = generator.generate(&request, &mut Draft::None, &mut |_| true).unwrap_err();
-    assert_eq!(error.to_string(), "top_p is 2, and must be above 0 and at most 1");
+    assert_eq!(error.to_string(), "top_p is 2, but must be above 0 and at most 1");
     assert!(generator.logits(&[40], &mut |_| Ok(())).is_err());
 }
 
 #[test]
-fn other_bundles_are_refused() {
+fn bundles_without_a_language_model_are_rejected() {
     let open = |bundle| Session::from_bundle(bundle, &Options::default()).unwrap();
     let refused = |bundle| match Generator::new(open(bundle)) {
         Err(Error::NotALanguageModel { reason }) => reason,

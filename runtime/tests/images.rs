@@ -13,12 +13,12 @@ use std::cell::RefCell;
 
 const TEXELS: usize = 8;
 
-/// Constants that grow by one from texel to texel.
+/// Constants that increase by one per texel.
 fn constants() -> Vec<f32> {
     (0..TEXELS * 4).map(|i| (i / 4) as f32).collect()
 }
 
-fn halves() -> Vec<u8> {
+fn f16_constants() -> Vec<u8> {
     constants().into_iter().flat_map(|value| half::f16::from_f32(value * 2.0).to_le_bytes()).collect()
 }
 
@@ -31,9 +31,9 @@ fn image(texture: Texture, extent: [u32; 3], chunk: Option<u32>) -> Slot {
     Slot { kind: SlotKind::Image(image), size: image.size().unwrap_or(0) }
 }
 
-/// `main`: x plus the constants goes into three images, once, twice and four times as large; their sum is added to
-/// constants that lie in a buffer of halves, twice as large.
-fn variant([to, from, texels]: [u32; 3], [flat, halves]: [u32; 2]) -> Variant {
+/// `main` writes x plus the constants to three images, multiplied by 1, 2 and 4. It adds the sum of the images
+/// to twice the constants, which are read from an f16 buffer.
+fn variant([to, from, texels]: [u32; 3], [flat, f16_chunk]: [u32; 2]) -> Variant {
     use BindingKind::{ImageRead, ImageWrite, StorageRead, StorageReadWrite, Texels};
     let d2 = texture(ImageKind::D2, DeviceType::F32);
     let layered = texture(ImageKind::D2Array, DeviceType::F16);
@@ -57,13 +57,13 @@ fn variant([to, from, texels]: [u32; 3], [flat, halves]: [u32; 2]) -> Variant {
         image(layered, [2, 2, 2], None),
         image(solid, [2, 2, 2], None),
     ];
-    let dispatch = |pipeline, places: &[u32], barrier_before| Dispatch {
+    let dispatch = |pipeline, slot_indices: &[u32], barrier_before| Dispatch {
         pipeline,
-        bindings: places
+        bindings: slot_indices
             .iter()
             .map(|slot| {
                 let size = slots[*slot as usize].size;
-                // The halves lie behind a gap.
+                // The f16 constants follow a gap.
                 let (offset, size) = if *slot == 3 { (256, 64) } else { (0, size) };
                 Binding { slot: *slot, offset, size }
             })
@@ -112,7 +112,7 @@ fn variant([to, from, texels]: [u32; 3], [flat, halves]: [u32; 2]) -> Variant {
             pipeline("from_texels", texels, &[Texels(DeviceType::F16), StorageRead, StorageReadWrite]),
         ],
         weights: vec![WeightSlot { size: 320 }],
-        placements: vec![WeightPlacement { chunk: halves, slot: 0, offset: 256 }],
+        placements: vec![WeightPlacement { chunk: f16_chunk, slot: 0, offset: 256 }],
         functions: vec![function],
         ..Variant::default()
     };
@@ -138,8 +138,8 @@ fn bundle(edit: &dyn Fn(&mut Variant)) -> Result<Vec<u8>, Error> {
             ];
             let flat: Vec<u8> = constants().into_iter().flat_map(f32::to_le_bytes).collect();
             let flat = writer.chunk(|out| out.write_all(&flat))?;
-            let halves = writer.chunk(|out| out.write_all(&halves()))?;
-            added.replace(Some((shaders, [flat, halves])));
+            let f16_chunk = writer.chunk(|out| out.write_all(&f16_constants()))?;
+            added.replace(Some((shaders, [flat, f16_chunk])));
             Ok(())
         },
         &|variants| {
@@ -152,7 +152,7 @@ fn bundle(edit: &dyn Fn(&mut Variant)) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn texels_come_back_from_every_kind_of_image() {
+fn all_kinds_of_images_round_trip() {
     let x: Vec<f32> = (0..32).map(|i| i as f32 - 7.0).collect();
     let want: Vec<f32> = x.iter().zip(constants()).map(|(x, c)| 7.0 * (x + c) + 2.0 * c).collect();
     for always_stage in [false, true] {
@@ -169,20 +169,20 @@ fn texels_come_back_from_every_kind_of_image() {
 }
 
 #[test]
-fn functions_share_images_of_equal_description() {
+fn functions_reuse_images_of_equal_description() {
     let file = bundle(&|variant| {
         let mut second = variant.functions[0].clone();
         second.name = "again".to_owned();
-        // One more of a kind that the first has one of.
+        // Another image slot with the description of an existing one.
         let slot = second.slots[5].clone();
         second.slots.push(slot);
         variant.functions.push(second);
         variant.requirements.limits = variant.needed_limits();
     });
     let bundle = Bundle::from_vec(file.unwrap()).unwrap();
-    let (images, places) = bundle.manifest().variants[0].images();
+    let (images, indices) = bundle.manifest().variants[0].images();
     assert_eq!(images.len(), 5);
-    assert_eq!(places, [0, 1, 2, 3, 0, 1, 2, 3, 4]);
+    assert_eq!(indices, [0, 1, 2, 3, 0, 1, 2, 3, 4]);
     let mut session = Session::from_bundle(bundle, &Options::default()).unwrap();
     let x = Array::from_f32(&[32], &[0.0; 32]);
     let first = session.run("main", &[("x", x.as_ref())]).unwrap();
@@ -190,7 +190,7 @@ fn functions_share_images_of_equal_description() {
 }
 
 #[test]
-fn wrong_images_are_refused() {
+fn invalid_images_are_rejected() {
     type Edit = (&'static str, fn(&mut Variant));
     fn slot(variant: &mut Variant, index: usize, edit: impl Fn(&mut Image)) {
         let slot = &mut variant.functions[0].slots[index];
@@ -204,12 +204,12 @@ fn wrong_images_are_refused() {
         ("slots[5]", |v| slot(v, 5, |i| i.extent = [u32::MAX, u32::MAX, 1])),
         ("slots[7]", |v| slot(v, 7, |i| i.extent = [u32::MAX; 3])),
         ("slots[5]", |v| v.functions[0].slots[5].size = 64),
-        // A constant of another size, and one that does not exist.
+        // A chunk of another size, and a chunk that does not exist.
         ("slots[5]", |v| slot(v, 5, |i| i.chunk = Some(2))),
         ("slots[5]", |v| slot(v, 5, |i| i.chunk = Some(99))),
-        // Writing to a constant.
+        // A write to a constant.
         ("dispatches[0].bindings[2]", |v| v.functions[0].dispatches[0].bindings[2].slot = 4),
-        // An image for a buffer, a buffer for an image, another kind, and a part.
+        // An image instead of a buffer, a buffer instead of an image, another kind, and a partial image.
         ("dispatches[0].bindings[0]", |v| v.functions[0].dispatches[0].bindings[0].slot = 5),
         ("dispatches[0].bindings[1]", |v| v.functions[0].dispatches[0].bindings[1].slot = 0),
         ("dispatches[0].bindings[3]", |v| v.functions[0].dispatches[0].bindings[3].slot = 7),
@@ -232,7 +232,7 @@ fn wrong_images_are_refused() {
 }
 
 #[test]
-fn images_beyond_the_device_are_named() {
+fn images_that_exceed_the_device_are_listed() {
     let file = bundle(&|variant| {
         let slots = &mut variant.functions[0].slots;
         slots.push(image(texture(ImageKind::D2, DeviceType::F16), [1 << 20, 1, 1], None));

@@ -1,4 +1,4 @@
-//! Bundles on the present device. Without a Vulkan device these tests fail: CI has lavapipe.
+//! Bundles on the present device. The tests fail without a Vulkan device; CI has lavapipe.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn ids(values: &[i64]) -> Array {
 }
 
 #[test]
-fn static_function() {
+fn static_functions_run() {
     let mut session = load(small_bundle()).unwrap();
     let x = [1.0f32, 2.0, 3.0, 4.0];
     let outputs = session.run("main", &[("x", Array::from_f32(&[4], &x).as_ref())]).unwrap();
@@ -28,7 +28,7 @@ fn static_function() {
 }
 
 #[test]
-fn symbolic_function_creates_nothing_after_load() {
+fn symbolic_functions_create_no_objects_after_load() {
     let mut session = load(small_bundle()).unwrap();
     let before = session.stats();
     assert_eq!(before.pipelines, 3);
@@ -43,29 +43,30 @@ fn symbolic_function_creates_nothing_after_load() {
     assert_eq!(after.allocated_bytes, before.allocated_bytes);
 }
 
-/// Adds a function for 3 to 7 numbers behind `scale`, which multiplies by 5, and one for 5 numbers, which multiplies by 7.
-fn with_special_functions() -> Vec<u8> {
+/// Adds specializations after `scale`: for 3 to 7 numbers, multiplying by 5, and for 5 numbers, multiplying by
+/// 7.
+fn with_specializations() -> Vec<u8> {
     edited_bundle(&|variants| {
-        let special = |general: &Function, min, max, factor| {
-            let mut special = general.clone();
-            (special.symbols[0].min, special.symbols[0].max) = (min, max);
-            special.dispatches[0].params[1] = Expr::constant(factor);
-            special
+        let specialize = |general: &Function, min, max, factor| {
+            let mut specialization = general.clone();
+            (specialization.symbols[0].min, specialization.symbols[0].max) = (min, max);
+            specialization.dispatches[0].params[1] = Expr::constant(factor);
+            specialization
         };
         let functions = &mut variants[0].functions;
-        let (few, five) = (special(&functions[1], 3, 7, 5), special(&functions[1], 5, 5, 7));
+        let (few, five) = (specialize(&functions[1], 3, 7, 5), specialize(&functions[1], 5, 5, 7));
         functions.splice(2..2, [few, five]);
         variants[0].requirements.limits = variants[0].needed_limits();
     })
 }
 
 #[test]
-fn the_most_special_function_that_holds_the_sizes_runs() {
-    let mut session = load(with_special_functions()).unwrap();
+fn the_last_matching_specialization_runs() {
+    let mut session = load(with_specializations()).unwrap();
     let before = session.stats();
     assert_eq!(session.functions().len(), 5);
     let bounds = |f: &Function| (f.symbols[0].min, f.symbols[0].max);
-    assert_eq!(bounds(session.replayed("scale").unwrap()), (1, 100));
+    assert_eq!(bounds(session.last_replayed("scale").unwrap()), (1, 100));
     for (n, factor, range) in [
         (2usize, 3i64, (1, 100)),
         (3, 5, (3, 7)),
@@ -78,17 +79,18 @@ fn the_most_special_function_that_holds_the_sizes_runs() {
         let outputs = session.run("scale", &[("ids", ids(&values).as_ref())]).unwrap();
         let expected: Vec<i64> = values.iter().map(|value| value * factor).collect();
         assert_eq!(outputs, [Array::from_i64(&[n], &expected)], "n = {n}");
-        assert_eq!(bounds(session.replayed("scale").unwrap()), range);
+        assert_eq!(bounds(session.last_replayed("scale").unwrap()), range);
         assert_eq!(session.replay_timed("scale").unwrap().len(), 1);
     }
     assert!(session.run("scale", &[("ids", ids(&[0; 101]).as_ref())]).is_err());
     assert_eq!(session.stats().allocations, before.allocations);
-    // Inputs and outputs are those of the first function, so another one only adds its parameters, for which there is room.
+    // Specializations use the ports of the general function, so they add only parameters, which fit existing
+    // blocks.
     let single = load(small_bundle()).unwrap().stats();
     assert_eq!((before.allocations, before.allocated_bytes), (single.allocations, single.allocated_bytes));
 }
 
-/// Weights of several chunks, larger than the staging window, with odd sizes and gaps between them.
+/// A bundle with weights of several chunks larger than the staging window, with odd sizes and gaps.
 fn large_weights() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.drift");
@@ -146,8 +148,8 @@ fn staged_and_direct_uploads_agree() {
         expected[to..to + size].copy_from_slice(&bundle.bytes()[from..from + size]);
     }
     for always_stage in [false, true] {
-        // Each load reads the weights at other places: y = x + 2 * w, as both weights bindings move together.
-        for place in [
+        // Each load reads other weights. All three bindings of the weights slot move together, so y = x + 3 * w.
+        for weights_offset in [
             0u64,
             256,
             512,
@@ -157,20 +159,20 @@ fn staged_and_direct_uploads_agree() {
             (21 << 20) + 512,
             expected.len() as u64 - 256,
         ] {
-            let place = place / 256 * 256;
+            let weights_offset = weights_offset / 256 * 256;
             let moved = {
                 let mut variants = variant.clone();
-                // The same weights once more, in a slot behind the first.
+                // The same weights again, in a second slot.
                 let again = variant.placements.iter().cloned();
                 variants.placements.extend(again.map(|placement| WeightPlacement { slot: 1, ..placement }));
                 variants.weights.push(variant.weights[0].clone());
                 variants.requirements.limits = variants.needed_limits();
-                if place >= 4 << 20 {
+                if weights_offset >= 4 << 20 {
                     variants.functions[0].slots[3].kind = SlotKind::Weights(1);
                 }
                 for dispatch in &mut variants.functions[0].dispatches {
                     for binding in dispatch.bindings.iter_mut().filter(|binding| binding.slot == 3) {
-                        binding.offset = place;
+                        binding.offset = weights_offset;
                     }
                 }
                 variants
@@ -178,17 +180,17 @@ fn staged_and_direct_uploads_agree() {
             let options = Options { always_stage, ..Options::default() };
             let mut session = Session::from_bundle(with_variant(&bytes, moved), &options).unwrap();
             let y = session.run("main", &[("x", Array::from_f32(&[4], &[0.0; 4]).as_ref())]).unwrap();
-            let start = usize::try_from(place).unwrap();
+            let start = usize::try_from(weights_offset).unwrap();
             let weights =
                 Array { dtype: HostType::F32, shape: vec![4], bytes: expected[start..start + 16].to_vec() };
             let sums: Vec<f64> = weights.to_f64().iter().map(|weight| 3.0 * weight).collect();
-            assert_eq!(y[0].to_f64(), sums, "place {place}, staged {always_stage}");
+            assert_eq!(y[0].to_f64(), sums, "offset {weights_offset}, staged {always_stage}");
         }
     }
 }
 
 #[test]
-fn a_damaged_file_is_not_loaded() {
+fn damage_in_any_section_is_detected() {
     let bytes = large_weights();
     let bundle = Bundle::from_vec(bytes.clone()).unwrap();
     for extent in bundle.manifest().extents() {
@@ -197,7 +199,7 @@ fn a_damaged_file_is_not_loaded() {
         let error = load(damaged).err().unwrap().to_string();
         assert!(error.contains(&extent.section), "{}: {error}", extent.section);
     }
-    // Whoever trusts a file gets what is in it.
+    // A trusted file is loaded without verification.
     let mut damaged = bytes.clone();
     damaged[usize::try_from(bundle.manifest().chunks[1].offset).unwrap()] ^= 1;
     let options = Options { trust_file: true, ..Options::default() };
@@ -205,11 +207,11 @@ fn a_damaged_file_is_not_loaded() {
 }
 
 #[test]
-fn staged_inputs_and_outputs() {
+fn inputs_and_outputs_are_staged() {
     let options = Options { always_stage: true, ..Options::default() };
     let mut session = Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options).unwrap();
     let allocations = session.stats().allocations;
-    // Runs that differ from the one before, and runs that do not, the third of which finds its commands recorded.
+    // Runs with new copies, and repeated runs, the third of which uses its recorded command buffer.
     for n in [3usize, 100, 100, 100, 1, 1, 100, 3, 3, 3] {
         let values: Vec<i64> = (0..n).map(|i| i64::try_from(i * 7 % (n + 2)).unwrap()).collect();
         let outputs = session.run("scale", &[("ids", ids(&values).as_ref())]).unwrap();
@@ -221,7 +223,7 @@ fn staged_inputs_and_outputs() {
 }
 
 #[test]
-fn states_last_until_reset() {
+fn states_persist_until_reset() {
     let mut session = load(small_bundle()).unwrap();
     let half = [1.0f32, 2.0, -0.5, 0.25].map(|value| half::f16::from_f32(value).to_le_bytes()).concat();
     let x = ArrayRef { dtype: HostType::F16, shape: &[4], bytes: &half };
@@ -235,7 +237,7 @@ fn states_last_until_reset() {
 }
 
 #[test]
-fn steps_of_a_run_can_be_taken_apart() {
+fn write_replay_and_read_are_separate_steps() {
     let mut session = load(small_bundle()).unwrap();
     assert!(matches!(session.replay("main"), Err(Error::Missing { kind: "input", .. })));
     session.write_input("main", "x", Array::from_f32(&[4], &[0.0; 4]).as_ref()).unwrap();
@@ -260,7 +262,7 @@ fn dispatches_are_timed() {
 }
 
 #[test]
-fn wrong_requests_are_named() {
+fn invalid_requests_are_errors() {
     let mut session = load(small_bundle()).unwrap();
     let four = Array::from_f32(&[4], &[0.0; 4]);
     let error = session.run("mian", &[]).unwrap_err();
@@ -328,7 +330,7 @@ fn every_unmet_requirement_is_listed() {
 }
 
 #[test]
-fn the_variant_that_is_hinted_at_wins() {
+fn hints_select_the_variant() {
     let device = probe(None).unwrap();
     let name = device.name.to_uppercase();
     let bytes = edited_bundle(&|variants| {
@@ -353,7 +355,7 @@ fn the_variant_that_is_hinted_at_wins() {
 }
 
 #[test]
-fn an_unknown_device_is_named() {
+fn unknown_devices_are_errors() {
     let options = Options { device: Some("no such device".to_owned()), ..Options::default() };
     let result = Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options);
     match result {
@@ -366,7 +368,7 @@ fn an_unknown_device_is_named() {
 }
 
 #[test]
-fn damaged_files_do_not_load() {
+fn damaged_weights_are_detected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small.drift");
     let mut bytes = write_bundle(&path, &|_| ()).unwrap();
@@ -381,7 +383,7 @@ fn damaged_files_do_not_load() {
 }
 
 #[test]
-fn a_shader_without_its_entry_point_is_refused() {
+fn shaders_without_their_entry_point_are_rejected() {
     let bytes = edited_bundle(&|variants| variants[0].pipelines[0].entry = "other".to_owned());
     match load(bytes) {
         Err(Error::Invalid { reason, .. }) => assert!(reason.contains("`other`"), "{reason}"),
@@ -413,14 +415,14 @@ fn the_pipeline_cache_survives_damage() {
         session().unwrap();
         assert!(std::fs::read(&path).unwrap().len() >= 72);
     }
-    // A place that cannot be written costs nothing but the cache.
+    // An unwritable path disables only the cache.
     let options =
         Options { pipeline_cache: Some(folder.path().join("no/such/folder/x")), ..Options::default() };
     Session::from_bundle(Bundle::from_vec(small_bundle()).unwrap(), &options).unwrap();
 }
 
 #[test]
-fn the_probe_tells_what_there_is() {
+fn the_probe_reports_the_device() {
     let device = probe(None).unwrap();
     assert!(!device.name.is_empty() && !device.driver_name.is_empty());
     assert!(device.features.contains(Feature::SubgroupBasic), "{:?}", device.features);

@@ -122,7 +122,7 @@ for name, (config, kind, kinds, more) in CASES.items():
             writer.add_tensor(f"{theirs}.{suffix}", raw, raw_dtype=kinds[count % len(kinds)])
             count += 1
             if family == "llama" and ("q_proj" in key or "k_proj" in key):
-                # Rows of the file are pairs; those of a checkpoint are halves.
+                # Rows of the file are pairs; rows of a checkpoint are halves.
                 values = values.reshape(-1, size // 2, 2, p.shape[1]).swapaxes(1, 2).reshape(p.shape)
             p.copy_(torch.from_numpy(np.ascontiguousarray(values)))
         writer.write_header_to_file()

@@ -2,7 +2,7 @@
 
     pip install onnx onnxruntime && python make_onnx.py FOLDER
 
-The names of inputs and outputs are those of the usual exporters. ONNX Runtime computes the logits of a whole text.
+Inputs and outputs have the names that the usual exporters give. ONNX Runtime computes the logits of a whole text.
 """
 
 import sys

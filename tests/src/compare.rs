@@ -1,12 +1,11 @@
-//! Comparing arrays, with a message that says where and by how much they differ.
+//! Compares arrays; the message names the worst element and its error.
 
 use driftc::ir::array::{Array, Data};
 use driftc::ir::graph::Graph;
 use driftc::ir::op::Op;
 use driftc::ir::tensor::DType;
 
-/// How far an element may be from the expected one: `|a - b| <= relative * |b| + absolute * max|b|`.
-/// Integers must be equal.
+/// Tolerance of an element: `|a - b| <= relative * |b| + absolute * max|b|`. Integers must be equal.
 #[derive(Debug, Clone, Copy)]
 pub struct Tolerance {
     /// Factor of the element.
@@ -21,8 +20,8 @@ impl Tolerance {
     /// For f16 storage.
     pub const F16: Self = Self { relative: 2e-2, absolute: 1e-2 };
 
-    /// For a result of one operator, of which two steps of a narrow type may be lost: whoever computed the expected
-    /// one rounded in between.
+    /// For a single operator with a narrow type: the expected value may have been rounded twice, so two steps of the type may
+    /// be lost.
     pub fn of_operator(dtype: DType) -> Self {
         match dtype {
             DType::F16 => Self { relative: 2e-3, absolute: 5e-4 },
@@ -80,8 +79,7 @@ pub fn compare(name: &str, got: &Array, want: &Array, tolerance: Tolerance) -> R
     }
 }
 
-/// Whether a result of a case is codes of rows, which stand for other values where those are stored in f16: words of codes
-/// have no tolerance.
+/// True if an output of a case holds rows that were quantized. In f16 the scales differ, so packed words have no tolerance.
 pub fn quantizes_rows(graph: &Graph) -> bool {
     graph.outputs().iter().any(|output| matches!(graph.op(output.node), Op::QuantizeRows(_)))
 }

@@ -1,5 +1,6 @@
-//! Compiling a graph and running it on the device of the tests.
+//! Compiles a graph and runs it on the test device.
 
+use crate::settings;
 use std::collections::BTreeMap;
 
 use drift_runtime::format::HostType;
@@ -12,14 +13,14 @@ use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
 use driftc::target::{MatrixShape, TargetProfile};
 
-/// The profile that tests compile for: `DRIFT_TEST_TARGET`, or the software device.
+/// Returns the profile that tests compile for: `DRIFT_TEST_TARGET`, or the software driver's.
 pub fn target() -> TargetProfile {
-    let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".into());
+    let name = settings::target_name();
     TargetProfile::load(&name).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The profile that kernels on matrix units are tested for: that of the tests if it has matrices, else the software
-/// device's with matrices where the driver lists them; `None` where no device of the tests has any.
+/// Returns the profile for kernels on matrix units: the tests' profile if it has matrices, else the software driver's profile with
+/// matrices if the driver lists them. Returns `None` if no test device has matrices.
 pub fn matrix_target() -> Option<TargetProfile> {
     let own = target();
     if own.features.cooperative_matrix {
@@ -34,7 +35,7 @@ pub fn matrix_target() -> Option<TargetProfile> {
     same.then_some(able)
 }
 
-/// Compiles a graph, loads the bundle and runs it once; outputs in the graph's order.
+/// Compiles a graph, loads the bundle and runs it once. Returns the outputs in the graph's order.
 pub fn run(
     graph: &Graph,
     options: &compile::Options,
@@ -45,7 +46,7 @@ pub fn run(
     run_lowered(&target, lowered, options, inputs)
 }
 
-/// The same for a graph that has been lowered.
+/// Loads a lowered graph and runs it once.
 pub fn run_lowered(
     target: &TargetProfile,
     lowered: Lowered,
@@ -61,7 +62,7 @@ pub fn load(target: &TargetProfile, lowered: Lowered, options: &compile::Options
     Session::from_bundle(bundle, &drift_runtime::Options::default()).map_err(|e| e.to_string())
 }
 
-/// The same options, by which SPIRV-Tools validates every module that is written.
+/// Returns the options with SPIRV-Tools as validator of every emitted module.
 pub fn validated(options: &compile::Options) -> compile::Options {
     compile::Options { finish: Some(drift_spirv_tools::validate), ..options.clone() }
 }
@@ -81,8 +82,7 @@ pub fn bundle(
     Bundle::from_vec(bytes).map_err(|e| e.to_string())
 }
 
-/// The symbols of a graph at the lower end of their bounds, in the middle, and at the upper end; nothing, once, where there are
-/// none.
+/// Values of a graph's symbols at the lower bounds, in the middle, and at the upper bounds. One empty set if there are no symbols.
 pub fn sizes(graph: &Graph) -> Vec<Bindings> {
     let at = |pick: usize| {
         let of = |(low, high): &(i64, i64)| [*low, (low + high) / 2, *high][pick];
@@ -137,12 +137,12 @@ pub fn run_function(
         .collect()
 }
 
-/// The runtime's name of an element type.
+/// Converts an element type to the runtime's enum.
 pub fn host_type(dtype: DType) -> HostType {
     HOST_TYPES.iter().find(|(d, _)| *d == dtype).map_or(HostType::F32, |(_, h)| *h)
 }
 
-/// The compiler's name of an element type.
+/// Converts an element type to the compiler's enum.
 pub fn dtype(host: HostType) -> DType {
     HOST_TYPES.iter().find(|(_, h)| *h == host).map_or(DType::F32, |(d, _)| *d)
 }

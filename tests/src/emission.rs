@@ -1,8 +1,7 @@
-//! What the compiler emits, as text and as hashes of it: every candidate of a kernel with its shaders, and the plan of a
-//! model.
+//! Emitted shaders and plans, as text and as hashes: every candidate of a kernel with its shaders, and the plan of a model.
 //!
-//! A change that is not meant to change what is emitted is shown not to: the hashes stay. They leave out what is only
-//! for people, such as the reasons of candidates, and the elements of constants.
+//! Equal hashes show that a change does not affect the output. The hashes leave out the reasons of candidates, which only people
+//! read, and the elements of constants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -10,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use driftc::compile::{Lowered, Options};
 use driftc::emit::{self, Code, Language};
-use driftc::functions::lower_all;
 use driftc::import::onnx;
 use driftc::ir::graph::Graph;
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::kernels::cases::CASES;
+use driftc::lowering::lower_all;
 use driftc::passes::{self, Context, Precision};
 use driftc::plan::Location;
 use driftc::plan::choice::Choice;
@@ -29,7 +28,7 @@ use driftc::target::TargetProfile;
 pub const MODELS: [&str; 5] =
     ["distilbert_cls", "gpt2", "mobilenet_v1", "selfie_seg_like", "whisper_encoder"];
 
-/// What hashes text that is written to it.
+/// Hashes the text that is written to it.
 #[derive(Default)]
 struct Hasher(blake3::Hasher);
 
@@ -47,8 +46,8 @@ impl Hasher {
     }
 }
 
-/// Hands out every candidate of every kernel for the cases of all operators on a target, with its launches, as text. In
-/// f16 the hooks change only, so that one candidate of a kernel shows as much as all.
+/// Passes every candidate of every kernel for the cases of all operators on a target to `take`, with its launches, as text. In f16
+/// only the hooks differ, so one candidate of each kernel suffices.
 ///
 /// # Errors
 /// A case that does not go through the passes, or a candidate that cannot be launched.
@@ -87,7 +86,7 @@ fn candidate(name: &str, problem: &Problem<'_>, choice: &Choice) -> Result<Strin
     Ok(text)
 }
 
-/// The shader of a launch in the language of a target, where that is not the kernel's own or SPIR-V.
+/// Returns the shader of a launch in the target's language if that is MSL or HLSL; else an empty text.
 fn written(launch: &Launch, target: &TargetProfile) -> Result<String, String> {
     let language = Language::from(target.api.name);
     match language {
@@ -101,7 +100,7 @@ fn written(launch: &Launch, target: &TargetProfile) -> Result<String, String> {
     }
 }
 
-/// What every kernel emits for the cases on a target, as hashes by name.
+/// Returns a hash of each kernel's shaders for the cases on a target.
 ///
 /// # Errors
 /// As [`candidates_of_cases`].
@@ -113,18 +112,18 @@ pub fn kernels(target: &TargetProfile) -> Result<BTreeMap<&'static str, String>,
     Ok(hashers.into_iter().map(|(kernel, hasher)| (kernel, hasher.finish())).collect())
 }
 
-/// A case after the passes.
+/// Runs the passes on a case.
 ///
 /// # Errors
 /// A text that is no graph, or a pass that breaks it.
 pub fn after_passes(case: &str, target: &TargetProfile, precision: Precision) -> Result<Graph, String> {
-    let mut graph = text::parse(case).map_err(|e| e.to_string())?;
+    let mut graph = graph_text::parse(case).map_err(|e| e.to_string())?;
     let context = Context { target, precision };
     passes::run_pipeline(&mut graph, &context, passes::Options::default()).map_err(|e| e.to_string())?;
     Ok(graph)
 }
 
-/// Writes the plans of a model's functions for a target: dispatches with their shaders, and the place of every tensor.
+/// Writes the plans of a model's functions for a target: dispatches with their shaders, and the location of every tensor.
 ///
 /// # Errors
 /// A model that does not compile for the target.
@@ -166,7 +165,7 @@ pub fn import(path: &Path) -> Result<Graph, String> {
     Ok(onnx::load(path, &onnx::Options::default()).map_err(|e| e.to_string())?.graph)
 }
 
-/// The hash of a model's plan for a target, or why it has none.
+/// Returns the hash of a model's plan for a target.
 ///
 /// # Errors
 /// As [`model`].
@@ -176,22 +175,21 @@ pub fn model_hash(graph: &Graph, target: &TargetProfile, precision: Precision) -
     Ok(hasher.finish())
 }
 
-/// A table: one row for each name, one column for each target, of the cells that `cell` gives for them.
-pub fn table<'a>(
+/// A line for each cell that is not empty: `name target hash`, in the order of the names, then of the targets.
+pub fn lines<'a>(
     names: impl IntoIterator<Item = &'a str>,
     targets: &[TargetProfile],
-    cell: impl Fn(usize, usize) -> String,
+    cell: impl Fn(usize, usize) -> Option<String>,
 ) -> String {
-    let mut text = row("", targets.iter().map(|target| (target.name.clone(), target)));
-    for (i, name) in names.into_iter().enumerate() {
-        text += &row(name, targets.iter().enumerate().map(|(j, target)| (cell(i, j), target)));
+    let mut text = String::new();
+    for (row, name) in names.into_iter().enumerate() {
+        for (column, target) in targets.iter().enumerate() {
+            if let Some(hash) = cell(row, column) {
+                text += &format!("{name} {} {hash}\n", target.name);
+            }
+        }
     }
     text
-}
-
-fn row<'a>(name: &str, cells: impl Iterator<Item = (String, &'a TargetProfile)>) -> String {
-    let cells = cells.map(|(cell, target)| format!(" {cell:width$}", width = target.name.len().max(8)));
-    format!("{}\n", format!("{name:22}{}", cells.collect::<String>()).trim_end())
 }
 
 fn write_plan(function: &Lowered, out: &mut dyn Write) -> fmt::Result {
@@ -214,7 +212,7 @@ fn write_plan(function: &Lowered, out: &mut dyn Write) -> fmt::Result {
         write_packed(packed, out)?;
     }
     writeln!(out, "tensors {:?} at {:?}", plan.tensors, plan.memory.offsets)?;
-    writeln!(out, "images at {:?}", plan.images.places)?;
+    writeln!(out, "images at {:?}", plan.images.texture_of)?;
     writeln!(out, "{:?}", plan.footprint())
 }
 

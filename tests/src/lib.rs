@@ -1,11 +1,13 @@
-//! What the tests share.
+//! Common code of the tests.
 
 pub use drift_demo::onnx;
 
 pub mod compare;
 pub mod device;
 pub mod emission;
+pub mod modules;
 pub mod random_graph;
 pub mod random_model;
+pub mod settings;
 pub mod stored;
 pub mod web;

@@ -1,9 +1,9 @@
 //! Random small graphs for property tests: a seed makes one graph, and arrays for its inputs.
 //!
 //! A graph grows from one to three inputs by steps, each applied to a value that is already there: element
-//! functions, products, convolutions, pools, reductions, normalisations and data movement, and also the longer
-//! patterns that exporters write and passes recognise. Sizes are small and odd, some are symbols. Values stay
-//! near one, and functions that jump are rare, so that a rewrite which only reorders rounding changes little.
+//! functions, matmuls, convolutions, pools, reductions, norms and data movement, and also the longer patterns that exporters write
+//! and passes recognize. Sizes are small and odd, some are symbols. Values stay near one, and discontinuous functions are rare, so
+//! that a rewrite which only reorders rounding changes little.
 
 mod patterns;
 mod steps;
@@ -18,10 +18,10 @@ use driftc::ir::graph::{Graph, NodeId};
 use driftc::ir::ops::constant::random;
 use driftc::ir::tensor::DType;
 
-/// Most elements of a value, with every symbol at its upper bound.
+/// Maximum number of elements of a value, with every symbol at its upper bound.
 const MAX_ELEMENTS: i64 = 1500;
 
-/// Splitmix64: the same numbers on every machine.
+/// Splitmix64, which gives the same numbers on every machine.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -61,7 +61,7 @@ impl Rng {
     }
 }
 
-/// What a step works with.
+/// State of a growing graph, which steps read and extend.
 struct Growth<'g> {
     builder: Builder<'g>,
     rng: Rng,
@@ -86,7 +86,7 @@ impl Growth<'_> {
         self.builder.constant(&Array::f32(shape, values))
     }
 
-    /// Whether a value of this shape is neither too large nor possibly empty.
+    /// True if a value of this shape is neither too large nor possibly empty.
     fn fits(&self, x: NodeId) -> bool {
         let bounds = &self.builder.graph.bounds;
         let ranges: Vec<(i64, i64)> = self.shape(x).iter().map(|d| d.range(bounds)).collect();
@@ -95,10 +95,10 @@ impl Growth<'_> {
     }
 }
 
-/// The graph of a seed.
+/// Returns the graph of a seed.
 ///
 /// # Panics
-/// When a step is refused by the operator that it adds: a defect of the step or of a shape rule.
+/// If the graph refuses the operator of a step: a defect of the step or of shape inference.
 pub fn graph(seed: u64) -> Graph {
     let mut graph = Graph::default();
     grow(&mut graph, seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
@@ -193,8 +193,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use driftc::ir::eval::eval;
+    use driftc::ir::graph_text::print;
     use driftc::ir::op::Op;
-    use driftc::ir::text::print;
     use driftc::ir::verify::verify;
 
     use super::{graph, inputs};

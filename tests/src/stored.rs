@@ -1,4 +1,4 @@
-//! Models stored with inputs and expected outputs: the ONNX project's test folders, and folders of arrays.
+//! Models stored with inputs and expected outputs: folders of the official ONNX tests, and folders of arrays.
 //!
 //! A folder is one case: `model.onnx` beside `test_data_set_0/{input,output}_N.pb`, or beside `meta.json` and
 //! the `.npy` files it names.
@@ -13,7 +13,7 @@ use driftc::ir::array::Array;
 use driftc::ir::tensor::DType;
 use prost::Message;
 
-/// A model with what it is fed and what it must give.
+/// A model with its inputs and expected outputs.
 #[derive(Debug)]
 pub struct Case {
     /// The model file.
@@ -84,7 +84,7 @@ fn protobuf(folder: &Path, model: PathBuf) -> Result<Case, String> {
 /// Reads a `.npy` file.
 ///
 /// # Errors
-/// When it is not one, or of an element type without counterpart.
+/// If the file is not `.npy`, or its element type is not supported.
 pub fn npy(path: &Path) -> Result<Array, String> {
     let raw = bytes(path)?;
     let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());

@@ -1,5 +1,5 @@
-//! Bundles for browsers with inputs and the outputs that the CPU reference or a stored file gives, written to a folder
-//! with an index, from which a program in another language can run and compare them.
+//! Writes bundles for browsers, with inputs and expected outputs of the CPU reference or of stored files, to a folder with an index.
+//! A program in another language runs and compares them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use driftc::compile::{Model, Options, compile, lower, write};
 use driftc::import::onnx;
 use driftc::ir::array::Array;
 use driftc::ir::tensor::DType;
-use driftc::ir::{eval, text};
+use driftc::ir::{eval, graph_text};
 use driftc::kernels::KERNELS;
 use driftc::kernels::cases::CASES;
 use driftc::passes::Precision;
@@ -21,23 +21,23 @@ use crate::compare::{Tolerance, quantizes_rows};
 use crate::device::{host_type, random_inputs, sizes};
 use crate::emission::{after_passes, models};
 
-/// Which candidates of a kernel are written.
+/// Selection of a kernel's candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Candidates {
     /// Every one.
     All,
-    /// The cheapest, of every so many-th case and of those with arrays that may have no elements.
+    /// The cheapest, for every N-th case and for cases with possibly empty arrays.
     CheapestOf(usize),
 }
 
-/// What is written, and where.
+/// Destination and options of the bundles.
 #[derive(Debug)]
 pub struct Job<'a> {
     /// The folder, which exists.
     pub out: &'a Path,
-    /// What bundles are compiled for.
+    /// Target of the bundles.
     pub target: &'a TargetProfile,
-    /// How floats are stored.
+    /// Precision of the bundles.
     pub precision: Precision,
 }
 
@@ -58,7 +58,7 @@ impl Job<'_> {
         })
     }
 
-    /// The cases of kernels: a bundle for each kernel that offers a candidate for a case, and each candidate.
+    /// Writes the kernel cases: a bundle for each case, kernel and selected candidate.
     ///
     /// # Errors
     /// A case that does not compile, or a file that cannot be written.
@@ -81,7 +81,7 @@ impl Job<'_> {
         let named = |e: String| format!("{name}: {e}");
         let after = after_passes(case, self.target, self.precision).map_err(named)?;
         let offered = offering(&after, self.target);
-        let graph = text::parse(case).map_err(|e| named(e.to_string()))?;
+        let graph = graph_text::parse(case).map_err(|e| named(e.to_string()))?;
         // What the model itself holds in f16 the reference rounds, and a device without f16 does not.
         let half = graph.ids().into_iter().any(|id| graph.tensor(id).dtype == DType::F16);
         if half && !self.target.features.stores_f16() {
@@ -117,7 +117,7 @@ impl Job<'_> {
                 let own = lowered.plan.decisions.iter();
                 let own = own.filter(|d| d.choices.first().is_some_and(|c| c.kernel.name == kernel.name));
                 let candidates = own.map(|d| d.choices.len()).max().unwrap_or(1);
-                // Candidates may differ in what a device is told, and not in what it does.
+                // Candidates may have different metadata and equal shaders.
                 let shaders: Vec<String> =
                     lowered.plan.dispatches.iter().map(|s| s.launch.wgsl.clone()).collect();
                 if seen.insert(shaders) {
@@ -142,7 +142,7 @@ impl Job<'_> {
         Ok(entries)
     }
 
-    /// Models with their stored inputs and outputs, which are read from `.npy` files beside them.
+    /// Writes models with their stored inputs and outputs, which are `.npy` files beside them.
     ///
     /// # Errors
     /// A model that does not compile, or a file that cannot be written.
@@ -170,9 +170,9 @@ impl Job<'_> {
     }
 }
 
-/// Whether an array of a case may have no elements.
+/// True if an array of a case may be empty.
 fn may_be_empty(case: &str) -> bool {
-    text::parse(case).is_ok_and(|graph| graph.bounds.values().any(|(low, _)| *low == 0))
+    graph_text::parse(case).is_ok_and(|graph| graph.bounds.values().any(|(low, _)| *low == 0))
 }
 
 /// Writes the index of a folder.
@@ -184,7 +184,7 @@ pub fn index(out: &Path, entries: &[Value]) -> Result<(), String> {
     std::fs::write(out.join("index.json"), text).map_err(|e| e.to_string())
 }
 
-/// Appends an array to the bytes of a file and says where it is.
+/// Appends an array to the bytes of a file and returns its position.
 fn place(name: &str, array: &Array, bytes: &mut Vec<u8>) -> Value {
     // Arrays of elements of 8 bytes are read where they lie.
     bytes.resize(bytes.len().next_multiple_of(8), 0);

@@ -1,8 +1,8 @@
 //! Compiles a built-in architecture with random weights into a bundle:
 //! `cargo run -p drift-benches --bin build-model -- sd14-unet -t nvidia-hopper --precision f16 -o unet.drift`
 //!
-//! In f16 the model itself is f16: its inputs, outputs and weights, as an export in half precision is. Weights go
-//! through a file beside the bundle, which is removed at the end, so memory does not grow with them.
+//! In f16 the model itself is f16: its inputs, outputs and weights, like an export in half precision. The weights go through a file
+//! beside the bundle, which is removed at the end, so memory does not grow with them.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,10 +19,10 @@ use driftc::target::TargetProfile;
 struct Args {
     /// The architecture, such as sd14-unet
     name: String,
-    /// A target: a profile's name or the path of its TOML file; several make one bundle
+    /// Compile for this target profile: a name or a TOML file (repeatable)
     #[arg(short, long = "target", value_name = "TARGET", required = true)]
     targets: Vec<String>,
-    /// How floats are stored: f32, f16 or mixed
+    /// Precision: f32, f16 or mixed
     #[arg(long, default_value = "f32")]
     precision: Precision,
     /// The bundle to write
@@ -35,7 +35,7 @@ struct Args {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let architecture = builtin::find(&args.name)?;
+    let architecture = builtin::find_builtin(&args.name)?;
     let targets = args.targets.iter().map(|t| TargetProfile::load(t)).collect::<Result<Vec<_>, _>>()?;
     let element = if args.precision == Precision::F16 { DType::F16 } else { DType::F32 };
     let folder = args.weights.clone().unwrap_or_else(|| args.output.with_extension("weights"));

@@ -1,8 +1,8 @@
-//! Fits the parameters of kernels' estimates to a profile's measurements: `cargo run -p drift-benches --bin fit -- PROFILE`.
+//! Fits cost parameters to a profile's measurements: `cargo run -p drift-benches --bin fit -- PROFILE`.
 //!
-//! PROFILE is the name of a built-in profile, whose measurements are `targets/measured/PROFILE.txt` and whose parameters
-//! become `targets/costs/PROFILE.toml`, or the path of a profile `mine.toml` with measurements in `measured/mine.txt`
-//! beside it, whose parameters become `costs/mine.toml` there.
+//! PROFILE is the name of a built-in profile: the measurements are `targets/measured/PROFILE.txt`, and the parameters go to
+//! `targets/costs/PROFILE.toml`. Or PROFILE is the path of `mine.toml`: the measurements are `measured/mine.txt` beside it, and the
+//! parameters go to `costs/mine.toml`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use drift_benches::fit::{file, judge};
 use driftc::plan::tuning::Database;
 use driftc::target::TargetProfile;
 
-/// Problems shown, those with the slowest picks.
+/// Number of problems to print, those with the largest regret.
 const SHOWN: usize = 12;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,9 +29,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = judge(&profile, &Database::load(&measured)?)?;
     let (text, after) = file(&profile, &measured)?;
     for (what, judged) in [("before", &before), ("after", &after)] {
-        println!("{what}: {:?}, {} picks of which nobody measured", judged.fit, judged.unmeasured);
+        println!("{what}: {:?}, {} selected candidates not measured", judged.fit, judged.unmeasured);
         let within = judged.regrets.iter().filter(|(regret, _)| *regret <= 1.15).count();
-        println!("  {within} of {} picks are within 15 % of the fastest", judged.regrets.len());
+        println!("  {within} of {} selections are within 15 % of the fastest", judged.regrets.len());
     }
     for (regret, problem) in after.regrets.iter().take(SHOWN) {
         println!("{regret:.2}  {problem}");

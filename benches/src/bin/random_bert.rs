@@ -1,7 +1,7 @@
 //! Writes a Hugging Face folder of a `BertModel` with random f16 weights, to compile models of any size:
 //! `cargo run -p drift-benches --bin random-bert -- FOLDER` is one of 6.9 billion parameters.
 //!
-//! The weights are drawn and written in pieces, into files of 5 GB with an index, as large checkpoints are.
+//! The weights are drawn and written one by one, into files of 5 GB with an index, as in large checkpoints.
 
 use std::path::PathBuf;
 
@@ -16,16 +16,16 @@ const FILE: usize = 5_000_000_000;
 struct Args {
     /// The folder to write
     folder: PathBuf,
-    /// Elements of a hidden state; the intermediate size is four times as many
+    /// Hidden size; the intermediate size is four times larger
     #[arg(long, default_value_t = 4096)]
     hidden: usize,
     /// Layers
     #[arg(long, default_value_t = 34)]
     layers: usize,
-    /// Heads of the attention
+    /// Attention heads
     #[arg(long, default_value_t = 32)]
     heads: usize,
-    /// Words
+    /// Vocabulary size
     #[arg(long, default_value_t = 1024)]
     vocabulary: usize,
     /// Positions

@@ -1,4 +1,4 @@
-//! The file of a fit, as `targets/costs/` has it.
+//! The file of a fit, as in `targets/costs/`.
 
 use std::fmt::Write;
 

@@ -1,27 +1,27 @@
-//! The standing set with what was measured of it.
+//! The calibration suite with its measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use driftc::calibration_suite::{self, drop_constant_data};
 use driftc::ir::graph::Graph;
 use driftc::kernels::KERNELS;
 use driftc::kernels::kernel::Kernel;
 use driftc::plan::choice::Choice;
-use driftc::plan::tuning::{Database, Outcome, configuration, core_key, key};
+use driftc::plan::tuning::{Database, Outcome, configuration, key, key_without_epilogue};
 use driftc::shader::problem::Problem;
-use driftc::standing::{self, forget_elements};
 use driftc::target::TargetProfile;
 use rayon::prelude::*;
 
-use super::OUTLIER;
-
-/// How slow a pick that nobody measured is taken to be: nothing is known of it.
+/// Logarithmic estimation error above which a further error adds nothing.
+const OUTLIER: f64 = 1.0;
+/// Assumed regret of a selected candidate that was not measured.
 const UNKNOWN: f64 = 1.3;
 
-/// The graphs of the standing set, without the elements of their constants.
+/// The graphs of the calibration suite, without the elements of their constants.
 pub(super) fn graphs(target: &TargetProfile) -> Result<Vec<Graph>, Box<dyn std::error::Error>> {
-    let lowered = standing::graphs().into_par_iter().map(|standing| {
-        let mut graph = standing.lowered(target)?;
-        forget_elements(&mut graph)?;
+    let lowered = calibration_suite::graphs().into_par_iter().map(|suite_graph| {
+        let mut graph = suite_graph.lowered(target)?;
+        drop_constant_data(&mut graph)?;
         Ok::<_, driftc::error::Error>(graph)
     });
     Ok(lowered.collect::<Result<Vec<_>, _>>()?)
@@ -30,11 +30,11 @@ pub(super) fn graphs(target: &TargetProfile) -> Result<Vec<Graph>, Box<dyn std::
 /// A candidate with its measured time in nanoseconds.
 pub(super) struct Entry {
     pub(super) kernel: &'static str,
-    /// As a profile's picks name it.
+    /// Configuration in the form of a profile's overrides.
     pub(super) configuration: String,
-    /// None where nobody measured it.
+    /// `None` if it was not measured.
     pub(super) time: Option<f64>,
-    /// Whether its kernel came with each of its knobs' values when the measurements were made.
+    /// True if each of its knob values occurs in the measurements of its kernel.
     known: bool,
 }
 
@@ -45,30 +45,30 @@ impl Entry {
     }
 }
 
-/// A problem with its candidates, in the order in which kernels offer them.
+/// A problem with its candidates, in the order of the kernels.
 pub(super) struct Sample<'g> {
     pub(super) key: String,
     problem: Problem<'g>,
     kernels: Vec<(&'static Kernel, usize)>,
     pub(super) entries: Vec<Entry>,
     best: f64,
-    /// The entry that the profile picks, whatever it costs.
-    pinned: Option<usize>,
+    /// The entry that the profile's override selects, whatever its cost.
+    overridden: Option<usize>,
 }
 
-/// All problems of which something was measured, each once.
+/// All problems with a measurement, each once.
 pub(super) struct Samples<'g> {
     pub(super) all: Vec<Sample<'g>>,
 }
 
 impl<'g> Samples<'g> {
-    pub(super) fn of(graphs: &'g [Graph], target: &'g TargetProfile, database: &Database) -> Self {
+    pub(super) fn measured(graphs: &'g [Graph], target: &'g TargetProfile, database: &Database) -> Self {
         let mut all = BTreeMap::new();
         for graph in graphs {
-            for problem in standing::problems(graph, target) {
+            for problem in calibration_suite::problems(graph, target) {
                 let key = key(&problem);
                 if !all.contains_key(&key)
-                    && let Some(sample) = Sample::of(problem, &key, target, database)
+                    && let Some(sample) = Sample::from_problem(problem, &key, target, database)
                 {
                     all.insert(key, sample);
                 }
@@ -87,7 +87,7 @@ impl<'g> Samples<'g> {
     }
 }
 
-/// A candidate without the hash of its kernel's source, as a profile's picks name it.
+/// Returns a configuration without the hash of its kernel's source, in the form of a profile's overrides.
 fn without_hash(configuration: &str) -> String {
     let (kernel, knobs) =
         configuration.split_once(' ').map_or((configuration, ""), |(kernel, knobs)| (kernel, knobs));
@@ -96,18 +96,26 @@ fn without_hash(configuration: &str) -> String {
 }
 
 impl<'g> Sample<'g> {
-    fn of(problem: Problem<'g>, key: &str, target: &TargetProfile, database: &Database) -> Option<Self> {
+    fn from_problem(
+        problem: Problem<'g>,
+        key: &str,
+        target: &TargetProfile,
+        database: &Database,
+    ) -> Option<Self> {
         let measured = database.measured(&target.name, || key.to_owned())?;
         let times: BTreeMap<String, f64> = measured
             .iter()
             .filter_map(|(configuration, outcome)| match outcome {
-                Outcome::Took(ns) => Some((without_hash(configuration), ns)),
+                Outcome::Time(ns) => Some((without_hash(configuration), ns)),
                 Outcome::Failed => None,
             })
             .collect();
-        let pick =
-            target.picks.iter().find(|p| p.problem == core_key(&problem)).map(|p| p.configuration.as_str());
-        let (mut kernels, mut entries, mut pinned) = (Vec::new(), Vec::new(), None);
+        let fixed = target
+            .overrides
+            .iter()
+            .find(|p| p.problem == key_without_epilogue(&problem))
+            .map(|p| p.configuration.as_str());
+        let (mut kernels, mut entries, mut overridden) = (Vec::new(), Vec::new(), None);
         for kernel in KERNELS {
             let candidates = (kernel.candidates)(&problem);
             if !candidates.is_empty() {
@@ -115,8 +123,8 @@ impl<'g> Sample<'g> {
             }
             for candidate in candidates {
                 let configuration = configuration(&Choice { kernel, candidate, measured: None });
-                if pick == Some(configuration.as_str()) {
-                    pinned = Some(entries.len());
+                if fixed == Some(configuration.as_str()) {
+                    overridden = Some(entries.len());
                 }
                 entries.push(Entry {
                     kernel: kernel.name,
@@ -127,10 +135,10 @@ impl<'g> Sample<'g> {
             }
         }
         let best = entries.iter().filter_map(|e| e.time).fold(f64::INFINITY, f64::min);
-        best.is_finite().then(|| Self { key: key.to_owned(), problem, kernels, entries, best, pinned })
+        best.is_finite().then(|| Self { key: key.to_owned(), problem, kernels, entries, best, overridden })
     }
 
-    /// Estimates of all entries; not a number for those of kernels that are not asked for.
+    /// Estimates of all entries; NaN for kernels outside of `only`.
     pub(super) fn costs(&self, target: &TargetProfile, only: Option<&BTreeSet<&'static str>>) -> Vec<f64> {
         let problem = Problem { target, ..self.problem.clone() };
         let mut out = Vec::with_capacity(self.entries.len());
@@ -140,7 +148,7 @@ impl<'g> Sample<'g> {
                 continue;
             }
             let candidates = (kernel.candidates)(&problem);
-            // Which candidates there are does not depend on what they cost.
+            // The list of candidates does not depend on their costs.
             let costs = candidates.iter().map(|c| c.cost).chain(std::iter::repeat(f64::INFINITY));
             out.extend(costs.take(*count));
         }
@@ -153,37 +161,36 @@ impl<'g> Sample<'g> {
         both.map(|(e, c)| (e, *c)).reduce(|best, next| if next.1 < best.1 { next } else { best })
     }
 
-    /// The pick among what was measured: how many times as long as the fastest it takes, and how many times as long, or as
-    /// short, as estimated.
-    pub(super) fn pick(&self, costs: &[f64]) -> Option<(f64, f64)> {
-        let pinned = self.pinned.and_then(|i| Some((self.entries.get(i)?, *costs.get(i)?)));
-        let measured = pinned.filter(|(entry, _)| entry.time.is_some());
+    /// The selected entry among the measured ones: its regret, and the factor between its time and its estimate.
+    pub(super) fn selection(&self, costs: &[f64]) -> Option<(f64, f64)> {
+        let overridden = self.overridden.and_then(|i| Some((self.entries.get(i)?, *costs.get(i)?)));
+        let measured = overridden.filter(|(entry, _)| entry.time.is_some());
         let (entry, cost) = measured.or_else(|| self.cheapest(costs, |e| e.time.is_some()))?;
         let time = entry.time?;
         Some((time / self.best, (time / cost).max(cost / time)))
     }
 
-    /// The pick and the fastest entry, for people.
-    pub(super) fn told(&self, costs: &[f64]) -> String {
+    /// Description of the selected and the fastest entry.
+    pub(super) fn description(&self, costs: &[f64]) -> String {
         let Some((entry, _)) = self.cheapest(costs, |e| e.time.is_some()) else { return String::new() };
         let fastest = self.entries.iter().find(|e| e.time == Some(self.best));
         let fastest = fastest.map_or("", |e| e.configuration.as_str());
         format!("{} {:.0} ns; {fastest} {:.0} ns", entry.configuration, entry.time.unwrap_or(0.0), self.best)
     }
 
-    /// Whether the cheapest entry was measured. Measurements say nothing of values of knobs that came after them.
-    pub(super) fn picks_measured(&self, costs: &[f64]) -> bool {
-        self.pinned.is_some()
+    /// True if the cheapest entry was measured. Measurements say nothing about knob values that were added later.
+    pub(super) fn selection_is_measured(&self, costs: &[f64]) -> bool {
+        self.overridden.is_some()
             || self.cheapest(costs, |e| e.known).is_some_and(|(entry, _)| entry.time.is_some())
     }
 
-    /// How many times as long as the fastest the pick takes.
+    /// Regret of the selected entry.
     pub(super) fn regret(&self, costs: &[f64]) -> f64 {
-        let regret = self.pick(costs).map_or(1.0, |(regret, _)| regret);
-        if self.picks_measured(costs) { regret } else { regret.max(UNKNOWN) }
+        let regret = self.selection(costs).map_or(1.0, |(regret, _)| regret);
+        if self.selection_is_measured(costs) { regret } else { regret.max(UNKNOWN) }
     }
 
-    /// How far estimates of some kernels' entries are from their times, in logarithms; slow entries count less.
+    /// Error of the estimates of some kernels' entries, in logarithms; slow entries count less.
     pub(super) fn error(&self, costs: &[f64], kernels: &BTreeSet<&'static str>) -> f64 {
         let (mut sum, mut weights) = (0.0, 0.0);
         for (entry, cost) in self.entries.iter().zip(costs).filter(|(e, _)| kernels.contains(e.kernel)) {

@@ -1,5 +1,5 @@
-//! Arrays of the command line: `NAME=FILE` arguments, arrays made up where none are given, and the two forms in
-//! which the runtime and the reference hold them.
+//! Arrays on the command line: `NAME=FILE` arguments, generated inputs, and conversions between the array types of the
+//! runtime and the reference.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use driftc::ir::tensor::DType;
 use crate::failure::{Failure, Result};
 use crate::npy;
 
-/// `NAME=FILE`, or `POSITION=FILE`.
+/// Value of a `NAME=FILE` or `POSITION=FILE` argument.
 #[derive(Debug, Clone)]
 pub(crate) struct NamedFile {
     pub(crate) name: String,
@@ -23,11 +23,14 @@ pub(crate) fn named_file(text: &str) -> Result<NamedFile, String> {
         Some((name, file)) if !name.is_empty() && !file.is_empty() => {
             Ok(NamedFile { name: name.to_owned(), file: file.into() })
         }
-        _ => Err("write NAME=FILE.npy, or its position counted from 0 for the name".into()),
+        _ => Err("write NAME=FILE.npy or POSITION=FILE.npy; positions start at 0".into()),
     }
 }
 
-/// Reads the files of an option, in the order of the names that they can have; `kind` is `input` or `output`.
+/// Reads the files of an option and sorts them by position in `names`. `kind` is `input` or `output`.
+///
+/// # Errors
+/// If a file cannot be read, a name is unknown, or a name is given twice.
 pub(crate) fn read_named(
     files: &[NamedFile],
     names: &[String],
@@ -40,7 +43,7 @@ pub(crate) fn read_named(
     }
 }
 
-/// The same, where a name may be given several times.
+/// Like [`read_named`], but accepts several files for one name.
 pub(crate) fn read_all(
     files: &[NamedFile],
     names: &[String],
@@ -49,17 +52,18 @@ pub(crate) fn read_all(
     let mut arrays: Vec<(usize, drift_runtime::Array)> = Vec::with_capacity(files.len());
     for NamedFile { name, file } in files {
         let by_name = names.iter().position(|n| n == name);
-        let position = by_name
-            .or_else(|| name.parse().ok().filter(|i| *i < names.len()))
-            .ok_or_else(|| Failure::usage(format!("there is no {kind} `{name}`")).help(known(names, kind)))?;
+        let position =
+            by_name.or_else(|| name.parse().ok().filter(|i| *i < names.len())).ok_or_else(|| {
+                Failure::usage(format!("there is no {kind} `{name}`")).help(list_names(names, kind))
+            })?;
         arrays.push((position, npy::read(file)?));
     }
     arrays.sort_by_key(|(position, _)| *position);
     Ok(arrays)
 }
 
-/// Says which names there are.
-pub(crate) fn known(names: &[String], kind: &str) -> String {
+/// Sentence that lists the valid names.
+pub(crate) fn list_names(names: &[String], kind: &str) -> String {
     let list: Vec<String> = names.iter().enumerate().map(|(i, n)| format!("`{n}` ({i})")).collect();
     if list.is_empty() {
         format!("there are no {kind}s")
@@ -68,12 +72,12 @@ pub(crate) fn known(names: &[String], kind: &str) -> String {
     }
 }
 
-/// An array as the reference computes with it.
+/// Converts an array of the runtime to the reference's type.
 pub(crate) fn to_host(array: &drift_runtime::Array) -> Result<HostArray> {
     HostArray::from_bytes(dtype(array.dtype), &array.shape, &array.bytes).map_err(|e| Failure::input(e.0))
 }
 
-/// An array as the runtime takes it.
+/// Converts an array of the reference to the runtime's type.
 pub(crate) fn to_runtime(array: &HostArray) -> drift_runtime::Array {
     drift_runtime::Array {
         dtype: host_type(array.dtype),
@@ -82,9 +86,9 @@ pub(crate) fn to_runtime(array: &HostArray) -> drift_runtime::Array {
     }
 }
 
-/// An array to run a model on when none is given: floats within -1..1, and ones elsewhere, which are a valid index,
+/// Generates an array for a missing input: random floats in [-1, 1), or ones for other types. One is a valid index,
 /// token, type and mask in most models.
-pub(crate) fn made_up(dtype: DType, shape: &[usize], seed: u64) -> HostArray {
+pub(crate) fn generate_array(dtype: DType, shape: &[usize], seed: u64) -> HostArray {
     let n = driftc::ir::array::count(shape);
     if !dtype.is_float() {
         return HostArray::int(dtype, shape, vec![1; n]);
@@ -119,23 +123,23 @@ const TYPES: [(DType, HostType); 13] = [
     (DType::Bool, HostType::Bool),
 ];
 
-/// The runtime's name of an element type.
+/// The runtime's element type for a type of the compiler.
 pub(crate) fn host_type(dtype: DType) -> HostType {
     TYPES.iter().find(|(d, _)| *d == dtype).map_or(HostType::F32, |(_, h)| *h)
 }
 
-/// The compiler's name of an element type.
+/// The compiler's element type for a type of the runtime.
 pub(crate) fn dtype(host: HostType) -> DType {
     TYPES.iter().find(|(_, h)| *h == host).map_or(DType::F32, |(d, _)| *d)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{TYPES, made_up, named_file};
+    use super::{TYPES, generate_array, named_file};
     use driftc::ir::tensor::DType;
 
     #[test]
-    fn arguments_are_split_at_the_first_sign() {
+    fn arguments_are_split_at_the_first_equals_sign() {
         let named = named_file("a=b=c.npy").unwrap();
         assert_eq!((named.name.as_str(), named.file.to_str()), ("a", Some("b=c.npy")));
         for bad in ["a", "=b", "a="] {
@@ -144,18 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn made_up_floats_spread_and_repeat() {
-        let a = made_up(DType::F32, &[1000], 3);
+    fn generated_floats_are_spread_and_repeatable() {
+        let a = generate_array(DType::F32, &[1000], 3);
         let values = a.floats().unwrap();
         assert!(values.iter().all(|v| (-1.0..1.0).contains(v)));
         let mean = values.iter().sum::<f32>() / 1000.0;
         assert!(mean.abs() < 0.1, "{mean}");
-        assert_eq!(a, made_up(DType::F32, &[1000], 3));
-        assert_ne!(a, made_up(DType::F32, &[1000], 4));
+        assert_eq!(a, generate_array(DType::F32, &[1000], 3));
+        assert_ne!(a, generate_array(DType::F32, &[1000], 4));
     }
 
     #[test]
-    fn types_pair_up() {
+    fn element_types_have_equal_names() {
         assert!(TYPES.iter().all(|(d, h)| d.name() == h.name()));
     }
 }

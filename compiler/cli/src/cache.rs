@@ -1,8 +1,8 @@
-//! Bundles that `driftc run` compiled from models, kept by what they were made of.
+//! Cache of bundles that commands compile from models.
 //!
-//! `path of a model, what is said about it, device -> import -> key -> KEY.drift in the user's cache folder`. The key
-//! covers the model's bytes, the options, the sizes and constants of its inputs, the target profile and the program
-//! itself, so a file is never stale: it is there or it is not. Files appear whole, and may be deleted at any time.
+//! `model path, options, device -> import -> key -> KEY.drift in the user's cache folder`. The key hashes the model's
+//! bytes, the options, the input sizes and constants, the target profile and the program itself, so a cached file is
+//! never stale. Files appear atomically and can be deleted at any time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,36 +17,38 @@ use driftc::ir::array::Array;
 use driftc::target::TargetProfile;
 
 use crate::failure::{Failure, Result};
-use crate::language;
 use crate::lowering::lower_all;
-use crate::model::{Loaded, ModelArgs, show_notes};
+use crate::model::Loaded;
+use crate::model_args::ModelArgs;
+use crate::output::{file_name, show_notes};
 use crate::progress::Progress;
+use crate::prompt_encoder::tokenizer_notes;
 use crate::session::DeviceArgs;
 
-/// A model as a bundle.
+/// Cached bundle of a model.
 #[derive(Debug)]
-pub(crate) struct Cached {
-    /// The bundle.
+pub(crate) struct CachedBundle {
+    /// Path of the bundle.
     pub(crate) bundle: PathBuf,
-    /// Where what the driver compiles from it is kept.
+    /// Path of the driver's pipeline cache.
     pub(crate) pipelines: PathBuf,
-    /// How long compiling took; none when the bundle was there.
+    /// Compile time. `None` if the bundle was already cached.
     pub(crate) compiled: Option<Duration>,
     /// Inputs that became constants.
     pub(crate) constants: Vec<String>,
 }
 
-/// The bundle of a model for a device: the one that is kept, or one compiled now.
-pub(crate) fn bundle_of(
+/// Returns the cached bundle of a model for a device, or compiles it.
+pub(crate) fn cached_bundle(
     model: &ModelArgs,
     samples: &BTreeMap<String, Array>,
     target: Option<&str>,
     device: &DeviceArgs,
     folder: Option<&Path>,
-) -> Result<Cached> {
+) -> Result<CachedBundle> {
     let progress = Progress::start("importing");
-    let loaded = model.given.load(&model.path, samples)?;
-    let options = loaded.options(&model.given, false)?;
+    let loaded = model.options.load(&model.path, samples)?;
+    let options = loaded.compile_options(&model.options, false)?;
     let folder = make_private(folder)?;
     let device = probe(device.device.as_deref())?;
     let mut reasons = Vec::new();
@@ -56,7 +58,7 @@ pub(crate) fn bundle_of(
         let mut compiled = None;
         if Bundle::open(&bundle).and_then(|b| b.verify()).is_err() {
             show_notes(&loaded.notes);
-            show_notes(&language::notes(&loaded.model));
+            show_notes(&tokenizer_notes(&loaded.model));
             progress.stage(&format!("compiling for {}", profile.name));
             let start = Instant::now();
             let functions = lower_all(model, &loaded, &profile, &options)?;
@@ -68,33 +70,33 @@ pub(crate) fn bundle_of(
         reasons = manifest.variants.iter().flat_map(|v| unmet(manifest, v, &device)).collect::<Vec<_>>();
         if reasons.is_empty() {
             let pipelines = folder.join(format!("{key}.pipelines"));
-            return Ok(Cached { bundle, pipelines, compiled, constants: loaded.constants });
+            return Ok(CachedBundle { bundle, pipelines, compiled, constants: loaded.constants });
         }
     }
     Err(Failure::input(format!("the model cannot run on {}", device.name))
         .because(reasons.join("\n"))
-        .help("pick another profile with --target, or another device with --device"))
+        .help("select another profile with --target or another device with --device"))
 }
 
-/// Where what the driver compiles from a bundle is kept, where there is a cache folder; starts without it take longer.
-pub(crate) fn pipelines_of(bundle: &Bundle, folder: Option<&Path>) -> Option<PathBuf> {
+/// Path of the driver's pipeline cache for a bundle. Returns `None` without a cache folder; loading then takes longer.
+pub(crate) fn pipeline_cache_path(bundle: &Bundle, folder: Option<&Path>) -> Option<PathBuf> {
     let folder = make_private(folder).ok()?;
     let hash = blake3::Hash::from_bytes(bundle.hash().0).to_hex();
     Some(folder.join(format!("{}.pipelines", hash.get(..32)?)))
 }
 
-/// The profiles to compile for, the best first: the one that is asked for, or the built-in one that names the device
-/// and the one made from what its driver tells.
+/// Profiles to compile for, best first: the requested one, or the built-in profile of the device followed by one
+/// generated from the driver's properties.
 fn profiles(device: &DeviceInfo, target: Option<&str>) -> Result<Vec<TargetProfile>> {
     if let Some(name) = target {
         return Ok(vec![TargetProfile::load(name)?]);
     }
-    let told = driftc::target::from_device(device, None)?;
-    let told = TargetProfile::from_toml(&told, "the present device")?;
-    Ok(TargetProfile::for_device(device)?.into_iter().chain([told]).collect())
+    let generated = driftc::target::from_device(device, None)?;
+    let generated = TargetProfile::from_toml(&generated, "this device")?;
+    Ok(TargetProfile::for_device(device)?.into_iter().chain([generated]).collect())
 }
 
-/// What a bundle is made of, as a name.
+/// Cache key: the model's file name and a hash of everything that the bundle depends on.
 fn key(loaded: &Loaded, options: &Options, profile: &TargetProfile, path: &Path) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
     let mut add = |part: &[u8]| {
@@ -102,7 +104,7 @@ fn key(loaded: &Loaded, options: &Options, profile: &TargetProfile, path: &Path)
         hasher.update(part);
     };
     add(env!("CARGO_PKG_VERSION").as_bytes());
-    add(program().as_bytes());
+    add(program_id().as_bytes());
     add(&loaded.model.hash);
     add(loaded.model.name.as_bytes());
     for file in &loaded.external {
@@ -119,7 +121,7 @@ fn key(loaded: &Loaded, options: &Options, profile: &TargetProfile, path: &Path)
     for flag in &options.flags {
         add(flag.as_bytes());
     }
-    // What samples and files said: sizes, types and constants are those of the graph.
+    // The graph carries the sizes, types and constants that samples and files determine.
     let graph = &loaded.model.graph;
     for id in graph.inputs() {
         add(graph.node(*id).name.as_bytes());
@@ -129,28 +131,30 @@ fn key(loaded: &Loaded, options: &Options, profile: &TargetProfile, path: &Path)
         add(format!("{symbol} {bounds:?}").as_bytes());
     }
     let whole = hasher.finalize().to_hex();
-    let stem = path.file_stem().map_or_else(String::new, |s| crate::output::file_name(&s.to_string_lossy()));
+    let stem = path.file_stem().map_or_else(String::new, |s| file_name(&s.to_string_lossy()));
     let stem: String = stem.chars().take(40).collect();
     Ok(format!("{stem}-{}", whole.get(..32).unwrap_or_default()))
 }
 
-/// What tells this build of the program from others of its version.
-fn program() -> String {
+/// Size and modification time of this program. They tell two builds of the same version apart.
+fn program_id() -> String {
     let found = std::env::current_exe().and_then(std::fs::metadata);
     found.map_or_else(|_| String::new(), |m| format!("{} {:?}", m.len(), m.modified().ok()))
 }
 
-/// The folder, made with those above it, for the user alone.
+/// Creates the cache folder and its parents, readable only by the user.
 fn make_private(folder: Option<&Path>) -> Result<PathBuf> {
     let folder = match folder {
         Some(folder) => folder.to_owned(),
-        None => usual_folder().ok_or_else(|| {
-            Failure::input("there is no cache folder: neither XDG_CACHE_HOME nor HOME is set")
-                .help("say where compiled models are kept: --cache-dir DIR")
+        None => default_folder().ok_or_else(|| {
+            Failure::input("no cache folder: neither XDG_CACHE_HOME nor HOME is set")
+                .help("choose a folder for compiled models with --cache-dir DIR")
         })?,
     };
     let made = make(&folder);
-    made.map_err(|e| Failure::file(&folder, &e).help("say where compiled models are kept: --cache-dir DIR"))?;
+    made.map_err(|e| {
+        Failure::file(&folder, &e).help("choose a folder for compiled models with --cache-dir DIR")
+    })?;
     Ok(folder)
 }
 
@@ -161,8 +165,8 @@ fn make(folder: &Path) -> io::Result<()> {
     builder.recursive(true).create(folder)
 }
 
-fn usual_folder() -> Option<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let cache = of("XDG_CACHE_HOME").or_else(|| of("LOCALAPPDATA"));
-    Some(cache.or_else(|| Some(of("HOME")?.join(".cache")))?.join("driftc"))
+fn default_folder() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("LOCALAPPDATA"));
+    Some(cache.or_else(|| Some(absolute("HOME")?.join(".cache")))?.join("driftc"))
 }

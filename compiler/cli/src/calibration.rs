@@ -1,47 +1,50 @@
-//! `--calibrate`: a text that the float model reads before its weights are rounded.
+//! `--calibrate`: runs the float model on sample text to collect statistics for weight quantization.
 
 use std::path::Path;
 
 use drift_text::Tokenizer;
 use driftc::compile::Model;
-use driftc::quantise::Weights;
-use driftc::quantise::calibration::Calibration;
+use driftc::quantize::Weights;
+use driftc::quantize::calibration::Calibration;
 
 use crate::failure::{Failure, Result};
-use crate::language::ids_of;
+use crate::token_ids::read_token_ids;
 
-/// Most tokens of the text that are read: as much as a CPU computes in a while.
-const TOKENS: usize = 512;
+/// Maximum tokens of the calibration text. The CPU evaluates the model on them.
+const MAX_TOKENS: usize = 512;
 
-/// What a text says about a model's weights, and how the bundle's provenance names it.
-pub(crate) fn calibrated(model: &Model, weights: Weights, path: &Path) -> Result<(Calibration, String)> {
+/// Returns the calibration statistics of a text and the flag for the bundle's provenance.
+pub(crate) fn calibrate_weights(
+    model: &Model,
+    weights: Weights,
+    path: &Path,
+) -> Result<(Calibration, String)> {
     let bytes = std::fs::read(path).map_err(|e| Failure::file(path, &e))?;
     let ids = match path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
-        true => ids_of(path)?,
+        true => read_token_ids(path)?,
         false => {
             let text = String::from_utf8(bytes.clone());
-            let text = text.map_err(|_| Failure::input(format!("{} is no text in UTF-8", path.display())))?;
+            let text = text.map_err(|_| Failure::input(format!("{} is not UTF-8 text", path.display())))?;
             tokens(model, &text)?
         }
     };
-    let ids: Vec<i64> = ids.into_iter().take(TOKENS).map(i64::from).collect();
-    let (low, high) = lengths(model);
-    let pieces: Vec<Vec<i64>> =
-        ids.chunks(high).filter(|piece| piece.len() >= low).map(<[i64]>::to_vec).collect();
-    if pieces.is_empty() {
-        let reason = format!("{} has {} tokens, too few to calibrate with", path.display(), ids.len());
-        return Err(
-            Failure::input(reason).help("give some hundred words that are like what the model will read")
-        );
+    let ids: Vec<i64> = ids.into_iter().take(MAX_TOKENS).map(i64::from).collect();
+    let (low, high) = sequence_lengths(model);
+    let sequences: Vec<Vec<i64>> =
+        ids.chunks(high).filter(|chunk| chunk.len() >= low).map(<[i64]>::to_vec).collect();
+    if sequences.is_empty() {
+        let reason = format!("{} has {} tokens, too few for calibration", path.display(), ids.len());
+        return Err(Failure::input(reason)
+            .help("use a text of a few hundred words that resembles the model's real input"));
     }
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let hash = blake3::hash(&bytes).to_hex();
     let flag = format!("--calibrate {name}:{}", hash.get(..16).unwrap_or_default());
-    Ok((Calibration::of(&model.graph, weights, &pieces)?, flag))
+    Ok((Calibration::from_text(&model.graph, weights, &sequences)?, flag))
 }
 
-/// How many tokens the graph takes at once.
-fn lengths(model: &Model) -> (usize, usize) {
+/// Minimum and maximum number of tokens in one run of the graph.
+fn sequence_lengths(model: &Model) -> (usize, usize) {
     let graph = &model.graph;
     let input = graph.inputs().first().and_then(|id| graph.input(*id));
     let size = input.and_then(|input| input.shape.last()).map(|size| size.range(&graph.bounds));
@@ -52,8 +55,8 @@ fn lengths(model: &Model) -> (usize, usize) {
 fn tokens(model: &Model, text: &str) -> Result<Vec<u32>> {
     let file = |name| model.attachments.iter().find(|(n, _)| n == name).map(|(_, bytes)| bytes.as_slice());
     let tokenizer = file("tokenizer.json").ok_or_else(|| {
-        Failure::input("the model has no tokenizer, so a text means nothing to it")
-            .help("give ids: --calibrate IDS.npy")
+        Failure::input("the model has no tokenizer, so it cannot read a text")
+            .help("give token ids: --calibrate IDS.npy")
     })?;
     let tokenizer = Tokenizer::new(tokenizer, file("tokenizer_config.json"), file("generation_config.json"))?;
     Ok(tokenizer.encode(text, true)?)

@@ -1,22 +1,22 @@
-//! Whether two arrays are equal within a tolerance, and where they are not.
+//! Comparison of two arrays within a tolerance.
 
 use driftc::ir::array::{Array, Data, unravel};
 use driftc::passes::Precision;
 use serde::Serialize;
 
-/// An element may be off by `relative * |expected| + absolute`. Integers must be equal.
+/// Maximum difference of an element: `relative * |expected| + absolute`. Integers must be equal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Tolerance {
     pub(crate) relative: f64,
-    /// As a part of the largest expected element, unless `fixed` says otherwise.
+    /// Absolute tolerance, as a fraction of the largest expected element unless `fixed` is set.
     pub(crate) absolute: f64,
-    /// Whether `absolute` is an absolute number.
+    /// True if `absolute` is an absolute number.
     pub(crate) fixed: bool,
 }
 
 impl Tolerance {
-    /// What a precision can be held to.
-    pub(crate) fn of(precision: Precision) -> Self {
+    /// Default tolerance for a precision.
+    pub(crate) fn for_precision(precision: Precision) -> Self {
         match precision {
             Precision::F32 => Self { relative: 1e-3, absolute: 1e-4, fixed: false },
             Precision::F16 | Precision::Mixed => Self { relative: 2e-2, absolute: 1e-2, fixed: false },
@@ -24,17 +24,17 @@ impl Tolerance {
     }
 }
 
-/// How an array compares with the expected one.
+/// Result of comparing an array with the expected one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Comparison {
     pub(crate) elements: usize,
     /// Elements beyond the tolerance.
     pub(crate) wrong: usize,
-    /// The largest difference that can be told in numbers.
+    /// Largest finite difference.
     pub(crate) max_difference: f64,
-    /// The element farthest beyond, or nearest to, its tolerance.
+    /// Element with the largest difference relative to its tolerance.
     pub(crate) worst: Option<Worst>,
-    /// A type or shape that differs.
+    /// Message if the types or shapes differ.
     pub(crate) mismatch: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Worst {
     pub(crate) at: Vec<usize>,
     pub(crate) value: f64,
     pub(crate) expected: f64,
-    /// In tolerances.
+    /// Difference divided by the tolerance.
     pub(crate) off: f64,
 }
 
@@ -69,13 +69,13 @@ impl std::fmt::Display for Comparison {
     }
 }
 
-/// Compares.
+/// Compares `got` with the expected array `want`.
 pub(crate) fn compare(got: &Array, want: &Array, tolerance: Tolerance) -> Comparison {
     let mut result =
         Comparison { elements: want.len(), wrong: 0, max_difference: 0.0, worst: None, mismatch: None };
     if got.dtype != want.dtype || got.shape != want.shape {
         let (a, b) = (got.dtype.name(), want.dtype.name());
-        result.mismatch = Some(format!("it is {a}{:?}, but {b}{:?} is expected", got.shape, want.shape));
+        result.mismatch = Some(format!("got {a}{:?}, expected {b}{:?}", got.shape, want.shape));
         return result;
     }
     let (a, b): (Vec<f64>, Vec<f64>) = match (&got.data, &want.data) {
@@ -86,7 +86,7 @@ pub(crate) fn compare(got: &Array, want: &Array, tolerance: Tolerance) -> Compar
             (a.iter().map(|v| *v as f64).collect(), b.iter().map(|v| *v as f64).collect())
         }
         _ => {
-            result.mismatch = Some("one holds integers and the other floats".into());
+            result.mismatch = Some("one array holds integers and the other floats".into());
             return result;
         }
     };
@@ -113,7 +113,7 @@ pub(crate) fn compare(got: &Array, want: &Array, tolerance: Tolerance) -> Compar
     result
 }
 
-/// A difference in tolerances.
+/// Difference divided by the limit. Infinite if only one value is NaN.
 fn off(a: f64, b: f64, limit: f64) -> f64 {
     if a == b || (a.is_nan() && b.is_nan()) {
         return 0.0;
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn the_worst_element_is_found() {
         let want = Array::f32(&[2, 2], vec![1.0, 100.0, f32::NAN, f32::INFINITY]);
-        let t = Tolerance::of(Precision::F32);
+        let t = Tolerance::for_precision(Precision::F32);
         assert!(compare(&want, &want, t).equal());
         let close = Array::f32(&[2, 2], vec![1.01, 100.05, f32::NAN, f32::INFINITY]);
         assert!(compare(&close, &want, t).equal());
@@ -144,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn integers_and_shapes_must_be_the_same() {
-        let t = Tolerance::of(Precision::F16);
+    fn integers_and_shapes_must_be_equal() {
+        let t = Tolerance::for_precision(Precision::F16);
         let ints = |v: Vec<i64>| Array::int(DType::I32, &[v.len()], v);
         assert!(compare(&ints(vec![5]), &ints(vec![5]), t).equal());
         assert!(!compare(&ints(vec![1000]), &ints(vec![1001]), t).equal());

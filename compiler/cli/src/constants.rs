@@ -1,4 +1,4 @@
-//! `--const`: inputs that become constants, their values on the command line or in files.
+//! `--const`: replaces inputs with constants from the command line or from files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::arrays::to_host;
 use crate::failure::{Failure, Result};
 use crate::npy;
 
-/// Values that are written in full into a bundle's provenance.
-const SHOWN: usize = 16;
+/// Maximum number of values that a bundle's provenance lists in full.
+const MAX_LISTED_VALUES: usize = 16;
 
-/// The most elements that one number may stand for.
-const MOST: usize = 1 << 24;
+/// Maximum number of elements that one value may fill.
+const MAX_FILLED_ELEMENTS: usize = 1 << 24;
 
-/// `NAME=VALUE` or `NAME=FILE.npy`.
+/// Value of a `NAME=VALUE` or `NAME=FILE.npy` argument.
 #[derive(Debug, Clone)]
 pub(crate) struct ConstArg {
     pub(crate) name: String,
@@ -36,8 +36,8 @@ pub(crate) fn parse_const(text: &str) -> Result<ConstArg, String> {
     }
 }
 
-/// The array that is meant; numbers take the type and the shape of the input.
-pub(crate) fn value(
+/// Array of a `--const` argument. Numbers take the type and the shape of the input.
+pub(crate) fn constant_array(
     given: &ConstArg,
     declared: &[Declaration],
     dims: &BTreeMap<String, (i64, i64)>,
@@ -52,12 +52,12 @@ pub(crate) fn value(
     let fixed = fixed.collect();
     let sizes: Option<Vec<driftc::ir::dim::Dim>> =
         input.shape.as_ref().map(|shape| shape.iter().map(|d| d.substitute(&fixed)).collect());
-    let what = shown(input, sizes.as_deref());
+    let declared_type = describe_input(input, sizes.as_deref());
     if Path::new(&given.value).extension().is_some_and(|e| e.eq_ignore_ascii_case("npy")) {
         let array = to_host(&npy::read(Path::new(&given.value))?)?;
         return match input.dtype {
             Some(dtype) if dtype != array.dtype => Err(Failure::usage(format!(
-                "input `{name}` is {what}, {} holds {}{:?}",
+                "input `{name}` is {declared_type}, {} holds {}{:?}",
                 given.value,
                 array.dtype.name(),
                 array.shape
@@ -67,43 +67,48 @@ pub(crate) fn value(
         };
     }
     let Some(dtype) = input.dtype else {
-        return Err(Failure::usage(format!("input `{name}` is of a type that has no constants")));
+        return Err(Failure::usage(format!("input `{name}` has a type that --const does not support")));
     };
     let texts: Vec<&str> = given.value.split(',').map(str::trim).collect();
     let data = numbers(dtype, &texts).ok_or_else(|| {
-        Failure::usage(format!("`{}` is no value for input `{name}`, which is {what}", given.value))
-            .help(format!("write {} with commas between them, or FILE.npy", kind(dtype)))
+        Failure::usage(format!("`{}` is no value for input `{name}`, which is {declared_type}", given.value))
+            .help(format!("write comma-separated {}, or FILE.npy", value_kind(dtype)))
     })?;
     let known = sizes.as_ref().and_then(|s| {
         s.iter().map(|d| d.as_known().and_then(|n| usize::try_from(n).ok())).collect::<Option<Vec<usize>>>()
     });
     let shape = match (known, sizes.as_ref().map(Vec::len)) {
         (Some(shape), _) => shape,
-        // One axis of unknown size has as many elements as are given; so has an input of unknown shape.
+        // A list of values sets the size of a single axis of unknown size. An input of unknown shape becomes a list.
         (None, Some(1)) => vec![texts.len()],
         (None, None) if texts.len() == 1 => Vec::new(),
         (None, None) => vec![texts.len()],
         (None, Some(_)) => {
-            return Err(Failure::usage(format!("input `{name}` is {what}, whose sizes are not all known"))
-                .help(format!("fix them with --dim NAME=N, or give an array: --const {name}=FILE.npy")));
+            return Err(Failure::usage(format!("input `{name}` is {declared_type} and has unknown sizes"))
+                .help(format!(
+                    "fix the sizes with --dim NAME=N, or give an array: --const {name}=FILE.npy"
+                )));
         }
     };
-    let n = Some(count(&shape)).filter(|n| *n <= MOST);
+    let n = Some(count(&shape)).filter(|n| *n <= MAX_FILLED_ELEMENTS);
     let array = match data {
-        Data::Int(v) => n.and_then(|n| filled(v, n)).map(|v| Array::int(dtype, &shape, v)),
-        Data::Float(v) => n.and_then(|n| filled(v, n)).map(|mut v| {
+        Data::Int(v) => n.and_then(|n| fill(v, n)).map(|v| Array::int(dtype, &shape, v)),
+        Data::Float(v) => n.and_then(|n| fill(v, n)).map(|mut v| {
             driftc::ir::array::round_floats(dtype, &mut v);
             Array::float(dtype, &shape, v)
         }),
     };
     array.ok_or_else(|| {
-        Failure::usage(format!("{} values are given for input `{name}`, which is {what}", texts.len()))
-            .help("give one value for all elements, or as many as there are")
+        Failure::usage(format!(
+            "{} values are given for input `{name}`, which is {declared_type}",
+            texts.len()
+        ))
+        .help("give one value for all elements, or one value for each element")
     })
 }
 
-/// As many elements as are wanted: those given, or the one given for all.
-fn filled<T: Copy>(values: Vec<T>, n: usize) -> Option<Vec<T>> {
+/// Returns `n` values: the given ones, or `n` copies of a single one. Returns `None` for any other number of values.
+fn fill<T: Copy>(values: Vec<T>, n: usize) -> Option<Vec<T>> {
     match values.as_slice() {
         [one] => Some(vec![*one; n]),
         _ => (values.len() == n).then_some(values),
@@ -121,23 +126,23 @@ fn numbers(dtype: DType, texts: &[&str]) -> Option<Data> {
         (DType::U64, text) => text.parse::<u64>().ok().map(|v| v as i64),
         (_, text) => {
             let value: i64 = text.parse().ok()?;
-            // A number that its type cannot hold would become another one.
+            // Refuse a number that the type cannot hold instead of wrapping it.
             (driftc::ir::array::wrap(dtype, value) == value).then_some(value)
         }
     };
     texts.iter().map(one).collect::<Option<Vec<i64>>>().map(Data::Int)
 }
 
-fn kind(dtype: DType) -> &'static str {
+fn value_kind(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "true or false",
         d if d.is_float() => "numbers",
-        _ => "integers of its type",
+        _ => "integers in the range of the input's type",
     }
 }
 
-fn shown(input: &Declaration, sizes: Option<&[driftc::ir::dim::Dim]>) -> String {
-    let dtype = input.dtype.map_or("of a type that cannot be held", DType::name);
+fn describe_input(input: &Declaration, sizes: Option<&[driftc::ir::dim::Dim]>) -> String {
+    let dtype = input.dtype.map_or("of an unsupported type", DType::name);
     match sizes {
         None => format!("{dtype} of any shape"),
         Some(sizes) => {
@@ -147,9 +152,9 @@ fn shown(input: &Declaration, sizes: Option<&[driftc::ir::dim::Dim]>) -> String 
     }
 }
 
-/// An array in a few words: its values where they are few, else a hash.
-pub(crate) fn brief(array: &Array) -> String {
-    if array.len() > SHOWN {
+/// Values of an array as text, or their hash if there are more than [`MAX_LISTED_VALUES`].
+pub(crate) fn values_or_hash(array: &Array) -> String {
+    if array.len() > MAX_LISTED_VALUES {
         return format!("{}", blake3::hash(&array.to_bytes()).to_hex());
     }
     let values: Vec<String> = match &array.data {
@@ -159,15 +164,18 @@ pub(crate) fn brief(array: &Array) -> String {
     values.join(",")
 }
 
-/// Makes an input of a graph a constant.
-pub(crate) fn replace(graph: &mut Graph, name: &str, array: &Array) -> Result<()> {
+/// Replaces an input of a graph with a constant.
+pub(crate) fn replace_input(graph: &mut Graph, name: &str, array: &Array) -> Result<()> {
     let input = graph.inputs().iter().copied().find(|id| graph.input(*id).is_some_and(|i| i.name == name));
     let Some(id) = input else { return Ok(()) };
     let want = graph.tensor(id).known_shape();
     if want.as_ref() != Some(&array.shape) {
         let want = graph.tensor(id).to_string();
-        return Err(Failure::usage(format!("input `{name}` is {want}, the value given {:?}", array.shape))
-            .help("fix its sizes with --dim NAME=N"));
+        return Err(Failure::usage(format!(
+            "input `{name}` is {want}, the given value has shape {:?}",
+            array.shape
+        ))
+        .help("fix the sizes of the input with --dim NAME=N"));
     }
     let constant = Constant::from_array(array);
     Ok(graph.make_constant(id, constant)?)

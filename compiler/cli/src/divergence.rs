@@ -1,5 +1,5 @@
-//! Where a compiled model goes wrong: the pass that changes the result, or the first tensor that the device computes
-//! differently from the reference.
+//! Search for the cause of a wrong result: the pass that changes it, or the first tensor where the device differs from
+//! the reference.
 
 use driftc::bundle::{self, Planned};
 use driftc::compile::Lowered;
@@ -12,16 +12,16 @@ use driftc::passes::{Context, PIPELINE, run_pass};
 use driftc::plan::{self, Plan};
 use serde::Serialize;
 
-use crate::commands::verify::{Case, run_bundle};
 use crate::compare::{Comparison, compare};
 use crate::failure::{Failure, Result};
+use crate::verify_case::{Case, run_bundle};
 
-/// Most tensors that one debug bundle returns.
+/// Maximum number of tensors that one debug bundle returns.
 const MAX_TENSORS: usize = 64;
-/// Most elements that one debug bundle returns, about 256 MiB on either side.
+/// Maximum number of elements that one debug bundle returns: 256 MiB of f32 on the host and on the device.
 const MAX_ELEMENTS: usize = 64 << 20;
 
-/// A pass after which the reference gives another result.
+/// Pass that changes the result of the reference.
 #[derive(Debug, Serialize)]
 pub(crate) struct BadPass {
     pub(crate) pass: &'static str,
@@ -29,9 +29,9 @@ pub(crate) struct BadPass {
     pub(crate) comparison: Comparison,
 }
 
-/// A tensor that the device computes differently from the reference.
+/// Tensor where the device differs from the reference.
 #[derive(Debug, Serialize)]
-pub(crate) struct Suspect {
+pub(crate) struct BadTensor {
     pub(crate) node: String,
     /// Operator, operands and result.
     pub(crate) what: String,
@@ -61,22 +61,22 @@ pub(crate) fn first_bad_pass(
     Ok(None)
 }
 
-/// Compares every tensor of a lowered graph, in topological order, and stops at the first that differs.
+/// Compares every tensor of a lowered graph in topological order and returns the first that differs.
 ///
-/// Every node's value becomes an output of a bundle made for the purpose, many at a time.
-pub(crate) fn first_bad_tensor(lowered: &Lowered, case: &Case<'_>) -> Result<Option<Suspect>> {
+/// Debug bundles return the values of many nodes at a time as outputs.
+pub(crate) fn first_bad_tensor(lowered: &Lowered, case: &Case<'_>) -> Result<Option<BadTensor>> {
     let mut batch = Batch { lowered, case, values: Vec::new(), found: Ok(None) };
     trace(&lowered.graph, case.inputs, &mut |id, value| batch.add(id, value))?;
     batch.run();
     batch.found
 }
 
-/// Values of the reference that wait to be compared.
+/// Reference values that wait for comparison.
 struct Batch<'a> {
     lowered: &'a Lowered,
     case: &'a Case<'a>,
     values: Vec<(NodeId, Array)>,
-    found: Result<Option<Suspect>>,
+    found: Result<Option<BadTensor>>,
 }
 
 impl Batch<'_> {
@@ -102,7 +102,7 @@ impl Batch<'_> {
     }
 }
 
-fn compare_all(lowered: &Lowered, case: &Case<'_>, values: &[(NodeId, Array)]) -> Result<Option<Suspect>> {
+fn compare_all(lowered: &Lowered, case: &Case<'_>, values: &[(NodeId, Array)]) -> Result<Option<BadTensor>> {
     let mut graph = lowered.graph.clone();
     graph.clear_outputs();
     for (i, (id, _)) in values.iter().enumerate() {
@@ -116,19 +116,20 @@ fn compare_all(lowered: &Lowered, case: &Case<'_>, values: &[(NodeId, Array)]) -
     let emit = spirv::Options { finish: case.options.finish, matrix: None };
     bundle::write(&path, Default::default(), &planned, &[], emit)?;
     let (_, outputs) = run_bundle(&path, case)
-        .map_err(|e: Failure| e.context("the bundle that returns every tensor does not run"))?;
+        .map_err(|e: Failure| e.context("the debug bundle that returns intermediate tensors does not run"))?;
     for ((id, want), got) in values.iter().zip(&outputs) {
         let comparison = compare(got, want, case.tolerance);
         if !comparison.equal() {
-            return Ok(Some(suspect(&graph, &plan, *id, comparison)));
+            return Ok(Some(bad_tensor(&graph, &plan, *id, comparison)));
         }
     }
     Ok(None)
 }
 
-fn suspect(graph: &Graph, plan: &Plan, id: NodeId, comparison: Comparison) -> Suspect {
+fn bad_tensor(graph: &Graph, plan: &Plan, id: NodeId, comparison: Comparison) -> BadTensor {
     let decision = plan.decisions.iter().find(|d| d.node == id);
-    let kernel = decision.and_then(|d| d.choices.first()).map_or("none, it is a view", |c| c.kernel.name);
+    let kernel =
+        decision.and_then(|d| d.choices.first()).map_or("none (the node is a view)", |c| c.kernel.name);
     let what = decision.map_or_else(|| graph.node(id).op.name().to_owned(), |d| d.what.clone());
-    Suspect { node: graph.node(id).name.clone(), what, kernel: kernel.to_owned(), comparison }
+    BadTensor { node: graph.node(id).name.clone(), what, kernel: kernel.to_owned(), comparison }
 }

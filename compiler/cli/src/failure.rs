@@ -1,4 +1,4 @@
-//! What went wrong, as the user reads it: what, why, what to do about it, and the exit code.
+//! Errors as the user reads them: message, reasons, help and exit code.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -6,77 +6,77 @@ use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
-/// What every command returns.
+/// Result of a command.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// Whose fault it is.
+/// Kind of a failure. It determines the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The model, the bundle, an array or the device.
+    /// The model, the bundle, an array or the device is at fault.
     Input,
-    /// The request.
+    /// The command line is wrong.
     Usage,
-    /// Nobody reads the output any more, which is no failure.
-    Unread,
-    /// The result has been written, and it is a bad one; there is nothing to add.
-    Told,
+    /// The reader of standard output is gone. This counts as success.
+    BrokenPipe,
+    /// The command's output already reports a negative result.
+    Reported,
 }
 
-/// A failure.
+/// Error of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: Kind,
     message: String,
-    /// The reasons, from the outermost to the innermost.
+    /// Reasons from the outermost to the innermost.
     reasons: Vec<String>,
     help: Option<String>,
 }
 
 impl Failure {
-    /// The input or the device is at fault.
+    /// Creates a failure of the input or the device (exit code 1).
     pub(crate) fn input(message: impl Into<String>) -> Self {
         Self { kind: Kind::Input, message: message.into(), reasons: Vec::new(), help: None }
     }
 
-    /// The request makes no sense.
+    /// Creates a failure of the command line (exit code 2).
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { kind: Kind::Usage, ..Self::input(message) }
     }
 
-    /// The command's output already says that the answer is no.
-    pub(crate) fn told() -> Self {
-        Self { kind: Kind::Told, ..Self::input("") }
+    /// Creates a failure that prints nothing because the command's output already reports it (exit code 1).
+    pub(crate) fn reported() -> Self {
+        Self { kind: Kind::Reported, ..Self::input("") }
     }
 
-    /// A file that the operating system refuses.
+    /// Creates a failure of a file operation.
     pub(crate) fn file(path: &Path, error: &std::io::Error) -> Self {
         Self::input(format!("{}: {error}", path.display())).help("check the path and its permissions")
     }
 
-    /// Adds a reason below those there are.
+    /// Appends an inner reason.
     pub(crate) fn because(mut self, reason: impl Into<String>) -> Self {
         self.reasons.push(reason.into());
         self
     }
 
-    /// Says what to do about it.
+    /// Sets the advice for the user.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Puts a message above what is there.
+    /// Replaces the message and makes the old one the outermost reason.
     pub(crate) fn context(mut self, message: impl Into<String>) -> Self {
         let inner = std::mem::replace(&mut self.message, message.into());
         self.reasons.insert(0, inner);
         self
     }
 
-    /// Prints the failure to standard error; the exit code that goes with it.
+    /// Prints the failure to standard error and returns its exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self.kind {
-            Kind::Unread => return ExitCode::SUCCESS,
-            Kind::Told => return ExitCode::from(1),
+            Kind::BrokenPipe => return ExitCode::SUCCESS,
+            Kind::Reported => return ExitCode::from(1),
             Kind::Input | Kind::Usage => {}
         }
         let mut text = String::new();
@@ -89,13 +89,13 @@ impl Failure {
         if handler().render_report(&mut text, &diagnostic).is_err() {
             text = format!("  error: {}\n", self.message);
         }
-        // Where standard error is closed, there is nobody to tell.
+        // Ignore a closed standard error.
         let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), text.as_bytes());
         ExitCode::from(if self.kind == Kind::Usage { 2 } else { 1 })
     }
 }
 
-/// Colours and frames on a terminal; elsewhere plain lines that nobody has to put together again.
+/// Renderer with colors and frames on a terminal, and plain unwrapped lines elsewhere.
 fn handler() -> GraphicalReportHandler {
     let terminal = std::io::stderr().is_terminal();
     let mut theme = match (terminal, std::env::var_os("NO_COLOR")) {
@@ -108,7 +108,7 @@ fn handler() -> GraphicalReportHandler {
     if terminal { handler.with_width(100) } else { handler.with_wrap_lines(false).with_width(usize::MAX) }
 }
 
-/// A failure in the form that the renderer takes.
+/// Failure in the form that miette renders.
 #[derive(Debug)]
 struct Rendered<'a> {
     message: &'a str,
@@ -152,12 +152,12 @@ impl std::error::Error for Reason {
     }
 }
 
-/// Standard output could not be written.
+/// Errors of writing to standard output. Errors of other files become failures through [`Failure::file`].
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Self { kind: Kind::Unread, ..Self::input("") },
-            _ => Self::input(format!("the output cannot be written: {error}")),
+            std::io::ErrorKind::BrokenPipe => Self { kind: Kind::BrokenPipe, ..Self::input("") },
+            _ => Self::input(format!("cannot write the output: {error}")),
         }
     }
 }
@@ -165,9 +165,9 @@ impl From<std::io::Error> for Failure {
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
         if error.io_error_kind() == Some(std::io::ErrorKind::BrokenPipe) {
-            return Self { kind: Kind::Unread, ..Self::input("") };
+            return Self { kind: Kind::BrokenPipe, ..Self::input("") };
         }
-        Self::input(format!("the output cannot be written: {error}"))
+        Self::input(format!("cannot write the output: {error}"))
     }
 }
 
@@ -187,9 +187,9 @@ impl From<driftc::Error> for Failure {
                         n.node, n.operator, n.opset, n.types, n.reason
                     )
                 });
-                Self::input(format!("{} of the model's nodes cannot be compiled", nodes.len()))
+                Self::input(format!("{} nodes of the model cannot be compiled", nodes.len()))
                     .because(lines.collect::<Vec<_>>().join("\n"))
-                    .help("`driftc ops` lists what is supported; simplify or re-export these nodes")
+                    .help("simplify or re-export these nodes; `driftc ops` lists the supported operators")
             }
             E::Node { node, operator, reason } => {
                 Self::input(reason).because(format!("at node `{node}` ({operator})"))
@@ -198,7 +198,7 @@ impl From<driftc::Error> for Failure {
             E::Request { reason, help } => Self::input(reason).help(help),
             E::Internal { stage, reason } => Self::input(format!("internal error in {stage}"))
                 .because(reason)
-                .help("this is a defect of driftc; please report it with the model"),
+                .help("this is a bug in driftc; please report it with the model"),
             other => Self::input(other.to_string()),
         }
     }
@@ -209,12 +209,10 @@ impl From<driftc::target::TargetError> for Failure {
         use driftc::target::TargetError as E;
         match error {
             E::Unknown { name, known, help } => Self::usage(format!("no target is called `{name}`"))
-                .because(format!("known are {known}"))
+                .because(format!("known targets: {known}"))
                 .help(help),
             E::Field { file, field, reason, help } => {
-                Self::input(format!("the profile {file} has a wrong field `{field}`"))
-                    .because(reason)
-                    .help(help)
+                Self::input(format!("profile {file}: invalid field `{field}`")).because(reason).help(help)
             }
             E::Read { .. } => Self::input(error.to_string()).help("check the path and its permissions"),
             other => Self::input(other.to_string()),
@@ -232,11 +230,11 @@ impl From<drift_runtime::Error> for Failure {
             E::Io { .. } => Self::input(error.to_string()).help("check the path and its permissions"),
             E::EmptyPrompt | E::InvalidSampling { .. } => Self::usage(error.to_string()),
             E::ContextFull { .. } => Self::input(error.to_string())
-                .help("compile the model with --dim context=N for a longer one"),
+                .help("compile the model with a longer context: --dim context=N"),
             E::NotALanguageModel { .. } => Self::input(error.to_string())
-                .help("compile a language model without --dim seq or --dim batch: it then has functions that generate"),
+                .help("compile the language model without --dim seq and --dim batch to get its generation functions"),
             E::NotABundle => Self::input(error.to_string())
-                .help("a model is an .onnx file, by its name, or a Hugging Face folder"),
+                .help("give a bundle, or a model: an .onnx file, a .gguf file or a Hugging Face folder"),
             E::WrongType { expected, .. } => {
                 Self::input(error.to_string()).help(format!("save the array as {}", expected.name()))
             }
@@ -262,9 +260,9 @@ impl From<&drift_text::Error> for Failure {
         use drift_text::Error as E;
         match error {
             E::File { .. } => Self::input(error.to_string())
-                .help("the file came with the model: fetch it again, and compile the model again"),
+                .help("download this file of the model again, then compile the model again"),
             E::Template(_) => Self::input(error.to_string())
-                .help("say it in roles that the model knows, or use `driftc generate` without --chat and --system; a template that is wrong itself is mended in the model's folder, which is then compiled again"),
+                .help("use only roles that the template supports, or `driftc generate` without --chat and --system; to fix the template itself, edit it in the model's folder and compile the model again"),
             E::Text(_) => Self::input(error.to_string()),
         }
     }

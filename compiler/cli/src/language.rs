@@ -1,12 +1,7 @@
-//! Language models for the commands that generate: opened from a bundle or compiled from a model, with their tokenizer.
+//! Loading of language models for the commands that generate: from a bundle, or compiled from a model.
 //!
-//! `OUT.drift | MODEL -> Session -> Generator`, and `tokenizer.json` and what is beside it `-> Text`.
-
-mod reading;
-mod text;
-
-pub(crate) use reading::{ids_of, ids_to};
-pub(crate) use text::{Printer, Text, notes};
+//! `OUT.drift | MODEL -> Session -> Generator`, and `tokenizer.json`, its config and the chat template
+//! `-> PromptEncoder`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,30 +9,32 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use drift_runtime::{Bundle, Draft, Generator, Options, Report, Request, Sampling, Session};
 
-use crate::cache::{bundle_of, pipelines_of};
+use crate::cache::{cached_bundle, pipeline_cache_path};
+use crate::cli_help::{DEVICE_OPTIONS, GENERATION_OPTIONS};
 use crate::failure::{Failure, Result};
-use crate::model::{Given, ModelArgs, is_model};
+use crate::model::is_model;
+use crate::model_args::{ModelArgs, ModelOptions};
 use crate::output::{note, three_digits, time};
 use crate::progress::Progress;
+use crate::prompt_encoder::PromptEncoder;
 use crate::session::{CacheArgs, DeviceArgs};
 
-/// Steps that are in flight where the device needs nothing from the host.
+/// Decode steps in flight while the device needs nothing from the host.
 const FRAMES: usize = 4;
 
-/// Which model, and where it runs.
+/// Language model and the device that runs it.
 #[derive(Debug, Args)]
-pub(crate) struct LanguageArgs {
-    /// A language model's bundle, or the model: a Hugging Face folder, a .gguf file or an .onnx file, which is compiled for
-    /// the device and kept for the next time
+pub(crate) struct LanguageModelArgs {
+    /// Language model: a bundle, a Hugging Face folder, a .gguf file or an .onnx file; driftc caches compiled models
     #[arg(value_name = "OUT.drift | MODEL")]
     path: PathBuf,
-    /// Use the variant for this target, or compile a model for this one (default: what fits the device best)
+    /// Select the bundle's variant for this target, or compile the model for it (default: best fit for the device)
     #[arg(short, long, value_name = "TARGET")]
     target: Option<String>,
     #[command(flatten)]
-    given: Given,
-    /// Folder where compiled models, and what the driver compiles from bundles, are kept (default: driftc in the user's
-    /// cache folder)
+    options: ModelOptions,
+    /// Cache compiled models and driver pipelines in this folder (default: driftc in the user's cache folder)
+    #[arg(long, value_name = "DIR", help_heading = DEVICE_OPTIONS)]
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -46,41 +43,40 @@ pub(crate) struct LanguageArgs {
     cache: CacheArgs,
 }
 
-/// How tokens are chosen, and how many.
+/// Sampling, output length and draft tokens.
 #[derive(Debug, Args)]
-pub(crate) struct ChoiceArgs {
-    /// The most tokens of an answer
-    #[arg(long, value_name = "N", default_value_t = 256)]
+pub(crate) struct GenerationArgs {
+    /// Stop after N generated tokens
+    #[arg(long, value_name = "N", default_value_t = 256, help_heading = GENERATION_OPTIONS)]
     max_tokens: usize,
-    /// Draw tokens, the more freely the higher it is (default: take the most likely one each time)
-    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
+    /// Sample with temperature T; 0 always takes the most likely token
+    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
     temperature: f32,
-    /// Draw from the N most likely tokens (default: from all)
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    /// Sample from the N most likely tokens (default: all)
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = GENERATION_OPTIONS)]
     top_k: usize,
-    /// Draw from the most likely tokens that together have probability P
-    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true)]
+    /// Sample from the most likely tokens with total probability P
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
     top_p: f32,
-    /// Make tokens that the text has less likely
-    #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true)]
+    /// Penalize tokens already in the text by the factor R; 1 disables the penalty
+    #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true, help_heading = GENERATION_OPTIONS)]
     repetition_penalty: f32,
-    /// Equal seeds draw equal texts
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// Set the seed of the random numbers for sampling
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = GENERATION_OPTIONS)]
     seed: u64,
-    /// Where guesses come from that the model checks several at a time: `ngram` (the text so far), or the bundle or
-    /// the folder of a smaller model with the same tokens. The text stays the same
-    #[arg(long, value_name = "ngram | OUT.drift | MODEL")]
+    /// Use draft tokens from n-grams of the text (ngram) or from a smaller model with the same tokenizer
+    #[arg(long, value_name = "ngram | OUT.drift | MODEL", help_heading = GENERATION_OPTIONS)]
     draft: Option<String>,
 }
 
-/// A bundle, where it is, and how to load it.
-struct Found {
+/// Bundle with its path and load options.
+struct OpenedBundle {
     path: PathBuf,
     bundle: Bundle,
     options: Options,
 }
 
-impl Found {
+impl OpenedBundle {
     fn load(self) -> Result<Generator> {
         let session = {
             let _progress = Progress::start("loading");
@@ -90,8 +86,8 @@ impl Found {
     }
 }
 
-impl ChoiceArgs {
-    /// What to generate, up to these ids.
+impl GenerationArgs {
+    /// Generation request that ends at any of the `stops` tokens.
     pub(crate) fn request(&self, stops: &[u32]) -> Result<Request> {
         let sampling = Sampling {
             temperature: self.temperature,
@@ -101,11 +97,11 @@ impl ChoiceArgs {
             seed: self.seed,
         };
         sampling.check().map_err(|e| Failure::usage(e.to_string()))?;
-        Ok(Request { max_tokens: self.max_tokens, stops: stops.to_vec(), sampling })
+        Ok(Request { max_tokens: self.max_tokens, stop_tokens: stops.to_vec(), sampling })
     }
 
-    /// Where guesses come from.
-    pub(crate) fn draft(&self, args: &LanguageArgs) -> Result<Draft> {
+    /// Source of draft tokens.
+    pub(crate) fn draft(&self, args: &LanguageModelArgs) -> Result<Draft> {
         match self.draft.as_deref() {
             None => Ok(Draft::None),
             Some("ngram") => Ok(Draft::NGram),
@@ -117,77 +113,80 @@ impl ChoiceArgs {
     }
 }
 
-impl LanguageArgs {
-    /// Loads the model for a command that has ids.
+impl LanguageModelArgs {
+    /// Loads the model without its tokenizer.
     pub(crate) fn open(&self) -> Result<Generator> {
         self.open_at(&self.path, &self.cache)
     }
 
-    /// The same with its tokenizer, where it has one. Reading a large vocabulary takes as long as a small model, so both are
-    /// done at the same time.
-    pub(crate) fn open_with_any_text(&self) -> Result<(Generator, Option<Text>)> {
-        let found = self.find(&self.path, &self.cache)?;
-        let path = found.path.clone();
-        let (generator, text) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| Text::of(&Bundle::open(&path)?));
-            (found.load(), text.join())
+    /// Loads the model, and its tokenizer if it has one. Both load in parallel, because reading a large vocabulary
+    /// takes as long as loading a small model.
+    pub(crate) fn open_with_optional_encoder(&self) -> Result<(Generator, Option<PromptEncoder>)> {
+        let opened = self.open_bundle(&self.path, &self.cache)?;
+        let path = opened.path.clone();
+        let (generator, encoder) = std::thread::scope(|scope| {
+            let encoder = scope.spawn(|| PromptEncoder::from_bundle(&Bundle::open(&path)?));
+            (opened.load(), encoder.join())
         });
         let generator = generator?;
-        let text = text.map_err(|_| Failure::input("the tokenizer could not be read"))??;
-        let vocabulary = generator.vocabulary();
-        Ok((generator, text.map(|text| text.with_vocabulary(vocabulary))))
+        let encoder = encoder.map_err(|_| Failure::input("cannot read the tokenizer"))??;
+        let vocabulary = generator.vocabulary_size();
+        Ok((generator, encoder.map(|encoder| encoder.with_vocabulary(vocabulary))))
     }
 
-    /// The same for a command that needs the tokenizer.
-    pub(crate) fn open_with_text(&self) -> Result<(Generator, Text)> {
-        let (generator, text) = self.open_with_any_text()?;
-        let reason = || format!("{} has no tokenizer, so texts mean nothing to it", self.path.display());
-        let text = text.ok_or_else(|| {
-            Failure::input(reason()).help("give ids instead: --ids IDS.npy, where the command has it")
+    /// Loads the model and its tokenizer.
+    ///
+    /// # Errors
+    /// If the model has no tokenizer.
+    pub(crate) fn open_with_encoder(&self) -> Result<(Generator, PromptEncoder)> {
+        let (generator, encoder) = self.open_with_optional_encoder()?;
+        let reason = || format!("{} has no tokenizer, so it cannot read a text", self.path.display());
+        let encoder = encoder.ok_or_else(|| {
+            Failure::input(reason()).help("give token ids with --ids IDS.npy, if the command supports it")
         })?;
-        Ok((generator, text))
+        Ok((generator, encoder))
     }
 
     fn open_at(&self, path: &Path, cache: &CacheArgs) -> Result<Generator> {
-        self.find(path, cache)?.load()
+        self.open_bundle(path, cache)?.load()
     }
 
-    /// The bundle, which is compiled where a model is given, and how to load it.
-    fn find(&self, path: &Path, cache: &CacheArgs) -> Result<Found> {
+    /// Opens a bundle, or compiles a model into one, and determines the load options.
+    fn open_bundle(&self, path: &Path, cache: &CacheArgs) -> Result<OpenedBundle> {
         let compiled = is_model(path);
         let (path, pipelines) = if compiled {
-            self.compiled(path)?
-        } else if self.given.is_empty() {
+            self.compiled_bundle(path)?
+        } else if !self.options.has_input_options() {
             (path.to_owned(), None)
         } else {
-            return Err(Failure::usage("--dim, --const and --like are for models, this is a bundle")
-                .help("compile the model again with them"));
+            return Err(Failure::usage("--dim, --const and --like need a model, but this is a bundle")
+                .help("compile the model again with these options"));
         };
         let bundle = Bundle::open(&path)?;
         let pipelines = cache.pipeline_cache.clone().or(pipelines);
         let options = Options {
             device: self.device.device.clone(),
             target: self.target.clone().filter(|_| !compiled),
-            pipeline_cache: pipelines.or_else(|| pipelines_of(&bundle, self.cache_dir.as_deref())),
+            pipeline_cache: pipelines.or_else(|| pipeline_cache_path(&bundle, self.cache_dir.as_deref())),
             frames: FRAMES,
             ..Options::default()
         };
-        Ok(Found { path, bundle, options })
+        Ok(OpenedBundle { path, bundle, options })
     }
 
-    /// The bundle of a model, and where what the driver compiles from it is kept.
-    fn compiled(&self, path: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
-        let model = ModelArgs { path: path.to_owned(), given: self.given.clone() };
+    /// Paths of a model's cached bundle and of its pipeline cache.
+    fn compiled_bundle(&self, path: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
+        let model = ModelArgs { path: path.to_owned(), options: self.options.clone() };
         let (target, folder) = (self.target.as_deref(), self.cache_dir.as_deref());
-        let cached = bundle_of(&model, &BTreeMap::new(), target, &self.device, folder)?;
+        let cached = cached_bundle(&model, &BTreeMap::new(), target, &self.device, folder)?;
         if let Some(took) = cached.compiled {
-            note(&format!("compiled in {} and kept as {}", time(took), cached.bundle.display()));
+            note(&format!("compiled in {} and cached as {}", time(took), cached.bundle.display()));
         }
         Ok((cached.bundle, Some(cached.pipelines)))
     }
 }
 
-/// Says how fast it was.
+/// Prints the speed of a generation to standard error, and the acceptance rate of draft tokens.
 pub(crate) fn note_speed(report: &Report) {
     let rate = |n: usize, seconds: f64| match seconds > 0.0 {
         true => format!("{} tokens/s", three_digits(n as f64 / seconds)),
@@ -195,22 +194,22 @@ pub(crate) fn note_speed(report: &Report) {
     };
     let prompt = (report.prompt_tokens, report.prompt_time);
     let decode = (report.tokens.saturating_sub(1), report.decode_time);
-    let part = |(n, took): (usize, std::time::Duration)| {
+    let speed = |(n, took): (usize, std::time::Duration)| {
         format!("{n} tokens in {} ({})", time(took), rate(n, took.as_secs_f64()))
     };
-    let mut text = format!("prompt {}, decode {}", part(prompt), part(decode));
+    let mut text = format!("prompt {}, decode {}", speed(prompt), speed(decode));
     if !report.accepted.is_empty() {
-        let right: usize = report.accepted.iter().sum();
+        let accepted: usize = report.accepted.iter().sum();
         let runs = report.accepted.len();
-        let mean = three_digits(right as f64 / runs as f64);
+        let mean = three_digits(accepted as f64 / runs as f64);
         text.push_str(&format!(
-            "; {right} of {} guesses were right, {mean} in a run on average of {runs}",
-            report.drafted
+            "; {accepted} of {} draft tokens accepted, on average {mean} in each of {runs} runs",
+            report.draft_tokens
         ));
         let mut lengths = report.accepted.clone();
         lengths.sort_unstable();
         let counts = lengths.chunk_by(|a, b| a == b);
-        let counts = counts.map(|runs| format!("{} in {}", runs.first().unwrap_or(&0), runs.len()));
+        let counts = counts.map(|runs| format!("{} in {} runs", runs.first().unwrap_or(&0), runs.len()));
         let counts: Vec<String> = counts.collect();
         text.push_str(&format!(" ({})", counts.join(", ")));
     }

@@ -1,4 +1,6 @@
-//! Lowering a model for a target; where only the assumed bounds stand in the way, the error says so.
+//! Lowering of a model for a target, with help if only assumed bounds make it fail.
+
+use std::collections::BTreeSet;
 
 use driftc::compile::{Lowered, Options};
 use driftc::ir::graph::Graph;
@@ -6,60 +8,79 @@ use driftc::passes::Precision;
 use driftc::target::TargetProfile;
 
 use crate::failure::{Failure, Result};
-use crate::model::{DimArg, Loaded, ModelArgs};
+use crate::model::Loaded;
+use crate::model_args::{DimArg, ModelArgs};
 
-/// Lowers a model into one function. A failure that is gone once the symbols without bounds are fixed names the options
-/// that fix them.
+/// Lowers a model into one function.
+///
+/// # Errors
+/// If lowering fails. If fixed sizes for the assumed bounds would succeed, the help names the options that fix them.
 pub(crate) fn lower(
     args: &ModelArgs,
     loaded: &Loaded,
     target: &TargetProfile,
     options: &Options,
 ) -> Result<Lowered> {
-    helped(args, loaded, |graph| driftc::compile::lower(graph, target, options))
+    with_dim_help(args, loaded, |graph| driftc::compile::lower(graph, target, options))
 }
 
-/// Lowers a model into the functions of its bundle, with the same help.
+/// Lowers a model into the functions of its bundle.
+///
+/// # Errors
+/// Like [`lower`].
 pub(crate) fn lower_all(
     args: &ModelArgs,
     loaded: &Loaded,
     target: &TargetProfile,
     options: &Options,
 ) -> Result<Vec<Lowered>> {
-    if !loaded.model.functions.is_empty() {
-        return Ok(driftc::functions::lower_model(&loaded.model, target, options)?);
+    if !loaded.model.entry_points.is_empty() {
+        return Ok(driftc::lowering::lower_model(&loaded.model, target, options)?);
     }
-    helped(args, loaded, |graph| driftc::functions::lower_all(graph, target, options))
+    with_dim_help(args, loaded, |graph| driftc::lowering::lower_all(graph, target, options))
 }
 
-/// What there is to say about functions whose target holds no f16.
-pub(crate) fn widened(target: &TargetProfile, precision: Precision, functions: &[Lowered]) -> Option<String> {
+/// Distinct shaders of functions in order of first use, as (kernel name, WGSL source).
+pub(crate) fn distinct_shaders(functions: &[Lowered]) -> Vec<(&'static str, &str)> {
+    let mut seen = BTreeSet::new();
+    let launches = functions.iter().flat_map(|f| &f.plan.dispatches).map(|step| &step.launch);
+    launches.filter(|l| seen.insert(l.wgsl.as_str())).map(|l| (l.kernel, l.wgsl.as_str())).collect()
+}
+
+/// Note for a target without f16 storage that keeps a model's f16 values as f32.
+pub(crate) fn f16_widening_note(
+    target: &TargetProfile,
+    precision: Precision,
+    functions: &[Lowered],
+) -> Option<String> {
     let passes = functions.iter().flat_map(|f| &f.passes).filter(|p| p.pass == "lower-precision");
-    let held = passes.map(|p| p.changes.count).max().unwrap_or(0);
-    if target.features.stores_f16() || (held == 0 && precision == Precision::F32) {
+    let widened = passes.map(|p| p.changes.count).max().unwrap_or(0);
+    if target.features.stores_f16() || (widened == 0 && precision == Precision::F32) {
         return None;
     }
     Some(format!(
-        "{} holds no f16: all floats are stored in f32 there, at twice the bytes; a target with f16 keeps them",
+        "{} does not store f16: all floats are stored as f32 there and take twice the bytes",
         target.name
     ))
 }
 
-fn helped<T>(args: &ModelArgs, loaded: &Loaded, lower: impl Fn(&Graph) -> driftc::Result<T>) -> Result<T> {
+fn with_dim_help<T>(
+    args: &ModelArgs,
+    loaded: &Loaded,
+    lower: impl Fn(&Graph) -> driftc::Result<T>,
+) -> Result<T> {
     let error = match lower(&loaded.model.graph) {
         Ok(lowered) => return Ok(lowered),
         Err(error) => error,
     };
     let mut fixed = args.clone();
-    let usual = loaded.assumed.iter().map(|(name, n)| DimArg { name: name.clone(), low: *n, high: *n });
-    fixed.given.dims.extend(usual);
-    let helps = || lower(&fixed.load().ok()?.model.graph).ok();
-    if loaded.assumed.is_empty() || helps().is_none() {
+    let typical = loaded.assumed.iter().map(|(name, n)| DimArg { name: name.clone(), low: *n, high: *n });
+    fixed.options.dims.extend(typical);
+    let lower_fixed = || lower(&fixed.load().ok()?.model.graph).ok();
+    if loaded.assumed.is_empty() || lower_fixed().is_none() {
         return Err(error.into());
     }
-    let said: Vec<String> = loaded.assumed.iter().map(|(name, n)| format!("--dim {name}={n}")).collect();
-    Err(Failure::from(error).help(format!(
-        "only the assumed bounds are at fault: with {} it compiles; other numbers do, too",
-        said.join(" ")
-    )))
+    let dims: Vec<String> = loaded.assumed.iter().map(|(name, n)| format!("--dim {name}={n}")).collect();
+    Err(Failure::from(error)
+        .help(format!("the assumed bounds cause this error: add {} or other fixed sizes", dims.join(" "))))
 }

@@ -1,58 +1,95 @@
-//! `driftc`, the command line: compile a model, run a bundle, and look into both.
+//! `driftc`, the command line: compile a model, run a bundle, and inspect both.
 //!
-//! Every command is one file in `commands/`. A command writes its result to standard output and everything else
-//! (notes, progress, errors) to standard error. The exit code is 0 when it is done, 1 when the input or the device
-//! is at fault, and 2 when the request itself makes no sense.
+//! Every command is one file in `commands/`. A command writes its result to standard output, and notes, progress and
+//! errors to standard error. The exit code is 0 on success, 1 for a bad input or an unsuitable device, and 2 for a
+//! wrong command line.
 
 mod arrays;
+mod bundle_sizes;
+mod bytes_read;
 mod cache;
 mod calibration;
+mod cli_help;
 mod commands;
 mod compare;
 mod constants;
 mod divergence;
+mod expression;
 mod failure;
 mod finish;
 mod language;
 mod lowering;
 mod measure;
 mod model;
+mod model_args;
 mod npy;
 mod output;
 mod progress;
+mod prompt_encoder;
 mod reused;
 mod roofline;
+mod sample_sizes;
 mod session;
 mod specialize;
+mod target_args;
+mod token_ids;
+mod token_printer;
 mod trace;
 mod trials;
 mod tuning;
+mod verify_case;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
+use cli_help::with_grouped_commands;
 use commands::Command;
 use output::Out;
 
-/// Compiles neural networks ahead of time for GPUs, and runs what it compiled.
+/// Compile neural networks ahead of time for GPUs and run the compiled bundles
 #[derive(Debug, Parser)]
 #[command(name = "driftc", version, arg_required_else_help = true, max_term_width = 110)]
-pub(crate) struct Cli {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let parser = with_grouped_commands(Cli::command());
+    let cli = Cli::from_arg_matches(&parser.clone().get_matches()).unwrap_or_else(|error| error.exit());
     let mut out = Out::stdout();
-    let done = commands::run(cli.command, &mut out).and_then(|()| Ok(out.finish()?));
+    let done = commands::run(cli.command, parser, &mut out).and_then(|()| Ok(out.finish()?));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // What was written before the failure belongs before its message; a second failure would say less.
+            // Partial output belongs before the error message. An error of this flush would hide the first one.
             let _ = out.finish();
             failure.report()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+    use super::cli_help::{COMMAND_GROUPS, with_grouped_commands};
+
+    #[test]
+    fn every_command_appears_exactly_once_in_the_help() {
+        let mut parser = with_grouped_commands(Cli::command());
+        parser.build();
+        let mut commands: Vec<&str> = parser.get_subcommands().map(clap::Command::get_name).collect();
+        let mut listed: Vec<&str> = COMMAND_GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        commands.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(commands, listed);
+        let help = parser.clone().render_help().to_string();
+        for command in parser.get_subcommands().filter(|command| command.get_name() != "help") {
+            let about = command.get_about().map(ToString::to_string).unwrap();
+            assert_eq!(help.matches(&about).count(), 1, "`{about}` in\n{help}");
         }
     }
 }

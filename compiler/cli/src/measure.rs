@@ -1,23 +1,24 @@
-//! Times of dispatches by the device's clock: warmed up, repeated, and the median of what was seen.
+//! Dispatch times by the device's clock: warm-up, repeated runs and the median.
 
 use std::time::{Duration, Instant};
 
 use drift_runtime::Session;
 
-/// Clocks of a device rise when it is busy; what runs before that does not count.
+/// Minimum warm-up time. A device raises its clocks under load; runs before that are not measured.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// The fewest runs that make a median, and that do where they try the patience.
+/// Minimum runs for a median within the time limit.
 const MIN_RUNS: usize = 5;
-const LEAST_RUNS: usize = 3;
+/// Minimum runs for a median after the time limit.
+const MIN_SLOW_RUNS: usize = 3;
 const MAX_RUNS: usize = 100;
 
-/// The time of each dispatch in nanoseconds, one list for each run of the function's last inputs: so many runs, or as
-/// many as the patience allows.
+/// Returns the time of each dispatch in nanoseconds, one list for each run. Each run repeats the function with its last
+/// inputs. Without `repeat`, the number of runs depends on `time_limit`.
 pub(crate) fn dispatch_runs(
     session: &mut Session,
     function: &str,
     repeat: Option<usize>,
-    patience: Duration,
+    time_limit: Duration,
 ) -> Result<Vec<Vec<f64>>, drift_runtime::Error> {
     let begin = Instant::now();
     loop {
@@ -31,8 +32,8 @@ pub(crate) fn dispatch_runs(
     let more = |n: usize| match repeat {
         Some(repeat) => n < repeat.clamp(1, MAX_RUNS),
         None => {
-            let impatient = begin.elapsed() >= patience;
-            n < if impatient { LEAST_RUNS } else { MIN_RUNS } || (n < MAX_RUNS && !impatient)
+            let late = begin.elapsed() >= time_limit;
+            n < if late { MIN_SLOW_RUNS } else { MIN_RUNS } || (n < MAX_RUNS && !late)
         }
     };
     while more(runs.len()) {
@@ -42,7 +43,7 @@ pub(crate) fn dispatch_runs(
     Ok(runs)
 }
 
-/// The middle of a list; 0 where there is none.
+/// Median of a list. Returns 0 for an empty list.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

@@ -1,8 +1,8 @@
 //! `.npy` files, NumPy's format for one array.
 //!
-//! Read: every plain number type and bool, either byte order, C and Fortran order. Written: little-endian, C order.
-//! NumPy has no bf16: two bytes without a type (`<V2`), which is how `ml_dtypes` writes it, are read as bf16, and such
-//! arrays are written as f32, which holds every value.
+//! The reader accepts all plain number types and bool, both byte orders, and C and Fortran order. The writer uses
+//! little-endian bytes and C order. NumPy has no bf16 type: `ml_dtypes` writes bf16 as two untyped bytes (`<V2`), which
+//! the reader accepts. The writer stores bf16 arrays as f32, which holds every bf16 value.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
 use crate::failure::{Failure, Result};
 use crate::output::write_file;
 
-/// The longest header that is read; a header describes one array and has about 120 bytes.
+/// Maximum header length in bytes. A header that describes one array has about 120 bytes.
 const MAX_HEADER: usize = 16 << 10;
-/// How deep brackets may nest in a header.
+/// Maximum nesting depth of brackets in a header.
 const MAX_DEPTH: usize = 8;
 
 /// Reads an array.
@@ -92,7 +92,7 @@ fn parse(file: &[u8]) -> Result<Array, String> {
     let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     let expected = count.and_then(|n| n.checked_mul(size)).ok_or("its shape is too large")?;
     if rest.len() != expected {
-        return Err(format!("its header promises {expected} bytes of elements, it holds {}", rest.len()));
+        return Err(format!("its header declares {expected} bytes of elements, but it has {}", rest.len()));
     }
     let mut bytes = rest.to_vec();
     if big_endian {
@@ -107,21 +107,21 @@ fn parse(file: &[u8]) -> Result<Array, String> {
     Ok(Array { dtype, shape, bytes })
 }
 
-/// Refuses what would make the header's parser run out of memory, stack or numbers.
+/// Refuses headers that would make npyz exhaust memory or stack, or overflow an integer.
 fn check_header(file: &[u8]) -> Result<(), String> {
     if !file.starts_with(b"\x93NUMPY") {
         return Err("it does not start with NumPy's magic bytes".into());
     }
-    let cut = || "it ends within its header".to_string();
-    let (start, length) = match (file.get(6).ok_or_else(cut)?, file.get(8..12).ok_or_else(cut)?) {
+    let truncated = || "it ends within its header".to_string();
+    let (start, length) = match (file.get(6).ok_or_else(truncated)?, file.get(8..12).ok_or_else(truncated)?) {
         (1, [a, b, ..]) => (10, usize::from(u16::from_le_bytes([*a, *b]))),
         (2 | 3, [a, b, c, d]) => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
         (version, _) => return Err(format!("format version {version} is unknown")),
     };
     if length > MAX_HEADER {
-        return Err(format!("its header of {length} bytes is longer than {MAX_HEADER}"));
+        return Err(format!("its header has {length} bytes; the maximum is {MAX_HEADER}"));
     }
-    let text = file.get(start..start + length).ok_or_else(cut)?;
+    let text = file.get(start..start + length).ok_or_else(truncated)?;
     let (mut depth, mut elements) = (0usize, 1u64);
     for b in text {
         match b {
@@ -130,10 +130,10 @@ fn check_header(file: &[u8]) -> Result<(), String> {
             _ => {}
         }
         if depth > MAX_DEPTH {
-            return Err("its header nests too deep".into());
+            return Err("its header is nested too deeply".into());
         }
     }
-    // The parser multiplies all sizes without looking; every number of the header may be one.
+    // npyz multiplies all sizes without overflow checks. Every number of the header may be a size.
     for digits in text.split(|b| !b.is_ascii_digit()).filter(|d| !d.is_empty()) {
         let number: Option<u64> = std::str::from_utf8(digits).ok().and_then(|d| d.parse().ok());
         elements = number
@@ -166,7 +166,7 @@ fn element_type(dtype: &DType) -> Result<(HostType, bool), String> {
     Ok((host, text.endianness() == Endianness::Big))
 }
 
-/// Elements whose first index runs fastest, in the order in which the last one does.
+/// Reorders elements from Fortran order (first index fastest) to C order (last index fastest).
 fn from_fortran(bytes: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     let mut strides = Vec::with_capacity(shape.len());
     let mut stride = 1;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_axes_are_put_in_order() {
+    fn big_endian_and_fortran_order_are_converted() {
         let big = file(
             "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }",
             &[0, 0, 0, 3, 0, 1, 0, 4, 0, 2, 0, 5],

@@ -1,4 +1,4 @@
-//! Standard output: text for people, or one JSON document; and files that appear whole or not at all.
+//! Standard output as text or one JSON document, and files that are written atomically.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 
-/// Standard output, buffered. Writing to a pipe that nobody reads is an error here, never a panic.
+/// Buffered standard output. Writing to a closed pipe is an error, never a panic.
 #[derive(Debug)]
 pub(crate) struct Out(BufWriter<Stdout>);
 
@@ -17,18 +17,18 @@ impl Out {
         Self(BufWriter::new(io::stdout()))
     }
 
-    /// Writes what is buffered.
+    /// Flushes the buffer.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.0.flush()
     }
 
-    /// One JSON document and a line end.
+    /// Writes one JSON document and a line break.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<()> {
         serde_json::to_writer_pretty(&mut self.0, value)?;
         Ok(writeln!(self.0)?)
     }
 
-    /// Columns as wide as their longest cell, the first one flush left and the others as `right` says.
+    /// Writes a table. Each column is as wide as its longest cell; `right` selects the right-aligned columns.
     pub(crate) fn table(&mut self, right: &[bool], rows: &[Vec<String>]) -> Result<()> {
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max();
@@ -57,7 +57,7 @@ impl Write for Out {
     }
 }
 
-/// Writes a file under a temporary name beside it and renames it, so that nobody ever sees half of it.
+/// Writes a file atomically: to a temporary file in the same folder, which is then renamed.
 pub(crate) fn write_file(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
@@ -72,17 +72,24 @@ pub(crate) fn write_file(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::R
     written.map_err(|e| Failure::file(path, &e))
 }
 
-/// Makes a folder with those above it.
+/// Creates a folder and its parents.
 pub(crate) fn make_folder(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path).map_err(|e| Failure::file(path, &e))
 }
 
-/// A note to the user.
+/// Prints a note to standard error.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "note: {text}");
 }
 
-/// A number of bytes with three digits.
+/// Prints notes to standard error.
+pub(crate) fn show_notes(notes: &[String]) {
+    for text in notes {
+        note(text);
+    }
+}
+
+/// Formats a number of bytes with three digits.
 pub(crate) fn bytes(n: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64;
@@ -97,12 +104,12 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A time with three digits.
+/// Formats a duration with three digits.
 pub(crate) fn time(duration: Duration) -> String {
     nanoseconds(duration.as_secs_f64() * 1e9)
 }
 
-/// A number of nanoseconds with three digits.
+/// Formats nanoseconds with three digits.
 pub(crate) fn nanoseconds(ns: f64) -> String {
     match ns {
         ns if ns < 1e3 => format!("{ns:.0} ns"),
@@ -112,12 +119,12 @@ pub(crate) fn nanoseconds(ns: f64) -> String {
     }
 }
 
-/// Milliseconds, for JSON.
+/// Converts a duration to milliseconds for JSON.
 pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// A number with as many decimals as make three digits.
+/// Formats a number with at least three digits: two, one or no decimals.
 pub(crate) fn three_digits(value: f64) -> String {
     match value.abs() {
         v if v < 10.0 => format!("{value:.2}"),
@@ -126,7 +133,7 @@ pub(crate) fn three_digits(value: f64) -> String {
     }
 }
 
-/// A name as part of a file's name: what is not a letter, a digit, `.`, `_` or `-` becomes `_`.
+/// Makes a name safe for a file name: every character except letters, digits, `.`, `_` and `-` becomes `_`.
 pub(crate) fn file_name(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let text: String = name.chars().map(safe).collect();

@@ -1,16 +1,16 @@
-//! A line on the terminal that says what is going on; nothing where standard error is no terminal.
+//! Progress line on standard error, shown only on a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is going on. The line goes away with the value.
+/// Progress line. Dropping it clears the line.
 #[derive(Debug)]
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A line that turns until it is dropped.
+    /// Starts a spinner with a message.
     pub(crate) fn start(what: &str) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -21,7 +21,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// A bar for a known number of steps.
+    /// Starts a bar for `n` steps.
     pub(crate) fn steps(what: &str, n: usize) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self(ProgressBar::hidden());
@@ -34,12 +34,12 @@ impl Progress {
         Self(bar)
     }
 
-    /// The next stage.
+    /// Replaces the message.
     pub(crate) fn stage(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 
-    /// One step is done.
+    /// Advances the bar by one step.
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }

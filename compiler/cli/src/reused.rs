@@ -1,22 +1,22 @@
-//! Runs with outputs in memory that is used again, as an application that runs often keeps it.
+//! Repeated runs that reuse the memory of the outputs, like an application that runs often.
 
 use drift_runtime::format::HostType;
 use drift_runtime::{Array, ArrayRef, Error, Session};
 
-/// The outputs of a function, by name.
-pub(crate) struct Reused {
+/// Outputs of a function by name, with memory for reuse.
+pub(crate) struct ReusedOutputs {
     outputs: Vec<(String, Array)>,
 }
 
-impl Reused {
-    /// Outputs without memory yet.
-    pub(crate) fn new(session: &Session, function: &str) -> Result<Reused, Error> {
+impl ReusedOutputs {
+    /// Creates empty outputs. The first run allocates their memory.
+    pub(crate) fn new(session: &Session, function: &str) -> Result<ReusedOutputs, Error> {
         let empty = || Array { dtype: HostType::F32, shape: Vec::new(), bytes: Vec::new() };
         let outputs = session.outputs(function)?.iter().map(|port| (port.name.clone(), empty())).collect();
-        Ok(Reused { outputs })
+        Ok(ReusedOutputs { outputs })
     }
 
-    /// Copies the inputs, runs, and copies the outputs.
+    /// Copies the inputs to the device, runs, and copies the outputs back.
     pub(crate) fn run(
         &mut self,
         session: &mut Session,

@@ -1,5 +1,5 @@
-//! The least time that a dispatch can take by the numbers of a profile: its bytes at the memory's bandwidth or its
-//! operations at the arithmetic peak, whichever takes longer.
+//! Roofline of a dispatch by the numbers of a profile: the larger of bytes over bandwidth and operations over peak
+//! throughput.
 
 use drift_runtime::codec::section;
 use drift_runtime::format::{Dispatch, Variant};
@@ -9,21 +9,22 @@ use driftc::target::TargetProfile;
 use crate::failure::Result;
 use crate::output::note;
 
-/// The SPIR-V capability of cooperative matrices.
+/// SPIR-V capability number of `CooperativeMatrixKHR`.
 const MATRIX_CAPABILITY: u32 = 6022;
 const SPIRV_HEADER_WORDS: usize = 5;
 const OP_CAPABILITY: u32 = 17;
 
-/// What bounds a dispatch.
+/// Minimum time of a dispatch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Floor {
+pub(crate) struct Roofline {
     pub(crate) ns: f64,
+    /// `memory` or `arithmetic`.
     pub(crate) bound: &'static str,
 }
 
-/// The profile that the session's variant was compiled for; where this program does not know it, or knows another one
-/// of that name, the one made for the device, if any.
-pub(crate) fn profile_of(session: &Session, given: Option<&str>) -> Result<Option<TargetProfile>> {
+/// Profile for rooflines: the given one, else the profile that the session's variant was compiled for. If this program
+/// does not know that profile, falls back to the built-in profile of the device, if any.
+pub(crate) fn roofline_profile(session: &Session, given: Option<&str>) -> Result<Option<TargetProfile>> {
     if let Some(name) = given {
         return Ok(Some(TargetProfile::load(name)?));
     }
@@ -37,15 +38,18 @@ pub(crate) fn profile_of(session: &Session, given: Option<&str>) -> Result<Optio
         }
         Err(_) => {
             let other = TargetProfile::for_device(session.device())?;
-            let instead = other.as_ref().map_or("no floors are given", |p| p.name.as_str());
-            note(&format!("profile {} is unknown here: {instead}; --profile FILE names it", variant.target));
+            let fallback = other.as_ref().map_or_else(
+                || "no roofline is shown".to_owned(),
+                |p| format!("using {} for the roofline", p.name),
+            );
+            note(&format!("unknown profile {}: {fallback}; select one with --profile", variant.target));
             Ok(other)
         }
     }
 }
 
-/// The floor of a dispatch that does so much.
-pub(crate) fn floor(profile: &TargetProfile, matrix: bool, flops: i64, moved: i64) -> Floor {
+/// Roofline of a dispatch with `flops` operations and `moved` bytes. `matrix` selects the matrix units' peak.
+pub(crate) fn roofline(profile: &TargetProfile, matrix: bool, flops: i64, moved: i64) -> Roofline {
     let machine = &profile.machine;
     let peak = match (matrix, machine.peak.matrix_f16) {
         (true, Some(peak)) => peak,
@@ -53,12 +57,12 @@ pub(crate) fn floor(profile: &TargetProfile, matrix: bool, flops: i64, moved: i6
     };
     let (arithmetic, memory) = (flops as f64 / peak, moved as f64 / machine.bandwidth_gb_s);
     match arithmetic > memory {
-        true => Floor { ns: arithmetic, bound: "arithmetic" },
-        false => Floor { ns: memory, bound: "memory" },
+        true => Roofline { ns: arithmetic, bound: "arithmetic" },
+        false => Roofline { ns: memory, bound: "memory" },
     }
 }
 
-/// Whether a dispatch's shader computes with cooperative matrices.
+/// Returns true if a dispatch's shader uses cooperative matrices.
 pub(crate) fn uses_matrices(bundle: &Bundle, variant: &Variant, dispatch: &Dispatch) -> bool {
     let pipeline = variant.pipelines.get(dispatch.pipeline as usize);
     let artifact = pipeline.and_then(|p| bundle.manifest().artifacts.get(p.artifact as usize));
@@ -66,7 +70,7 @@ pub(crate) fn uses_matrices(bundle: &Bundle, variant: &Variant, dispatch: &Dispa
     bytes.is_some_and(|bytes| has_capability(bytes, MATRIX_CAPABILITY))
 }
 
-/// Whether a SPIR-V module declares a capability: they come first, each as one instruction of two words.
+/// Returns true if a SPIR-V module declares a capability. Capabilities come first, as instructions of two words.
 fn has_capability(module: &[u8], wanted: u32) -> bool {
     let (words, _) = module.as_chunks::<4>();
     let words: Vec<u32> =
@@ -77,22 +81,22 @@ fn has_capability(module: &[u8], wanted: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{floor, has_capability};
+    use super::{has_capability, roofline};
     use driftc::target::TargetProfile;
 
     #[test]
-    fn the_slower_of_memory_and_arithmetic_is_the_floor() {
+    fn the_roofline_is_the_larger_of_memory_and_arithmetic_time() {
         let mut profile = TargetProfile::load("vulkan-baseline").unwrap();
         profile.machine.bandwidth_gb_s = 10.0;
         profile.machine.peak.f32 = 100.0;
         profile.machine.peak.matrix_f16 = Some(1000.0);
-        let told = |matrix, flops, moved| {
-            let floor = floor(&profile, matrix, flops, moved);
-            (floor.ns, floor.bound)
+        let computed = |matrix, flops, moved| {
+            let roofline = roofline(&profile, matrix, flops, moved);
+            (roofline.ns, roofline.bound)
         };
-        assert_eq!(told(false, 1000, 50), (10.0, "arithmetic"));
-        assert_eq!(told(true, 1000, 50), (5.0, "memory"));
-        assert_eq!(told(false, 0, 20), (2.0, "memory"));
+        assert_eq!(computed(false, 1000, 50), (10.0, "arithmetic"));
+        assert_eq!(computed(true, 1000, 50), (5.0, "memory"));
+        assert_eq!(computed(false, 0, 20), (2.0, "memory"));
     }
 
     #[test]

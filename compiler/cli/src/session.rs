@@ -1,32 +1,31 @@
-//! Loading a bundle onto the device that the command line names.
+//! Loading of a bundle onto the selected device.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use drift_runtime::{Options, Session};
 
+use crate::cli_help::DEVICE_OPTIONS;
 use crate::failure::Result;
 use crate::progress::Progress;
 
-/// Which device runs it.
+/// Device selection.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct DeviceArgs {
-    /// Device to use: its number or part of its name, as `driftc targets probe --list` shows them
-    /// (default: $DRIFT_DEVICE, or the most capable one)
-    #[arg(long, value_name = "DEVICE")]
+    /// Use this device, by number or part of its name (default: $DRIFT_DEVICE, or the most capable device)
+    #[arg(long, value_name = "DEVICE", help_heading = DEVICE_OPTIONS)]
     pub(crate) device: Option<String>,
 }
 
-/// Where what the driver compiles is kept.
+/// Pipeline cache selection.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct CacheArgs {
-    /// Keep what the driver compiles in this file: a start that finds it compiles nothing. It serves every machine
-    /// of the same device and driver, so it can be made once and shipped beside the bundle
-    #[arg(long, value_name = "FILE")]
+    /// Keep the driver's compiled pipelines in this file, valid for any machine with the same device and driver
+    #[arg(long, value_name = "FILE", help_heading = DEVICE_OPTIONS)]
     pub(crate) pipeline_cache: Option<PathBuf>,
 }
 
-/// Loads a bundle; with a target, its variant, else the one that fits the device best.
+/// Loads a bundle's variant for `target`, or the variant that fits the device best.
 pub(crate) fn load(
     bundle: &Path,
     device: &DeviceArgs,

@@ -1,16 +1,15 @@
-//! `--specialize`: which sizes get kernels of their own; and what functions for them are called.
+//! `--specialize`: sizes that get their own kernels, and labels of the functions for them.
 
 use clap::Args;
 use drift_runtime::format::Variant;
 use driftc::compile::Options;
-use driftc::functions::{Specialize, label};
+use driftc::entry_points::{Specialize, function_label};
 
 use crate::failure::{Failure, Result};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SpecializeArgs {
-    /// Sizes that get kernels of their own beside those for all sizes: the lower bounds of symbolic sizes where that is
-    /// estimated to save time (auto, the default), none (never), or the ones named; may be repeated
+    /// Add kernels for single sizes: lower bounds by estimated benefit (auto, default), never, or NAME=N (repeatable)
     #[arg(long = "specialize", value_name = "auto|never|NAME=N[,NAME=N]")]
     specialize: Vec<Specialize>,
 }
@@ -25,8 +24,8 @@ impl SpecializeArgs {
                 let mut sizes = Vec::new();
                 for one in several {
                     let Specialize::Sizes(named) = one else {
-                        let what = format!("--specialize {one} cannot be combined with others");
-                        return Err(Failure::usage(what).help("name sizes, or give it once"));
+                        let what = format!("--specialize {one} cannot be combined with other sizes");
+                        return Err(Failure::usage(what).help("name only sizes, or give --specialize once"));
                     };
                     sizes.extend_from_slice(named);
                 }
@@ -37,12 +36,16 @@ impl SpecializeArgs {
     }
 }
 
-/// What the functions of a variant are called: by name, and with their sizes where they are for some of a function's.
+/// Labels of a variant's functions: the name, and the sizes of a specialized function.
 pub(crate) fn function_labels(variant: &Variant) -> Vec<String> {
     let functions = variant.functions.iter().enumerate();
     let name = |(index, function): (usize, &drift_runtime::format::Function)| {
         let bounds = function.symbols.iter().map(|s| (s.name.clone(), (s.min, s.max))).collect();
-        if variant.is_special(index) { label(&function.name, &bounds) } else { function.name.clone() }
+        if variant.is_specialization(index) {
+            function_label(&function.name, &bounds)
+        } else {
+            function.name.clone()
+        }
     };
     functions.map(name).collect()
 }

@@ -1,4 +1,4 @@
-//! When each dispatch of a run ran, in the format of chrome://tracing and ui.perfetto.dev.
+//! Trace of a run's dispatches in the format of chrome://tracing and ui.perfetto.dev.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use serde_json::json;
 use crate::failure::Result;
 use crate::output::write_file;
 
-/// Writes a run's dispatches: microseconds, one row.
+/// Writes the dispatch times of a run in microseconds, all in one row.
 pub(crate) fn write_trace(
     path: &Path,
     session: &Session,
     function: &str,
     times: &[DispatchTime],
 ) -> Result<()> {
-    let described = session.replayed(function)?;
+    let described = session.last_replayed(function)?;
     let variant = session.variant();
     let events = times.iter().filter_map(|t| {
         let dispatch = described.dispatches.get(t.dispatch)?;

@@ -1,5 +1,6 @@
-//! Measuring candidates apart from their model: many in one bundle, so that a device is opened and pipelines are created
-//! for all of them together. After each bundle the database is written, so that an interrupted run continues where it was.
+//! Measurement of kernel candidates outside their model. One bundle holds many candidates, so the device is opened and
+//! pipelines are created once for all of them. The database is written after each bundle, so an interrupted run can
+//! continue.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use driftc::plan::trial::{self, Trial};
 use driftc::plan::tuning::{Database, Outcome};
 use driftc::target::TargetProfile;
 
-use crate::arrays::{dtype, made_up, to_runtime};
+use crate::arrays::{dtype, generate_array, to_runtime};
 use crate::failure::{Failure, Result};
 use crate::finish::finish;
 use crate::measure::{dispatch_runs, median};
@@ -20,8 +21,9 @@ use crate::output::{file_name, write_file};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
 
-/// Candidates in one bundle, and about how many bytes they may bind.
+/// Maximum candidates in one bundle.
 pub(crate) const BATCH: usize = 48;
+/// Approximate maximum bytes that the candidates of one bundle bind.
 const BATCH_BYTES: u64 = 1 << 30;
 
 /// Writes a database.
@@ -29,11 +31,11 @@ pub(crate) fn save(path: &Path, database: &Database) -> Result<()> {
     write_file(path, |file| file.write_all(database.text().as_bytes()))
 }
 
-/// Times of two devices do not belong under one target.
+/// Refuses to mix times of two devices under one target.
 fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> Result<()> {
     match database.device(target) {
         Some(known) if known != device => {
-            Err(Failure::usage(format!("{} has times of {target} on {known}", path.display()))
+            Err(Failure::usage(format!("{} has times of {target} measured on {known}", path.display()))
                 .because(format!("this is {device}"))
                 .help("write to another file with -o"))
         }
@@ -41,7 +43,7 @@ fn same_device(database: &Database, target: &str, device: &str, path: &Path) -> 
     }
 }
 
-/// The trials that go into the next bundle, at least one, and those that are left. A bundle's have the same symbols.
+/// Splits trials into the next bundle, at least one trial, and the rest. All trials of a bundle have the same symbols.
 fn batch<'t>(trials: &[&'t Trial]) -> (Vec<&'t Trial>, Vec<&'t Trial>) {
     let (mut now, mut later, mut bytes) = (Vec::<&Trial>::new(), Vec::new(), 0u64);
     for &trial in trials {
@@ -58,28 +60,28 @@ fn batch<'t>(trials: &[&'t Trial]) -> (Vec<&'t Trial>, Vec<&'t Trial>) {
     (now, later)
 }
 
-/// What all measurements share.
-pub(crate) struct Bench<'a> {
+/// Measurement of trials for one target on one device.
+pub(crate) struct TrialRunner<'a> {
     target: &'a TargetProfile,
     device: &'a DeviceArgs,
-    /// Where the database is kept.
+    /// Path of the database.
     output: &'a Path,
-    /// When to start no further measurement.
+    /// Time after which no further measurement starts.
     end: Option<Instant>,
     folder: tempfile::TempDir,
 }
 
-/// What came of measuring.
+/// Counts of measured trials.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Tally {
     pub(crate) measured: usize,
     pub(crate) failed: usize,
-    /// Trials left for another run, because time was up.
+    /// Trials left for another run because time ran out.
     pub(crate) left: usize,
 }
 
-impl<'a> Bench<'a> {
-    /// Nothing measured yet.
+impl<'a> TrialRunner<'a> {
+    /// Creates a runner that has measured nothing.
     pub(crate) fn new(
         target: &'a TargetProfile,
         device: &'a DeviceArgs,
@@ -89,12 +91,12 @@ impl<'a> Bench<'a> {
         Ok(Self { target, device, output, end, folder: tempfile::tempdir()? })
     }
 
-    /// Whether time is up.
-    pub(crate) fn over(&self) -> bool {
+    /// Returns true if the time limit has passed.
+    pub(crate) fn is_over(&self) -> bool {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Measures trials into the database, as many as there is time for.
+    /// Measures trials into the database until all are measured or time runs out.
     pub(crate) fn measure_all(
         &self,
         trials: &[&Trial],
@@ -104,7 +106,7 @@ impl<'a> Bench<'a> {
         let mut tally = Tally::default();
         let mut rest = trials.to_vec();
         while !rest.is_empty() {
-            if self.over() {
+            if self.is_over() {
                 tally.left = rest.len();
                 break;
             }
@@ -124,7 +126,7 @@ impl<'a> Bench<'a> {
         Ok(tally)
     }
 
-    /// Measures trials in one bundle; where that fails, in two, until those at fault are alone.
+    /// Measures trials in one bundle. If that fails, splits the trials in half until each failing trial is alone.
     fn measure(&self, trials: &[&Trial]) -> Result<(String, Vec<Outcome>)> {
         let path = self.folder.path().join(format!("{}.drift", file_name(&self.target.name)));
         let owned: Vec<Trial> = trials.iter().map(|t| (*t).clone()).collect();
@@ -134,14 +136,14 @@ impl<'a> Bench<'a> {
         bundle::write(&path, Provenance::default(), &planned, &[], emit)?;
         match self.replay(&path, trials.len()) {
             Ok(measured) => Ok(measured),
-            Err(error) if !at_fault(&error) => Err(error.into()),
+            Err(error) if !may_succeed_alone(&error) => Err(error.into()),
             Err(_) if trials.len() > 1 => {
                 let (left, right) = trials.split_at(trials.len() / 2);
                 let (device, mut outcomes) = self.measure(left)?;
                 outcomes.extend(self.measure(right)?.1);
                 Ok((device, outcomes))
             }
-            // The device's name is that of whatever still works.
+            // The session is gone, so probe the device for its name.
             Err(_) => Ok((self.device_name()?, vec![Outcome::Failed])),
         }
     }
@@ -167,11 +169,11 @@ impl<'a> Bench<'a> {
         session.run("main", &inputs)?;
         let runs = dispatch_runs(&mut session, "main", None, Duration::from_millis(15 * n as u64))?;
         let outcomes = (0..n).map(|i| {
-            let own = |times: &Vec<f64>| {
+            let trial_time = |times: &Vec<f64>| {
                 let dispatches = function.dispatches.iter().zip(times);
                 dispatches.filter(|(d, _)| d.label.parse() == Ok(i)).map(|(_, t)| t).sum()
             };
-            Outcome::Took(median(runs.iter().map(own).collect()))
+            Outcome::Time(median(runs.iter().map(trial_time).collect()))
         });
         Ok((described(session.device()), outcomes.collect()))
     }
@@ -181,13 +183,13 @@ fn described(device: &drift_runtime::device::DeviceInfo) -> String {
     format!("{}, {} {}", device.name, device.driver_name, device.driver_info).trim().to_owned()
 }
 
-/// Whether another bundle may do better: the driver refused a shader or lost the device, or memory ran out.
-fn at_fault(error: &drift_runtime::Error) -> bool {
+/// Returns true for errors that a smaller bundle may avoid: a refused shader, a lost device, or too little memory.
+fn may_succeed_alone(error: &drift_runtime::Error) -> bool {
     use drift_runtime::Error as E;
     matches!(error, E::DeviceLost { .. } | E::OutOfMemory { .. } | E::Driver { .. })
 }
 
-/// Random floats, and zeros elsewhere, which are a valid index into anything.
+/// Inputs for a trial: random floats, and zeros of other types, because zero is a valid index.
 fn inputs(function: &Function) -> Vec<(String, Array)> {
     let symbols: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
     let one = |(i, port): (usize, &drift_runtime::format::Port)| {
@@ -195,7 +197,7 @@ fn inputs(function: &Function) -> Vec<(String, Array)> {
         let shape: Vec<usize> = shape.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
         let dtype = dtype(port.host_type);
         let array = match dtype.is_float() {
-            true => to_runtime(&made_up(dtype, &shape, i as u64)),
+            true => to_runtime(&generate_array(dtype, &shape, i as u64)),
             false => Array::zeros(port.host_type, &shape)?,
         };
         Some((port.name.clone(), array))

@@ -1,4 +1,4 @@
-//! `--tuning`: a database of measured times that steers the choice of kernels.
+//! `--tuning`: measured times that override the estimates of kernels.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,29 +11,34 @@ use driftc::target::TargetProfile;
 use crate::failure::Result;
 use crate::output::note;
 
-/// Whether measured times override estimates.
+/// Tuning database selection.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TuningArgs {
-    /// A database that `driftc tune` wrote: its measured times override the estimates
+    /// Select kernels by the measured times of this `driftc tune` database
     #[arg(long, value_name = "FILE")]
     tuning: Option<PathBuf>,
 }
 
 impl TuningArgs {
-    /// Reads the database; a target that it knows nothing about is worth a note.
+    /// Reads the database into the options. Prints a note for each target without measurements.
     pub(crate) fn apply(&self, options: &mut Options, targets: &[TargetProfile]) -> Result<()> {
         let Some(path) = &self.tuning else { return Ok(()) };
         let database = Database::load(path)?;
         for target in targets.iter().filter(|t| database.problems(&t.name) == 0) {
-            note(&format!("{} has measured nothing for {}: estimates decide", path.display(), target.name));
+            note(&format!(
+                "{} has no measurements for {}: kernels are selected by estimates",
+                path.display(),
+                target.name
+            ));
         }
         options.plan.tuning = Some(Arc::new(database));
         Ok(())
     }
 }
 
-/// Nodes whose kernel was picked by measured times, and all that have a kernel.
-pub(crate) fn measured_nodes(lowered: &Lowered) -> (usize, usize) {
-    let picks = lowered.plan.decisions.iter().filter_map(|d| d.choices.first());
-    picks.fold((0, 0), |(hits, all), pick| (hits + usize::from(pick.measured.is_some()), all + 1))
+/// Counts nodes whose kernel was selected by a measured time, and all nodes with a kernel.
+pub(crate) fn count_measured_nodes(lowered: &Lowered) -> (usize, usize) {
+    let selected = lowered.plan.decisions.iter().filter_map(|d| d.choices.first());
+    selected
+        .fold((0, 0), |(measured, all), choice| (measured + usize::from(choice.measured.is_some()), all + 1))
 }

@@ -1,20 +1,21 @@
-//! SPIRV-Tools for emitted modules: its validator and its optimiser. They are a crate of their own since building their
-//! C++ takes minutes, which nobody needs who only compiles models: what is emitted is the same with and without them. The
-//! feature `compiled` builds them; without it the programs `spirv-val` and `spirv-opt` on the path are run, which have to know
-//! cooperative matrices (those of 2025.1 do, those of 2023.1 do not).
+//! SPIRV-Tools for emitted modules: validator and optimizer.
+//!
+//! They are a separate crate because building their C++ takes minutes, and compiling models does not need them. The
+//! feature `compiled` builds them. Without it, the programs `spirv-val` and `spirv-opt` on the path are run. They must
+//! support cooperative matrices: versions from 2025.1 do, version 2023.1 does not.
 
 use spirv_tools::error::{Error, Message};
 use spirv_tools::opt::Optimizer;
 use spirv_tools::val::Validator;
 use spirv_tools::{SpirvResult, TargetEnv};
 
-/// The rules that modules are held to.
+/// Vulkan version whose rules are checked.
 const ENVIRONMENT: TargetEnv = TargetEnv::Vulkan_1_1;
 
-/// Returns a module as it is, validated for Vulkan 1.1.
+/// Validates a module for Vulkan 1.1 and returns it unchanged.
 ///
 /// # Errors
-/// Text with what the validator says, or why it does not start.
+/// The validator's message, or the reason why it does not start.
 pub fn validate(words: Vec<u32>) -> Result<Vec<u32>, String> {
     spirv_tools::val::create(Some(ENVIRONMENT))
         .validate(&words, None)
@@ -22,10 +23,10 @@ pub fn validate(words: Vec<u32>) -> Result<Vec<u32>, String> {
     Ok(words)
 }
 
-/// Validates a module and runs the optimiser's performance passes over it.
+/// Validates a module and runs the optimizer's performance passes.
 ///
 /// # Errors
-/// Text with what the validator or a pass says, or why they do not start.
+/// The message of the validator or of a pass, or the reason why they do not start.
 pub fn optimize(words: Vec<u32>) -> Result<Vec<u32>, String> {
     let words = validate(words)?;
     let mut optimizer = spirv_tools::opt::create(Some(ENVIRONMENT));
@@ -37,17 +38,17 @@ pub fn optimize(words: Vec<u32>) -> Result<Vec<u32>, String> {
     Ok(binary.as_words().to_vec())
 }
 
-/// Whether there is a validator, which is always so where it is built in.
+/// Checks that the validator starts. The built-in one always does.
 ///
 /// # Errors
-/// Why it does not start, and what to do.
+/// The reason why it does not start, and the remedy.
 pub fn start() -> Result<(), String> {
     let nothing: [u32; 0] = [];
     let said = spirv_tools::val::create(Some(ENVIRONMENT)).validate(nothing, None);
     said.err().as_ref().and_then(not_started).map_or(Ok(()), Err)
 }
 
-/// What to do where there is no program to run.
+/// Returns the message for a program that cannot be run, or `None` for other errors.
 fn not_started(error: &Error) -> Option<String> {
     (cfg!(not(feature = "compiled")) && error.inner == SpirvResult::Unsupported).then(|| {
         format!(

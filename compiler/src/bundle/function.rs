@@ -1,4 +1,4 @@
-//! A plan as a function of the format: its slots, its dispatches and its ports.
+//! Conversion of a plan to a function of the bundle format: slots, dispatches and ports.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,30 @@ use drift_format::{
     WeightSlot,
 };
 
+use super::convert::index;
+use super::images;
+use super::pipelines::{Pipelines, key};
 use super::types::{device_type, host_type};
 use super::weights::Place;
-use super::{Pipelines, images, index, key};
 use crate::error::{Error, Result};
 use crate::ir::dim::{Atom, Bounds, Dim};
-use crate::plan::{self, Location, Plan, Port, limits};
+use crate::plan::{self, Location, Plan, Port, bound_remedies};
 use crate::target::TargetProfile;
 
-/// What functions of a variant share.
+/// Data that all functions of a variant use.
 pub(super) struct Shared<'a> {
     pub(super) target: &'a TargetProfile,
-    /// Every slot of weights at its final size.
+    /// Weight slots with their final sizes.
     pub(super) weights: &'a [WeightSlot],
     pub(super) states: &'a [StateSlot],
     pub(super) pipelines: &'a Pipelines<'a>,
 }
 
-/// Symbols by their names.
+/// Numbers of symbols by name.
 type Symbols<'a> = BTreeMap<&'a str, u32>;
 
-/// The function of a plan whose constants lie in `places`. Inputs and outputs have room for the bounds of the `general`
-/// function of the name.
+/// Converts a plan whose constants are at `places`. Input and output slots have the sizes for the bounds `general` of
+/// the first function of the name.
 pub(super) fn function(
     (name, general): (&str, &Bounds),
     plan: &Plan,
@@ -64,15 +66,15 @@ pub(super) fn function(
     })
 }
 
-/// Where the parameter words of each step lie.
+/// Offsets of the parameters of each step.
 struct Params {
-    /// (offset, bytes) of each step; nothing for a step without parameters.
+    /// Offset and bytes of each step. Zero bytes for a step without parameters.
     ranges: Vec<(u64, u64)>,
     bytes: u64,
 }
 
 impl Params {
-    /// Steps with the same words share them.
+    /// Places the parameters of all steps. Steps with equal parameters have one copy.
     fn of(plan: &Plan, target: &TargetProfile) -> Self {
         let alignment = u64::from(target.limits.uniform_buffer_alignment).max(16);
         let mut known: BTreeMap<&[Dim], u64> = BTreeMap::new();
@@ -95,7 +97,7 @@ impl Params {
     }
 }
 
-/// The slots that dispatches bind, by what lies in them.
+/// Slots that dispatches bind, by contents.
 struct Places<'a> {
     weights: &'a [Place],
     first_weights: u32,
@@ -103,10 +105,10 @@ struct Places<'a> {
     first_input: u32,
     first_output: u32,
     params: u32,
-    /// The slot of each of the plan's states.
+    /// Slot of each of the plan's states.
     states: Vec<u32>,
     first_image: u32,
-    /// The image slot of each constant that lies in one.
+    /// Image slot of each constant that is in a texture.
     constants: BTreeMap<usize, u32>,
 }
 
@@ -117,7 +119,7 @@ fn slots<'a>(
     params: u64,
     shared: &Shared<'_>,
 ) -> Result<(Vec<Slot>, Places<'a>)> {
-    // Inputs and outputs come first, so that functions of one name have them in the same slots.
+    // Inputs and outputs come first, so that all functions of a name have them in the same slots.
     let mut slots = Vec::new();
     let first_input = index(slots.len())?;
     for (i, port) in plan.inputs.iter().enumerate() {
@@ -148,7 +150,7 @@ fn slots<'a>(
         slots.push(Slot { kind: SlotKind::State(index(known)?), size: state.bytes });
     }
     let first_image = index(slots.len())?;
-    for image in &plan.images.objects {
+    for image in &plan.images.textures {
         slots.push(Slot { kind: SlotKind::Image(images::slot(image, None)), size: image.bytes() });
     }
     let mut constants = BTreeMap::new();
@@ -172,7 +174,7 @@ fn slots<'a>(
     Ok((slots, places))
 }
 
-/// The range of a slot that a location is.
+/// Returns the slot range of a location.
 fn binding(
     location: Location,
     plan: &Plan,
@@ -180,7 +182,7 @@ fn binding(
     places: &Places<'_>,
     shared: &Shared<'_>,
 ) -> Result<Binding> {
-    let unplaced = |what: &str| Error::internal("bundle", format!("{what} has no place"));
+    let unplaced = |what: &str| Error::internal("bundle", format!("{what} has no slot"));
     let port = |ports: &[Port], first: u32, i: usize| {
         let port = ports.get(i).ok_or_else(|| unplaced("a port"))?;
         Ok(Binding {
@@ -197,8 +199,8 @@ fn binding(
             Ok(Binding { slot, offset: *offset, size: *size })
         }
         Location::Image(i) => {
-            let object = plan.images.places.get(i).copied();
-            let image = object.and_then(|object| plan.images.objects.get(object));
+            let object = plan.images.texture_of.get(i).copied();
+            let image = object.and_then(|object| plan.images.textures.get(object));
             let (object, image) = object.zip(image).ok_or_else(|| unplaced("an image"))?;
             Ok(Binding { slot: places.first_image + index(object)?, offset: 0, size: image.bytes() })
         }
@@ -250,7 +252,7 @@ fn dispatch(
     })
 }
 
-/// Whether a step stays within the workgroups that the target takes, whatever the symbols are.
+/// Checks that a step stays within the target's workgroup limits for all values of the symbols.
 fn check_grid(step: &plan::Dispatch, bounds: &Bounds, target: &TargetProfile) -> Result<()> {
     for (groups, limit) in step.launch.grid.iter().zip(target.limits.max_workgroup_count) {
         let most = groups.range(bounds).1;
@@ -260,7 +262,7 @@ fn check_grid(step: &plan::Dispatch, bounds: &Bounds, target: &TargetProfile) ->
                     "`{}` needs {most} workgroups on one axis; {} allows {limit}",
                     step.label, target.name
                 ),
-                limits::remedy(groups, bounds, limit.into()),
+                bound_remedies::remedy(groups, bounds, limit.into()),
             ));
         }
     }
@@ -281,7 +283,7 @@ fn ports(ports: &[Port], first: u32, symbols: &Symbols<'_>) -> Result<Vec<drift_
     ports.iter().enumerate().map(port).collect()
 }
 
-/// Bytes of an input's or output's buffer at the upper bounds.
+/// Bytes of a port's buffer at the upper bounds.
 fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u64> {
     let elements = port.shape.iter().fold(1i64, |n, d| n.saturating_mul(d.range(bounds).1.max(0)));
     let bytes = elements.saturating_mul(port.device.bytes());
@@ -290,18 +292,18 @@ fn port_bytes(port: &Port, bounds: &Bounds, target: &TargetProfile) -> Result<u6
     if bytes > limit {
         return Err(Error::request(
             format!("`{}` takes {bytes} bytes, and {} binds at most {limit} bytes", port.name, target.name),
-            "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or pick a target with a larger limit",
+            "lower the upper bounds of the symbols with --dim NAME=LOW..HIGH, or choose a target with a larger limit",
         ));
     }
     Ok(bytes.max(1).next_multiple_of(16))
 }
 
-/// A size of a node or port as a program over the function's symbols, no longer than a bundle may hold.
+/// Converts a size to an expression over the function's symbols, and checks that it fits the format.
 fn program(dim: &Dim, symbols: &Symbols<'_>, name: &str) -> Result<Expr> {
     let program = expr(dim, symbols)?;
     match program.check(symbols.len()) {
         Err(ExprError::TooLarge) => Err(Error::request(
-            format!("`{name}` depends on symbolic sizes in a way that is too long for a bundle to work out"),
+            format!("the expression for a size of `{name}` is too long for a bundle"),
             "fix one of the model's sizes with --dim NAME=N",
         )),
         _ => Ok(program),

@@ -1,15 +1,15 @@
-//! Textures as the format describes them.
+//! Conversion of textures to the bundle format.
 
 use drift_format::{self as format, ImageKind, Texture};
 
-use super::device_type;
+use super::types::device_type;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::plan::images::Image;
 use crate::plan::{Location, Plan};
 use crate::shader::resource::Resource;
 
-/// What a shader knows of a texture.
+/// Returns a texture's kind and element type.
 pub(super) fn texture(storage: Storage, device: DeviceType) -> Texture {
     let kind = match storage {
         Storage::TextureArray => ImageKind::D2Array,
@@ -19,12 +19,12 @@ pub(super) fn texture(storage: Storage, device: DeviceType) -> Texture {
     Texture { kind, element: device_type(device) }
 }
 
-/// A texture, with the chunk that fills it if it holds a constant.
+/// Returns the record of a texture, with the chunk that fills it if it holds a constant.
 pub(super) fn slot(image: &Image, chunk: Option<u32>) -> format::Image {
     format::Image { texture: texture(image.storage, image.device), extent: image.extent, chunk }
 }
 
-/// The texture of each constant of a plan that is read as one.
+/// Returns the texture of each constant, or `None` for constants in buffers.
 pub(super) fn weights(plan: &Plan, longest_side: u32) -> Vec<Option<Image>> {
     let mut out = vec![None; plan.weights.len()];
     for step in &plan.dispatches {
@@ -35,7 +35,7 @@ pub(super) fn weights(plan: &Plan, longest_side: u32) -> Vec<Option<Image>> {
             };
             if let Some((slot, packed)) = out.get_mut(i).zip(plan.weights.get(i)) {
                 let image = |extent| Image { storage, device, extent };
-                *slot = packed.texture(longest_side).map(image);
+                *slot = packed.texture_extent(longest_side).map(image);
             }
         }
     }

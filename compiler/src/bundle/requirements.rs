@@ -1,17 +1,17 @@
-//! What the device of a variant must offer.
+//! Requirements of a variant: features and limits that a device must have.
 
 use std::collections::BTreeSet;
 
 use drift_format::{self as format, DeviceHints, Feature, Features, Requirements, Variant};
 
-use super::Planned;
+use super::planned::Planned;
 use super::types::matrix_shape;
 use crate::emit::Language;
 use crate::plan::Dispatch;
-use crate::shader::{Launch, Need, Outside};
+use crate::shader::{Launch, Need, OutsideReads};
 use crate::target::{MatrixScope, MatrixShape, MatrixType, TargetProfile};
 
-/// Declares the features that the shaders of a variant use, and limits that everything in it stays within.
+/// Declares the features that the shaders of a variant use, and the limits that it needs.
 pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
     let target = planned.target;
     let launches: Vec<&Launch> = dispatches(planned).map(|dispatch| &dispatch.launch).collect();
@@ -19,7 +19,7 @@ pub(super) fn declare(variant: &mut Variant, planned: &Planned<'_>) {
     variant.requirements.limits.storage_alignment = target.limits.storage_buffer_alignment.max(16);
     variant.requirements.limits.uniform_alignment = target.limits.uniform_buffer_alignment.max(16);
     let mut limits = variant.needed_limits();
-    // Within the bounds of the symbols a grid may be larger than at their ends.
+    // Between the bounds of the symbols, a grid may be larger than at the bounds.
     for (_, plan) in &planned.functions {
         for dispatch in &plan.dispatches {
             for (most, groups) in limits.max_grid.iter_mut().zip(&dispatch.launch.grid) {
@@ -72,9 +72,10 @@ fn features(launches: &[&Launch], matrices: &BTreeSet<&MatrixShape>, target: &Ta
             features.insert(Feature::FullSubgroups);
         }
     }
-    for (outside, feature) in
-        [(Outside::ThreeZeros, Feature::RobustImageAccess), (Outside::Zeros, Feature::RobustImageAccess2)]
-    {
+    for (outside, feature) in [
+        (OutsideReads::ZeroRgb, Feature::RobustImageAccess),
+        (OutsideReads::Zero, Feature::RobustImageAccess2),
+    ] {
         if launches.iter().any(|l| l.outside == outside) {
             features.insert(feature);
         }
@@ -88,7 +89,7 @@ fn features(launches: &[&Launch], matrices: &BTreeSet<&MatrixShape>, target: &Ta
             _ => Feature::ShaderInt8,
         });
     }
-    // Devices list the shapes of subgroups; for workgroups they have features.
+    // Devices list shapes for subgroup scope only. Workgroup scope has feature bits.
     if matrices.iter().any(|shape| shape.scope == MatrixScope::Workgroup) {
         features.insert(Feature::CooperativeMatrixWorkgroupScope);
         features.insert(Feature::CooperativeMatrixFlexibleDimensions);

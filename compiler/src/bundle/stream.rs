@@ -1,9 +1,8 @@
-//! Packs constants and hands their bytes on, through a fixed memory, however large a constant is.
+//! Packs constants and streams their bytes to a writer, with a fixed amount of memory for constants of any size.
 //!
-//! The calling thread packs a portion (on all threads of the pool) while another one hashes and writes the portion before.
-//! The other one never waits for the pool, so threads of the pool may compile bundles, too. Portions
-//! travel in a few buffers that go round, so the memory is what those buffers hold; pages of the model's files are
-//! released once they were read.
+//! The calling thread packs a portion, on all threads of the pool, while a second thread hashes and writes the previous
+//! portion. The second thread never waits for the pool, so threads of the pool may compile bundles themselves. Portions
+//! are in a few buffers that are reused. Pages of the model's files are released after they were read.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -11,9 +10,9 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use crate::error::OpError;
 use crate::shader::pack::{Packed, Packer};
 
-/// Bytes of a portion, about.
+/// Approximate bytes of a portion.
 const PORTION: usize = 1 << 23;
-/// Portions under way.
+/// Number of portions in flight.
 const BUFFERS: usize = 3;
 
 /// A portion of a constant.
@@ -22,19 +21,19 @@ struct Portion {
     last: bool,
 }
 
-/// The portions of the constants in order, on the side that writes them.
+/// The writer's end: portions of the constants, in order.
 pub(super) struct Portions {
     filled: Receiver<Portion>,
     empty: SyncSender<Vec<u8>>,
 }
 
 impl Portions {
-    /// Writes the bytes of the next constant.
+    /// Writes all bytes of the next constant.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         loop {
             let portion = self.filled.recv().map_err(|_| io::Error::other("packing ended early"))?;
             out.write_all(&portion.bytes)?;
-            // Whoever packs has ended when nobody takes the buffer back.
+            // Sending fails if the packing thread has ended and needs no buffers.
             let _ = self.empty.send(portion.bytes);
             if portion.last {
                 return Ok(());
@@ -43,8 +42,8 @@ impl Portions {
     }
 }
 
-/// Packs constants while `write` takes their portions; it has to write every one. Returns what `write` does, and the
-/// largest number of bytes that the memory held.
+/// Packs constants while `write` consumes their portions, on another thread. `write` must consume all of them. Returns
+/// its result and the maximum bytes of the buffers.
 pub(super) fn stream<'a, T: Send, E: From<OpError> + Send>(
     constants: impl IntoIterator<Item = &'a Packed>,
     write: impl FnOnce(&Portions) -> Result<T, E> + Send,
@@ -52,19 +51,20 @@ pub(super) fn stream<'a, T: Send, E: From<OpError> + Send>(
     let (to_writer, filled) = channel();
     let (empty, free) = sync_channel(BUFFERS);
     for _ in 0..BUFFERS {
-        // The channel holds as many.
+        // Cannot block: the channel's capacity is `BUFFERS`.
         let _ = empty.send(Vec::new());
     }
     let portions = Portions { filled, empty };
     std::thread::scope(|scope| {
         let writing = scope.spawn(move || write(&portions));
-        let mut memory = Held::default();
+        let mut memory = BufferBytes::default();
         let packed = pack_all(constants, &free, |portion| to_writer.send(portion).is_ok(), &mut memory);
-        // Whoever writes ends when nothing more comes.
+        // Closes the channels, so that the writer ends.
         drop((to_writer, free));
-        let written = writing.join().map_err(|_| OpError::new("a thread that writes ended"))?;
+        let written =
+            writing.join().map_err(|_| OpError::new("the thread that writes the bundle panicked"))?;
         match (packed, written) {
-            // The writer fails as well when packing fails; that is not the reason.
+            // If packing fails, the writer fails too. The packing error is the cause.
             (Err(why), _) => Err(why.into()),
             (Ok(_), Err(why)) => Err(why),
             (Ok(()), Ok(written)) => Ok((written, memory.held)),
@@ -72,14 +72,14 @@ pub(super) fn stream<'a, T: Send, E: From<OpError> + Send>(
     })
 }
 
-/// What the buffers hold.
+/// Bytes of all buffers.
 #[derive(Default)]
-struct Held {
+struct BufferBytes {
     held: usize,
 }
 
-impl Held {
-    /// Makes a buffer as long as a portion.
+impl BufferBytes {
+    /// Resizes a buffer to `length` bytes.
     fn grow(&mut self, bytes: &mut Vec<u8>, length: usize) {
         if length <= bytes.capacity() {
             bytes.resize(length, 0);
@@ -91,19 +91,19 @@ impl Held {
     }
 }
 
-/// Packs every constant into buffers that come free; ends early when `send` says that nobody takes them.
+/// Packs all constants into free buffers. Ends early if `send` returns false, because the writer has ended.
 fn pack_all<'a>(
     constants: impl IntoIterator<Item = &'a Packed>,
     free: &Receiver<Vec<u8>>,
     send: impl Fn(Portion) -> bool,
-    memory: &mut Held,
+    memory: &mut BufferBytes,
 ) -> Result<(), OpError> {
     for packed in constants {
         let packer = Packer::new(packed)?;
-        let mut runs = packer.pieces(PORTION).peekable();
+        let mut runs = packer.tile_ranges(PORTION).peekable();
         while let Some(run) = runs.next() {
             let Ok(mut bytes) = free.recv() else { return Ok(()) };
-            memory.grow(&mut bytes, packer.span(&run).len());
+            memory.grow(&mut bytes, packer.byte_range(&run).len());
             packer.fill(run, &mut bytes);
             packed.source.bytes.release();
             if !send(Portion { bytes, last: runs.peek().is_none() }) {
@@ -125,16 +125,16 @@ mod tests {
     use crate::shader::pack::presets::PANELS;
     use crate::shader::pack::{Packed, pack};
 
-    /// A matrix of f16 in slices of 64 columns, large enough for several windows.
+    /// A matrix of f16 in panels of 64 columns, large enough for several portions.
     fn large() -> Packed {
         let (n, k) = (5000usize, 6000usize);
         let bytes: Vec<u8> = (0..n * k).flat_map(|i| ((i % 30_011) as u16).to_le_bytes()).collect();
         let source = Constant::new(DType::F16, vec![n, k], bytes).unwrap();
-        PANELS.of(&source, &[('N', n), ('K', k)], &[('r', 1), ('n', 64)], DeviceType::F16)
+        PANELS.packed(&source, &[('N', n), ('K', k)], &[('r', 1), ('n', 64)], DeviceType::F16)
     }
 
     #[test]
-    fn large_constants_go_through_a_fixed_window() {
+    fn large_constants_stream_through_fixed_memory() {
         let constants = [large(), Packed::dense(&large().source), large()];
         let (written, held) = stream(&constants, |portions| {
             let mut out = vec![Vec::new(); constants.len()];
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_packed_or_written_ends_both_sides() {
+    fn errors_of_packing_and_writing_end_both_threads() {
         let mut broken = large();
         broken.source.shape = vec![1, 2];
         let constants = [large(), broken];
@@ -164,12 +164,13 @@ mod tests {
                 .try_for_each(|_| portions.write(&mut sink))
                 .map_err(|e| OpError::new(e.to_string()))
         };
-        assert!(stream(&constants, all).unwrap_err().0.contains("do not make"));
+        assert!(stream(&constants, all).unwrap_err().0.contains("do not hold"));
         let refuse = |_: &super::Portions| Err::<(), _>(OpError::new("the disk is full"));
         assert_eq!(stream(&[large(), large()], refuse).unwrap_err().0, "the disk is full");
     }
+
     #[test]
-    fn every_thread_of_the_pool_may_pack_at_once() {
+    fn all_threads_of_the_pool_may_pack_at_once() {
         let constants = [large()];
         let packed: Vec<usize> = (0..2 * rayon::current_num_threads())
             .into_par_iter()

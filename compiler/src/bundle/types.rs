@@ -1,4 +1,4 @@
-//! Types and matrix shapes as the format numbers them.
+//! Conversion of types and matrix shapes to the bundle format.
 
 use drift_format as format;
 

@@ -1,4 +1,4 @@
-//! The weight slots of a variant: constants packed, written as chunks and given places.
+//! Weight slots of a variant: packs constants, writes them as chunks, and assigns them to slots.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -6,17 +6,18 @@ use std::io::{Read, Write};
 use drift_format::codec::BundleWriter;
 use drift_format::{self as format, Binding, WeightPlacement, WeightSlot};
 
-use super::{format_error, images, index, stream};
+use super::convert::{format_error, index};
+use super::{images, stream};
 use crate::error::{Error, OpError, Result};
 use crate::plan::images::Image;
 use crate::plan::{Location, Plan};
 use crate::shader::pack::{Identity, Packed};
 use crate::target::TargetProfile;
 
-/// Weight chunks start at multiples of this in their slot; every device's binding alignment divides it.
+/// Alignment of chunks in a weight slot, a multiple of every device's binding alignment.
 const WEIGHT_ALIGNMENT: u64 = 256;
 
-/// Why weights were not written.
+/// Reason why weights were not written.
 struct Refused(Error);
 
 impl From<OpError> for Refused {
@@ -25,26 +26,27 @@ impl From<OpError> for Refused {
     }
 }
 
-/// Where a constant is.
+/// Location of a constant.
 pub(super) enum Place {
-    /// The range of a slot of weights, by the number of that slot among them.
+    /// Range of a weight slot. The slot number counts weight slots only.
     Buffer(Binding),
-    /// The image that holds it, and its bytes.
+    /// Image that holds the constant, and the image's bytes.
     Texture(format::Image, u64),
 }
 
-/// The most bytes of a slot that holds several constants. A runtime allocates one slot while it fills another, which takes about
-/// as long, so there are several; each is still far above what an allocation costs by itself.
+/// Maximum bytes of a slot with several constants. A runtime allocates one slot while it fills another, which takes
+/// about as long, so several slots are faster than one. The limit is still far above the size that an allocation is
+/// worth.
 const LARGEST_SLOT: u64 = 256 << 20;
 
-/// A packed constant and the bytes of its chunk.
+/// Identity of a packed constant, and the bytes of its chunk.
 type Key = (Identity, u64);
 
-/// Chunks by the constants that they hold. Constants live until the bundle is written, and so does what tells them apart:
-/// functions and targets that read the same packed constant have it packed once.
+/// Chunks by the constants that they hold. Functions and targets that read the same packed constant use one chunk. The
+/// keys stay valid because constants live until the bundle is written.
 pub(super) type Chunks = BTreeMap<Key, u32>;
 
-/// The weight slots of a variant as they fill up.
+/// Weight slots of a variant, filled function by function.
 pub(super) struct Weights {
     pub(super) slots: Vec<WeightSlot>,
     pub(super) placements: Vec<WeightPlacement>,
@@ -68,7 +70,7 @@ impl Weights {
         }
     }
 
-    /// Packs and writes those of a plan's constants that have no chunk yet; returns where each is.
+    /// Packs and writes the plan's constants that have no chunk yet. Returns the location of each constant.
     pub(super) fn add(
         &mut self,
         writer: &mut BundleWriter,
@@ -101,7 +103,7 @@ impl Weights {
         Ok(places)
     }
 
-    /// Fails where a constant in a buffer is larger than what the target binds.
+    /// Returns an error if a constant in a buffer exceeds the target's binding limit.
     fn check_bindings(&self, plan: &Plan, textures: &[Option<Image>]) -> Result<()> {
         let buffers = plan.weights.iter().zip(textures).filter(|(_, texture)| texture.is_none());
         let largest = buffers.map(|(packed, _)| packed.bytes()).max();
@@ -117,7 +119,7 @@ impl Weights {
                 self.target,
                 self.largest_binding
             ),
-            "compile with --precision f16, or pick a target with a larger limit",
+            "compile with --precision f16, or choose a target with a larger limit",
         ))
     }
 
@@ -141,12 +143,12 @@ impl Weights {
     }
 }
 
-/// What tells the chunk of a constant apart; an image pads it.
+/// Returns the key of a constant's chunk. A texture may be larger than the constant, so its chunk is padded.
 fn key(packed: &Packed, image: Option<&Image>) -> Key {
     (packed.identity(), image.map_or(0, Image::bytes).max(packed.bytes()))
 }
 
-/// Writes the portions of constants, padded to the bytes of their chunks; returns these.
+/// Writes constants as chunks, padded to the chunks' bytes. Returns the chunk numbers.
 fn write(
     writer: &mut BundleWriter,
     constants: &[(&Packed, &Key)],

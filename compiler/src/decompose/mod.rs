@@ -1,4 +1,4 @@
-//! Alternatives of another number of dispatches: nodes that are cheaper computed as several, or with others as one.
+//! Alternatives to nodes, selected by cost: one node as several dispatches, or several nodes as one dispatch.
 //!
 //! ```text
 //! %2 = matmul f32[64, 512] %0 %1        ->      %3 = transpose (reshape %0)            f16[8, 64, 1024]
@@ -6,18 +6,19 @@
 //!                                               %5 = reduce sum f16[64, 512] %4
 //! ```
 //!
-//! A [`Decomposition`] rewrites one node into several operators that the graph has anyway, so that the CPU reference
-//! evaluates what it made, and every kernel, layout and fused epilogue works there as everywhere. Whether that is worth it
-//! depends on the kernels, of which passes know nothing; so this step runs after them and before the plan. Each variant of
-//! each decomposition is added beside its node, every node of it is asked for its cheapest candidate, and the variant
-//! replaces the node where the sum is clearly lower. What lost is swept.
+//! A [`Decomposition`] rewrites one node into several ordinary operators. The CPU reference can evaluate them, and
+//! every kernel, layout and fused epilogue applies to them. Whether an alternative is faster depends on the kernels,
+//! which passes do not know, so this step runs after the passes and before the plan. It adds each alternative to the
+//! graph next to its node, sums the costs of the alternative's cheapest candidates, and replaces the node if the sum is
+//! clearly lower. A sweep removes the other alternatives.
 //!
-//! A variant may compute some of the node's operands, too: operands that the node alone uses and the variant does not are gone
-//! with it, and count on the node's side. So two nodes become one where a kernel computes both.
+//! An alternative may also compute operands of the node. If the node is the only user of such an operand, and the
+//! alternative does not read it, the operand disappears; its cost then counts on the node's side. This is how two nodes
+//! become one where a kernel computes both.
 //!
-//! A decomposition is a file here and a line in [`DECOMPOSITIONS`].
+//! To add a decomposition, add a file here and a line in [`DECOMPOSITIONS`].
 
-pub mod decoded;
+pub mod dequantize;
 pub(crate) mod params;
 pub mod separable;
 pub mod split_k;
@@ -32,89 +33,92 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Constant, Op};
 use crate::ir::tensor::TensorDesc;
 use crate::ir::verify::verify;
-use crate::passes::{Changes, Note, PassReport};
+use crate::pass::{Changes, Note, PassReport};
 use crate::plan::estimate::{Cost, Costs, operand};
 use crate::plan::views::is_view;
 use crate::plan::{Alternatives, Options};
 use crate::target::TargetProfile;
 pub use params::Params;
 
-/// The name in reports.
+/// Name of this step in reports.
 pub const STAGE: &str = "decompose";
 
-/// What a variant stores in between may take as much memory as so many of the most that any node of the graph reads and
-/// writes, as the last-level cache holds, or as this part of all constants takes: time is not bought with any amount of
-/// memory.
-const ROOM: i64 = 4;
-const PART_OF_CONSTANTS: i64 = 16;
+/// Limits of the scratch memory of an alternative: this multiple of the largest memory traffic of any node, the size of
+/// the last-level cache, or all constants divided by [`CONSTANTS_DIVISOR`], whichever is largest. They keep a faster
+/// alternative from taking any amount of memory.
+const TRAFFIC_MULTIPLE: i64 = 4;
+const CONSTANTS_DIVISOR: i64 = 16;
 
-/// Every decomposition; among equal costs the earlier one wins.
+/// All decompositions. If costs are equal, the earlier one is selected.
 pub const DECOMPOSITIONS: &[Decomposition] = &[
     split_k::DECOMPOSITION,
     winograd::DECOMPOSITION,
     separable::DECOMPOSITION,
     whole_groups::DECOMPOSITION,
-    decoded::DECOMPOSITION,
+    dequantize::DECOMPOSITION,
 ];
 
-/// A variant of computing one kind of node as several.
+/// A rewrite of one kind of node into other nodes.
 #[derive(Debug, Clone, Copy)]
 pub struct Decomposition {
     /// Name of its file.
     pub name: &'static str,
-    /// The variants it can take a node apart, as numbers of its own; none where it cannot.
-    pub variants: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
-    /// Whether it brings constants of its own, or the node's in an order of their own.
+    /// Returns the alternatives for a node, as numbers that only this decomposition interprets; empty if it does not
+    /// apply.
+    pub alternatives: fn(&Graph, NodeId, &TargetProfile) -> Vec<u32>,
+    /// True if it adds constants, or reorders the node's constants.
     pub repacks: bool,
-    /// The part of the node's cost below which a variant must be estimated. Measured times are taken at their word.
-    pub margin: fn(&Params) -> f64,
-    /// Whether a variant may be worth its while; estimates are not asked where they would have to be far off.
-    pub sensible: fn(&Graph, NodeId, u32, &Params) -> bool,
-    /// Adds the nodes of a variant but the last, which it returns.
-    pub build: fn(&mut Graph, NodeId, u32, Elements) -> Result<Last>,
-    /// What a variant does, for people.
+    /// Maximum cost of an alternative as a fraction of the node's cost, if both are estimates. Measured costs are
+    /// compared directly.
+    pub max_cost_ratio: fn(&Params) -> f64,
+    /// True if an alternative is worth an estimate. False where it could only win through a large error of the
+    /// estimate.
+    pub worth_estimating: fn(&Graph, NodeId, u32, &Params) -> bool,
+    /// Adds all nodes of an alternative except the last one, which it returns.
+    pub build: fn(&mut Graph, NodeId, u32, ConstantData) -> Result<LastNode>,
+    /// Describes an alternative in reports.
     pub describe: fn(u32) -> String,
-    /// Graphs in text form with a node that it can replace, with sizes that divide nothing.
+    /// Graphs in text form with a node that it can replace. Their sizes are not multiples of tile sizes.
     pub cases: &'static [&'static str],
 }
 
-/// The operator that takes a node's place, and its operands; the node's epilogue moves behind it.
+/// The operator that replaces a node, with its operands. The node's epilogue is appended to it.
 #[derive(Debug)]
-pub struct Last {
-    /// The operator.
+pub struct LastNode {
+    /// Operator.
     pub op: Op,
-    /// Its operands.
+    /// Operands.
     pub operands: Vec<NodeId>,
 }
 
-/// What new constants hold.
+/// Contents of the constants that an alternative adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Elements {
+pub enum ConstantData {
     /// Zeros, while costs are compared.
-    Any,
-    /// What they must.
-    True,
+    Placeholder,
+    /// Real values.
+    Real,
 }
 
-/// Replaces nodes by cheaper decompositions.
+/// Replaces nodes by cheaper alternatives.
 ///
 /// # Errors
-/// When a decomposition breaks the graph: an internal error that names this step.
+/// An internal error that names this step, if a decomposition makes the graph invalid.
 pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
     if options.alternatives != Alternatives::Never && options.prefer_kernel.is_none() {
         let order = graph.topological();
-        let most = order.iter().map(|id| touched(graph, *id)).max().unwrap_or(0);
+        let max_traffic = order.iter().map(|id| traffic_bytes(graph, *id)).max().unwrap_or(0);
         let cache = i64::try_from(costs.target.machine.last_level_cache).unwrap_or(i64::MAX);
         let constants = order.iter().filter(|id| graph.constant(**id).is_some());
         let constants = constants.map(|id| operand(graph, *id).bytes(&graph.bounds));
-        let part = constants.fold(0, i64::saturating_add) / PART_OF_CONSTANTS;
-        let room = most.saturating_mul(ROOM).max(cache).max(part);
-        let params = Params::of(costs.target);
-        let params =
-            params.ok_or_else(|| Error::internal(STAGE, "a profile without parameters of this step"))?;
+        let of_constants = constants.fold(0, i64::saturating_add) / CONSTANTS_DIVISOR;
+        let max_scratch = max_traffic.saturating_mul(TRAFFIC_MULTIPLE).max(cache).max(of_constants);
+        let params = Params::from_target(costs.target);
+        let params = params
+            .ok_or_else(|| Error::internal(STAGE, "the profile lacks parameters in `costs.decompose`"))?;
         for id in order {
-            decide(graph, id, costs, (options, &params, room), &mut changes)?;
+            decide(graph, id, costs, (options, &params, max_scratch), &mut changes)?;
         }
     }
     let swept = graph.sweep();
@@ -122,111 +126,132 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
 }
 
-/// One variant, added beside its node.
-struct Attempt {
+/// One alternative, added next to its node.
+struct Alternative {
     decomposition: &'static Decomposition,
-    variant: u32,
-    /// Bytes stored in between.
-    stored: i64,
-    /// Operands of the node that it still needs.
+    number: u32,
+    /// Bytes of intermediate values.
+    scratch_bytes: i64,
+    /// Operands that only the node uses and that the alternative still reads.
     kept: Vec<NodeId>,
     cost: Cost,
 }
 
-fn decide(
+/// Adds the alternatives of one node that are worth an estimate. Returns none if an alternative is forced, which then
+/// replaces the node. `exclusive` are the operands that only this node uses.
+fn add_alternatives(
     graph: &mut Graph,
     id: NodeId,
     costs: &mut Costs<'_>,
-    (options, params, room): (&Options, &Params, i64),
+    (options, params, max_scratch): (&Options, &Params, i64),
+    exclusive: &[NodeId],
     changes: &mut Changes,
-) -> Result<()> {
+) -> Result<Vec<Alternative>> {
     let forced = match &options.alternatives {
-        Alternatives::Always(name, variant) => Some((name.as_str(), *variant)),
+        Alternatives::Always(name, number) => Some((name.as_str(), *number)),
         _ => None,
     };
-    // Operands that nothing else uses.
-    let mut alone: Vec<NodeId> = graph.operands(id);
-    alone.retain(|o| graph.use_count(*o) == 1);
-    let mut attempts = Vec::new();
-    let wanted =
-        |d: &&Decomposition| forced.map_or(!(options.spare && d.repacks), |(name, _)| name == d.name);
+    let mut alternatives = Vec::new();
+    let wanted = |d: &&Decomposition| {
+        forced.map_or(!(options.avoid_weight_copies && d.repacks), |(name, _)| name == d.name)
+    };
     for decomposition in DECOMPOSITIONS.iter().filter(wanted) {
-        for variant in (decomposition.variants)(graph, id, costs.target) {
+        for number in (decomposition.alternatives)(graph, id, costs.target) {
             if let Some((name, wanted)) = forced {
-                if wanted.is_some_and(|wanted| wanted != variant) {
+                if wanted.is_some_and(|wanted| wanted != number) {
                     continue;
                 }
-                let last = replace(graph, id, decomposition, variant, Elements::True)?;
+                let last = replace(graph, id, decomposition, number, ConstantData::Real)?;
                 graph.replace_uses(id, last);
                 changes.note(
                     graph,
                     last,
-                    format!("{}, as asked for with {name}", (decomposition.describe)(variant)),
+                    format!("{}, forced by option {name}", (decomposition.describe)(number)),
                 );
-                return Ok(());
+                return Ok(Vec::new());
             }
-            if !(decomposition.sensible)(graph, id, variant, params) {
+            if !(decomposition.worth_estimating)(graph, id, number, params) {
                 continue;
             }
-            let last = replace(graph, id, decomposition, variant, Elements::Any)?;
-            let parts = parts(graph, id, last);
-            let between = parts.iter().filter(|part| **part != last);
-            let stored = between.map(|part| bytes(graph, *part)).fold(0, i64::saturating_add);
-            if stored > room {
+            let last = replace(graph, id, decomposition, number, ConstantData::Placeholder)?;
+            let added = added_nodes(graph, id, last);
+            let intermediate = added.iter().filter(|node| **node != last);
+            let scratch_bytes =
+                intermediate.map(|node| value_bytes(graph, *node)).fold(0, i64::saturating_add);
+            if scratch_bytes > max_scratch {
                 continue;
             }
-            let read: BTreeSet<NodeId> = parts.iter().flat_map(|part| graph.operands(*part)).collect();
-            let kept = alone.iter().copied().filter(|o| read.contains(o)).collect();
-            let cost = costs.sum(graph, &parts);
-            attempts.push(Attempt { decomposition, variant, stored, kept, cost });
+            let read: BTreeSet<NodeId> = added.iter().flat_map(|node| graph.operands(*node)).collect();
+            let kept = exclusive.iter().copied().filter(|o| read.contains(o)).collect();
+            let cost = costs.sum(graph, &added);
+            alternatives.push(Alternative { decomposition, number, scratch_bytes, kept, cost });
         }
     }
-    if attempts.is_empty() {
+    Ok(alternatives)
+}
+
+/// Adds the alternatives of one node, and replaces the node if one of them is clearly cheaper.
+fn decide(
+    graph: &mut Graph,
+    id: NodeId,
+    costs: &mut Costs<'_>,
+    (options, params, max_scratch): (&Options, &Params, i64),
+    changes: &mut Changes,
+) -> Result<()> {
+    // Operands that only this node uses.
+    let mut exclusive: Vec<NodeId> = graph.operands(id);
+    exclusive.retain(|o| graph.use_count(*o) == 1);
+    let mut alternatives =
+        add_alternatives(graph, id, costs, (options, params, max_scratch), &exclusive, changes)?;
+    if alternatives.is_empty() {
         return Ok(());
     }
-    // Both sides pay for operands that any of the variants does without.
-    alone.retain(|o| attempts.iter().any(|t| !t.kept.contains(o)));
-    let whole: Vec<NodeId> = alone.iter().copied().chain([id]).collect();
-    let own = costs.sum(graph, &whole);
-    for attempt in &mut attempts {
-        let kept: Vec<NodeId> = attempt.kept.iter().copied().filter(|o| alone.contains(o)).collect();
-        attempt.cost = attempt.cost.plus(costs.sum(graph, &kept));
+    // If any alternative drops an operand, every side that keeps the operand pays for it.
+    exclusive.retain(|o| alternatives.iter().any(|a| !a.kept.contains(o)));
+    let replaced: Vec<NodeId> = exclusive.iter().copied().chain([id]).collect();
+    let node_cost = costs.sum(graph, &replaced);
+    for alternative in &mut alternatives {
+        let kept: Vec<NodeId> = alternative.kept.iter().copied().filter(|o| exclusive.contains(o)).collect();
+        alternative.cost = alternative.cost.plus(costs.sum(graph, &kept));
     }
-    // Measurements count only where both sides have them.
+    // Measured times are used only if both sides have them.
     let measured = costs.has_measurements()
-        && own.measured.is_some()
-        && attempts.iter().any(|t| t.cost.measured.is_some());
+        && node_cost.measured.is_some()
+        && alternatives.iter().any(|a| a.cost.measured.is_some());
     let kind = |cost: Cost| if measured { cost.measured } else { cost.estimated };
-    let Some(own) = kind(own) else { return Ok(()) };
-    let costs: Vec<(&Attempt, f64)> = attempts.iter().filter_map(|t| Some((t, kind(t.cost)?))).collect();
-    let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
-    let close = costs.iter().filter(|(_, cost)| *cost <= least * params.close);
-    let Some((best, cost)) = close.min_by_key(|(attempt, _)| attempt.stored) else { return Ok(()) };
-    let what = (best.decomposition.describe)(best.variant);
+    let Some(node_cost) = kind(node_cost) else { return Ok(()) };
+    let costs: Vec<(&Alternative, f64)> =
+        alternatives.iter().filter_map(|a| Some((a, kind(a.cost)?))).collect();
+    let cheapest = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
+    let ties = costs.iter().filter(|(_, cost)| *cost <= cheapest * params.tie_cost_ratio);
+    let Some((best, cost)) = ties.min_by_key(|(alternative, _)| alternative.scratch_bytes) else {
+        return Ok(());
+    };
+    let what = (best.decomposition.describe)(best.number);
     let how = if measured { "measured" } else { "estimated" };
-    let (own_us, us) = (own / 1e3, *cost / 1e3);
+    let (node_us, us) = (node_cost / 1e3, *cost / 1e3);
     let name = graph.node(id).name.clone();
-    if *cost >= own * if measured { 1.0 } else { (best.decomposition.margin)(params) } {
-        let what = format!("as it is: {own_us:.1} µs, against {us:.1} µs {how} for {what}");
+    if *cost >= node_cost * if measured { 1.0 } else { (best.decomposition.max_cost_ratio)(params) } {
+        let what = format!("unchanged: {node_us:.1} µs, against {us:.1} µs {how} for {what}");
         changes.notes.push(Note { node: name, what });
         return Ok(());
     }
-    let (decomposition, variant) = (best.decomposition, best.variant);
-    let last = replace(graph, id, decomposition, variant, Elements::True)?;
+    let (decomposition, number) = (best.decomposition, best.number);
+    let last = replace(graph, id, decomposition, number, ConstantData::Real)?;
     graph.replace_uses(id, last);
-    changes.note(graph, last, format!("{what}: {us:.1} µs {how}, against {own_us:.1} µs as it is"));
+    changes.note(graph, last, format!("{what}: {us:.1} µs {how}, against {node_us:.1} µs unchanged"));
     Ok(())
 }
 
-/// Adds a variant beside its node, with the node's epilogue, type and layout at its end.
+/// Adds an alternative next to its node. Its last operator gets the node's epilogue, type and layout.
 fn replace(
     graph: &mut Graph,
     id: NodeId,
     decomposition: &Decomposition,
-    variant: u32,
-    elements: Elements,
+    number: u32,
+    data: ConstantData,
 ) -> Result<NodeId> {
-    let Last { op, mut operands } = (decomposition.build)(graph, id, variant, elements)?;
+    let LastNode { op, mut operands } = (decomposition.build)(graph, id, number, data)?;
     let (node, before) = (graph.node(id).clone(), graph.operands(id));
     let arity = operands.len();
     let mut epilogue = node.epilogue.clone();
@@ -242,62 +267,65 @@ fn replace(
             *k = u32::try_from(place).unwrap_or(u32::MAX);
         }
     }
-    put_beside(graph, id, Replacement { op, operands, arity, epilogue }, decomposition.name)
+    add_equivalent(graph, id, Replacement { op, operands, arity, epilogue }, decomposition.name)
 }
 
-/// Adds an operator that computes what a node does beside it, with the node's type and layout. `stage` is named where their
-/// shapes differ.
-pub(crate) fn put_beside(
+/// Adds an operator that computes the same value as a node, with the node's type and layout. Does not remove the node.
+///
+/// # Errors
+/// An internal error that names `stage`, if the shapes differ.
+pub(crate) fn add_equivalent(
     graph: &mut Graph,
     id: NodeId,
     what: Replacement,
     stage: &'static str,
 ) -> Result<NodeId> {
     let node = graph.node(id).clone();
-    let made = graph.add_fused(what, &node.name)?;
-    if graph.tensor(made).shape != node.tensor.shape {
-        let (made, wanted) = (graph.tensor(made), &node.tensor);
-        return Err(Error::internal(stage, format!("{made} in place of {wanted}")));
+    let added = graph.add_fused(what, &node.name)?;
+    if graph.tensor(added).shape != node.tensor.shape {
+        let (added, expected) = (graph.tensor(added), &node.tensor);
+        return Err(Error::internal(stage, format!("the replacement has type {added}, not {expected}")));
     }
-    graph.set_storage_type(made, node.tensor.dtype);
-    graph.set_layout(made, node.tensor.layout);
-    Ok(made)
+    graph.set_storage_type(added, node.tensor.dtype);
+    graph.set_layout(added, node.tensor.layout);
+    Ok(added)
 }
 
-/// The nodes that a variant added: those between the last one and the node's operands, or theirs.
-fn parts(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
+/// Nodes that an alternative added: ancestors of `last`, up to the node's operands and their operands.
+fn added_nodes(graph: &Graph, id: NodeId, last: NodeId) -> Vec<NodeId> {
     let operands = graph.operands(id);
     let mut seen: BTreeSet<NodeId> = operands.iter().flat_map(|o| graph.operands(*o)).collect();
     seen.extend(operands);
-    let (mut parts, mut stack) = (Vec::new(), vec![last]);
-    while let Some(part) = stack.pop() {
-        if seen.insert(part) {
-            parts.push(part);
-            stack.extend(graph.operands(part));
+    let (mut added, mut stack) = (Vec::new(), vec![last]);
+    while let Some(node) = stack.pop() {
+        if seen.insert(node) {
+            added.push(node);
+            stack.extend(graph.operands(node));
         }
     }
-    parts
+    added
 }
 
-/// Bytes that a value takes of its arity: none for constants and views.
-fn bytes(graph: &Graph, id: NodeId) -> i64 {
+/// Bytes of a value; 0 for constants and views.
+fn value_bytes(graph: &Graph, id: NodeId) -> i64 {
     let node = graph.node(id);
     let view = is_view(&node.op) && node.epilogue.is_empty();
-    let none = view || matches!(node.op, Op::Constant(_));
-    if none { 0 } else { operand(graph, id).bytes(&graph.bounds) }
+    let free = view || matches!(node.op, Op::Constant(_));
+    if free { 0 } else { operand(graph, id).bytes(&graph.bounds) }
 }
 
-/// Bytes of the values that a node reads and writes, without constants and views.
-fn touched(graph: &Graph, id: NodeId) -> i64 {
-    graph.operands(id).into_iter().map(|o| bytes(graph, o)).fold(bytes(graph, id), i64::saturating_add)
+/// Bytes that a node reads and writes, without constants and views.
+fn traffic_bytes(graph: &Graph, id: NodeId) -> i64 {
+    let operands = graph.operands(id).into_iter().map(|o| value_bytes(graph, o));
+    operands.fold(value_bytes(graph, id), i64::saturating_add)
 }
 
-/// A constant of zeros, to be compared in costs; its memory is never touched.
+/// Returns a constant of zeros with a tensor's type and shape, for comparing costs.
 ///
 /// # Errors
-/// When the size overflows.
-pub fn stand_in(tensor: &TensorDesc) -> Result<Constant> {
-    let wrong = || Error::internal(STAGE, format!("no constant is {tensor}"));
+/// If the size is not known, or overflows.
+pub fn placeholder_constant(tensor: &TensorDesc) -> Result<Constant> {
+    let wrong = || Error::internal(STAGE, format!("{tensor} cannot be a constant"));
     let shape = tensor.known_shape().ok_or_else(wrong)?;
     let bytes = shape.iter().try_fold(tensor.dtype.bytes(), |n, d| n.checked_mul(*d)).ok_or_else(wrong)?;
     Constant::new(tensor.dtype, shape, vec![0; bytes]).map_err(|e| Error::internal(STAGE, e.0))

@@ -1,6 +1,6 @@
-//! What decides beside costs: how much cheaper an alternative must be, and from which sizes on it is considered at all.
+//! Parameters of decompositions: how much cheaper an alternative must be, and the smallest sizes for which it is tried.
 //!
-//! These come from experience with estimates and devices, so they are data like the parameters of kernels' estimates.
+//! The values come from experience with estimates and devices, so they are data like the parameters of the cost model.
 
 use serde::Deserialize;
 
@@ -10,37 +10,37 @@ use crate::target::costs::typed;
 /// Name of the group in `targets/costs/`.
 pub(crate) const GROUP: &str = "decompose";
 
-/// The parameters. A variant replaces a node when it is estimated to cost less than this part of the node's cost, since
-/// estimates are not exact; each decomposition has a part of its own.
+/// Parameters of decompositions. An alternative replaces a node only if its estimated cost is below the node's cost
+/// times the decomposition's `max_cost_ratio`, because estimates are not exact.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Params {
-    /// The part for `split-k`: the kernels on both sides are the same ones, so their estimates err alike.
-    pub split_k: f64,
-    /// For `winograd`: estimates of a convolution and of products err differently, and filters grow.
-    pub winograd: f64,
-    /// For `separable`: the one dispatch and the two are other kernels, whose estimates may err differently.
-    pub separable: f64,
-    /// For `whole-groups`: one kernel against another, of which the fallback's estimate is the rougher one.
-    pub whole_groups: f64,
-    /// For `decoded`: kernels that read codes are estimated more roughly than others.
-    pub decoded: f64,
-    /// Among variants that cost no more than this times the cheapest, the one that stores least in between.
-    pub close: f64,
-    /// The shortest part of a sum: a shorter one costs less than its launch, and its sums more than themselves.
-    pub shortest_part: f64,
-    /// Fewest tiles of Winograd's: each is a row of the products, and fewer leave most of a workgroup idle while it reads
-    /// filters that have grown.
-    pub fewest_tiles: f64,
-    /// Fewest channels on either side of Winograd's: with fewer the transforms are most of the work.
-    pub fewest_channels: f64,
-    /// More groups than this, joined, hold more zeros than the fallback kernel wastes.
-    pub most_groups: f64,
+    /// `max_cost_ratio` of `split-k`. Both sides use the same kernels, so their estimates err alike.
+    pub split_k_max_cost_ratio: f64,
+    /// `max_cost_ratio` of `winograd`. Estimates of convolutions and matmuls err differently, and filters grow.
+    pub winograd_max_cost_ratio: f64,
+    /// `max_cost_ratio` of `separable`. The two sides use different kernels, whose estimates may err differently.
+    pub separable_max_cost_ratio: f64,
+    /// `max_cost_ratio` of `whole-groups`. The estimate of the fallback kernel is less accurate than the other one.
+    pub whole_groups_max_cost_ratio: f64,
+    /// `max_cost_ratio` of `dequantize`. Estimates of kernels that read quantized weights are less accurate.
+    pub dequantize_max_cost_ratio: f64,
+    /// Alternatives that cost up to this many times the cheapest one tie; the one with the least scratch memory wins.
+    pub tie_cost_ratio: f64,
+    /// Minimum K of one split of `split-k`. A shorter one takes less time than its launch and the sum of its results.
+    pub min_k_split: f64,
+    /// Minimum number of Winograd tiles. Each tile is a row of the matmuls; with few rows, most of a workgroup idles
+    /// while it reads the larger filters.
+    pub min_winograd_tiles: f64,
+    /// Minimum number of input and output channels for Winograd. With fewer, the transforms are most of the work.
+    pub min_winograd_channels: f64,
+    /// Maximum number of groups that `whole-groups` joins. With more, the zeros cost more than the fallback kernel.
+    pub max_joined_groups: f64,
 }
 
 impl Params {
-    /// The target's; none where the profile lacks some, which loading a profile excludes.
-    pub fn of(target: &TargetProfile) -> Option<Self> {
+    /// Returns the target's parameters. Returns `None` if some are missing, which loading a profile rules out.
+    pub fn from_target(target: &TargetProfile) -> Option<Self> {
         typed(target.costs.get(GROUP)?).ok()
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn every_profile_has_the_parameters_and_no_others() {
         for name in names() {
-            assert!(Params::of(&TargetProfile::load(name).unwrap()).is_some(), "{name}");
+            assert!(Params::from_target(&TargetProfile::load(name).unwrap()).is_some(), "{name}");
         }
     }
 }

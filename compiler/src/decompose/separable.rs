@@ -1,30 +1,30 @@
-//! A depthwise convolution and the pointwise convolution behind it as one dispatch.
+//! Fuses a depthwise convolution and the pointwise convolution after it into one dispatch.
 //!
 //! ```text
 //! %2 = conv [N, C, H, W] %0 %1 then (relu #0)        ->      %4 = separable-conv [N, O, H, W] %0 %1 %3
 //! %4 = conv [N, O, H, W] %2 %3
 //! ```
 //!
-//! What lies between the two is as large as the larger of image and result, often larger, and is neither stored nor read
-//! again; a launch and a barrier are saved. In exchange the depthwise part is computed anew for each block of results
-//! that a workgroup sums at a time. It must have no other user.
+//! The intermediate tensor, often larger than image and result, is neither written nor read. A launch and a barrier are
+//! saved. In exchange, the depthwise convolution is computed again for each block of output channels that a workgroup
+//! computes at a time. The depthwise result must have no other user.
 
-use super::{Decomposition, Elements, Last, Params};
+use super::{ConstantData, Decomposition, LastNode, Params};
 use crate::error::{Error, Result};
 use crate::ir::dim::Dim;
 use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Conv, Op, Reshape, SeparableConv};
-use crate::ir::ops::separable_conv::FIXED;
+use crate::ir::ops::separable_conv::FIRST_EPILOGUE_OPERAND;
 use crate::target::TargetProfile;
 
-/// As the table lists it.
+/// Entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "separable",
-    variants,
+    alternatives,
     repacks: true,
-    margin: |p| p.separable,
-    sensible,
+    max_cost_ratio: |p| p.separable_max_cost_ratio,
+    worth_estimating,
     build,
     describe,
     cases: CASES,
@@ -74,15 +74,16 @@ output "y" %7
 "#,
 ];
 
-/// Two convolutions as this step sees them.
-struct Pair<'g> {
-    first: NodeId,
+/// A depthwise convolution with the pointwise convolution that reads it.
+struct ConvPair<'g> {
+    depthwise_id: NodeId,
     depthwise: &'g Conv,
-    /// Those of the second one; the first of them is the result of the first one.
+    /// Operands of the pointwise convolution; the first one is the depthwise result.
     operands: Vec<NodeId>,
 }
 
-fn pair(graph: &Graph, id: NodeId) -> Option<Pair<'_>> {
+/// Returns the pair that ends at a node. Returns `None` if the node is not a pointwise convolution of one.
+fn conv_pair(graph: &Graph, id: NodeId) -> Option<ConvPair<'_>> {
     let node = graph.node(id);
     let Op::Conv(op) = &node.op else { return None };
     let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
@@ -94,38 +95,40 @@ fn pair(graph: &Graph, id: NodeId) -> Option<Pair<'_>> {
     let filters = graph.constant(*graph.operands(*first).get(1)?)?;
     let one_each = filters.shape.get(..2) == Some(&[depthwise.group, 1]) && (1..=2).contains(&axes);
     let kept = graph.use_count(*first) == 1 && filters.dtype.is_float();
-    (one_tap && plain && one_each && kept).then_some(Pair { first: *first, depthwise, operands })
+    (one_tap && plain && one_each && kept).then_some(ConvPair { depthwise_id: *first, depthwise, operands })
 }
 
-fn variants(graph: &Graph, id: NodeId, target: &TargetProfile) -> Vec<u32> {
-    let Some(pair) = pair(graph, id) else { return Vec::new() };
-    // What both bind, but for the value between them; and the result.
-    let buffers = graph.operands(id).len() + graph.operands(pair.first).len();
+fn alternatives(graph: &Graph, id: NodeId, target: &TargetProfile) -> Vec<u32> {
+    let Some(pair) = conv_pair(graph, id) else { return Vec::new() };
+    // All operands of both except the intermediate tensor, and the result.
+    let buffers = graph.operands(id).len() + graph.operands(pair.depthwise_id).len();
     if buffers <= target.limits.max_storage_buffers as usize { vec![1] } else { Vec::new() }
 }
 
-fn sensible(_graph: &Graph, _id: NodeId, _way: u32, _p: &Params) -> bool {
+fn worth_estimating(_graph: &Graph, _id: NodeId, _number: u32, _p: &Params) -> bool {
     true
 }
 
-fn describe(_way: u32) -> String {
-    format!("with the depthwise convolution before it in one dispatch ({})", DECOMPOSITION.name)
+fn describe(_number: u32) -> String {
+    format!("depthwise and pointwise convolution fused ({})", DECOMPOSITION.name)
 }
 
-fn build(graph: &mut Graph, id: NodeId, _way: u32, _elements: Elements) -> Result<Last> {
-    let wrong = || Error::internal("separable", "convolutions that it cannot put together");
-    let Pair { first, depthwise, operands: second } = pair(graph, id).ok_or_else(wrong)?;
+fn build(graph: &mut Graph, id: NodeId, _number: u32, _data: ConstantData) -> Result<LastNode> {
+    let wrong =
+        || Error::internal("separable", "the node is not a pointwise convolution after a depthwise one");
+    let ConvPair { depthwise_id: first, depthwise, operands: second } =
+        conv_pair(graph, id).ok_or_else(wrong)?;
     let (depthwise, node, given) = (depthwise.clone(), graph.node(first).clone(), graph.operands(first));
     let [image, filters, ..] = given.as_slice() else { return Err(wrong()) };
     let mut operands = vec![*image, *filters, *second.get(1).ok_or_else(wrong)?];
     let mut epilogue = Vec::new();
-    // The bias of the first becomes the first step of the epilogue between them.
+    // The bias of the depthwise convolution becomes the first step of the epilogue between the two.
     if let Some(bias) = given.get(2).filter(|_| node.arity > 2) {
         let ones = node.tensor.rank().saturating_sub(2);
         let channels = node.tensor.shape.get(1).cloned().ok_or_else(wrong)?;
         let shape = [channels].into_iter().chain(std::iter::repeat_n(Dim::known(1), ones)).collect();
         operands.push(graph.add(Reshape { shape }, &[*bias], &format!("{} (bias)", node.name))?);
-        let args = vec![Arg::Step(0), Arg::Input(FIXED as u32)];
+        let args = vec![Arg::Step(0), Arg::Input(FIRST_EPILOGUE_OPERAND as u32)];
         epilogue.push(EpilogueStep { element: Element::Binary(BinaryFn::Add), args });
     }
     let (shift, before) = (epilogue.len() as u32, operands.len());
@@ -149,5 +152,5 @@ fn build(graph: &mut Graph, id: NodeId, _way: u32, _elements: Elements) -> Resul
     }
     let bias = second.get(2).copied();
     operands.extend(bias);
-    Ok(Last { op: SeparableConv { depthwise, epilogue, bias: bias.is_some() }.into(), operands })
+    Ok(LastNode { op: SeparableConv { depthwise, epilogue, bias: bias.is_some() }.into(), operands })
 }

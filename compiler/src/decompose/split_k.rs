@@ -1,4 +1,4 @@
-//! A matrix product with a long sum and few results as several products of parts of the sum, and their sum.
+//! Split-K: computes a matmul with large K and few results as several matmuls of ranges of K, and adds their results.
 //!
 //! ```text
 //! %2 = matmul [M, N] %0 %1        ->      %3 = reshape [M, S, K/S] %0
@@ -7,12 +7,11 @@
 //!                                         %6 = reduce sum over S of %5
 //! ```
 //!
-//! One tile of results is computed by one workgroup, so few tiles leave most of a device idle however long the sums
-//! are. The parts of the first operand are a view of it, and those of a constant second operand are packed like any
-//! constant. Partial sums are stored in f32 whatever the product is stored in: rounding each to f16 would add an error
-//! of the size of the result's own once per part.
+//! One workgroup computes one tile of results, so few tiles leave most of a device idle however large K is. The splits
+//! of the first operand are a view of it; the splits of a constant second operand are packed like any constant. Partial
+//! sums are f32 whatever the type of the result: rounding each to f16 would add an error of f16 precision per split.
 
-use super::{Decomposition, Elements, Last, Params, stand_in};
+use super::{ConstantData, Decomposition, LastNode, Params, placeholder_constant};
 use crate::error::{Error, OpError, Result};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::graph::{Graph, NodeId};
@@ -21,13 +20,13 @@ use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
 use crate::target::TargetProfile;
 
-/// As the table lists it.
+/// Entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "split-k",
-    variants,
+    alternatives,
     repacks: true,
-    margin: |p| p.split_k,
-    sensible,
+    max_cost_ratio: |p| p.split_k_max_cost_ratio,
+    worth_estimating,
     build,
     describe,
     cases: CASES,
@@ -71,127 +70,131 @@ output "c" %3
 "#,
 ];
 
-/// Parts tried.
-const PARTS: &[u32] = &[2, 3, 4, 6, 8, 12, 16, 24, 32];
-/// What the depth of a part must be a multiple of, for operands to be read in whole vectors and fragments.
-const WHOLE: i64 = 16;
-/// Most axes of a result: one more is needed for the parts.
-const MOST_AXES: usize = 6;
+/// Numbers of splits to try.
+const K_SPLITS: &[u32] = &[2, 3, 4, 6, 8, 12, 16, 24, 32];
+/// K of each split is a multiple of this, so that kernels read whole vectors and matrix fragments.
+const K_MULTIPLE: i64 = 16;
+/// Maximum rank of a result, because the splits need one more axis.
+const MAX_RANK: usize = 6;
 
-/// A product as this decomposition sees it.
-struct Product {
+/// A matmul that can be split.
+struct SplittableMatmul {
     op: MatMul,
     operands: [NodeId; 2],
-    /// Axes of the result.
+    /// Rank of the result.
     rank: usize,
-    depth: i64,
+    k: i64,
 }
 
-fn product(graph: &Graph, id: NodeId) -> Option<Product> {
+/// Returns the row-major float matmul with known K that a node is. Returns `None` for other nodes.
+fn splittable_matmul(graph: &Graph, id: NodeId) -> Option<SplittableMatmul> {
     let node = graph.node(id);
     let Op::MatMul(op) = &node.op else { return None };
     let operands = [*graph.operands(id).first()?, *graph.operands(id).get(1)?];
     let [a, b] = operands.map(|o| graph.tensor(o));
     let rank = node.tensor.rank();
     let rows = [a, b, &node.tensor].iter().all(|t| t.layout == Layout::RowMajor && t.rank() >= 2);
-    let depth = a.shape.get(a.rank().checked_sub(if op.trans_a { 2 } else { 1 })?)?.as_known()?;
-    let fits = rows && rank <= MOST_AXES && a.dtype.is_float() && graph.constant(operands[0]).is_none();
-    fits.then(|| Product { op: op.clone(), operands, rank, depth })
+    let k = a.shape.get(a.rank().checked_sub(if op.trans_a { 2 } else { 1 })?)?.as_known()?;
+    let fits = rows && rank <= MAX_RANK && a.dtype.is_float() && graph.constant(operands[0]).is_none();
+    fits.then(|| SplittableMatmul { op: op.clone(), operands, rank, k })
 }
 
-fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
-    // Parts of rows of codes would have to be decoded.
+fn alternatives(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
+    // Splits of quantized rows would have to be dequantized; `dequantize` does both.
     let second = graph.operands(id).get(1).and_then(|b| graph.constant(*b));
-    let coded = second.is_some_and(|b| b.stored.coding().is_some());
-    if coded { Vec::new() } else { parts(graph, id) }
+    let quantized = second.is_some_and(|b| b.encoding.quant_format().is_some());
+    if quantized { Vec::new() } else { k_splits(graph, id) }
 }
 
-/// Numbers of parts in which a product can be taken, were its second operand no codes; none for anything else.
-pub(super) fn parts(graph: &Graph, id: NodeId) -> Vec<u32> {
-    let Some(Product { depth, .. }) = product(graph, id) else { return Vec::new() };
-    let whole = |parts: &&u32| {
-        let parts = i64::from(**parts);
-        depth % (parts * WHOLE) == 0
+/// Returns the possible numbers of splits of a matmul, ignoring whether its second operand is quantized. Empty for
+/// other nodes.
+pub(super) fn k_splits(graph: &Graph, id: NodeId) -> Vec<u32> {
+    let Some(SplittableMatmul { k, .. }) = splittable_matmul(graph, id) else { return Vec::new() };
+    let divides = |splits: &&u32| {
+        let splits = i64::from(**splits);
+        k % (splits * K_MULTIPLE) == 0
     };
-    PARTS.iter().filter(whole).copied().collect()
+    K_SPLITS.iter().filter(divides).copied().collect()
 }
 
-pub(super) fn sensible(graph: &Graph, id: NodeId, parts: u32, p: &Params) -> bool {
-    product(graph, id).is_some_and(|product| product.depth as f64 / f64::from(parts) >= p.shortest_part)
+pub(super) fn worth_estimating(graph: &Graph, id: NodeId, splits: u32, p: &Params) -> bool {
+    splittable_matmul(graph, id).is_some_and(|matmul| matmul.k as f64 / f64::from(splits) >= p.min_k_split)
 }
 
-fn describe(parts: u32) -> String {
-    format!("the sum in {parts} parts ({})", DECOMPOSITION.name)
+fn describe(splits: u32) -> String {
+    format!("K in {splits} splits ({})", DECOMPOSITION.name)
 }
 
-pub(super) fn build(graph: &mut Graph, id: NodeId, parts: u32, elements: Elements) -> Result<Last> {
-    let wrong = || Error::internal("split-k", "a product that it cannot replace");
-    let Product { op, operands: [a, b], rank, depth } = product(graph, id).ok_or_else(wrong)?;
+pub(super) fn build(graph: &mut Graph, id: NodeId, splits: u32, data: ConstantData) -> Result<LastNode> {
+    let wrong = || Error::internal("split-k", "the node is not a matmul that can be split");
+    let SplittableMatmul { op, operands: [a, b], rank, k } =
+        splittable_matmul(graph, id).ok_or_else(wrong)?;
     let name = graph.node(id).name.clone();
-    let part = [i64::from(parts), depth / i64::from(parts)];
-    let a = split(graph, a, rank, usize::from(!op.trans_a), part, &name)?;
+    let sizes = [i64::from(splits), k / i64::from(splits)];
+    let a = split_operand(graph, a, rank, usize::from(!op.trans_a), sizes, &name)?;
     let axis = usize::from(op.trans_b);
     let b = match graph.constant(b).cloned() {
-        Some(constant) => split_constant(graph, &constant, rank, axis, part, (&name, elements))?,
-        None => split(graph, b, rank, axis, part, &name)?,
+        Some(constant) => split_constant(graph, &constant, rank, axis, sizes, (&name, data))?,
+        None => split_operand(graph, b, rank, axis, sizes, &name)?,
     };
-    let partial = graph.add(op, &[a, b], &format!("{name} (parts)"))?;
+    let partial = graph.add(op, &[a, b], &format!("{name} (partial sums)"))?;
     graph.set_storage_type(partial, DType::F32);
     let sum = Reduce { kind: ReduceKind::Sum, axes: vec![0], keepdims: false };
-    Ok(Last { op: sum.into(), operands: vec![partial] })
+    Ok(LastNode { op: sum.into(), operands: vec![partial] })
 }
 
-/// The shape of an operand with ones in front up to `rank` axes and the depth, the last axis but `1 - axis`, split; and
-/// the permutation that brings the parts to the front.
-fn shapes(shape: &[Dim], rank: usize, axis: usize, part: [i64; 2]) -> (Vec<Dim>, Vec<usize>) {
+/// Returns the shape of an operand with its K axis split into `sizes`, and the permutation that moves the splits to the
+/// front. The shape is padded to `rank` axes with leading ones; K is the last axis if `axis` is 1, else the axis
+/// before.
+fn split_shape(shape: &[Dim], rank: usize, axis: usize, sizes: [i64; 2]) -> (Vec<Dim>, Vec<usize>) {
     let mut out = vec![Dim::known(1); rank.saturating_sub(shape.len())];
     out.extend(shape.iter().cloned());
     let at = rank - 2 + axis;
-    out.splice(at..=at, part.map(Dim::known));
+    out.splice(at..=at, sizes.map(Dim::known));
     let perm = [at].into_iter().chain((0..=rank).filter(|i| *i != at)).collect();
     (out, perm)
 }
 
-/// The parts of an operand, as a view.
-fn split(
+/// Adds a view of an operand with its splits as the first axis.
+fn split_operand(
     graph: &mut Graph,
     operand: NodeId,
     rank: usize,
     axis: usize,
-    part: [i64; 2],
+    sizes: [i64; 2],
     name: &str,
 ) -> Result<NodeId> {
-    let (shape, perm) = shapes(&graph.tensor(operand).shape, rank, axis, part);
+    let (shape, perm) = split_shape(&graph.tensor(operand).shape, rank, axis, sizes);
     let view = graph.add(Reshape { shape }, &[operand], name)?;
     graph.add(Transpose { perm }, &[view], name)
 }
 
-/// The parts of a constant, as another one: the same bytes, seen in another order.
+/// Adds a constant with its splits as the first axis: a view of the same bytes if possible, else a copy.
 fn split_constant(
     graph: &mut Graph,
     constant: &Constant,
     rank: usize,
     axis: usize,
-    part: [i64; 2],
-    (name, elements): (&str, Elements),
+    sizes: [i64; 2],
+    (name, data): (&str, ConstantData),
 ) -> Result<NodeId> {
     let given: Vec<Dim> = constant.shape.iter().map(|d| Dim::from(*d)).collect();
-    let (shape, perm) = shapes(&given, rank, axis, part);
+    let (shape, perm) = split_shape(&given, rank, axis, sizes);
     let moved: Vec<Dim> = perm.iter().filter_map(|p| shape.get(*p).cloned()).collect();
     let desc = TensorDesc::new(constant.dtype, moved);
-    let split = TensorDesc::new(constant.dtype, shape.clone()).known_shape().unwrap_or_default();
-    if let Some(seen) = constant.reshaped(&split).and_then(|c| c.transposed(&perm)) {
-        return graph.add_constant(seen, name);
+    let known_shape = TensorDesc::new(constant.dtype, shape.clone()).known_shape().unwrap_or_default();
+    if let Some(view) = constant.reshaped(&known_shape).and_then(|c| c.transposed(&perm)) {
+        return graph.add_constant(view, name);
     }
-    let made = match elements {
-        Elements::Any => return graph.add_constant(stand_in(&desc)?, name),
-        Elements::True => transposed(constant, &shape, &desc, perm),
+    let copy = match data {
+        ConstantData::Placeholder => return graph.add_constant(placeholder_constant(&desc)?, name),
+        ConstantData::Real => transposed_copy(constant, &shape, &desc, perm),
     };
-    graph.add_constant(made.map_err(|e| Error::internal("split-k", e.0))?, name)
+    graph.add_constant(copy.map_err(|e| Error::internal("split-k", e.0))?, name)
 }
 
-/// A constant seen under `shape`, with its axes permuted.
-fn transposed(
+/// Returns a copy of a constant, reshaped to `shape` and then permuted to `desc`.
+fn transposed_copy(
     constant: &Constant,
     shape: &[Dim],
     desc: &TensorDesc,

@@ -1,16 +1,17 @@
-//! A convolution in groups of few channels as one of fewer groups, whose filters have zeros between what was apart.
+//! Rewrites a grouped convolution with few channels per group as a convolution with fewer groups, padding filters by
+//! zeros.
 //!
 //! ```text
 //! %2 = conv [N, 6, H, W] %0 %1 [6, 1, 3, 3] group 3    ->    %3 = conv [N, 6, H, W] %0 filters [6, 3, 3, 3] group 1
 //! ```
 //!
-//! Kernels compute four channels at a time. Where the channels of a group are no whole slices of four, two neighbours of
-//! a slice need different inputs, and nothing but the fallback kernel, which reads everything for every channel, computes
-//! that. Groups that are joined until they are whole slices are multiplied with up to four times as many filters as
-//! before, most of them zeros, at a small part of the cost. Sums of what is multiplied with zeros are exact as long as it
-//! is finite: a NaN or an infinity in one group spreads over those that it is joined with.
+//! Kernels compute four channels at a time. If the channels of a group are not a multiple of four, channels of one vec4
+//! need different inputs, and only the fallback kernel, which reads all inputs for each channel, can compute that. This
+//! decomposition joins groups until their channels are multiples of four. The joined filters are up to four times as
+//! large and mostly zeros, but cost a fraction of the fallback. Multiplication with zeros is exact for finite values: a
+//! NaN or an infinity in one group spreads to the groups that it is joined with.
 
-use super::{Decomposition, Elements, Last, Params, stand_in};
+use super::{ConstantData, Decomposition, LastNode, Params, placeholder_constant};
 use crate::error::{Error, Result};
 use crate::ir::array::{Array, Data};
 use crate::ir::graph::{Graph, NodeId};
@@ -18,13 +19,13 @@ use crate::ir::op::{Constant, Conv, ConvTranspose, Op};
 use crate::ir::tensor::TensorDesc;
 use crate::target::TargetProfile;
 
-/// As the table lists it.
+/// Entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "whole-groups",
-    variants,
+    alternatives,
     repacks: true,
-    margin: |p| p.whole_groups,
-    sensible,
+    max_cost_ratio: |p| p.whole_groups_max_cost_ratio,
+    worth_estimating,
     build,
     describe,
     cases: CASES,
@@ -64,7 +65,7 @@ output "y" %3
 "#,
 ];
 
-/// A convolution in groups.
+/// A grouped convolution.
 struct Grouped<'g> {
     op: &'g Op,
     groups: usize,
@@ -72,6 +73,7 @@ struct Grouped<'g> {
     operands: Vec<NodeId>,
 }
 
+/// Returns the grouped convolution of floats that a node is. Returns `None` for other nodes.
 fn grouped(graph: &Graph, id: NodeId) -> Option<Grouped<'_>> {
     let node = graph.node(id);
     let groups = match &node.op {
@@ -81,19 +83,19 @@ fn grouped(graph: &Graph, id: NodeId) -> Option<Grouped<'_>> {
     };
     let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
     let filters = graph.constant(*operands.get(1)?)?;
-    // Sums of integers have other kernels.
+    // Integer convolutions use other kernels.
     let float = filters.dtype.is_float() && filters.shape.len() >= 3;
     (groups > 1 && float).then_some(Grouped { op: &node.op, groups, filters, operands })
 }
 
-/// The least number of groups that are whole slices together; all of them, if no smaller number divides theirs.
-fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
+/// Smallest number of groups (2 or 4) whose channels together are multiples of four, else the number of all groups.
+fn alternatives(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     let Some(Grouped { groups, filters, .. }) = grouped(graph, id) else { return Vec::new() };
     let (Some(first), Some(second)) = (filters.shape.first(), filters.shape.get(1)) else {
         return Vec::new();
     };
     let whole = |joined: usize| [first / groups, *second].iter().all(|n| (n * joined).is_multiple_of(4));
-    // A filter for each channel has a kernel of its own.
+    // Depthwise convolutions have their own kernel.
     if whole(1) || first / groups == 1 && *second == 1 && matches!(graph.op(id), Op::Conv(_)) {
         return Vec::new();
     }
@@ -101,16 +103,16 @@ fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
     u32::try_from(joined.unwrap_or(groups)).into_iter().collect()
 }
 
-fn sensible(_graph: &Graph, _id: NodeId, joined: u32, p: &Params) -> bool {
-    f64::from(joined) <= p.most_groups
+fn worth_estimating(_graph: &Graph, _id: NodeId, joined: u32, p: &Params) -> bool {
+    f64::from(joined) <= p.max_joined_groups
 }
 
 fn describe(joined: u32) -> String {
     format!("{joined} groups joined ({})", DECOMPOSITION.name)
 }
 
-fn build(graph: &mut Graph, id: NodeId, joined: u32, elements: Elements) -> Result<Last> {
-    let wrong = || Error::internal("whole-groups", "a convolution that it cannot replace");
+fn build(graph: &mut Graph, id: NodeId, joined: u32, data: ConstantData) -> Result<LastNode> {
+    let wrong = || Error::internal("whole-groups", "the node is not a grouped convolution");
     let Grouped { op, groups, filters, mut operands } = grouped(graph, id).ok_or_else(wrong)?;
     let group = groups / joined as usize;
     let op: Op = match op {
@@ -118,21 +120,21 @@ fn build(graph: &mut Graph, id: NodeId, joined: u32, elements: Elements) -> Resu
         Op::ConvTranspose(op) => ConvTranspose { group, ..op.clone() }.into(),
         _ => return Err(wrong()),
     };
-    let made = join(filters, groups, joined as usize, elements)?;
+    let made = join(filters, groups, joined as usize, data)?;
     let name = format!("{} (filters)", graph.node(id).name);
     *operands.get_mut(1).ok_or_else(wrong)? = graph.add_constant(made, &name)?;
-    Ok(Last { op, operands })
+    Ok(LastNode { op, operands })
 }
 
-/// Filters `[first, second, taps]` as `[first, joined * second, taps]`: those of each group at its place among the joined
-/// ones, zeros elsewhere.
-fn join(filters: &Constant, groups: usize, joined: usize, elements: Elements) -> Result<Constant> {
+/// Expands filters `[first, second, taps]` to `[first, joined * second, taps]`. Each filter keeps its values at its
+/// group's position among the joined groups; the other values are zeros.
+fn join(filters: &Constant, groups: usize, joined: usize, data: ConstantData) -> Result<Constant> {
     let wrong = |e: crate::error::OpError| Error::internal("whole-groups", e.0);
     let mut shape = filters.shape.clone();
     let (first, second) = (shape[0], shape[1]);
     shape[1] = second * joined;
-    if elements == Elements::Any {
-        return stand_in(&TensorDesc::of(filters.dtype, &shape));
+    if data == ConstantData::Placeholder {
+        return placeholder_constant(&TensorDesc::from_sizes(filters.dtype, &shape));
     }
     let row = second * shape.iter().skip(2).product::<usize>();
     let array = filters.to_array().map_err(wrong)?;

@@ -1,5 +1,5 @@
-//! A convolution with windows of 3 x 3 as Winograd's: tiles of the image are transformed, each of their 36 or 16 elements
-//! takes part in a matrix product over the channels, and the products are transformed into the result.
+//! Winograd convolution with 3 x 3 filters: transform tiles of the image, multiply matrices for each of the tiles' 36
+//! or 16 elements over the channels, transform the results back.
 //!
 //! ```text
 //! %2 = conv [N, O, H, W] %0 %1        ->      %3 = winograd-input [36, tiles, C] %0
@@ -7,28 +7,28 @@
 //!                                             %5 = winograd-output [N, O, H, W] %4
 //! ```
 //!
-//! For tiles of 4 x 4 results that is a quarter of the multiplications (for 2 x 2, four ninths), for which the tiles pass
-//! through memory twice, 2.25 (4) times as large as the image, and filters are 4 (1.8) times as large. Filters are
-//! transformed here, in f64. Tiles and products are stored as the filters are: `ir/ops/winograd.rs` says how little that
-//! costs in f16.
+//! Tiles of 4 x 4 results need a quarter of the multiplications (2 x 2: four ninths). In exchange, two tensors of 2.25
+//! (4) times the image's size are written and read, and filters are 4 (1.8) times as large. Filters are transformed at
+//! compile time, in f64. Tiles and matmul results have the filters' type; `ir/ops/winograd.rs` describes the small
+//! error of f16.
 
-use super::{Decomposition, Elements, Last, Params, stand_in};
+use super::{ConstantData, Decomposition, LastNode, Params, placeholder_constant};
 use crate::error::{Error, Result};
 use crate::ir::array::Array;
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Conv, MatMul, Op, WinogradInput, WinogradOutput};
-use crate::ir::ops::winograd::{Matrices, filters};
+use crate::ir::ops::winograd::{self, Matrices};
 use crate::ir::tensor::{DType, TensorDesc};
 use crate::target::TargetProfile;
 
-/// As the table lists it.
+/// Entry of the table of decompositions.
 pub const DECOMPOSITION: Decomposition = Decomposition {
     name: "winograd",
-    variants,
+    alternatives,
     repacks: true,
-    margin: |p| p.winograd,
-    sensible,
+    max_cost_ratio: |p| p.winograd_max_cost_ratio,
+    worth_estimating,
     build,
     describe,
     cases: CASES,
@@ -64,54 +64,56 @@ output "y" %4
 "#,
 ];
 
-/// Results along a side of a tile.
+/// Results along each side of a tile.
 const OUTPUTS: &[u32] = &[4, 2];
 
-/// A convolution as this decomposition sees it.
-struct Windows<'g> {
+/// A 3 x 3 convolution that Winograd's method can compute.
+struct Conv3x3<'g> {
     op: &'g Conv,
     filters: &'g Constant,
     operands: Vec<NodeId>,
 }
 
-fn windows(graph: &Graph, id: NodeId) -> Option<Windows<'_>> {
+/// Returns the 3 x 3 convolution that a node is. Returns `None` for other nodes.
+fn conv_3x3(graph: &Graph, id: NodeId) -> Option<Conv3x3<'_>> {
     let node = graph.node(id);
     let Op::Conv(op) = &node.op else { return None };
     let operands: Vec<NodeId> = graph.operands(id).into_iter().take(node.arity).collect();
     let filters = graph.constant(*operands.get(1)?)?;
     let [_, _, 3, 3] = filters.shape.as_slice() else { return None };
-    // Its transforms are of floats; integers would need more than 8 bits between them.
+    // Floats only: intermediate values of an integer transform would not fit into 8 bits.
     let float = filters.dtype.is_float();
     let plain = float && op.group == 1 && op.strides == [1, 1] && op.dilations == [1, 1];
-    plain.then_some(Windows { op, filters, operands })
+    plain.then_some(Conv3x3 { op, filters, operands })
 }
 
-fn variants(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
-    if windows(graph, id).is_some() { OUTPUTS.to_vec() } else { Vec::new() }
+fn alternatives(graph: &Graph, id: NodeId, _target: &TargetProfile) -> Vec<u32> {
+    if conv_3x3(graph, id).is_some() { OUTPUTS.to_vec() } else { Vec::new() }
 }
 
-fn sensible(graph: &Graph, id: NodeId, outputs: u32, p: &Params) -> bool {
-    let Some(Windows { filters, .. }) = windows(graph, id) else { return false };
+fn worth_estimating(graph: &Graph, id: NodeId, outputs: u32, p: &Params) -> bool {
+    let Some(Conv3x3 { filters, .. }) = conv_3x3(graph, id) else { return false };
     let [batch, _, rest @ ..] = graph.tensor(id).shape.as_slice() else { return false };
     let along = |size: &Dim| size.ceil_div(i64::from(outputs));
     let tiles = rest.iter().fold(batch.clone(), |n, size| n.mul(&along(size)));
-    let channels = filters.shape.iter().take(2).min().is_some_and(|least| *least as f64 >= p.fewest_channels);
-    channels && tiles.range(&graph.bounds).1 as f64 >= p.fewest_tiles
+    let min_channels = filters.shape.iter().take(2).min();
+    let enough_channels = min_channels.is_some_and(|channels| *channels as f64 >= p.min_winograd_channels);
+    enough_channels && tiles.range(&graph.bounds).1 as f64 >= p.min_winograd_tiles
 }
 
 fn describe(outputs: u32) -> String {
-    format!("Winograd's tiles of {outputs}x{outputs} results ({})", DECOMPOSITION.name)
+    format!("Winograd with tiles of {outputs}x{outputs} results ({})", DECOMPOSITION.name)
 }
 
-fn build(graph: &mut Graph, id: NodeId, outputs: u32, elements: Elements) -> Result<Last> {
-    let wrong = || Error::internal("winograd", "a convolution that it cannot replace");
-    let Windows { op, filters, operands } = windows(graph, id).ok_or_else(wrong)?;
+fn build(graph: &mut Graph, id: NodeId, outputs: u32, data: ConstantData) -> Result<LastNode> {
+    let wrong = || Error::internal("winograd", "the node is not a 3 x 3 convolution");
+    let Conv3x3 { op, filters, operands } = conv_3x3(graph, id).ok_or_else(wrong)?;
     let outputs = outputs as usize;
     let matrices = Matrices::new(outputs).ok_or_else(wrong)?;
     let pads = |pads: &[usize]| <[usize; 2]>::try_from(pads).map_err(|_| wrong());
     let (pads_begin, pads_end) = (pads(&op.pads_begin)?, pads(&op.pads_end)?);
     let stored = if filters.dtype == DType::F16 { DType::F16 } else { DType::F32 };
-    let transformed = transform(filters, &matrices, stored, elements)?;
+    let transformed = transform_filters(filters, &matrices, stored, data)?;
     let (name, shape) = (graph.node(id).name.clone(), graph.tensor(id).shape.clone());
 
     let image = *operands.first().ok_or_else(wrong)?;
@@ -119,27 +121,27 @@ fn build(graph: &mut Graph, id: NodeId, outputs: u32, elements: Elements) -> Res
     let tiles = graph.add(tiles, &[image], &format!("{name} (tiles)"))?;
     graph.set_storage_type(tiles, stored);
     let constant = graph.add_constant(transformed, &format!("{name} (filters)"))?;
-    let product = MatMul { trans_a: false, trans_b: false };
-    let product = graph.add(product, &[tiles, constant], &format!("{name} (products)"))?;
-    graph.set_storage_type(product, stored);
-    let mut last = vec![product];
+    let matmul = MatMul { trans_a: false, trans_b: false };
+    let matmul = graph.add(matmul, &[tiles, constant], &format!("{name} (matmul)"))?;
+    graph.set_storage_type(matmul, stored);
+    let mut last = vec![matmul];
     last.extend(operands.get(2));
-    Ok(Last { op: WinogradOutput { outputs, shape }.into(), operands: last })
+    Ok(LastNode { op: WinogradOutput { outputs, shape }.into(), operands: last })
 }
 
-/// The filters as one matrix `[C, O]` for each product.
-fn transform(
+/// Returns the transformed filters: one matrix `[C, O]` for each element of a tile.
+fn transform_filters(
     constant: &Constant,
     matrices: &Matrices,
     stored: DType,
-    elements: Elements,
+    data: ConstantData,
 ) -> Result<Constant> {
     let [outputs, inputs] = [0, 1].map(|axis| constant.shape.get(axis).copied().unwrap_or(0));
     let shape = [matrices.side * matrices.side, inputs, outputs];
-    if elements == Elements::Any {
-        return stand_in(&TensorDesc::of(stored, &shape));
+    if data == ConstantData::Placeholder {
+        return placeholder_constant(&TensorDesc::from_sizes(stored, &shape));
     }
     let array = constant.to_array().map_err(|e| Error::internal("winograd", e.0))?;
-    let values = filters(matrices, outputs, inputs, &array.to_floats());
+    let values = winograd::transform_filters(matrices, outputs, inputs, &array.to_floats());
     Ok(Constant::from_array(&Array::f32(&shape, values).cast(stored)))
 }

@@ -1,19 +1,19 @@
-//! WGSL to HLSL for DirectX 12: naga's writer, without the run-time checks that kernels do not need.
+//! WGSL to HLSL for DirectX 12, by naga's writer without the run-time checks that kernels do not need.
 //!
-//! Binding N of group 0 is register N of space 0: `t` where it is read, `u` where it is written, `b` where it is uniform.
-//! The number of workgroups, which kernels may ask for and DirectX does not tell, is in three words at `b0` of space 1.
+//! Binding N of group 0 is register N of space 0: `t` if it is read, `u` if it is written, `b` if it is uniform.
+//! DirectX has no built-in for the number of workgroups, so kernels read it from three words at `b0` of space 1.
 
 use naga::back::hlsl::{BindTarget, Options, PipelineOptions, ShaderModel, Writer};
 use naga::{Binding, BuiltIn, ShaderStage};
 
-/// Dot products of 8-bit integers, with the type of their sums.
+/// Dot product functions of packed 8-bit integers, and the types of their sums.
 const DOTS: [(&str, &str); 2] = [("dot4add_i8packed", "int"), ("dot4add_u8packed", "uint")];
 
-/// The shader model: the first with dot products of 8-bit integers; f16 came with 6.2.
+/// Shader model: the first with dot products of packed 8-bit integers. f16 came with 6.2.
 pub(super) const VERSION: (u8, u8) = (6, 4);
 const MODEL: ShaderModel = ShaderModel::V6_4;
 
-/// The text of a module with the entry point `main`, and the name of that in it.
+/// Returns the HLSL of a module with the entry point `main`, and the name of the entry point in it.
 pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
     let (module, info) = super::parsed(wgsl)?;
     let number = Some(Binding::BuiltIn(BuiltIn::NumWorkGroups));
@@ -34,19 +34,19 @@ pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
         options.binding_map.insert(at, target);
     }
     let pipeline = PipelineOptions { entry_point: Some((ShaderStage::Compute, "main".into())) };
-    let mut text = String::new();
-    let written = Writer::new(&mut text, &options, &pipeline).write(&module, &info, None);
+    let mut hlsl = String::new();
+    let written = Writer::new(&mut hlsl, &options, &pipeline).write(&module, &info, None);
     let info = written.map_err(|e| e.to_string())?;
     let entry = info.entry_point_names.into_iter().next().ok_or("there is no entry point")?;
-    Ok((typed(&text), entry.map_err(|e| e.to_string())?))
+    Ok((typed(&hlsl), entry.map_err(|e| e.to_string())?))
 }
 
-/// The text with types for the sums that dot products start from: of the bare zero that naga writes Microsoft's compiler
-/// makes 64 bits, which no device takes.
-fn typed(text: &str) -> String {
-    let used = DOTS.into_iter().filter(|(name, _)| text.contains(name));
+/// Adds type casts to the initial sums of dot products. naga writes a bare zero there, and Microsoft's compiler makes
+/// it a 64-bit integer, which devices do not support.
+fn typed(hlsl: &str) -> String {
+    let used = DOTS.into_iter().filter(|(name, _)| hlsl.contains(name));
     let macros = used.map(|(name, ty)| format!("#define {name}(a, b, c) {name}(a, b, {ty}(c))\n"));
-    macros.collect::<String>() + text
+    macros.collect::<String>() + hlsl
 }
 
 #[cfg(test)]
@@ -56,27 +56,27 @@ mod tests {
 
     #[test]
     fn registers_are_the_numbers_of_bindings() {
-        let text = "@group(0) @binding(0) var<storage, read> a: array<f32>;
+        let wgsl = "@group(0) @binding(0) var<storage, read> a: array<f32>;
             @group(0) @binding(1) var<uniform> c: array<vec4<f32>, 2>;
             @group(0) @binding(2) var<storage, read_write> b: array<f32>;
             @compute @workgroup_size(64) fn main(
                 @builtin(local_invocation_index) i: u32, @builtin(num_workgroups) groups: vec3<u32>,
             ) { b[i] = a[i] + c[0].x + f32(groups.x); }";
-        let (text, entry) = emit(text).unwrap();
+        let (hlsl, entry) = emit(wgsl).unwrap();
         assert_eq!(entry, "main");
         for part in ["register(t0)", "register(b1)", "register(u2)", "register(b0, space1)"] {
-            assert!(text.contains(part), "{part}: {text}");
+            assert!(hlsl.contains(part), "{part}: {hlsl}");
         }
     }
 
     #[test]
     fn sums_of_dot_products_have_types() {
-        let text = "@group(0) @binding(0) var<storage, read_write> b: array<u32>;
+        let wgsl = "@group(0) @binding(0) var<storage, read_write> b: array<u32>;
             @compute @workgroup_size(1) fn main() { b[0] = u32(dot4I8Packed(b[1], b[2])); }";
-        let (text, _) = emit(text).unwrap();
+        let (hlsl, _) = emit(wgsl).unwrap();
         assert!(
-            text.starts_with("#define dot4add_i8packed(a, b, c) dot4add_i8packed(a, b, int(c))\n"),
-            "{text}"
+            hlsl.starts_with("#define dot4add_i8packed(a, b, c) dot4add_i8packed(a, b, int(c))\n"),
+            "{hlsl}"
         );
     }
 

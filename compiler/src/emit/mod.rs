@@ -1,4 +1,4 @@
-//! Emitting shaders. The only place that knows naga.
+//! Emission of shaders in the languages of the targets. Only this module knows naga.
 
 mod hlsl;
 mod msl;
@@ -10,31 +10,31 @@ use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, 
 
 use crate::target::Api;
 
-/// What shaders of a target are written in.
+/// Shader language of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Language {
-    /// Words, for Vulkan.
+    /// Vulkan.
     Spirv,
-    /// Text, for WebGPU.
+    /// WebGPU.
     Wgsl,
-    /// Text, for Metal.
+    /// Metal.
     Msl,
-    /// Text, for DirectX 12.
+    /// DirectX 12.
     Hlsl,
 }
 
-/// A module with one entry point.
+/// An emitted module with one entry point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shader {
     /// The module.
     pub code: Code,
-    /// Name of the entry point; languages reserve names.
+    /// Name of the entry point. It differs from `main` if the language reserves that name.
     pub entry: String,
 }
 
-/// A module in the language of an interface.
+/// A module in a shader language.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Code {
     Spirv(Vec<u32>),
     Wgsl(String),
@@ -54,8 +54,8 @@ impl From<Api> for Language {
 }
 
 impl Language {
-    /// The version that a device must have, major and minor: of Vulkan, of WebGPU, which has no others, of Metal's language,
-    /// the shader model of DirectX.
+    /// Minimum version that a device must support, major and minor: of Vulkan, WebGPU (it has one version), the Metal
+    /// shading language, or the DirectX shader model.
     pub fn version(self) -> (u8, u8) {
         match self {
             Language::Spirv => (1, 1),
@@ -66,27 +66,27 @@ impl Language {
     }
 }
 
-/// Compiles a WGSL module with the entry point `main` into a language.
+/// Compiles a WGSL module with the entry point `main` to a shader language.
 ///
 /// # Errors
-/// Text with the rendered diagnostic when the module is not valid (a defect of a kernel).
+/// The rendered diagnostic, if the module is not valid (a defect of a kernel).
 pub fn emit(wgsl: &str, language: Language, options: spirv::Options) -> Result<Shader, String> {
     let (code, entry) = match language {
         Language::Spirv => (Code::Spirv(spirv::emit(wgsl, options)?), "main".to_owned()),
         Language::Wgsl => (Code::Wgsl(wgsl::emit(wgsl)?), "main".to_owned()),
         Language::Msl => {
-            let (text, entry) = msl::emit(wgsl)?;
-            (Code::Msl(text), entry)
+            let (source, entry) = msl::emit(wgsl)?;
+            (Code::Msl(source), entry)
         }
         Language::Hlsl => {
-            let (text, entry) = hlsl::emit(wgsl)?;
-            (Code::Hlsl(text), entry)
+            let (source, entry) = hlsl::emit(wgsl)?;
+            (Code::Hlsl(source), entry)
         }
     };
     Ok(Shader { code, entry })
 }
 
-/// A module with whatever naga knows, validated.
+/// Parses and validates a module with all capabilities that naga knows.
 fn parsed(wgsl: &str) -> Result<(naga::Module, ModuleInfo), String> {
     let module = naga::front::wgsl::parse_str(wgsl).map_err(|e| e.emit_to_string(wgsl))?;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());

@@ -1,32 +1,33 @@
-//! WGSL to the Metal shading language: naga's writer, without the run-time checks that kernels do not need.
+//! WGSL to the Metal shading language, by naga's writer without the run-time checks that kernels do not need.
 //!
-//! Binding N of group 0 is buffer N or texture N. naga wants two more things of a host, which are taken out of the text
-//! here: memory of the workgroup as arguments whose sizes the host sets, which becomes variables of the entry point, and a
-//! buffer with the lengths of all others, which only run-time checks would read.
+//! Binding N of group 0 is buffer N or texture N. naga expects two more things from a host, which are removed here:
+//! workgroup memory as arguments whose sizes the host sets becomes variables of the entry point, and the buffer with
+//! the lengths of all buffers, which only run-time checks read, becomes a constant.
 
 use naga::back::msl;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::{AddressSpace, Expression, ShaderStage, StorageAccess, TypeInner};
 
-/// Where naga is told to expect the lengths of buffers.
+/// Buffer slot that naga uses for the lengths of buffers. It is removed from the emitted source.
 const SIZES: msl::Slot = 30;
 
-/// The version of the language: the first with all that naga writes for kernels.
+/// Language version: the first with all features that naga emits for kernels.
 pub(super) const VERSION: (u8, u8) = (2, 4);
 
-/// The text of a module with the entry point `main`, and the name of that in it.
+/// Returns the MSL of a module with the entry point `main`, and the name of the entry point in it.
 pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
     let (module, info) = super::parsed(wgsl)?;
     let functions = module.functions.iter().map(|(_, f)| f);
     let mut functions = functions.chain(module.entry_points.iter().map(|e| &e.function));
     if functions.any(|f| f.expressions.iter().any(|(_, e)| matches!(e, Expression::ArrayLength(_)))) {
-        return Err("a kernel asks for the length of a buffer, which shaders for Metal are not told".into());
+        return Err("a kernel uses `arrayLength`, which is not available in MSL".into());
     }
     let mut resources = msl::EntryPointResources { sizes_buffer: Some(SIZES), ..Default::default() };
     for (_, variable) in module.global_variables.iter() {
         let Some(at) = variable.binding else { continue };
         let slot = msl::Slot::try_from(at.binding).ok().filter(|slot| *slot < SIZES);
-        let slot = slot.ok_or("it binds more than Metal has places for")?;
+        let slot = slot
+            .ok_or_else(|| format!("binding {} exceeds the limit of {SIZES} bindings in MSL", at.binding))?;
         let inner = module.types.get_handle(variable.ty).map_err(|e| e.to_string())?;
         let image = matches!(inner.inner, TypeInner::Image { .. });
         let mutable = matches!(variable.space, AddressSpace::Storage { access } if access.contains(StorageAccess::STORE));
@@ -53,17 +54,17 @@ pub(super) fn emit(wgsl: &str) -> Result<(String, String), String> {
         entry_point: Some((ShaderStage::Compute, "main".into())),
         ..msl::PipelineOptions::default()
     };
-    let (text, info) = msl::write_string(&module, &info, &options, &pipeline).map_err(|e| e.to_string())?;
+    let (source, info) = msl::write_string(&module, &info, &options, &pipeline).map_err(|e| e.to_string())?;
     let entry = info.entry_point_names.into_iter().next().ok_or("there is no entry point")?;
     let entry = entry.map_err(|e| e.to_string())?;
-    Ok((self_contained(&text, &entry)?, entry))
+    Ok((self_contained(&source, &entry)?, entry))
 }
 
-/// The text with what a host would have to know taken out of the arguments of the entry point.
-fn self_contained(text: &str, entry: &str) -> Result<String, String> {
-    let changed = || "the text of the entry point is not as it was".to_owned();
+/// Removes the arguments of the entry point that a host would have to provide besides the bindings.
+fn self_contained(source: &str, entry: &str) -> Result<String, String> {
+    let changed = || "the entry point that naga wrote has an unknown form".to_owned();
     let head = format!("kernel void {entry}(\n");
-    let (before, rest) = text.split_once(&head).ok_or_else(changed)?;
+    let (before, rest) = source.split_once(&head).ok_or_else(changed)?;
     let (arguments, body) = rest.split_once(") {\n").ok_or_else(changed)?;
     let (mut kept, mut shared, mut sizes) = (Vec::new(), String::new(), "");
     for argument in arguments.lines() {
@@ -86,8 +87,8 @@ mod tests {
     use crate::kernels::KERNELS;
 
     #[test]
-    fn hosts_bind_what_kernels_bind_and_nothing_else() {
-        let text = "var<workgroup> tile: array<f32, 64>;
+    fn only_the_bindings_of_the_kernel_remain() {
+        let wgsl = "var<workgroup> tile: array<f32, 64>;
             @group(0) @binding(0) var<storage, read> a: array<f32>;
             @group(0) @binding(1) var t: texture_2d<f32>;
             @group(0) @binding(2) var<storage, read_write> b: array<f32>;
@@ -97,17 +98,17 @@ mod tests {
                 workgroupBarrier();
                 b[i] = sum(i);
             }";
-        let (text, entry) = emit(text).unwrap();
+        let (source, entry) = emit(wgsl).unwrap();
         assert_eq!(entry, "main_");
         for part in ["[[buffer(0)]]", "[[texture(1)]]", "[[buffer(2)]]", "    threadgroup type_"] {
-            assert!(text.contains(part), "{part}: {text}");
+            assert!(source.contains(part), "{part}: {source}");
         }
-        let arguments = text.split("kernel void main_(").nth(1).unwrap().split(") {").next().unwrap();
-        assert!(!arguments.contains("threadgroup type") && !arguments.contains("_buffer_sizes"), "{text}");
-        assert!(text.contains("constant _mslBufferSizes _buffer_sizes = {};"), "{text}");
+        let arguments = source.split("kernel void main_(").nth(1).unwrap().split(") {").next().unwrap();
+        assert!(!arguments.contains("threadgroup type") && !arguments.contains("_buffer_sizes"), "{source}");
+        assert!(source.contains("constant _mslBufferSizes _buffer_sizes = {};"), "{source}");
         let length = "@group(0) @binding(0) var<storage, read_write> a: array<u32>;
             @compute @workgroup_size(1) fn main() { a[0] = arrayLength(&a); }";
-        assert!(emit(length).is_err_and(|e| e.contains("length of a buffer")));
+        assert!(emit(length).is_err_and(|e| e.contains("arrayLength")));
     }
 
     #[test]

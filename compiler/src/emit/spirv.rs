@@ -1,16 +1,17 @@
-//! WGSL to SPIR-V for Vulkan: naga's writer, the repairs its output needs, and last what its caller asks for,
-//! such as validation.
+//! WGSL to SPIR-V for Vulkan: naga's writer, rewrites of its output, and a final step such as validation.
 //!
-//! Kernels guard their own tails, so every run-time check that naga could add is off. naga decorates every array
-//! with a stride and every member of a structure with an offset, which Vulkan forbids outside buffers
-//! (VUID-StandaloneSpirv-None-10684); the decorations are removed from types that no buffer uses. WGSL has only square
-//! matrices whose elements are those of the memory they are loaded from: `matrices` gives them their real types, and
-//! `fragments` fills products of the elements that invocations hold. `tensors` loads those of a whole workgroup as it is
-//! fastest, `barriers` gives barriers their meaning, and `halves` takes words for pairs of halves.
+//! Kernels check their own bounds, so all run-time checks of naga are off. naga decorates every array with a stride and
+//! every structure member with an offset, which Vulkan forbids outside of buffers (VUID-StandaloneSpirv-None-10684).
+//! The decorations are removed from types that no buffer uses.
+//!
+//! WGSL has only square cooperative matrices, with the element type of the memory they are loaded from. `matrices`
+//! gives them their real types, and `fragments` multiplies matrices given as fragments of single invocations. `tensors`
+//! loads workgroup-scope matrices by tensor addressing, `barriers` sets scope and semantics of barriers, and
+//! `f16_bitcasts` turns conversions between words and f16 pairs into bitcasts.
 
 mod barriers;
+mod f16_bitcasts;
 mod fragments;
-mod halves;
 mod matrices;
 #[cfg(test)]
 mod rewrites;
@@ -24,26 +25,26 @@ use crate::target::{MatrixScope, MatrixShape, MatrixType};
 use naga::back::spv;
 use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 
-/// What a finished module goes through, such as a validator or an optimiser. Errors are its sentences.
+/// Final processing of a module, such as validation or optimization. Errors are sentences.
 pub type Finish = fn(Vec<u32>) -> Result<Vec<u32>, String>;
 
-/// How modules are emitted.
+/// Options of SPIR-V emission.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Takes each module last.
+    /// Final processing of each module.
     pub finish: Option<Finish>,
-    /// The cooperative matrices, where they differ from what WGSL can say.
+    /// Shape and types of the cooperative matrices, if WGSL cannot express them.
     pub matrix: Option<Matrix>,
 }
 
 /// The cooperative matrices of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Matrix {
-    /// Rows of A, columns of B and depth.
+    /// M, N and K.
     pub sizes: [u32; 3],
-    /// Whether a workgroup holds a matrix together, rather than a subgroup.
+    /// True for matrices of workgroup scope, false for subgroup scope.
     pub workgroup: bool,
-    /// What is multiplied, and what is summed.
+    /// Element types of A and B, and of the accumulator.
     pub elements: [MatrixType; 2],
 }
 
@@ -84,10 +85,10 @@ const HEADER_WORDS: usize = 5;
 /// Compiles a WGSL module with the entry point `main`.
 ///
 /// # Errors
-/// Text with the rendered diagnostic when the module is not valid (a defect of a kernel).
+/// The rendered diagnostic, if the module is not valid (a defect of a kernel).
 pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     let words = super::texels::retype(strip_explicit_layout(&write(wgsl)?)?)?;
-    let words = halves::reinterpret(&words)?;
+    let words = f16_bitcasts::reinterpret(&words)?;
     let mut words = fragments::fill(&matrices::retype(&words, options.matrix)?)?;
     if options.matrix.is_some_and(|matrix| matrix.workgroup) {
         words = tensors::address(&words)?;
@@ -99,7 +100,7 @@ pub fn emit(wgsl: &str, options: Options) -> Result<Vec<u32>, String> {
     }
 }
 
-/// What naga writes.
+/// Returns naga's output.
 fn write(wgsl: &str) -> Result<Vec<u32>, String> {
     let (module, info) = super::parsed(wgsl)?;
     let unchecked = BoundsCheckPolicy::Unchecked;
@@ -123,7 +124,7 @@ fn write(wgsl: &str) -> Result<Vec<u32>, String> {
     spv::write_vec(&module, &info, &writer, Some(&pipeline)).map_err(|e| e.to_string())
 }
 
-/// The instructions of a module: opcode and operands.
+/// Splits a module into its instructions. Each is the opcode word and the operands.
 fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
     let mut out = Vec::new();
     let mut rest = words.get(HEADER_WORDS..).ok_or("a module without a header")?;
@@ -139,7 +140,7 @@ fn instructions(words: &[u32]) -> Result<Vec<&[u32]>, String> {
     Ok(out)
 }
 
-/// Bytes of the variables in workgroup memory, whose types are arrays of vectors and scalars of 32 bits.
+/// Bytes of workgroup memory. Supports arrays of vectors and scalars of 32 bits.
 #[cfg(test)]
 pub(crate) fn workgroup_memory(words: &[u32]) -> Result<u32, String> {
     let instructions = instructions(words)?;
@@ -178,7 +179,7 @@ pub(crate) fn workgroup_memory(words: &[u32]) -> Result<u32, String> {
 fn strip_explicit_layout(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
-    // Types are declared before they are used, so walking backwards sees every user of a type before its parts.
+    // Types are declared before they are used, so a backward walk sees all users of a type before its element types.
     let mut in_buffer: BTreeSet<u32> = BTreeSet::new();
     for i in instructions.iter().rev() {
         match (opcode(i), *i) {
@@ -214,7 +215,7 @@ mod tests {
     use crate::kernels::KERNELS;
 
     #[test]
-    fn every_kernel_is_valid_as_it_stands() {
+    fn every_kernel_is_valid_with_its_defaults() {
         for kernel in KERNELS {
             for finish in [drift_spirv_tools::validate, drift_spirv_tools::optimize] {
                 emit(kernel.wgsl, Options { finish: Some(finish), matrix: None })
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_pointed_at() {
+    fn errors_name_the_line() {
         let error = emit("@compute @workgroup_size(1) fn main() { let x: u32 = 1.5; }", Options::default());
         assert!(error.is_err_and(|e| e.contains("wgsl:1")));
     }

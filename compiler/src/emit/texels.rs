@@ -1,8 +1,7 @@
-//! Texel buffers, which the shading language cannot express: in its text a texture of one dimension stands for one,
-//! and here such textures are retyped in the SPIR-V module.
+//! Texel buffers. WGSL has none, so kernels use 1-D textures instead, which this rewrite retypes in the SPIR-V module.
 //!
-//! Retyping changes the dimension of the image type, the capability that goes with it, and drops the level of
-//! detail of the reads, which a buffer has not.
+//! It changes the dimension of the image type and its capability, and drops the level of detail of the reads, because
+//! buffers have none.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +16,10 @@ const DIM_1D: u32 = 0;
 const DIM_BUFFER: u32 = 5;
 const OPERAND_LOD: u32 = 2;
 
-/// The module with texel buffers in the place of textures of one dimension.
+/// Replaces 1-D textures by texel buffers.
 ///
 /// # Errors
-/// Words that are no module.
+/// If the module is malformed.
 pub(super) fn retype(words: Vec<u32>) -> Result<Vec<u32>, String> {
     let mut types: BTreeSet<u32> = BTreeSet::new();
     let mut images: BTreeSet<u32> = BTreeSet::new();

@@ -1,19 +1,19 @@
-//! WGSL for WebGPU: the kernel's own text, validated, in the dialect that all implementations take.
+//! WGSL for WebGPU: the specialized kernel, validated, in the dialect that all implementations accept.
 //!
-//! Browsers refuse constants that are no finite number. Kernels make infinities of their bits, so those bits are read
-//! from a variable here, which no compiler takes for a constant.
+//! Browsers reject constant expressions that are infinite or NaN. Kernels write such numbers as bitcasts of their bits.
+//! Here the bits are moved into private variables, which are not constant expressions.
 
 use std::collections::BTreeSet;
 
 use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 
-/// What stands before bits of floats in the text of kernels.
+/// Bitcasts to floats, as kernels write them.
 const CASTS: [&str; 2] = ["bitcast<f32>(", "bitcast<vec4<f32>>(vec4<u32>("];
 
-/// The text of a module with the entry point `main`.
+/// Returns the WGSL of a module with the entry point `main`.
 ///
 /// # Errors
-/// Text with the rendered diagnostic when the module is not valid, or takes what no browser offers (a defect of a kernel).
+/// The rendered diagnostic, if the module is not valid or uses features that browsers lack (a defect of a kernel).
 pub fn emit(wgsl: &str) -> Result<String, String> {
     let text = portable(wgsl);
     let module = naga::front::wgsl::parse_str(&text).map_err(|e| e.emit_to_string(&text))?;
@@ -25,7 +25,7 @@ pub fn emit(wgsl: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// The text with the bits of infinities and of what is no number in variables.
+/// Moves the bits of infinities and NaNs into private variables.
 fn portable(wgsl: &str) -> String {
     let mut text = String::with_capacity(wgsl.len());
     let mut known: BTreeSet<u32> = BTreeSet::new();
@@ -51,7 +51,7 @@ fn name(bits: u32) -> String {
     format!("bits_{bits:x}")
 }
 
-/// The value of an unsigned literal.
+/// Parses an unsigned literal.
 fn bits_of(literal: &str) -> Option<u32> {
     let digits = literal.trim().strip_suffix('u')?;
     match digits.strip_prefix("0x") {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_infinities_are_no_constants() {
+    fn bits_of_infinities_become_variables() {
         let text =
             emit(&body("let a = bitcast<f32>(0xff800000u); let b = bitcast<f32>(2139095040u);")).unwrap();
         assert!(text.contains("let a = bitcast<f32>(bits_ff800000); let b = bitcast<f32>(bits_7f800000);"));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_browsers_lack_is_refused() {
+    fn features_that_browsers_lack_are_errors() {
         assert!(emit(&body("var x: i64 = 1li;")).is_err());
         assert!(emit(&body("let x: u32 = 1.5;")).is_err_and(|e| e.contains("wgsl:1")));
     }

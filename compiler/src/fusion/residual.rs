@@ -1,4 +1,4 @@
-//! Residual sums that their users compute for themselves.
+//! Fuses residual adds into the nodes that read them.
 //!
 //! ```text
 //! %3 = layer-norm %1 %2 then (add #0 %0)             %6 = fused-matmul %1 %4 %5 %0 %2 {epsilon, residual}
@@ -6,107 +6,120 @@
 //! %9 = layer-norm %7 %8 then (add #0 %3)
 //! ```
 //!
-//! What a product of normalised rows reads is summed up in it; what a later sum adds to is summed up with that.
+//! A matmul of normalized rows computes the residual sum that it reads. A later residual add computes the earlier one.
 
-use super::{Norm, moved, multiplies_codes, norm, replace_all};
+use super::{Norm, is_quantized_matmul, norm, replace_all, shifted_operands};
 use crate::error::Result;
 use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{AddNorms, FusedMatMul, Op};
-use crate::passes::Changes;
+use crate::pass::Changes;
 use crate::plan::estimate::Costs;
 use crate::target::MatrixScope;
 
-/// A normalisation whose result is added to a residual.
-struct Sum {
+/// A norm whose result is added to a residual.
+struct ResidualSum {
     norm: Norm,
     residual: NodeId,
 }
 
-/// Lets every user of a residual sum compute it, if all of them can and one is a product.
-pub(super) fn summed(
+/// Fuses a residual sum into all of its users, if every user can compute it and one of them is a matmul.
+pub(super) fn fuse_residual(
     graph: &mut Graph,
     id: NodeId,
     costs: &mut Costs<'_>,
     changes: &mut Changes,
 ) -> Result<()> {
-    let Some(sum) = sum(graph, id).filter(|_| !graph.is_output(id)) else { return Ok(()) };
+    let Some(sum) = residual_sum(graph, id).filter(|_| !graph.is_output(id)) else { return Ok(()) };
     let users = graph.users(id);
     if !users.iter().any(|user| matches!(graph.op(*user), Op::FusedMatMul(_))) {
         return Ok(());
     }
-    // Where matrix units multiply several rows, a step before each product takes longer than a dispatch of its own.
+    // Where matrix units multiply several rows, computing the sum in each matmul takes longer than a separate dispatch.
     let matrices = costs.target.has_matrices(MatrixScope::Subgroup);
-    if matrices && users.iter().any(|user| multiplies_codes(graph, *user)) {
+    if matrices && users.iter().any(|user| is_quantized_matmul(graph, *user)) {
         return Ok(());
     }
     let with = users.iter().map(|user| with_sum(graph, *user, id, &sum)).collect();
-    replace_all(graph, &users, with, costs, changes, "computes the residual sum by itself")
+    replace_all(graph, &users, with, costs, changes, "fused with the residual add before it")
 }
 
-/// The normalised rows that a node adds to a residual of their shape, where it does nothing else.
-fn sum(graph: &Graph, id: NodeId) -> Option<Sum> {
+/// Returns the residual sum that a node is: an RMSNorm whose epilogue only adds a residual of equal shape. Returns
+/// `None` for other nodes.
+fn residual_sum(graph: &Graph, id: NodeId) -> Option<ResidualSum> {
     let node = graph.node(id);
     let norm = norm(graph, id)?;
     let [EpilogueStep { element: Element::Binary(BinaryFn::Add), args }] = node.epilogue.as_slice() else {
         return None;
     };
-    let own = u32::try_from(node.arity).ok()?;
-    let added = *args == [Arg::Step(0), Arg::Input(own)] || *args == [Arg::Input(own), Arg::Step(0)];
+    let arity = u32::try_from(node.arity).ok()?;
+    let added = *args == [Arg::Step(0), Arg::Input(arity)] || *args == [Arg::Input(arity), Arg::Step(0)];
     let &[residual] = graph.operands(id).get(node.arity..)? else { return None };
-    let alike = graph.tensor(residual).shape == node.tensor.shape && graph.tensor(residual).dtype.is_float();
-    (added && alike).then_some(Sum { norm, residual })
+    let same_shape =
+        graph.tensor(residual).shape == node.tensor.shape && graph.tensor(residual).dtype.is_float();
+    (added && same_shape).then_some(ResidualSum { norm, residual })
 }
 
-/// A user of a residual sum that computes it.
-fn with_sum(graph: &Graph, user: NodeId, of: NodeId, sum: &Sum) -> Option<Replacement> {
+/// Returns a user of residual sum `sum_id` with the sum fused into it. Returns `None` if it cannot be fused.
+fn with_sum(graph: &Graph, user: NodeId, sum_id: NodeId, sum: &ResidualSum) -> Option<Replacement> {
     match graph.op(user) {
-        Op::FusedMatMul(fused) => product(graph, user, fused, of, sum),
-        _ => later_sum(graph, user, of, sum),
+        Op::FusedMatMul(fused) => matmul_with_sum(graph, user, fused, sum_id, sum),
+        _ => residual_with_sum(graph, user, sum_id, sum),
     }
 }
 
-/// A product of normalised sums.
-fn product(graph: &Graph, user: NodeId, fused: &FusedMatMul, of: NodeId, sum: &Sum) -> Option<Replacement> {
+/// Returns a matmul of normalized rows with the residual sum fused into it.
+fn matmul_with_sum(
+    graph: &Graph,
+    user: NodeId,
+    fused: &FusedMatMul,
+    sum_id: NodeId,
+    sum: &ResidualSum,
+) -> Option<Replacement> {
     let node = graph.node(user);
     let operands = graph.operands(user);
     let [first, rest @ ..] = operands.as_slice() else { return None };
     let able = fused.epsilon.is_some() && fused.residual.is_none();
-    if !able || *first != of || rest.contains(&of) {
+    if !able || *first != sum_id || rest.contains(&sum_id) {
         return None;
     }
-    let Sum { norm: Norm { x, scale, epsilon }, residual } = *sum;
-    let (before, behind) = rest.split_at_checked(fused.before_residual() - 1)?;
+    let ResidualSum { norm: Norm { x, scale, epsilon }, residual } = *sum;
+    let (before, after) = rest.split_at_checked(fused.first_residual_operand() - 1)?;
     Some(Replacement {
         op: FusedMatMul { residual: Some(epsilon), ..fused.clone() }.into(),
-        operands: [&[x], before, &[residual, scale], behind].concat(),
+        operands: [&[x], before, &[residual, scale], after].concat(),
         arity: node.arity + 2,
-        epilogue: moved(&node.epilogue, 2),
+        epilogue: shifted_operands(&node.epilogue, 2),
     })
 }
 
-/// A sum that has this one as its residual.
-fn later_sum(graph: &Graph, user: NodeId, of: NodeId, own: &Sum) -> Option<Replacement> {
-    let Sum { norm: Norm { x, scale, epsilon }, residual } = sum(graph, user)?;
-    if residual != of || x == of {
+/// Returns a later residual sum, whose residual is `sum_id`, with the earlier sum fused into it.
+fn residual_with_sum(
+    graph: &Graph,
+    user: NodeId,
+    sum_id: NodeId,
+    earlier: &ResidualSum,
+) -> Option<Replacement> {
+    let ResidualSum { norm: Norm { x, scale, epsilon }, residual } = residual_sum(graph, user)?;
+    if residual != sum_id || x == sum_id {
         return None;
     }
-    let op = AddNorms { epsilons: [epsilon, own.norm.epsilon] };
+    let op = AddNorms { epsilons: [epsilon, earlier.norm.epsilon] };
     Some(Replacement {
         op: op.into(),
-        operands: vec![x, scale, own.norm.x, own.norm.scale, own.residual],
+        operands: vec![x, scale, earlier.norm.x, earlier.norm.scale, earlier.residual],
         arity: 4,
-        epilogue: moved(&graph.node(user).epilogue, 2),
+        epilogue: shifted_operands(&graph.node(user).epilogue, 2),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use crate::compile::{Options, lower};
-    use crate::ir::text::parse;
+    use crate::ir::graph_text::parse;
     use crate::target::TargetProfile;
 
-    /// A sum of so many rows with a residual, whose rows a product of codes and a later sum take; then more lines.
+    /// Operators of a compiled graph: a residual sum of up to `rows` rows, read by a later sum and by the lines `more`.
     fn lowered(target: &str, rows: &str, more: &str) -> Vec<&'static str> {
         let text = format!(
             r#"
@@ -130,29 +143,29 @@ symbol m 1..{rows}
         names.filter(|name| !["input", "constant", "reshape"].contains(name)).collect()
     }
 
-    const PRODUCT: &str = "%10 = matmul %5 %6 {\"trans_a\":false,\"trans_b\":true}\noutput \"y\" %10\n";
+    const MATMUL: &str = "%10 = matmul %5 %6 {\"trans_a\":false,\"trans_b\":true}\noutput \"y\" %10\n";
 
     #[test]
-    fn users_compute_a_sum_for_themselves() {
-        let mut found = lowered("lavapipe", "4", PRODUCT);
+    fn residual_sums_are_fused_into_users() {
+        let mut found = lowered("lavapipe", "4", MATMUL);
         found.sort_unstable();
         assert_eq!(found, ["add-norms", "fused-matmul"]);
     }
 
     #[test]
-    fn a_sum_stays_that_something_else_needs() {
+    fn residual_sums_with_other_users_are_kept() {
         let sums = |target, rows, more: &str| {
             let found = lowered(target, rows, more);
             assert!(!found.contains(&"add-norms"), "{found:?}");
             found.iter().filter(|name| **name == "layer-norm").count()
         };
-        // It is returned, or squared.
-        assert_eq!(sums("lavapipe", "4", &format!("{PRODUCT}output \"h\" %4\n")), 2);
-        assert_eq!(sums("lavapipe", "4", &format!("{PRODUCT}%11 = mul %4 %4\noutput \"h\" %11\n")), 2);
-        // No product needs it, or one of many rows, or one of several rows that matrix units take.
+        // The sum is an output, or squared.
+        assert_eq!(sums("lavapipe", "4", &format!("{MATMUL}output \"h\" %4\n")), 2);
+        assert_eq!(sums("lavapipe", "4", &format!("{MATMUL}%11 = mul %4 %4\noutput \"h\" %11\n")), 2);
+        // No matmul reads it; or a matmul of many rows; or a matmul of several rows on matrix units.
         assert_eq!(sums("lavapipe", "4", "output \"y\" %5\n"), 3);
-        assert_eq!(sums("lavapipe", "64", PRODUCT), 3);
-        assert_eq!(sums("nvidia-ada", "4", PRODUCT), 3);
-        assert_eq!(sums("nvidia-hopper", "4", PRODUCT), 2);
+        assert_eq!(sums("lavapipe", "64", MATMUL), 3);
+        assert_eq!(sums("nvidia-ada", "4", MATMUL), 3);
+        assert_eq!(sums("nvidia-hopper", "4", MATMUL), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Products that rotate the pairs of their columns.
+//! Fuses rotary position embeddings (RoPE) into the matmuls before them.
 //!
 //! ```text
 //! %4 = matmul %2 %3                                   %4 = fused-matmul %2 %3 %cos %sin {rotary}
@@ -7,8 +7,8 @@
 //! %9 = %5 * %cos + %6 * %sin * (-1, 1)
 //! ```
 
-use super::{STAGE, fused, known};
-use crate::decompose::put_beside;
+use super::{STAGE, as_fused, has_kernel};
+use crate::decompose::add_equivalent;
 use crate::error::Result;
 use crate::ir::dim::Dim;
 use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
@@ -16,46 +16,46 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Constant, Elementwise, FusedMatMul, Op, Reshape, Slice};
 use crate::ir::ops::fused_matmul::Rotary;
 use crate::ir::tensor::Layout;
-use crate::passes::Changes;
+use crate::pass::Changes;
 use crate::plan::estimate::Costs;
 
-/// What an elementwise node rotates.
+/// A rotary embedding of a matmul's result.
 struct Rotation {
-    /// The product.
-    product: NodeId,
+    /// The matmul.
+    matmul: NodeId,
     rotary: Rotary,
     /// Cosines and sines.
     angles: [NodeId; 2],
 }
 
-/// Lets a product rotate its columns, if an elementwise node does that and there is a kernel for it.
-pub(super) fn rotated(
+/// Fuses a rotary embedding into its matmul, if the node is the last one of an embedding and a kernel computes both.
+pub(super) fn fuse_rotary(
     graph: &mut Graph,
     id: NodeId,
     costs: &mut Costs<'_>,
     changes: &mut Changes,
 ) -> Result<()> {
-    let Some(Rotation { product, rotary, angles }) = rotation(graph, id) else { return Ok(()) };
-    let Some(what) = with_rotary(graph, product, rotary, angles) else { return Ok(()) };
-    let beside = put_beside(graph, product, what, STAGE)?;
-    if !known(graph, costs, beside) {
+    let Some(Rotation { matmul, rotary, angles }) = rotation(graph, id) else { return Ok(()) };
+    let Some(what) = with_rotary(graph, matmul, rotary, angles) else { return Ok(()) };
+    let fused = add_equivalent(graph, matmul, what, STAGE)?;
+    if !has_kernel(graph, costs, fused) {
         return Ok(());
     }
     let (shape, name) = (graph.tensor(id).shape.clone(), graph.node(id).name.clone());
-    let seen = graph.add(Reshape { shape }, &[beside], &name)?;
-    graph.replace_uses(id, seen);
-    changes.note(graph, beside, "rotates its columns by itself");
+    let view = graph.add(Reshape { shape }, &[fused], &name)?;
+    graph.replace_uses(id, view);
+    changes.note(graph, fused, "fused with the rotary embedding (RoPE) of its columns");
     Ok(())
 }
 
-/// The product with its columns rotated.
-fn with_rotary(graph: &Graph, product: NodeId, rotary: Rotary, angles: [NodeId; 2]) -> Option<Replacement> {
-    let node = graph.node(product);
-    let operands = graph.operands(product);
-    let fused = fused(&node.op).filter(|fused| fused.rotary.is_none())?;
+/// Returns a matmul with the rotary embedding fused into it. Returns `None` if it cannot be fused.
+fn with_rotary(graph: &Graph, matmul: NodeId, rotary: Rotary, angles: [NodeId; 2]) -> Option<Replacement> {
+    let node = graph.node(matmul);
+    let operands = graph.operands(matmul);
+    let fused = as_fused(&node.op).filter(|fused| fused.rotary.is_none())?;
     let matrices = operands.get(1..=fused.matrices())?;
     let constants = matrices.iter().all(|matrix| graph.constant(*matrix).is_some());
-    if !constants || fused.product.trans_a || !node.epilogue.is_empty() || operands.len() != node.arity {
+    if !constants || fused.matmul.trans_a || !node.epilogue.is_empty() || operands.len() != node.arity {
         return None;
     }
     let operands = [operands.as_slice(), &angles].concat();
@@ -64,7 +64,8 @@ fn with_rotary(graph: &Graph, product: NodeId, rotary: Rotary, angles: [NodeId; 
     Some(Replacement { op: op.into(), operands, arity, epilogue: Vec::new() })
 }
 
-/// What a node rotates, where it is `pairs * cos + reversed pairs * sin * (-1, 1)`.
+/// Returns the rotary embedding that ends at a node: `pairs * cos + reversed pairs * sin * (-1, 1)`. Returns `None` for
+/// other nodes.
 fn rotation(graph: &Graph, id: NodeId) -> Option<Rotation> {
     let node = graph.node(id);
     let binary = |element: &Element, f: BinaryFn| *element == Element::Binary(f);
@@ -78,38 +79,37 @@ fn rotation(graph: &Graph, id: NodeId) -> Option<Rotation> {
     let [pairs, cos, reversed, sin, signs] = *graph.operands(id).as_slice() else { return None };
     let Op::Slice(slice) = graph.op(reversed) else { return None };
     let (seen, viewed) = (graph.operands(pairs), graph.operands(reversed));
-    let (&[product], &[from]) = (seen.as_slice(), viewed.as_slice()) else { return None };
+    let (&[matmul], &[from]) = (seen.as_slice(), viewed.as_slice()) else { return None };
     let whole = &graph.tensor(pairs).shape;
     let axis = reversed_axis(slice, whole)?;
-    let alone =
-        graph.use_count(pairs) == 2 && graph.use_count(reversed) == 1 && graph.use_count(product) == 1;
-    let plain = [id, product].iter().all(|id| graph.tensor(*id).layout == Layout::RowMajor)
-        && graph.tensor(id).dtype == graph.tensor(product).dtype
+    let alone = graph.use_count(pairs) == 2 && graph.use_count(reversed) == 1 && graph.use_count(matmul) == 1;
+    let plain = [id, matmul].iter().all(|id| graph.tensor(*id).layout == Layout::RowMajor)
+        && graph.tensor(id).dtype == graph.tensor(matmul).dtype
         && [pairs, reversed].iter().all(|view| graph.node(*view).epilogue.is_empty());
     if !rotates
         || from != pairs
         || !matches!(graph.op(pairs), Op::Reshape(_))
         || !alone
         || !plain
-        || !turns(graph.constant(signs)?, whole.len() - axis)?
+        || !is_negated_first(graph.constant(signs)?, whole.len() - axis)?
     {
         return None;
     }
-    // [.., rows, heads, 2, half] or [.., rows, heads, half, 2], of a product [.., rows, heads * 2 * half].
-    let columns = graph.tensor(product).shape.last()?;
+    // [.., rows, heads, 2, half] or [.., rows, heads, half, 2], a view of the matmul's [.., rows, heads * 2 * half].
+    let columns = graph.tensor(matmul).shape.last()?;
     let [.., rows, heads, third, fourth] = whole.as_slice() else { return None };
     let interleaved = axis + 1 == whole.len();
     let half = usize::try_from((if interleaved { third } else { fourth }).as_known()?).ok()?;
-    let of_heads = axis + 2 >= whole.len() && heads.scale(2).mul(&Dim::from(half)) == *columns;
-    let of_rows = graph.tensor(product).shape.iter().rev().nth(1) == Some(rows);
-    (of_heads && of_rows).then_some(Rotation {
-        product,
+    let heads_match = axis + 2 >= whole.len() && heads.scale(2).mul(&Dim::from(half)) == *columns;
+    let rows_match = graph.tensor(matmul).shape.iter().rev().nth(1) == Some(rows);
+    (heads_match && rows_match).then_some(Rotation {
+        matmul,
         rotary: Rotary { half, interleaved },
         angles: [cos, sin],
     })
 }
 
-/// The axis of two elements along which a slice is its operand in reverse.
+/// Returns the axis of size 2 that a slice reverses. Returns `None` if the slice does anything else.
 fn reversed_axis(slice: &Slice, whole: &[Dim]) -> Option<usize> {
     let axis = slice.steps.iter().position(|step| *step == -1)?;
     let same =
@@ -119,8 +119,8 @@ fn reversed_axis(slice: &Slice, whole: &[Dim]) -> Option<usize> {
     (others && two && slice.sizes == whole).then_some(axis)
 }
 
-/// Whether a constant is -1 and 1 along the axis that is so many from the end.
-fn turns(signs: &Constant, from_end: usize) -> Option<bool> {
+/// True if a constant is `[-1, 1]` along the axis `from_end` from the end. Returns `None` if it has too few axes.
+fn is_negated_first(signs: &Constant, from_end: usize) -> Option<bool> {
     let signs = signs.to_array().ok()?;
     let place = signs.shape.len().checked_sub(from_end)?;
     Some(signs.shape.get(place) == Some(&2) && signs.to_floats() == [-1.0, 1.0])

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! "GGUF"  u32 version  u64 tensors  u64 entries
-//! entries: text key, u32 type, value        (text: u64 length, bytes)
-//! tensors: text name, u32 axes, u64 sizes (fastest first), u32 type, u64 offset into the data
+//! entries: string key, u32 type, value        (string: u64 length, bytes)
+//! tensors: string name, u32 rank, u64 sizes (fastest first), u32 type, u64 offset into the data
 //! padding up to the alignment, data
 //! ```
 //!
-//! Nothing in the file is trusted: counts are compared with the bytes that are left before anything is made of them,
-//! names must be text and occur once, and tensors must be aligned, inside the file, and apart from each other.
+//! The file is not trusted. Counts are compared with the remaining bytes before memory is allocated, names must be
+//! unique, and tensors must be aligned, inside the file, and must not overlap.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,20 +16,24 @@ use std::path::Path;
 use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::import::safetensors::{hash, map};
-use crate::ir::encoding::{BlockKind, Stored};
+use crate::ir::encoding::{BlockKind, Encoding};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
 
-/// Axes of a tensor.
+/// Maximum rank of a tensor.
 const MAX_AXES: u32 = 4;
-/// Lists within lists.
+/// Maximum nesting of lists.
 const MAX_DEPTH: usize = 4;
-/// Alignment of tensors where the metadata says none.
+/// Default alignment of tensors, without `general.alignment` in the metadata.
 const ALIGNMENT: u64 = 32;
 
-/// A value of the metadata.
+/// Help of every error in a file.
+const HELP: &str = "download the file again, or convert the model to F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, \
+                    Q8_0 or Q2_K to Q6_K";
+
+/// A metadata value.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the variant names are self-explanatory")]
 pub enum Value {
     Bool(bool),
     Int(i64),
@@ -40,7 +44,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// A number that is not negative.
+    /// Returns an integer that is not negative.
     pub fn as_unsigned(&self) -> Option<u64> {
         match self {
             Self::Unsigned(n) => Some(*n),
@@ -49,7 +53,7 @@ impl Value {
         }
     }
 
-    /// A number.
+    /// Returns a number.
     pub fn as_float(&self) -> Option<f64> {
         match self {
             Self::Float(n) => Some(*n),
@@ -59,7 +63,7 @@ impl Value {
         }
     }
 
-    /// A truth value.
+    /// Returns a bool.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Bool(b) => Some(*b),
@@ -67,7 +71,7 @@ impl Value {
         }
     }
 
-    /// Text.
+    /// Returns a string.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -75,7 +79,7 @@ impl Value {
         }
     }
 
-    /// A list.
+    /// Returns a list.
     pub fn as_list(&self) -> Option<&[Value]> {
         match self {
             Self::List(list) => Some(list),
@@ -84,36 +88,34 @@ impl Value {
     }
 }
 
-/// A file that was read.
+/// A parsed GGUF file.
 #[derive(Debug, Clone)]
 pub struct Gguf {
-    /// What it says about the model.
+    /// Metadata by key.
     pub metadata: BTreeMap<String, Value>,
     tensors: Tensors,
     hash: [u8; 32],
 }
 
 impl Gguf {
-    /// Whether a file begins as one.
-    pub fn is_one(path: &Path) -> bool {
+    /// Returns true if a file starts with the GGUF magic.
+    pub fn is_gguf(path: &Path) -> bool {
         let mut start = [0; 4];
         let read = std::fs::File::open(path).and_then(|mut f| std::io::Read::read_exact(&mut f, &mut start));
         read.is_ok() && &start == b"GGUF"
     }
 
-    /// Opens a file.
+    /// Maps and parses a file.
     ///
     /// # Errors
-    /// When it is malformed, or holds a tensor of a type that is not known.
+    /// Fails if the file is malformed, or contains a tensor of an unsupported type.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = map(path)?;
-        let fail = |(place, reason): Fault| {
-            Error::Model {
+        let fail = |(place, reason): Fault| Error::Model {
             path: path.to_path_buf(),
             place,
             reason,
-            help: "download the file again, or convert the model with types F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 or Q2_K to Q6_K".into(),
-        }
+            help: HELP.into(),
         };
         let (metadata, tensors) = Reader { bytes: &bytes, at: 0 }.file().map_err(fail)?;
         let mut hasher = blake3::Hasher::new();
@@ -121,27 +123,27 @@ impl Gguf {
         Ok(Self { metadata, tensors, hash: *hasher.finalize().as_bytes() })
     }
 
-    /// The tensor of a name.
+    /// Returns a tensor by name.
     pub fn get(&self, name: &str) -> Option<&Constant> {
         self.tensors.get(name)
     }
 
-    /// The names of all tensors in order.
+    /// Returns the names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Hash of the file.
+    /// Returns the BLAKE3 hash of the file.
     pub fn hash(&self) -> [u8; 32] {
         self.hash
     }
 }
 
-/// Entries by key.
+/// Metadata values by key.
 type Metadata = BTreeMap<String, Value>;
 /// Constants by name.
 type Tensors = BTreeMap<String, Constant>;
-/// Place and reason.
+/// Place and reason of an error.
 type Fault = (String, String);
 
 struct Reader<'a> {
@@ -149,11 +151,11 @@ struct Reader<'a> {
     at: usize,
 }
 
-/// A tensor as the file lists it.
-struct Listed {
+/// Tensor information from the file.
+struct TensorInfo {
     name: String,
     shape: Vec<usize>,
-    stored: Stored,
+    encoding: Encoding,
     offset: u64,
 }
 
@@ -162,37 +164,40 @@ impl Reader<'_> {
         let header = |reason: String| ("header".to_string(), reason);
         let magic: [u8; 4] = self.take().map_err(header)?;
         if &magic != b"GGUF" {
-            return Err(header("it does not begin with GGUF".into()));
+            return Err(header("the file does not start with the magic `GGUF`".into()));
         }
         match self.u32().map_err(header)? {
             2 | 3 => {}
             version if version.swap_bytes() <= 3 => {
-                return Err(header("it is stored with the highest byte first".into()));
+                return Err(header("the file is big-endian; only little-endian files are supported".into()));
             }
-            version => return Err(header(format!("version {version} is not supported; 2 and 3 are"))),
+            version => {
+                return Err(header(format!("GGUF version {version} is not supported; versions 2 and 3 are")));
+            }
         }
         let (tensors, entries) = (self.u64().map_err(header)?, self.u64().map_err(header)?);
         let mut metadata = BTreeMap::new();
         for i in 0..entries {
-            let place = |reason| (format!("entry {i} of the metadata"), reason);
-            let key = self.text().map_err(place)?;
+            let place = |reason| (format!("metadata entry {i}"), reason);
+            let key = self.string().map_err(place)?;
             let kind = self.u32().map_err(place)?;
             let value = self.value(kind, 0).map_err(|reason| (format!("`{key}`"), reason))?;
             if metadata.insert(key.clone(), value).is_some() {
-                return Err((format!("`{key}`"), "it occurs twice".into()));
+                return Err((format!("`{key}`"), "it is defined twice".into()));
             }
         }
         let alignment = match metadata.get("general.alignment") {
             None => ALIGNMENT,
             Some(value) => {
                 let power = value.as_unsigned().filter(|n| n.is_power_of_two() && (8..=1 << 20).contains(n));
-                power
-                    .ok_or_else(|| ("`general.alignment`".to_string(), "it is no power of two".to_string()))?
+                power.ok_or_else(|| {
+                    ("`general.alignment`".to_string(), "it is not a power of two from 8 to 2^20".to_string())
+                })?
             }
         };
         let mut listed = Vec::new();
         for i in 0..tensors {
-            listed.push(self.listed().map_err(|(name, reason)| match name {
+            listed.push(self.tensor_info().map_err(|(name, reason)| match name {
                 Some(name) => (format!("tensor `{name}`"), reason),
                 None => (format!("tensor {i}"), reason),
             })?);
@@ -201,62 +206,64 @@ impl Reader<'_> {
         Ok((metadata, self.tensors(listed, data, alignment)?))
     }
 
-    /// The constants of a list of tensors, whose data begin at a place.
-    fn tensors(&self, mut listed: Vec<Listed>, data: u64, alignment: u64) -> Result<Tensors, Fault> {
+    /// Returns the tensors as constants. Their data starts at offset `data`.
+    fn tensors(&self, mut listed: Vec<TensorInfo>, data: u64, alignment: u64) -> Result<Tensors, Fault> {
         listed.sort_by(|a, b| (a.offset, &a.name).cmp(&(b.offset, &b.name)));
         let mut constants = BTreeMap::new();
-        let mut free = 0;
-        for Listed { name, shape, stored, offset } in listed {
+        let mut next_free = 0;
+        for TensorInfo { name, shape, encoding, offset } in listed {
             let fail = |reason: String| (format!("tensor `{name}`"), reason);
             if offset % alignment != 0 {
-                return Err(fail(format!("its offset {offset} is no multiple of {alignment}")));
+                return Err(fail(format!(
+                    "its offset {offset} is not a multiple of the alignment {alignment}"
+                )));
             }
-            let size = size(&shape, &stored).ok_or_else(|| fail(format!("{shape:?} is too large")))?;
-            if size > 0 && offset < free {
-                return Err(fail("it overlaps another one".into()));
+            let size = byte_size(&shape, &encoding)
+                .ok_or_else(|| fail(format!("its shape {shape:?} is too large")))?;
+            if size > 0 && offset < next_free {
+                return Err(fail("its data overlaps another tensor".into()));
             }
             let start = data.checked_add(offset).and_then(|n| usize::try_from(n).ok());
             let range = start.and_then(|start| Some(start..start.checked_add(size)?));
             let range = range.filter(|range| range.end <= self.bytes.len()).ok_or_else(|| {
                 fail(format!(
-                    "its {size} bytes at {offset} end beyond the file of {} bytes",
+                    "its {size} bytes at offset {offset} end after the end of the file, which has {} bytes",
                     self.bytes.len()
                 ))
             })?;
-            free = free.max(offset.saturating_add(size as u64));
+            next_free = next_free.max(offset.saturating_add(size as u64));
             let bytes = self.bytes.slice(range);
-            let constant = match stored {
-                Stored::Plain(dtype) => Constant::new(dtype, shape, bytes),
-                stored => Constant::encoded(shape, stored, bytes),
+            let constant = match encoding {
+                Encoding::Plain(dtype) => Constant::new(dtype, shape, bytes),
+                encoding => Constant::encoded(shape, encoding, bytes),
             };
             let constant = constant.map_err(|e| fail(e.0))?;
             if constants.insert(name.clone(), constant).is_some() {
-                return Err((format!("tensor `{name}`"), "it occurs twice".into()));
+                return Err((format!("tensor `{name}`"), "it is defined twice".into()));
             }
         }
         Ok(constants)
     }
 
-    fn listed(&mut self) -> Result<Listed, (Option<String>, String)> {
-        let name = self.text().map_err(|reason| (None, reason))?;
+    fn tensor_info(&mut self) -> Result<TensorInfo, (Option<String>, String)> {
+        let name = self.string().map_err(|reason| (None, reason))?;
         let fail = |reason: String| (Some(name.clone()), reason);
         let axes = self.u32().map_err(fail)?;
         if axes > MAX_AXES {
-            return Err(fail(format!("it has {axes} axes; at most {MAX_AXES} are possible")));
+            return Err(fail(format!("its rank is {axes}; at most {MAX_AXES} is supported")));
         }
         let mut shape = Vec::new();
         for _ in 0..axes {
             let size = self.u64().map_err(fail)?;
             let size = usize::try_from(size).ok().filter(|n| *n <= 1 << 40);
-            shape.push(size.ok_or_else(|| fail("a size of it is larger than 2^40".into()))?);
+            shape.push(size.ok_or_else(|| fail("it has a size larger than 2^40".into()))?);
         }
         shape.reverse();
         let kind = self.u32().map_err(fail)?;
-        let stored = stored(kind).ok_or_else(|| {
-            fail(format!("its type is number {kind}, {}, which is not supported", type_name(kind)))
-        })?;
+        let encoding = encoding_of_kind(kind)
+            .ok_or_else(|| fail(format!("its type {} (number {kind}) is not supported", type_name(kind))))?;
         let offset = self.u64().map_err(fail)?;
-        Ok(Listed { name, shape, stored, offset })
+        Ok(TensorInfo { name, shape, encoding, offset })
     }
 
     fn value(&mut self, kind: u32, depth: usize) -> Result<Value, String> {
@@ -271,25 +278,25 @@ impl Reader<'_> {
             7 => match self.take()? {
                 [0] => Value::Bool(false),
                 [1] => Value::Bool(true),
-                [other] => return Err(format!("{other} is no truth value")),
+                [other] => return Err(format!("its value {other} is not a bool")),
             },
-            8 => Value::Text(self.text()?),
+            8 => Value::Text(self.string()?),
             9 => {
                 if depth >= MAX_DEPTH {
-                    return Err(format!("it has lists within lists more than {MAX_DEPTH} deep"));
+                    return Err(format!("lists are nested more than {MAX_DEPTH} deep"));
                 }
                 let (inner, count) = (self.u32()?, self.u64()?);
-                let least = match inner {
+                let min_bytes = match inner {
                     0 | 1 | 7 => 1,
                     2 | 3 => 2,
                     4..=6 => 4,
                     8 | 10..=12 => 8,
                     9 => 12,
-                    _ => return Err(format!("it is a list of the unknown type {inner}")),
+                    _ => return Err(format!("it is a list with the unknown element type {inner}")),
                 };
                 let left = self.bytes.len().saturating_sub(self.at) as u64;
-                if count > left / least {
-                    return Err(format!("it is a list of {count} values in a file that ends before"));
+                if count > left / min_bytes {
+                    return Err(format!("it is a list of {count} values, but the file ends before them"));
                 }
                 let mut list = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
                 for _ in 0..count {
@@ -300,16 +307,17 @@ impl Reader<'_> {
             10 => Value::Unsigned(self.u64()?),
             11 => Value::Int(self.take().map(i64::from_le_bytes)?),
             12 => Value::Float(self.take().map(f64::from_le_bytes)?),
-            other => return Err(format!("it has the unknown type {other}")),
+            other => return Err(format!("it has the unknown value type {other}")),
         })
     }
 
-    fn text(&mut self) -> Result<String, String> {
+    fn string(&mut self) -> Result<String, String> {
         let length = usize::try_from(self.u64()?).unwrap_or(usize::MAX);
         let bytes = self.at.checked_add(length).and_then(|end| self.bytes.get(self.at..end));
-        let bytes = bytes.ok_or_else(|| format!("a text of {length} bytes ends beyond the file"))?;
+        let bytes =
+            bytes.ok_or_else(|| format!("a string of {length} bytes ends after the end of the file"))?;
         self.at += length;
-        // Vocabularies have had tokens that are no text, which nothing else can be made of.
+        // Some vocabularies contain tokens that are not valid UTF-8; the invalid bytes are replaced.
         Ok(String::from_utf8_lossy(bytes).into_owned())
     }
 
@@ -323,56 +331,56 @@ impl Reader<'_> {
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let bytes = rest.first_chunk::<N>().ok_or("the file ends too early")?;
+        let bytes = rest.first_chunk::<N>().ok_or("the file ends unexpectedly")?;
         self.at += N;
         Ok(*bytes)
     }
 }
 
-/// Bytes of a tensor.
-fn size(shape: &[usize], stored: &Stored) -> Option<usize> {
+/// Returns the byte size of a tensor.
+fn byte_size(shape: &[usize], encoding: &Encoding) -> Option<usize> {
     let elements = shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size))?;
-    match stored {
-        Stored::Plain(dtype) => elements.checked_mul(dtype.bytes()),
-        Stored::Blocks(kind) => elements.div_ceil(kind.elements()).checked_mul(kind.bytes()),
-        Stored::Groups(_) | Stored::Rounded(_) | Stored::Stack(_) => None,
+    match encoding {
+        Encoding::Plain(dtype) => elements.checked_mul(dtype.bytes()),
+        Encoding::Blocks(kind) => elements.div_ceil(kind.elements()).checked_mul(kind.bytes()),
+        Encoding::GroupQuantized(_) | Encoding::QuantizedOnRead(_) | Encoding::Stack(_) => None,
     }
 }
 
-/// How the elements of a type are stored.
-fn stored(kind: u32) -> Option<Stored> {
+/// Returns the encoding of a tensor type; `None` if it is not supported.
+fn encoding_of_kind(kind: u32) -> Option<Encoding> {
     Some(match kind {
-        0 => Stored::Plain(DType::F32),
-        1 => Stored::Plain(DType::F16),
-        2 => Stored::Blocks(BlockKind::Q4_0),
-        3 => Stored::Blocks(BlockKind::Q4_1),
-        6 => Stored::Blocks(BlockKind::Q5_0),
-        7 => Stored::Blocks(BlockKind::Q5_1),
-        8 => Stored::Blocks(BlockKind::Q8_0),
-        10 => Stored::Blocks(BlockKind::Q2K),
-        11 => Stored::Blocks(BlockKind::Q3K),
-        12 => Stored::Blocks(BlockKind::Q4K),
-        13 => Stored::Blocks(BlockKind::Q5K),
-        14 => Stored::Blocks(BlockKind::Q6K),
-        24 => Stored::Plain(DType::I8),
-        25 => Stored::Plain(DType::I16),
-        26 => Stored::Plain(DType::I32),
-        27 => Stored::Plain(DType::I64),
-        28 => Stored::Plain(DType::F64),
-        30 => Stored::Plain(DType::Bf16),
+        0 => Encoding::Plain(DType::F32),
+        1 => Encoding::Plain(DType::F16),
+        2 => Encoding::Blocks(BlockKind::Q4_0),
+        3 => Encoding::Blocks(BlockKind::Q4_1),
+        6 => Encoding::Blocks(BlockKind::Q5_0),
+        7 => Encoding::Blocks(BlockKind::Q5_1),
+        8 => Encoding::Blocks(BlockKind::Q8_0),
+        10 => Encoding::Blocks(BlockKind::Q2K),
+        11 => Encoding::Blocks(BlockKind::Q3K),
+        12 => Encoding::Blocks(BlockKind::Q4K),
+        13 => Encoding::Blocks(BlockKind::Q5K),
+        14 => Encoding::Blocks(BlockKind::Q6K),
+        24 => Encoding::Plain(DType::I8),
+        25 => Encoding::Plain(DType::I16),
+        26 => Encoding::Plain(DType::I32),
+        27 => Encoding::Plain(DType::I64),
+        28 => Encoding::Plain(DType::F64),
+        30 => Encoding::Plain(DType::Bf16),
         _ => return None,
     })
 }
 
-/// The name of a type that is not supported.
+/// Returns the name of an unsupported tensor type.
 fn type_name(kind: u32) -> &'static str {
     match kind {
         9 => "Q8_1",
         15 => "Q8_K",
-        16..=23 | 29 => "one of the IQ types",
-        34 | 35 => "one of the TQ types",
+        16..=23 | 29 => "IQ*",
+        34 | 35 => "TQ*",
         39 => "MXFP4",
         40 => "NVFP4",
-        _ => "an unknown one",
+        _ => "unknown",
     }
 }

@@ -1,4 +1,4 @@
-//! From model files to a graph. Nothing after this module knows protobuf or reads a string attribute.
+//! Importers: model files to a graph. Only this module uses protobuf or string attributes.
 
 pub mod gguf;
 pub mod onnx;

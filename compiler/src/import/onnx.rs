@@ -1,36 +1,37 @@
-//! ONNX models: `map -> decode -> resolve sizes -> lower node by node -> Graph`.
+//! ONNX importer: `map -> decode -> resolve sizes -> lower node by node -> Graph`.
 //!
-//! Weights stay in the mapped file. Attributes are read once, typed, where a node is lowered (`onnx/<family>.rs`,
-//! one line per operator in the family's table); after that only the graph's own operators exist. Shapes that the
-//! model computes are evaluated on symbolic sizes on the way ([`ints`]), and small constants are folded.
-//! Every node that cannot be lowered is reported, all of them at once.
+//! Weights stay in the mapped file. Each family of operators has a file with a table of its operators
+//! (`onnx/<family>.rs`). A lowering reads the attributes of a node and adds operators of the graph. Shape computations
+//! are evaluated on symbolic sizes ([`shape_eval`]), and small constants are folded. All nodes that cannot be lowered
+//! are reported together.
 
 mod activation;
 mod attempts;
 mod attention;
 mod attributes;
-mod blocks;
+mod block_quantized;
 mod conv;
+mod declarations;
 mod einsum;
 mod elementwise;
 mod gather;
 mod generate;
 mod grouped_query;
 mod inputs;
-mod ints;
 mod loss;
 mod lower;
 mod lowering;
 mod matmul;
 mod microsoft;
-mod narrow;
+mod narrow_bounds;
+mod node_order;
 mod norm;
-mod order;
 mod pool;
 mod quantize;
 mod quantize_microsoft;
 mod recurrent;
 mod reduce;
+mod refused;
 mod registry;
 mod remedies;
 mod resize;
@@ -40,12 +41,14 @@ mod rotary;
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod schema;
 mod shape;
+mod shape_eval;
 mod slice;
 mod softmax;
 mod source;
 mod state;
+mod symbolic_ints;
 mod tensors;
-mod types;
+mod type_constraints;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -62,30 +65,31 @@ use crate::ir::tensor::DType;
 pub use remedies::{Remedies, Remedy};
 use source::Source;
 
-/// What is said about a symbolic size.
+/// User-specified value or bounds of a symbolic size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DimSpec {
-    /// The size is this number.
+    /// The size is a number.
     Fixed(i64),
-    /// The size lies within these bounds, inclusive.
+    /// The size has these bounds, inclusive.
     Range(i64, i64),
-    /// The size always is this one, of symbols that the model may not have; exporters give equal sizes different names.
+    /// The size equals another size. Exporters may give equal sizes different names. The other size may use symbols
+    /// that the model does not have.
     Is(Dim),
 }
 
-/// How a model is imported.
+/// Import options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Symbolic sizes by name.
+    /// Values and bounds of symbolic sizes by name.
     pub dims: BTreeMap<String, DimSpec>,
-    /// Bounds of symbolic sizes that `dims` does not name and whose role is not known either.
+    /// Bounds of symbolic sizes that are not in `dims` and have no known role.
     pub default_range: (i64, i64),
-    /// Concrete shapes of inputs by name; they bind the symbols that the inputs declare.
+    /// Concrete shapes of inputs by name. They bind the symbols that the inputs declare.
     pub input_shapes: BTreeMap<String, Vec<i64>>,
-    /// Values of inputs that are known at compile time, by name; such an input becomes a constant.
+    /// Constant values of inputs by name. Such an input becomes a constant.
     pub constants: BTreeMap<String, Array>,
-    /// Arrays as inputs are going to be, by name: their shapes bind symbols as `input_shapes` do, and a small one
-    /// becomes a constant where the model is refused otherwise, because its values decide shapes or conditions.
+    /// Sample values of inputs by name. Their shapes bind symbols as `input_shapes` do. A small sample becomes a
+    /// constant if the model is refused otherwise, because its values decide shapes or conditions.
     pub samples: BTreeMap<String, Array>,
 }
 
@@ -104,28 +108,28 @@ impl Default for Options {
 /// An imported model.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// The graph.
+    /// Imported graph.
     pub graph: Graph,
-    /// What was assumed, for the user to read.
+    /// Notes for the user about assumptions.
     pub notes: Vec<String>,
     /// BLAKE3 hash of the model file, for provenance.
     pub hash: [u8; 32],
-    /// The other files that tensors were found in.
+    /// Files with external data.
     pub external: Vec<PathBuf>,
-    /// Symbols whose bounds were assumed, each with a usual size within them.
+    /// Symbols with assumed bounds, each with a typical size within them.
     pub assumed: BTreeMap<String, i64>,
-    /// The samples that became constants.
+    /// Names of the inputs whose samples became constants.
     pub constants: Vec<String>,
 }
 
-/// An input as the model declares it.
+/// Declaration of a model input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Declaration {
     /// Name.
     pub name: String,
-    /// Element type; `None` when the graph cannot hold it.
+    /// Element type; `None` if it is not supported.
     pub dtype: Option<DType>,
-    /// Sizes; `None` when not even the rank is declared.
+    /// Sizes; `None` if not even the rank is declared.
     pub shape: Option<Vec<Dim>>,
 }
 
@@ -136,53 +140,53 @@ pub struct Supported {
     pub domain: &'static str,
     /// Operator name.
     pub name: &'static str,
-    /// First version of the operator set from which on the operator is understood.
+    /// First supported version of the operator set.
     pub since: i64,
-    /// Last version in which it is, where it was removed or got another meaning.
+    /// Last supported version, if the operator was then removed or changed its meaning.
     pub until: Option<i64>,
 }
 
 /// Imports a model file.
 ///
 /// # Errors
-/// When the file cannot be read, is malformed, or contains nodes that cannot be lowered.
+/// Fails if the file cannot be read, is malformed, or contains nodes that cannot be lowered.
 pub fn load(path: &Path, options: &Options) -> Result<Imported> {
     let (source, bytes) = Source::open(path)?;
     attempts::import(&source, bytes, options)
 }
 
-/// The inputs that a model file declares, without those that have a value of their own.
+/// Returns the declared inputs of a model file, without the inputs that have an initializer.
 ///
 /// # Errors
-/// When the file cannot be read or is malformed.
+/// Fails if the file cannot be read or is malformed.
 pub fn inputs(path: &Path) -> Result<Vec<Declaration>> {
     let (source, bytes) = Source::open(path)?;
-    let model = lower::decode(&source, bytes)?;
+    let model = lower::decode_model(&source, bytes)?;
     let Some(graph) = &model.graph else { return Ok(Vec::new()) };
-    let own: BTreeSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
-    let open = graph.input.iter().filter(|i| !own.contains(i.name()));
+    let initializers: BTreeSet<&str> = graph.initializer.iter().map(|t| t.name()).collect();
+    let open = graph.input.iter().filter(|i| !initializers.contains(i.name()));
     Ok(open
-        .map(|info| match inputs::declared(info) {
+        .map(|info| match declarations::read(info) {
             Ok(d) => Declaration { name: d.name, dtype: d.dtype.ok(), shape: d.shape },
             Err(_) => Declaration { name: info.name().to_string(), dtype: None, shape: None },
         })
         .collect())
 }
 
-/// What would make a model file import, or refuse fewer of its nodes: tried, one thing at a time. Empty where
-/// nothing is found.
+/// Searches for options with which a model file imports, or with which fewer nodes are refused. The result is empty if
+/// none are found.
 ///
 /// # Errors
-/// When the file cannot be read or is malformed.
+/// Fails if the file cannot be read or is malformed.
 pub fn remedies(path: &Path, options: &Options) -> Result<Remedies> {
     let (source, bytes) = Source::open(path)?;
-    remedies::find(&source, bytes, options)
+    remedies::find_remedies(&source, bytes, options)
 }
 
-/// Imports a model from memory; external data is refused.
+/// Imports a model from memory. External data is refused.
 ///
 /// # Errors
-/// When the model is malformed, or contains nodes that cannot be lowered.
+/// Fails if the model is malformed, or contains nodes that cannot be lowered.
 pub fn load_bytes(bytes: Bytes, options: &Options) -> Result<Imported> {
     attempts::import(&Source::new(PathBuf::from("<memory>"), None), bytes, options)
 }
@@ -190,14 +194,14 @@ pub fn load_bytes(bytes: Bytes, options: &Options) -> Result<Imported> {
 /// Decodes a serialized tensor, such as the test data of the ONNX project.
 ///
 /// # Errors
-/// When it is malformed or of a type that the graph cannot hold.
+/// Fails if the tensor is malformed or has an unsupported type.
 pub fn tensor(bytes: Bytes) -> Result<Array> {
-    let wrong = |reason: String| Error::request(reason, "a serialized TensorProto is expected");
+    let wrong = |reason: String| Error::request(reason, "give a serialized TensorProto");
     let proto = schema::TensorProto::decode(bytes).map_err(|e| wrong(e.to_string()))?;
-    tensors::inline(&proto).map_err(|e| wrong(e.0))
+    tensors::inline(&proto).map_err(|e| wrong(e.reason))
 }
 
-/// Every operator that can be imported, by domain and name.
+/// Returns every operator that can be imported, sorted by domain and name.
 pub fn supported() -> Vec<Supported> {
     let mut list: Vec<Supported> = registry::entries()
         .map(|e| Supported { domain: e.domain, name: e.name, since: e.since, until: e.until })

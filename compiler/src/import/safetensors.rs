@@ -1,7 +1,7 @@
-//! Weights of a Hugging Face folder: `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+//! Weights of a Hugging Face folder: `model.safetensors`, or the shards listed in `model.safetensors.index.json`.
 //!
-//! Files are mapped and tensors borrow from the mapping; hashing keeps only a window of it in memory. Shards must lie in the folder itself; the header is checked
-//! by the reference library (size limit, overlaps, gaps, shapes against byte counts).
+//! Files are mapped, and tensors borrow from the mapping. Hashing keeps only a window of a file in memory. Shards must
+//! be in the folder. The reference library checks the header (size limit, overlaps, gaps, shapes against byte counts).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use crate::error::{Error, Result};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DType;
 
-/// Bytes that are hashed before their pages are released.
+/// Number of bytes that are hashed before their pages are released.
 const WINDOW: usize = 1 << 24;
 
-/// What is said of a file whose content Git LFS has elsewhere, and what to do about it.
-pub const POINTER: &str = "it is a pointer that Git LFS has left in the place of the file";
-/// The same.
-pub const FETCH: &str = "fetch the file itself: `git lfs pull` in the folder, or download it";
+/// Reason of the error for a Git LFS pointer file.
+pub const LFS_POINTER_REASON: &str = "it is a Git LFS pointer, not the file itself";
+/// Help of the error for a Git LFS pointer file.
+pub const LFS_POINTER_HELP: &str = "fetch the file: run `git lfs pull` in the folder, or download it";
 
-/// Whether a file's content is such a pointer.
-pub fn is_pointer(bytes: &[u8]) -> bool {
+/// Returns true if the content of a file is a Git LFS pointer.
+pub fn is_lfs_pointer(bytes: &[u8]) -> bool {
     bytes.starts_with(b"version https://git-lfs")
 }
 
@@ -38,7 +38,7 @@ impl Weights {
     /// Opens the checkpoint of a folder.
     ///
     /// # Errors
-    /// No checkpoint, a shard outside the folder, or a malformed file.
+    /// Fails if there is no checkpoint, a shard is outside the folder, or a file is malformed.
     pub fn open(folder: &Path) -> Result<Self> {
         let mut weights = Self { folder: folder.to_path_buf(), tensors: BTreeMap::new(), hash: [0; 32] };
         let mut hasher = blake3::Hasher::new();
@@ -57,41 +57,45 @@ impl Weights {
         Ok(weights)
     }
 
-    /// Hash of the checkpoint's files in order.
+    /// Returns the BLAKE3 hash of the checkpoint's files in order.
     pub fn hash(&self) -> [u8; 32] {
         self.hash
     }
 
-    /// The tensor of a name.
+    /// Returns a tensor by name.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if there is no such tensor.
     pub fn get(&self, name: &str) -> Result<&Constant> {
-        self.tensors.get(name).ok_or_else(|| self.error(name, "the checkpoint has no such tensor".into()))
+        self.tensors
+            .get(name)
+            .ok_or_else(|| self.error(name, "the checkpoint has no tensor of this name".into()))
     }
 
-    /// The tensor of a name, checked to have a shape.
+    /// Returns a float tensor by name, with the given shape.
     ///
     /// # Errors
-    /// When there is none, or it has another shape.
+    /// Fails if there is no such tensor, or if it has another shape or no float type.
     pub fn shaped(&self, name: &str, shape: &[usize]) -> Result<Constant> {
         let tensor = self.get(name)?;
         if tensor.shape != shape {
-            let reason = format!("it has shape {:?}; the configuration needs {shape:?}", tensor.shape);
+            let reason = format!("its shape is {:?}; config.json requires {shape:?}", tensor.shape);
             return Err(self.error(name, reason));
         }
         if !tensor.dtype.is_float() {
-            return Err(self.error(name, format!("it holds {}; a float type is needed", tensor.dtype.name())));
+            return Err(
+                self.error(name, format!("its type is {}; a float type is needed", tensor.dtype.name()))
+            );
         }
         Ok(tensor.clone())
     }
 
-    /// Whether there is a tensor of a name.
+    /// Returns true if there is a tensor with the name.
     pub fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
     }
 
-    /// The names in order.
+    /// Returns the names of all tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
@@ -101,7 +105,7 @@ impl Weights {
             path: self.folder.clone(),
             place: format!("tensor `{name}`"),
             reason,
-            help: "check that config.json and the checkpoint belong together".into(),
+            help: "check that config.json and the checkpoint belong to the same model".into(),
         }
     }
 
@@ -117,49 +121,51 @@ impl Weights {
             let dtype = dtype(view.dtype()).ok_or_else(|| {
                 malformed(format!("tensor `{name}` has the unsupported type {:?}", view.dtype()))
             })?;
-            let data = part(bytes, view.data())
-                .ok_or_else(|| malformed(format!("tensor `{name}` lies outside the file")))?;
+            let data = content_range(bytes, view.data())
+                .ok_or_else(|| malformed(format!("tensor `{name}` is outside the file")))?;
             let constant = Constant::new(dtype, view.shape().to_vec(), data)
                 .map_err(|e| malformed(format!("tensor `{name}`: {e}")))?;
             if self.tensors.insert(name.to_string(), constant).is_some() {
-                return Err(malformed(format!("tensor `{name}` is in more than one file")));
+                return Err(malformed(format!("tensor `{name}` is in more than one shard")));
             }
         }
         Ok(())
     }
 }
 
-/// The error of a file that is not there, and that an index may name.
+/// Returns the error for a missing checkpoint file. `index` is the index that lists it.
 fn missing(path: &Path, index: Option<&Path>) -> Error {
     let (place, help) = match index {
         Some(index) => (
-            format!("a shard that {} names", index.display()),
-            "download the checkpoint's missing files into the folder",
+            format!("a shard listed in {}", index.display()),
+            "download the missing files of the checkpoint into the folder",
         ),
         None => (
             "the checkpoint".to_string(),
-            "download it into the folder, or save the model as safetensors (`save_pretrained(safe_serialization=True)`)",
+            "download it into the folder, or save the model as safetensors \
+             (`save_pretrained(safe_serialization=True)`)",
         ),
     };
     Error::Model { path: path.to_path_buf(), place, reason: "the file is missing".into(), help: help.into() }
 }
 
-/// The part of a file that a slice of its bytes is.
-fn part(file: &Content, data: &[u8]) -> Option<Content> {
+/// Returns the range of a file that a slice of its bytes covers.
+fn content_range(file: &Content, data: &[u8]) -> Option<Content> {
     let start = (data.as_ptr() as usize).checked_sub(file.as_ptr() as usize)?;
     let end = start.checked_add(data.len())?;
     (end <= file.len()).then(|| file.slice(start..end))
 }
 
-/// Hashes a file; the next part of it is read from the disk meanwhile.
+/// Hashes a file window by window. The next window is prefetched meanwhile.
 pub(super) fn hash(hasher: &mut blake3::Hasher, file: &Content) {
-    let at = |start: usize| file.slice(start.min(file.len())..start.saturating_add(WINDOW).min(file.len()));
-    at(0).prefetch();
+    let window =
+        |start: usize| file.slice(start.min(file.len())..start.saturating_add(WINDOW).min(file.len()));
+    window(0).prefetch();
     for start in (0..file.len()).step_by(WINDOW) {
-        at(start + WINDOW).prefetch();
-        let part = at(start);
-        hasher.update_rayon(&part);
-        part.release();
+        window(start + WINDOW).prefetch();
+        let bytes = window(start);
+        hasher.update_rayon(&bytes);
+        bytes.release();
     }
 }
 
@@ -182,13 +188,13 @@ fn dtype(dtype: Dtype) -> Option<DType> {
     })
 }
 
-/// The distinct shard files that an index names, in order.
+/// Returns the distinct shard files of an index, sorted.
 fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let malformed = |reason: String| Error::Model {
         path: index.to_path_buf(),
         place: "weight_map".into(),
         reason,
-        help: "the index must map tensor names to files beside it".into(),
+        help: "the index must map tensor names to files in its folder".into(),
     };
     let text = std::fs::read_to_string(index)
         .map_err(|e| Error::Io { path: index.to_path_buf(), reason: e.to_string() })?;
@@ -196,24 +202,25 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let map = json
         .get("weight_map")
         .and_then(|m| m.as_object())
-        .ok_or_else(|| malformed("it is missing, or no object".into()))?;
+        .ok_or_else(|| malformed("it is missing or not an object".into()))?;
     let mut names = std::collections::BTreeSet::new();
     for (tensor, file) in map {
-        let file = file.as_str().ok_or_else(|| malformed(format!("`{tensor}` maps to no file name")))?;
+        let file =
+            file.as_str().ok_or_else(|| malformed(format!("the value of `{tensor}` is not a file name")))?;
         let plain = Path::new(file).file_name().is_some_and(|n| n == file) && !file.contains('\\');
         if !plain {
-            return Err(malformed(format!("`{file}` is not a plain file name in the folder")));
+            return Err(malformed(format!("`{file}` is not the name of a file in the folder")));
         }
         names.insert(file.to_string());
     }
     Ok(names.into_iter().map(|n| folder.join(n)).collect())
 }
 
-/// Maps a regular file of at least one byte.
+/// Maps a regular file that is not empty.
 pub(super) fn map(path: &Path) -> Result<Content> {
     let fail = |reason: String| Error::Io { path: path.to_path_buf(), reason };
     let meta = std::fs::symlink_metadata(path).map_err(|e| fail(e.to_string()))?;
-    // Hub caches link snapshots to blobs; such links end in a regular file, devices and folders do not.
+    // Hugging Face caches link snapshots to blobs, which are regular files. Devices and folders are refused.
     let target = std::fs::metadata(path).map_err(|e| fail(e.to_string()))?;
     if !(meta.is_file() || meta.is_symlink()) || !target.is_file() {
         return Err(fail("it is not a regular file".into()));
@@ -222,12 +229,12 @@ pub(super) fn map(path: &Path) -> Result<Content> {
         return Err(fail("it is empty".into()));
     }
     let content = Content::map(path).map_err(|e| fail(e.to_string()))?;
-    if is_pointer(&content) {
+    if is_lfs_pointer(&content) {
         return Err(Error::Model {
             path: path.to_path_buf(),
             place: "the file".into(),
-            reason: POINTER.into(),
-            help: FETCH.into(),
+            reason: LFS_POINTER_REASON.into(),
+            help: LFS_POINTER_HELP.into(),
         });
     }
     Ok(content)

@@ -1,7 +1,7 @@
-//! Host values: what the CPU reference computes on, and how they convert to and from a model's bytes.
+//! Host tensors, which the CPU reference computes on, and their conversion from and to the bytes of a model.
 //!
-//! The reference holds every float as f32 and every integer or bool as i64, whatever the declared type;
-//! the declared type decides wrapping and the bytes written. Clarity counts here, not speed.
+//! The reference holds every float as f32 and every integer or bool as i64. The declared type determines wrapping,
+//! rounding and the bytes written. The code favors clarity over speed.
 
 use half::{bf16, f16};
 
@@ -11,9 +11,9 @@ use crate::error::OpError;
 /// Elements of an [`Array`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Data {
-    /// Any float type.
+    /// Elements of any float type.
     Float(Vec<f32>),
-    /// Any integer type, or bool as 0 and 1.
+    /// Elements of any integer type, or bools as 0 and 1.
     Int(Vec<i64>),
 }
 
@@ -22,25 +22,25 @@ pub enum Data {
 pub struct Array {
     /// Declared element type.
     pub dtype: DType,
-    /// Sizes, outermost first.
+    /// Shape, outermost axis first.
     pub shape: Vec<usize>,
     /// Elements.
     pub data: Data,
 }
 
 impl Array {
-    /// A float array; `dtype` must be a float type.
+    /// Creates a float array; `dtype` must be a float type.
     pub fn float(dtype: DType, shape: &[usize], values: Vec<f32>) -> Self {
         debug_assert!(dtype.is_float() && values.len() == count(shape));
         Self { dtype, shape: shape.to_vec(), data: Data::Float(values) }
     }
 
-    /// An f32 array.
+    /// Creates an f32 array.
     pub fn f32(shape: &[usize], values: Vec<f32>) -> Self {
         Self::float(DType::F32, shape, values)
     }
 
-    /// An integer or bool array, wrapped to `dtype`.
+    /// Creates an integer or bool array; values wrap to `dtype`.
     pub fn int(dtype: DType, shape: &[usize], mut values: Vec<i64>) -> Self {
         debug_assert!(!dtype.is_float() && values.len() == count(shape));
         for v in &mut values {
@@ -49,12 +49,12 @@ impl Array {
         Self { dtype, shape: shape.to_vec(), data: Data::Int(values) }
     }
 
-    /// A scalar or vector of i64.
+    /// Creates a vector of i64.
     pub fn i64s(values: &[i64]) -> Self {
         Self::int(DType::I64, &[values.len()], values.to_vec())
     }
 
-    /// An array of zeros.
+    /// Creates an array of zeros.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Self {
         if dtype.is_float() {
             Self::float(dtype, shape, vec![0.0; count(shape)])
@@ -68,30 +68,32 @@ impl Array {
         count(&self.shape)
     }
 
-    /// Whether there is no element.
+    /// True if there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements of a float array.
+    /// Returns the elements of a float array; fails for other types.
     pub fn floats(&self) -> Result<&[f32], OpError> {
         match &self.data {
             Data::Float(v) => Ok(v),
-            Data::Int(_) => Err(OpError::new(format!("a float tensor is needed, not {}", self.dtype.name()))),
-        }
-    }
-
-    /// The elements of an integer array.
-    pub fn ints(&self) -> Result<&[i64], OpError> {
-        match &self.data {
-            Data::Int(v) => Ok(v),
-            Data::Float(_) => {
-                Err(OpError::new(format!("an integer tensor is needed, not {}", self.dtype.name())))
+            Data::Int(_) => {
+                Err(OpError::new(format!("expected a float tensor, found {}", self.dtype.name())))
             }
         }
     }
 
-    /// Every element as f32.
+    /// Returns the elements of an integer or bool array; fails for floats.
+    pub fn ints(&self) -> Result<&[i64], OpError> {
+        match &self.data {
+            Data::Int(v) => Ok(v),
+            Data::Float(_) => {
+                Err(OpError::new(format!("expected an integer tensor, found {}", self.dtype.name())))
+            }
+        }
+    }
+
+    /// Converts every element to f32.
     pub fn to_floats(&self) -> Vec<f32> {
         match &self.data {
             Data::Float(v) => v.clone(),
@@ -100,7 +102,7 @@ impl Array {
         }
     }
 
-    /// Converts with ONNX Cast semantics: floats truncate towards zero, bool is `x != 0`.
+    /// Converts to a type as ONNX Cast: floats truncate towards zero, bool is `x != 0`.
     pub fn cast(&self, dtype: DType) -> Self {
         if dtype.is_float() {
             let mut values = self.to_floats();
@@ -116,12 +118,12 @@ impl Array {
         Self::int(dtype, &self.shape, values)
     }
 
-    /// Decodes little-endian elements; fails when the byte count does not fit the shape.
+    /// Reads little-endian elements; fails if the number of bytes does not match the shape.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Self, OpError> {
         let n = count(shape);
         if n.checked_mul(dtype.bytes()) != Some(bytes.len()) {
             return Err(OpError::new(format!(
-                "{} bytes do not make {n} elements of {}",
+                "{} bytes do not hold {n} elements of {}",
                 bytes.len(),
                 dtype.name()
             )));
@@ -144,7 +146,7 @@ impl Array {
         Ok(Self { dtype, shape: shape.to_vec(), data })
     }
 
-    /// Encodes as little-endian elements of the declared type.
+    /// Returns the little-endian elements in the declared type.
     pub fn to_bytes(&self) -> Vec<u8> {
         match (&self.data, self.dtype) {
             (Data::Float(v), DType::F16) => flatten(v, |x| f16::from_f32(x).to_le_bytes()),
@@ -161,7 +163,7 @@ impl Array {
     }
 }
 
-/// Number of elements of a shape; saturates.
+/// Number of elements of a shape; saturates on overflow.
 pub fn count(shape: &[usize]) -> usize {
     shape.iter().fold(1usize, |a, b| a.saturating_mul(*b))
 }
@@ -175,7 +177,7 @@ pub fn strides(shape: &[usize]) -> Vec<usize> {
     out
 }
 
-/// The coordinates of a flat row-major index.
+/// Writes the coordinates of a flat row-major index.
 pub fn unravel(mut index: usize, shape: &[usize], coords: &mut [usize]) {
     for (c, d) in coords.iter_mut().zip(shape).rev() {
         *c = index % d;
@@ -192,7 +194,7 @@ pub fn round_floats(dtype: DType, values: &mut [f32]) {
     }
 }
 
-/// Two's complement wrap of an integer to a type's width.
+/// Wraps an integer to the width of a type, in two's complement.
 pub fn wrap(dtype: DType, value: i64) -> i64 {
     match dtype {
         DType::I8 => i64::from(value as i8),

@@ -1,6 +1,6 @@
-//! Shorthand for building graphs: what importers, architectures and tests write instead of payload structs.
+//! Shorthand for building graphs, used by importers, architectures and tests.
 //!
-//! Every method infers the result at once, so a mistake is reported at the node that made it.
+//! Every method infers the result's type immediately, so errors name the node that caused them.
 
 use super::array::Array;
 use super::dim::Dim;
@@ -16,39 +16,39 @@ use crate::error::Result;
 /// Adds nodes to a graph under the name of the model node being lowered.
 #[derive(Debug)]
 pub struct Builder<'g> {
-    /// The graph that grows.
+    /// The graph.
     pub graph: &'g mut Graph,
-    /// Name given to every node added.
+    /// Name of every added node.
     pub name: String,
 }
 
 impl<'g> Builder<'g> {
-    /// A builder for nodes of the given name.
+    /// Creates a builder for nodes of the given name.
     pub fn new(graph: &'g mut Graph, name: &str) -> Self {
         Self { graph, name: name.to_string() }
     }
 
-    /// Adds any operator.
+    /// Adds an operator.
     pub fn add(&mut self, op: impl Into<Op>, operands: &[NodeId]) -> Result<NodeId> {
         self.graph.add(op, operands, &self.name)
     }
 
-    /// The value's type and shape.
+    /// Returns the type of a value.
     pub fn tensor(&self, x: NodeId) -> &TensorDesc {
         self.graph.tensor(x)
     }
 
-    /// A graph input; its node carries the input's own name.
+    /// Adds a graph input. Its node has the name of the input.
     pub fn input(&mut self, name: &str, dtype: DType, shape: Vec<Dim>) -> Result<NodeId> {
         self.graph.add(Input { name: name.to_string(), dtype, shape }, &[], name)
     }
 
-    /// A constant with an array's elements.
+    /// Adds a constant with an array's elements.
     pub fn constant(&mut self, array: &Array) -> Result<NodeId> {
         self.add(Constant::from_array(array), &[])
     }
 
-    /// A constant scalar of a float type.
+    /// Adds a scalar constant; integer types truncate the value.
     pub fn scalar(&mut self, dtype: DType, value: f32) -> Result<NodeId> {
         let array = if dtype.is_float() {
             Array::float(dtype, &[], vec![value])
@@ -58,22 +58,22 @@ impl<'g> Builder<'g> {
         self.constant(&array)
     }
 
-    /// An element function of one operand.
+    /// Adds an element function of one operand.
     pub fn unary(&mut self, f: UnaryFn, x: NodeId) -> Result<NodeId> {
         self.add(Elementwise { element: Element::Unary(f) }, &[x])
     }
 
-    /// An element function of two operands, broadcast.
+    /// Adds an element function of two operands, which broadcast.
     pub fn binary(&mut self, f: BinaryFn, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.add(Elementwise { element: Element::Binary(f) }, &[a, b])
     }
 
-    /// `condition ? a : b`, broadcast.
+    /// Adds `condition ? a : b`; the operands broadcast.
     pub fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.add(Elementwise { element: Element::Select }, &[condition, a, b])
     }
 
-    /// Conversion to a type; nothing is added when the value has it.
+    /// Adds a cast, unless the value already has the type.
     pub fn cast(&mut self, x: NodeId, to: DType) -> Result<NodeId> {
         if self.tensor(x).dtype == to {
             return Ok(x);
@@ -81,7 +81,7 @@ impl<'g> Builder<'g> {
         self.add(Elementwise { element: Element::Cast(to) }, &[x])
     }
 
-    /// The same elements under another shape; nothing is added when the value has it.
+    /// Adds a reshape, unless the value already has the shape.
     pub fn reshape(&mut self, x: NodeId, shape: Vec<Dim>) -> Result<NodeId> {
         if self.tensor(x).shape == shape {
             return Ok(x);
@@ -89,7 +89,7 @@ impl<'g> Builder<'g> {
         self.add(Reshape { shape }, &[x])
     }
 
-    /// Axes permuted; nothing is added for the identity.
+    /// Adds a transpose, unless `perm` is the identity.
     pub fn transpose(&mut self, x: NodeId, perm: Vec<usize>) -> Result<NodeId> {
         if perm.iter().enumerate().all(|(i, p)| i == *p) && perm.len() == self.tensor(x).rank() {
             return Ok(x);
@@ -97,7 +97,7 @@ impl<'g> Builder<'g> {
         self.add(Transpose { perm }, &[x])
     }
 
-    /// Broadcast to a shape; nothing is added when the value has it.
+    /// Broadcasts to a shape, unless the value already has it.
     pub fn expand(&mut self, x: NodeId, shape: Vec<Dim>) -> Result<NodeId> {
         if self.tensor(x).shape == shape {
             return Ok(x);
@@ -105,7 +105,7 @@ impl<'g> Builder<'g> {
         self.add(Expand { shape }, &[x])
     }
 
-    /// `x[.., start .. start + size, ..]` along one axis.
+    /// Adds `x[.., start .. start + size, ..]` along one axis.
     pub fn slice(&mut self, x: NodeId, axis: usize, start: Dim, size: Dim) -> Result<NodeId> {
         let shape = self.tensor(x).shape.clone();
         let mut starts = vec![Dim::known(0); shape.len()];
@@ -118,17 +118,17 @@ impl<'g> Builder<'g> {
         self.add(Slice { starts, steps, sizes }, &[x])
     }
 
-    /// Matrix product over the last two axes.
+    /// Adds a matrix multiplication over the last two axes.
     pub fn matmul(&mut self, a: NodeId, b: NodeId) -> Result<NodeId> {
         self.add(MatMul { trans_a: false, trans_b: false }, &[a, b])
     }
 
-    /// Softmax along an axis.
+    /// Adds a softmax along an axis.
     pub fn softmax(&mut self, x: NodeId, axis: usize) -> Result<NodeId> {
         self.add(Softmax { axis, log: false }, &[x])
     }
 
-    /// A reduction along sorted, distinct axes.
+    /// Adds a reduction along axes, which must be sorted and distinct.
     pub fn reduce(
         &mut self,
         kind: ReduceKind,

@@ -1,7 +1,7 @@
-//! Element functions as data: what is applied to one element at a time, alone or as an epilogue fused behind a node.
+//! Element functions as data. A node applies one element function, or a sequence of them as its epilogue.
 //!
-//! `x * sigmoid(x)` after a convolution is the epilogue `[sigmoid(#0), mul(#0, #1)]`: `#0` is the node's own
-//! result, `#i` the result of step i (one-based), and `@k` the node's operand k, broadcast to the result's shape.
+//! `x * sigmoid(x)` after a convolution is the epilogue `[sigmoid(#0), mul(#0, #1)]`: `#0` is the result of the
+//! convolution, `#i` the result of step i (one-based), and `@k` operand k of the node, broadcast to the result's shape.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ mod host;
 pub use erf::{erf, erfc};
 pub use host::{eval_binary, eval_binary_int, eval_pow_int_float, eval_unary, eval_unary_int, to_f64};
 
-/// A function of one element. Names and formulas are ONNX's.
+/// A function of one element. Names and formulas follow ONNX.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names are ONNX's operators")]
@@ -41,7 +41,7 @@ pub enum UnaryFn {
     Erf,
     Floor,
     Ceil,
-    /// Half to even.
+    /// Rounds to the nearest integer, ties to even.
     Round,
     Sign,
     Relu,
@@ -68,9 +68,9 @@ pub enum UnaryFn {
     Swish {
         alpha: f32,
     },
-    /// Exact, with erf.
+    /// Exact GELU, with erf.
     Gelu,
-    /// With the tanh approximation.
+    /// GELU with the tanh approximation.
     GeluTanh,
     Softplus,
     Softsign,
@@ -82,11 +82,11 @@ pub enum UnaryFn {
         bias: f32,
         lambd: f32,
     },
-    /// `min(max(x, low), high)`; an infinite bound is no bound.
+    /// `min(max(x, low), high)`; an infinite bound has no effect.
     Clip {
-        #[serde(with = "bound")]
+        #[serde(with = "float_or_text")]
         low: f32,
-        #[serde(with = "bound")]
+        #[serde(with = "float_or_text")]
         high: f32,
     },
     /// `x * scale + shift`.
@@ -115,9 +115,9 @@ pub enum BinaryFn {
     Pow,
     Min,
     Max,
-    /// Sign of the divisor (Python's `%`).
+    /// Remainder with the sign of the divisor (Python's `%`).
     Mod,
-    /// Sign of the dividend (C's `fmod`).
+    /// Remainder with the sign of the dividend (C's `fmod`).
     Fmod,
     /// `a < 0 ? a * b : a`.
     PRelu,
@@ -136,7 +136,7 @@ pub enum BinaryFn {
     GreaterEqual,
 }
 
-/// The types that an element function takes.
+/// Operand types that an element function accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Any,
@@ -159,11 +159,11 @@ impl Class {
 
     fn reason(self) -> &'static str {
         match self {
-            Self::Any => "any type will do",
-            Self::Number => "numbers are needed",
-            Self::Float => "floats are needed",
-            Self::Integer => "integers are needed",
-            Self::Bool => "bools are needed",
+            Self::Any => "any type is accepted",
+            Self::Number => "operands must be numbers",
+            Self::Float => "operands must be floats",
+            Self::Integer => "operands must be integers",
+            Self::Bool => "operands must be bools",
         }
     }
 }
@@ -190,13 +190,13 @@ impl BinaryFn {
         }
     }
 
-    /// Whether the result is bool whatever the operands are.
+    /// True if the result is bool for all operand types.
     pub fn is_comparison(self) -> bool {
         use BinaryFn::{Equal, Greater, GreaterEqual, Less, LessEqual};
         matches!(self, Equal | Less | LessEqual | Greater | GreaterEqual)
     }
 
-    /// Whether operands may be swapped.
+    /// True if operands may be swapped.
     pub fn is_commutative(self) -> bool {
         use BinaryFn::{Add, And, BitAnd, BitOr, BitXor, Equal, Max, Min, Mul, Or, Xor};
         matches!(self, Add | Mul | Min | Max | And | Or | Xor | BitAnd | BitOr | BitXor | Equal)
@@ -213,7 +213,7 @@ pub enum Element {
     Binary(BinaryFn),
     /// Condition, value where true, value where false.
     Select,
-    /// Conversion with ONNX Cast semantics.
+    /// Cast with the semantics of ONNX Cast.
     Cast(DType),
 }
 
@@ -227,11 +227,11 @@ impl Element {
         }
     }
 
-    /// The result's type for operands of the given types, which must be ones that the function takes.
-    /// Floats may differ in precision, because passes choose how each value is stored.
+    /// Checks the operand types and returns the result type. Floats of different precision are accepted, because passes
+    /// choose how each value is stored.
     ///
     /// # Errors
-    /// When the number of operands or a type does not fit.
+    /// If the number or the types of the operands are wrong.
     pub fn check(&self, operands: &[DType]) -> Result<DType, OpError> {
         let names = || operands.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ");
         if operands.len() != self.arity() {
@@ -244,7 +244,7 @@ impl Element {
         let why = match (self, operands) {
             (Self::Unary(f), [x]) if !f.takes().contains(*x) => f.takes().reason(),
             (Self::Binary(f), [a, _]) if !f.takes().contains(*a) => f.takes().reason(),
-            // The exponent may have a type of its own; the result has the base's.
+            // The exponent may have another type than the base; the result has the base's type.
             (Self::Binary(BinaryFn::Pow), [_, b]) if *b == DType::Bool => Class::Number.reason(),
             (Self::Binary(BinaryFn::Pow), _) => return Ok(self.result_type(operands)),
             (Self::Binary(_), [a, b]) if !mix(*a, *b) => "both operands must have one type",
@@ -255,7 +255,7 @@ impl Element {
         Err(OpError::new(format!("{why}, not {}", names())))
     }
 
-    /// The result's type for operands of the given types.
+    /// Returns the result type for operands of the given types.
     pub fn result_type(&self, operands: &[DType]) -> DType {
         let first = operands.first().copied().unwrap_or(DType::F32);
         match self {
@@ -273,12 +273,12 @@ impl Element {
     }
 }
 
-/// Whether values of two types may meet in one function.
+/// True if operands of two types can be combined.
 fn mix(a: DType, b: DType) -> bool {
     a == b || (a.is_float() && b.is_float())
 }
 
-/// The type of the result where operands of two types meet.
+/// Returns the result type of operands of two types.
 fn widest(a: DType, b: DType) -> DType {
     match (a, b) {
         _ if a == b => a,
@@ -292,45 +292,45 @@ fn widest(a: DType, b: DType) -> DType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arg {
-    /// 0 is the node's own result, i the result of step i (one-based).
+    /// Result of step i (one-based); 0 is the result of the node's operator.
     Step(u32),
-    /// The node's operand with this index.
+    /// Operand of the node with this index.
     Input(u32),
 }
 
-/// One step of an epilogue fused behind a node.
+/// One step of an epilogue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpilogueStep {
-    /// What is applied.
+    /// Element function.
     pub element: Element,
-    /// To what.
+    /// Operands.
     pub args: Vec<Arg>,
 }
 
 impl EpilogueStep {
-    /// The same function of other values.
+    /// Returns the step with its operands replaced by `map`.
     ///
     /// # Errors
-    /// The first error of `place`.
-    pub fn replaced<E>(&self, place: impl FnMut(Arg) -> Result<Arg, E>) -> Result<Self, E> {
-        let args = self.args.iter().copied().map(place).collect::<Result<Vec<Arg>, E>>()?;
+    /// The first error of `map`.
+    pub fn map_args<E>(&self, map: impl FnMut(Arg) -> Result<Arg, E>) -> Result<Self, E> {
+        let args = self.args.iter().copied().map(map).collect::<Result<Vec<Arg>, E>>()?;
         Ok(Self { element: self.element, args })
     }
 
-    /// The step in an epilogue that has `count` more steps before it: all that it refers to lies so much later, the node's
-    /// own result among it.
+    /// Returns the step for an epilogue with `count` steps before this step's epilogue: every step number increases by
+    /// `count`, also the number 0.
     #[must_use]
-    pub fn behind(&self, count: u32) -> Self {
-        let place = |arg: &Arg| match *arg {
+    pub fn shifted(&self, count: u32) -> Self {
+        let shift = |arg: &Arg| match *arg {
             Arg::Step(s) => Arg::Step(s.saturating_add(count)),
             Arg::Input(k) => Arg::Input(k),
         };
-        Self { element: self.element, args: self.args.iter().map(place).collect() }
+        Self { element: self.element, args: self.args.iter().map(shift).collect() }
     }
 }
 
-/// Floats in JSON, where one that is not finite is text.
-pub(crate) mod bound {
+/// Floats in JSON; infinities and NaN are strings.
+pub(crate) mod float_or_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
     pub(crate) fn serialize<S, F>(value: &F, serializer: S) -> Result<S::Ok, S::Error>

@@ -1,8 +1,8 @@
-//! The CPU reference of a whole graph: what tests, constant folding and `driftc verify` compare with.
+//! CPU reference of a whole graph, used by tests, constant folding and `driftc verify`.
 //!
-//! Symbols are bound from the shapes of the input arrays. Values are row-major whatever layouts the graph
-//! declares, and each is dropped after its last use. A value is rounded to the type it is stored in, once,
-//! after the epilogue fused behind its node.
+//! Symbols get their values from the shapes of the input arrays. Values are row-major, whatever layouts the graph
+//! declares. Each value is dropped after its last use. A value is rounded to its stored type once, after the node's
+//! epilogue.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use super::op::Input;
 use super::ops::elementwise::apply;
 use crate::error::{Error, OpError, Result};
 
-/// Elements above which the reference refuses a value instead of exhausting the host's memory.
+/// Maximum elements of a value. The reference refuses larger values instead of exhausting the host's memory.
 const MAX_HOST_ELEMENTS: usize = 1 << 31;
 
-/// Computes the graph's results from its inputs, both by name.
+/// Evaluates a graph: inputs by name to outputs with names.
 ///
 /// # Errors
-/// When an input is missing or does not fit, or a node cannot be evaluated.
+/// If an input is missing or does not match, or a node cannot be evaluated.
 pub fn eval(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Vec<(String, Array)>> {
     trace(graph, inputs, &mut |_, _| {})
 }
 
-/// Like [`eval`], and shows every value to `visit` in topological order.
+/// Like [`eval`], and passes every value to `visit` in topological order.
 ///
 /// # Errors
 /// As [`eval`].
@@ -37,10 +37,10 @@ pub fn trace(
     trace_with(graph, inputs, &Bindings::new(), &mut States::new(), visit)
 }
 
-/// Contents of states by name; those that are missing are zero.
+/// Contents of states by name; missing states are zero.
 pub type States = BTreeMap<String, Array>;
 
-/// Like [`eval`] with values for symbols that no input fixes, and with states, which hold afterwards what is stored.
+/// Like [`eval`], with values for symbols that no input determines, and with states, which are updated by the stores.
 ///
 /// # Errors
 /// As [`eval`].
@@ -60,12 +60,12 @@ fn trace_with(
     states: &mut States,
     visit: &mut dyn FnMut(NodeId, &Array),
 ) -> Result<Vec<(String, Array)>> {
-    let mut symbols = bind(graph, inputs)?;
+    let mut symbols = bind_symbols(graph, inputs)?;
     for (name, value) in given {
         if symbols.insert(name.clone(), *value).is_some_and(|bound| bound != *value) {
             return Err(Error::request(
-                format!("`{name}` cannot be {value}: the inputs make it another size"),
-                "give inputs of that size, or leave the value out",
+                format!("`{name}` cannot be {value}: the shapes of the inputs give it another value"),
+                "give inputs that match the value, or omit the value",
             ));
         }
     }
@@ -73,17 +73,19 @@ fn trace_with(
     let mut uses: BTreeMap<NodeId, usize> = BTreeMap::new();
     for id in graph.topological() {
         let operands = graph.operands(id);
-        let held = graph.state(id).and_then(|state| states.get(&state.name));
-        let value = match (graph.input(id), held) {
-            (_, Some(held)) => finish(held.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?,
+        let state = graph.state(id).and_then(|state| states.get(&state.name));
+        let value = match (graph.input(id), state) {
+            (_, Some(state)) => {
+                to_stored_type(state.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?
+            }
             (Some(input), None) => {
                 let array = inputs.get(&input.name).ok_or_else(|| missing(input))?;
-                finish(array.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?
+                to_stored_type(array.clone(), graph.node(id)).map_err(|e| graph.error(id, e))?
             }
             (None, None) => {
                 let arrays: Vec<&Array> = operands.iter().filter_map(|o| values.get(o)).collect();
                 if arrays.len() != operands.len() {
-                    return Err(graph.error(id, OpError::new("an operand has no value yet")));
+                    return Err(graph.error(id, OpError::new("an operand has no value")));
                 }
                 eval_node(graph, id, &arrays, &symbols)?
             }
@@ -119,29 +121,29 @@ fn trace_with(
     results
 }
 
-/// Computes one node, with the epilogue fused behind it, from its operands.
+/// Evaluates one node with its epilogue.
 ///
 /// # Errors
-/// When the operands do not fit, or a symbol is unbound.
+/// If the operands do not match, or a symbol has no value.
 pub fn eval_node(graph: &Graph, id: NodeId, operands: &[&Array], symbols: &Bindings) -> Result<Array> {
     compute(graph.node(id), operands, symbols).map_err(|e| graph.error(id, e))
 }
 
 fn compute(node: &Node, operands: &[&Array], symbols: &Bindings) -> Result<Array, OpError> {
-    let own = operands.get(..node.arity).ok_or_else(|| OpError::new("an operand is missing"))?;
+    let op_operands = operands.get(..node.arity).ok_or_else(|| OpError::new("an operand is missing"))?;
     let out = sizes(&node.tensor.shape, symbols)?;
     if count(&out) > MAX_HOST_ELEMENTS {
         return Err(OpError::new(format!("{} is too large for the reference", node.tensor)));
     }
-    let result = node.op.operation().eval(own, &out, symbols)?;
-    finish(chained(result, &node.epilogue, operands)?, node)
+    let result = node.op.operation().eval(op_operands, &out, symbols)?;
+    to_stored_type(apply_epilogue(result, &node.epilogue, operands)?, node)
 }
 
-/// What an epilogue makes of a value, with the operands that its steps name.
+/// Applies an epilogue to a value. `operands` are all operands of the node.
 ///
 /// # Errors
-/// When a step does not fit its operands.
-pub(crate) fn chained(
+/// If a step does not accept its operands.
+pub(crate) fn apply_epilogue(
     value: Array,
     epilogue: &[EpilogueStep],
     operands: &[&Array],
@@ -149,78 +151,79 @@ pub(crate) fn chained(
     let shape = value.shape.clone();
     let mut results = vec![value];
     for step in epilogue {
-        let find = |arg: &Arg| match *arg {
+        let operand = |arg: &Arg| match *arg {
             Arg::Step(i) => results.get(i as usize),
             Arg::Input(k) => operands.get(k as usize).copied(),
         };
-        let args: Option<Vec<&Array>> = step.args.iter().map(find).collect();
-        let args = args.ok_or_else(|| OpError::new("a epilogue step names a missing operand"))?;
+        let args: Option<Vec<&Array>> = step.args.iter().map(operand).collect();
+        let args = args.ok_or_else(|| OpError::new("an epilogue step names a missing operand"))?;
         results.push(apply(step.element, &args, &shape)?);
     }
     results.pop().ok_or_else(|| OpError::new("no result"))
 }
 
-/// Gives a value the type in which its node stores it.
-fn finish(mut value: Array, node: &Node) -> Result<Array, OpError> {
+/// Converts a value to the type in which its node is stored.
+fn to_stored_type(mut value: Array, node: &Node) -> Result<Array, OpError> {
     let to = node.tensor.dtype;
     match &mut value.data {
         Data::Float(v) if to.is_float() => round_floats(to, v),
         _ if value.dtype == to => {}
         _ => {
             let (from, to) = (value.dtype.name(), to.name());
-            return Err(OpError::new(format!("the reference gives {from} where the graph says {to}")));
+            return Err(OpError::new(format!("the reference computes {from}, but the graph declares {to}")));
         }
     }
     value.dtype = to;
     Ok(value)
 }
 
-/// The sizes under bindings.
+/// Evaluates the sizes of a shape.
 fn sizes(shape: &[Dim], symbols: &Bindings) -> Result<Vec<usize>, OpError> {
     let size = |d: &Dim| {
-        let value = d.eval(symbols).ok_or_else(|| OpError::new(format!("no input fixes the size {d}")))?;
-        usize::try_from(value).map_err(|_| OpError::new(format!("the size {d} comes to {value}")))
+        let value =
+            d.eval(symbols).ok_or_else(|| OpError::new(format!("no input determines the size {d}")))?;
+        usize::try_from(value).map_err(|_| OpError::new(format!("the size {d} is {value}")))
     };
     shape.iter().map(size).collect()
 }
 
-/// The symbols' values, from the shapes of the arrays given for the inputs.
+/// Returns the values of the symbols, from the shapes of the input arrays.
 ///
 /// # Errors
-/// When an array is missing, unknown, of another type or rank, or a size contradicts the model, another input
-/// or a symbol's bounds.
-pub fn bind(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Bindings> {
+/// If an array is missing, unknown or of another type or rank, or if a size contradicts the model, another input or the
+/// bounds of a symbol.
+pub fn bind_symbols(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Bindings> {
     let declared: Vec<&Input> = graph.inputs().iter().filter_map(|id| graph.input(*id)).collect();
     if let Some(name) = inputs.keys().find(|name| declared.iter().all(|d| d.name != **name)) {
         let names: Vec<&str> = declared.iter().map(|d| d.name.as_str()).collect();
-        let reason = format!("the model has no such input, only: {}", names.join(", "));
+        let reason = format!("the model has no such input; its inputs are: {}", names.join(", "));
         return Err(Error::Input { input: name.clone(), dimension: None, reason });
     }
     // A symbol with one possible value needs no input.
     let fixed = graph.bounds.iter().filter(|(_, (low, high))| low == high);
     let mut symbols: Bindings = fixed.map(|(name, (low, _))| (name.clone(), *low)).collect();
-    let mut open: Vec<(&Input, usize, &Dim, usize)> = Vec::new();
+    let mut unsolved: Vec<(&Input, usize, &Dim, usize)> = Vec::new();
     for input in declared {
         let array = inputs.get(&input.name).ok_or_else(|| missing(input))?;
         check_array(input, array)?;
         let dims = input.shape.iter().zip(&array.shape).enumerate();
-        open.extend(dims.map(|(axis, (dim, size))| (input, axis, dim, *size)));
+        unsolved.extend(dims.map(|(axis, (dim, size))| (input, axis, dim, *size)));
     }
-    // A size is checked once its symbols are bound, and binds the one that is not.
+    // A size is checked if all of its symbols have values, and determines the symbol if one has none.
     loop {
-        let before = open.len();
+        let before = unsolved.len();
         let mut rest = Vec::new();
-        for (input, axis, dim, size) in open {
+        for (input, axis, dim, size) in unsolved {
             let refuse =
                 |reason: String| Error::Input { input: input.name.clone(), dimension: Some(axis), reason };
             let size_i64 = i64::try_from(size).unwrap_or(i64::MAX);
             match dim.eval(&symbols) {
                 Some(value) if value == size_i64 => continue,
                 Some(value) if dim.as_known().is_some() => {
-                    return Err(refuse(format!("the size is {size}, but the model says {value}")));
+                    return Err(refuse(format!("the size is {size}, but the model requires {value}")));
                 }
                 Some(value) => {
-                    return Err(refuse(format!("the size is {size}, but `{dim}` is {value} by other sizes")));
+                    return Err(refuse(format!("the size is {size}, but other sizes make `{dim}` {value}")));
                 }
                 None => {}
             }
@@ -229,7 +232,7 @@ pub fn bind(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Bindings>
                 continue;
             };
             let value =
-                value.ok_or_else(|| refuse(format!("no whole number `{name}` makes `{dim}` {size}")))?;
+                value.ok_or_else(|| refuse(format!("no integer `{name}` makes `{dim}` equal to {size}")))?;
             if let Some((low, high)) = graph.bounds.get(&name)
                 && !(*low..=*high).contains(&value)
             {
@@ -240,11 +243,11 @@ pub fn bind(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Bindings>
         if rest.is_empty() || rest.len() == before {
             return Ok(symbols);
         }
-        open = rest;
+        unsolved = rest;
     }
 }
 
-/// The symbol that a size leaves open and its value, when it is the only one and stands in a linear term.
+/// Solves `dim = size` if `dim` has one symbol, in a linear term. The value is `None` if it is not an integer.
 fn solve(dim: &Dim, size: i64) -> Option<(String, Option<i64>)> {
     let (mut found, mut rest) = (None, size);
     for term in dim.terms() {
@@ -262,10 +265,10 @@ fn solve(dim: &Dim, size: i64) -> Option<(String, Option<i64>)> {
 fn check_array(input: &Input, array: &Array) -> Result<()> {
     let refuse = |reason: String| Err(Error::Input { input: input.name.clone(), dimension: None, reason });
     if array.dtype != input.dtype {
-        return refuse(format!("the type is {}, not {}", array.dtype.name(), input.dtype.name()));
+        return refuse(format!("the type is {}, expected {}", array.dtype.name(), input.dtype.name()));
     }
     if array.shape.len() != input.shape.len() {
-        return refuse(format!("the rank is {}, not {}", array.shape.len(), input.shape.len()));
+        return refuse(format!("the rank is {}, expected {}", array.shape.len(), input.shape.len()));
     }
     let n = match &array.data {
         Data::Float(v) if input.dtype.is_float() => v.len(),
@@ -286,7 +289,7 @@ fn missing(input: &Input) -> Error {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{bind, eval, trace};
+    use super::{bind_symbols, eval, trace};
     use crate::error::Error;
     use crate::ir::array::Array;
     use crate::ir::builder::Builder;
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn values_flow_and_are_visited() {
+    fn all_values_are_visited() {
         let g = two_inputs();
         let inputs =
             arrays(&[("a", Array::f32(&[1, 2], vec![1.0, -2.0])), ("c", Array::f32(&[3, 1], vec![0.0; 3]))]);
@@ -323,12 +326,12 @@ mod tests {
         assert_eq!(results[0].0, "y");
         assert_eq!(results[0].1.floats().unwrap(), [-1.0, 2.0]);
         assert_eq!(seen, [vec![1, 2], vec![3, 1], vec![1, 2]]);
-        let symbols = bind(&g, &inputs).unwrap();
+        let symbols = bind_symbols(&g, &inputs).unwrap();
         assert_eq!((symbols["seq"], symbols["past"]), (1, 2));
     }
 
     #[test]
-    fn inputs_that_do_not_fit_are_named() {
+    fn errors_name_the_input_and_the_dimension() {
         let g = two_inputs();
         let a = |n: usize| Array::f32(&[n, 2], vec![0.0; 2 * n]);
         let c = |n: usize| Array::f32(&[n, 1], vec![0.0; n]);
@@ -345,12 +348,12 @@ mod tests {
     }
 
     #[test]
-    fn chains_apply_after_the_operator() {
+    fn epilogues_apply_after_the_operator() {
         let mut g = Graph::default();
         let mut b = Builder::new(&mut g, "n");
         let x = b.input("x", DType::F32, vec![2usize.into()]).unwrap();
         let s = b.scalar(DType::F32, 10.0).unwrap();
-        // abs(x) * 10 + abs(x), then as f16
+        // abs(x) * 10 + abs(x), cast to f16
         let step = |f, args: &[Arg]| EpilogueStep { element: Element::Binary(f), args: args.to_vec() };
         let y = g
             .add_fused(
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_type_rounds() {
+    fn stored_type_rounds() {
         let mut g = two_inputs();
         let y = g.outputs()[0].node;
         g.set_storage_type(y, DType::F16);

@@ -1,8 +1,8 @@
 //! The graph: nodes with one result each, on petgraph's `StableDiGraph`.
 //!
-//! An edge runs from operand to user and carries the operand's index, because petgraph lists edges in reverse
-//! order of insertion. A node's id is its value. petgraph reuses freed indices, so every node carries a serial
-//! number that only grows; it breaks ties wherever an order is needed, which keeps compiling deterministic.
+//! An edge runs from operand to user and carries the operand's index, because petgraph lists edges in reverse order of
+//! insertion. A node's id also identifies its value. petgraph reuses freed indices, so every node has a serial number
+//! that only grows. Serial numbers break ties in every order, which keeps compilation deterministic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,60 +12,60 @@ use petgraph::visit::EdgeRef;
 
 use super::dim::{Bindings, Bounds};
 use super::element::{Arg, EpilogueStep};
-use super::op::{Constant, Input, Op, State};
+use super::op::{Constant, Facts, Input, Op, State};
 use super::tensor::{DType, Layout, TensorDesc};
 use crate::error::{Error, OpError, Result};
 
-/// A node, which is also the value it computes.
+/// A node and the value that it computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(NodeIndex);
 
 /// A node of the graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What it computes.
+    /// Operator.
     pub op: Op,
-    /// How many of its operands belong to `op`; the others feed the epilogue.
+    /// Number of operands of `op`. The operands after them belong to the epilogue.
     pub arity: usize,
-    /// Element functions applied to the result of `op`, fused behind it.
+    /// Fused element functions, applied to the result of `op`.
     pub epilogue: Vec<EpilogueStep>,
-    /// The one result, after the epilogue.
+    /// Type of the result, after the epilogue.
     pub tensor: TensorDesc,
     /// Name from the model, for diagnostics.
     pub name: String,
     serial: u64,
 }
 
-/// A named result of the graph.
+/// A named output of the graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// Name in the model.
     pub name: String,
-    /// The value.
+    /// Value.
     pub node: NodeId,
-    /// Element type that callers see, in whatever type the value is stored.
+    /// Element type that callers see. The value may be stored in another float type.
     pub dtype: DType,
 }
 
-/// What a state holds after a run.
+/// A value that is stored in a state at the end of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
     /// Name of the state.
     pub name: String,
-    /// The value.
+    /// Value.
     pub node: NodeId,
 }
 
-/// What a node becomes in [`Graph::set_op`].
+/// New contents of a node, for [`Graph::set_op`].
 #[derive(Debug, Clone)]
 pub struct Replacement {
-    /// The operator.
+    /// Operator.
     pub op: Op,
-    /// Its operands, then those of the epilogue.
+    /// Operands of the operator, then operands of the epilogue.
     pub operands: Vec<NodeId>,
-    /// How many of the operands belong to the operator.
+    /// Number of operands of the operator.
     pub arity: usize,
-    /// The fused epilogue.
+    /// Fused epilogue.
     pub epilogue: Vec<EpilogueStep>,
 }
 
@@ -82,10 +82,10 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Adds a node; its result's type and shape follow from its operands.
+    /// Adds a node and infers its type.
     ///
     /// # Errors
-    /// When the operator does not fit its operands.
+    /// If the operator does not accept the operands.
     pub fn add(&mut self, op: impl Into<Op>, operands: &[NodeId], name: &str) -> Result<NodeId> {
         let arity = operands.len();
         self.add_fused(
@@ -94,29 +94,29 @@ impl Graph {
         )
     }
 
-    /// Adds a node with an epilogue behind it.
+    /// Adds a node with an epilogue.
     ///
     /// # Errors
-    /// When the operator or the epilogue does not fit its operands.
-    pub fn add_fused(&mut self, what: Replacement, name: &str) -> Result<NodeId> {
-        let tensor = self.infer(&what).map_err(|e| Error::Node {
+    /// If the operator or the epilogue does not accept the operands.
+    pub fn add_fused(&mut self, replacement: Replacement, name: &str) -> Result<NodeId> {
+        let tensor = self.infer(&replacement).map_err(|e| Error::Node {
             node: name.to_string(),
-            operator: what.op.name().to_string(),
+            operator: replacement.op.name().to_string(),
             reason: e.0,
         })?;
-        let is_input = matches!(what.op, Op::Input(_));
+        let is_input = matches!(replacement.op, Op::Input(_));
         let serial = self.next_serial;
         self.next_serial += 1;
         let node = Node {
-            op: what.op,
-            arity: what.arity,
-            epilogue: what.epilogue,
+            op: replacement.op,
+            arity: replacement.arity,
+            epilogue: replacement.epilogue,
             tensor,
             name: name.to_string(),
             serial,
         };
         let id = NodeId(self.graph.add_node(node));
-        self.connect(id, &what.operands);
+        self.connect(id, &replacement.operands);
         if is_input {
             self.inputs.push(id);
         }
@@ -128,48 +128,56 @@ impl Graph {
         self.add(constant, &[], name)
     }
 
-    /// Names a value as a result of the graph, of the type in which it is stored now.
+    /// Adds an output with the type in which the value is stored now.
     pub fn add_output(&mut self, name: &str, node: NodeId) {
         self.add_output_as(name, node, self.tensor(node).dtype);
     }
 
-    /// Names a value as a result of the graph that callers see in a type.
+    /// Adds an output that callers see in the given type.
     pub fn add_output_as(&mut self, name: &str, node: NodeId, dtype: DType) {
         self.outputs.push(Output { name: name.to_string(), node, dtype });
     }
 
-    /// Makes a value what a state holds after a run.
+    /// Stores a value in a state at the end of each run.
     pub fn add_store(&mut self, name: &str, node: NodeId) {
         self.stores.push(Store { name: name.to_string(), node });
     }
 
-    /// Forgets all results, so that others can be named.
+    /// Removes all outputs and stores.
     pub fn clear_outputs(&mut self) {
         self.outputs.clear();
         self.stores.clear();
     }
 
-    /// Whether there is such a node.
+    /// True if the node exists.
     pub fn contains(&self, id: NodeId) -> bool {
         self.graph.contains_node(id.0)
     }
 
-    /// The node.
+    /// Returns a node.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.graph[id.0]
     }
 
-    /// The operator.
+    /// Returns the operator of a node.
     pub fn op(&self, id: NodeId) -> &Op {
         &self.node(id).op
     }
 
-    /// Type, shape and layout of the value.
+    /// Returns the facts of a node's operator.
+    pub fn facts(&self, id: NodeId) -> Facts {
+        let node = self.node(id);
+        let operands = self.operands(id);
+        let inputs: Vec<&TensorDesc> = operands.iter().take(node.arity).map(|o| self.tensor(*o)).collect();
+        node.op.operation().facts(&inputs)
+    }
+
+    /// Returns the type of a value.
     pub fn tensor(&self, id: NodeId) -> &TensorDesc {
         &self.node(id).tensor
     }
 
-    /// The constant, when the node is one (a constant never has an epilogue).
+    /// Returns the constant if the node is one. Constants have no epilogue.
     pub fn constant(&self, id: NodeId) -> Option<&Constant> {
         match self.op(id) {
             Op::Constant(c) => Some(c),
@@ -177,7 +185,7 @@ impl Graph {
         }
     }
 
-    /// The operands in order, those of the epilogue last.
+    /// Returns the operands in order; operands of the epilogue come last.
     pub fn operands(&self, id: NodeId) -> Vec<NodeId> {
         let mut edges: Vec<(u16, NodeId)> = self
             .graph
@@ -188,7 +196,7 @@ impl Graph {
         edges.into_iter().map(|(_, n)| n).collect()
     }
 
-    /// The distinct nodes that use the value, oldest first.
+    /// Returns the distinct nodes that use a value, oldest first.
     pub fn users(&self, id: NodeId) -> Vec<NodeId> {
         let set: BTreeSet<(u64, NodeId)> = self
             .graph
@@ -198,28 +206,28 @@ impl Graph {
         set.into_iter().map(|(_, n)| n).collect()
     }
 
-    /// How often the value is used, as an operand, as a result of the graph or as what a state holds afterwards.
+    /// Number of uses of a value: as an operand, as an output, and as a store.
     pub fn use_count(&self, id: NodeId) -> usize {
         self.graph.edges_directed(id.0, Direction::Outgoing).count()
-            + self.ends().filter(|end| *end == id).count()
+            + self.result_values().filter(|value| *value == id).count()
     }
 
-    /// Whether the value is a result of the graph, or what a state holds afterwards.
+    /// True if the value is an output of the graph or stored in a state.
     pub fn is_output(&self, id: NodeId) -> bool {
-        self.ends().any(|end| end == id)
+        self.result_values().any(|value| value == id)
     }
 
-    /// The values that outlive a run.
-    fn ends(&self) -> impl Iterator<Item = NodeId> {
+    /// Values that outlive a run: outputs and stores.
+    fn result_values(&self) -> impl Iterator<Item = NodeId> {
         self.outputs.iter().map(|o| o.node).chain(self.stores.iter().map(|s| s.node))
     }
 
-    /// The input nodes in the model's order.
+    /// Input nodes in the order of the model.
     pub fn inputs(&self) -> &[NodeId] {
         &self.inputs
     }
 
-    /// The payload of an input node.
+    /// Returns the payload of an input node.
     pub fn input(&self, id: NodeId) -> Option<&Input> {
         match self.op(id) {
             Op::Input(input) => Some(input),
@@ -227,17 +235,17 @@ impl Graph {
         }
     }
 
-    /// The named results.
+    /// Named outputs.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
 
-    /// What states hold after a run.
+    /// Values stored in states at the end of a run.
     pub fn stores(&self) -> &[Store] {
         &self.stores
     }
 
-    /// The payload of a node that is a state.
+    /// Returns the payload of a state node.
     pub fn state(&self, id: NodeId) -> Option<&State> {
         match self.op(id) {
             Op::State(state) => Some(state),
@@ -245,7 +253,7 @@ impl Graph {
         }
     }
 
-    /// Every node id, oldest first.
+    /// Returns all node ids, oldest first.
     pub fn ids(&self) -> Vec<NodeId> {
         let mut ids: Vec<NodeId> = self.graph.node_indices().map(NodeId).collect();
         ids.sort_by_key(|id| self.node(*id).serial);
@@ -257,12 +265,12 @@ impl Graph {
         self.graph.node_count()
     }
 
-    /// Whether there is no node.
+    /// True if there is no node.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every node after its operands; among ready nodes the oldest first.
+    /// Returns the nodes in topological order; of several ready nodes the oldest comes first.
     pub fn topological(&self) -> Vec<NodeId> {
         let mut missing: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut ready: BTreeSet<(u64, NodeId)> = BTreeSet::new();
@@ -289,7 +297,7 @@ impl Graph {
         order
     }
 
-    /// Makes every use of `old`, as an operand or a result, a use of `new`; uses by `new` itself stay.
+    /// Replaces all uses of `old` by `new`, in operands, outputs and stores. Uses by `new` itself stay.
     pub fn replace_uses(&mut self, old: NodeId, new: NodeId) {
         for user in self.users(old) {
             if user == new {
@@ -300,7 +308,7 @@ impl Graph {
         self.replace_output(old, new);
     }
 
-    /// Makes one node use `new` wherever it used `old`, which has the same type and shape; nothing is inferred anew.
+    /// Replaces `old` by `new` in the operands of one node. Both must have one type; no type is inferred again.
     pub fn replace_operand(&mut self, user: NodeId, old: NodeId, new: NodeId) {
         let operands: Vec<NodeId> =
             self.operands(user).into_iter().map(|o| if o == old { new } else { o }).collect();
@@ -308,7 +316,7 @@ impl Graph {
         self.connect(user, &operands);
     }
 
-    /// Makes every result that is `old` the value `new`, which has the same type and shape.
+    /// Replaces `old` by `new` in outputs and stores. Both must have one type.
     pub fn replace_output(&mut self, old: NodeId, new: NodeId) {
         for output in self.outputs.iter_mut().filter(|o| o.node == old) {
             output.node = new;
@@ -318,30 +326,30 @@ impl Graph {
         }
     }
 
-    /// Makes a node compute something else, keeping its name, users and layout.
+    /// Replaces the operator of a node. The node keeps its name, its users and its layout.
     ///
     /// # Errors
-    /// When the operator does not fit the operands.
-    pub fn set_op(&mut self, id: NodeId, what: Replacement) -> Result<()> {
-        let mut tensor = self.infer(&what).map_err(|e| self.error(id, e))?;
-        let operands = what.operands;
+    /// If the operator does not accept the operands.
+    pub fn set_op(&mut self, id: NodeId, replacement: Replacement) -> Result<()> {
+        let mut tensor = self.infer(&replacement).map_err(|e| self.error(id, e))?;
+        let operands = replacement.operands;
         self.disconnect(id);
         self.connect(id, &operands);
         let node = &mut self.graph[id.0];
         if tensor.layout == Layout::RowMajor && tensor.shape.len() == node.tensor.shape.len() {
             tensor.layout = node.tensor.layout;
         }
-        node.op = what.op;
-        node.arity = what.arity;
-        node.epilogue = what.epilogue;
+        node.op = replacement.op;
+        node.arity = replacement.arity;
+        node.epilogue = replacement.epilogue;
         node.tensor = tensor;
         Ok(())
     }
 
-    /// Makes an input a constant; it is no input any more.
+    /// Turns an input into a constant.
     ///
     /// # Errors
-    /// When the constant is malformed.
+    /// If the constant is malformed.
     pub fn make_constant(&mut self, id: NodeId, constant: Constant) -> Result<()> {
         let op = Op::Constant(constant);
         self.set_op(id, Replacement { op, operands: Vec::new(), arity: 0, epilogue: Vec::new() })?;
@@ -349,7 +357,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Makes an input one no more; the sweep takes the node away where nothing uses it.
+    /// Removes a node from the inputs. The sweep removes the node if it has no users.
     pub fn remove_input(&mut self, id: NodeId) {
         self.inputs.retain(|input| *input != id);
     }
@@ -359,7 +367,7 @@ impl Graph {
         self.graph[id.0].tensor.layout = layout;
     }
 
-    /// Sets the element type in which a float value is stored.
+    /// Sets the element type that a float value is stored in.
     pub fn set_storage_type(&mut self, id: NodeId, dtype: DType) {
         self.graph[id.0].tensor.dtype = dtype;
     }
@@ -369,8 +377,8 @@ impl Graph {
         self.graph[id.0].name = name.to_string();
     }
 
-    /// Gives symbols known values: in the shapes of all values and in the attributes of operators. The symbols stay
-    /// declared, with that one value as both bounds.
+    /// Replaces symbols by values, in the shapes of all tensors and in the attributes of operators. The symbols stay
+    /// declared; both bounds become the value.
     pub fn substitute(&mut self, values: &Bindings) {
         for node in self.graph.node_weights_mut() {
             let sizes = node.op.operation_mut().sizes_mut();
@@ -385,10 +393,10 @@ impl Graph {
         }
     }
 
-    /// Removes nodes that no result depends on; inputs stay. Returns how many went.
+    /// Removes nodes that no output or store depends on; inputs stay. Returns the number of removed nodes.
     pub fn sweep(&mut self) -> usize {
         let mut live: BTreeSet<NodeId> = self.inputs.iter().copied().collect();
-        let mut stack: Vec<NodeId> = self.ends().collect();
+        let mut stack: Vec<NodeId> = self.result_values().collect();
         while let Some(id) = stack.pop() {
             if live.insert(id) {
                 stack.extend(self.operands(id));
@@ -399,13 +407,13 @@ impl Graph {
         before - self.graph.node_count()
     }
 
-    /// Computes the shape and type of a replacement from its operands.
-    pub fn infer(&self, what: &Replacement) -> Result<TensorDesc, OpError> {
-        let tensors: Vec<&TensorDesc> = what.operands.iter().map(|o| self.tensor(*o)).collect();
-        infer(&self.bounds, &what.op, what.arity, &what.epilogue, &tensors)
+    /// Infers the type of a replacement.
+    pub fn infer(&self, replacement: &Replacement) -> Result<TensorDesc, OpError> {
+        let tensors: Vec<&TensorDesc> = replacement.operands.iter().map(|o| self.tensor(*o)).collect();
+        infer(&self.bounds, &replacement.op, replacement.arity, &replacement.epilogue, &tensors)
     }
 
-    /// An error at a node.
+    /// Creates an error at a node.
     pub fn error(&self, id: NodeId, error: OpError) -> Error {
         let node = self.node(id);
         Error::Node { node: node.name.clone(), operator: node.op.name().to_string(), reason: error.0 }
@@ -413,7 +421,7 @@ impl Graph {
 
     fn connect(&mut self, id: NodeId, operands: &[NodeId]) {
         for (i, operand) in operands.iter().enumerate() {
-            // At most 65535 operands: `infer` of every operator with a variable number of them checks it.
+            // At most 65535 operands: `infer` of operators with a variable number of operands checks it.
             self.graph.add_edge(operand.0, id.0, u16::try_from(i).unwrap_or(u16::MAX));
         }
     }
@@ -426,7 +434,7 @@ impl Graph {
     }
 }
 
-/// Computes the shape and type of a node from its operands' and the symbols' bounds.
+/// Infers the type of a node from the types of its operands and the bounds of the symbols.
 pub fn infer(
     bounds: &Bounds,
     op: &Op,
@@ -435,7 +443,10 @@ pub fn infer(
     tensors: &[&TensorDesc],
 ) -> Result<TensorDesc, OpError> {
     let Some(operands) = tensors.get(..arity) else {
-        return Err(OpError::new("the operator claims more operands than there are"));
+        return Err(OpError::new(format!(
+            "the operator has {arity} operands, but {} are given",
+            tensors.len()
+        )));
     };
     let mut tensor = op.operation().infer(operands)?;
     tensor.check(bounds)?;
@@ -443,10 +454,11 @@ pub fn infer(
     Ok(tensor)
 }
 
-/// The element type that an epilogue makes of `first`, with operands of the given types.
+/// Infers the element type of an epilogue's result. `first` is the type of the operator's result, `tensors` the types
+/// of the node's operands.
 ///
 /// # Errors
-/// When a step does not fit its operands.
+/// If a step does not accept its operands.
 pub fn epilogue_type(
     first: DType,
     epilogue: &[EpilogueStep],
@@ -461,10 +473,11 @@ pub fn epilogue_type(
                 Arg::Step(s) => types.get(s as usize).copied(),
                 Arg::Input(k) => tensors.get(k as usize).map(|t| t.dtype),
             };
-            operand_types.push(dtype.ok_or_else(|| OpError::new("a epilogue step names a missing operand"))?);
+            operand_types
+                .push(dtype.ok_or_else(|| OpError::new("an epilogue step names a missing operand"))?);
         }
         let checked = step.element.check(&operand_types);
-        last = checked.map_err(|e| OpError::new(format!("chain step {}: {e}", i + 1)))?;
+        last = checked.map_err(|e| OpError::new(format!("epilogue step {}: {e}", i + 1)))?;
         types.push(last);
     }
     Ok(last)

@@ -1,16 +1,16 @@
-//! Moving elements of host arrays without looking at them: what the references of the data-movement operators
-//! share. Offsets count elements of the source; one outside it is an error, never a panic.
+//! Data movement on host arrays, used by the CPU references of the data-movement operators. Offsets count elements of
+//! the source. An offset outside the source is an error, never a panic.
 
 use super::array::{Array, Data, count, strides};
 use crate::error::OpError;
 
-/// The elements at the given offsets of the source.
-pub(crate) fn pick(x: &Array, shape: &[usize], offsets: &[usize]) -> Result<Array, OpError> {
+/// Returns the elements at the given offsets of the source.
+pub(crate) fn gather(x: &Array, shape: &[usize], offsets: &[usize]) -> Result<Array, OpError> {
     copy_chunks(x, shape, offsets, 1)
 }
 
-/// The elements at the given offsets of the source, and `fill` where there is none.
-pub(crate) fn pick_or(
+/// Returns the elements at the given offsets of the source; `fill` where the offset is `None`.
+pub(crate) fn gather_or(
     x: &Array,
     shape: &[usize],
     offsets: &[Option<usize>],
@@ -27,7 +27,7 @@ pub(crate) fn pick_or(
     complete(x, shape, data)
 }
 
-/// Runs of `length` elements starting at the given offsets of the source, one after the other.
+/// Concatenates runs of `length` elements that start at the given offsets of the source.
 pub(crate) fn copy_chunks(
     x: &Array,
     shape: &[usize],
@@ -50,13 +50,13 @@ pub(crate) fn copy_chunks(
     complete(x, shape, data)
 }
 
-/// The elements at `base + sum of coordinate * stride` for every coordinate of `shape`, in row-major order.
+/// Returns the elements at `base + sum of coordinate * step` for every coordinate of `shape`, in row-major order.
 pub(crate) fn strided(x: &Array, shape: &[usize], steps: &[i64], base: i64) -> Result<Array, OpError> {
     fn go<T: Copy>(from: &[T], shape: &[usize], steps: &[i64], base: i64) -> Result<Vec<T>, OpError> {
         if count(shape) == 0 {
             return Ok(Vec::new());
         }
-        check_reach(from.len(), shape, steps, base)?;
+        check_offsets(from.len(), shape, steps, base)?;
         let mut out = Vec::with_capacity(count(shape));
         let (last, outer) = shape.split_last().map_or((1, &[][..]), |(l, o)| (*l, o));
         let step = steps.last().copied().unwrap_or(0);
@@ -66,10 +66,10 @@ pub(crate) fn strided(x: &Array, shape: &[usize], steps: &[i64], base: i64) -> R
             let mut at = start;
             for _ in 0..last {
                 out.push(*usize::try_from(at).ok().and_then(|i| from.get(i)).ok_or_else(outside)?);
-                // Past the last element the sum is not used, and may be anything.
+                // The sum after the last element is unused and may wrap.
                 at = at.wrapping_add(step);
             }
-            // The next outer coordinate, the last axis fastest.
+            // Advance the outer coordinates, last axis first.
             let mut axis = outer.len();
             loop {
                 if axis == 0 {
@@ -87,7 +87,7 @@ pub(crate) fn strided(x: &Array, shape: &[usize], steps: &[i64], base: i64) -> R
         }
     }
     if steps.len() != shape.len() {
-        return Err(OpError::new("a step is needed per axis"));
+        return Err(OpError::new(format!("{} steps for {} axes", steps.len(), shape.len())));
     }
     let data = match &x.data {
         Data::Float(v) => Data::Float(go(v, shape, steps, base)?),
@@ -96,7 +96,7 @@ pub(crate) fn strided(x: &Array, shape: &[usize], steps: &[i64], base: i64) -> R
     complete(x, shape, data)
 }
 
-/// The array repeated along axes of size 1 and along new leading axes.
+/// Broadcasts an array: repeats axes of size 1 and adds leading axes.
 pub(crate) fn expand(x: &Array, shape: &[usize]) -> Result<Array, OpError> {
     let fail = || OpError::new(format!("shape {:?} does not broadcast to {shape:?}", x.shape));
     let skip = shape.len().checked_sub(x.shape.len()).ok_or_else(fail)?;
@@ -115,8 +115,9 @@ pub(crate) fn expand(x: &Array, shape: &[usize]) -> Result<Array, OpError> {
     strided(x, shape, &steps, 0)
 }
 
-/// The offsets of every combination of one offset per axis, the last axis fastest; `None` wherever an axis has it.
-pub(crate) fn combine(axes: &[Vec<Option<usize>>]) -> Vec<Option<usize>> {
+/// Returns the sum of offsets for every combination of one offset per axis, last axis fastest; `None` if an axis has
+/// none.
+pub(crate) fn combine_offsets(axes: &[Vec<Option<usize>>]) -> Vec<Option<usize>> {
     let mut all = vec![Some(0usize)];
     for axis in axes {
         let mut next = Vec::with_capacity(all.len().saturating_mul(axis.len()).min(1 << 30));
@@ -128,7 +129,7 @@ pub(crate) fn combine(axes: &[Vec<Option<usize>>]) -> Vec<Option<usize>> {
     all
 }
 
-/// A non-negative index for a possibly negative one of an axis.
+/// Converts a possibly negative index of an axis to an offset.
 pub(crate) fn normalize_index(index: i64, size: usize) -> Result<usize, OpError> {
     let signed = size as i64;
     let at = if index < 0 { index.saturating_add(signed) } else { index };
@@ -138,8 +139,8 @@ pub(crate) fn normalize_index(index: i64, size: usize) -> Result<usize, OpError>
         .ok_or_else(|| OpError::new(format!("index {index} is outside an axis of size {size}")))
 }
 
-/// Fails unless the smallest and largest offset are inside the source.
-fn check_reach(length: usize, shape: &[usize], steps: &[i64], base: i64) -> Result<(), OpError> {
+/// Fails unless the smallest and the largest offset are inside the source.
+fn check_offsets(length: usize, shape: &[usize], steps: &[i64], base: i64) -> Result<(), OpError> {
     let (mut low, mut high) = (i128::from(base), i128::from(base));
     for (size, step) in shape.iter().zip(steps) {
         let reach = i128::from(*step) * (*size as i128 - 1);
@@ -153,7 +154,7 @@ fn check_reach(length: usize, shape: &[usize], steps: &[i64], base: i64) -> Resu
 }
 
 fn outside() -> OpError {
-    OpError::new("an element outside the tensor is needed")
+    OpError::new("the operator reads an element outside the tensor")
 }
 
 fn complete(x: &Array, shape: &[usize], data: Data) -> Result<Array, OpError> {
@@ -169,7 +170,7 @@ fn complete(x: &Array, shape: &[usize], data: Data) -> Result<Array, OpError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{combine, copy_chunks, expand, normalize_index, pick_or, strided};
+    use super::{combine_offsets, copy_chunks, expand, gather_or, normalize_index, strided};
     use crate::ir::array::Array;
 
     #[test]
@@ -191,10 +192,10 @@ mod tests {
         assert_eq!(expand(&x, &[2, 2, 2]).unwrap().ints().unwrap(), [1, 1, 2, 2, 1, 1, 2, 2]);
         assert!(expand(&x, &[3, 2]).is_err());
         assert!(expand(&x, &[2]).is_err());
-        let offsets = combine(&[vec![Some(0), None], vec![Some(1), Some(2)]]);
+        let offsets = combine_offsets(&[vec![Some(0), None], vec![Some(1), Some(2)]]);
         assert_eq!(offsets, [Some(1), Some(2), None, None]);
         let y = Array::i64s(&[5, 6, 7]);
-        assert_eq!(pick_or(&y, &[2, 2], &offsets, 9.0).unwrap().ints().unwrap(), [6, 7, 9, 9]);
+        assert_eq!(gather_or(&y, &[2, 2], &offsets, 9.0).unwrap().ints().unwrap(), [6, 7, 9, 9]);
         assert!(copy_chunks(&y, &[2], &[2], 2).is_err());
         assert_eq!(normalize_index(-1, 3).unwrap(), 2);
         assert!(normalize_index(3, 3).is_err());

@@ -1,8 +1,8 @@
 //! The closed set of operators.
 //!
-//! One line in [`ops!`] registers an operator; its payload, shape rule and CPU reference live in
-//! `ops/<op>.rs`. The set stays small: element functions are data ([`Element`]), composite ONNX operators are
-//! expanded by the importer, and fused results are not operators but epilogues on a node.
+//! One line in [`ops!`] registers an operator. Its payload, shape rule, facts and CPU reference are in `ops/<op>.rs`.
+//! The set stays small: element functions are data ([`Element`]), the importer expands composite ONNX operators, and
+//! fused elementwise operators become the epilogue of a node.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ use super::tensor::TensorDesc;
 use crate::error::OpError;
 
 pub use super::element::{Arg, BinaryFn, Element, EpilogueStep, UnaryFn};
+pub use super::op_facts::{Exactness, Facts, LayoutClass, PrecisionClass};
 pub use super::ops::add_norms::AddNorms;
 pub use super::ops::arg_reduce::ArgReduce;
 pub use super::ops::attention::Attention;
@@ -54,45 +55,49 @@ pub use super::ops::update::Update;
 pub use super::ops::winograd_input::WinogradInput;
 pub use super::ops::winograd_output::WinogradOutput;
 
-/// How an operator may take part in fusion (the classes of TVM's operator fusion).
+/// Fusion class of an operator, as in TVM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fusion {
-    /// One output element from the same element of each operand.
+    /// Each output element depends on the element at the same position of each operand.
     Elementwise,
-    /// One output element from one element of each operand.
+    /// Each output element depends on one element of each operand, at any position.
     Injective,
-    /// Many elements into one.
+    /// Each output element combines many input elements.
     Reduce,
-    /// Heavy; elementwise epilogues attach behind it.
+    /// An expensive operator; elementwise consumers become its epilogue.
     Anchor,
-    /// Takes part in no fusion.
+    /// Never fused.
     Opaque,
 }
 
-/// What every operator can do.
+/// Behavior of an operator.
 pub trait Operation {
-    /// The result's element type and shape (always row-major); `inputs` are the operands before any fused epilogue.
+    /// Infers the element type and shape of the result, which is row-major. `inputs` are the operator's operands
+    /// without the operands of a fused epilogue.
     ///
     /// # Errors
-    /// When the operator does not fit its operands.
+    /// If the operator does not accept the operands.
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError>;
 
-    /// How the operator takes part in fusion.
+    /// Fusion class.
     fn fusion(&self) -> Fusion;
 
-    /// The symbolic sizes among the attributes.
+    /// Facts that passes depend on; `inputs` as in [`Self::infer`].
+    fn facts(&self, inputs: &[&TensorDesc]) -> Facts;
+
+    /// Symbolic dimensions among the attributes.
     fn sizes_mut(&mut self) -> Vec<&mut Dim> {
         Vec::new()
     }
 
-    /// The CPU reference: the result for given operands, of shape `out`.
+    /// CPU reference: computes the result of shape `out`.
     ///
     /// # Errors
-    /// When the operands do not fit, or a symbol of the payload is unbound.
+    /// If the operands do not match, or a symbol of an attribute has no value.
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError>;
 }
 
-/// Makes the enum [`Op`] with its text names and dispatch from one list.
+/// Defines the enum [`Op`], its text names and its dispatch.
 macro_rules! ops {
     ($($op:ident = $name:literal,)*) => {
         /// An operator with its attributes.
@@ -102,32 +107,32 @@ macro_rules! ops {
         }
 
         impl Op {
-            /// Every operator's name in the text form, in the order of the list.
+            /// Names of all operators in the text form, in the order of the list.
             pub const NAMES: &'static [&'static str] = &[$($name),*];
 
-            /// The name in the text form.
+            /// Name in the text form.
             pub fn name(&self) -> &'static str {
                 match self { $(Self::$op(_) => $name,)* }
             }
 
-            /// The payload as an [`Operation`].
+            /// Returns the payload as an [`Operation`].
             pub fn operation(&self) -> &dyn Operation {
                 match self { $(Self::$op(op) => op,)* }
             }
 
-            /// The payload as an [`Operation`] that can be changed.
+            /// Returns the payload as a mutable [`Operation`].
             pub fn operation_mut(&mut self) -> &mut dyn Operation {
                 match self { $(Self::$op(op) => op,)* }
             }
 
-            /// The attributes as JSON text, fields in the payload's order. (A JSON value would widen f32 to f64
-            /// and print 0.1 as 0.10000000149011612.)
+            /// Returns the attributes as JSON text, fields in the payload's order. (A `serde_json::Value` would widen
+            /// f32 to f64 and print 0.1 as 0.10000000149011612.)
             pub fn attributes_text(&self) -> String {
-                // Payloads have no map with other keys than strings, the one thing that fails.
+                // Serialization fails only for maps with non-string keys, and no payload has one.
                 match self { $(Self::$op(op) => serde_json::to_string(op).unwrap_or_default(),)* }
             }
 
-            /// The operator with a text name and JSON attributes; `None` for an unknown name.
+            /// Parses an operator from its text name and JSON attributes; `None` for an unknown name.
             pub fn from_text(name: &str, attributes: serde_json::Value) -> Option<Result<Self, serde_json::Error>> {
                 match name {
                     $($name => Some(serde_json::from_value(attributes).map(Self::$op)),)*
@@ -186,7 +191,7 @@ ops! {
     AddNorms = "add-norms",
 }
 
-/// How a scatter combines an update with what is there.
+/// Combination of a scattered update with the existing element.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names are ONNX's")]

@@ -1,8 +1,8 @@
-//! Memory objects that can hold a tensor, and where its elements are in each.
+//! Memory objects that hold tensors, and the position of elements in each.
 //!
-//! A tensor in slices of four channels has one texel (a vector of four) per image, slice and position. With
-//! x, y, z its position along width, height and depth, s its slice and b its image, out of B images, S slices, and
-//! sizes W, H and D, the texel is at
+//! A tensor with the layout `slices4` has one texel (a vec4) per image, slice of 4 channels and position. In these
+//! formulas x, y and z are the position along width, height and depth, s is the slice and b the image; B, S, W, H and D
+//! are their sizes.
 //!
 //! ```text
 //! buffer, texel buffer   (((s*D + z)*H + y)*W + x)*B + b
@@ -21,20 +21,20 @@ pub enum Storage {
     /// A storage buffer.
     #[default]
     Buffer,
-    /// A buffer that is written as one and read as texels, through the texture units.
+    /// A buffer that shaders write as a storage buffer and read through the texture units.
     TexelBuffer,
-    /// A texture of two dimensions.
+    /// A 2-D texture.
     #[serde(rename = "texture-2d")]
     Texture2d,
-    /// An array of textures of two dimensions.
+    /// A 2-D array texture.
     TextureArray,
-    /// A texture of three dimensions.
+    /// A 3-D texture.
     #[serde(rename = "texture-3d")]
     Texture3d,
 }
 
 impl Storage {
-    /// All of them.
+    /// All storage kinds.
     pub const ALL: [Storage; 5] = [
         Storage::Buffer,
         Storage::TexelBuffer,
@@ -43,7 +43,7 @@ impl Storage {
         Storage::Texture3d,
     ];
 
-    /// The name in profiles and in the graph's text form.
+    /// Name in target profiles and in the graph's text form.
     pub fn name(self) -> &'static str {
         match self {
             Self::Buffer => "buffer",
@@ -54,15 +54,16 @@ impl Storage {
         }
     }
 
-    /// Whether it is an object of its own, with extents, rather than a range of a buffer.
+    /// True for a texture with extents; false for a range of a buffer.
     pub fn is_texture(self) -> bool {
         matches!(self, Self::Texture2d | Self::TextureArray | Self::Texture3d)
     }
 
-    /// Extents of a texture that holds a tensor of axes N, C and spatial ones, at the upper bounds of the symbols:
-    /// texels along x and y, and along z or in layers. `None` for a buffer and for sizes that fit no extent.
+    /// Returns the extents of a texture that holds a tensor with the axes N, C and spatial axes, at the upper bounds of
+    /// the symbols: texels along x and y, and texels along z or layers. Returns `None` for a buffer, and if an extent
+    /// exceeds u32.
     pub fn extent(self, shape: &[Dim], bounds: &Bounds) -> Option<[u32; 3]> {
-        let sizes = Sizes::of(shape)?;
+        let sizes = SliceSizes::from_shape(shape)?;
         let [x, y, z] = match self {
             Self::Texture2d => [
                 product([&sizes.width, &sizes.images, &sizes.depth]),
@@ -74,15 +75,15 @@ impl Storage {
             }
             Self::Buffer | Self::TexelBuffer => return None,
         };
-        let most = |d: Dim| u32::try_from(d.range(bounds).1.max(1)).ok();
-        Some([most(x)?, most(y)?, most(z)?])
+        let extent = |d: Dim| u32::try_from(d.range(bounds).1.max(1)).ok();
+        Some([extent(x)?, extent(y)?, extent(z)?])
     }
 
-    /// Along which spatial axes (z, y, x) a position outside of the tensor is outside of its texture too, whatever its
-    /// slice and image are: where the position is the slowest index of a coordinate, and the texture ends where the
-    /// tensor does, which needs sizes that are known.
-    pub fn ends_with(self, shape: &[Dim]) -> [bool; 3] {
-        let Some(sizes) = Sizes::of(shape) else { return [false; 3] };
+    /// Returns for each spatial axis (z, y, x) whether every position outside the tensor is also outside its texture,
+    /// so that the texture's border handling applies. This holds if the position is the slowest index of a texture
+    /// coordinate and the texture ends with the tensor, which requires known sizes.
+    pub fn axes_clipped_by_texture(self, shape: &[Dim]) -> [bool; 3] {
+        let Some(sizes) = SliceSizes::from_shape(shape) else { return [false; 3] };
         let known = |dims: &[&Dim]| dims.iter().all(|d| d.as_known().is_some());
         let [along_y, along_x] = [known(&[&sizes.height]), known(&[&sizes.width, &sizes.images])];
         match self {
@@ -93,23 +94,23 @@ impl Storage {
     }
 }
 
-/// Sizes of a tensor of axes N, C and up to three spatial ones; missing axes have size 1.
-pub struct Sizes {
-    /// Images.
+/// Sizes of a tensor with the axes N, C and up to three spatial axes; missing axes have size 1.
+pub struct SliceSizes {
+    /// Number of images.
     pub images: Dim,
-    /// Slices of four channels.
+    /// Number of slices of 4 channels.
     pub slices: Dim,
-    /// Along z.
+    /// Size along z.
     pub depth: Dim,
-    /// Along y.
+    /// Size along y.
     pub height: Dim,
-    /// Along x.
+    /// Size along x.
     pub width: Dim,
 }
 
-impl Sizes {
-    /// Of a shape; `None` where slices of channels cannot hold it.
-    pub fn of(shape: &[Dim]) -> Option<Self> {
+impl SliceSizes {
+    /// Returns the sizes of a shape; `None` if the shape cannot have the layout `slices4`.
+    pub fn from_shape(shape: &[Dim]) -> Option<Self> {
         let [images, channels, spatial @ ..] = shape else { return None };
         if spatial.len() > 3 {
             return None;
@@ -132,28 +133,28 @@ mod tests {
     use crate::ir::dim::{Bounds, Dim};
 
     #[test]
-    fn textures_end_where_tensors_of_known_sizes_do() {
+    fn known_sizes_are_clipped_by_the_texture() {
         let mut shape: Vec<Dim> = [2, 9, 3, 5, 7].into_iter().map(Dim::known).collect();
-        assert_eq!(Storage::Buffer.ends_with(&shape), [false; 3]);
-        assert_eq!(Storage::Texture2d.ends_with(&shape), [false, true, true]);
-        assert_eq!(Storage::Texture3d.ends_with(&shape), [true; 3]);
+        assert_eq!(Storage::Buffer.axes_clipped_by_texture(&shape), [false; 3]);
+        assert_eq!(Storage::Texture2d.axes_clipped_by_texture(&shape), [false, true, true]);
+        assert_eq!(Storage::Texture3d.axes_clipped_by_texture(&shape), [true; 3]);
         shape[0] = Dim::symbol("batch");
-        assert_eq!(Storage::Texture2d.ends_with(&shape), [false, true, false]);
+        assert_eq!(Storage::Texture2d.axes_clipped_by_texture(&shape), [false, true, false]);
         shape[3] = Dim::symbol("height");
-        assert_eq!(Storage::TextureArray.ends_with(&shape), [true, false, false]);
+        assert_eq!(Storage::TextureArray.axes_clipped_by_texture(&shape), [true, false, false]);
     }
 
     #[test]
     fn extents_follow_the_table() {
         let shape = |sizes: &[i64]| sizes.iter().map(|d| Dim::known(*d)).collect::<Vec<_>>();
         let extent = |storage: Storage, sizes: &[i64]| storage.extent(&shape(sizes), &Bounds::new());
-        // Two images of nine channels, so three slices; depth 3, height 5, width 7.
-        let five = [2, 9, 3, 5, 7];
-        assert_eq!(extent(Storage::Texture2d, &five), Some([42, 15, 1]));
-        assert_eq!(extent(Storage::Texture3d, &five), Some([14, 5, 9]));
-        assert_eq!(extent(Storage::TextureArray, &five[..4]), Some([10, 3, 3]));
+        // Two images of 9 channels, so 3 slices; depth 3, height 5, width 7.
+        let volume = [2, 9, 3, 5, 7];
+        assert_eq!(extent(Storage::Texture2d, &volume), Some([42, 15, 1]));
+        assert_eq!(extent(Storage::Texture3d, &volume), Some([14, 5, 9]));
+        assert_eq!(extent(Storage::TextureArray, &volume[..4]), Some([10, 3, 3]));
         assert_eq!(extent(Storage::Texture2d, &[1, 8]), Some([1, 2, 1]));
-        assert_eq!(extent(Storage::Buffer, &five), None);
+        assert_eq!(extent(Storage::Buffer, &volume), None);
         assert_eq!(extent(Storage::Texture2d, &[1 << 20, 4, 1 << 20]), None);
     }
 }

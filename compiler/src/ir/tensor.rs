@@ -1,16 +1,16 @@
-//! What a value looks like: element type, shape and layout.
+//! Type of a value: element type, shape and layout.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 use super::dim::{Bounds, Dim, product};
-use super::storage::{Sizes, Storage};
+use super::storage::{SliceSizes, Storage};
 use crate::error::OpError;
 
-/// Most elements that one tensor may have; anything larger is a malformed or hostile model.
+/// Maximum elements of a tensor. Larger tensors indicate a malformed or hostile model.
 pub const MAX_ELEMENTS: i64 = 1 << 36;
 
-/// Most dimensions of a tensor.
+/// Maximum rank of a tensor.
 pub const MAX_RANK: usize = 16;
 
 /// An element type, by its ONNX name.
@@ -34,7 +34,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Bytes of one element in a model file.
+    /// Byte size of an element in a model file.
     pub fn bytes(self) -> usize {
         match self {
             Self::I8 | Self::U8 | Self::Bool => 1,
@@ -44,22 +44,22 @@ impl DType {
         }
     }
 
-    /// Whether the type is a floating-point one.
+    /// True for floating-point types.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::Bf16 | Self::F64)
     }
 
-    /// Whether the type is an integer; bool is none.
+    /// True for integer types; bool is not an integer.
     pub fn is_integer(self) -> bool {
         !self.is_float() && self != Self::Bool
     }
 
-    /// Whether the type is an unsigned integer.
+    /// True for unsigned integer types.
     pub fn is_unsigned(self) -> bool {
         matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64)
     }
 
-    /// The name in the graph's text form.
+    /// Name in the graph's text form.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -78,7 +78,7 @@ impl DType {
         }
     }
 
-    /// The type with the given text name.
+    /// Parses a text name.
     pub fn parse(name: &str) -> Option<Self> {
         use DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
         [F32, F16, Bf16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool]
@@ -86,7 +86,7 @@ impl DType {
             .find(|t| t.name() == name)
     }
 
-    /// The type that holds such elements on the device: floats stay f32 or f16, integers become 32 bits wide.
+    /// Returns the device type of these elements: floats become f32 or f16, integers and bools become 32 bits wide.
     pub fn on_device(self) -> DeviceType {
         match self {
             Self::F16 => DeviceType::F16,
@@ -105,12 +105,12 @@ pub enum DeviceType {
     F16,
     I32,
     U32,
-    /// Integers of 8 bits, which only packed constants hold; shaders see words of four.
+    /// 8-bit integers of packed constants. Shaders read them as packed words of 4.
     Byte,
 }
 
 impl DeviceType {
-    /// Bytes of one element.
+    /// Byte size of an element.
     pub fn bytes(self) -> i64 {
         match self {
             Self::Byte => 1,
@@ -119,7 +119,7 @@ impl DeviceType {
         }
     }
 
-    /// The WGSL scalar type.
+    /// WGSL scalar type.
     pub fn wgsl(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -130,23 +130,23 @@ impl DeviceType {
     }
 }
 
-/// How a tensor lies in memory.
+/// Arrangement of a tensor in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Layout {
     /// Dense, last dimension fastest, in a buffer.
     #[default]
     RowMajor,
-    /// Slices of four channels, zero padded, for a tensor of axes N, C and up to three spatial axes. [`Storage`]
-    /// says where each of them is.
+    /// Slices of 4 channels, zero padded, for a tensor with the axes N, C and up to three spatial axes. [`Storage`]
+    /// gives the position of each slice.
     Slices4(Storage),
 }
 
 impl Layout {
-    /// Slices of four channels in a buffer.
+    /// Slices of 4 channels in a buffer.
     pub const SLICES4: Layout = Layout::Slices4(Storage::Buffer);
 
-    /// The name in the graph's text form: `slices4` for a buffer, else the storage's.
+    /// Name in the graph's text form: `slices4` for a buffer, else the name of the storage.
     pub fn name(self) -> &'static str {
         match self {
             Self::RowMajor => "row-major",
@@ -155,13 +155,13 @@ impl Layout {
         }
     }
 
-    /// The layout with the given text name.
+    /// Parses a text name.
     pub fn parse(name: &str) -> Option<Self> {
         let sliced = Storage::ALL.into_iter().map(Self::Slices4);
         [Self::RowMajor].into_iter().chain(sliced).find(|layout| layout.name() == name)
     }
 
-    /// The kind of memory object.
+    /// Kind of memory object.
     pub fn storage(self) -> Storage {
         match self {
             Self::RowMajor => Storage::Buffer,
@@ -169,9 +169,9 @@ impl Layout {
         }
     }
 
-    /// Whether a tensor of this shape can be laid out so.
+    /// True if a tensor of this shape can have the layout.
     pub fn holds(self, shape: &[Dim]) -> bool {
-        self == Self::RowMajor || Sizes::of(shape).is_some()
+        self == Self::RowMajor || SliceSizes::from_shape(shape).is_some()
     }
 }
 
@@ -194,24 +194,24 @@ impl From<Layout> for String {
 pub struct TensorDesc {
     /// Element type.
     pub dtype: DType,
-    /// Sizes, outermost first; empty for a scalar.
+    /// Shape, outermost axis first; empty for a scalar.
     pub shape: Vec<Dim>,
     /// Arrangement in memory.
     pub layout: Layout,
 }
 
 impl TensorDesc {
-    /// A row-major tensor.
+    /// Creates a row-major tensor type.
     pub fn new(dtype: DType, shape: Vec<Dim>) -> Self {
         Self { dtype, shape, layout: Layout::RowMajor }
     }
 
-    /// A row-major tensor of known sizes.
-    pub fn of(dtype: DType, shape: &[usize]) -> Self {
+    /// Creates a row-major tensor type of known sizes.
+    pub fn from_sizes(dtype: DType, shape: &[usize]) -> Self {
         Self::new(dtype, shape.iter().map(|d| Dim::from(*d)).collect())
     }
 
-    /// Number of dimensions.
+    /// Number of axes.
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
@@ -221,18 +221,18 @@ impl TensorDesc {
         product(&self.shape)
     }
 
-    /// The sizes, when all are known.
+    /// Returns the shape if all sizes are known.
     pub fn known_shape(&self) -> Option<Vec<usize>> {
         self.shape.iter().map(|d| usize::try_from(d.as_known()?).ok()).collect()
     }
 
-    /// Fails on a negative size, too many dimensions or more than [`MAX_ELEMENTS`] elements.
+    /// Fails on a negative size, a rank above [`MAX_RANK`], or more than [`MAX_ELEMENTS`] elements.
     pub fn check(&self, bounds: &Bounds) -> Result<(), OpError> {
         if self.rank() > MAX_RANK {
             return Err(OpError::new(format!("rank {} exceeds {MAX_RANK}", self.rank())));
         }
         if let Some(d) = self.shape.iter().find(|d| d.range(bounds).1 < 0) {
-            let advice = d.as_known().map_or("; higher bounds are given with --dim", |_| "");
+            let advice = d.as_known().map_or("; set higher bounds with --dim", |_| "");
             return Err(OpError::new(format!("size {d} is negative in {self}{advice}")));
         }
         let mut count = 1i64;
@@ -257,10 +257,10 @@ impl fmt::Display for TensorDesc {
     }
 }
 
-/// The shape that operands broadcast to, by ONNX's multidirectional rule.
+/// Returns the shape that operands broadcast to, by ONNX's multidirectional rule.
 ///
-/// A symbolic size against a size other than 1 is taken to be equal to it when they are the same expression;
-/// otherwise the known one wins, since a valid run makes them equal.
+/// A symbolic size is assumed to equal any size other than 1 that it meets, because a valid run makes them equal. The
+/// result has the known size of the two.
 pub fn broadcast(shapes: &[&[Dim]]) -> Result<Vec<Dim>, OpError> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = vec![Dim::known(1); rank];
@@ -286,7 +286,7 @@ pub fn broadcast(shapes: &[&[Dim]]) -> Result<Vec<Dim>, OpError> {
     Ok(out)
 }
 
-/// A non-negative axis for a possibly negative one.
+/// Converts a possibly negative axis to an index.
 pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize, OpError> {
     let signed = i64::try_from(rank).unwrap_or(i64::MAX);
     let at = if axis < 0 { axis.saturating_add(signed) } else { axis };

@@ -1,20 +1,22 @@
-//! Checks that a graph keeps the rules on which passes and kernels rely. It runs after every pass, so that a
-//! broken rule is reported under the name of the pass that broke it.
+//! Checks the invariants of a graph that passes and kernels rely on. The check runs after every pass, so that a
+//! violation is reported with the name of the pass that caused it.
 //!
-//! What holds of every graph:
-//! - No node depends on itself, directly or through others.
-//! - Every operator has operands that its shape rule accepts. The rule is applied to types as they were before
-//!   storage types were chosen, so that a rewrite cannot hide a mismatch behind a cast that nobody asked for.
-//! - An epilogue step has as many operands as its function takes; each is the node's own result, an earlier step or
-//!   one of the node's operands, and broadcasts into the node's shape without enlarging it.
-//! - An operand that does not belong to the operator is used by a step. Inputs and constants have no epilogue.
-//! - The stored shape is the inferred one. The stored type is too, except that a float may be kept in any float type.
-//! - Slices of channels are a layout of tensors with 3 to 5 axes. Inputs, constants, states and the graph's results are
-//!   row-major; a `relayout` has the layout that it names.
-//! - A constant has as many bytes as its shape and type need.
-//! - Every symbol used has bounds `0 <= low <= high`, and a name that the text form reads back.
-//! - States have different names, and what is stored in one has its type, a known shape and row-major order.
-//! - Inputs have different names, outputs have different names, and both are nodes of the graph.
+//! Invariants of every graph:
+//! - No node depends on itself, directly or through other nodes.
+//! - Every operator accepts its operands. Shape rules are applied to the types before storage types were chosen, so
+//!   that a rewrite cannot hide a mismatch behind an implicit conversion.
+//! - An epilogue step has the number of operands of its function. Each operand is the result of the node's operator, of
+//!   an earlier step, or an operand of the node that broadcasts to the node's shape.
+//! - Every operand of the epilogue is used by a step. Inputs and constants have no epilogue.
+//! - The stored shape is the inferred shape. The stored type is the inferred type, except that a float may be stored in
+//!   any float type.
+//! - The layout `slices4` applies to tensors with 2 to 5 axes. Inputs, constants, states and outputs are row-major. The
+//!   result of a `relayout` has the layout that the operator names.
+//! - A constant has the number of bytes that its shape and encoding need.
+//! - Every symbol in use has bounds `0 <= low <= high` and a name that the text form can represent.
+//! - States have distinct names. A value that is stored in a state has the state's type, a known shape and row-major
+//!   layout.
+//! - Inputs have distinct names, outputs have distinct names, and both are nodes of the graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,12 +28,12 @@ use super::ops::check::broadcasts_to;
 use super::tensor::{DType, Layout, TensorDesc};
 use crate::error::{Error, OpError, Result};
 
-/// Fails with an internal error of `stage` when the graph breaks a rule of the module's list.
+/// Checks the invariants of the module documentation.
 ///
 /// # Errors
-/// Names the node and the rule.
+/// An internal error of `stage` that names the node and the violated invariant.
 pub fn verify(graph: &Graph, stage: &str) -> Result<()> {
-    check_ends(graph)
+    check_inputs_and_outputs(graph)
         .and_then(|()| check_states(graph))
         .and_then(|()| check_symbols(graph))
         .map_err(|why| Error::internal(stage, why.0))?;
@@ -51,7 +53,7 @@ pub fn verify(graph: &Graph, stage: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks one node against its operands' inferred types; returns its own.
+/// Checks one node against the inferred types of its operands; returns its own inferred type.
 fn check_node(
     graph: &Graph,
     id: NodeId,
@@ -67,58 +69,60 @@ fn check_node(
         for arg in &step.args {
             if let Arg::Input(k) = arg {
                 let operand =
-                    tensors.get(*k as usize).ok_or_else(|| OpError::new("a epilogue operand is missing"))?;
+                    tensors.get(*k as usize).ok_or_else(|| OpError::new("an epilogue operand is missing"))?;
                 broadcasts_to(operand, &tensor.shape, &format!("operand {k} of epilogue step {}", i + 1))?;
                 used.insert(*k as usize);
             }
         }
     }
-    if let Some(idle) = (node.arity..operands.len()).find(|k| !used.contains(k)) {
-        return Err(OpError::new(format!("operand {idle} belongs to the epilogue, but no step uses it")));
+    if let Some(unused) = (node.arity..operands.len()).find(|k| !used.contains(k)) {
+        return Err(OpError::new(format!("operand {unused} belongs to the epilogue, but no step uses it")));
     }
 
     let stored = &node.tensor;
     if stored.shape != tensor.shape || !may_store(tensor.dtype, stored.dtype) {
-        return Err(OpError::new(format!("the result is stored as {stored}, but is {tensor}")));
+        return Err(OpError::new(format!(
+            "the result is stored as {stored}, but the inferred type is {tensor}"
+        )));
     }
     if !stored.layout.holds(&stored.shape) {
-        return Err(OpError::new(format!("{stored} has not 2 to 5 axes")));
+        return Err(OpError::new(format!("{stored} needs 2 to 5 axes for its layout")));
     }
     match &node.op {
         Op::Input(_) | Op::Constant(_) | Op::State(_) if !node.epilogue.is_empty() => {
-            return Err(OpError::new("it has a chain"));
+            return Err(OpError::new("this operator cannot have an epilogue"));
         }
         Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_)
             if stored.layout != Layout::RowMajor =>
         {
             return Err(OpError::new(format!("{stored} is not row-major")));
         }
-        Op::Constant(c) if c.stored.check(&c.shape_of_file(), c.bytes.len()).is_err() => {
-            return Err(OpError::new(format!("{} bytes do not make {stored}", c.bytes.len())));
+        Op::Constant(c) if c.encoding.check(&c.encoded_shape(), c.bytes.len()).is_err() => {
+            return Err(OpError::new(format!("{} bytes do not hold {stored}", c.bytes.len())));
         }
         Op::Relayout(r) if r.layout != stored.layout => {
-            return Err(OpError::new(format!("it is stored as {stored}, not {:?}", r.layout)));
+            return Err(OpError::new(format!("the result is stored as {stored}, not as {:?}", r.layout)));
         }
         _ => {}
     }
     Ok(tensor)
 }
 
-/// Whether a value computed in one type may be kept in another.
+/// True if a value computed in one type may be stored in another.
 fn may_store(computed: DType, stored: DType) -> bool {
     computed == stored || (computed.is_float() && stored.is_float())
 }
 
-fn check_ends(graph: &Graph) -> Result<(), OpError> {
+fn check_inputs_and_outputs(graph: &Graph) -> Result<(), OpError> {
     let ids: BTreeSet<NodeId> = graph.ids().into_iter().collect();
     let mut names = BTreeSet::new();
     for id in graph.inputs() {
         if !ids.contains(id) {
-            return Err(OpError::new("an input is no node of the graph"));
+            return Err(OpError::new("an input is not a node of the graph"));
         }
         let Some(input) = graph.input(*id) else {
             return Err(OpError::new(format!(
-                "input `{}` has become another operator",
+                "input `{}` is not an input operator any more",
                 graph.node(*id).name
             )));
         };
@@ -133,7 +137,7 @@ fn check_ends(graph: &Graph) -> Result<(), OpError> {
     let mut names = BTreeSet::new();
     for output in graph.outputs() {
         if !ids.contains(&output.node) {
-            return Err(OpError::new(format!("output `{}` is no node of the graph", output.name)));
+            return Err(OpError::new(format!("output `{}` is not a node of the graph", output.name)));
         }
         if graph.tensor(output.node).layout != Layout::RowMajor {
             return Err(OpError::new(format!("output `{}` is not row-major", output.name)));
@@ -158,7 +162,7 @@ fn check_states(graph: &Graph) -> Result<(), OpError> {
     for store in graph.stores() {
         let name = &store.name;
         if !graph.contains(store.node) {
-            return Err(OpError::new(format!("what is stored in `{name}` is no node of the graph")));
+            return Err(OpError::new(format!("the value stored in `{name}` is not a node of the graph")));
         }
         if !names.insert(name.as_str()) {
             return Err(OpError::new(format!("two values are stored in `{name}`")));
@@ -183,14 +187,14 @@ fn check_symbols(graph: &Graph) -> Result<(), OpError> {
         }
         let readable = name.trim() == name && !name.contains([',', '[', ']', '@', '\n', '"']);
         if !readable || Dim::parse(name).as_ref().and_then(Dim::as_symbol) != Some(name.as_str()) {
-            return Err(OpError::new(format!("symbol `{name}` has a name that the text form cannot carry")));
+            return Err(OpError::new(format!("the text form cannot represent the name of symbol `{name}`")));
         }
     }
     let mut used = BTreeSet::new();
     for id in graph.ids() {
         let node = graph.node(id);
         node.tensor.shape.iter().for_each(|d| d.symbols(&mut used));
-        let carried: &[&[Dim]] = match &node.op {
+        let attribute_sizes: &[&[Dim]] = match &node.op {
             Op::Slice(op) => &[&op.starts, &op.sizes],
             Op::ShapeValues(op) => &[&op.values],
             Op::Pad(op) => &[&op.before, &op.after],
@@ -198,7 +202,7 @@ fn check_symbols(graph: &Graph) -> Result<(), OpError> {
             Op::Update(op) => &[std::slice::from_ref(&op.start)],
             _ => &[],
         };
-        carried.iter().copied().flatten().for_each(|d| d.symbols(&mut used));
+        attribute_sizes.iter().copied().flatten().for_each(|d| d.symbols(&mut used));
     }
     match used.into_iter().find(|name| !graph.bounds.contains_key(name)) {
         Some(name) => Err(OpError::new(format!("symbol `{name}` has no bounds"))),
@@ -213,8 +217,8 @@ mod tests {
     use crate::ir::dim::Bounds;
     use crate::ir::element::{Arg, BinaryFn, Element, EpilogueStep};
     use crate::ir::graph::{Graph, Replacement};
+    use crate::ir::graph_text::parse;
     use crate::ir::tensor::{DType, Layout};
-    use crate::ir::text::parse;
 
     const TEXT: &str = r#"
         symbol n 1..8
@@ -226,21 +230,21 @@ mod tests {
         output "y" %3
     "#;
 
-    fn refused(change: impl FnOnce(&mut Graph), part: &str) {
+    fn refused(change: impl FnOnce(&mut Graph), fragment: &str) {
         let mut graph = parse(TEXT).unwrap();
         verify(&graph, "start").unwrap();
         change(&mut graph);
         match verify(&graph, "stage") {
             Err(Error::Internal { stage, reason }) => {
                 assert_eq!(stage, "stage");
-                assert!(reason.contains(part), "{reason}");
+                assert!(reason.contains(fragment), "{reason}");
             }
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn storage_choices_are_allowed() {
+    fn floats_may_be_stored_in_another_float_type() {
         let mut graph = parse(TEXT).unwrap();
         let y = graph.outputs()[0].node;
         graph.set_storage_type(y, DType::F16);
@@ -248,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_rules_are_named() {
+    fn violations_are_named() {
         refused(|g| g.set_storage_type(g.outputs()[0].node, DType::I32), "stored as i32");
         refused(|g| g.set_layout(g.ids()[4], Layout::SLICES4), "axes");
         refused(|g| g.set_layout(g.ids()[3], Layout::SLICES4), "output `y` is not row-major");
@@ -256,10 +260,10 @@ mod tests {
         refused(|g| g.add_output("y", g.ids()[0]), "two outputs");
         refused(|g| g.bounds.clear(), "`n` has no bounds");
         refused(|g| g.bounds = Bounds::from([("n".into(), (3, 2))]), "bounds 3..2");
-        refused(|g| g.bounds = Bounds::from([("a,b".into(), (1, 2))]), "cannot carry");
-        // Uses of the input become uses of its own user: a cycle.
+        refused(|g| g.bounds = Bounds::from([("a,b".into(), (1, 2))]), "cannot represent");
+        // The input's use of itself becomes a use of its user: a cycle.
         refused(|g| g.replace_uses(g.ids()[1], g.ids()[3]), "depend on themselves");
-        // The shapes of users are stale.
+        // The users keep the shapes inferred before.
         refused(|g| g.replace_uses(g.ids()[0], g.ids()[2]), "is stored as");
     }
 

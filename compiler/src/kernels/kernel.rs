@@ -1,88 +1,248 @@
-//! What a kernel is, and a candidate: one configuration of it.
+//! Kernels, their typed configurations, and candidates: configurations with an estimated cost.
 
 use serde::de::DeserializeOwned;
 
 use super::cost::Parameters;
 use crate::error::OpError;
-use crate::shader::Launch;
 use crate::shader::problem::Problem;
+use crate::shader::{Launch, Shader};
 use crate::target::MatrixScope;
-use crate::target::costs::{self, typed};
+use crate::target::costs::{self, parameter_names, typed};
 
-/// A configuration of a kernel for a problem.
+/// One configuration of a kernel for a problem, with its estimated cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Tile sizes and the like, in the order of the kernel's knobs.
-    pub knobs: Vec<(&'static str, u32)>,
-    /// Estimated time in nanoseconds at the upper bounds of the symbols.
+    /// Knobs of the kernel's configuration.
+    pub knobs: Knobs,
+    /// Estimated time in nanoseconds, with every symbolic dimension at its upper bound.
     pub cost: f64,
-    /// Why the estimate is what it is.
+    /// Explanation of the estimate.
     pub reason: String,
 }
 
 impl Candidate {
-    /// The value of a knob; 0 when the candidate has none of that name.
-    pub fn knob(&self, name: &str) -> u32 {
-        self.knobs.iter().find(|(n, _)| *n == name).map_or(0, |(_, v)| *v)
+    /// Returns the typed configuration.
+    ///
+    /// # Errors
+    /// If a knob is missing, unknown, or has an invalid value.
+    pub(crate) fn config<C: Configuration>(&self) -> Result<C, OpError> {
+        C::from_knobs(&self.knobs)
     }
 }
 
-/// A kernel.
+/// Names and values of the knobs of a configuration, in the order of its fields. Displayed as `THREADS=64 ROWS=2`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knobs(Vec<(&'static str, u32)>);
+
+impl Knobs {
+    /// Creates the knobs of a configuration.
+    pub(crate) fn new(knobs: impl IntoIterator<Item = (&'static str, u32)>) -> Self {
+        Self(knobs.into_iter().collect())
+    }
+
+    /// Iterates over names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        self.0.iter().copied()
+    }
+
+    /// Returns the value of a knob, or `None` if there is no knob of that name.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Reads a field of a configuration.
+    ///
+    /// # Errors
+    /// If the knob is missing or has an invalid value.
+    pub(crate) fn read<V: KnobValue>(&self, name: &str) -> Result<V, OpError> {
+        let value = self.get(name);
+        V::from_knob(value).ok_or_else(|| match value {
+            None => OpError::new(format!("the configuration lacks the knob `{name}`")),
+            Some(value) => OpError::new(format!("the knob `{name}` cannot be {value}")),
+        })
+    }
+
+    /// Checks that every knob is in `names`.
+    ///
+    /// # Errors
+    /// If a knob is unknown.
+    pub(crate) fn check_names(&self, names: &[&str]) -> Result<(), OpError> {
+        match self.iter().find(|(name, _)| !names.contains(name)) {
+            None => Ok(()),
+            Some((name, _)) => Err(OpError::new(format!("the kernel has no knob `{name}`"))),
+        }
+    }
+}
+
+impl std::fmt::Display for Knobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, (name, value)) in self.iter().enumerate() {
+            let space = if i == 0 { "" } else { " " };
+            write!(f, "{space}{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Typed knobs of a kernel. Declared with [`config!`].
+pub(crate) trait Configuration: Sized {
+    /// Returns names and values in the order of the fields, without absent optional knobs.
+    fn knobs(&self) -> Knobs;
+
+    /// Reads the knobs of a candidate.
+    ///
+    /// # Errors
+    /// If a knob is missing, unknown, or has an invalid value.
+    fn from_knobs(knobs: &Knobs) -> Result<Self, OpError>;
+
+    /// Sets the WGSL constant of every knob.
+    fn declare(&self, shader: &mut Shader<'_>) {
+        for (name, value) in self.knobs().iter() {
+            shader.knob(name, value);
+        }
+    }
+}
+
+/// Type of a field of a [`Configuration`].
+pub(crate) trait KnobValue: Copy {
+    /// Returns the value as a number, or `None` if the knob is absent.
+    fn to_knob(self) -> Option<u32>;
+
+    /// Returns the value for a number, or `None` if the number is invalid. `None` stands for an absent knob.
+    fn from_knob(value: Option<u32>) -> Option<Self>;
+}
+
+impl KnobValue for u32 {
+    fn to_knob(self) -> Option<u32> {
+        Some(self)
+    }
+
+    fn from_knob(value: Option<u32>) -> Option<Self> {
+        value
+    }
+}
+
+impl KnobValue for bool {
+    fn to_knob(self) -> Option<u32> {
+        Some(self.into())
+    }
+
+    fn from_knob(value: Option<u32>) -> Option<Self> {
+        value.filter(|value| *value <= 1).map(|value| value == 1)
+    }
+}
+
+impl KnobValue for Option<u32> {
+    fn to_knob(self) -> Option<u32> {
+        self
+    }
+
+    fn from_knob(value: Option<u32>) -> Option<Self> {
+        Some(value)
+    }
+}
+
+/// Declares a struct with the knobs of a kernel and implements [`Configuration`] for it.
+///
+/// A line `THREADS => threads: u32` declares the knob `THREADS` in the field `threads`. Fields are `u32`, `bool`
+/// (displayed as 0 or 1) or `Option<u32>` (displayed if present).
+macro_rules! config {
+    (
+        $(#[$meta:meta])*
+        $visibility:vis struct $config:ident {
+            $($(#[$field_meta:meta])* $knob:ident => $field:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $visibility struct $config {
+            $($(#[$field_meta])* $visibility $field: $type,)*
+        }
+
+        impl $crate::kernels::kernel::Configuration for $config {
+            fn knobs(&self) -> $crate::kernels::kernel::Knobs {
+                use $crate::kernels::kernel::{KnobValue, Knobs};
+                let knobs = [$((stringify!($knob), self.$field.to_knob())),*];
+                Knobs::new(knobs.into_iter().filter_map(|(name, value)| Some((name, value?))))
+            }
+
+            fn from_knobs(knobs: &$crate::kernels::kernel::Knobs) -> Result<Self, $crate::error::OpError> {
+                knobs.check_names(&[$(stringify!($knob)),*])?;
+                Ok(Self { $($field: knobs.read(stringify!($knob))?,)* })
+            }
+        }
+    };
+}
+pub(crate) use config;
+
+config! {
+    /// Configuration of kernels whose only knob is the workgroup size.
+    pub(crate) struct ThreadsConfig {
+        /// Invocations per workgroup.
+        THREADS => threads: u32,
+    }
+}
+
+/// Static description of a kernel.
 #[derive(Debug)]
 pub struct Kernel {
-    /// Name of its files.
+    /// Name, also of the kernel's source files.
     pub name: &'static str,
-    /// Its module, valid as it stands.
+    /// WGSL module with default constants and hooks. Valid on its own.
     pub wgsl: &'static str,
-    /// The configurations in which it can compute a problem; empty when it cannot.
+    /// Returns the configurations in which the kernel can compute a problem. Empty if it cannot.
     pub candidates: fn(&Problem<'_>) -> Vec<Candidate>,
-    /// The dispatches of a candidate, in order; each may read what an earlier one wrote.
+    /// Returns the dispatches of a candidate, in order. A dispatch may read what an earlier one wrote.
     pub launches: fn(&Problem<'_>, &Candidate) -> Result<Vec<Launch>, OpError>,
-    /// The invocations that hold its cooperative matrices together, which not every device has; none where it uses none.
+    /// Scope of the cooperative matrices that the kernel uses; `None` if it uses none. Not every device has them.
     pub matrices: Option<MatrixScope>,
-    /// The parameters that its estimate reads.
+    /// Groups of cost parameters that the estimate reads.
     pub params: &'static [Group],
-    /// Which operands its result may overwrite.
+    /// Operands that the result may overwrite.
     pub in_place: InPlace,
 }
 
-/// A group of parameters that an estimate reads.
+/// Group of cost parameters that an estimate reads.
 #[derive(Debug)]
 pub struct Group {
-    /// Its name in `targets/costs/`.
+    /// Name in `targets/costs/`.
     pub name: &'static str,
-    /// Whether numbers are these parameters, all of them and no others.
+    /// Checks that a group of a cost file has exactly these parameters.
     pub check: fn(&costs::Group) -> Result<(), String>,
+    /// Returns the names of the parameters, in the order of the struct's fields. A fit changes them in this order.
+    pub parameters: fn() -> &'static [&'static str],
 }
 
 impl Group {
-    /// The group of a struct.
+    /// Creates the group of a parameter struct.
     pub(crate) const fn of<P: Parameters>() -> Self {
         Self::named::<P>(P::GROUP)
     }
 
-    /// The group of a struct of which several kernels have one.
+    /// Creates a named group of a parameter struct that several kernels use.
     pub(crate) const fn named<P: DeserializeOwned>(name: &'static str) -> Self {
-        Self { name, check: |group| typed::<P>(group).map(|_| ()) }
+        Self { name, check: |group| typed::<P>(group).map(|_| ()), parameters: parameter_names::<P> }
     }
 }
 
-/// Which operands a kernel reads at no other elements than those that the same invocation is about to store, provided
-/// that every element of the result is stored once, after everything that is read there. The result may overwrite these.
+/// Operands that the result of a kernel may overwrite.
+///
+/// An operand qualifies if every invocation reads it only at the elements that this invocation stores itself. The
+/// kernel must also store each element of the result once, after its reads at that element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InPlace {
-    /// None.
+    /// No operand.
     Nothing,
-    /// Those of the epilogue, which are read where the result is stored.
+    /// Operands of the epilogue, which are read where the result is stored.
     Epilogue,
-    /// The first, and those of the epilogue.
+    /// The first operand and the operands of the epilogue.
     FirstAndEpilogue,
-    /// All of them.
+    /// All operands.
     All,
 }
 
 impl InPlace {
-    /// Whether the result may overwrite operand `index`, where the first `arity` belong to the operator.
+    /// True if the result may overwrite operand `index`. The first `arity` operands belong to the operator.
     pub fn overwrites(self, index: usize, arity: usize) -> bool {
         match self {
             Self::Nothing => false,
@@ -97,8 +257,38 @@ impl InPlace {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::{Configuration, Knobs};
     use crate::kernels::KERNELS;
     use crate::target::{TargetProfile, costs, names};
+
+    super::config! {
+        struct Config {
+            THREADS => threads: u32,
+            WHOLE => whole: bool,
+            SPLIT => split: Option<u32>,
+        }
+    }
+
+    #[test]
+    fn configurations_keep_the_order_of_their_knobs() {
+        let mut config = Config { threads: 64, whole: true, split: Some(4) };
+        assert_eq!(config.knobs().to_string(), "THREADS=64 WHOLE=1 SPLIT=4");
+        assert_eq!(Config::from_knobs(&config.knobs()).unwrap(), config);
+        config.split = None;
+        assert_eq!(config.knobs().to_string(), "THREADS=64 WHOLE=1");
+        assert_eq!(Config::from_knobs(&config.knobs()).unwrap(), config);
+    }
+
+    #[test]
+    fn missing_unknown_and_invalid_knobs_are_errors() {
+        let refused = |knobs: &[(&'static str, u32)]| {
+            Config::from_knobs(&Knobs::new(knobs.iter().copied())).unwrap_err().0
+        };
+        assert_eq!(refused(&[("WHOLE", 1)]), "the configuration lacks the knob `THREADS`");
+        assert_eq!(refused(&[("THREADS", 64), ("WHOLE", 2)]), "the knob `WHOLE` cannot be 2");
+        let unknown = refused(&[("THREADS", 64), ("WHOLE", 0), ("ROWS", 2)]);
+        assert_eq!(unknown, "the kernel has no knob `ROWS`");
+    }
 
     #[test]
     fn the_generic_file_has_the_parameters_of_every_kernel_and_no_others() {
@@ -108,10 +298,22 @@ mod tests {
             let numbers = numbers.unwrap_or_else(|| panic!("{}: no group `{}`", kernel.name, group.name));
             (group.check)(numbers).unwrap_or_else(|e| panic!("{}, group `{}`: {e}", kernel.name, group.name));
         }
-        let decompose = crate::decompose::params::GROUP;
-        let read: BTreeSet<&str> = groups().map(|(_, group)| group.name).chain([decompose]).collect();
+        let others = [crate::decompose::params::GROUP, crate::plan::params::GROUP];
+        let read: BTreeSet<&str> = groups().map(|(_, group)| group.name).chain(others).collect();
         let unread: Vec<&String> = costs::generic().keys().filter(|g| !read.contains(g.as_str())).collect();
         assert!(unread.is_empty(), "no kernel reads {unread:?}");
+    }
+
+    #[test]
+    fn the_document_has_every_group_and_parameter() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/COST_MODEL.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        for (group, numbers) in costs::generic() {
+            for name in numbers.keys().chain([group]) {
+                let found = document.contains(&format!("`{name}`"));
+                assert!(found, "docs/COST_MODEL.md lacks `{name}` of group `{group}`");
+            }
+        }
     }
 
     #[test]

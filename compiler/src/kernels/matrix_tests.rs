@@ -1,6 +1,5 @@
-//! Kernels on matrix units, which few devices of tests have, as far as they can be checked without one: every candidate
-//! of their cases, for every profile that has matrices, must give valid shaders that keep to the profile's limits and
-//! to what the launch says of them.
+//! Kernels that use cooperative matrices, checked without a device that has them. All candidates of the cases, for all
+//! profiles with cooperative matrices, must give valid shaders within the limits of the profile and the launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,7 @@ use super::tests::needs_of;
 use super::{KERNELS, Kernel};
 use crate::compile::{Options, lower};
 use crate::emit::spirv;
-use crate::ir::text;
+use crate::ir::graph_text;
 use crate::passes::Precision;
 use crate::plan::build_visiting;
 use crate::plan::choice::Choice;
@@ -27,22 +26,22 @@ fn targets_with_matrices() -> Vec<TargetProfile> {
 #[test]
 fn every_candidate_is_valid_for_every_profile_with_matrices() {
     let targets = targets_with_matrices();
-    assert!(targets.len() >= 2, "profiles with matrices are gone");
+    assert!(targets.len() >= 2, "there must be profiles with cooperative matrices");
     for kernel in KERNELS {
         let enabled = kernel.wgsl.contains("enable wgpu_cooperative_matrix;");
         assert_eq!(enabled, kernel.matrices.is_some(), "{}", kernel.name);
     }
     let kernels: Vec<(&Kernel, MatrixScope)> =
         KERNELS.iter().filter_map(|kernel| Some((kernel, kernel.matrices?))).collect();
-    assert!(kernels.len() >= 4, "kernels on matrix units are gone");
+    assert!(kernels.len() >= 4, "there must be kernels that use cooperative matrices");
     for scope in [MatrixScope::Subgroup, MatrixScope::Workgroup] {
         assert!(
             targets.iter().any(|target| target.has_matrices(scope)),
-            "nothing has matrices of a {scope:?}"
+            "no profile has cooperative matrices of scope {scope:?}"
         );
     }
     let cases: Vec<&str> = CASES.iter().flat_map(Cases::graphs).collect();
-    // Profiles share many shaders; each is emitted once.
+    // Many profiles have the same shaders. Each shader is emitted once.
     let mut emitted: BTreeMap<(String, String), Emitted> = BTreeMap::new();
     for target in &targets {
         let able: Vec<&Kernel> = kernels
@@ -66,20 +65,20 @@ fn every_candidate_is_valid_for_every_profile_with_matrices() {
     }
 }
 
-/// What a kernel on matrix units offers for a case.
+/// Launch of a candidate for a case.
 struct Offered {
     choice: Choice,
     launch: Launch,
 }
 
-/// What a shader takes of a device, as its module says.
+/// Device requirements of an emitted module.
 struct Emitted {
     needs: BTreeSet<Need>,
     workgroup_memory: u32,
 }
 
 impl Offered {
-    /// What its module depends on.
+    /// Key of the emitted module: everything that the module depends on.
     fn key(&self) -> (String, String) {
         (self.launch.wgsl.clone(), format!("{:?}", self.launch.matrix))
     }
@@ -91,7 +90,7 @@ impl Offered {
     fn emit(&self, target: &TargetProfile) -> Emitted {
         let place = self.place(target);
         let matrix = self.launch.matrix.as_ref().map(spirv::Matrix::from);
-        assert!(matrix.is_some(), "{place} names no matrices");
+        assert!(matrix.is_some(), "{place} declares no matrices");
         let words = spirv::emit(
             &self.launch.wgsl,
             spirv::Options { finish: Some(drift_spirv_tools::validate), matrix },
@@ -103,43 +102,43 @@ impl Offered {
     fn check(&self, target: &TargetProfile, emitted: &Emitted) {
         let (place, launch, limits) = (self.place(target), &self.launch, &target.limits);
         let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
-        assert!(safe, "{place} is not linear, or asks for no subgroup size");
-        // Floats of matrices are told by their shape.
-        let told = |need: &&Need| **need != Need::F16 || launch.needs.contains(*need);
-        assert_eq!(launch.needs, emitted.needs.iter().filter(told).copied().collect(), "{place}");
+        assert!(safe, "{place} is not one-dimensional, or requires no subgroup size");
+        // f16 in matrices follows from the matrix shape and is not listed.
+        let is_listed = |need: &&Need| **need != Need::F16 || launch.needs.contains(*need);
+        assert_eq!(launch.needs, emitted.needs.iter().filter(is_listed).copied().collect(), "{place}");
         let memory = emitted.workgroup_memory;
-        assert!(memory <= launch.workgroup_memory, "{place} takes {memory} bytes of workgroup memory");
+        assert!(memory <= launch.workgroup_memory, "{place} uses {memory} bytes of workgroup memory");
         assert!(launch.workgroup_memory <= limits.max_workgroup_memory, "{place}");
         assert!(launch.workgroup.iter().product::<u32>() <= limits.max_workgroup_invocations, "{place}");
     }
 }
 
-/// What some kernels offer for a case.
+/// Returns the launches of all candidates of some kernels for a case.
 fn offered(kernels: &[&Kernel], case: &str, target: &TargetProfile) -> Vec<Offered> {
     let mut options = Options { precision: Precision::F16, ..Options::default() };
-    // Layouts stay as the passes choose them.
+    // An empty name prefers no kernel and keeps the layouts of the passes.
     options.plan.prefer_kernel = Some(String::new());
-    let graph = lower(&text::parse(case).unwrap(), target, &options).unwrap().graph;
+    let graph = lower(&graph_text::parse(case).unwrap(), target, &options).unwrap().graph;
     let mut offered = Vec::new();
     let mut visit = |_: &str, problem: &Problem<'_>, choices: &[Choice]| {
         for choice in choices.iter().filter(|choice| kernels.iter().any(|k| k.name == choice.kernel.name)) {
             let launches = (choice.kernel.launches)(problem, &choice.candidate).unwrap();
-            // What joins parts is no product.
-            let own = launches.into_iter().filter(|launch| launch.kernel == choice.kernel.name);
-            offered.extend(own.map(|launch| Offered { choice: choice.clone(), launch }));
+            // Launches of other kernels only merge partial results.
+            let matrix_launches = launches.into_iter().filter(|launch| launch.kernel == choice.kernel.name);
+            offered.extend(matrix_launches.map(|launch| Offered { choice: choice.clone(), launch }));
         }
     };
     build_visiting(&graph, target, &options.plan, &mut visit).unwrap();
     offered
 }
 
-/// The choices for all nodes of a graph.
+/// Returns the choices for all nodes of a graph.
 fn choices(text: &str, target: &TargetProfile) -> Vec<Choice> {
-    let plan = lower(&text::parse(text).unwrap(), target, &Options::default()).unwrap().plan;
+    let plan = lower(&graph_text::parse(text).unwrap(), target, &Options::default()).unwrap().plan;
     plan.decisions.into_iter().flat_map(|d| d.choices).collect()
 }
 
-/// The kernels that may compute a product of unsigned numbers by signed constants on matrix units.
+/// Returns the kernels for a matmul of u8 by an i8 constant.
 fn kernels_of_signed_constants(constant: &str, target: &TargetProfile) -> Vec<&'static str> {
     let text = format!(
         "%0 = input {{\"name\":\"a\",\"dtype\":\"u8\",\"shape\":[2,3,37,24]}}\n\
@@ -152,25 +151,25 @@ fn kernels_of_signed_constants(constant: &str, target: &TargetProfile) -> Vec<&'
 fn targets_with_bytes() -> Vec<TargetProfile> {
     let mut targets = targets_with_matrices();
     targets.retain(|target| target.matrix.iter().any(|shape| shape.a == MatrixType::I8));
-    assert!(!targets.is_empty(), "profiles with matrices of 8-bit integers are gone");
+    assert!(!targets.is_empty(), "there must be profiles with cooperative matrices of 8-bit integers");
     targets
 }
 
 #[test]
-fn signs_change_only_where_the_sums_are_known() {
+fn sign_correction_needs_constant_sums() {
     for target in &targets_with_bytes() {
         for constant in ["24,16", "2,3,24,16"] {
             let kernels = kernels_of_signed_constants(constant, target);
             assert!(kernels.contains(&"matmul_coop"), "{constant} for {}: {kernels:?}", target.name);
         }
-        // One matrix for three products each.
+        // One matrix is the constant of three matmuls.
         let kernels = kernels_of_signed_constants("2,1,24,16", target);
         assert!(!kernels.is_empty() && !kernels.contains(&"matmul_coop"), "{}: {kernels:?}", target.name);
     }
 }
 
 #[test]
-fn convolutions_of_bytes_run_on_matrix_units_where_their_signs_allow() {
+fn int8_convolutions_use_matrix_units_if_their_signs_allow() {
     for target in &targets_with_bytes() {
         for (image, filters, able) in
             [("u8", "i8", true), ("i8", "i8", true), ("u8", "u8", true), ("i8", "u8", false)]

@@ -1,8 +1,9 @@
-//! Kernels: plain WGSL files with a table of what each can compute, at which cost, and how it is launched.
+//! Kernels: WGSL files, each with Rust code that lists its candidates for a problem, estimates their cost, and builds
+//! their launches.
 //!
-//! A kernel sees only its [`Problem`](crate::shader::problem::Problem): one operator, its operands and the device's facts.
-//! Every kernel reads and writes through generated hooks, so all of them work with every layout. A family is a folder; it
-//! knows the machinery of [`shader`](crate::shader), the estimates of `cost` and what is `shared`, and no other family.
+//! A kernel depends only on its [`Problem`](crate::shader::problem::Problem): one operator, its operands, and the
+//! target. All kernels read and write through generated hooks, so every kernel works with every layout. Each folder is
+//! a family of kernels. A family may use [`shader`](crate::shader), `cost` and `shared`, but no other family.
 
 mod attention;
 pub mod cases;
@@ -23,10 +24,10 @@ mod order_tests;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::{Candidate, Group, InPlace, Kernel};
-pub use shared::codes::FEW_ROWS;
+pub use kernel::{Candidate, Group, InPlace, Kernel, Knobs};
+pub use shared::quantized::MAX_SMALL_M;
 
-/// Every kernel. Among equal costs the earlier one wins.
+/// All kernels. Among candidates of equal cost, the earlier kernel is selected.
 pub const KERNELS: &[Kernel] = &[
     matmul::matmul_coop::KERNEL,
     matmul::matmul_workgroup::KERNEL,
@@ -51,7 +52,7 @@ pub const KERNELS: &[Kernel] = &[
     movement::map::KERNEL,
     matmul::matvec::KERNEL,
     matmul::matvec_panels::KERNEL,
-    matmul::matvec_codes::KERNEL,
+    matmul::matvec_quantized::KERNEL,
     matmul::matvec_coop::KERNEL,
     matmul::matvec_fragments::KERNEL,
     matmul::matvec_dot::KERNEL,
@@ -63,7 +64,7 @@ pub const KERNELS: &[Kernel] = &[
     rows::quantize_rows::KERNEL,
     attention::attention_coop::KERNEL,
     attention::attention::KERNEL,
-    attention::attention_parts::KERNEL,
+    attention::attention_kv_split::KERNEL,
     rows::arg_reduce::KERNEL,
     rows::cum_sum::KERNEL,
     rows::top_k::KERNEL,

@@ -1,37 +1,37 @@
-//! Estimates keep an order: what a device does more slowly, and what is more work, never costs less.
+//! Estimates are monotonic: a slower device or a larger problem never has a lower cost.
 
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
 use super::cases::{CASES, Cases};
+use crate::calibration_suite::problems;
 use crate::ir::graph::Graph;
-use crate::ir::text;
+use crate::ir::graph_text;
 use crate::passes::{self, Context, Precision};
 use crate::plan::select::candidates;
 use crate::plan::tuning::configuration;
-use crate::standing::problems;
 use crate::target::{Machine, TargetProfile, names};
 
-/// Some of the profiles, of every kind.
-fn some() -> impl Iterator<Item = &'static str> {
+/// Returns a sample of the profiles.
+fn sampled_profiles() -> impl Iterator<Item = &'static str> {
     names().step_by(4)
 }
 
-/// A profile whose estimates nobody overrules.
+/// Loads a profile without overrides.
 fn target(name: &str) -> TargetProfile {
-    TargetProfile { picks: Vec::new(), ..TargetProfile::load(name).unwrap() }
+    TargetProfile { overrides: Vec::new(), ..TargetProfile::load(name).unwrap() }
 }
 
-/// A graph after the passes, in f16 where that changes more.
+/// Returns a graph after the passes, in f16.
 fn lowered(graph: &str, target: &TargetProfile) -> Graph {
-    let mut graph = text::parse(graph).unwrap();
+    let mut graph = graph_text::parse(graph).unwrap();
     let context = Context { target, precision: Precision::F16 };
     passes::run_pipeline(&mut graph, &context, passes::Options::default()).unwrap();
     graph
 }
 
-/// What every candidate costs, by the place of its problem and its configuration.
+/// Returns the cost of every candidate, by index of its problem and configuration.
 fn costs(graph: &Graph, target: &TargetProfile) -> BTreeMap<(usize, String), f64> {
     let offered = problems(graph, target).into_iter().enumerate().flat_map(|(i, problem)| {
         let choices = candidates(&problem, None, None);
@@ -40,18 +40,18 @@ fn costs(graph: &Graph, target: &TargetProfile) -> BTreeMap<(usize, String), f64
     offered.collect()
 }
 
-/// A fiftieth is let pass: an estimate that goes over from one bound to another need not meet it exactly.
-const EXACT: f64 = 0.98;
+/// Tolerance. An estimate that switches between two bounds may decrease by 2 %.
+const TOLERANCE: f64 = 0.98;
 
-/// Which candidates of both cost less in the second.
+/// Describes the candidates that are cheaper in `after`.
 fn cheaper(before: &BTreeMap<(usize, String), f64>, after: &BTreeMap<(usize, String), f64>) -> Vec<String> {
     let both = before.iter().filter_map(|(key, cost)| Some((key, *cost, *after.get(key)?)));
-    both.filter(|(_, cost, now)| *now < cost * EXACT)
+    both.filter(|(_, cost, now)| *now < cost * TOLERANCE)
         .map(|((_, configuration), cost, now)| format!("{configuration}: {cost} ns became {now} ns"))
         .collect()
 }
 
-/// A name, and what makes a machine slower.
+/// Name of a change that makes a machine slower, and the change.
 type Slower = (&'static str, fn(&mut Machine));
 
 const SLOWER: [Slower; 6] = [
@@ -72,9 +72,9 @@ const SLOWER: [Slower; 6] = [
 ];
 
 #[test]
-fn nothing_is_cheaper_on_a_slower_device() {
+fn costs_do_not_decrease_on_a_slower_device() {
     let cases: Vec<&str> = CASES.iter().flat_map(Cases::graphs).collect();
-    for name in some() {
+    for name in sampled_profiles() {
         let fast = target(name);
         let wrong: Vec<String> = cases
             .par_iter()
@@ -100,50 +100,53 @@ fn nothing_is_cheaper_on_a_slower_device() {
     }
 }
 
-/// Graphs of every kind whose work grows with `n`.
+/// Returns graphs of all kinds whose work grows with `n`.
 fn growing(n: usize) -> Vec<String> {
-    let of = |shape: &str, rest: &str| {
+    let graph = |shape: &str, rest: &str| {
         let input =
             format!("%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":{shape}}}\n%1 = neg %0\n");
         format!("{input}{rest}\noutput \"y\" %9\n").replace("{n}", &n.to_string())
     };
     let window = r#""strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":"#;
     vec![
-        of(
+        graph(
             "[{n},128]",
             "%2 = constant {\"dtype\":\"f32\",\"shape\":[128,96],\"random\":1}\n%9 = matmul %1 %2 {\"trans_a\":false,\"trans_b\":false}",
         ),
-        of(
+        graph(
             "[64,{n}]",
             "%2 = input {\"name\":\"w\",\"dtype\":\"f32\",\"shape\":[{n},32]}\n%9 = matmul %1 %2 {\"trans_a\":false,\"trans_b\":false}",
         ),
-        of(
+        graph(
             "[{n},16,14,14]",
             &format!(
                 "%2 = constant {{\"dtype\":\"f32\",\"shape\":[32,16,3,3],\"random\":1}}\n%9 = conv %1 %2 {{{window}1}}"
             ),
         ),
-        of(
+        graph(
             "[1,16,{n},28]",
             &format!(
                 "%2 = constant {{\"dtype\":\"f32\",\"shape\":[16,1,3,3],\"random\":1}}\n%9 = conv %1 %2 {{{window}16}}"
             ),
         ),
-        of(
+        graph(
             "[1,{n},8,8]",
             "%9 = pool %1 {\"kind\":\"max\",\"kernel\":[2,2],\"strides\":[2,2],\"dilations\":[1,1],\"pads_begin\":[0,0],\"pads_end\":[0,0],\"ceil\":false}",
         ),
-        of("[{n},96]", "%9 = softmax %1 {\"axis\":1,\"log\":false}"),
-        of("[4,{n}]", "%9 = reduce %1 {\"kind\":\"sum\",\"axes\":[1],\"keepdims\":true}"),
-        of("[4,{n}]", "%9 = cum-sum %1 {\"axis\":1,\"exclusive\":false,\"reverse\":false}"),
-        of("[{n},12]", "%9 = tanh %1"),
-        of("[{n},12]", "%9 = concat %1 %0 {\"axis\":1}"),
-        of("[3,{n}]", "%9 = pad %1 {\"mode\":\"constant\",\"before\":[0,1],\"after\":[0,1],\"value\":0.0}"),
-        of(
+        graph("[{n},96]", "%9 = softmax %1 {\"axis\":1,\"log\":false}"),
+        graph("[4,{n}]", "%9 = reduce %1 {\"kind\":\"sum\",\"axes\":[1],\"keepdims\":true}"),
+        graph("[4,{n}]", "%9 = cum-sum %1 {\"axis\":1,\"exclusive\":false,\"reverse\":false}"),
+        graph("[{n},12]", "%9 = tanh %1"),
+        graph("[{n},12]", "%9 = concat %1 %0 {\"axis\":1}"),
+        graph(
+            "[3,{n}]",
+            "%9 = pad %1 {\"mode\":\"constant\",\"before\":[0,1],\"after\":[0,1],\"value\":0.0}",
+        ),
+        graph(
             "[{n},12]",
             "%2 = input {\"name\":\"i\",\"dtype\":\"i64\",\"shape\":[{n}]}\n%9 = gather %1 %2 {\"axis\":0}",
         ),
-        of(
+        graph(
             "[1,4,{n},6]",
             "%2 = input {\"name\":\"at\",\"dtype\":\"f32\",\"shape\":[1,{n},7,2]}\n%9 = grid-sample %1 %2 {\"mode\":\"linear\",\"padding\":\"zeros\",\"align_corners\":false}",
         ),
@@ -151,8 +154,8 @@ fn growing(n: usize) -> Vec<String> {
 }
 
 #[test]
-fn nothing_is_cheaper_for_being_larger() {
-    for name in some() {
+fn costs_do_not_decrease_for_larger_problems() {
+    for name in sampled_profiles() {
         let target = target(name);
         let mut compared = 0;
         for n in (0..11).map(|bit| 4usize << bit) {
@@ -163,6 +166,6 @@ fn nothing_is_cheaper_for_being_larger() {
                 assert!(wrong.is_empty(), "{name}, from {n} to {}:\n{}\n{small}", 2 * n, wrong.join("\n"));
             }
         }
-        assert!(compared > 500, "{name}: {compared} candidates are offered for both sizes");
+        assert!(compared > 500, "{name}: only {compared} candidates exist for both sizes");
     }
 }

@@ -1,4 +1,4 @@
-//! `pool.wgsl`: maxima, their indices, averages and norms over windows.
+//! `pool.wgsl`: pooling: maximum, index of the maximum, average or norm over windows.
 
 use serde::Deserialize;
 
@@ -8,27 +8,27 @@ use crate::ir::op::{Op, Pool};
 use crate::ir::ops::pool::PoolKind;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::window::{AXES, Windows, declare_guards, four_channels, spatial};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
+use crate::kernels::shared::window::{AXES, Windows, declare_guards, spatial, vec4_channels};
 use crate::shader::problem::Problem;
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "pool",
     wgsl: include_str!("pool.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Parameters of the estimate.
+/// Cost parameters, 0 to 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
+    /// Reached fraction of the f32 peak.
+    peak_fraction: f64,
 }
 
 impl Parameters for Params {
@@ -50,29 +50,29 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let elements = problem.max(&problem.result.elements()) as f64;
     let flops = elements * windows.taps() as f64;
-    let cost = roofline(problem, flops, problem.traffic() as f64, p.reached);
+    let cost = roofline(problem, flops, problem.traffic() as f64, p.peak_fraction);
     vec![Candidate {
-        knobs: vec![("THREADS", problem.threads())],
+        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
         cost,
-        reason: format!("{} taps for {elements} elements, four channels at a time", windows.taps()),
+        reason: format!("{} taps for {elements} elements, four channels per invocation", windows.taps()),
     }]
 }
 
-/// The hooks `start`, `combine` and `finish`.
-fn reduction(kind: PoolKind, class: Class, dtype: DType) -> [String; 3] {
+/// Returns the hooks `start`, `combine` and `finish`.
+fn reduction(kind: PoolKind, class: ValueType, dtype: DType) -> [String; 3] {
     let zero = class.zero(4);
     let (start, combine, finish) = match kind {
         PoolKind::Max | PoolKind::MaxIndex { .. } => {
-            let least = match class {
-                Class::Float => "bitcast<vec4<f32>>(vec4<u32>(0xff800000u))".to_string(),
-                Class::Int => {
+            let lowest = match class {
+                ValueType::Float => "bitcast<vec4<f32>>(vec4<u32>(0xff800000u))".to_string(),
+                ValueType::Int => {
                     let bits = u32::try_from(dtype.bytes() * 8).unwrap_or(32).min(32);
                     format!("vec4<i32>({})", i64::from(i32::MIN) >> (32 - bits))
                 }
                 _ => zero,
             };
-            let result = if matches!(kind, PoolKind::Max) { "acc" } else { "best" };
-            (least, "max(acc, v)".to_string(), result.to_string())
+            let result = if matches!(kind, PoolKind::Max) { "acc" } else { "best_index" };
+            (lowest, "max(acc, v)".to_string(), result.to_string())
         }
         PoolKind::Average { .. } => (zero, "acc + v".to_string(), "acc / taps".to_string()),
         PoolKind::Lp { p: 1 } => (zero, "acc + abs(v)".to_string(), "acc".to_string()),
@@ -86,23 +86,23 @@ fn reduction(kind: PoolKind, class: Class, dtype: DType) -> [String; 3] {
     [
         format!("fn start() -> value {{ return {start}; }}\n"),
         format!("fn combine(acc: value, v: value) -> value {{ return {combine}; }}\n"),
-        format!("fn finish(acc: value, best: vec4<i32>, taps: f32) -> output {{ return {finish}; }}\n"),
+        format!("fn finish(acc: value, best_index: vec4<i32>, taps: f32) -> output {{ return {finish}; }}\n"),
     ]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Pool(op) = problem.op else { return Err(OpError::new("not a pool")) };
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+    let Op::Pool(op) = problem.op else { return Err(OpError::new("the operator is not a pool")) };
     let windows = windows(op);
     let mut shader = Shader::new(problem);
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
     windows.declare(&mut shader, &[0, 1, 2]);
     for (name, end) in AXES.iter().zip(windows.end) {
-        shader.constant(&format!("END_{name}"), format_args!("{end}i"));
+        shader.constant(&format!("PAD_END_{name}"), format_args!("{end}i"));
     }
     let padding = matches!(op.kind, PoolKind::Average { count_include_pad: true });
     shader.constant("COUNT_PADDING", padding);
-    // Zeros change no sum, but they would be counted or be the greatest.
+    // Zeros do not change a sum, but averages would count them and they could be the maximum.
     let outside = windows.padded().map(|padded| padded || op.ceil);
     match op.kind {
         PoolKind::Lp { .. } | PoolKind::Average { count_include_pad: true } => {
@@ -113,12 +113,12 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
             .zip(outside)
             .for_each(|(axis, guard)| shader.constant(&format!("GUARD_{axis}"), guard)),
     }
-    shader.constant("TRACK", matches!(op.kind, PoolKind::MaxIndex { .. }));
+    shader.constant("TRACKS_INDEX", matches!(op.kind, PoolKind::MaxIndex { .. }));
     shader.constant("BATCH_INNER", problem.result.is_slices4());
     let source_type = problem.operands[0].dtype;
-    let class = Class::of(source_type);
+    let class = ValueType::from_dtype(source_type);
     shader.alias("value", &class.wgsl(4));
-    shader.alias("output", &Class::of(problem.computed).wgsl(4));
+    shader.alias("output", &ValueType::from_dtype(problem.computed).wgsl(4));
     let [start, combine, finish] = reduction(op.kind, class, source_type);
     shader.replace("start", start);
     shader.replace("combine", combine);
@@ -131,7 +131,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     if let PoolKind::MaxIndex { column_major } = op.kind {
         let [d, h, w] = spatial(&source).map(|s| shader.dim(&s));
         let channels = shader.dim(&source[1]);
-        let place = if column_major {
+        let index = if column_major {
             format!("(x * {h} + y) * {d} + z")
         } else {
             format!("(z * {h} + y) * {w} + x")
@@ -139,11 +139,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         shader.replace(
             "flat",
             format!(
-                "fn flat(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec2<u32> {{\n    let plane = {d} * {h} * {w};\n    return vec2<u32>((b * {channels} + s * 4u) * plane + {place}, plane);\n}}\n"
+                "fn flat(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec2<u32> {{\n    let plane = {d} * {h} * {w};\n    return vec2<u32>((b * {channels} + s * 4u) * plane + {index}, plane);\n}}\n"
             ),
         );
     }
-    let at = four_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
+    let at = vec4_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
     shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let mut units = result.clone();

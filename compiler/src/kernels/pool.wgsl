@@ -1,8 +1,7 @@
-// Maximum, its index, average or p-norm over windows along up to three spatial axes: four channels of one window per
-// invocation. Picked for every pool.
+// Pooling over one to three spatial axes: maximum, index of the maximum, average or p-norm. Each invocation computes
+// four channels of one window.
 //
-// Replaced: the geometry, the sizes, the types and the hooks. `src` is only called inside the
-// tensor along the axes that are guarded.
+// Replaced by the compiler: geometry, sizes, types and hooks. `src` is called only inside the image along guarded axes.
 
 const THREADS = 64u;
 
@@ -18,22 +17,22 @@ const DILATION_Z = 1i;
 const PAD_X = 0i;
 const PAD_Y = 0i;
 const PAD_Z = 0i;
-/// Padding after, which counts in some averages.
-const END_X = 0i;
-const END_Y = 0i;
-const END_Z = 0i;
-/// Whether the divisor of an average counts padding.
+/// Padding after the image, which some averages count.
+const PAD_END_X = 0i;
+const PAD_END_Y = 0i;
+const PAD_END_Z = 0i;
+/// True if the divisor of an average counts padding.
 const COUNT_PADDING = false;
-/// Whether the index of the greatest tap is wanted.
-const TRACK = false;
-/// Whether taps outside the tensor along an axis, if there are any, must be left out.
+/// True if the result is the index of the maximum.
+const TRACKS_INDEX = false;
+/// True if taps may be outside the image along an axis and must be skipped.
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = true;
-/// Whether the image is the fastest index of the grid rather than the slowest.
+/// True if the batch is the fastest index of the grid, false if it is the slowest.
 const BATCH_INNER = true;
 
-/// What is read and what is stored.
+/// Type of the accumulator and of the result.
 alias value = vec4<f32>;
 alias output = vec4<f32>;
 
@@ -49,21 +48,21 @@ fn out_w() -> u32 { return 4u; }
 fn out_h() -> u32 { return 4u; }
 fn out_d() -> u32 { return 1u; }
 
-/// Channels `4s..4s+4` at a position.
+/// Channels `4s..4s+4` of a pixel.
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
-/// The flat index of channel 4s at a position, and the distance of channels.
+/// Returns the flat index of channel 4s of a pixel, and the stride of channels.
 fn flat(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec2<u32> { return vec2<u32>(0u); }
-/// The state before the first tap, after one more, and the result; `best` is the index of the greatest tap.
+/// Initial accumulator, accumulator with one more tap, and result. `best_index` is the index of the maximum.
 fn start() -> value { return value(0.0); }
 fn combine(acc: value, v: value) -> value { return acc + v; }
-fn finish(acc: value, best: vec4<i32>, taps: f32) -> output { return acc / taps; }
-/// Applies the chain to channels `4s..4s+4` of a position and stores them.
+fn finish(acc: value, best_index: vec4<i32>, taps: f32) -> output { return acc / taps; }
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: output) { result[((s * 4u + y) * 4u + x) + b + z] = v; }
 
-/// How many taps of a window that starts at `first` lie on the tensor or its padding.
-fn padded(first: i32, kernel: u32, dilation: i32, size: u32, end: i32) -> u32 {
-    let room = i32(size) + end - first;
-    return clamp(u32(max((room + dilation - 1) / dilation, 0)), 0u, kernel);
+/// Returns the number of taps in the image or its padding, for a window that starts at `first`.
+fn window_taps(first: i32, kernel: u32, dilation: i32, size: u32, end: i32) -> u32 {
+    let remaining = i32(size) + end - first;
+    return clamp(u32(max((remaining + dilation - 1) / dilation, 0)), 0u, kernel);
 }
 
 @compute @workgroup_size(THREADS)
@@ -89,7 +88,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let first_z = i32(z) * STRIDE_Z - PAD_Z;
     var acc = start();
     var best_value = value(0);
-    var best = vec4<i32>(-1);
+    var best_index = vec4<i32>(-1);
     var taps = 0u;
     for (var kz = 0u; kz < KERNEL_Z; kz++) {
         let iz = u32(first_z + i32(kz) * DILATION_Z);
@@ -103,20 +102,20 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
                 let v = src(b, iz, iy, ix, s);
                 acc = combine(acc, v);
                 taps++;
-                if (TRACK) {
-                    let place = flat(b, iz, iy, ix, s);
-                    let here = vec4<i32>(vec4<u32>(place.x) + vec4<u32>(0u, 1u, 2u, 3u) * place.y);
-                    let better = (v > best_value) | (best < vec4<i32>(0));
+                if (TRACKS_INDEX) {
+                    let index_and_stride = flat(b, iz, iy, ix, s);
+                    let indices = vec4<i32>(vec4<u32>(index_and_stride.x) + vec4<u32>(0u, 1u, 2u, 3u) * index_and_stride.y);
+                    let better = (v > best_value) | (best_index < vec4<i32>(0));
                     best_value = select(best_value, v, better);
-                    best = select(best, here, better);
+                    best_index = select(best_index, indices, better);
                 }
             }
         }
     }
     if (COUNT_PADDING) {
-        taps = padded(first_x, KERNEL_X, DILATION_X, in_w(), END_X)
-            * padded(first_y, KERNEL_Y, DILATION_Y, in_h(), END_Y)
-            * padded(first_z, KERNEL_Z, DILATION_Z, in_d(), END_Z);
+        taps = window_taps(first_x, KERNEL_X, DILATION_X, in_w(), PAD_END_X)
+            * window_taps(first_y, KERNEL_Y, DILATION_Y, in_h(), PAD_END_Y)
+            * window_taps(first_z, KERNEL_Z, DILATION_Z, in_d(), PAD_END_Z);
     }
-    store(b, z, y, x, s, finish(acc, best, f32(taps)));
+    store(b, z, y, x, s, finish(acc, best_index, f32(taps)));
 }

@@ -1,93 +1,94 @@
-// RNN, GRU and LSTM along a sequence, in as few dispatches as loops may be long. A workgroup takes ROWS sequences in one direction through the
-// steps of the longest; their states stay in its memory. In a step, every invocation multiplies the states with some columns of the
-// weights, four neighbours at once, SPLIT of them sharing the depth of a column; then each computes whole units from the
-// sums of their gates. Picked for every recurrence: more ROWS where many sequences share the reading of the weights.
+// RNN, GRU and LSTM along a sequence, in one dispatch, or in several if the device limits loop iterations. A workgroup
+// computes ROWS sequences in one direction, up to the length of the longest. Their states stay in workgroup memory. In
+// each step, every invocation multiplies the states by a vec4 of columns of the weights, and SPLIT invocations split
+// the sum of a column. Then each invocation computes hidden units from the sums of their gates. More ROWS reuse the
+// loaded weights.
 //
-// Replaced: the knobs, the sizes, the cell, its functions and the hooks. What `load_weights` returns past the last column
-// is unused.
+// Replaced by the compiler: knobs, sizes, cell, functions and hooks. The result of `load_weights` past the last column
+// is not used.
 
 const THREADS = 64u;
 const ROWS = 1u;
 const SPLIT = 2u;
-/// Units and gates.
+/// Hidden units, and gates per hidden unit.
 const HIDDEN = 6u;
 const GATES = 4u;
-/// What a step computes: 0 an RNN, 1 a GRU, 2 one that resets the product with the state, 3 an LSTM.
+/// Cell: 0 is RNN, 1 is GRU, 2 is GRU with `linear_before_reset`, 3 is LSTM.
 const CELL = 3u;
 const PEEPHOLES = false;
-/// Whether the forget gate is one less the input gate.
+/// True if the forget gate is 1 - input gate.
 const COUPLED = false;
-/// How many states follow the outputs of the steps.
-const STATES = 0u;
-/// Sets of states: a GRU that resets the state holds a second one.
-const SETS = 1u;
-/// Whether the sequences end in this dispatch, rather than being handed on.
-const ENDS = true;
+/// Number of final states after the outputs of the steps.
+const OUTPUT_STATES = 0u;
+/// Sets of states in workgroup memory. A GRU that resets the state before the matmul has two.
+const STATE_SETS = 1u;
+/// True in the last dispatch. False if another dispatch continues the sequences.
+const LAST_DISPATCH = true;
 
 const DEPTH = (HIDDEN + 3u) / 4u;
 const COLUMNS = (GATES * HIDDEN + 3u) / 4u;
 const WIDTH = COLUMNS * 4u;
-/// Where the states lie that the reset gate has multiplied.
-const RESET = ROWS * DEPTH;
-const_assert ROWS > 0u && SPLIT > 0u && HIDDEN > 0u && (CELL != 1u || SETS == 2u);
+/// Start of the states multiplied by the reset gate.
+const RESET_STATES = ROWS * DEPTH;
+const_assert ROWS > 0u && SPLIT > 0u && HIDDEN > 0u && (CELL != 1u || STATE_SETS == 2u);
 
 @group(0) @binding(0) var<storage, read> gates: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> weights: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> start: array<f32>;
 @group(0) @binding(3) var<storage, read_write> result: array<f32>;
 
-/// Number of steps and of sequences.
+/// Number of steps, and of sequences.
 fn steps() -> u32 { return 5u; }
 fn batch() -> u32 { return 2u; }
-/// The steps of this dispatch, from the first to before the last.
+/// Range of the steps of this dispatch. `last` is exclusive.
 fn first() -> u32 { return 0u; }
 fn last() -> u32 { return steps(); }
-/// Steps of a sequence.
+/// Returns the length of a sequence in steps.
 fn length_of(b: u32) -> u32 { return steps(); }
-/// Whether a direction starts at the end.
+/// True if a direction starts at the end.
 fn reversed(d: u32) -> bool { return d == 1u; }
-/// The inputs' part of four columns of the gates, and of one.
+/// Product of input and weights: a vec4 of columns of the gates, and one column.
 fn load_gates(t: u32, b: u32, d: u32, n4: u32) -> vec4<f32> { return gates[((t * 2u + b) * 2u + d) * 6u + n4]; }
 fn load_gate(t: u32, b: u32, d: u32, n: u32) -> f32 { return gates[((t * 2u + b) * 2u + d) * 6u + n / 4u][n % 4u]; }
-/// Four columns of the weights of unit `k` of the state.
+/// Vec4 of columns of the recurrent weights of hidden unit `k`.
 fn load_weights(d: u32, k: u32, n4: u32) -> vec4<f32> { return weights[(d * 6u + k) * 6u + n4]; }
-/// The initial states.
+/// Initial states, and initial cell states of an LSTM.
 fn load_state(d: u32, b: u32, j: u32) -> f32 { return start[(d * 2u + b) * 6u + j]; }
-fn load_kept(d: u32, b: u32, j: u32) -> f32 { return 0.0; }
-/// Peepholes, or the bias inside the reset product.
+fn load_cell_state(d: u32, b: u32, j: u32) -> f32 { return 0.0; }
+/// Peephole weights of an LSTM, or the recurrent bias of a GRU with `linear_before_reset`.
 fn load_extra(d: u32, i: u32) -> f32 { return 0.0; }
-/// Functions of the gates and of an LSTM's cell state, by their place in the list.
+/// Activation functions of the gates and of the cell state of an LSTM, in the operator's order.
 fn function0(d: u32, x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }
 fn function1(d: u32, x: f32) -> f32 { return tanh(x); }
 fn function2(d: u32, x: f32) -> f32 { return tanh(x); }
-/// Hands a state (0) or a cell state (1) to the next dispatch.
-fn hand(which: u32, d: u32, b: u32, j: u32, v: f32) {}
+/// Stores a state (`which` = 0) or a cell state (1) for the next dispatch.
+fn store_carried(which: u32, d: u32, b: u32, j: u32, v: f32) {}
 fn store(t: u32, d: u32, b: u32, j: u32, v: f32) { result[((t * 2u + d) * 2u + b) * 6u + j] = v; }
 
-/// The states, padded with zeros; for a GRU those that the reset gate has multiplied come behind.
-var<workgroup> states: array<vec4<f32>, RESET * SETS>;
-/// An LSTM's cell states; the update gates of a GRU.
-var<workgroup> kept: array<f32, ROWS * HIDDEN>;
+/// States, padded with zeros. For a GRU, followed by the states multiplied by the reset gate.
+var<workgroup> states: array<vec4<f32>, RESET_STATES * STATE_SETS>;
+/// Cell states of an LSTM, or update gates of a GRU.
+var<workgroup> cell_states: array<f32, ROWS * HIDDEN>;
 var<workgroup> sums: array<f32, SPLIT * ROWS * WIDTH>;
 
-/// The position of step `s` of a sequence of `length` steps.
+/// Returns the position of step `s` of a sequence of `length` steps.
 fn position(d: u32, s: u32, length: u32) -> u32 { return select(s, length - 1u - s, reversed(d) && s < length); }
 
-/// Multiplies the states from `base` on with columns `first` to `end` of the weights, and adds the inputs' part.
+/// Multiplies the states from `base` by the columns `first..end` of the weights, and adds the product of the input.
 fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32) {
     for (var at = local; at < (end - first) * SPLIT; at += THREADS) {
         let column = first + at % (end - first);
-        let part = at / (end - first);
+        let split_index = at / (end - first);
         var acc: array<vec4<f32>, ROWS>;
         // unroll
         for (var r = 0u; r < ROWS; r++) {
             acc[r] = vec4<f32>(0.0);
-            if (CELL != 2u && part == 0u) {
+            if (CELL != 2u && split_index == 0u) {
                 let b = min(b0 + r, batch() - 1u);
                 acc[r] = load_gates(position(d, s, length_of(b)), b, d, column);
             }
         }
-        for (var k4 = part; k4 < DEPTH; k4 += SPLIT) {
+        for (var k4 = split_index; k4 < DEPTH; k4 += SPLIT) {
             let w0 = load_weights(d, k4 * 4u, column);
             let w1 = load_weights(d, min(k4 * 4u + 1u, HIDDEN - 1u), column);
             let w2 = load_weights(d, min(k4 * 4u + 2u, HIDDEN - 1u), column);
@@ -100,7 +101,7 @@ fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32
         }
         // unroll
         for (var r = 0u; r < ROWS; r++) {
-            let to = (part * ROWS + r) * WIDTH + column * 4u;
+            let to = (split_index * ROWS + r) * WIDTH + column * 4u;
             sums[to] = acc[r].x;
             sums[to + 1u] = acc[r].y;
             sums[to + 2u] = acc[r].z;
@@ -110,7 +111,7 @@ fn multiply(local: u32, s: u32, d: u32, b0: u32, base: u32, first: u32, end: u32
     workgroupBarrier();
 }
 
-/// The sum of unit `j` of gate `g`.
+/// Returns the sum of hidden unit `j` of gate `g`.
 fn sum(r: u32, g: u32, j: u32) -> f32 {
     var total = sums[r * WIDTH + g * HIDDEN + j];
     for (var p = 1u; p < SPLIT; p++) { total += sums[(p * ROWS + r) * WIDTH + g * HIDDEN + j]; }
@@ -127,14 +128,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var h = 0.0;
         if (j < HIDDEN) { h = load_state(d, min(b0 + r, batch() - 1u), j); }
         states[i / 4u][i % 4u] = h;
-        if (CELL == 1u) { states[RESET + i / 4u][i % 4u] = 0.0; }
+        if (CELL == 1u) { states[RESET_STATES + i / 4u][i % 4u] = 0.0; }
     }
     for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
-        kept[i] = 0.0;
-        if (CELL == 3u) { kept[i] = load_kept(d, min(b0 + i / HIDDEN, batch() - 1u), i % HIDDEN); }
+        cell_states[i] = 0.0;
+        if (CELL == 3u) { cell_states[i] = load_cell_state(d, min(b0 + i / HIDDEN, batch() - 1u), i % HIDDEN); }
     }
     workgroupBarrier();
-    // Past the longest sequence of the workgroup there are only zeros.
+    // After the longest sequence of the workgroup, all outputs are zero.
     var longest = 0u;
     for (var r = 0u; r < ROWS; r++) { longest = max(longest, length_of(min(b0 + r, batch() - 1u))); }
     for (var s = first(); s < min(last(), longest); s++) {
@@ -143,12 +144,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
                 let r = i / HIDDEN;
                 let j = i % HIDDEN;
-                kept[i] = function0(d, sum(r, 0u, j));
+                cell_states[i] = function0(d, sum(r, 0u, j));
                 let h = states[r * DEPTH + j / 4u][j % 4u];
-                states[RESET + r * DEPTH + j / 4u][j % 4u] = h * function0(d, sum(r, 1u, j));
+                states[RESET_STATES + r * DEPTH + j / 4u][j % 4u] = h * function0(d, sum(r, 1u, j));
             }
             workgroupBarrier();
-            multiply(local, s, d, b0, RESET, 2u * HIDDEN / 4u, COLUMNS);
+            multiply(local, s, d, b0, RESET_STATES, 2u * HIDDEN / 4u, COLUMNS);
         } else {
             multiply(local, s, d, b0, 0u, 0u, COLUMNS);
         }
@@ -156,25 +157,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let r = i / HIDDEN;
             let j = i % HIDDEN;
             let b = b0 + r;
-            // A sequence past the last one repeats it and stores nothing.
+            // A row past the last sequence repeats it and stores nothing.
             let n = length_of(min(b, batch() - 1u));
             let t = position(d, s, n);
-            let before = states[r * DEPTH + j / 4u][j % 4u];
-            var h = before;
+            let previous = states[r * DEPTH + j / 4u][j % 4u];
+            var h = previous;
             if (CELL == 0u) {
                 h = function0(d, sum(r, 0u, j));
             } else if (CELL == 1u) {
-                let fresh = function1(d, sum(r, 2u, j));
-                h = fresh + kept[i] * (before - fresh);
+                let candidate = function1(d, sum(r, 2u, j));
+                h = candidate + cell_states[i] * (previous - candidate);
             } else if (CELL == 2u) {
                 let at = min(b, batch() - 1u);
                 let update = function0(d, load_gate(t, at, d, j) + sum(r, 0u, j));
                 let reset = function0(d, load_gate(t, at, d, HIDDEN + j) + sum(r, 1u, j));
                 let product = reset * (sum(r, 2u, j) + load_extra(d, j));
-                let fresh = function1(d, load_gate(t, at, d, 2u * HIDDEN + j) + product);
-                h = fresh + update * (before - fresh);
+                let candidate = function1(d, load_gate(t, at, d, 2u * HIDDEN + j) + product);
+                h = candidate + update * (previous - candidate);
             } else {
-                var cell = kept[i];
+                var cell = cell_states[i];
                 var gate_i = sum(r, 0u, j);
                 var gate_o = sum(r, 1u, j);
                 var gate_f = sum(r, 2u, j);
@@ -188,7 +189,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 cell = forget * cell + input * function1(d, sum(r, 3u, j));
                 if (PEEPHOLES) { gate_o += load_extra(d, HIDDEN + j) * cell; }
                 h = function0(d, gate_o) * function2(d, cell);
-                if (s < n) { kept[i] = cell; }
+                if (s < n) { cell_states[i] = cell; }
             }
             if (s < n) { states[r * DEPTH + j / 4u][j % 4u] = h; }
             if (b < batch()) { store(t, d, b, j, select(0.0, h, s < n)); }
@@ -201,16 +202,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if (b < batch()) { store(s, d, b, i % HIDDEN, 0.0); }
         }
     }
-    if (!ENDS || STATES > 0u) {
+    if (!LAST_DISPATCH || OUTPUT_STATES > 0u) {
         for (var i = local; i < ROWS * HIDDEN; i += THREADS) {
             let r = i / HIDDEN;
             let j = i % HIDDEN;
-            if (b0 + r < batch() && !ENDS) {
-                hand(0u, d, b0 + r, j, states[r * DEPTH + j / 4u][j % 4u]);
-                if (CELL == 3u) { hand(1u, d, b0 + r, j, kept[i]); }
+            if (b0 + r < batch() && !LAST_DISPATCH) {
+                store_carried(0u, d, b0 + r, j, states[r * DEPTH + j / 4u][j % 4u]);
+                if (CELL == 3u) { store_carried(1u, d, b0 + r, j, cell_states[i]); }
             } else if (b0 + r < batch()) {
                 store(steps(), d, b0 + r, j, states[r * DEPTH + j / 4u][j % 4u]);
-                if (STATES > 1u) { store(steps() + 1u, d, b0 + r, j, kept[i]); }
+                if (OUTPUT_STATES > 1u) { store(steps() + 1u, d, b0 + r, j, cell_states[i]); }
             }
         }
     }

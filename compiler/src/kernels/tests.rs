@@ -1,5 +1,5 @@
-//! Candidates of every kernel must give valid shaders, whatever the layouts, types and symbols of a problem.
-//! Whether the shaders compute the right numbers is tested on a device.
+//! Candidates of all kernels give valid shaders for all layouts, types and symbolic dimensions. Other tests run the
+//! shaders on a device and check the results.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -11,21 +11,21 @@ use crate::compile::{self, lower};
 use crate::emit::spirv::{Options, emit};
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::{Arg, Element, EpilogueStep, UnaryFn};
+use crate::ir::graph_text::parse;
 use crate::ir::op::{Constant, Op};
 use crate::ir::ops::constant::random;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout, TensorDesc};
-use crate::ir::text::parse;
 use crate::plan::faults::uses_subgroups;
 use crate::shader::problem::{Operand, Placement, Problem};
-use crate::shader::{Need, Outside};
+use crate::shader::{Need, OutsideReads};
 use crate::target::TargetProfile;
 
 fn dims(shape: &str) -> Vec<Dim> {
     shape.split(',').map(|d| Dim::parse(d.trim()).unwrap()).collect()
 }
 
-/// What a module's capabilities take of a device.
+/// Returns the device features that the capabilities of a SPIR-V module need.
 pub(super) fn needs_of(words: &[u32]) -> BTreeSet<Need> {
     let mut found = BTreeSet::new();
     let mut rest = &words[5..];
@@ -39,8 +39,9 @@ pub(super) fn needs_of(words: &[u32]) -> BTreeSet<Need> {
     found
 }
 
-/// `OpCapability`, and the capabilities that stand for a need.
+/// Opcode of `OpCapability`.
 const CAPABILITY: u32 = 17;
+/// Capabilities with their features.
 const CAPABILITIES: [(u32, Need); 5] = [
     (9, Need::F16),
     (61, Need::Subgroups),
@@ -49,10 +50,10 @@ const CAPABILITIES: [(u32, Need); 5] = [
     (6019, Need::IntDotProduct),
 ];
 
-/// What shaders are emitted for.
+/// Target of the emitted shaders.
 static TARGET: LazyLock<TargetProfile> = LazyLock::new(|| TargetProfile::load("lavapipe").unwrap());
 
-/// Layouts of operands, and of the result.
+/// Layouts of the operands and of the result.
 const LAYOUTS: [(Layout, Layout); 7] = [
     (Layout::RowMajor, Layout::RowMajor),
     (Layout::SLICES4, Layout::SLICES4),
@@ -63,9 +64,8 @@ const LAYOUTS: [(Layout, Layout); 7] = [
     (Layout::Slices4(Storage::Texture3d), Layout::RowMajor),
 ];
 
-/// Emits the shaders for an operator; operands are shapes, constants where they start with `=`, indices where they
-/// start with `#`.
-/// Returns the names of the kernels that compute it.
+/// Emits the shaders of an operator. Operands are shapes; `=` marks constants and `#` marks indices. Returns the names
+/// of the kernels that compute the operator.
 fn emit_all(op: &str, attributes: serde_json::Value, operands: &[&str]) -> Vec<&'static str> {
     emit_types(op, attributes, operands, &[DType::F32, DType::F16])
 }
@@ -79,13 +79,13 @@ fn emit_types(
     let op = Op::from_text(op, attributes).unwrap().unwrap();
     let all: Vec<(DType, usize)> =
         types.iter().flat_map(|dtype| (0..LAYOUTS.len()).map(|nth| (*dtype, nth))).collect();
-    let found = all.into_par_iter().map(|(dtype, nth)| emit_laid_out(&op, operands, dtype, nth));
+    let found = all.into_par_iter().map(|(dtype, nth)| emit_with_layout(&op, operands, dtype, nth));
     let found = found.reduce(BTreeSet::new, |a, b| &a | &b);
     KERNELS.iter().map(|kernel| kernel.name).filter(|name| found.contains(name)).collect()
 }
 
-/// The same for one type, and for the layouts of one place in [`LAYOUTS`].
-fn emit_laid_out(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeSet<&'static str> {
+/// Like [`emit_types`] for one type and for layout `nth` of [`LAYOUTS`].
+fn emit_with_layout(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeSet<&'static str> {
     let bounds = Bounds::from(["n", "h", "w"].map(|symbol| (symbol.into(), (1, 64))));
     let (layout, result_layout) = LAYOUTS[nth];
     let mut found = BTreeSet::new();
@@ -105,9 +105,9 @@ fn emit_laid_out(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeS
         .map(|(text, s)| TensorDesc::new(if text.starts_with('#') { DType::I64 } else { dtype }, s.clone()))
         .collect();
     let computed = op.operation().infer(&descs.iter().collect::<Vec<_>>()).unwrap();
-    let sliced = |shape: &[Dim], layout: Layout| {
+    let placement = |shape: &[Dim], layout: Layout| {
         let layout = if layout.holds(shape) { layout } else { Layout::RowMajor };
-        Placement::of(layout, shape)
+        Placement::from_layout(layout, shape)
     };
     let mut operands: Vec<Operand<'_>> = descs
         .iter()
@@ -115,20 +115,20 @@ fn emit_laid_out(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeS
         .map(|(d, c)| Operand {
             dtype: d.dtype,
             shape: d.shape.clone(),
-            placement: sliced(&d.shape, if c.is_some() { Layout::RowMajor } else { layout }),
+            placement: placement(&d.shape, if c.is_some() { Layout::RowMajor } else { layout }),
             storage: layout.storage(),
             constant: c.as_ref(),
-            codes: None,
+            quantized: None,
         })
         .collect();
     let arity = operands.len();
     let result = Operand {
         dtype: computed.dtype,
         shape: computed.shape.clone(),
-        placement: sliced(&computed.shape, result_layout),
+        placement: placement(&computed.shape, result_layout),
         storage: result_layout.storage(),
         constant: None,
-        codes: None,
+        quantized: None,
     };
     let float = computed.dtype.is_float();
     // An epilogue with an operand of the result's shape.
@@ -152,10 +152,10 @@ fn emit_laid_out(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeS
     for kernel in KERNELS {
         let candidates = (kernel.candidates)(&problem);
         for (number, candidate) in candidates.into_iter().enumerate() {
-            // Layouts and 16 bits change the hooks only: the cheapest candidate is emitted with all of them, each
-            // other in f32 with one layout or another.
-            let shown = dtype != DType::F16 && number % LAYOUTS.len() == nth;
-            if number > 0 && !shown {
+            // Layouts and f16 change only the hooks. The cheapest candidate is emitted with all layouts and types, each
+            // other candidate in f32 with one layout.
+            let is_emitted = dtype != DType::F16 && number % LAYOUTS.len() == nth;
+            if number > 0 && !is_emitted {
                 continue;
             }
             assert!(candidate.cost.is_finite() && candidate.cost > 0.0, "{candidate:?}");
@@ -164,7 +164,7 @@ fn emit_laid_out(op: &Op, operands: &[&str], dtype: DType, nth: usize) -> BTreeS
                 let words = emit(&launch.wgsl, checked)
                     .unwrap_or_else(|e| panic!("{} {candidate:?} {op:?}: {e}\n{}", kernel.name, launch.wgsl));
                 assert_eq!(launch.needs, needs_of(&words), "{} {candidate:?}", kernel.name);
-                // Whatever the driver's faults are.
+                // Launches must be valid for drivers with faults in subgroup operations.
                 let safe = launch.workgroup[1..] == [1, 1] && launch.subgroup_size.is_some();
                 assert!(safe || !uses_subgroups(&launch), "{} {candidate:?}", kernel.name);
             }
@@ -182,7 +182,7 @@ fn window(stride: usize, pads: usize, group: usize, axes: usize) -> serde_json::
 }
 
 #[test]
-fn products_of_bytes() {
+fn int8_matmuls() {
     for (trans_a, trans_b, operands) in [
         (false, false, ["2,3,5,7", "=2,3,7,9"]),
         (false, false, ["n,8,w,8", "8,8,8"]),
@@ -197,7 +197,7 @@ fn products_of_bytes() {
 }
 
 #[test]
-fn convolutions_of_bytes() {
+fn int8_convolutions() {
     let conv = |a, operands: &[&str]| emit_types("conv", a, operands, &[DType::I8, DType::U8]);
     assert!(conv(window(2, 1, 1, 2), &["2,3,13,11", "=10,3,3,3"]).contains(&"conv_dot"));
     assert!(conv(window(1, 0, 1, 1), &["n,6,w", "=11,6,1"]).contains(&"conv_dot"));
@@ -263,7 +263,7 @@ fn pools() {
 const INTEGERS: [DType; 3] = [DType::I8, DType::I64, DType::U8];
 
 #[test]
-fn moves() {
+fn pads_and_concats() {
     for mode in ["constant", "reflect", "edge", "wrap"] {
         for (shape, before, after) in
             [("2,3,5,4", [0, 1, 2, 0], [1, 0, 3, 4]), ("n,8,h,4", [0, 0, 2, 0], [0, 0, 0, 0])]
@@ -321,7 +321,7 @@ fn resizes() {
 }
 
 #[test]
-fn gathered_products() {
+fn gather_matmuls() {
     for trans_b in [false, true] {
         let a = serde_json::json!({"product": {"trans_a": false, "trans_b": trans_b}});
         let matrices = if trans_b { "5,24,40" } else { "5,40,24" };
@@ -344,7 +344,7 @@ fn grid_samples() {
 }
 
 #[test]
-fn rows() {
+fn row_kernels() {
     let shapes = ["2,6,5,8", "3,1,1,7", "n,8,h,4", "2,h,w,5"];
     let kinds = ["sum", "mean", "max", "min", "prod", "l1", "l2", "log-sum", "log-sum-exp", "sum-square"];
     for shape in shapes {
@@ -387,7 +387,7 @@ fn rows() {
 }
 
 #[test]
-fn products() {
+fn matmuls_and_attention() {
     for (trans_a, trans_b, operands) in [
         (false, false, ["2,3,4,10", "3,10,6"]),
         (false, true, ["n,1,37", "41,37"]),
@@ -408,12 +408,12 @@ fn products() {
     ] {
         let a = serde_json::json!({"scale": 0.125, "causal": causal});
         let found = emit_all("attention", a, operands);
-        assert!(found == ["attention"] || found == ["attention", "attention_parts"], "{found:?}");
+        assert!(found == ["attention"] || found == ["attention", "attention_kv_split"], "{found:?}");
     }
 }
 
 #[test]
-fn picks() {
+fn gathers_scatters_and_fills() {
     let types = [DType::F16, DType::I64, DType::Bool];
     let axis = |axis: usize| serde_json::json!({"axis": axis});
     assert_eq!(emit_types("gather", axis(1), &["n,6,h,8", "#2,3"], &types), ["gather"]);
@@ -444,11 +444,12 @@ fn picks() {
     assert_eq!(emit_types("shape-values", a, &[], &[DType::I32]), ["fill"]);
 }
 
-/// The shader of a convolution of an image in a texture, and what it counts on outside of that.
-fn windows_over_a_texture(first: bool, second: bool) -> (String, Outside) {
+/// Returns the shader of a convolution of a texture, and the required behavior of reads outside the texture. The
+/// arguments are the features `robust_image_access` and `robust_image_access2`.
+fn texture_convolution(access: bool, access2: bool) -> (String, OutsideReads) {
     let mut target = TargetProfile::load("lavapipe").unwrap();
     target.prefer.storage.activations = Storage::Texture2d;
-    (target.features.robust_image_access, target.features.robust_image_access2) = (first, second);
+    (target.features.robust_image_access, target.features.robust_image_access2) = (access, access2);
     let text = r#"
 %0 = input {"name":"x","dtype":"f32","shape":[1,8,9,7]}
 %1 = relayout %0 {"layout":"texture-2d"}
@@ -464,16 +465,16 @@ output "y" %3
 }
 
 #[test]
-fn only_what_a_device_does_not_promise_is_masked() {
-    let (masked, outside) = windows_over_a_texture(false, false);
-    assert_eq!(outside, Outside::Nothing);
+fn reads_outside_a_texture_are_masked_unless_the_device_guarantees_zero() {
+    let (masked, outside) = texture_convolution(false, false);
+    assert_eq!(outside, OutsideReads::Unused);
     assert!(masked.contains("const GUARD_X = true;") && masked.contains("const GUARD_Y = true;"), "{masked}");
-    let (last, outside) = windows_over_a_texture(true, false);
-    assert_eq!(outside, Outside::ThreeZeros);
+    let (last, outside) = texture_convolution(true, false);
+    assert_eq!(outside, OutsideReads::ZeroRgb);
     assert!(last.contains("const GUARD_X = false;") && last.contains("const GUARD_Y = false;"), "{last}");
     assert!(last.contains("let inside = (y) < 9u && (x) < 7u;"), "{last}");
     assert!(last.contains("return vec4<f32>(read.xyz, select(0.0, read.w, inside));"), "{last}");
-    let (none, outside) = windows_over_a_texture(true, true);
-    assert_eq!(outside, Outside::Zeros);
+    let (none, outside) = texture_convolution(true, true);
+    assert_eq!(outside, OutsideReads::Zero);
     assert!(none.contains("const GUARD_X = false;") && !none.contains("read.w"), "{none}");
 }

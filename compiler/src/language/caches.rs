@@ -1,13 +1,13 @@
-//! Caches that go in and out of a graph become states that stay on the device.
+//! Turns KV caches that are inputs and outputs of a graph into states that stay on the device.
 //!
 //! ```text
 //! %1 = input past [1, 2, past, 32]                    %1 = state past [1, 4096, 2, 32]
 //! %3 = concat %1 %2 {"axis":2}                        %3 = update %1 transpose(%2) {"axis":1,"start":"past"}
-//! output present %3                          ->       %4 = transpose(slice(%3, past + n)), in the place of the concat
+//! output present %3                          ->       %4 = transpose(slice(%3, past + n)), replaces the concat
 //! ```
 //!
-//! It is no pass: a pass keeps what a graph takes and gives, and this takes inputs and outputs away. Positions become the
-//! first axis of a state, so that what is appended lies in one piece.
+//! This is not a pass, because a pass keeps the inputs and outputs of a graph, and this removes some. Positions become
+//! the second axis of a state, after the batch, so that new rows are contiguous.
 
 use crate::error::Result;
 use crate::ir::builder::Builder;
@@ -15,23 +15,23 @@ use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Op, State, Update};
 
-use super::{Entry, PAST};
+use super::{LanguageFunction, PAST};
 
-/// A cache that a graph takes and gives.
+/// A KV cache that is an input and an output of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cache {
-    /// What it held, an input.
+    /// Input: the cache before a run.
     past: NodeId,
-    /// What is added.
+    /// Rows that the run adds.
     new: NodeId,
-    /// Both.
+    /// Output: the cache after a run.
     present: NodeId,
-    /// The axis of positions.
+    /// Axis of positions.
     axis: usize,
 }
 
-/// The cache of an input: its only use is to have something appended, and the result is an output.
-pub fn find(graph: &Graph, past: NodeId) -> Option<Cache> {
+/// Returns the cache of an input. Returns `None` unless its only use is a concatenation that is an output.
+pub fn find_cache(graph: &Graph, past: NodeId) -> Option<Cache> {
     let users = graph.users(past);
     let [present] = users.as_slice() else { return None };
     let node = graph.node(*present);
@@ -53,15 +53,15 @@ pub fn find(graph: &Graph, past: NodeId) -> Option<Cache> {
     .then_some(Cache { past, new: *new, present: *present, axis })
 }
 
-/// Keeps a cache in a state that has the input's name.
+/// Replaces a cache by a state with the input's name.
 ///
 /// # Errors
-/// When the state does not fit.
-pub fn keep(graph: &mut Graph, cache: Cache, entry: &Entry) -> Result<()> {
+/// If the state has an invalid shape.
+pub fn make_state(graph: &mut Graph, cache: Cache, function: &LanguageFunction) -> Result<()> {
     let Cache { past, new, present, axis } = cache;
     let name = graph.node(past).name.clone();
     let mut g = Builder::new(graph, &name);
-    // The axis of positions goes behind the first.
+    // The axis of positions becomes the second one.
     let rank = g.tensor(past).rank();
     let mut perm: Vec<usize> = (0..rank).collect();
     perm.remove(axis);
@@ -74,17 +74,17 @@ pub fn keep(graph: &mut Graph, cache: Cache, entry: &Entry) -> Result<()> {
     }
     let sizes = g.tensor(past).shape.clone();
     let size = |from: &usize| match *from == axis {
-        true => entry.context,
+        true => function.context,
         false => sizes.get(*from).and_then(Dim::as_known).unwrap_or(0),
     };
     let shape = perm.iter().map(|from| usize::try_from(size(from)).unwrap_or(0)).collect();
     let state = g.add(State { name: name.clone(), dtype: g.tensor(past).dtype, shape }, &[])?;
     let new = g.transpose(new, perm)?;
-    let held = g.add(Update { axis: 1, start: Dim::symbol(PAST) }, &[state, new])?;
-    let seen = g.slice(held, 1, Dim::known(0), entry.keys())?;
-    let seen = g.transpose(seen, back)?;
-    graph.replace_uses(present, seen);
-    graph.add_store(&name, held);
+    let updated = g.add(Update { axis: 1, start: Dim::symbol(PAST) }, &[state, new])?;
+    let filled = g.slice(updated, 1, Dim::known(0), function.keys())?;
+    let filled = g.transpose(filled, back)?;
+    graph.replace_uses(present, filled);
+    graph.add_store(&name, updated);
     graph.remove_input(past);
     Ok(())
 }

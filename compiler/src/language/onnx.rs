@@ -1,15 +1,16 @@
-//! ONNX language models as functions: decoders that take and give their caches.
+//! Splits ONNX language models into entry points: decoders whose KV caches are inputs and outputs.
 //!
-//! Exporters agree on the names (`input_ids`, `attention_mask`, `position_ids`, `past..` in, `logits` and the new caches
-//! out), not on those of the sizes: what a size counts follows from the input that it belongs to. The model is imported
-//! for each function with that function's sizes; the mask and the positions follow from them, and caches become states
-//! ([`super::caches`]).
+//! Exporters agree on the names of tensors (inputs `input_ids`, `attention_mask`, `position_ids`, `past..`; outputs
+//! `logits` and the new caches), but not on the names of sizes. The meaning of a size follows from the input that it
+//! belongs to. The model is imported once per entry point, with that entry point's sizes. Mask and positions follow
+//! from the sizes, and caches become states ([`super::caches`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::caches::{self, Cache};
-use super::{DECODE, DEFAULT_CONTEXT, Entry, PAST, Sizes, sample};
+use super::{DECODE, DEFAULT_CONTEXT, GenerationSizes, LanguageFunction, PAST, sample};
+use crate::entry_points::EntryPoint;
 use crate::error::Result;
 use crate::import::onnx::{self, Declaration, DimSpec, Imported, Options};
 use crate::ir::array::Array;
@@ -23,51 +24,50 @@ use crate::ir::tensor::DType;
 /// Bounds of sizes by name, inclusive.
 type Dims = BTreeMap<String, (i64, i64)>;
 
-/// The symbol of the ids in the whole graph.
+/// Symbol for the number of ids in the whole graph.
 const SEQ: &str = "seq";
-/// Most ids of the whole graph.
-const MOST: i64 = 256;
+/// Maximum number of ids in the whole graph.
+const MAX_SEQ: i64 = 256;
 
-/// A language model.
+/// An ONNX language model.
 #[derive(Debug)]
-pub struct Language {
-    /// The model as it is in the file, with the symbols `past` and `seq` and a batch of 1.
+pub struct OnnxLanguageModel {
+    /// The model as in the file, with symbols `past` and `seq` and a batch of 1.
     pub whole: Imported,
-    /// Its functions, by name.
-    pub functions: Vec<(String, Graph)>,
-    /// Names of those that targets do without where they save little time.
-    pub spare: Vec<String>,
-    /// What was assumed, for the user to read.
+    /// Entry points.
+    pub entry_points: Vec<EntryPoint>,
+    /// Assumptions, for the user to read.
     pub notes: Vec<String>,
 }
 
-/// What an input is to a language model.
+/// Meaning of an input of a language model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// The tokens.
+    /// Token ids.
     Ids,
-    /// Which keys are tokens: all are.
+    /// Attention mask. It is all ones: no token is masked.
     Mask,
-    /// Where the tokens stand.
+    /// Positions of the tokens.
     Positions,
-    /// Whether there are caches: there are.
-    Branch,
-    /// A cache, with the axis of its positions.
+    /// True if the caches are used. It is always true.
+    CacheBranch,
+    /// A KV cache, with its axis of positions.
     Cache(usize),
 }
 
-/// The model of a file as functions; `None` where it is no decoder that takes and gives caches, or where `dims` speaks of
-/// its own sizes, so that it is wanted as it is. `longest` is the most tokens of a text, where that is known.
+/// Loads a file as a language model. `longest` is the model's maximum context length, if known. Returns `None` if the
+/// file is not a decoder with KV caches as inputs and outputs, or if `dims` has sizes of the file itself, which
+/// requests the model unchanged.
 ///
 /// # Errors
-/// When the file cannot be imported, or a size of the functions is wrong.
-pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Language>> {
-    let Some(model) = Model::of(onnx::inputs(path)?, dims) else { return Ok(None) };
+/// If the file cannot be imported, or a size of the entry points is invalid.
+pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<OnnxLanguageModel>> {
+    let Some(model) = ModelInputs::from_declarations(onnx::inputs(path)?, dims) else { return Ok(None) };
     let usual = longest.unwrap_or(i64::MAX).min(DEFAULT_CONTEXT);
-    let said = |name: &str| dims.get(name).copied();
-    let known = model.known(path, dims)?;
-    let probe = Sizes::of(said, i64::MAX, usual)?;
-    let seq = MOST.min(probe.context);
+    let given = |name: &str| dims.get(name).copied();
+    let known = model.known_dims(path, dims)?;
+    let probe = GenerationSizes::from_bounds(given, i64::MAX, usual)?;
+    let seq = MAX_SEQ.min(probe.context);
     let whole = model.import(
         path,
         &known,
@@ -75,62 +75,59 @@ pub fn load(path: &Path, dims: &Dims, longest: Option<i64>) -> Result<Option<Lan
         DimSpec::Range(0, probe.context - seq),
         Some((SEQ, (1, seq))),
     )?;
-    let rows = model.rows(&whole.graph);
-    let longest = rows.into_iter().chain(longest).min();
-    let sizes = Sizes::of(said, longest.unwrap_or(i64::MAX), usual)?;
-    let (mut functions, mut spare) = (Vec::new(), Vec::new());
-    for entry in sizes.entries() {
-        if model.seq.is_some_and(|seq| seq != entry.tokens) {
+    let positions = model.max_positions(&whole.graph);
+    let longest = positions.into_iter().chain(longest).min();
+    let sizes = GenerationSizes::from_bounds(given, longest.unwrap_or(i64::MAX), usual)?;
+    let mut entry_points: Vec<EntryPoint> = Vec::new();
+    for function in sizes.functions() {
+        if model.seq.is_some_and(|seq| seq != function.tokens) {
             continue;
         }
-        let tokens = entry.seq();
-        let (low, high) = entry.past();
-        let seq = tokens.as_symbol().map(|name| (name, (1, entry.tokens)));
+        let tokens = function.seq();
+        let (low, high) = function.past_bounds();
+        let seq = tokens.as_symbol().map(|name| (name, (1, function.tokens)));
         let mut graph = model.import(path, &known, &tokens, DimSpec::Range(low, high), seq)?.graph;
-        match model.function(&mut graph, &entry)? {
-            Built::Whole => {
-                functions.push((entry.name.to_string(), graph));
-                spare.extend(entry.spare.then(|| entry.name.to_string()));
-            }
-            Built::LastOnly => {}
-            Built::NoCaches => return Ok(None),
+        match model.rewrite(&mut graph, &function)? {
+            Rewrite::Complete => entry_points.push(function.entry_point(graph)),
+            Rewrite::LastLogitsOnly => {}
+            Rewrite::NoCaches => return Ok(None),
         }
     }
-    if functions.iter().all(|(name, _)| name != DECODE) {
+    if entry_points.iter().all(|entry| entry.name != DECODE) {
         return Ok(None);
     }
-    functions.extend(sample::of(&functions)?);
+    entry_points.extend(sample::sample_entry_point(&entry_points)?);
     let mut notes = vec![
-        "the caches stay on the device (functions `decode`, `verify`, `prefill`, ..); --dim with sizes of the model compiles it as it is".to_string(),
+        "the KV caches stay on the device (functions `decode`, `verify`, `prefill`, ..); --dim with sizes of the model compiles it unchanged".to_string(),
     ];
     if !dims.contains_key("context") && longest != Some(sizes.context) {
-        let of = longest.map_or_else(String::new, |n| format!(" of the {n} that the model knows"));
-        notes.push(format!("the context has {} tokens{of}; --dim context=N changes that", sizes.context));
+        let max = longest.map_or_else(String::new, |n| format!(" (the model's maximum is {n})"));
+        notes
+            .push(format!("the context length is {} tokens{max}; --dim context=N changes it", sizes.context));
     }
-    Ok(Some(Language { whole, functions, spare, notes }))
+    Ok(Some(OnnxLanguageModel { whole, entry_points, notes }))
 }
-
-/// What became of a function.
+/// Result of rewriting an imported graph as an entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Built {
-    /// It has what it needs.
-    Whole,
-    /// There are logits for the last id alone, so none may be padding.
-    LastOnly,
-    /// An input is no cache, though it is called one.
+enum Rewrite {
+    /// The graph is an entry point.
+    Complete,
+    /// The model returns logits for the last id only, so padding is not possible.
+    LastLogitsOnly,
+    /// An input with the name of a cache is not a cache, or there are other outputs.
     NoCaches,
 }
 
-/// The inputs of a language model.
-struct Model {
+/// Inputs of a language model.
+struct ModelInputs {
     inputs: Vec<(Declaration, Role)>,
-    /// The number of ids, where the model fixes it.
+    /// Number of ids per run, if the model fixes it.
     seq: Option<i64>,
 }
 
-impl Model {
-    /// Reads the inputs; `None` where one of them has no role, or the user speaks of their sizes.
-    fn of(declared: Vec<Declaration>, dims: &Dims) -> Option<Self> {
+impl ModelInputs {
+    /// Finds the role of each input. Returns `None` if an input has no role, or `dims` has sizes of the inputs.
+    fn from_declarations(declared: Vec<Declaration>, dims: &Dims) -> Option<Self> {
         let inputs: Option<Vec<(Declaration, Role)>> =
             declared.into_iter().map(|input| role(&input).map(|role| (input, role))).collect();
         let inputs = inputs?;
@@ -141,11 +138,11 @@ impl Model {
         let mut seq = None;
         for (input, role) in &inputs {
             let shape = input.shape.as_deref()?;
-            let mut spoken = BTreeSet::new();
-            let own =
+            let mut symbols = BTreeSet::new();
+            let relevant =
                 shape.iter().enumerate().filter(|(axis, _)| !matches!(role, Role::Cache(a) if axis > a));
-            own.for_each(|(_, dim)| dim.symbols(&mut spoken));
-            if spoken.iter().any(|symbol| dims.contains_key(symbol)) {
+            relevant.for_each(|(_, dim)| dim.symbols(&mut symbols));
+            if symbols.iter().any(|symbol| dims.contains_key(symbol)) {
                 return None;
             }
             if *role == Role::Ids {
@@ -155,10 +152,10 @@ impl Model {
         Some(Self { inputs, seq })
     }
 
-    /// What the user says of sizes that no function decides, and the size of a head where the model leaves it open.
-    fn known(&self, path: &Path, dims: &Dims) -> Result<BTreeMap<String, DimSpec>> {
+    /// Returns the sizes of cache axes that no entry point decides: sizes in `dims` and symbolic head sizes.
+    fn known_dims(&self, path: &Path, dims: &Dims) -> Result<BTreeMap<String, DimSpec>> {
         let mut known = BTreeMap::new();
-        let mut open = BTreeMap::new();
+        let mut unknown = BTreeMap::new();
         for (input, role) in &self.inputs {
             let Role::Cache(positions) = *role else { continue };
             let shape = input.shape.iter().flatten().enumerate().skip(1);
@@ -171,17 +168,17 @@ impl Model {
                         known.insert(symbol.to_string(), spec(*bounds));
                     }
                     None => {
-                        open.insert(symbol.to_string(), (axis, input.shape.iter().flatten().count()));
+                        unknown.insert(symbol.to_string(), (axis, input.shape.iter().flatten().count()));
                     }
                 }
             }
         }
-        if open.is_empty() {
+        if unknown.is_empty() {
             return Ok(known);
         }
-        // What empty caches become after a token has the sizes of what is added.
+        // Import with empty caches: the cache outputs then have the sizes of the new rows.
         let probe = self.import(path, &known, &Dim::known(self.seq.unwrap_or(1)), DimSpec::Fixed(0), None)?;
-        for (symbol, (axis, rank)) in open {
+        for (symbol, (axis, rank)) in unknown {
             let outputs = probe.graph.outputs().iter().filter(|o| o.name != "logits");
             let mut shapes = outputs.map(|o| &probe.graph.tensor(o.node).shape).filter(|s| s.len() == rank);
             if let Some(size) = shapes.find_map(|shape| shape.get(axis)?.as_known()) {
@@ -191,7 +188,7 @@ impl Model {
         Ok(known)
     }
 
-    /// Imports the model with so many tokens after `past` others; `seq` is the symbol that `tokens` may be, with its bounds.
+    /// Imports the model for `tokens` ids after `past` tokens. `seq` has the bounds of `tokens` if that is a symbol.
     fn import(
         &self,
         path: &Path,
@@ -204,7 +201,7 @@ impl Model {
         let symbol = Dim::symbol(PAST);
         let is = |dim: &Dim| dim.as_known().map_or_else(|| DimSpec::Is(dim.clone()), DimSpec::Fixed);
         for (input, role) in &self.inputs {
-            if *role == Role::Branch {
+            if *role == Role::CacheBranch {
                 let yes = Array::int(DType::Bool, &[1], vec![1]);
                 options.constants.insert(input.name.clone(), yes);
                 continue;
@@ -218,7 +215,7 @@ impl Model {
                     (Role::Cache(positions), _) if axis == *positions => is(&symbol),
                     _ => continue,
                 };
-                // A symbol that is its own name needs bounds alone.
+                // A symbol that maps to itself needs only bounds.
                 if wanted != DimSpec::Is(Dim::symbol(name)) {
                     options.dims.entry(name.to_string()).or_insert(wanted);
                 }
@@ -229,33 +226,33 @@ impl Model {
         onnx::load(path, &options)
     }
 
-    /// Makes the imported graph a function.
-    fn function(&self, graph: &mut Graph, entry: &Entry) -> Result<Built> {
+    /// Rewrites an imported graph as an entry point.
+    fn rewrite(&self, graph: &mut Graph, function: &LanguageFunction) -> Result<Rewrite> {
         graph.sweep();
         let inputs: BTreeMap<String, NodeId> =
             graph.inputs().iter().map(|id| (graph.node(*id).name.clone(), *id)).collect();
         let logits = graph.outputs().iter().find(|o| o.name == "logits").map(|o| o.node);
-        let Some(logits) = logits else { return Ok(Built::NoCaches) };
+        let Some(logits) = logits else { return Ok(Rewrite::NoCaches) };
         let mut found: Vec<Cache> = Vec::new();
         for (input, role) in &self.inputs {
             if let (Role::Cache(_), Some(id)) = (role, inputs.get(&input.name)) {
-                let Some(cache) = caches::find(graph, *id) else { return Ok(Built::NoCaches) };
+                let Some(cache) = caches::find_cache(graph, *id) else { return Ok(Rewrite::NoCaches) };
                 found.push(cache);
             }
         }
         let shape = graph.tensor(logits).shape.clone();
         let ([batch, rows, _], true) = (shape.as_slice(), graph.outputs().len() == found.len() + 1) else {
-            return Ok(Built::NoCaches);
+            return Ok(Rewrite::NoCaches);
         };
-        if !batch.is(1) || *rows != entry.seq() {
-            return Ok(Built::LastOnly);
+        if !batch.is(1) || *rows != function.seq() {
+            return Ok(Rewrite::LastLogitsOnly);
         }
         graph.clear_outputs();
         graph.add_output("logits", logits);
         for cache in found {
-            caches::keep(graph, cache, entry)?;
+            caches::make_state(graph, cache, function)?;
         }
-        let tokens = entry.seq();
+        let tokens = function.seq();
         let mut g = Builder::new(graph, "ids");
         for (input, role) in &self.inputs {
             let Some(id) = inputs.get(&input.name).copied() else { continue };
@@ -264,7 +261,7 @@ impl Model {
             g.name.clone_from(&input.name);
             let value = match role {
                 Role::Ids => {
-                    let ids = entry.ids(&mut g)?;
+                    let ids = function.add_ids(&mut g)?;
                     g.cast(ids, dtype)?
                 }
                 Role::Mask => {
@@ -276,55 +273,58 @@ impl Model {
                     let positions = g.add(Range { dtype, start, step: 1, length: tokens.clone() }, &[])?;
                     g.reshape(positions, shape)?
                 }
-                Role::Branch | Role::Cache(_) => continue,
+                Role::CacheBranch | Role::Cache(_) => continue,
             };
             g.graph.replace_uses(id, value);
             g.graph.remove_input(id);
         }
-        let Some(mut logits) = g.graph.outputs().first().map(|o| o.node) else { return Ok(Built::NoCaches) };
-        if let Some(only) = entry.only() {
-            logits = row(&mut g, logits, &only)?;
+        let Some(mut logits) = g.graph.outputs().first().map(|o| o.node) else {
+            return Ok(Rewrite::NoCaches);
+        };
+        if let Some(position) = function.logits_position() {
+            logits = select_row(&mut g, logits, &position)?;
         }
         let stores = g.graph.stores().to_vec();
         g.graph.clear_outputs();
         for store in stores {
             g.graph.add_store(&store.name, store.node);
         }
-        entry.finish(&mut g, logits)?;
+        function.add_outputs(&mut g, logits)?;
         graph.sweep();
-        Ok(Built::Whole)
+        Ok(Rewrite::Complete)
     }
 
-    /// How many positions tables hold that the positions, or their number, index.
-    fn rows(&self, graph: &Graph) -> Option<i64> {
-        let mut counted: BTreeSet<NodeId> = BTreeSet::new();
+    /// Returns the number of positions in the smallest table that is indexed by positions, the model's maximum context
+    /// length. Returns `None` without such a table.
+    fn max_positions(&self, graph: &Graph) -> Option<i64> {
+        let mut positions: BTreeSet<NodeId> = BTreeSet::new();
         for id in graph.inputs() {
             let is = |(input, role): &(Declaration, Role)| {
                 *role == Role::Positions && input.name == graph.node(*id).name
             };
             if self.inputs.iter().any(is) {
-                counted.insert(*id);
+                positions.insert(*id);
             }
         }
-        let mut rows: Option<i64> = None;
-        let mut note = |n: Option<i64>| rows = rows.into_iter().chain(n).min();
+        let mut smallest: Option<i64> = None;
+        let mut note = |n: Option<i64>| smallest = smallest.into_iter().chain(n).min();
         for id in graph.topological() {
             let operands = graph.operands(id);
-            let of_position = |i: usize| operands.get(i).is_some_and(|o| counted.contains(o));
+            let of_position = |i: usize| operands.get(i).is_some_and(|o| positions.contains(o));
             let size = |axis: usize| {
                 let table = operands.first().filter(|o| graph.constant(**o).is_some())?;
                 graph.tensor(*table).shape.get(axis)?.as_known()
             };
             match graph.op(id) {
                 Op::Range(range) if range.start == Dim::symbol(PAST) && range.step == 1 => {
-                    counted.insert(id);
+                    positions.insert(id);
                 }
                 Op::Reshape(_)
                 | Op::Expand(_)
                 | Op::Elementwise(Elementwise { element: Element::Cast(_) })
                     if of_position(0) =>
                 {
-                    counted.insert(id);
+                    positions.insert(id);
                 }
                 Op::Gather(gather) if of_position(1) => note(size(gather.axis)),
                 Op::Slice(slice) => {
@@ -334,16 +334,16 @@ impl Model {
                 _ => {}
             }
         }
-        rows
+        smallest
     }
 }
 
-/// Bounds as the importer has them.
+/// Converts bounds to the importer's type.
 fn spec((low, high): (i64, i64)) -> DimSpec {
     if low == high { DimSpec::Fixed(low) } else { DimSpec::Range(low, high) }
 }
 
-/// What an input is, by its name and form.
+/// Returns the role of an input, by its name, type and shape.
 fn role(input: &Declaration) -> Option<Role> {
     let shape = input.shape.as_deref()?;
     let dtype = input.dtype?;
@@ -352,18 +352,19 @@ fn role(input: &Declaration) -> Option<Role> {
         ("input_ids", [_, _]) if whole => Some(Role::Ids),
         ("position_ids", [_, _]) if whole => Some(Role::Positions),
         ("attention_mask", [_, keys]) if keys.as_known().is_none() => Some(Role::Mask),
-        ("use_cache_branch", [n]) if n.is(1) && dtype == DType::Bool => Some(Role::Branch),
+        ("use_cache_branch", [n]) if n.is(1) && dtype == DType::Bool => Some(Role::CacheBranch),
         (name, [_, middle @ .., _]) if name.starts_with("past") && dtype.is_float() => {
-            let mut open = middle.iter().enumerate().filter(|(_, dim)| dim.as_symbol().is_some());
-            let (axis, _) = open.next()?;
-            open.next().is_none().then_some(Role::Cache(axis + 1))
+            let mut symbolic = middle.iter().enumerate().filter(|(_, dim)| dim.as_symbol().is_some());
+            let (axis, _) = symbolic.next()?;
+            symbolic.next().is_none().then_some(Role::Cache(axis + 1))
         }
         _ => None,
     }
 }
 
-/// One of the rows of `x [1, n, m]`, computed from one row as far as its products and element functions go.
-fn row(g: &mut Builder<'_>, x: NodeId, at: &Dim) -> Result<NodeId> {
+/// Returns one row of `x [1, n, m]`. Moves the selection before matmuls and elementwise operators, so that they compute
+/// only that row.
+fn select_row(g: &mut Builder<'_>, x: NodeId, at: &Dim) -> Result<NodeId> {
     let node = g.graph.node(x);
     let operands = g.graph.operands(x);
     let rank = |id: &NodeId| g.tensor(*id).rank();
@@ -371,7 +372,7 @@ fn row(g: &mut Builder<'_>, x: NodeId, at: &Dim) -> Result<NodeId> {
     let rowwise = match (&node.op, operands.as_slice()) {
         (Op::MatMul(MatMul { trans_a: false, .. }), [a, b]) => rank(a) == 3 && rank(b) == 2,
         (Op::Elementwise(_), [a, rest @ ..]) => {
-            // The others are the same for every row.
+            // The other operands are equal for all rows.
             g.tensor(*a).shape == *shape && rest.iter().all(|o| rank(o) == 0 || rank(o) == 1)
         }
         _ => false,
@@ -382,7 +383,7 @@ fn row(g: &mut Builder<'_>, x: NodeId, at: &Dim) -> Result<NodeId> {
     }
     let (op, name) = (node.op.clone(), node.name.clone());
     let Some((first, rest)) = operands.split_first() else { return Ok(x) };
-    let first = row(g, *first, at)?;
+    let first = select_row(g, *first, at)?;
     let operands: Vec<NodeId> = [first].into_iter().chain(rest.iter().copied()).collect();
     g.graph.add_fused(Replacement { op, arity, operands, epilogue: Vec::new() }, &name)
 }

@@ -1,15 +1,16 @@
-//! The function `sample`: draws a token from the logits of a step, on the device.
+//! Entry point `sample`: draws a token from the logits of a step, on the device.
 //!
 //! ```text
-//! logits [1, vocabulary] -> the 64 largest, in order -> weights -> running sums -> where the random number falls
+//! logits [1, vocabulary] -> 64 largest, sorted -> weights -> cumulative sums -> first sum above the random number
 //! ```
 //!
-//! Input `settings [4]` holds temperature, top_k (0: all), top_p and a random number of at least 0 and below 1. What counts is
-//! the order of logits, equal ones by their ids: the first of them whose running sum of probabilities passes the random
-//! number's share of what top_k and top_p leave. Where the 64 largest do not decide that, and where a logit is no number,
-//! output `next` is -1, and the host draws. Otherwise it is the token, which `decode` finds in its state.
+//! Input `settings [4]` holds temperature, top_k (0: all), top_p and a random number in `[0, 1)`. Logits are sorted in
+//! descending order, equal ones by id. The token is the first one whose cumulative probability exceeds the random
+//! number times the probability that top_k and top_p leave. If the 64 largest logits do not decide that, or a logit is
+//! NaN, output `next` is -1 and the host draws. Otherwise `next` is the token, and `decode` finds it in its state.
 
 use super::{DECODE, TOKEN};
+use crate::entry_points::EntryPoint;
 use crate::error::Result;
 use crate::ir::array::Array;
 use crate::ir::builder::Builder;
@@ -18,32 +19,36 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, CumSum, Gather, GatherElements, TopK, UnaryFn};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
+use crate::pass::Precision;
 
-/// Its name.
+/// Name of the entry point.
 pub const SAMPLE: &str = "sample";
-/// Most tokens that it draws from; the runtime asks it for no larger top_k.
-const CANDIDATES: i64 = 64;
-/// Most elements of a row that is sorted at once.
-const ROW: i64 = 2048;
+/// Maximum number of tokens to draw from; the runtime requests no larger top_k.
+const MAX_CANDIDATES: i64 = 64;
+/// Maximum elements of a row that is sorted at once.
+const MAX_ROW: i64 = 2048;
 
-/// The function for a model whose functions these are; none where they have no logits of known size.
+/// Returns the entry point that draws from the logits of `decode`. Returns `None` if `decode` has no logits of known
+/// size.
 ///
 /// # Errors
-/// When the graph cannot be built.
-pub fn of(functions: &[(String, Graph)]) -> Result<Option<(String, Graph)>> {
-    let logits = functions.iter().filter(|(name, _)| name == DECODE).find_map(|(_, graph)| {
-        let output = graph.outputs().iter().find(|output| output.name == "logits")?;
-        graph.tensor(output.node).shape.last()?.as_known()
+/// If the graph cannot be built.
+pub fn sample_entry_point(entry_points: &[EntryPoint]) -> Result<Option<EntryPoint>> {
+    let logits = entry_points.iter().filter(|entry| entry.name == DECODE).find_map(|entry| {
+        let output = entry.graph.outputs().iter().find(|output| output.name == "logits")?;
+        entry.graph.tensor(output.node).shape.last()?.as_known()
     });
     let Some(vocabulary) = logits.filter(|size| *size > 0) else { return Ok(None) };
-    Ok(Some((SAMPLE.to_string(), graph(vocabulary)?)))
+    // Sampling is exact whatever the precision of the model.
+    let (precision, fixed_size) = (Some(Precision::F32), true);
+    Ok(Some(EntryPoint { precision, fixed_size, ..EntryPoint::new(SAMPLE, sampling_graph(vocabulary)?) }))
 }
 
-/// The graph for so many logits.
+/// Returns the graph for a vocabulary size.
 ///
 /// # Errors
-/// When it cannot be built.
-pub fn graph(vocabulary: i64) -> Result<Graph> {
+/// If the graph cannot be built.
+pub fn sampling_graph(vocabulary: i64) -> Result<Graph> {
     let mut graph = Graph::default();
     let mut g = Builder::new(&mut graph, SAMPLE);
     let logits = g.input("logits", DType::F32, vec![Dim::known(1), Dim::known(vocabulary)])?;
@@ -51,15 +56,15 @@ pub fn graph(vocabulary: i64) -> Result<Graph> {
     let setting = |g: &mut Builder<'_>, i| g.slice(settings, 0, Dim::known(i), Dim::known(1));
     let (temperature, top_k) = (setting(&mut g, 0)?, setting(&mut g, 1)?);
     let (top_p, random) = (setting(&mut g, 2)?, setting(&mut g, 3)?);
-    let rows = rows(vocabulary);
-    let count = CANDIDATES.min(vocabulary);
+    let rows = row_count(vocabulary);
+    let count = MAX_CANDIDATES.min(vocabulary);
     let logits = g.reshape(logits, vec![Dim::known(rows), Dim::known(vocabulary / rows)])?;
-    let (values, ids) = largest(&mut g, logits, (rows, vocabulary / rows), count)?;
+    let (values, ids) = top_logits(&mut g, logits, (rows, vocabulary / rows), count)?;
 
     g.name = "weights".to_string();
-    let most = g.slice(values, 0, Dim::known(0), Dim::known(1))?;
+    let largest = g.slice(values, 0, Dim::known(0), Dim::known(1))?;
     let weight = |g: &mut Builder<'_>, x| {
-        let distance = g.binary(BinaryFn::Sub, x, most)?;
+        let distance = g.binary(BinaryFn::Sub, x, largest)?;
         let distance = g.binary(BinaryFn::Div, distance, temperature)?;
         g.unary(UnaryFn::Exp, distance)
     };
@@ -78,11 +83,11 @@ pub fn graph(vocabulary: i64) -> Result<Graph> {
     let sums = g.add(CumSum { axis: 0, exclusive: false, reverse: false }, &[weights])?;
 
     g.name = "draw".to_string();
-    let held = g.slice(sums, 0, Dim::known(count - 1), Dim::known(1))?;
-    let total = g.select(unlimited, all, held)?;
+    let candidates_total = g.slice(sums, 0, Dim::known(count - 1), Dim::known(1))?;
+    let total = g.select(unlimited, all, candidates_total)?;
     let wanted = g.binary(BinaryFn::Mul, top_p, total)?;
-    // Whether what top_p leaves lies among the candidates: all up to the first sum of that size.
-    let reached = g.binary(BinaryFn::GreaterEqual, held, wanted)?;
+    // True if the candidates contain all tokens of top_p: the tokens up to the first sum of at least `wanted`.
+    let reached = g.binary(BinaryFn::GreaterEqual, candidates_total, wanted)?;
     let beyond = g.binary(BinaryFn::GreaterEqual, sums, wanted)?;
     let infinity = g.scalar(DType::F32, f32::INFINITY)?;
     let kept = g.select(beyond, sums, infinity)?;
@@ -101,9 +106,9 @@ pub fn graph(vocabulary: i64) -> Result<Graph> {
     let place = g.binary(BinaryFn::Min, place, final_one)?;
     let place = g.cast(place, DType::I64)?;
     let id = g.add(Gather { axis: 0 }, &[ids, place])?;
-    // Without top_p it is enough that the random number falls among the candidates.
+    // Without top_p, it is enough that the random number is below the candidates' sum.
     let whole = g.binary(BinaryFn::GreaterEqual, top_p, one)?;
-    let within = g.binary(BinaryFn::Less, point, held)?;
+    let within = g.binary(BinaryFn::Less, point, candidates_total)?;
     let within = g.binary(BinaryFn::And, whole, within)?;
     let decided = g.binary(BinaryFn::Or, reached, within)?;
     let none = g.scalar(DType::I64, -1.0)?;
@@ -115,15 +120,17 @@ pub fn graph(vocabulary: i64) -> Result<Graph> {
     Ok(graph)
 }
 
-/// In how many rows of equal length logits are looked at: the longest rows that are sorted at once, else one.
-fn rows(vocabulary: i64) -> i64 {
-    let lengths = (2 * CANDIDATES..=ROW.min(vocabulary)).rev();
+/// Number of rows of equal length that logits are split into: as few as the maximum row length allows, or one if no
+/// length divides the vocabulary.
+fn row_count(vocabulary: i64) -> i64 {
+    let lengths = (2 * MAX_CANDIDATES..=MAX_ROW.min(vocabulary)).rev();
     let length = lengths.into_iter().find(|length| vocabulary % length == 0);
     vocabulary / length.unwrap_or(vocabulary)
 }
 
-/// The largest logits in order with their ids, `[count]` each: the largest of each row, then those of these.
-fn largest(
+/// Returns the `count` largest logits, sorted, and their ids: selects the largest of each row, then the largest of
+/// those.
+fn top_logits(
     g: &mut Builder<'_>,
     logits: NodeId,
     (rows, length): (i64, i64),
@@ -143,22 +150,22 @@ fn largest(
     let starts = g.constant(&Array::int(DType::I64, &[usize::try_from(rows).unwrap_or(0), 1], starts))?;
     let ids = g.binary(BinaryFn::Add, places, starts)?;
     let ids = g.reshape(ids, flat(rows * count))?;
-    // Of equal values the first is the one of the lowest id, within a row and among rows.
-    let chosen = g.add(top(0), &[values])?;
-    let pick = |g: &mut Builder<'_>, from| g.add(Gather { axis: 0 }, &[from, chosen]);
-    Ok((pick(g, values)?, pick(g, ids)?))
+    // Among equal values the lowest id comes first, within a row and across rows.
+    let selected = g.add(top(0), &[values])?;
+    let gather = |g: &mut Builder<'_>, from| g.add(Gather { axis: 0 }, &[from, selected]);
+    Ok((gather(g, values)?, gather(g, ids)?))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{graph, rows};
+    use super::{row_count, sampling_graph};
     use crate::ir::array::Array;
     use crate::ir::eval::eval;
     use std::collections::BTreeMap;
 
-    /// What is drawn from logits.
+    /// Token that is drawn from logits.
     fn drawn(logits: &[f32], settings: [f32; 4]) -> i64 {
-        let graph = graph(i64::try_from(logits.len()).unwrap()).unwrap();
+        let graph = sampling_graph(i64::try_from(logits.len()).unwrap()).unwrap();
         let inputs = BTreeMap::from([
             ("logits".to_string(), Array::f32(&[1, logits.len()], logits.to_vec())),
             ("settings".to_string(), Array::f32(&[4], settings.to_vec())),
@@ -170,13 +177,13 @@ mod tests {
     fn rows_divide_vocabularies() {
         for (vocabulary, wanted) in [(64, 1), (128, 1), (32000, 16), (50257, 29), (128_256, 64), (100_003, 1)]
         {
-            assert_eq!(rows(vocabulary), wanted, "{vocabulary}");
+            assert_eq!(row_count(vocabulary), wanted, "{vocabulary}");
         }
     }
 
     #[test]
-    fn the_random_number_falls_on_a_token() {
-        // Probabilities 0.4, 0.3, 0.2 and 0.1 at ids 2, 0, 3 and 1; all others have none.
+    fn the_random_number_selects_a_token() {
+        // Probabilities 0.4, 0.3, 0.2 and 0.1 at ids 2, 0, 3 and 1; 0 for all others.
         let mut logits = vec![f32::NEG_INFINITY; 4000];
         for (id, p) in [(2, 0.4f32), (0, 0.3), (3, 0.2), (1, 0.1)] {
             logits[id] = p.ln();
@@ -185,7 +192,7 @@ mod tests {
         for (random, id) in [(0.0, 2), (0.39, 2), (0.41, 0), (0.69, 0), (0.71, 3), (0.89, 3), (0.91, 1)] {
             assert_eq!(draw(0.0, 1.0, random), id, "{random}");
         }
-        // Of 0.7 the first has 0.57, of 0.9 the second ends at 0.78.
+        // Renormalized to 0.7, the first token has 0.57; renormalized to 0.9, the second one ends at 0.78.
         for (top_k, top_p) in [(2.0, 1.0), (0.0, 0.6), (50.0, 0.6), (2.0, 0.99)] {
             assert_eq!([0.56, 0.58, 0.99].map(|random| draw(top_k, top_p, random)), [2, 0, 0]);
         }
@@ -194,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_candidates_do_not_decide_is_left_to_the_host() {
+    fn undecided_draws_are_left_to_the_host() {
         let flat = vec![1.0; 128];
         let draw = |top_k, top_p, random| drawn(&flat, [1.0, top_k, top_p, random]);
         assert_eq!(draw(0.0, 1.0, 0.25), 32);

@@ -1,4 +1,4 @@
-//! Puts values around convolutions into slices of four channels, from the structure of the graph.
+//! Assigns the C4 layout to values near convolutions, from the structure of the graph alone.
 //!
 //! ```text
 //! %2 = conv %0 %1                            %2 = conv@slices4 %0 %1
@@ -6,34 +6,35 @@
 //! %4 = reshape %3                            %4 = reshape %3
 //! ```
 //!
-//! Every kernel reads and writes any layout, so this is a matter of cost alone, and it runs last. Image operators
-//! (convolutions, pools, resizing, group norms, elementwise and the like on `[N, C, spatial..]`) that hang
-//! together with a convolution exchange slices of four channels, when the target prefers them. Inputs, results
-//! and constants of the graph stay row-major, and so do views and what they read: in row-major order a reshape
-//! costs nothing. A value that both sides read is written in slices and copied once by a `relayout`;
-//! a value that only row-major operators read is written row-major by its producer, which costs no copy.
+//! Every kernel reads and writes any layout, so layouts only change costs, and this pass runs last. Image operators are
+//! operators on `[N, C, spatial..]`: convolutions, pools, resizes, group norms, elementwise operators and others. If
+//! the target prefers C4, image operators that are connected to a convolution exchange slices of four channels. Inputs,
+//! outputs and constants of the graph stay row-major. Views and their operands stay row-major too, because a row-major
+//! reshape costs nothing. A value with users of both kinds is written in C4 and copied once by a `relayout`. A value
+//! with only row-major users is written row-major by its producer, without a copy.
 //!
-//! Slices lie in the kind of memory object that the target prefers. Kernels read each operand in its own kind, so a
-//! value is judged by itself: where its extents exceed the device's, the next kind that can hold it is taken.
+//! C4 values are stored in the kind of memory object that the target prefers. If a value exceeds the limits of that
+//! kind, the next kind that can hold it is used. Kernels read each operand by its own kind, so each value is decided
+//! separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Result;
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
-use crate::ir::op::{Op, Relayout};
+use crate::ir::op::{LayoutClass, Relayout};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{Layout, TensorDesc};
-use crate::passes::{Changes, Context, Note};
+use crate::pass::{Changes, Context, Note};
 use crate::target::{LayoutKind, TargetProfile};
 
-/// The name in reports, and of the pass.
+/// Name of this pass.
 pub const STAGE: &str = "choose-layouts";
 
-/// Fewest channels for which slices of four are worth their padding.
-const FEWEST_CHANNELS: i64 = 3;
+/// Minimum number of channels for C4. With fewer, padding to four outweighs the gain.
+const MIN_CHANNELS: i64 = 3;
 
-/// Chooses layouts.
+/// Assigns layouts.
 pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     let mut changes = Changes::default();
     if context.target.prefer.layout.convolution != LayoutKind::Slices4 {
@@ -66,22 +67,22 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     Ok(changes)
 }
 
-/// What becomes of a value near a convolution.
+/// Layout of a value near a convolution.
 enum Decision {
     RowMajor(&'static str),
     Sliced,
+    /// C4, with a row-major copy.
     Both,
 }
 
 fn decide(graph: &Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> Decision {
     let users = graph.users(id);
     let image_users = users.iter().filter(|u| reads_slices(graph, **u, sliced)).count();
-    let narrow =
-        graph.tensor(id).shape.get(1).and_then(|c| c.as_known()).is_some_and(|c| c < FEWEST_CHANNELS);
+    let narrow = graph.tensor(id).shape.get(1).and_then(|c| c.as_known()).is_some_and(|c| c < MIN_CHANNELS);
     if narrow {
         Decision::RowMajor("row-major: the blocked layout C4 would be mostly padding")
     } else if users.is_empty() {
-        Decision::RowMajor("row-major: a result of the graph")
+        Decision::RowMajor("row-major: an output of the graph")
     } else if image_users == 0 {
         Decision::RowMajor("row-major: no user is an image operator")
     } else if image_users == users.len() && !graph.is_output(id) {
@@ -91,7 +92,7 @@ fn decide(graph: &Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> Decision {
     }
 }
 
-/// The kind of memory object for a value in slices of four, and why it is not the preferred one or a buffer.
+/// Returns the kind of memory object for a C4 value, and the reason if it is not a buffer or not the preferred kind.
 fn storage(graph: &Graph, id: NodeId, target: &TargetProfile) -> (Storage, String) {
     let wanted = target.prefer.storage.activations;
     let tensor = graph.tensor(id);
@@ -103,7 +104,7 @@ fn storage(graph: &Graph, id: NodeId, target: &TargetProfile) -> (Storage, Strin
             .extent(&tensor.shape, &graph.bounds)
             .is_some_and(|extent| target.limits.holds_texture(texture, extent)),
     };
-    // Layers and depth take what a single texture's height cannot.
+    // Array layers and depth hold images that are too tall for one 2D texture.
     let ladder: &[Storage] = match wanted {
         Storage::Texture2d => &[Storage::Texture2d, Storage::TextureArray],
         Storage::TextureArray => &[Storage::TextureArray, Storage::Texture2d],
@@ -111,24 +112,25 @@ fn storage(graph: &Graph, id: NodeId, target: &TargetProfile) -> (Storage, Strin
         Storage::TexelBuffer => &[Storage::TexelBuffer],
         Storage::Buffer => &[],
     };
-    let taken = ladder.iter().copied().find(|s| holds(*s)).unwrap_or(Storage::Buffer);
-    let why = match (taken == wanted, wanted) {
+    let selected = ladder.iter().copied().find(|s| holds(*s)).unwrap_or(Storage::Buffer);
+    let why = match (selected == wanted, wanted) {
         (true, Storage::Buffer) => String::new(),
-        (true, _) => format!("; in a {}, which the target prefers", taken.name()),
+        (true, _) => format!("; in a {}, which the target prefers", selected.name()),
         (false, _) => {
-            format!("; in a {}, since it exceeds the target's limits of a {}", taken.name(), wanted.name())
+            let (selected, wanted) = (selected.name(), wanted.name());
+            format!("; in a {selected}, because it exceeds the target's limits of a {wanted}")
         }
     };
-    (taken, why)
+    (selected, why)
 }
 
-/// Vectors of four that a tensor in slices takes.
+/// Number of vec4 elements of a C4 tensor.
 fn storage_texels(tensor: &TensorDesc) -> Dim {
     let rest = tensor.shape.iter().enumerate().filter(|(axis, _)| *axis != 1);
     rest.fold(tensor.shape[1].ceil_div(4), |n, (_, size)| n.mul(size))
 }
 
-/// Adds the row-major copy of a value, for the results of the graph and for users that do not want slices.
+/// Adds a row-major copy of a value, for graph outputs and for users that do not read C4.
 fn copy_row_major(graph: &mut Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> Result<NodeId> {
     let name = graph.node(id).name.clone();
     let users = graph.users(id);
@@ -144,21 +146,21 @@ fn copy_row_major(graph: &mut Graph, id: NodeId, sliced: &BTreeSet<NodeId>) -> R
     Ok(copy)
 }
 
-/// Whether a node reads slices as readily as rows.
+/// True if a node reads C4 as fast as row-major.
 fn reads_slices(graph: &Graph, user: NodeId, sliced: &BTreeSet<NodeId>) -> bool {
-    sliced.contains(&user) || is_convolution(graph.op(user))
+    sliced.contains(&user) || is_convolution(graph, user)
 }
 
-fn is_convolution(op: &Op) -> bool {
-    matches!(op, Op::Conv(_) | Op::ConvTranspose(_) | Op::SeparableConv(_))
+fn is_convolution(graph: &Graph, id: NodeId) -> bool {
+    graph.facts(id).layout == LayoutClass::Convolution
 }
 
-/// Image operators that a convolution reaches, or that reach one, through image operators alone.
+/// Image operators that are connected to a convolution through image operators only.
 fn near_convolutions(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     let mut groups = Groups::default();
     let mut convolutions: Vec<NodeId> = Vec::new();
     for id in order.iter().filter(|id| is_image_operator(graph, **id)) {
-        if is_convolution(graph.op(*id)) {
+        if is_convolution(graph, *id) {
             convolutions.push(*id);
         }
         for operand in graph.operands(*id) {
@@ -175,7 +177,7 @@ fn near_convolutions(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
         .collect()
 }
 
-/// Whether a node computes an image `[N, C, spatial..]` of floats, one channel slice at a time.
+/// True if a node computes a float image `[N, C, spatial..]`, one slice of channels at a time.
 fn is_image_operator(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let rank = node.tensor.rank();
@@ -183,17 +185,9 @@ fn is_image_operator(graph: &Graph, id: NodeId) -> bool {
     if !(3..=5).contains(&rank) || !known_channels || !node.tensor.dtype.is_float() {
         return false;
     }
-    match &node.op {
-        Op::Pool(_) | Op::GroupNorm(_) | Op::GridSample(_) | Op::Elementwise(_) => true,
-        op if is_convolution(op) => true,
-        Op::Resize(resize) => {
-            let source = graph.operands(id).first().map(|x| graph.tensor(*x).shape.clone());
-            source.is_some_and(|s| s.get(..2) == resize.sizes.get(..2))
-        }
-        Op::Concat(concat) => concat.axis >= 1,
-        Op::Pad(pad) => pad.before.iter().zip(&pad.after).take(2).all(|(b, a)| b.is(0) && a.is(0)),
-        Op::Reduce(reduce) => reduce.keepdims && reduce.axes.iter().all(|a| *a >= 2),
-        _ => false,
+    match graph.facts(id).layout {
+        LayoutClass::Convolution | LayoutClass::ImageSlices => true,
+        LayoutClass::RowMajor => false,
     }
 }
 

@@ -1,12 +1,12 @@
-//! How values lie in memory: row-major, or in slices of four channels (the blocked layout
-//! NC4HW4, C4 for short), and in which kind of memory object.
+//! Layouts of values: row-major, or slices of four channels (the blocked layout NC4HW4, C4 for short), and the kind of
+//! memory object that holds them.
 //!
-//! Nothing else chooses layouts; decompositions take over that of their node. It takes two steps. [`assign`] is the last
-//! pass: from the structure of the graph and the target's preferences alone it puts every value into slices that may lie
-//! so. [`weigh`] moves values back to rows where the kernels' estimates say that the whole graph costs less.
+//! Only this module selects layouts; decompositions keep the layout of their node. It has two steps. [`assign`] is the
+//! last pass: from the structure of the graph and the target's preferences alone, it gives every possible value the C4
+//! layout. [`weigh`] moves values back to row-major where the estimated cost of the whole graph is lower.
 
 pub mod assign;
 pub mod weigh;
 
-/// The names of both in reports; where they differ about a value, the later one has the last word.
+/// Names of both steps in reports. If they report different layouts for a value, the later one is the final one.
 pub const STAGES: [&str; 2] = [assign::STAGE, weigh::STAGE];

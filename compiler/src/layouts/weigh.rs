@@ -1,4 +1,4 @@
-//! Which values lie in slices of four channels, by what the whole graph costs.
+//! Moves C4 values back to row-major where that lowers the cost of the whole graph.
 //!
 //! ```text
 //! %2 = conv@slices4 %0 %1                    %2 = conv %0 %1
@@ -6,13 +6,13 @@
 //! %4 = reshape %3
 //! ```
 //!
-//! The pass before puts every value into slices that may lie so, from the structure of the graph alone.
-//! Whether that is worth it depends on kernels, of which passes know nothing: a convolution may write row-major at no
-//! loss and save the copy for a reader that wants rows, or read rows more slowly than the copy takes. This step minimises
-//! the sum of what all nodes cost, copies included, over the layouts of all those values. Each value is moved to where
-//! the sum is lower, given all others, until nothing moves any more; once from where the pass left the graph and once
-//! from rows everywhere, since a value may be worth moving only together with its neighbours. The lower end wins, and
-//! among equals the first.
+//! The pass before this step gives every possible value the C4 layout, from the structure of the graph alone. The best
+//! layout depends on kernels, which passes do not know: a convolution may write row-major at the same speed and save
+//! the copy for a row-major reader, or it may read row-major more slowly than the copy takes. This step minimizes the
+//! sum of the costs of all nodes, including copies, over the layouts of these values. It is a local search: each value
+//! moves to the layout with the lower sum, given all others, until none moves. It runs once from the layouts of the
+//! pass and once from row-major layouts, because a value may be worth moving only together with its neighbors. The
+//! lower sum wins; the first one wins a tie.
 
 use std::collections::BTreeSet;
 
@@ -21,37 +21,37 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 use crate::ir::tensor::Layout;
 use crate::ir::verify::verify;
-use crate::passes::{Changes, Note, PassReport};
+use crate::pass::{Changes, Note, PassReport};
 use crate::plan::Options;
 use crate::plan::estimate::Costs;
+use crate::plan::params::Params;
 
-/// The name in reports.
+/// Name of this step in reports.
 pub const STAGE: &str = "weigh-layouts";
 
-/// A value moves where that saves more than this part of what the nodes around it cost: estimates are not exact.
-const MARGIN: f64 = 0.02;
-/// Rounds over all values; they settle in two or three.
-const ROUNDS: usize = 8;
+/// Maximum number of rounds over all values. Searches converge in two or three.
+const MAX_ROUNDS: usize = 8;
 
-/// Moves values between slices of four and rows where the graph costs less.
+/// Moves values between C4 and row-major where the graph then costs less.
 ///
 /// # Errors
-/// When the graph is broken afterwards: an internal error that names this step.
+/// An internal error that names this step, if it makes the graph invalid.
 pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Result<PassReport> {
     let mut changes = Changes::default();
     let values: Vec<BlockedValue> =
-        graph.topological().into_iter().filter_map(|id| value(graph, id)).collect();
+        graph.topological().into_iter().filter_map(|id| blocked_value(graph, id)).collect();
     if !values.is_empty() && options.prefer_kernel.is_none() {
-        let mut search = Search { graph, costs, values };
+        let min_saving = Params::for_stage(costs.target, STAGE)?.layout_min_saving_fraction;
+        let mut search = Search { graph, costs, values, min_saving };
         let before = search.total();
-        let stay = search.settle();
+        let kept = search.descend();
         let as_given: Vec<bool> = search.sliced();
         for i in 0..search.values.len() {
-            search.place(i, false);
+            search.set_layout(i, false);
         }
-        if search.settle() >= stay * (1.0 - MARGIN) {
+        if search.descend() >= kept * (1.0 - min_saving) {
             for (i, sliced) in as_given.into_iter().enumerate() {
-                search.place(i, sliced);
+                search.set_layout(i, sliced);
             }
         }
         search.finish(before, &mut changes);
@@ -61,18 +61,19 @@ pub fn run(graph: &mut Graph, costs: &mut Costs<'_>, options: &Options) -> Resul
     Ok(PassReport { pass: STAGE, changes, swept, nodes: graph.len(), time: None })
 }
 
-/// A value that may lie in slices.
+/// A value that may have the C4 layout.
 struct BlockedValue {
     id: NodeId,
-    /// Slices, in the kind of storage that the pass chose.
+    /// C4, with the kind of storage that the pass selected.
     slices: Layout,
-    /// Its row-major copy, for those who want rows.
+    /// Row-major copy for users that read row-major.
     copy: Option<NodeId>,
-    /// The nodes whose cost depends on where it lies: itself and its users.
-    around: Vec<NodeId>,
+    /// The value's node and its users, whose costs depend on its layout.
+    adjacent: Vec<NodeId>,
 }
 
-fn value(graph: &Graph, id: NodeId) -> Option<BlockedValue> {
+/// Returns the C4 value of a node. Returns `None` for copies and row-major values.
+fn blocked_value(graph: &Graph, id: NodeId) -> Option<BlockedValue> {
     let node = graph.node(id);
     let slices = node.tensor.layout;
     if matches!(node.op, Op::Relayout(_)) || slices == Layout::RowMajor {
@@ -80,46 +81,52 @@ fn value(graph: &Graph, id: NodeId) -> Option<BlockedValue> {
     }
     let users = graph.users(id);
     let copy = users.iter().copied().find(|u| is_row_copy(graph, *u));
-    let around: BTreeSet<NodeId> = users.into_iter().chain([id]).collect();
-    Some(BlockedValue { id, slices, copy, around: around.into_iter().collect() })
+    let adjacent: BTreeSet<NodeId> = users.into_iter().chain([id]).collect();
+    Some(BlockedValue { id, slices, copy, adjacent: adjacent.into_iter().collect() })
 }
 
+/// True if a node only copies its operand to row-major.
 fn is_row_copy(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     matches!(node.op, Op::Relayout(_)) && node.epilogue.is_empty() && node.tensor.layout == Layout::RowMajor
 }
 
+/// State of the local search.
 struct Search<'a, 'c> {
     graph: &'a mut Graph,
     costs: &'a mut Costs<'c>,
     values: Vec<BlockedValue>,
+    /// Minimum saving for a move, as a fraction of the cost of the adjacent nodes, because estimates are not exact.
+    min_saving: f64,
 }
 
 impl Search<'_, '_> {
+    /// For each value, true if it has the C4 layout now.
     fn sliced(&self) -> Vec<bool> {
         self.values.iter().map(|v| self.graph.tensor(v.id).layout == v.slices).collect()
     }
 
-    fn place(&mut self, value: usize, sliced: bool) {
+    /// Sets the layout of a value.
+    fn set_layout(&mut self, value: usize, sliced: bool) {
         if let Some(value) = self.values.get(value) {
             self.graph.set_layout(value.id, if sliced { value.slices } else { Layout::RowMajor });
         }
     }
 
-    /// Moves single values while that lowers the sum; returns the sum.
-    fn settle(&mut self) -> f64 {
-        for _ in 0..ROUNDS {
+    /// Moves single values while that lowers the sum of costs. Returns the sum.
+    fn descend(&mut self) -> f64 {
+        for _ in 0..MAX_ROUNDS {
             let mut moved = false;
             for i in 0..self.values.len() {
                 let Some(value) = self.values.get(i) else { continue };
-                let (around, sliced) =
-                    (value.around.clone(), self.graph.tensor(value.id).layout == value.slices);
-                let before = self.sum(&around);
-                self.place(i, !sliced);
-                if self.sum(&around) < before * (1.0 - MARGIN) {
+                let (adjacent, sliced) =
+                    (value.adjacent.clone(), self.graph.tensor(value.id).layout == value.slices);
+                let before = self.sum(&adjacent);
+                self.set_layout(i, !sliced);
+                if self.sum(&adjacent) < before * (1.0 - self.min_saving) {
                     moved = true;
                 } else {
-                    self.place(i, sliced);
+                    self.set_layout(i, sliced);
                 }
             }
             if !moved {
@@ -129,9 +136,9 @@ impl Search<'_, '_> {
         self.total()
     }
 
-    /// What every node costs that any value touches.
+    /// Sum of the costs of all values' nodes and users.
     fn total(&mut self) -> f64 {
-        let all: BTreeSet<NodeId> = self.values.iter().flat_map(|v| v.around.iter().copied()).collect();
+        let all: BTreeSet<NodeId> = self.values.iter().flat_map(|v| v.adjacent.iter().copied()).collect();
         self.sum(&all.into_iter().collect::<Vec<_>>())
     }
 
@@ -139,24 +146,24 @@ impl Search<'_, '_> {
         nodes.iter().map(|id| self.cost(*id)).sum()
     }
 
-    /// What a node costs; infinite where no kernel computes it.
+    /// Cost of a node; infinite if no kernel computes it.
     fn cost(&mut self, id: NodeId) -> f64 {
         let graph = &*self.graph;
         let operand = graph.operands(id).first().map(|o| graph.tensor(*o).layout);
-        // A row-major copy of rows goes away in the end.
+        // `finish` removes row-major copies of row-major values.
         if is_row_copy(graph, id) && operand == Some(Layout::RowMajor) {
             return 0.0;
         }
-        self.costs.of(graph, id).best_known()
+        self.costs.node(graph, id).best_known()
     }
 
-    /// Removes copies that copy nothing, and says what moved and what all of it saves.
+    /// Removes copies of row-major values and reports the moved values with the time that all moves together save.
     fn finish(mut self, before: f64, changes: &mut Changes) {
         let after = self.total();
         let moved: Vec<usize> =
             (0..self.values.len()).filter(|i| self.sliced().get(*i) == Some(&false)).collect();
         let what = format!(
-            "row-major: with {} others it saves {:.1} of {:.1} µs of the nodes around them",
+            "row-major: this and {} other values together save {:.1} of {:.1} µs of the adjacent nodes",
             moved.len().saturating_sub(1),
             (before - after) / 1e3,
             before / 1e3

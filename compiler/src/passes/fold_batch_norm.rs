@@ -1,4 +1,4 @@
-//! Folds scales and shifts by constants into the weights and bias of convolutions and matrix products.
+//! Folds constant scales and shifts into the weights and bias of convolutions and matmuls.
 //!
 //! ```text
 //! %1 = conv %0 %w                            %1 = conv %0 %w' %b
@@ -6,12 +6,14 @@
 //! %3 = binary add %2 %b   (b: [64, 1, 1])  ->
 //! ```
 //!
-//! This is what a batch normalisation becomes, and every other scale per channel or for the whole tensor.
-//! After a convolution or transposed convolution scale and shift fold; before one only the scale does when there
-//! is padding, because padded zeros are not shifted. A matrix product has no bias: its shifts stay an epilogue.
-//! Weights that another node uses too are left alone, rather than stored twice.
+//! A batch normalization becomes such a scale and shift. So does any other scale per channel or per tensor.
+//! After a convolution or transposed convolution, scale and shift fold. Before one with padding only the scale
+//! folds, because padded zeros are not shifted. A matmul has no bias: its shifts stay an epilogue.
+//! Weights with another user are not folded, because they would be stored twice.
 
-use super::matching::{add_floats, affine, alike, binary, floats, name, plain, rewrite, single_use, splat};
+use super::matching::{
+    add_floats, affine, binary, floats, name, plain, rewrite, same_type_and_shape, single_use, splat,
+};
 use super::{Changes, Context};
 use crate::error::Result;
 use crate::ir::array::count;
@@ -20,22 +22,28 @@ use crate::ir::op::{BinaryFn, Op};
 
 /// Folds scales and shifts.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
-    rewrite(graph, &[("folds into the weights before it", after), ("takes the scale before it", before)])
+    rewrite(
+        graph,
+        &[
+            ("folded into the weights of its operand", fold_after),
+            ("scale of the input folded into its weights", fold_before),
+        ],
+    )
 }
 
-/// A map of each channel: `x * scale + shift`, each a vector over one axis.
-pub(super) struct Map {
+/// A function of each channel: `x * scale + shift`, with vectors over one axis.
+pub(super) struct ChannelMap {
     pub(super) x: NodeId,
     pub(super) scale: Option<Vec<f32>>,
     pub(super) shift: Option<Vec<f32>>,
 }
 
-/// The map that a node applies along an axis of its operand, when its constants vary along that axis alone.
-pub(super) fn map(graph: &Graph, id: NodeId, axis_from_end: usize) -> Option<Map> {
+/// Returns the function that a node applies along an axis if its constants vary along this axis only.
+pub(super) fn channel_map(graph: &Graph, id: NodeId, axis_from_end: usize) -> Option<ChannelMap> {
     let shape = &graph.tensor(id).shape;
     let channels = usize::try_from(shape.get(shape.len().checked_sub(axis_from_end)?)?.as_known()?).ok()?;
     if let Some((scale, shift, x)) = affine(graph, id) {
-        return Some(Map {
+        return Some(ChannelMap {
             x,
             scale: (scale != 1.0).then(|| vec![scale; channels]),
             shift: (shift != 0.0).then(|| vec![shift; channels]),
@@ -55,10 +63,10 @@ pub(super) fn map(graph: &Graph, id: NodeId, axis_from_end: usize) -> Option<Map
         _ => return None,
     };
     let finite = scale.iter().chain(&shift).flatten().all(|v| v.is_finite());
-    (alike(graph, x, id) && finite).then_some(Map { x, scale, shift })
+    (same_type_and_shape(graph, x, id) && finite).then_some(ChannelMap { x, scale, shift })
 }
 
-/// The elements of a constant that varies along one axis alone, counted from the end (1 is the last).
+/// Returns the elements of a constant that varies along one axis only. The axis counts from the end; 1 is the last.
 fn per_channel(graph: &Graph, id: NodeId, axis_from_end: usize, channels: usize) -> Option<Vec<f32>> {
     if !graph.tensor(id).dtype.is_float() {
         return None;
@@ -74,8 +82,8 @@ fn per_channel(graph: &Graph, id: NodeId, axis_from_end: usize, channels: usize)
     floats(graph, id).map(|(_, values)| values)
 }
 
-/// `scale * conv(x) + shift` as another convolution, or `scale * (x w)` as another product.
-fn after(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+/// Folds the scale and shift after a convolution, or the scale after a matmul.
+fn fold_after(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let axis = |op: &Op, rank: usize| match op {
         Op::Conv(_) | Op::ConvTranspose(_) => rank.checked_sub(1),
         Op::MatMul(_) => Some(1),
@@ -89,7 +97,7 @@ fn after(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
             continue;
         }
         let op = op.clone();
-        let Some(map) = map(graph, id, axis_from_end).filter(|m| m.x == candidate) else { continue };
+        let Some(map) = channel_map(graph, id, axis_from_end).filter(|m| m.x == candidate) else { continue };
         let Some(weights) = operands.get(1).copied() else { continue };
         let mut folded = operands.clone();
         if let Some(scale) = &map.scale {
@@ -108,8 +116,8 @@ fn after(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// The bias after a map of the result.
-fn bias(graph: &mut Graph, old: Option<NodeId>, map: &Map, like: NodeId) -> Result<Option<NodeId>> {
+/// Adds the bias of a convolution whose result is scaled and shifted.
+fn bias(graph: &mut Graph, old: Option<NodeId>, map: &ChannelMap, like: NodeId) -> Result<Option<NodeId>> {
     let length = map.scale.as_ref().or(map.shift.as_ref()).map_or(0, Vec::len);
     let mut values = match old {
         Some(old) => match floats(graph, old) {
@@ -128,8 +136,8 @@ fn bias(graph: &mut Graph, old: Option<NodeId>, map: &Map, like: NodeId) -> Resu
     add_floats(graph, dtype, &[length], values, &name).map(Some)
 }
 
-/// A convolution without need for a shift, or a product, of `x * scale`.
-fn before(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+/// Folds the scale of the input of a convolution or matmul, and the shift if a convolution has no padding.
+fn fold_before(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((op, operands)) = plain(graph, id) else { return Ok(None) };
     let (Some(x), Some(weights)) = (operands.first().copied(), operands.get(1).copied()) else {
         return Ok(None);
@@ -141,7 +149,9 @@ fn before(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         _ => return Ok(None),
     };
     let op = op.clone();
-    let Some(map) = map(graph, x, axis_from_end).filter(|_| single_use(graph, x)) else { return Ok(None) };
+    let Some(map) = channel_map(graph, x, axis_from_end).filter(|_| single_use(graph, x)) else {
+        return Ok(None);
+    };
     let mut folded = operands.clone();
     if let Some(shift) = &map.shift {
         let Some(bias) = bias_of_shift(graph, &op, &operands, shift)? else { return Ok(None) };
@@ -156,7 +166,7 @@ fn before(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(op, &folded, &name(graph, id)).map(Some)
 }
 
-/// The bias that a shift of every input channel adds to a convolution without padding.
+/// Adds the bias of a convolution without padding whose input channels are shifted.
 fn bias_of_shift(graph: &mut Graph, op: &Op, operands: &[NodeId], shift: &[f32]) -> Result<Option<NodeId>> {
     let Op::Conv(conv) = op else { return Ok(None) };
     if conv.pads_begin.iter().chain(&conv.pads_end).any(|p| *p > 0) {
@@ -191,17 +201,17 @@ fn bias_of_shift(graph: &mut Graph, op: &Op, operands: &[NodeId], shift: &[f32])
     add_floats(graph, dtype, &[outputs], values, &name).map(Some)
 }
 
-/// Weights with every output channel scaled.
+/// Scales the weights of every output channel.
 fn scale_results(graph: &mut Graph, op: &Op, weights: NodeId, scale: &[f32]) -> Result<Option<NodeId>> {
     scale_weights(graph, op, weights, scale, Side::Result)
 }
 
-/// Weights with every input channel scaled.
+/// Scales the weights of every input channel.
 fn scale_inputs(graph: &mut Graph, op: &Op, weights: NodeId, scale: &[f32]) -> Result<Option<NodeId>> {
     scale_weights(graph, op, weights, scale, Side::Input)
 }
 
-/// Whose channels are scaled.
+/// Side of an operator whose channels are scaled.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     Result,
@@ -221,14 +231,14 @@ fn scale_weights(
     let Some((shape, mut values)) = floats(graph, weights) else { return Ok(None) };
     let Some(channels) = channels(op, &shape, side) else { return Ok(None) };
     for (i, v) in values.iter_mut().enumerate() {
-        let Some(s) = scale.get(channels.of(i)) else { return Ok(None) };
+        let Some(s) = scale.get(channels.channel_of(i)) else { return Ok(None) };
         *v *= s;
     }
     let (dtype, name) = (graph.tensor(weights).dtype, name(graph, weights));
     add_floats(graph, dtype, &shape, values, &name).map(Some)
 }
 
-/// How the flat index of a weight gives a channel: along one axis, plus an offset per group of the first axis.
+/// Map from the flat index of a weight to its channel: one axis, plus an offset per group of the first axis.
 struct Channels {
     inner: usize,
     length: usize,
@@ -238,7 +248,7 @@ struct Channels {
 }
 
 impl Channels {
-    fn of(&self, index: usize) -> usize {
+    fn channel_of(&self, index: usize) -> usize {
         let group = index / self.first / self.rows_per_group;
         index / self.inner % self.length + group * self.group_step
     }

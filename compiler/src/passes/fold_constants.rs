@@ -4,9 +4,9 @@
 //! %1 = transpose {"perm": [1, 0]} %0         ->      %1 = constant f32[32, 64]
 //! ```
 //!
-//! A result that is much larger than its operands stays a computation (an expanded scalar, a mask made of two
-//! ranges): bytes in the bundle cost more than a small kernel. Sizes that depend on symbols stay too.
-//! A constant that is transposed or reshaped, or cast from one float type to another, keeps its bytes.
+//! A result that is much larger than its operands is not folded (an expanded scalar, a mask made of two ranges):
+//! bytes in the bundle cost more than a small kernel. Sizes that depend on symbols are not folded either.
+//! A transposed or reshaped constant, or one cast between float types, keeps its bytes.
 
 use super::{Changes, Context};
 use crate::error::Result;
@@ -15,11 +15,11 @@ use crate::ir::dim::Bindings;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Element, Elementwise, Op};
 
-/// Results of at most this many bytes are always folded.
+/// Results of at most this many bytes are always folded (1 MiB).
 const SMALL: usize = 1 << 20;
-/// An expanded constant is folded up to this many bytes; operators broadcast without it.
+/// Maximum bytes of a folded expand; operators broadcast without it.
 const SMALL_EXPANDED: usize = 1 << 12;
-/// A larger result is folded when it has at most this many times the bytes of its operands (i8 to f32).
+/// A larger result is folded if its size is at most this many times the bytes of its operands (i8 to f32).
 const GROWTH: usize = 4;
 
 /// Folds constants.
@@ -29,14 +29,14 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
         if let Some(constant) = fold(graph, id) {
             let name = graph.node(id).name.clone();
             let folded = graph.add_constant(constant, &name)?;
-            changes.note(graph, id, format!("{} of constants is a constant", graph.op(id).name()));
+            changes.note(graph, id, format!("{} of constants folded to a constant", graph.op(id).name()));
             graph.replace_uses(id, folded);
         }
     }
     Ok(changes)
 }
 
-/// The value of a node as a constant, when it has one that is worth storing.
+/// Returns the value of a node as a constant, if it is constant and small enough to store.
 pub(super) fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
     let node = graph.node(id);
     if matches!(node.op, Op::Input(_) | Op::Constant(_) | Op::State(_)) || !node.epilogue.is_empty() {
@@ -51,18 +51,18 @@ pub(super) fn fold(graph: &Graph, id: NodeId) -> Option<Constant> {
     if bytes > small && bytes / GROWTH > operand_bytes {
         return None;
     }
-    let seen = match (&node.op, &*constants) {
+    let same_bytes = match (&node.op, &*constants) {
         (Op::Elementwise(Elementwise { element: Element::Cast(to) }), [constant]) => constant.cast(*to),
         (Op::Transpose(transpose), [constant]) => constant.transposed(&transpose.perm),
         (Op::Reshape(_), [constant, ..]) => constant.reshaped(&shape),
         _ => None,
     };
-    if seen.is_some() {
-        return seen;
+    if same_bytes.is_some() {
+        return same_bytes;
     }
     let arrays: Vec<Array> = constants.into_iter().map(Constant::to_array).collect::<Result<_, _>>().ok()?;
     let operands: Vec<&Array> = arrays.iter().collect();
-    // An operator whose payload needs a symbol cannot be evaluated here and stays.
+    // An operator whose payload contains a symbol cannot be evaluated here and is not folded.
     let result = node.op.operation().eval(&operands, &shape, &Bindings::new()).ok()?;
     (result.dtype == node.tensor.dtype && result.shape == shape).then(|| Constant::from_array(&result))
 }

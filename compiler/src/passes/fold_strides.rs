@@ -1,4 +1,4 @@
-//! Makes channels of the positions between the windows of a convolution of one channel along one axis.
+//! Rewrites a strided 1-D convolution of one channel as a convolution of stride 1 with `stride` channels.
 //!
 //! ```text
 //! %1 = conv {"strides": [s]} %0[n, 1, l] %w[o, 1, k]
@@ -7,9 +7,9 @@
 //! %2 = conv {"strides": [1]} %1 %w'[o, s, k / s]
 //! ```
 //!
-//! Kernels take channels four at a time, so one channel is three quarters of zeros; the frames of a sound, as transforms
-//! and encoders of speech cut them, are channels without any. Filters are padded with zeros to a multiple of the stride,
-//! and what they then reach beyond the end is padded too. Filters must be constant, because they are rearranged.
+//! Kernels read channels as vec4, so a single channel wastes three of four lanes. Audio transforms and speech encoders
+//! cut a signal into frames with such convolutions. Filters are padded with zeros to a multiple of the stride, and the
+//! end of the input is padded by as much. Filters must be constant, because their elements are rearranged.
 
 use super::matching::{name, plain, rewrite};
 use super::{Changes, Context};
@@ -19,9 +19,9 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Op, Pad, Reshape, Slice, Transpose};
 use crate::ir::ops::pad::PadMode;
 
-/// Makes strides channels.
+/// Folds strides into channels.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
-    rewrite(graph, &[("takes the positions between its windows as channels", fold)])
+    rewrite(graph, &[("stride folded into channels", fold)])
 }
 
 fn fold(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
@@ -77,14 +77,14 @@ fn fold(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(conv, &operands, &label).map(Some)
 }
 
-/// Zeros around the last of three axes.
+/// Pads the last of three axes with zeros.
 fn padded(graph: &mut Graph, x: NodeId, before: Dim, after: Dim, label: &str) -> Result<NodeId> {
     let around = |n: Dim| vec![Dim::known(0), Dim::known(0), n];
     let pad = Pad { mode: PadMode::Constant, before: around(before), after: around(after), value: 0.0 };
     graph.add(pad, &[x], label)
 }
 
-/// In another shape, with the last two of three axes swapped.
+/// Reshapes to `shape`, then swaps the last two of three axes.
 fn swapped(graph: &mut Graph, x: NodeId, shape: &[Dim; 3], label: &str) -> Result<NodeId> {
     let x = graph.add(Reshape { shape: shape.to_vec() }, &[x], label)?;
     graph.add(Transpose { perm: vec![0, 2, 1] }, &[x], label)

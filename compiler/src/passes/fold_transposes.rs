@@ -1,4 +1,4 @@
-//! Moves transposes down the graph until they cancel or disappear into a matrix product.
+//! Moves transposes down the graph until they cancel, or a matmul reads its operand transposed.
 //!
 //! ```text
 //! %1 = transpose {"perm": [0, 2, 3, 1]} %0
@@ -9,10 +9,10 @@
 //! %3 = matmul %x %1
 //! ```
 //!
-//! A transpose passes an elementwise node, concatenation, padding, slice, reduction or softmax when all operands
-//! that are no constants come through the same permutation. Constants are permuted the other way.
-//! It passes only when it has no other user, or when it is sure to cancel behind the node, so the number of
-//! transposes never grows. A transposed constant is folded by `fold-constants`.
+//! A transpose moves past an elementwise node, concatenation, padding, slice, reduction or softmax if all its
+//! non-constant operands have the same permutation. Constants get the inverse permutation.
+//! It moves only if it has no other user, or if it surely cancels after the node, so the number of transposes never
+//! grows. `fold-constants` folds a transposed constant.
 
 use super::matching::{name, plain, rewrite, single_use};
 use super::simplify::views;
@@ -23,7 +23,7 @@ use crate::ir::dim::Bindings;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Concat, Constant, Op, Operation, Pad, Reduce, Slice, Softmax, Transpose};
 
-/// A constant up to this many bytes is permuted even when another node keeps using the original.
+/// Maximum bytes of a constant that is permuted although another node uses the original.
 const SMALL: usize = 1 << 16;
 
 /// Folds transposes.
@@ -31,23 +31,23 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(
         graph,
         &[
-            ("does nothing", views::identity),
-            ("two transposes are one", views::transpose_of_transpose),
-            ("the product reads its operand transposed", into_product),
-            ("the transpose before it moves behind it", sink),
+            ("removed: has no effect", views::identity),
+            ("merged with the transpose of its operand", views::transpose_of_transpose),
+            ("matmul reads its operand transposed", into_matmul),
+            ("transpose moved from its operands to its result", sink),
         ],
     )
 }
 
-/// A product that reads an operand whose last two axes were swapped before.
-fn into_product(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
-    let Some((Op::MatMul(product), mut operands)) = plain(graph, id) else { return Ok(None) };
-    let mut product = product.clone();
+/// Lets a matmul read an operand whose last two axes were swapped.
+fn into_matmul(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+    let Some((Op::MatMul(matmul), mut operands)) = plain(graph, id) else { return Ok(None) };
+    let mut matmul = matmul.clone();
     let mut found = false;
     for (i, operand) in operands.iter_mut().enumerate() {
         let Some((Op::Transpose(transpose), inner)) = plain(graph, *operand) else { continue };
         let Some(x) = inner.first().copied().filter(|_| swaps_last_two(&transpose.perm)) else { continue };
-        let flag = if i == 0 { &mut product.trans_a } else { &mut product.trans_b };
+        let flag = if i == 0 { &mut matmul.trans_a } else { &mut matmul.trans_b };
         *flag = !*flag;
         *operand = x;
         found = true;
@@ -55,7 +55,7 @@ fn into_product(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     if !found {
         return Ok(None);
     }
-    graph.add(product, &operands, &name(graph, id)).map(Some)
+    graph.add(matmul, &operands, &name(graph, id)).map(Some)
 }
 
 fn swaps_last_two(perm: &[usize]) -> bool {
@@ -63,7 +63,7 @@ fn swaps_last_two(perm: &[usize]) -> bool {
     perm.iter().take(m).enumerate().all(|(i, p)| i == *p) && perm[m..] == [m + 1, m]
 }
 
-/// The same node on what its operands were before a common transpose, transposed afterwards.
+/// Moves a common transpose of all operands to the result.
 fn sink(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((op, operands)) = plain(graph, id) else { return Ok(None) };
     let op = op.clone();
@@ -85,7 +85,7 @@ fn sink(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Transpose { perm }, &[result], &name).map(Some)
 }
 
-/// The permutation through which all operands that are no constants come, when moving it pays.
+/// Returns the permutation of all non-constant operands, if they share one and moving it adds no transpose.
 fn common_permutation(graph: &Graph, id: NodeId, operands: &[NodeId]) -> Option<Vec<usize>> {
     let mut common: Option<Vec<usize>> = None;
     let mut all_single = true;
@@ -114,7 +114,7 @@ fn common_permutation(graph: &Graph, id: NodeId, operands: &[NodeId]) -> Option<
     (all_single || cancels()).then_some(perm)
 }
 
-/// The operator on axes before the permutation, when it has one.
+/// Returns the operator with its axes renumbered to those before the permutation; `None` if it cannot be renumbered.
 fn permuted(op: &Op, perm: &[usize]) -> Option<Op> {
     let at = |axis: usize| perm.get(axis).copied();
     let inverse = invert(perm);
@@ -144,7 +144,7 @@ fn permuted(op: &Op, perm: &[usize]) -> Option<Op> {
     })
 }
 
-/// Per-axis values of the result as those of the operand.
+/// Reorders per-axis values of the result to the axes of the operand.
 fn reorder<T: Clone>(values: &[T], order: &[usize]) -> Option<Vec<T>> {
     order.iter().map(|i| values.get(*i).cloned()).collect()
 }
@@ -159,7 +159,8 @@ fn invert(perm: &[usize]) -> Vec<usize> {
     inverse
 }
 
-/// A constant with its axes permuted, leading ones added first; `None` when it is large and used elsewhere.
+/// Permutes the axes of a constant after adding leading axes of size 1. Returns `None` if the constant is large and has
+/// other users.
 fn permute_constant(graph: &mut Graph, id: NodeId, order: &[usize]) -> Result<Option<NodeId>> {
     let Some(constant) = graph.constant(id) else { return Ok(None) };
     if constant.elements() == 1 && constant.shape.len() <= order.len() {

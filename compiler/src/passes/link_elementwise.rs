@@ -1,4 +1,4 @@
-//! Links elementwise nodes behind the node that produces their input, as its epilogue.
+//! Fuses elementwise nodes into the epilogue of the node that produces their input.
 //!
 //! ```text
 //! %3 = conv %0 %1 %2
@@ -6,15 +6,15 @@
 //! %5 = binary mul %3 %4               ->
 //! ```
 //!
-//! A producer absorbs the smallest set of elementwise nodes of its own shape that starts with all its users and
-//! has one exit; a single user is the common case, `x * sigmoid(x)` is another. What the set reads from
-//! elsewhere becomes an operand of the epilogue, which broadcasts to the producer's shape because the elementwise
-//! node already did. No such operand can depend on the producer: every path from it leads through the exit.
+//! A producer absorbs the smallest set of elementwise nodes of its own shape that contains all its users and has one
+//! exit. A single user is the common case; `x * sigmoid(x)` is another. Values that the set reads from elsewhere become
+//! operands of the epilogue. They broadcast to the producer's shape, because the elementwise node already did. No such
+//! operand can depend on the producer, because every path from the producer leads through the exit.
 //!
-//! Where two producers could take the same node, as in `add %conv1 %conv2`, the one further from the graph's inputs
-//! does: a residual connection joins the last convolution of its block, not the one that widens the shortcut, which
-//! can then be computed first and free what both branches read.
-//! Views take no epilogue; they cost nothing as they are.
+//! If two producers could absorb the same node, as in `add %conv1 %conv2`, the one further from the graph's inputs
+//! absorbs it. So a residual add joins the last convolution of its block, not the convolution on the shortcut. The
+//! shortcut can then be computed first, which frees the memory that both branches read.
+//! Views take no epilogue: they cost nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,29 +23,29 @@ use crate::error::{Error, Result};
 use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Arg, EpilogueStep, Fusion, Op};
 
-/// Most steps of one epilogue.
+/// Maximum steps of one epilogue.
 const MAX_STEPS: usize = 12;
-/// Storage buffers kept for a kernel's own operands and its result.
-const OWN_BUFFERS: usize = 4;
+/// Storage buffers reserved for a kernel's operands and result.
+const RESERVED_BUFFERS: usize = 4;
 
-/// What linking needs to know about the graph as it was before the pass.
+/// State of the pass.
 struct Linking {
-    /// Place of each node in a topological order, which stays valid: a linked node takes its exit's place.
+    /// Position of each node in a topological order. It stays valid: a fused node takes the position of its exit.
     position: BTreeMap<NodeId, usize>,
-    /// Nodes absorbed so far; they still hang on their operands until the sweep.
+    /// Nodes absorbed so far. They keep their operands until the sweep.
     absorbed: BTreeSet<NodeId>,
-    /// Storage buffers that one shader may see.
+    /// Maximum storage buffers of one shader.
     buffers: usize,
 }
 
-/// The elementwise nodes that a producer can absorb, in order; the last is the exit.
+/// The elementwise nodes that a producer can absorb, in topological order; the last is the exit.
 struct Cluster {
     members: Vec<NodeId>,
-    /// Operands from outside, in order of appearance.
+    /// Operands from outside the cluster, in order of appearance.
     extras: Vec<NodeId>,
 }
 
-/// Links elementwise epilogues.
+/// Fuses elementwise epilogues.
 pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     let mut changes = Changes::default();
     let order = by_depth(graph);
@@ -54,7 +54,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
         absorbed: BTreeSet::new(),
         buffers: usize::try_from(context.target.limits.max_storage_buffers).unwrap_or(usize::MAX),
     };
-    // The second round takes what a later producer could not.
+    // The second round absorbs nodes that were left to a later producer, which could not absorb them.
     for leave_to_later in [true, false] {
         for id in &order {
             let mut producer = *id;
@@ -64,8 +64,8 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
             {
                 let Some(exit) = cluster.members.last().copied() else { break };
                 for member in &cluster.members {
-                    let what = format!("joins `{}`", graph.node(producer).name);
-                    changes.note(graph, *member, what);
+                    let note = format!("fused into `{}`", graph.node(producer).name);
+                    changes.note(graph, *member, note);
                 }
                 link(graph, producer, &cluster)?;
                 linking.absorbed.insert(producer);
@@ -77,7 +77,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     Ok(changes)
 }
 
-/// A topological order by the longest path from the inputs.
+/// Returns a topological order, sorted by the longest path from the inputs.
 fn by_depth(graph: &Graph) -> Vec<NodeId> {
     let mut order = graph.topological();
     let mut depths: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -89,8 +89,8 @@ fn by_depth(graph: &Graph) -> Vec<NodeId> {
     order
 }
 
-/// Whether a node can carry an epilogue.
-fn takes_chain(graph: &Graph, id: NodeId) -> bool {
+/// Returns true if a node can have an epilogue.
+fn takes_epilogue(graph: &Graph, id: NodeId) -> bool {
     let op = graph.op(id);
     let source = matches!(op, Op::Input(_) | Op::Constant(_) | Op::ShapeValues(_) | Op::Range(_));
     let view =
@@ -99,7 +99,7 @@ fn takes_chain(graph: &Graph, id: NodeId) -> bool {
 }
 
 impl Linking {
-    /// The users of a value that are still there, in topological order.
+    /// Returns the users of a value that are not absorbed, in topological order.
     fn users(&self, graph: &Graph, id: NodeId) -> Vec<NodeId> {
         let mut users: Vec<NodeId> =
             graph.users(id).into_iter().filter(|u| !self.absorbed.contains(u)).collect();
@@ -107,9 +107,9 @@ impl Linking {
         users
     }
 
-    /// The smallest set that the producer can absorb, if any.
+    /// Returns the smallest cluster that the producer can absorb.
     fn cluster(&self, graph: &Graph, producer: NodeId) -> Option<Cluster> {
-        if !takes_chain(graph, producer) || graph.is_output(producer) {
+        if !takes_epilogue(graph, producer) || graph.is_output(producer) {
             return None;
         }
         let wanted: Vec<NodeId> = self.users(graph, producer);
@@ -121,12 +121,12 @@ impl Linking {
         while let Some((_, user)) = frontier.pop_first() {
             let node = graph.node(user);
             steps += 1 + node.epilogue.len();
-            let fits = matches!(node.op, Op::Elementwise(_)) && node.tensor.shape == *shape;
-            if !fits || steps > MAX_STEPS {
+            let fusible = matches!(node.op, Op::Elementwise(_)) && node.tensor.shape == *shape;
+            if !fusible || steps > MAX_STEPS {
                 return None;
             }
             members.push(user);
-            // Everything absorbed so far except this node must be used inside alone: then it is the exit.
+            // If all other members have users only inside the cluster, this node is the exit.
             let closed = |id: NodeId| {
                 !graph.is_output(id) && self.users(graph, id).iter().all(|u| members.contains(u))
             };
@@ -146,7 +146,7 @@ impl Linking {
         frontier.extend(users.iter().filter_map(|u| Some((*self.position.get(u)?, *u))));
     }
 
-    /// The cluster with its outside operands, when they leave buffers enough.
+    /// Returns the cluster with its outside operands, if the shader has enough buffers for them.
     fn with_extras(&self, graph: &Graph, producer: NodeId, members: Vec<NodeId>) -> Option<Cluster> {
         let mut extras: Vec<NodeId> = Vec::new();
         for operand in members.iter().flat_map(|m| graph.operands(*m)) {
@@ -157,13 +157,13 @@ impl Linking {
         }
         let node = graph.node(producer);
         let present = graph.operands(producer).len() - node.arity;
-        let kept = (node.arity + 1).max(OWN_BUFFERS);
+        let kept = (node.arity + 1).max(RESERVED_BUFFERS);
         let new = extras.iter().filter(|e| reused(graph, producer, **e).is_none()).count();
-        let fits = new == 0 || kept.checked_add(present + new)? <= self.buffers;
-        fits.then_some(Cluster { members, extras })
+        let enough = new == 0 || kept.checked_add(present + new)? <= self.buffers;
+        enough.then_some(Cluster { members, extras })
     }
 
-    /// Whether an outside operand is itself a producer that can absorb the exit, and comes later.
+    /// Returns true if an outside operand is a later producer that can absorb the exit.
     fn later_producer(&self, graph: &Graph, producer: NodeId, cluster: &Cluster) -> bool {
         let exit = cluster.members.last();
         let place = |id: &NodeId| self.position.get(id).copied().unwrap_or(0);
@@ -176,30 +176,30 @@ impl Linking {
     }
 }
 
-/// The operand of a producer that an epilogue can read a value from: one of its epilogue's, or an elementwise node's own.
+/// Returns the index of the operand from which an epilogue can read a value that the producer already has.
 fn reused(graph: &Graph, producer: NodeId, value: NodeId) -> Option<usize> {
     let node = graph.node(producer);
     let first = if matches!(node.op, Op::Elementwise(_)) { 0 } else { node.arity };
     graph.operands(producer).iter().enumerate().skip(first).find(|(_, o)| **o == value).map(|(i, _)| i)
 }
 
-/// Turns the exit of a cluster into the producer with the cluster as its epilogue.
+/// Replaces the exit of a cluster by the producer with the cluster as its epilogue.
 fn link(graph: &mut Graph, producer: NodeId, cluster: &Cluster) -> Result<()> {
     let node = graph.node(producer);
     let name = node.name.clone();
-    let mut what = Replacement {
+    let mut replacement = Replacement {
         op: node.op.clone(),
         operands: graph.operands(producer),
         arity: node.arity,
         epilogue: node.epilogue.clone(),
     };
-    // Where the epilogue finds each value.
+    // Epilogue argument of each value.
     let mut found: BTreeMap<NodeId, Arg> = BTreeMap::new();
-    found.insert(producer, step_at(what.epilogue.len()));
+    found.insert(producer, step_at(replacement.epilogue.len()));
     for extra in &cluster.extras {
         let at = reused(graph, producer, *extra).unwrap_or_else(|| {
-            what.operands.push(*extra);
-            what.operands.len() - 1
+            replacement.operands.push(*extra);
+            replacement.operands.len() - 1
         });
         found.insert(*extra, Arg::Input(u32::try_from(at).unwrap_or(u32::MAX)));
     }
@@ -208,20 +208,22 @@ fn link(graph: &mut Graph, producer: NodeId, cluster: &Cluster) -> Result<()> {
         let Op::Elementwise(elementwise) = &node.op else { continue };
         let operands: Vec<Option<Arg>> =
             graph.operands(*member).iter().map(|o| found.get(o).copied()).collect();
-        let own = operands.iter().take(node.arity).copied().collect::<Option<Vec<Arg>>>().unwrap_or_default();
-        what.epilogue.push(EpilogueStep { element: elementwise.element, args: own });
-        let base = what.epilogue.len();
-        let missing = || Error::internal("link-elementwise", "a epilogue names an operand that is not there");
+        let args =
+            operands.iter().take(node.arity).copied().collect::<Option<Vec<Arg>>>().unwrap_or_default();
+        replacement.epilogue.push(EpilogueStep { element: elementwise.element, args });
+        let base = replacement.epilogue.len();
+        let missing =
+            || Error::internal("link-elementwise", "an epilogue step names an operand that does not exist");
         for step in &node.epilogue {
-            what.epilogue.push(step.replaced(|arg| match arg {
+            replacement.epilogue.push(step.map_args(|arg| match arg {
                 Arg::Step(s) => Ok(step_at(base + s as usize)),
                 Arg::Input(k) => operands.get(k as usize).copied().flatten().ok_or_else(missing),
             })?);
         }
-        found.insert(*member, step_at(what.epilogue.len()));
+        found.insert(*member, step_at(replacement.epilogue.len()));
     }
     if let Some(exit) = cluster.members.last() {
-        graph.set_op(*exit, what)?;
+        graph.set_op(*exit, replacement)?;
         graph.set_name(*exit, &name);
     }
     Ok(())

@@ -1,34 +1,34 @@
-//! Chooses in which float type each value is stored. Arithmetic is f32 whatever the storage.
+//! Chooses the float type in which each value is stored. Arithmetic is f32 with every storage type.
 //!
 //! ```text
 //! %2 = matmul f32[8, 64] %0 %1        ->     %2 = matmul f16[8, 64] %0 %1
 //! ```
 //!
-//! Inputs and results of the graph keep their type under every precision. States that are updated in part, as caches are,
-//! become f16 under both of the others; a state that is stored as a whole keeps its type. Otherwise
+//! Inputs and outputs of the graph keep their type under every precision. States that are partly updated, such as KV
+//! caches, become f16 under `f16` and `mixed`; a state that is replaced as a whole keeps its type. Other values:
 //!
-//! - `f32` stores values as the model declares them;
-//! - `f16` stores every float in f16, constants included, except values that f16 cannot hold: see below;
-//! - `mixed` stores products (matmul, convolution, attention) and what only moves them (concatenation, padding,
-//!   pooling, resizing, gathering, views) in f16, with their weights and tables; normalisations, softmax, reductions and
-//!   elementwise results in between stay as they are. It halves the bytes of weights and of the large
-//!   activations, and keeps eleven bits from accumulating along a residual stream.
+//! - `f32` stores values in the declared type;
+//! - `f16` stores every float in f16, including constants, except the values below that f16 cannot hold;
+//! - `mixed` stores matmuls, convolutions, attention and data movement (concatenation, padding, pooling, resizing,
+//!   gathering, views) in f16, with their weights and tables. Norms, softmax, reductions and elementwise results
+//!   between them keep their type. This halves the bytes of weights and large activations, and the rounding of f16 does
+//!   not accumulate along a residual stream.
 //!
-//! Three kinds of values lose their meaning in f16, so they stay f32 even then. Each is small:
+//! Three kinds of values lose their meaning in f16, so they stay f32 even under `f16`. They are small:
 //!
-//! 1. what is computed from integers alone (positions, masks, frequencies): integers above 2048 are not f16, nor are the
-//!    constants of a product that becomes an integer at once;
-//! 2. arguments of sines, cosines, roundings and comparisons, and positions at which an image is sampled, where a small
+//! 1. values that are computed from integers only (positions, masks, frequencies): f16 represents integers exactly only
+//!    up to 2048. The same holds for the constants of a matmul whose result is cast to an integer;
+//! 2. arguments of sines, cosines, roundings and comparisons, and the sampling positions of an image, where a small
 //!    error becomes a large one;
-//! 3. sums, squares that are about to be summed, and what is computed from them alone: a square passes 65504
-//!    from 256 on, and the root of a small variance is the divisor of everything.
+//! 3. sums, squares that are summed next, and values that are computed from these only: the square of 256 already
+//!    exceeds 65504, and the root of a small variance divides the whole row.
 //!
-//! Where the target holds no f16, nothing is lowered, and what the model itself holds in f16 is stored in f32; callers still
-//! pass and get f16.
+//! If the target does not store f16, nothing is lowered, and the model's f16 values are stored in f32. Callers still
+//! pass and receive f16.
 //!
-//! Constants of a few elements (an epsilon, a scalar) stay f32 as well. Numbers beyond f16 that stand for minus
-//! infinity in a mask become ±32752: adding a score to them still gives a finite f16, so that a row which is
-//! masked throughout stays a uniform distribution instead of becoming NaN. True infinities stay infinite.
+//! Constants with few elements (an epsilon, a scalar) also stay f32. Mask values that stand for minus infinity but
+//! exceed f16 become ±32752. A score plus such a value is a finite f16, so the softmax of a row that is masked entirely
+//! stays uniform instead of becoming NaN. True infinities stay infinite.
 
 use std::collections::BTreeSet;
 
@@ -39,17 +39,18 @@ use super::{Changes, Context, Precision};
 use crate::error::Result;
 use crate::ir::array::{Array, Data};
 use crate::ir::graph::{Graph, NodeId, Replacement};
-use crate::ir::op::{BinaryFn, Constant, Element, Elementwise, EpilogueStep, Op, UnaryFn};
-use crate::ir::ops::reduce::ReduceKind;
+use crate::ir::op::{
+    BinaryFn, Constant, Element, Elementwise, EpilogueStep, Exactness, Op, PrecisionClass, UnaryFn,
+};
 use crate::ir::tensor::DType;
 
-/// Constants up to this many elements stay as they are.
+/// Constants with at most this many elements keep their type.
 const SMALL_CONSTANT: usize = 16;
 /// Largest finite f16.
 const F16_MAX: f32 = 65504.0;
-/// What stands for a number beyond f16.
+/// Replacement for a finite number that exceeds f16.
 const CLAMPED: f32 = 32752.0;
-/// A number from here on stands for infinity.
+/// Numbers of at least this size stand for infinity.
 const HUGE: f32 = 1e9;
 
 /// Sets storage types.
@@ -63,7 +64,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     }
     for id in graph.topological() {
         if shrink_huge_numbers(graph, id)? {
-            changes.note(graph, id, "a number beyond f16 is ±32752");
+            changes.note(graph, id, "number beyond the range of f16 replaced by ±32752");
         }
     }
     let order = graph.topological();
@@ -89,7 +90,7 @@ pub fn run(graph: &mut Graph, context: &Context<'_>) -> Result<Changes> {
     Ok(changes)
 }
 
-/// Stores in f32 what is stored in f16.
+/// Stores f16 values in f32.
 fn widen(graph: &mut Graph) -> Result<Changes> {
     let mut changes = Changes::default();
     for id in graph.topological() {
@@ -102,12 +103,12 @@ fn widen(graph: &mut Graph) -> Result<Changes> {
         } else {
             graph.set_storage_type(id, DType::F32);
         }
-        changes.note(graph, id, "stored in f32, since the target holds no f16");
+        changes.note(graph, id, "stored in f32: the target does not store f16");
     }
     Ok(changes)
 }
 
-/// Whether a value is stored in f16; decided for operands first.
+/// Returns true if a value is stored in f16. Operands are decided first.
 fn lowers(
     graph: &Graph,
     id: NodeId,
@@ -116,9 +117,10 @@ fn lowers(
     lowered: &BTreeSet<NodeId>,
 ) -> bool {
     let node = graph.node(id);
+    let class = graph.facts(id).precision;
     let returned = graph.outputs().iter().any(|output| output.node == id);
-    let kept = returned || graph.is_output(id) && !matches!(node.op, Op::Update(_));
-    let fixed = matches!(node.op, Op::Input(_)) || kept || exact.contains(&id);
+    let kept = returned || graph.is_output(id) && class != PrecisionClass::Update;
+    let fixed = class == PrecisionClass::Input || kept || exact.contains(&id);
     if fixed || !node.tensor.dtype.is_float() || node.tensor.dtype == DType::F16 {
         return false;
     }
@@ -128,80 +130,76 @@ fn lowers(
             operands.iter().take(node.arity).filter(|o| graph.tensor(**o).dtype.is_float()).peekable();
         floats.peek().is_some() && floats.all(|o| lowered.contains(o) || graph.tensor(*o).dtype == DType::F16)
     };
-    match &node.op {
-        Op::State(state) => {
-            let mut stored = graph.stores().iter().filter(|store| store.name == state.name);
-            stored.all(|store| matches!(graph.op(store.node), Op::Update(_))) && !is_returned(graph, id)
+    match class {
+        PrecisionClass::Input => false,
+        PrecisionClass::State => {
+            let name = graph.state(id).map(|state| state.name.as_str());
+            let mut stored = graph.stores().iter().filter(|store| Some(store.name.as_str()) == name);
+            stored.all(|store| is_update(graph, store.node)) && !is_returned(graph, id)
         }
-        // A view shares the bytes of its operand, and so does what is updated in place.
-        Op::Update(_) => operands.first().is_some_and(|whole| lowered.contains(whole)),
-        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Expand(_) => from_f16(),
-        Op::Constant(constant) => {
+        // A view and an in-place update use the memory of their operand.
+        PrecisionClass::Update => operands.first().is_some_and(|whole| lowered.contains(whole)),
+        PrecisionClass::View => from_f16(),
+        PrecisionClass::Constant => {
             let users = graph.users(id);
-            let table = |u: &NodeId| is_product(graph.op(*u)) || matches!(graph.op(*u), Op::Gather(_));
-            let mut users = users.iter().filter(|u| !counts(graph, **u) && positions(graph, **u) != Some(id));
+            let table = |u: &NodeId| {
+                matches!(graph.facts(*u).precision, PrecisionClass::MatMul | PrecisionClass::LooksUp)
+            };
+            let mut users = users
+                .iter()
+                .filter(|u| !multiplies_integers(graph, **u) && positions(graph, **u) != Some(id));
             let wanted = match precision {
                 Precision::Mixed => users.any(table),
                 _ => users.any(|u| !exact.contains(u)),
             };
-            constant.elements() > SMALL_CONSTANT && wanted
+            graph.constant(id).is_some_and(|constant| constant.elements() > SMALL_CONSTANT) && wanted
         }
-        op if is_product(op) => true,
-        Op::Concat(_) | Op::Pad(_) | Op::Pool(_) | Op::Resize(_) | Op::Gather(_) => {
-            precision == Precision::F16 || from_f16()
-        }
-        Op::GridSample(_) => {
+        PrecisionClass::MatMul => true,
+        PrecisionClass::MovesValues | PrecisionClass::LooksUp => precision == Precision::F16 || from_f16(),
+        PrecisionClass::Samples => {
             let image = operands.first();
             precision == Precision::F16
                 || image.is_some_and(|o| lowered.contains(o) || graph.tensor(*o).dtype == DType::F16)
         }
-        _ => precision == Precision::F16,
+        PrecisionClass::Other => precision == Precision::F16,
     }
 }
 
-/// Whether what a state becomes by updates is a result of the graph, which keeps its type.
+/// Returns true if a state or one of its updates is an output of the graph, which keeps its type.
 fn is_returned(graph: &Graph, id: NodeId) -> bool {
-    let updated = |user: &NodeId| {
-        matches!(graph.op(*user), Op::Update(_)) && graph.operands(*user).first() == Some(&id)
-    };
+    let updated = |user: &NodeId| is_update(graph, *user) && graph.operands(*user).first() == Some(&id);
     graph.outputs().iter().any(|output| output.node == id)
         || graph.users(id).iter().filter(|user| updated(user)).any(|user| is_returned(graph, *user))
 }
 
-fn is_product(op: &Op) -> bool {
-    matches!(op, Op::MatMul(_) | Op::GatherMatMul(_) | Op::Conv(_) | Op::ConvTranspose(_) | Op::Attention(_))
+fn is_update(graph: &Graph, id: NodeId) -> bool {
+    graph.facts(id).precision == PrecisionClass::Update
 }
 
-/// Whether a node is a product of integers in floats: its result becomes an integer as it is. Integers above 2048 are not
-/// f16, constant ones no more than computed ones.
-fn counts(graph: &Graph, id: NodeId) -> bool {
+/// Returns true if a node multiplies integers that are stored as floats: its result is cast to an integer. f16
+/// represents integers exactly only up to 2048, constant or computed.
+fn multiplies_integers(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     let integer = |step: &EpilogueStep| matches!(step.element, Element::Cast(to) if !to.is_float());
-    is_product(&node.op) && node.epilogue.first().is_some_and(integer)
+    graph.facts(id).precision == PrecisionClass::MatMul && node.epilogue.first().is_some_and(integer)
 }
 
-/// The operand of a node that says where it samples another one.
+/// Returns the operand of a node that holds the positions at which it samples another operand.
 fn positions(graph: &Graph, id: NodeId) -> Option<NodeId> {
-    matches!(graph.op(id), Op::GridSample(_)).then(|| graph.operands(id).get(1).copied()).flatten()
+    let samples = graph.facts(id).exactness == Exactness::Samples;
+    samples.then(|| graph.operands(id).get(1).copied()).flatten()
 }
 
-fn is_view(op: &Op) -> bool {
-    matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Expand(_))
-}
-
-/// The float values that f16 cannot hold.
+/// Returns the float values that f16 cannot hold; see the module documentation.
 fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     let mut exact: BTreeSet<NodeId> = BTreeSet::new();
     for id in order {
         let node = graph.node(*id);
         let operands = graph.operands(*id);
-        let summed = match &node.op {
-            Op::Reduce(r) => !matches!(r.kind, ReduceKind::Max | ReduceKind::Min),
-            Op::CumSum(_) => true,
-            _ => false,
-        };
+        let exactness = graph.facts(*id).exactness;
+        let summed = exactness == Exactness::Sums;
         let mut sources = operands.iter().filter(|o| graph.constant(**o).is_none()).peekable();
-        let derives = (matches!(node.op, Op::Elementwise(_) | Op::Concat(_)) || is_view(&node.op))
+        let derives = matches!(exactness, Exactness::Computes | Exactness::Moves)
             && sources.peek().is_some()
             && sources.all(|o| exact.contains(o) || !graph.tensor(*o).dtype.is_float());
         if node.tensor.dtype.is_float() && (summed || derives) {
@@ -211,13 +209,12 @@ fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
             exact.extend(operands.iter().filter(|o| grows(graph, **o)));
         }
     }
-    // Backwards from what needs an exact argument.
+    // Backwards from the functions that need an exact argument.
     for id in order.iter().rev() {
         exact.extend(positions(graph, *id).filter(|o| graph.constant(*o).is_none()));
-        let node = graph.node(*id);
-        // What an update is made in, a state among it, has its type.
-        let carries =
-            exact.contains(id) && (matches!(node.op, Op::Concat(_) | Op::Update(_)) || is_view(&node.op));
+        // An update, and the state that it updates, have the same type.
+        let exactness = graph.facts(*id).exactness;
+        let carries = exact.contains(id) && matches!(exactness, Exactness::Moves | Exactness::Updates);
         if carries || elements(graph, *id).any(needs_exact_argument) {
             exact.extend(
                 graph
@@ -230,17 +227,17 @@ fn exact_values(graph: &Graph, order: &[NodeId]) -> BTreeSet<NodeId> {
     exact
 }
 
-/// The element functions of a node, its own and those of its epilogue.
+/// Returns the element functions of a node and of its epilogue.
 fn elements(graph: &Graph, id: NodeId) -> impl Iterator<Item = Element> {
     let node = graph.node(id);
-    let own = match &node.op {
+    let first = match &node.op {
         Op::Elementwise(e) => Some(e.element),
         _ => None,
     };
-    own.into_iter().chain(node.epilogue.iter().map(|s| s.element))
+    first.into_iter().chain(node.epilogue.iter().map(|s| s.element))
 }
 
-/// Whether the last element function of a node makes large numbers of moderate ones.
+/// Returns true if the last element function of a node may turn moderate numbers into large ones.
 fn grows(graph: &Graph, id: NodeId) -> bool {
     let last = elements(graph, id).last();
     let float = graph.tensor(id).dtype.is_float();
@@ -258,34 +255,34 @@ fn needs_exact_argument(element: Element) -> bool {
     }
 }
 
-/// An upper bound of the finite numbers of a float constant.
+/// Returns an upper bound of the finite magnitudes of a float constant.
 fn largest(constant: &Constant) -> f32 {
     const BLOCK: usize = 1 << 20;
-    fn of<const N: usize>(bytes: &[u8], decode: impl Fn([u8; N]) -> f32 + Sync) -> f32 {
+    fn largest_of<const N: usize>(bytes: &[u8], decode: impl Fn([u8; N]) -> f32 + Sync) -> f32 {
         let size = |b: &[u8; N]| Some(decode(*b).abs()).filter(|v| v.is_finite()).unwrap_or(0.0);
         let blocks = bytes.as_chunks::<N>().0.par_chunks(BLOCK);
         blocks.map(|b| b.iter().map(size).fold(0.0, f32::max)).reduce(|| 0.0, f32::max)
     }
     let bytes = &constant.bytes;
-    let Some(stored) = constant.stored.plain() else {
-        let bound = constant.stored.bound(bytes, constant.elements());
+    let Some(stored) = constant.encoding.plain_dtype() else {
+        let bound = constant.encoding.max_abs_bound(bytes, constant.elements());
         if let Some(bound) = bound.filter(|bound| *bound <= F16_MAX) {
             bytes.release();
             return bound;
         }
         let size =
-            |i: usize| Some(constant.stored.value(bytes, i).abs()).filter(|v| v.is_finite()).unwrap_or(0.0);
+            |i: usize| Some(constant.encoding.value(bytes, i).abs()).filter(|v| v.is_finite()).unwrap_or(0.0);
         let elements = (0..constant.elements()).into_par_iter().with_min_len(BLOCK);
         let largest = elements.map(size).reduce(|| 0.0, f32::max);
         bytes.release();
         return largest;
     };
     let largest = match stored {
-        // No element is larger, so none is looked at.
+        // No finite f16 is larger; the elements need not be read.
         DType::F16 => return F16_MAX,
-        DType::Bf16 => of(bytes, |b| bf16::from_le_bytes(b).to_f32()),
-        DType::F32 => of(bytes, f32::from_le_bytes),
-        DType::F64 => of(bytes, |b| f64::from_le_bytes(b) as f32),
+        DType::Bf16 => largest_of(bytes, |b| bf16::from_le_bytes(b).to_f32()),
+        DType::F32 => largest_of(bytes, f32::from_le_bytes),
+        DType::F64 => largest_of(bytes, |b| f64::from_le_bytes(b) as f32),
         _ => f32::INFINITY,
     };
     bytes.release();
@@ -296,7 +293,7 @@ fn elements_of(constant: &Constant) -> Result<Array> {
     constant.to_array().map_err(|e| crate::error::Error::internal("lower-precision", e.0))
 }
 
-/// A constant in another type, its bytes as they are where that type holds them.
+/// Casts a constant. Its bytes are kept if the encoding supports it.
 fn stored_as(constant: &Constant, dtype: DType) -> Result<Constant> {
     match constant.cast(dtype) {
         Some(cast) => Ok(cast),
@@ -304,7 +301,7 @@ fn stored_as(constant: &Constant, dtype: DType) -> Result<Constant> {
     }
 }
 
-/// A constant in f16; finite numbers stay finite.
+/// Casts a constant to f16. Finite numbers stay finite.
 fn to_f16(constant: &Constant) -> Result<Constant> {
     if largest(constant) <= F16_MAX
         && let Some(cast) = constant.cast(DType::F16)
@@ -320,17 +317,17 @@ fn to_f16(constant: &Constant) -> Result<Constant> {
     Ok(Constant::from_array(&array.cast(DType::F16)))
 }
 
-/// Brings numbers that stand for infinity into the range of f16; returns whether there were any.
+/// Clamps numbers that stand for infinity to the range of f16. Returns true if the node had any.
 fn shrink_huge_numbers(graph: &mut Graph, id: NodeId) -> Result<bool> {
     let node = graph.node(id);
-    let mut what = Replacement {
+    let mut replacement = Replacement {
         op: node.op.clone(),
         operands: graph.operands(id),
         arity: node.arity,
         epilogue: node.epilogue.clone(),
     };
     let mut found = false;
-    match &mut what.op {
+    match &mut replacement.op {
         Op::Elementwise(Elementwise { element }) => found |= shrink_element(element),
         Op::Constant(constant) if constant.dtype.is_float() && !graph.is_output(id) => {
             if let Some(shrunk) = shrink_constant(constant) {
@@ -340,18 +337,18 @@ fn shrink_huge_numbers(graph: &mut Graph, id: NodeId) -> Result<bool> {
         }
         _ => {}
     }
-    for EpilogueStep { element, .. } in &mut what.epilogue {
+    for EpilogueStep { element, .. } in &mut replacement.epilogue {
         found |= shrink_element(element);
     }
     if found {
-        graph.set_op(id, what)?;
+        graph.set_op(id, replacement)?;
     }
     Ok(found)
 }
 
 fn shrink_element(element: &mut Element) -> bool {
     match element {
-        // In proportion, so that `m * 1e9 - 1e9` stays 0 for 1.
+        // Scaled in proportion, so that `m * 1e9 - 1e9` stays 0 for m = 1.
         Element::Unary(UnaryFn::Affine { scale, shift }) => {
             let size = scale.abs().max(shift.abs());
             if !size.is_finite() || size < HUGE {

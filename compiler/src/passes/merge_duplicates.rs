@@ -14,10 +14,10 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Constant, Element, Op};
 use crate::ir::tensor::DType;
 
-/// Bytes of a constant that are hashed to find candidates; equality compares all of them.
+/// Number of bytes of a constant that are hashed to find candidates. Equality compares all bytes.
 const SAMPLE: usize = 4096;
 
-/// Nodes under a key can be equal; others cannot.
+/// Hash key of a node. Only nodes with equal keys can be equal.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Constant(DType, Vec<usize>, [u8; 32]),
@@ -33,7 +33,11 @@ pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
         let candidates = seen.entry(key).or_default();
         match candidates.iter().find(|c| equal(graph, **c, id)) {
             Some(same) => {
-                changes.note(graph, id, format!("the same value as `{}`", graph.node(*same).name));
+                changes.note(
+                    graph,
+                    id,
+                    format!("merged with `{}`, which has the same value", graph.node(*same).name),
+                );
                 graph.replace_uses(id, *same);
             }
             None => candidates.push(id),
@@ -65,7 +69,7 @@ fn sample(constant: &Constant) -> &[u8] {
     constant.bytes.get(..SAMPLE).unwrap_or(&constant.bytes)
 }
 
-/// Whether two nodes with equal keys are equal.
+/// Returns true if two nodes with equal keys are equal.
 fn equal(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     let (a, b) = (graph.node(a), graph.node(b));
     a.op == b.op && a.arity == b.arity && a.epilogue == b.epilogue && a.tensor == b.tensor

@@ -1,13 +1,13 @@
-//! Merges zero padding of spatial axes into the convolution or average pool that reads it.
+//! Merges zero padding of spatial axes into the convolution or average pool that uses it.
 //!
 //! ```text
 //! %1 = pad {"before": [0, 0, 1, 1], "after": [0, 0, 1, 1], "value": 0} %0
 //! %2 = conv {"pads_begin": [0, 0], ..} %1 %w         ->      %2 = conv {"pads_begin": [1, 1], ..} %0 %w
 //! ```
 //!
-//! A maximum pool ignores its padding, so zeros before it stay, and only padding with minus infinity merges.
-//! An average pool counts merged padding in its divisor, so its own padding must count already or be absent.
-//! A pool that rounds its extent up stays, because windows beyond its own padding are dropped.
+//! A maximum pool ignores its padding, so only padding with minus infinity merges into it, not zeros.
+//! An average pool counts merged padding in its divisor. So the pool must either count its padding or have none.
+//! A pool with `ceil` does not merge, because it drops windows that lie entirely in its own padding.
 
 use super::matching::{name, plain, rewrite};
 use super::{Changes, Context};
@@ -20,7 +20,7 @@ use crate::ir::ops::pool::PoolKind;
 
 /// Merges padding.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
-    rewrite(graph, &[("takes the padding before it", merge)])
+    rewrite(graph, &[("merged with the padding of its operand", merge)])
 }
 
 fn merge(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
@@ -45,7 +45,7 @@ fn merge(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(merged, &operands, &name(graph, id)).map(Some)
 }
 
-/// Padding of the spatial axes before and after, when it is known and the other axes have none.
+/// Returns the padding before and after the spatial axes if it is known and the other axes have none.
 fn spatial(pad: &Pad) -> Option<(Vec<usize>, Vec<usize>)> {
     let ([n0, c0, before @ ..], [n1, c1, after @ ..]) = (pad.before.as_slice(), pad.after.as_slice()) else {
         return None;
@@ -53,15 +53,17 @@ fn spatial(pad: &Pad) -> Option<(Vec<usize>, Vec<usize>)> {
     let others = [n0, c0, n1, c1].into_iter().all(|n| n.is(0));
     let known =
         |list: &[Dim]| list.iter().map(|n| usize::try_from(n.as_known()?).ok()).collect::<Option<_>>();
-    let fits = others && pad.mode == PadMode::Constant && !before.is_empty();
-    if fits { Some((known(before)?, known(after)?)) } else { None }
+    let mergeable = others && pad.mode == PadMode::Constant && !before.is_empty();
+    if mergeable { Some((known(before)?, known(after)?)) } else { None }
 }
 
 fn merge_pool(pool: &Pool, pad: &Pad, before: &[usize], after: &[usize]) -> Option<Pool> {
     let mut pool = pool.clone();
-    let own = pool.pads_begin.iter().chain(&pool.pads_end).any(|n| *n > 0);
+    let has_padding = pool.pads_begin.iter().chain(&pool.pads_end).any(|n| *n > 0);
     match &mut pool.kind {
-        PoolKind::Average { count_include_pad } if pad.value == 0.0 && (*count_include_pad || !own) => {
+        PoolKind::Average { count_include_pad }
+            if pad.value == 0.0 && (*count_include_pad || !has_padding) =>
+        {
             *count_include_pad = true;
         }
         PoolKind::Max if pad.value == f64::NEG_INFINITY => {}
@@ -69,7 +71,7 @@ fn merge_pool(pool: &Pool, pad: &Pad, before: &[usize], after: &[usize]) -> Opti
     }
     add(&mut pool.pads_begin, before);
     add(&mut pool.pads_end, after);
-    // A window must reach the input.
+    // Every window must overlap the input.
     let extents =
         pool.kernel.iter().zip(&pool.dilations).map(|(k, d)| k.saturating_sub(1).saturating_mul(*d));
     let reach = |pads: &[usize]| pads.iter().zip(extents.clone()).all(|(p, e)| *p <= e);

@@ -1,4 +1,4 @@
-//! Recognises activation functions that a model spells out.
+//! Recognizes activation functions that a model spells out.
 //!
 //! ```text
 //! %1 = sigmoid %0
@@ -10,11 +10,11 @@
 //! %4 = affine %3 {"scale":0.16666667}        ->      %4 = hard-swish %0
 //! ```
 //!
-//! Sigmoid, swish (SiLU), hard sigmoid, hard swish, softplus, mish, softsign and leaky ReLU. It relies on the
-//! forms that `simplify` leaves: scalars are `affine`, bounds are `clip`, one over x is `reciprocal`.
+//! Recognizes sigmoid, swish (SiLU), hard sigmoid, hard swish, softplus, mish, softsign and leaky ReLU. Matches the
+//! forms that `simplify` leaves: scalars are `affine`, bounds are `clip`, `1 / x` is `reciprocal`.
 
 use super::matching::{
-    Rule, add_affine, add_unary, affine, binary_of, both_orders, close, factors, name, rewrite, unary,
+    Rule, add_affine, add_unary, affine, binary_of, both_orders, factors, name, nearly_equal, rewrite, unary,
     unary_of,
 };
 use super::{Changes, Context};
@@ -23,22 +23,22 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, UnaryFn};
 
 const RULES: &[(&str, Rule)] = &[
-    ("is a sigmoid", sigmoid),
-    ("is a swish", swish),
-    ("is a hard swish", hard_swish),
-    ("is a hard sigmoid", hard_sigmoid),
-    ("is a softplus", softplus),
-    ("is a mish", mish),
-    ("is a softsign", softsign),
-    ("is a leaky ReLU", leaky_relu),
+    ("recognized as sigmoid", sigmoid),
+    ("recognized as swish", swish),
+    ("recognized as hard swish", hard_swish),
+    ("recognized as hard sigmoid", hard_sigmoid),
+    ("recognized as softplus", softplus),
+    ("recognized as mish", mish),
+    ("recognized as softsign", softsign),
+    ("recognized as leaky ReLU", leaky_relu),
 ];
 
-/// Recognises activations.
+/// Recognizes activations.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(graph, RULES)
 }
 
-/// `(a, b, x)` when the node is `1 + exp(-(a x + b))`.
+/// Returns `(a, b, x)` of a node `1 + exp(-(a x + b))`.
 fn one_plus_exp_of_minus(graph: &Graph, id: NodeId) -> Option<(f32, f32, NodeId)> {
     let Some((1.0, 1.0, exp)) = affine(graph, id) else { return None };
     let arg = unary_of(graph, exp, UnaryFn::Exp)?;
@@ -58,7 +58,7 @@ fn sigmoid(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, UnaryFn::Sigmoid, x, &name).map(Some)
 }
 
-/// `x * sigmoid(a x)`, also as `x / (1 + exp(-a x))`.
+/// `x * sigmoid(a x)`, or `x / (1 + exp(-a x))`.
 fn swish(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let product = both_orders(graph, id, BinaryFn::Mul).into_iter().find_map(|(x, s)| {
         let arg = unary_of(graph, s, UnaryFn::Sigmoid)?;
@@ -77,7 +77,7 @@ fn swish(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, UnaryFn::Swish { alpha }, x, &name(graph, id)).map(Some)
 }
 
-/// `clip(a x + b, 0, h)` as `(h, a / h, b / h, x)`: a hard sigmoid that reaches `h`.
+/// Returns `(h, a / h, b / h, x)` of `clip(a x + b, 0, h)`, a hard sigmoid that reaches `h`.
 fn ramp(graph: &Graph, id: NodeId) -> Option<(f64, f64, f64, NodeId)> {
     match unary(graph, id)? {
         (UnaryFn::Clip { low: 0.0, high }, inner) if high > 0.0 && high.is_finite() => {
@@ -92,24 +92,30 @@ fn ramp(graph: &Graph, id: NodeId) -> Option<(f64, f64, f64, NodeId)> {
 
 /// `x * clip(x + 3, 0, 6) / 6`, with the factors in any order.
 fn hard_swish(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
-    let (_, parts) = factors(graph, id, &[]);
-    for part in parts {
-        let Some((high, slope, offset, x)) = ramp(graph, part) else { continue };
-        let (coefficient, mut rest) = factors(graph, id, &[x, part]);
+    let (_, all_factors) = factors(graph, id, &[]);
+    for clipped in all_factors {
+        let Some((high, slope, offset, x)) = ramp(graph, clipped) else { continue };
+        let (coefficient, mut rest) = factors(graph, id, &[x, clipped]);
         rest.sort_unstable();
-        let mut wanted = [x, part];
+        let mut wanted = [x, clipped];
         wanted.sort_unstable();
-        if rest == wanted && close(coefficient * high, 1.0) && close(slope, 1.0 / 6.0) && close(offset, 0.5) {
+        if rest == wanted
+            && nearly_equal(coefficient * high, 1.0)
+            && nearly_equal(slope, 1.0 / 6.0)
+            && nearly_equal(offset, 0.5)
+        {
             return add_unary(graph, UnaryFn::HardSwish, x, &name(graph, id)).map(Some);
         }
     }
     Ok(None)
 }
 
-/// `clip(a x + b, 0, 1)`, also scaled to one afterwards.
+/// `clip(a x + b, 0, 1)`, or a clip to another upper bound that is scaled to 1 afterwards.
 fn hard_sigmoid(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let found = match affine(graph, id) {
-        Some((scale, 0.0, inner)) => ramp(graph, inner).filter(|(h, ..)| close(h * f64::from(scale), 1.0)),
+        Some((scale, 0.0, inner)) => {
+            ramp(graph, inner).filter(|(h, ..)| nearly_equal(h * f64::from(scale), 1.0))
+        }
         _ => ramp(graph, id).filter(|(h, ..)| *h == 1.0),
     };
     let Some((_, slope, offset, x)) = found else { return Ok(None) };
@@ -150,7 +156,7 @@ fn softsign(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, UnaryFn::Softsign, x, &name(graph, id)).map(Some)
 }
 
-/// `max(x, a x)` with a below one.
+/// `max(x, a x)` with `0 <= a <= 1`.
 fn leaky_relu(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let found = both_orders(graph, id, BinaryFn::Max).into_iter().find_map(|(x, s)| match affine(graph, s) {
         Some((alpha, 0.0, inner)) if inner == x && (0.0..=1.0).contains(&alpha) => Some((x, alpha)),

@@ -1,4 +1,4 @@
-//! Recognises scaled dot-product attention.
+//! Recognizes scaled dot-product attention.
 //!
 //! ```text
 //! %3 = transpose %k {"perm":[0, 1, 3, 2]}
@@ -9,14 +9,15 @@
 //! %8 = matmul %7 %v                          ->      %8 = attention %q %k %v %mask {"scale":0.125}
 //! ```
 //!
-//! `affine(cap) . tanh . affine(1 / cap)` behind the scale becomes `softcap`. The scale may stand before or after the product, on the query, the key or both. The key may come through any
-//! transpose, and query heads may share keys that an expansion repeats. Masks are added or selected; a constant
-//! triangular one becomes `causal`, one of a band `window` besides. The transposes that split and merge heads stay where they are: they are views.
+//! `affine(cap) . tanh . affine(1 / cap)` after the scale becomes `softcap`. The scale may be before or after the
+//! matmul: on the query, the key or both. Any transpose of the key is followed. An expand that repeats key heads for
+//! groups of query heads is removed (GQA). Masks are added or selected. A constant triangular mask becomes `causal`, a
+//! constant banded mask `causal` with `window`. The transposes that split and merge heads stay: they are views.
 //!
-//! A guard `select(isnan(p), 0, p)` around the softmax makes a row zero whose keys are all masked. Attention gives
-//! no such promise, so the guard is dropped only when no row can be masked throughout: without a mask, with a
-//! constant mask that leaves a key to every row, or with a mask of finite numbers. Otherwise the mask is made
-//! finite, and the rows of the result whose largest mask element is minus infinity are set to zero.
+//! A guard `select(isnan(p), 0, p)` around the softmax zeroes rows whose keys are all masked. The attention operator
+//! does not zero them. So the guard is dropped only if no row can be masked entirely: without a mask, with a constant
+//! mask that leaves a key in every row, or with a mask of finite numbers. Otherwise the mask is clipped to finite
+//! numbers, and result rows whose largest mask element is minus infinity are set to zero.
 
 mod mask;
 mod operands;
@@ -31,18 +32,18 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Attention, BinaryFn, Element, Elementwise, MatMul, Op, Reshape, UnaryFn};
 use mask::Mask;
 
-const RULES: &[(&str, Rule)] = &[("is an attention", attention)];
+const RULES: &[(&str, Rule)] = &[("recognized as attention", attention)];
 
-/// Recognises attention.
+/// Recognizes attention.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(graph, RULES)
 }
 
-/// The scores before softmax: `scale * q k^T` and what masks them.
+/// The scores before softmax: `scale * q k^T`, the soft cap and the masks.
 struct Scores {
     q: NodeId,
     k: NodeId,
-    /// Whether the key's last two axes are swapped already.
+    /// True if the last two axes of the key are already swapped.
     k_transposed: bool,
     scale: f32,
     softcap: Option<f32>,
@@ -66,7 +67,7 @@ fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     scores.scale *= q_scale * k_scale;
     let v = if v_transposed { operands::swap_last_two(graph, v)? } else { v };
     let (k, v) = operands::without_repetition(graph, k, v);
-    let Some(heads) = Heads::of(graph, q, k, v) else { return Ok(None) };
+    let Some(heads) = Heads::from_operands(graph, q, k, v) else { return Ok(None) };
     let mut mask = mask::combine(graph, &scores.masks, &name)?;
     let mut row_has_key = None;
     if let Some(open) = mask.filter(|m| guarded && !mask::leaves_a_key(graph, &scores.masks, *m)) {
@@ -86,11 +87,11 @@ fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         }
     }
     operands.extend(mask.filter(|_| !causal));
-    let what = Replacement { op: op.into(), arity: operands.len(), operands, epilogue: Vec::new() };
-    if graph.infer(&what).is_err() {
+    let replacement = Replacement { op: op.into(), arity: operands.len(), operands, epilogue: Vec::new() };
+    if graph.infer(&replacement).is_err() {
         return Ok(None);
     }
-    let mut result = graph.add_fused(what, &name)?;
+    let mut result = graph.add_fused(replacement, &name)?;
     if heads == Heads::Flat {
         let shape = graph.tensor(id).shape.clone();
         result = graph.add(Reshape { shape }, &[result], &name)?;
@@ -103,7 +104,7 @@ fn attention(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(Some(result))
 }
 
-/// The softmax over the last axis below casts and a guard against rows without keys.
+/// Returns the softmax over the last axis, through float casts and a NaN guard, and true if there is a guard.
 fn probabilities(graph: &Graph, id: NodeId) -> Option<(NodeId, bool)> {
     let p = without_casts(graph, id)?;
     if is_softmax(graph, p) {
@@ -128,7 +129,7 @@ fn is_softmax(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// What is below casts between floats that nothing else uses.
+/// Follows float casts without other users to their operand. Returns `None` if a cast has another user.
 fn without_casts(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
     while let Some((Element::Cast(to), operands)) = elementwise(graph, id) {
         let x = *operands.first()?;
@@ -140,7 +141,7 @@ fn without_casts(graph: &Graph, mut id: NodeId) -> Option<NodeId> {
     Some(id)
 }
 
-/// Takes the scores apart down to the product of query and key.
+/// Matches the scores, down to the matmul of query and key.
 fn scores(graph: &Graph, id: NodeId, shape: &[Dim]) -> Option<Scores> {
     let id = without_casts(graph, id)?;
     if graph.tensor(id).shape != shape || !single_use(graph, id) {
@@ -154,7 +155,7 @@ fn scores(graph: &Graph, id: NodeId, shape: &[Dim]) -> Option<Scores> {
     if let Some((scale, 0.0, x)) = affine(graph, id) {
         let capped = unary_of(graph, x, UnaryFn::Tanh).filter(|_| scale > 0.0 && single_use(graph, x));
         let mut inner = scores(graph, capped.unwrap_or(x), shape)?;
-        // A scaled mask would be another mask, and a scaled cap is none.
+        // The softcap operator applies neither to a scaled mask nor to another soft cap.
         let bare = inner.masks.is_empty() && inner.softcap.is_none();
         inner.scale *= scale;
         inner.softcap = capped.map(|_| scale);
@@ -186,7 +187,7 @@ fn scores(graph: &Graph, id: NodeId, shape: &[Dim]) -> Option<Scores> {
     Some(inner)
 }
 
-/// How the operands carry their heads.
+/// Layout of the heads in the operands.
 #[derive(Clone, Copy, PartialEq)]
 enum Heads {
     /// `[batch, heads, length, size]`.
@@ -196,14 +197,14 @@ enum Heads {
 }
 
 impl Heads {
-    /// The form of three operands whose leading axes agree.
-    fn of(graph: &Graph, q: NodeId, k: NodeId, v: NodeId) -> Option<Self> {
+    /// Returns the layout of operands whose leading axes agree; `None` if they do not.
+    fn from_operands(graph: &Graph, q: NodeId, k: NodeId, v: NodeId) -> Option<Self> {
         let [q, k, v] = [q, k, v].map(|x| graph.tensor(x).shape.as_slice());
         match (q, k, v) {
             ([bq, hq, _, _], [bk, hk, _, _], [bv, hv, _, _]) => {
-                let shared = hq == hk
+                let grouped = hq == hk
                     || matches!((hq.as_known(), hk.as_known()), (Some(h), Some(k)) if h.checked_rem(k) == Some(0));
-                (bq == bk && bk == bv && hk == hv && shared).then_some(Self::Axis)
+                (bq == bk && bk == bv && hk == hv && grouped).then_some(Self::Axis)
             }
             ([bq, _, _], [bk, _, _], [bv, _, _]) => (bq == bk && bk == bv).then_some(Self::Flat),
             _ => None,

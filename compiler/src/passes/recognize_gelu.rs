@@ -1,4 +1,4 @@
-//! Recognises GELU, exact and with the tanh approximation.
+//! Recognizes GELU, exact and with the tanh approximation.
 //!
 //! ```text
 //! %1 = affine %0 {"scale":0.70710677}
@@ -8,51 +8,59 @@
 //! %5 = affine %4 {"scale":0.5}               ->      %5 = gelu %0
 //! ```
 //!
-//! The order in which a model multiplies by x and by one half does not matter: the node is taken apart into a
-//! coefficient and factors. Nor does the way it writes the argument of tanh: that is read as a polynomial in x.
+//! A model may multiply by x and by 0.5 in any order: the node is split into a coefficient and factors. It may also
+//! write the argument of tanh in any form: the argument is evaluated as a polynomial in x.
 
-use super::matching::{add_unary, affine, binary, close, elementwise, factors, name, rewrite, splat, unary};
+use super::matching::{
+    add_unary, affine, binary, elementwise, factors, name, nearly_equal, rewrite, splat, unary,
+};
 use super::{Changes, Context};
 use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, UnaryFn};
 
-/// Steps between the argument of erf or tanh and x.
+/// Maximum number of nodes between x and the argument of erf or tanh.
 const MAX_DEPTH: usize = 5;
 /// `sqrt(2 / pi)`.
 const TANH_SLOPE: f64 = 0.797_884_560_802_865_4;
-/// The cubic coefficient of the approximation.
+/// Cubic coefficient of the tanh approximation.
 const TANH_CUBIC: f64 = 0.044_715;
 
-/// Recognises GELU.
+/// Recognizes GELU.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
-    rewrite(graph, &[("is a GELU", gelu)])
+    rewrite(graph, &[("recognized as GELU", gelu)])
 }
 
 fn gelu(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
-    let (_, parts) = factors(graph, id, &[]);
-    for part in parts {
+    let (_, all_factors) = factors(graph, id, &[]);
+    for gate in all_factors {
         // a * (1 + f(arg))
-        let Some((a, b, inner)) = affine(graph, part) else { continue };
+        let Some((a, b, inner)) = affine(graph, gate) else { continue };
         let Some((f @ (UnaryFn::Erf | UnaryFn::Tanh), arg)) = unary(graph, inner) else { continue };
         if a != b {
             continue;
         }
         for x in candidates(graph, arg) {
-            let (coefficient, mut rest) = factors(graph, id, &[x, part]);
+            let (coefficient, mut rest) = factors(graph, id, &[x, gate]);
             rest.sort_unstable();
-            let mut wanted = [x, part];
+            let mut wanted = [x, gate];
             wanted.sort_unstable();
-            if rest != wanted || !close(coefficient * f64::from(a), 0.5) {
+            if rest != wanted || !nearly_equal(coefficient * f64::from(a), 0.5) {
                 continue;
             }
             let Some([zero, slope, square, cubic]) = polynomial(graph, arg, x, MAX_DEPTH) else { continue };
             let odd = zero == 0.0 && square == 0.0;
             let found = match f {
-                UnaryFn::Erf if odd && cubic == 0.0 && close(slope, std::f64::consts::FRAC_1_SQRT_2) => {
+                UnaryFn::Erf
+                    if odd && cubic == 0.0 && nearly_equal(slope, std::f64::consts::FRAC_1_SQRT_2) =>
+                {
                     UnaryFn::Gelu
                 }
-                UnaryFn::Tanh if odd && close(slope, TANH_SLOPE) && close(cubic, TANH_SLOPE * TANH_CUBIC) => {
+                UnaryFn::Tanh
+                    if odd
+                        && nearly_equal(slope, TANH_SLOPE)
+                        && nearly_equal(cubic, TANH_SLOPE * TANH_CUBIC) =>
+                {
                     UnaryFn::GeluTanh
                 }
                 _ => continue,
@@ -63,7 +71,7 @@ fn gelu(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// What x may be: values below the argument.
+/// Returns the nodes that may be x: the argument and the values that it is computed from.
 fn candidates(graph: &Graph, arg: NodeId) -> Vec<NodeId> {
     let mut found: Vec<NodeId> = vec![arg];
     let mut level = vec![arg];
@@ -80,7 +88,7 @@ fn candidates(graph: &Graph, arg: NodeId) -> Vec<NodeId> {
     found
 }
 
-/// The node as a polynomial of at most third degree in x.
+/// Returns the coefficients of the node as a polynomial in x of at most degree 3, constant term first.
 fn polynomial(graph: &Graph, id: NodeId, x: NodeId, depth: usize) -> Option<[f64; 4]> {
     if id == x {
         return Some([0.0, 1.0, 0.0, 0.0]);

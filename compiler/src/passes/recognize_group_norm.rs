@@ -1,4 +1,4 @@
-//! Recognises group and instance normalisation behind reshapes, and takes in scales and shifts per channel.
+//! Recognizes group and instance norms between reshapes, and folds scales and shifts per channel into them.
 //!
 //! ```text
 //! %1 = reshape %0 {"shape":[1, 8, 1024]}     (of [1, 32, 16, 16])
@@ -8,10 +8,10 @@
 //! %5 = add %4 %bias                          ->      %5 = group-norm %0 %scale %bias {"groups":8}
 //! ```
 //!
-//! The first reshape may also lead to a norm over the last axes, which is how a group norm that a model spells
-//! out arrives here from `recognize-layer-norm`.
+//! The norm between the reshapes may also be a layer norm over the last axes: `recognize-layer-norm` makes one of a
+//! group norm that a model spells out.
 
-use super::fold_batch_norm::map;
+use super::fold_batch_norm::channel_map;
 use super::matching::{Rule, add_floats, floats, name, only_operand, plain, rewrite, single_use, splat};
 use super::{Changes, Context};
 use crate::error::Result;
@@ -19,17 +19,17 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{GroupNorm, LayerNorm, Op};
 
 const RULES: &[(&str, Rule)] = &[
-    ("is a group norm", grouped),
-    ("is an instance norm", instance),
-    ("joins the norm per channel", channels),
+    ("recognized as group norm", grouped),
+    ("recognized as instance norm", instance),
+    ("scale or shift per channel folded into the norm", channels),
 ];
 
-/// Recognises norms over groups of channels.
+/// Recognizes norms over groups of channels.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(graph, RULES)
 }
 
-/// `(number of groups, epsilon, scale and bias per group, x)` of a norm over everything behind axis 1.
+/// A norm over all axes after axis 1: number of groups, epsilon, scale and bias per group, and operand.
 struct Core {
     groups: usize,
     epsilon: f32,
@@ -67,7 +67,7 @@ fn core(graph: &Graph, id: NodeId) -> Option<Core> {
     }
 }
 
-/// A norm per channel between two reshapes.
+/// Replaces a norm per channel between two reshapes by a group norm.
 fn grouped(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((Op::Reshape(_), operands)) = plain(graph, id) else { return Ok(None) };
     let Some(core) = operands.first().and_then(|n| core(graph, *n)) else { return Ok(None) };
@@ -85,7 +85,7 @@ fn grouped(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         .map(Some)
 }
 
-/// A norm over the last axes of an image, without scale and bias.
+/// Replaces a layer norm over the spatial axes of an image, with a scalar scale and bias, by an instance norm.
 fn instance(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((Op::LayerNorm(_), _)) = plain(graph, id) else { return Ok(None) };
     let Some(core) = core(graph, id) else { return Ok(None) };
@@ -111,10 +111,10 @@ fn add_norm(
     graph.add(GroupNorm { groups, epsilon }, &[x, scale, bias], name)
 }
 
-/// A scale or shift per channel of a norm with constant parameters.
+/// Folds a scale or shift per channel into a norm with constant parameters.
 fn channels(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let rank = graph.tensor(id).rank();
-    let Some(map) = rank.checked_sub(1).filter(|n| *n > 1).and_then(|n| map(graph, id, n)) else {
+    let Some(map) = rank.checked_sub(1).filter(|n| *n > 1).and_then(|n| channel_map(graph, id, n)) else {
         return Ok(None);
     };
     let Some((Op::GroupNorm(norm), operands)) = plain(graph, map.x).filter(|_| single_use(graph, map.x))

@@ -1,4 +1,4 @@
-//! Recognises layer and root-mean-square normalisation that a model spells out.
+//! Recognizes LayerNorm and RMSNorm that a model spells out.
 //!
 //! ```text
 //! %1 = reduce mean %0                                      (last axes, kept)
@@ -12,8 +12,8 @@
 //! %9 = add %8 %bias                          ->      %9 = layer-norm %0 %scale %bias
 //! ```
 //!
-//! Without the subtraction it is a root-mean-square norm. The core is recognised first, with a scale of ones;
-//! scale, bias and the casts that surround a norm in a half-precision model join it one by one.
+//! Without the subtraction it is an RMSNorm. The core is recognized first, with a scale of ones. Then scale, bias and
+//! the casts around a norm in a half-precision model are folded into it one by one.
 
 use super::matching::{
     Rule, add_floats, affine, binary_of, both_orders, elementwise, name, plain, rewrite, single_use, splat,
@@ -26,18 +26,18 @@ use crate::ir::op::{BinaryFn, Element, LayerNorm, Op, Reshape, UnaryFn};
 use crate::ir::ops::reduce::ReduceKind;
 
 const RULES: &[(&str, Rule)] = &[
-    ("is a norm", core),
-    ("joins the norm as its scale", scale),
-    ("joins the norm as its bias", bias),
-    ("the norm reads and writes the narrower type", casts),
+    ("recognized as LayerNorm or RMSNorm", core),
+    ("folded into the norm as its scale", scale),
+    ("folded into the norm as its bias", bias),
+    ("casts removed: the norm reads and writes the narrower type", casts),
 ];
 
-/// Recognises norms over the last axes.
+/// Recognizes norms over the last axes.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
     rewrite(graph, RULES)
 }
 
-/// The first axis and operand of a mean over all axes from there on.
+/// Returns the first axis and the operand of a mean over this and all later axes.
 fn mean(graph: &Graph, id: NodeId) -> Option<(usize, NodeId)> {
     let (Op::Reduce(reduce), operands) = plain(graph, id)? else { return None };
     let first = *reduce.axes.first()?;
@@ -45,7 +45,7 @@ fn mean(graph: &Graph, id: NodeId) -> Option<(usize, NodeId)> {
     (reduce.kind == ReduceKind::Mean && reduce.keepdims && last_axes).then_some((first, *operands.first()?))
 }
 
-/// `d / sqrt(mean(d * d) + epsilon)`, where `d` may be `x - mean(x)`.
+/// Recognizes `d / sqrt(mean(d * d) + epsilon)`; for a LayerNorm `d` is `x - mean(x)`.
 fn core(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let quotient = || {
         let (d, root) = binary_of(graph, id, BinaryFn::Div)?;
@@ -67,11 +67,11 @@ fn core(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         (a == d && b == d).then_some((d, axis, epsilon))
     });
     let Some((d, axis, epsilon)) = found else { return Ok(None) };
-    let centred = binary_of(graph, d, BinaryFn::Sub).and_then(|(x, m)| {
-        let (along, of) = mean(graph, m)?;
-        (along == axis && of == x).then_some(x)
+    let centered = binary_of(graph, d, BinaryFn::Sub).and_then(|(x, m)| {
+        let (along, averaged) = mean(graph, m)?;
+        (along == axis && averaged == x).then_some(x)
     });
-    let x = centred.unwrap_or(d);
+    let x = centered.unwrap_or(d);
     let tensor = graph.tensor(x);
     let extents: Option<Vec<usize>> =
         tensor.shape.iter().skip(axis).map(|n| usize::try_from(n.as_known()?).ok()).collect();
@@ -79,11 +79,11 @@ fn core(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let (dtype, name) = (tensor.dtype, name(graph, id));
     let ones = vec![1.0; crate::ir::array::count(&extents)];
     let scale = add_floats(graph, dtype, &extents, ones, &name)?;
-    let norm = LayerNorm { axis, epsilon, rms: centred.is_none() };
+    let norm = LayerNorm { axis, epsilon, rms: centered.is_none() };
     graph.add(norm, &[x, scale], &name).map(Some)
 }
 
-/// The norm and operands of a plain node that nothing else uses.
+/// Returns the norm and its operands if the node has no epilogue and one user.
 fn norm(graph: &Graph, id: NodeId) -> Option<(LayerNorm, Vec<NodeId>)> {
     match plain(graph, id)? {
         (Op::LayerNorm(norm), operands) if single_use(graph, id) => Some((norm.clone(), operands)),
@@ -91,11 +91,11 @@ fn norm(graph: &Graph, id: NodeId) -> Option<(LayerNorm, Vec<NodeId>)> {
     }
 }
 
-/// A float that varies along the normalised axes alone, without leading axes of one.
+/// Returns a float value that varies along the normalized axes only, with its leading axes of size 1 removed.
 fn along_axes(graph: &mut Graph, w: NodeId, norm: &LayerNorm, x: NodeId) -> Result<Option<NodeId>> {
-    let (tensor, of) = (graph.tensor(w), graph.tensor(x));
-    let normalised = of.rank().saturating_sub(norm.axis);
-    let extra = tensor.rank().saturating_sub(normalised);
+    let (tensor, input) = (graph.tensor(w), graph.tensor(x));
+    let normalized = input.rank().saturating_sub(norm.axis);
+    let extra = tensor.rank().saturating_sub(normalized);
     if !tensor.dtype.is_float() || w == x || tensor.shape.iter().take(extra).any(|n| !n.is(1)) {
         return Ok(None);
     }
@@ -106,7 +106,7 @@ fn along_axes(graph: &mut Graph, w: NodeId, norm: &LayerNorm, x: NodeId) -> Resu
     graph.add(Reshape { shape }, &[w], &name(graph, w)).map(Some)
 }
 
-/// The product with a norm that has no scale yet.
+/// Folds a multiplication into a norm whose scale is still ones.
 fn scale(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     for (n, w) in both_orders(graph, id, BinaryFn::Mul) {
         let Some((layer_norm, operands)) = norm(graph, n) else { continue };
@@ -120,7 +120,7 @@ fn scale(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// The sum with a norm that has no bias yet.
+/// Folds an addition into a LayerNorm without a bias.
 fn bias(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     for (n, b) in both_orders(graph, id, BinaryFn::Add) {
         let Some((layer_norm, operands)) = norm(graph, n) else { continue };
@@ -134,7 +134,7 @@ fn bias(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// `cast(norm(cast(x)))` back to the type of x: a norm computes in f32 anyway.
+/// Removes the casts of `cast(norm(cast(x)))` if the result has the type of x: a norm computes in f32 anyway.
 fn casts(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((Element::Cast(to), outer)) = elementwise(graph, id) else { return Ok(None) };
     let Some((layer_norm, mut operands)) = outer.first().and_then(|n| norm(graph, *n)) else {

@@ -1,4 +1,4 @@
-//! Recognises softmax and log-softmax that a model spells out.
+//! Recognizes softmax and log-softmax that a model spells out.
 //!
 //! ```text
 //! %1 = reduce max %0
@@ -8,7 +8,7 @@
 //! %5 = div %3 %4                             ->      %5 = softmax %0
 //! ```
 //!
-//! The subtraction of the maximum may be missing: it changes nothing but the range.
+//! The subtraction of the maximum is optional: it only prevents overflow.
 
 use super::matching::{binary_of, both_orders, name, plain, rewrite, unary_of};
 use super::{Changes, Context};
@@ -17,12 +17,12 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, Op, Softmax, UnaryFn};
 use crate::ir::ops::reduce::ReduceKind;
 
-/// Recognises softmax.
+/// Recognizes softmax.
 pub fn run(graph: &mut Graph, _context: &Context<'_>) -> Result<Changes> {
-    rewrite(graph, &[("is a softmax", softmax), ("is a log-softmax", log_softmax)])
+    rewrite(graph, &[("recognized as softmax", softmax), ("recognized as log-softmax", log_softmax)])
 }
 
-/// The axis and operand of a reduction along one axis that keeps its rank.
+/// Returns the axis and operand of a reduction along one axis with `keepdims`.
 fn reduction(graph: &Graph, id: NodeId, kind: ReduceKind) -> Option<(usize, NodeId)> {
     let (Op::Reduce(reduce), operands) = plain(graph, id)? else { return None };
     match reduce.axes.as_slice() {
@@ -45,11 +45,11 @@ fn softmax(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     graph.add(Softmax { axis, log: false }, &[x], &name(graph, id)).map(Some)
 }
 
-/// `x` for `x - max(x)` along the axis.
+/// Returns `x` for `x - max(x)` along the axis; other values as they are.
 fn without_maximum(graph: &Graph, id: NodeId, axis: usize) -> NodeId {
     let x = binary_of(graph, id, BinaryFn::Sub).and_then(|(x, max)| {
-        let (along, of) = reduction(graph, max, ReduceKind::Max)?;
-        (along == axis && of == x).then_some(x)
+        let (along, reduced) = reduction(graph, max, ReduceKind::Max)?;
+        (along == axis && reduced == x).then_some(x)
     });
     x.unwrap_or(id)
 }
@@ -61,7 +61,7 @@ fn log_softmax(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     });
     let difference = || {
         let (x, sum) = binary_of(graph, id, BinaryFn::Sub)?;
-        let direct = reduction(graph, sum, ReduceKind::LogSumExp).filter(|(_, of)| *of == x);
+        let direct = reduction(graph, sum, ReduceKind::LogSumExp).filter(|(_, reduced)| *reduced == x);
         let spelled = || {
             let (axis, exp) = reduction(graph, unary_of(graph, sum, UnaryFn::Log)?, ReduceKind::Sum)?;
             (unary_of(graph, exp, UnaryFn::Exp)? == x).then_some((axis, x))

@@ -1,4 +1,4 @@
-//! Removes what does nothing and brings equal computations into one form.
+//! Removes operators without effect, and rewrites equivalent computations to one canonical form.
 //!
 //! ```text
 //! %1 = reshape {"shape": [4, 6]} %0
@@ -7,9 +7,9 @@
 //! %2 = binary mul %0 %1   (%1 = 0.5)         ->      %2 = unary affine {"scale": 0.5, "shift": 0} %0
 //! ```
 //!
-//! Arithmetic with a scalar constant becomes `affine`, powers become products or roots, bounds become `clip`:
-//! what follows matches these forms alone, and an epilogue needs no buffer for the constant.
-//! Rules never move a rounding that a model could rely on: see [`arithmetic`].
+//! Arithmetic with a scalar constant becomes `affine`, powers become multiplications or roots, bounds become `clip`.
+//! Later passes match only these forms, and an epilogue needs no buffer for the constant.
+//! No rule changes a rounding that a model may rely on; see [`arithmetic`].
 
 mod arithmetic;
 pub(super) mod views;
@@ -19,25 +19,25 @@ use super::{Changes, Context};
 use crate::error::Result;
 use crate::ir::graph::Graph;
 
-/// Every rule, with the note it leaves.
+/// Every rule with its note.
 const RULES: &[(&str, Rule)] = &[
-    ("does nothing", views::identity),
-    ("two reshapes are one", views::reshape_of_reshape),
-    ("two transposes are one", views::transpose_of_transpose),
-    ("two slices are one", views::slice_of_slice),
-    ("two expansions are one", views::expand_of_expand),
-    ("the user broadcasts by itself", views::expand_before_broadcast),
-    ("the expansion moves behind it", views::expand_behind_elementwise),
-    ("does nothing", arithmetic::neutral),
-    ("two casts are one", arithmetic::cast_of_cast),
-    ("a select whose condition is known", arithmetic::known_select),
-    ("a power is a product or a root", arithmetic::power),
-    ("arithmetic with a scalar is affine", arithmetic::scalar),
-    ("two affine maps are one", arithmetic::affine_of_affine),
-    ("the inverse of its operand", arithmetic::involution),
-    ("a bound is a clip", arithmetic::bound),
-    ("two clips are one", arithmetic::clip_of_clip),
-    ("a reciprocal", arithmetic::reciprocal),
+    ("removed: has no effect", views::identity),
+    ("merged with the reshape of its operand", views::reshape_of_reshape),
+    ("merged with the transpose of its operand", views::transpose_of_transpose),
+    ("merged with the slice of its operand", views::slice_of_slice),
+    ("merged with the expand of its operand", views::expand_of_expand),
+    ("reads the unexpanded operand and broadcasts it", views::expand_before_broadcast),
+    ("computed before its operand is expanded", views::expand_after_elementwise),
+    ("removed: has no effect", arithmetic::neutral),
+    ("merged with the cast of its operand", arithmetic::cast_of_cast),
+    ("select with a constant condition removed", arithmetic::known_select),
+    ("power replaced by a multiplication or root", arithmetic::power),
+    ("arithmetic with a scalar replaced by affine", arithmetic::scalar),
+    ("merged with the affine function of its operand", arithmetic::affine_of_affine),
+    ("removed: inverse of its operand", arithmetic::involution),
+    ("minimum or maximum replaced by clip or ReLU", arithmetic::bound),
+    ("merged with the clip of its operand", arithmetic::clip_of_clip),
+    ("division or root replaced by a reciprocal", arithmetic::reciprocal),
 ];
 
 /// Simplifies until no rule matches.

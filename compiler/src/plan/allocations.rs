@@ -1,12 +1,13 @@
-//! The arena while a plan grows: allocations of storage, which of them lie inside another, and until when each is used.
+//! Allocations in the arena while a plan is built: their sizes, which of them lie inside another, and their last uses.
 //!
-//! Two things let values share a allocation. A result may overwrite an operand that nobody uses any more ([`in_place`]),
-//! and an operand of a concatenation may be written straight into its part of the result ([`super::parts`]).
+//! Values share an allocation in two ways. A result may overwrite an operand that has no later user
+//! ([`overwrite_operand`]). An operand of a concatenation may be written into its slice of the result
+//! ([`super::concat_in_place`]).
 //!
-//! Where a device takes buffers for reading or for writing only, what is overwritten is read through the binding that it
-//! is written by, and allocations that one dispatch reads and writes otherwise lie in different arenas.
+//! On devices that bind a buffer either for reading or for writing, an overwritten operand is read through the binding
+//! of the result. All other allocations that one dispatch reads and writes are placed in different arenas.
 //!
-//! [`in_place`]: Allocations::in_place
+//! [`overwrite_operand`]: Allocations::overwrite_operand
 
 use std::collections::BTreeMap;
 
@@ -19,77 +20,79 @@ use crate::ir::graph::{Graph, NodeId};
 use crate::ir::storage::Storage;
 use crate::kernels::InPlace;
 use crate::shader::problem::Operand;
-use crate::shader::{Bound, Launch, merge};
+use crate::shader::{Bound, Launch, merge_bindings};
 
-/// The last node that uses each value, itself or through views, by its place in the order of computation; results
-/// of the graph are used to the end.
-pub(super) fn lives(graph: &Graph, order: &[NodeId]) -> BTreeMap<NodeId, usize> {
-    let place: BTreeMap<NodeId, usize> = order.iter().enumerate().map(|(i, id)| (*id, i)).collect();
-    let mut lives: BTreeMap<NodeId, usize> = BTreeMap::new();
+/// Last node that uses each value, directly or through views, as an index into the order of computation. Outputs of the
+/// graph are used to the end.
+pub(super) fn last_uses(graph: &Graph, order: &[NodeId]) -> BTreeMap<NodeId, usize> {
+    let index: BTreeMap<NodeId, usize> = order.iter().enumerate().map(|(i, id)| (*id, i)).collect();
+    let mut last_uses: BTreeMap<NodeId, usize> = BTreeMap::new();
     for id in order.iter().rev() {
-        let through = |user: NodeId| {
+        let last_use_by = |user: NodeId| {
             let node = graph.node(user);
-            let at = place.get(&user).copied().unwrap_or(usize::MAX);
+            let at = index.get(&user).copied().unwrap_or(usize::MAX);
             let view = is_view(&node.op) && node.epilogue.is_empty();
-            if view { at.max(lives.get(&user).copied().unwrap_or(usize::MAX)) } else { at }
+            if view { at.max(last_uses.get(&user).copied().unwrap_or(usize::MAX)) } else { at }
         };
-        let own = place.get(id).copied().unwrap_or(0);
-        let last = graph.users(*id).into_iter().map(through).max().unwrap_or(own);
-        lives.insert(*id, if graph.is_output(*id) { usize::MAX } else { last });
+        let unused = index.get(id).copied().unwrap_or(0);
+        let last = graph.users(*id).into_iter().map(last_use_by).max().unwrap_or(unused);
+        last_uses.insert(*id, if graph.is_output(*id) { usize::MAX } else { last });
     }
-    lives
+    last_uses
 }
 
-/// A allocation of storage.
+/// A range of bytes in the arena.
 #[derive(Debug, Clone, Copy)]
 struct Allocation {
     bytes: u64,
-    /// The allocation it lies in, and where.
+    /// The allocation that contains this one, and the offset in it.
     within: Option<(usize, u64)>,
-    /// The last node, by its place in the order of computation, that uses a value in it.
+    /// Last node that uses a value in it, as an index into the order of computation.
     until: usize,
 }
 
-/// All allocations of storage.
+/// All allocations of a plan.
 #[derive(Debug, Default)]
 pub(super) struct Allocations {
     allocations: Vec<Allocation>,
-    /// Bytes of the values that need no allocation of their own.
+    /// Bytes of the values that share an allocation, which a naive plan would add.
     saved: u64,
-    /// Whether no dispatch may read and write one arena.
+    /// True if no dispatch may read and write one arena.
     separate: bool,
 }
 
 impl Allocations {
-    /// None yet; with `separate` no dispatch reads and writes one arena.
+    /// Creates an empty list. With `separate`, no dispatch reads and writes one arena.
     pub(super) fn new(separate: bool) -> Self {
         Self { separate, ..Self::default() }
     }
 
-    /// Adds a allocation that is used until a node.
+    /// Adds an allocation. `until` is its last use.
     pub(super) fn add(&mut self, bytes: u64, until: usize) -> usize {
         self.allocations.push(Allocation { bytes, within: None, until });
         self.allocations.len() - 1
     }
 
-    /// Adds a part of a allocation. `shared` says that a value is computed there which would need its own otherwise.
-    pub(super) fn add_part(&mut self, whole: usize, offset: u64, bytes: u64, shared: bool) -> usize {
+    /// Adds a slice of an allocation. `in_place` is true if a value is computed there, which a naive plan would
+    /// allocate.
+    pub(super) fn add_slice(&mut self, whole: usize, offset: u64, bytes: u64, in_place: bool) -> usize {
         let until = self.allocations[whole].until;
         self.allocations.push(Allocation { bytes, within: Some((whole, offset)), until });
-        self.saved += if shared { bytes } else { 0 };
+        self.saved += if in_place { bytes } else { 0 };
         self.allocations.len() - 1
     }
 
-    /// The allocation that a allocation lies in, or itself.
+    /// Returns the allocation that contains an allocation, or the allocation itself.
     pub(super) fn root(&self, allocation: usize) -> usize {
         self.allocations[allocation].within.map_or(allocation, |(whole, _)| whole)
     }
 
-    /// The allocation of an operand that the result of a launch may overwrite: one that is used by no later node, has the
-    /// result's placement and type, and is read only where the result is stored. The allocation then lives on `until`.
+    /// Returns the allocation of an operand that the result of a launch may overwrite, and extends its life to `until`.
+    /// The operand must have no later user and the result's placement and type, and the kernel must read it only where
+    /// it stores the result. Returns `None` if there is no such operand.
     ///
-    /// `locations` are the operands' allocations in the arena, `now` is the node's place.
-    pub(super) fn in_place(
+    /// `locations` are the operands' allocations; `now` is the index of the current node.
+    pub(super) fn overwrite_operand(
         &mut self,
         (in_place, launches): (InPlace, &[Launch]),
         (operands, arity): (&[Operand<'_>], usize),
@@ -97,7 +100,7 @@ impl Allocations {
         result: &Operand<'_>,
         (now, until): (usize, usize),
     ) -> Option<usize> {
-        // Launches before the last one must leave the result alone, as those that only collect do.
+        // Launches before the last one must not write the result. The operand would be overwritten too early.
         let (launch, before) = launches.split_last()?;
         if before.iter().flat_map(|l| &l.bindings).any(|b| matches!(b.bound, Bound::Result)) {
             return None;
@@ -119,7 +122,7 @@ impl Allocations {
                             p == allocation
                                 && alike(operand)
                                 && in_place.overwrites(k, arity)
-                                && (!self.separate || merged(launch, locations, allocation).is_some())
+                                && (!self.separate || merge_bindings(launch, locations, allocation).is_some())
                         }
                         _ => true,
                     },
@@ -131,8 +134,8 @@ impl Allocations {
         Some(found)
     }
 
-    /// Places every allocation in the arena and finds the barriers: sizes of the allocations, ranges of those that lie in no
-    /// other, and the offsets of all.
+    /// Places all allocations in arenas and finds the barriers. Returns the sizes of the allocations, the live ranges
+    /// of allocations that lie in no other, and the offsets of all.
     pub(super) fn place(
         self,
         dispatches: &mut [Dispatch],
@@ -141,7 +144,7 @@ impl Allocations {
     ) -> (Vec<u64>, Vec<LiveRange>, MemoryPlan) {
         let mut ranges: Vec<LiveRange> = Vec::new();
         let mut range_of: Vec<usize> = Vec::with_capacity(self.allocations.len());
-        // A part is added after what it lies in.
+        // A slice is added after the allocation that contains it.
         for allocation in &self.allocations {
             range_of.push(match allocation.within {
                 Some((whole, _)) => range_of[whole],
@@ -166,7 +169,7 @@ impl Allocations {
         }
         let mut memory = match self.separate {
             false => memory::plan(&ranges),
-            true => memory::plan_apart(&ranges, &apart(dispatches, &range_of)),
+            true => memory::plan_separated(&ranges, &read_write_pairs(dispatches, &range_of)),
         };
         memory.naive += self.saved;
         memory.offsets = self
@@ -190,8 +193,8 @@ impl Allocations {
                             end: memory.offsets[i] + self.allocations[i].bytes,
                         },
                         Location::Image(i) => {
-                            let object = images.places.get(i).copied().unwrap_or(i);
-                            Region { buffer: Location::Image(object), start: 0, end: u64::MAX }
+                            let texture = images.texture_of.get(i).copied().unwrap_or(i);
+                            Region { buffer: Location::Image(texture), start: 0, end: u64::MAX }
                         }
                         Location::Output(_) | Location::Input(_) | Location::State(_) => {
                             Region { buffer: *location, start: 0, end: u64::MAX }
@@ -210,17 +213,26 @@ impl Allocations {
     }
 }
 
-/// A launch whose result lies in a allocation, with one binding for it and for the operands there.
-pub(super) fn merged(launch: &Launch, locations: &[Option<usize>], allocation: usize) -> Option<Launch> {
-    let there =
+/// Returns a launch with one binding for its result and for all operands in the result's allocation. Returns `None` if
+/// the bindings cannot be merged.
+pub(super) fn merge_bindings(
+    launch: &Launch,
+    locations: &[Option<usize>],
+    allocation: usize,
+) -> Option<Launch> {
+    let overwritten =
         |bound: Bound| matches!(bound, Bound::Operand(k) if locations.get(k) == Some(&Some(allocation)));
-    let bound = launch.bindings.iter().enumerate().filter(|(_, b)| there(b.bound));
+    let bound = launch.bindings.iter().enumerate().filter(|(_, b)| overwritten(b.bound));
     let operands: Vec<usize> = bound.map(|(index, _)| index).collect();
-    if operands.is_empty() { Some(launch.clone()) } else { merge::with_result(launch, &operands) }
+    if operands.is_empty() {
+        Some(launch.clone())
+    } else {
+        merge_bindings::merge_with_result(launch, &operands)
+    }
 }
 
-/// Records of which a dispatch writes one and reads the other.
-fn apart(dispatches: &[Dispatch], range_of: &[usize]) -> Vec<(usize, usize)> {
+/// Pairs of live ranges: a dispatch writes the first and reads the second.
+fn read_write_pairs(dispatches: &[Dispatch], range_of: &[usize]) -> Vec<(usize, usize)> {
     let side = |dispatch: &Dispatch, writable: bool| -> Vec<usize> {
         let bound =
             dispatch.locations.iter().zip(&dispatch.launch.bindings).filter(|(_, b)| b.writable == writable);

@@ -1,14 +1,14 @@
-//! Which dispatches need a barrier before them.
+//! Finds the dispatches that need a barrier before them.
 //!
-//! Since the last barrier a set of byte ranges has been read and another written; a dispatch must wait when it reads
-//! a written range or writes a range that was read or written. Everything else may overlap on the device.
+//! A dispatch must wait if it reads a byte range that was written since the last barrier, or writes one that was read
+//! or written since. All other dispatches may overlap on the device.
 
 use super::Location;
 
-/// A range of bytes that a dispatch touches.
+/// A range of bytes that a dispatch reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// The buffer: arena tensors share one, every input, output and state has its own.
+    /// Buffer. Tensors of an arena share one; every input, output and state has its own.
     pub buffer: Location,
     /// First byte.
     pub start: u64,
@@ -17,19 +17,19 @@ pub struct Region {
 }
 
 impl Region {
-    fn meets(&self, other: &Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         self.buffer == other.buffer && self.start < other.end && other.start < self.end
     }
 }
 
-/// For each dispatch, given what it reads and writes, whether a barrier comes before it.
+/// Returns for each dispatch, given its reads and writes, whether it needs a barrier before it.
 pub fn barriers(dispatches: &[(Vec<Region>, Vec<Region>)]) -> Vec<bool> {
     let mut read: Vec<Region> = Vec::new();
     let mut written: Vec<Region> = Vec::new();
     let mut out = Vec::with_capacity(dispatches.len());
     for (reads, writes) in dispatches {
-        let hazard = reads.iter().any(|r| written.iter().any(|w| w.meets(r)))
-            || writes.iter().any(|w| written.iter().chain(&read).any(|o| o.meets(w)));
+        let hazard = reads.iter().any(|r| written.iter().any(|w| w.overlaps(r)))
+            || writes.iter().any(|w| written.iter().chain(&read).any(|o| o.overlaps(w)));
         if hazard {
             read.clear();
             written.clear();
@@ -47,14 +47,14 @@ mod tests {
     use crate::plan::Location;
 
     #[test]
-    fn only_hazards_wait() {
+    fn barriers_are_set_only_for_hazards() {
         let at = |start, end| Region { buffer: Location::Arena(0), start, end };
         let input = Region { buffer: Location::Input(0), start: 0, end: 64 };
         let steps = [
             (vec![input], vec![at(0, 64)]),
             (vec![input], vec![at(64, 128)]),                   // independent
             (vec![at(0, 64), at(64, 128)], vec![at(128, 192)]), // reads both
-            (vec![input], vec![at(0, 64)]),                     // overwrites what was read since the barrier
+            (vec![input], vec![at(0, 64)]), // overwrites a range that was read since the barrier
         ];
         assert_eq!(barriers(&steps), [false, false, true, true]);
     }

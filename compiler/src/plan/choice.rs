@@ -1,4 +1,4 @@
-//! A candidate together with the kernel that offers it: what the plan chooses among, and what measurements are of.
+//! A candidate with the kernel that offers it: the unit of selection and of measurement.
 
 use crate::kernels::kernel::{Candidate, Kernel};
 
@@ -9,6 +9,6 @@ pub struct Choice {
     pub kernel: &'static Kernel,
     /// Knobs, cost and reason.
     pub candidate: Candidate,
-    /// The measured time in nanoseconds, which is then the candidate's cost too.
+    /// Measured time in nanoseconds; if there is one, it is also the candidate's cost.
     pub measured: Option<f64>,
 }

@@ -1,29 +1,27 @@
-//! What the launches of a candidate must keep to on drivers with faults.
+//! Restrictions on the launches of a candidate on drivers with faults.
 
+use super::params::Params;
 use crate::shader::Launch;
 use crate::target::TargetProfile;
 use crate::target::quirks::Fault;
 
-/// Bytes of text, with its loops unrolled, up to which a shader is short.
-const SHORT: usize = 10_000;
-
-/// Whether the invocations of a launch work together in subgroups.
+/// True if the invocations of a launch use subgroup operations.
 pub fn uses_subgroups(launch: &Launch) -> bool {
-    launch.matrix.is_some() || launch.needs.iter().any(|need| need.is_of_subgroups())
+    launch.matrix.is_some() || launch.needs.iter().any(|need| need.needs_subgroups())
 }
 
-/// Why a launch must not run on a driver with the target's faults.
+/// Reason why launches must not run on a driver with the target's faults; `None` if they may.
 pub(super) fn refused(launches: &[Launch], target: &TargetProfile) -> Option<String> {
-    let together = || launches.iter().filter(|l| uses_subgroups(l));
-    let spread = together().find(|l| l.workgroup[1] != 1 || l.workgroup[2] != 1);
-    let unsized_ = together().find(|l| l.subgroup_size.is_none());
+    let subgroup_launches = || launches.iter().filter(|l| uses_subgroups(l));
+    let spread = subgroup_launches().find(|l| l.workgroup[1] != 1 || l.workgroup[2] != 1);
+    let unsized_ = subgroup_launches().find(|l| l.subgroup_size.is_none());
     let faults = [
         (
             Fault::SubgroupsNeedLinearWorkgroups,
             spread,
-            "works in subgroups of a workgroup that is not linear",
+            "uses subgroups in a workgroup that is not one-dimensional",
         ),
-        (Fault::SubgroupsNeedRequiredSize, unsized_, "works in subgroups of any size"),
+        (Fault::SubgroupsNeedRequiredSize, unsized_, "uses subgroups without a required size"),
     ];
     let found = faults.into_iter().find(|(fault, launch, _)| launch.is_some() && target.has_quirk(*fault));
     found.map(|(fault, launch, what)| {
@@ -31,16 +29,17 @@ pub(super) fn refused(launches: &[Launch], target: &TargetProfile) -> Option<Str
     })
 }
 
-/// Whether a shader is longer than a driver that fails on some should be trusted with.
-pub(super) fn too_long(launches: &[Launch], target: &TargetProfile) -> bool {
-    target.has_quirk(Fault::FragilePipelineCreation) && launches.iter().any(|l| l.wgsl.len() > SHORT)
+/// True if a shader is too long for a driver that fails on some long shaders.
+pub(super) fn too_long(launches: &[Launch], target: &TargetProfile, params: &Params) -> bool {
+    target.has_quirk(Fault::FragilePipelineCreation)
+        && launches.iter().any(|l| l.wgsl.len() as f64 > params.max_short_shader_bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{SHORT, refused, uses_subgroups};
+    use super::{Params, refused, uses_subgroups};
     use crate::compile::{Options, lower};
-    use crate::ir::text;
+    use crate::ir::graph_text;
     use crate::passes::Precision;
     use crate::plan::Plan;
     use crate::target::quirks::Fault;
@@ -59,7 +58,7 @@ output "y" %3
 %2 = conv %0 %1 {"strides":[1,1],"dilations":[1,1],"pads_begin":[1,1],"pads_end":[1,1],"group":1}
 output "y" %2
 "#;
-    const PRODUCT: &str = r#"
+    const MATMUL: &str = r#"
 %0 = input {"name":"x","dtype":"f32","shape":[1024,512]}
 %1 = constant {"dtype":"f32","shape":[512,1024],"random":1}
 %2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
@@ -82,7 +81,7 @@ output "y" %3
     fn plan(text: &str, target: &TargetProfile, kernel: Option<&str>) -> Plan {
         let mut options = Options { precision: Precision::F16, ..Options::default() };
         options.plan.prefer_kernel = kernel.map(str::to_string);
-        lower(&text::parse(text).unwrap(), target, &options).unwrap().plan
+        lower(&graph_text::parse(text).unwrap(), target, &options).unwrap().plan
     }
 
     fn kernels(plan: &Plan) -> Vec<&'static str> {
@@ -90,7 +89,7 @@ output "y" %3
     }
 
     #[test]
-    fn uniform_buffers_with_faults_hold_no_filters() {
+    fn filters_are_not_in_uniform_buffers_with_a_sync_fault() {
         assert!(kernels(&plan(FEW_CHANNELS, &with("lavapipe", &[]), None)).contains(&"conv_constants"));
         let careful = with("lavapipe", &[Fault::ConstantBufferSync]);
         assert!(!kernels(&plan(FEW_CHANNELS, &careful, None)).contains(&"conv_constants"));
@@ -98,21 +97,26 @@ output "y" %3
 
     #[test]
     fn slow_matrix_units_are_not_used() {
-        let fast = plan(PRODUCT, &with("nvidia-hopper", &[]), None);
+        let fast = plan(MATMUL, &with("nvidia-hopper", &[]), None);
         assert!(kernels(&fast).contains(&"matmul_coop"));
-        let slow = plan(PRODUCT, &with("nvidia-hopper", &[Fault::CooperativeMatrixSlow]), None);
+        let slow = plan(MATMUL, &with("nvidia-hopper", &[Fault::CooperativeMatrixSlow]), None);
         assert!(!kernels(&slow).iter().any(|k| k.ends_with("_coop")));
     }
 
     #[test]
-    fn tiles_on_matrix_units_stay_small_where_large_ones_are_slow() {
+    fn matrix_unit_tiles_stay_small_where_large_ones_are_slow() {
         let sides = |faults: &[Fault]| {
-            let plan = plan(PRODUCT, &with("amd-rdna3", faults), Some("matmul_coop"));
-            let of = |name: &'static str| {
-                plan.decisions.iter().flat_map(|d| &d.choices).map(move |c| c.candidate.knob(name))
+            let plan = plan(MATMUL, &with("amd-rdna3", faults), Some("matmul_coop"));
+            let knobs = |name: &'static str| {
+                plan.decisions
+                    .iter()
+                    .flat_map(|d| &d.choices)
+                    .map(move |c| c.candidate.knobs.get(name).unwrap())
             };
-            let [rows, columns] = [["SUBS_M", "FRAGS_M"], ["SUBS_N", "FRAGS_N"]]
-                .map(|[subs, frags]| of(subs).zip(of(frags)).map(|(s, f)| s * f * 16).collect::<Vec<_>>());
+            let [rows, columns] =
+                [["SUBGROUPS_M", "FRAGS_M"], ["SUBGROUPS_N", "FRAGS_N"]].map(|[subgroups, frags]| {
+                    knobs(subgroups).zip(knobs(frags)).map(|(s, f)| s * f * 16).collect::<Vec<_>>()
+                });
             rows.into_iter().zip(columns).map(|(r, c)| r * c).max().unwrap_or(0)
         };
         assert!(sides(&[]) > 64 * 64);
@@ -120,17 +124,18 @@ output "y" %3
     }
 
     #[test]
-    fn short_shaders_come_first_where_pipelines_fail() {
+    fn short_shaders_are_preferred_where_pipeline_creation_fails() {
         let longest = |faults: &[Fault]| {
             let plan = plan(CONV, &with("adreno-830", faults), Some("conv"));
-            plan.dispatches.iter().map(|s| s.launch.wgsl.len()).max().unwrap()
+            plan.dispatches.iter().map(|s| s.launch.wgsl.len()).max().unwrap() as f64
         };
-        assert!(longest(&[]) > SHORT, "{}", longest(&[]));
-        assert!(longest(&[Fault::FragilePipelineCreation]) <= SHORT);
+        let max = Params::from_target(&with("adreno-830", &[])).unwrap().max_short_shader_bytes;
+        assert!(longest(&[]) > max, "{}", longest(&[]));
+        assert!(longest(&[Fault::FragilePipelineCreation]) <= max);
     }
 
     #[test]
-    fn kernels_that_share_in_subgroups_are_linear_and_ask_for_a_size() {
+    fn subgroup_kernels_are_one_dimensional_and_require_a_size() {
         let faults = [Fault::SubgroupsNeedLinearWorkgroups, Fault::SubgroupsNeedRequiredSize];
         let target = with("lavapipe", &faults);
         let plan = plan(CONV, &target, Some("conv_broadcast"));

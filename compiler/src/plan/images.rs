@@ -1,8 +1,8 @@
-//! Which texture each tensor in a texture lives in.
+//! Assigns tensors to textures.
 //!
-//! Textures cannot share bytes at will, so whole textures are shared: a tensor takes over one of the same kind,
-//! element type and extents that no live tensor uses. Extents must be equal, because reads outside of a texture give
-//! zero, and kernels count on it.
+//! Textures cannot be aliased byte by byte, so whole textures are reused. A tensor reuses a texture of equal kind,
+//! element type and extents that no live tensor uses. Extents must be equal, because kernels rely on reads outside of a
+//! texture returning zero.
 
 use super::memory::{LiveRange, bounds};
 use super::{Dispatch, Location};
@@ -12,88 +12,88 @@ use crate::ir::tensor::DeviceType;
 /// A texture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Image {
-    /// Its kind.
+    /// Kind of texture.
     pub storage: Storage,
-    /// The element type of its texels.
+    /// Element type of its texels.
     pub device: DeviceType,
-    /// Texels along x and y, and along z or in layers.
+    /// Texels along x and y, and depth or layers.
     pub extent: [u32; 3],
 }
 
 impl Image {
-    /// Bytes of its texels.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         let texels = self.extent.iter().fold(1u64, |n, e| n.saturating_mul(u64::from(*e)));
         texels.saturating_mul(4 * self.device.bytes().unsigned_abs())
     }
 }
 
-/// Tensors in textures and the textures.
+/// Assignment of tensors to textures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Images {
-    /// The textures there are.
-    pub objects: Vec<Image>,
-    /// Which of them each tensor lives in.
-    pub places: Vec<usize>,
-    /// Bytes when nothing is shared.
+    /// All textures.
+    pub textures: Vec<Image>,
+    /// Texture of each tensor, by index into `textures`.
+    pub texture_of: Vec<usize>,
+    /// Bytes without reuse.
     pub naive: u64,
-    /// The largest sum of sizes live at one time.
+    /// Largest sum of live sizes at any time.
     pub lower_bound: u64,
 }
 
 impl Images {
     /// Bytes of all textures.
     pub fn bytes(&self) -> u64 {
-        self.objects.iter().map(Image::bytes).sum()
+        self.textures.iter().map(Image::bytes).sum()
     }
 }
 
-/// Gives every tensor a texture.
+/// Assigns every tensor to a texture.
 pub(super) fn place(tensors: &[Image], dispatches: &[Dispatch]) -> Images {
-    let mut lives = vec![(usize::MAX, 0); tensors.len()];
+    let mut live = vec![(usize::MAX, 0); tensors.len()];
     for (at, dispatch) in dispatches.iter().enumerate() {
         for location in &dispatch.locations {
             if let Location::Image(i) = location {
-                lives[*i] = (lives[*i].0.min(at), at);
+                live[*i] = (live[*i].0.min(at), at);
             }
         }
     }
-    // A tensor without elements is never touched.
-    lives.iter_mut().filter(|l| l.0 == usize::MAX).for_each(|l| *l = (0, 0));
-    assign(tensors, &lives)
+    // No dispatch uses an empty tensor.
+    live.iter_mut().filter(|l| l.0 == usize::MAX).for_each(|l| *l = (0, 0));
+    assign(tensors, &live)
 }
 
-/// The same for tensors whose first and last dispatches are known.
-fn assign(tensors: &[Image], lives: &[(usize, usize)]) -> Images {
+/// Assigns tensors, given the first and last dispatch of each.
+fn assign(tensors: &[Image], live: &[(usize, usize)]) -> Images {
     let mut order: Vec<usize> = (0..tensors.len()).collect();
-    order.sort_by_key(|i| (lives[*i].0, *i));
-    let mut objects: Vec<Image> = Vec::new();
-    // The last dispatch that touches each object so far.
-    let mut busy: Vec<usize> = Vec::new();
-    let mut places = vec![0; tensors.len()];
+    order.sort_by_key(|i| (live[*i].0, *i));
+    let mut textures: Vec<Image> = Vec::new();
+    // Last dispatch so far that uses each texture.
+    let mut last_use: Vec<usize> = Vec::new();
+    let mut texture_of = vec![0; tensors.len()];
     for i in order {
-        let (first, last) = lives[i];
-        let free = (0..objects.len()).filter(|o| objects[*o] == tensors[i] && busy[*o] < first);
-        // The one that was in use last is the likeliest to be in a cache.
-        let object = free.max_by_key(|o| busy[*o]).unwrap_or_else(|| {
-            objects.push(tensors[i]);
-            busy.push(0);
-            objects.len() - 1
+        let (first, last) = live[i];
+        let free = (0..textures.len()).filter(|t| textures[*t] == tensors[i] && last_use[*t] < first);
+        // The most recently used texture is the most likely to be in a cache.
+        let texture = free.max_by_key(|t| last_use[*t]).unwrap_or_else(|| {
+            textures.push(tensors[i]);
+            last_use.push(0);
+            textures.len() - 1
         });
-        busy[object] = last;
-        places[i] = object;
+        last_use[texture] = last;
+        texture_of[i] = texture;
     }
-    let record = |(image, (first, last)): (&Image, &(usize, usize))| LiveRange {
+    let range = |(image, (first, last)): (&Image, &(usize, usize))| LiveRange {
         size: image.bytes(),
         first: *first,
         last: *last,
     };
-    let records: Vec<LiveRange> = tensors.iter().zip(lives).map(record).collect();
+    let ranges: Vec<LiveRange> = tensors.iter().zip(live).map(range).collect();
     Images {
-        objects,
-        places,
+        textures,
+        texture_of,
         naive: tensors.iter().map(Image::bytes).sum(),
-        lower_bound: bounds::offsets(&records),
+        lower_bound: bounds::offsets(&ranges),
     }
 }
 
@@ -104,13 +104,13 @@ mod tests {
     use crate::ir::tensor::DeviceType;
 
     #[test]
-    fn only_equal_textures_that_are_free_are_shared() {
+    fn only_equal_free_textures_are_reused() {
         let image = |x| Image { storage: Storage::Texture2d, device: DeviceType::F16, extent: [x, 3, 1] };
         let tensors = [image(4), image(4), image(4), image(5), image(4)];
         let images = assign(&tensors, &[(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]);
-        assert_eq!(images.places, [0, 1, 0, 2, 0]);
+        assert_eq!(images.texture_of, [0, 1, 0, 2, 0]);
         assert_eq!((images.bytes(), images.naive), (13 * 24, 21 * 24));
-        // Two of five texels are live together at dispatch 3, at most.
+        // At dispatch 3, the textures of width 4 and 5 are live together.
         assert_eq!(images.lower_bound, 9 * 24);
     }
 }

@@ -1,21 +1,23 @@
-//! From graph to dispatches: views resolved, kernels chosen, memory placed, barriers found.
+//! From graph to dispatches: resolves views, selects kernels, places memory, finds barriers.
 //!
-//! A [`Plan`] is everything a bundle variant needs, before shaders are emitted and constants are packed.
+//! A [`Plan`] is everything that a bundle variant needs, before shaders are emitted and constants are packed.
 
 mod allocations;
 pub mod barriers;
+pub(crate) mod bound_remedies;
 mod build;
 pub mod choice;
+mod concat_in_place;
+pub mod device_limits;
+mod dispatch;
 pub mod estimate;
 pub mod faults;
-pub mod fit;
 pub mod images;
-pub(crate) mod limits;
 pub mod memory;
-mod parts;
+pub mod params;
 mod schedule;
 pub mod select;
-mod start;
+mod startup;
 pub mod trial;
 pub mod tuning;
 pub mod views;
@@ -26,7 +28,6 @@ use std::sync::Arc;
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::graph::NodeId;
 use crate::ir::tensor::{DType, DeviceType};
-use crate::shader::Launch;
 use crate::shader::pack::{Identity, Packed};
 use choice::Choice;
 use images::Images;
@@ -34,42 +35,9 @@ use memory::{LiveRange, MemoryPlan};
 use tuning::Database;
 
 pub use build::{Visit, build, build_visiting};
+pub use dispatch::{Dispatch, Location};
 
-/// What a binding of a dispatch refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Location {
-    /// An intermediate tensor, by index into [`Plan::tensors`].
-    Arena(usize),
-    /// An intermediate tensor in a texture, by index into [`Images::places`].
-    Image(usize),
-    /// A graph input.
-    Input(usize),
-    /// A graph output.
-    Output(usize),
-    /// A state, by index into [`Plan::states`].
-    State(usize),
-    /// A constant, by index into [`Plan::weights`].
-    Weight(usize),
-    /// The dispatch's own block of symbolic sizes.
-    Params,
-}
-
-/// One dispatch.
-#[derive(Debug, Clone)]
-pub struct Dispatch {
-    /// Shader, grid and parameters.
-    pub launch: Launch,
-    /// What each of the launch's bindings refers to.
-    pub locations: Vec<Location>,
-    /// Whether earlier writes must be visible, or earlier reads done, before it starts.
-    pub barrier: bool,
-    /// Name of the source node.
-    pub label: String,
-    /// Bytes read and written, each operand once.
-    pub bytes: Dim,
-}
-
-/// A named input or output; dense and row-major on the device.
+/// A named input or output, dense and row-major on the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Name in the model.
@@ -82,68 +50,68 @@ pub struct Port {
     pub shape: Vec<Dim>,
 }
 
-/// A state that the function reads or writes.
+/// A state that a function reads or writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateSize {
-    /// Its name, by which functions share it.
+    /// Name. Functions with the same name share the state.
     pub name: String,
-    /// Bytes that it takes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// How a node came to be computed.
+/// Kernel selection for one node.
 #[derive(Debug, Clone)]
 pub struct Decision {
     /// The node.
     pub node: NodeId,
-    /// Its name in the model.
+    /// Name of the node in the model.
     pub name: String,
-    /// Its operator, with the types and shapes of operands and result.
+    /// Operator, with types and shapes of operands and result.
     pub what: String,
-    /// Every candidate, cheapest first; the first is the pick. Empty for a view.
+    /// All candidates; the first one is selected. Empty for a view.
     pub choices: Vec<Choice>,
 }
 
-/// The dispatches of one function and everything they refer to.
+/// Dispatches of one function, with everything they refer to.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Symbols with their bounds.
+    /// Bounds of symbols.
     pub bounds: Bounds,
     /// Inputs in the model's order.
     pub inputs: Vec<Port>,
     /// Outputs in the model's order.
     pub outputs: Vec<Port>,
-    /// Sizes of the intermediate tensors in bytes, at the upper bounds of the symbols.
+    /// Sizes of intermediate tensors in bytes, at the upper bounds of the symbols.
     pub tensors: Vec<u64>,
     /// Intermediate tensors in textures.
     pub images: Images,
     /// Memory that is kept between runs.
     pub states: Vec<StateSize>,
-    /// Constants in the form the kernels want.
+    /// Constants, packed as the kernels read them.
     pub weights: Vec<Packed>,
     /// Dispatches in order.
     pub dispatches: Vec<Dispatch>,
-    /// Size and live range of each piece of storage in the arena.
-    pub records: Vec<LiveRange>,
-    /// Where intermediate tensors lie, by index into `tensors`; they may lie inside one another.
+    /// Sizes and live ranges of the allocations in the arena.
+    pub live_ranges: Vec<LiveRange>,
+    /// Offsets of intermediate tensors, by index into `tensors`. Tensors may overlap.
     pub memory: MemoryPlan,
-    /// Why each kernel was chosen.
+    /// Kernel selection of every node.
     pub decisions: Vec<Decision>,
 }
 
-/// Bytes that intermediate tensors take, in the arena and in textures together.
+/// Bytes of intermediate tensors, in the arena and in textures together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
-    /// As they are placed.
+    /// Bytes of this plan.
     pub peak: u64,
-    /// The least that any placement takes.
+    /// Minimum bytes of any placement.
     pub lower_bound: u64,
-    /// When nothing is shared.
+    /// Bytes without reuse of memory.
     pub naive: u64,
 }
 
 impl Plan {
-    /// What its intermediate tensors take.
+    /// Returns the memory of intermediate tensors.
     pub fn footprint(&self) -> Footprint {
         Footprint {
             peak: self.memory.peak + self.images.bytes(),
@@ -153,32 +121,33 @@ impl Plan {
     }
 }
 
-/// Whether nodes are replaced by alternatives of another number of dispatches (`decompose`).
+/// Use of decompositions (`decompose`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Alternatives {
-    /// Where one costs less.
+    /// Replace nodes where an alternative costs less.
     #[default]
     Cheaper,
-    /// Never; for tests and benches.
+    /// Keep all nodes. For tests and benches.
     Never,
-    /// The one of this name wherever it can, in this configuration by number, else the first; for tests and benches.
+    /// Use the decomposition of this name for every node that it applies to: the alternative with this number, or the
+    /// first one. For tests and benches.
     Always(String, Option<u32>),
 }
 
-/// What steers planning.
+/// Options of planning.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Considers only the kernel of this name where it has a candidate; for tests and benches.
+    /// Name of the only kernel to consider where it has a candidate. For tests and benches.
     pub prefer_kernel: Option<String>,
-    /// Which of that kernel's candidates is picked, cheapest first; the last one where there are fewer.
+    /// Index of the candidate of that kernel, by cost. The last one is used if there are fewer.
     pub prefer_candidate: usize,
-    /// Whether nodes may be computed as several, or several as one.
+    /// Use of decompositions.
     pub alternatives: Alternatives,
-    /// Measured times, which override the estimates of those problems that they cover.
+    /// Measured times, which replace the estimates of the problems in them.
     pub tuning: Option<Arc<Database>>,
-    /// Packed constants of another function, which are taken where that costs little.
+    /// Packed constants of other functions, which are reused where that costs little.
     pub packed: Option<Arc<BTreeSet<Identity>>>,
-    /// Whether the function does what another one does, only faster: it is worth no copies of constants of its own unless
-    /// they make it much faster.
-    pub spare: bool,
+    /// True if copies of constants in another order are worth it only for a large speedup, because the function only
+    /// saves time over another one.
+    pub avoid_weight_copies: bool,
 }

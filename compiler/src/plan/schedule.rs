@@ -1,46 +1,42 @@
-//! The order in which nodes are computed.
+//! Order in which nodes are computed.
 //!
-//! The model's own order is kept unless another needs clearly less memory. The other differs where nodes of one
-//! operand are ready at the same time: the one that makes live bytes grow least goes first. A shortcut that narrows
-//! its input then comes before the branch beside it, which may overwrite the input afterwards.
+//! If memory is small, nodes are ordered by level: by the longest path of computed values before them. Nodes that do
+//! not depend on each other then run concurrently, with the fewest barriers.
 //!
-//! Where memory is no concern, nodes go by how many others have to be done before them, one after the other: what does not
-//! wait for each other runs side by side, and barriers are fewest.
+//! Otherwise the model's own order is kept, unless another one needs clearly less memory. The other order differs where
+//! several users of one operand are ready: the one that increases live bytes least goes first. For example, a shortcut
+//! that narrows its input is computed before the parallel branch, which may then overwrite the input. wait for each
+//! other runs side by side, and barriers are fewest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::allocations::lives;
-use super::parts::Estimate;
+use super::allocations::last_uses;
+use super::concat_in_place::LiveMemory;
+use super::params::Params;
 use super::views::is_view;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::Op;
 use crate::shader::problem::{Placement, storage_elements};
 
-/// How many times smaller the largest sum of live sizes must be, in percent of what it was.
-const WORTH: u64 = 98;
-
-/// Bytes that are not worth a barrier.
-const SMALL: u64 = 4 << 20;
-
-/// Every node after its operands.
-pub(super) fn order(graph: &Graph) -> Vec<NodeId> {
+/// Returns all nodes, each after its operands.
+pub(super) fn order(graph: &Graph, params: &Params) -> Vec<NodeId> {
     let given = graph.topological();
-    let bound = |order: &[NodeId]| Estimate::new(graph, order, &lives(graph, order)).bound();
+    let bound = |order: &[NodeId]| LiveMemory::new(graph, order, &last_uses(graph, order)).bound();
     let levels = by_level(graph, &given);
-    if bound(&levels) <= SMALL {
+    if bound(&levels) <= params.small_peak_bytes as u64 {
         return levels;
     }
     let other = siblings_by_growth(graph, &given);
-    let wanted = bound(&given).saturating_mul(WORTH) / 100;
+    let wanted = bound(&given).saturating_mul(params.reordered_max_peak_percent as u64) / 100;
     if other != given && bound(&other) <= wanted { other } else { given }
 }
 
-/// What scheduling knows about the nodes.
+/// Facts about nodes for scheduling.
 struct Nodes<'g> {
     graph: &'g Graph,
-    /// The value whose storage a value lies in: itself, unless it is a view.
+    /// The value whose storage a value uses: the base of a view, else itself.
     root: BTreeMap<NodeId, NodeId>,
-    /// Nodes that have yet to read a value, itself or through views; results of the graph are never done with.
+    /// Unscheduled nodes that read a value, directly or through views. An output of the graph always has a reader.
     readers: BTreeMap<NodeId, BTreeSet<NodeId>>,
 }
 
@@ -69,13 +65,13 @@ impl<'g> Nodes<'g> {
         is_view(&node.op) && node.epilogue.is_empty()
     }
 
-    /// Whether the node takes no storage of its own in the arena.
+    /// True if a node needs no allocation in the arena.
     fn is_free(&self, id: NodeId) -> bool {
         matches!(self.graph.op(id), Op::Input(_) | Op::Constant(_) | Op::State(_) | Op::Update(_))
             || self.is_view(id)
     }
 
-    /// The values that a node reads, through views, without constants.
+    /// Values that a node reads, without views and constants.
     fn computed_operands(&self, id: NodeId) -> BTreeSet<NodeId> {
         let roots = self.graph.operands(id).into_iter().filter_map(|o| self.root.get(&o).copied());
         roots.filter(|r| !matches!(self.graph.op(*r), Op::Constant(_))).collect()
@@ -86,11 +82,11 @@ impl<'g> Nodes<'g> {
             return 0;
         }
         let tensor = self.graph.tensor(id);
-        let elements = storage_elements(&tensor.shape, &Placement::of(tensor.layout, &tensor.shape));
+        let elements = storage_elements(&tensor.shape, &Placement::from_layout(tensor.layout, &tensor.shape));
         elements.scale(tensor.dtype.on_device().bytes()).range(&self.graph.bounds).1.into()
     }
 
-    /// By how many bytes the live values grow when a node is computed now.
+    /// Increase of live bytes if a node is computed next.
     fn growth(&self, id: NodeId) -> i128 {
         let done = |o: &NodeId| self.readers.get(o).is_some_and(|r| r.len() == 1 && r.contains(&id));
         let freed: i128 = self.computed_operands(id).iter().filter(|o| done(o)).map(|o| self.bytes(*o)).sum();
@@ -98,7 +94,7 @@ impl<'g> Nodes<'g> {
     }
 }
 
-/// The nodes by the length of the longest epilogue of computed values before them.
+/// Orders nodes by level: the length of the longest path of computed values before them.
 fn by_level(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
     let nodes = Nodes::new(graph, given);
     let mut levels: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -111,6 +107,7 @@ fn by_level(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
     order
 }
 
+/// Keeps the given order, except that among ready users of one operand the one with the least growth goes first.
 fn siblings_by_growth(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
     let mut nodes = Nodes::new(graph, given);
     let place: BTreeMap<NodeId, usize> = given.iter().enumerate().map(|(i, id)| (*id, i)).collect();
@@ -118,7 +115,7 @@ fn siblings_by_growth(graph: &Graph, given: &[NodeId]) -> Vec<NodeId> {
     let mut missing: Vec<usize> = given.iter().map(|id| distinct(*id).len()).collect();
     let mut ready: BTreeSet<usize> = (0..given.len()).filter(|i| missing[*i] == 0).collect();
     let mut order = Vec::with_capacity(given.len());
-    // Constants cost nothing, and a node is not ready without its own.
+    // Constants and inputs go first: they need no memory, and their users are not ready without them.
     let source = |p: &usize| matches!(graph.op(given[*p]), Op::Input(_) | Op::Constant(_) | Op::State(_));
     while let Some(first) = ready.iter().copied().find(source).or_else(|| ready.first().copied()) {
         let operands = nodes.computed_operands(given[first]);

@@ -1,14 +1,16 @@
-//! Choosing a kernel for a problem: every candidate of every kernel, with its cost and reason, and the cheapest.
+//! Selects a kernel for a problem: collects the candidates of all kernels, with cost and reason, and sorts them by
+//! cost.
 //!
-//! Costs are estimates from the profile's numbers. A profile may name the candidate that was found fastest for a problem,
-//! which then stands first. Where a tuning database has measured the problem, the measured times take their place.
+//! Costs are estimates from the profile's numbers. An override of the profile moves its candidate to the front. If a
+//! tuning database has measured the problem, the measured times replace the estimates.
 
 use super::choice::Choice;
 use super::tuning::{self, Database, Outcome};
 use crate::kernels::KERNELS;
 use crate::shader::problem::Problem;
 
-/// The candidates for a problem, cheapest first; equal costs keep the order of [`KERNELS`].
+/// Returns the candidates for a problem, cheapest first. If costs are equal, the order of [`KERNELS`] is kept. With
+/// `only`, considers only the kernel of that name.
 pub fn candidates(problem: &Problem<'_>, only: Option<&str>, tuning: Option<&Database>) -> Vec<Choice> {
     let mut out: Vec<Choice> = KERNELS
         .iter()
@@ -22,64 +24,66 @@ pub fn candidates(problem: &Problem<'_>, only: Option<&str>, tuning: Option<&Dat
         })
         .collect();
     out.sort_by(|a, b| a.candidate.cost.total_cmp(&b.candidate.cost));
-    prefer_picks(&mut out, problem);
+    apply_override(&mut out, problem);
     if let Some(tuning) = tuning {
-        apply(&mut out, problem, tuning);
+        apply_measurements(&mut out, problem, tuning);
     }
     out
 }
 
-/// Puts the candidate that the profile picks for this very problem first.
-fn prefer_picks(choices: &mut [Choice], problem: &Problem<'_>) {
-    let picks = &problem.target.picks;
-    if picks.is_empty() {
+/// Moves the candidate of the profile's override for this problem to the front.
+fn apply_override(choices: &mut [Choice], problem: &Problem<'_>) {
+    let overrides = &problem.target.overrides;
+    if overrides.is_empty() {
         return;
     }
-    let key = tuning::core_key(problem);
-    let Some(pick) = picks.iter().find(|p| p.problem == key) else { return };
-    let Some(place) = choices.iter().position(|c| tuning::configuration(c) == pick.configuration) else {
-        tell(choices, &format!("`{}`, which the profile picks, is not offered", pick.configuration));
+    let key = tuning::key_without_epilogue(problem);
+    let Some(selected) = overrides.iter().find(|o| o.problem == key) else { return };
+    let found = choices.iter().position(|c| tuning::configuration(c) == selected.configuration);
+    let Some(place) = found else {
+        let missing = &selected.configuration;
+        add_reason(choices, &format!("the profile's override `{missing}` is not a candidate"));
         return;
     };
     if let Some(before) = choices.get_mut(..=place) {
         before.rotate_right(1);
     }
     if let Some(choice) = choices.first_mut() {
-        let reason = format!("found fastest on the device; {}", choice.candidate.reason);
-        (choice.candidate.cost, choice.candidate.reason) = (pick.us * 1e3, reason);
+        let reason = format!("override of the profile; {}", choice.candidate.reason);
+        (choice.candidate.cost, choice.candidate.reason) = (selected.us * 1e3, reason);
     }
 }
 
-/// Says in the first candidate's reason why nothing took its place.
-fn tell(choices: &mut [Choice], what: &str) {
+/// Adds to the first candidate's reason why no other candidate replaced it.
+fn add_reason(choices: &mut [Choice], what: &str) {
     if let Some(choice) = choices.first_mut() {
         choice.candidate.reason = format!("{what}; {}", choice.candidate.reason);
     }
 }
 
-/// Puts measured candidates first, the fastest before all others.
+/// Moves measured candidates to the front, the fastest first.
 ///
-/// Measurements that lack the candidate which the estimates prefer are of another compiler, profile or an unfinished
-/// run: they say nothing about what is best, and the estimates stand.
-fn apply(choices: &mut [Choice], problem: &Problem<'_>, tuning: &Database) {
+/// If the cheapest candidate was not measured, the measurements are from another compiler or profile, or from an
+/// unfinished run. They do not show which candidate is best, so the estimates are kept.
+fn apply_measurements(choices: &mut [Choice], problem: &Problem<'_>, tuning: &Database) {
     let Some(measured) = tuning.measured(&problem.target.name, || tuning::key(problem)) else { return };
     let outcomes: Vec<Option<Outcome>> =
         choices.iter().map(|c| measured.get(&tuning::configuration_with_hash(c))).collect();
     if outcomes.first().is_none_or(Option::is_none) {
-        tell(choices, "measurements in the database lack this candidate, so none of them counts");
+        add_reason(choices, "the tuning database lacks this candidate, so its measurements are ignored");
         return;
     }
     for (choice, outcome) in choices.iter_mut().zip(outcomes) {
         let estimate = choice.candidate.cost / 1e3;
         match outcome {
-            Some(Outcome::Took(ns)) => {
+            Some(Outcome::Time(ns)) => {
                 let reason = format!("measured, estimated {estimate:.1} µs; {}", choice.candidate.reason);
                 choice.candidate.reason = reason;
                 choice.candidate.cost = ns;
                 choice.measured = Some(ns);
             }
             Some(Outcome::Failed) => {
-                choice.candidate.reason = format!("failed when measured; {}", choice.candidate.reason);
+                choice.candidate.reason = format!("failed in a measurement; {}", choice.candidate.reason);
                 choice.candidate.cost = f64::MAX;
             }
             None => {}
@@ -96,11 +100,11 @@ fn apply(choices: &mut [Choice], problem: &Problem<'_>, tuning: &Database) {
 mod tests {
     use super::Choice;
     use crate::compile::{Options, lower};
-    use crate::ir::text;
+    use crate::ir::graph_text;
     use crate::plan::tuning::configuration;
-    use crate::target::{Pick, TargetProfile};
+    use crate::target::{KernelOverride, TargetProfile};
 
-    const PRODUCT: &str = r#"
+    const MATMUL: &str = r#"
 %0 = input {"name":"x","dtype":"f32","shape":[3,64]}
 %1 = input {"name":"w","dtype":"f32","shape":[64,96]}
 %2 = matmul %0 %1 {"trans_a":false,"trans_b":false}
@@ -109,27 +113,31 @@ output "y" %3
 "#;
 
     fn choices(target: &TargetProfile) -> Vec<Choice> {
-        let lowered = lower(&text::parse(PRODUCT).unwrap(), target, &Options::default()).unwrap();
+        let lowered = lower(&graph_text::parse(MATMUL).unwrap(), target, &Options::default()).unwrap();
         lowered.plan.decisions.into_iter().find(|d| d.what.starts_with("matmul")).unwrap().choices
     }
 
     #[test]
-    fn a_profile_s_pick_comes_first_whatever_is_fused_behind() {
+    fn an_override_is_selected_whatever_its_epilogue() {
         let mut target = TargetProfile::load("vulkan-baseline").unwrap();
         let before = choices(&target);
         let wanted = configuration(before.last().unwrap());
         let problem =
             r#"matmul {"trans_a":false,"trans_b":false} f32[3, 64], f32[64, 96] -> f32[3, 96]"#.to_string();
-        target.picks = vec![Pick { problem, configuration: wanted.clone(), us: 7.5 }];
+        target.overrides = vec![KernelOverride { problem, configuration: wanted.clone(), us: 7.5 }];
         let after = choices(&target);
         assert_ne!(configuration(&before[0]), wanted);
         assert_eq!(configuration(&after[0]), wanted);
         assert_eq!((after.len(), after[0].candidate.cost), (before.len(), 7500.0));
-        assert!(after[0].candidate.reason.starts_with("found fastest"), "{}", after[0].candidate.reason);
-        target.picks[0].configuration = "matmul NO=1".into();
+        assert!(
+            after[0].candidate.reason.starts_with("override of the profile"),
+            "{}",
+            after[0].candidate.reason
+        );
+        target.overrides[0].configuration = "matmul NO=1".into();
         let first = choices(&target).swap_remove(0);
         assert_eq!(configuration(&first), configuration(&before[0]));
-        let told = "`matmul NO=1`, which the profile picks, is not offered; ";
-        assert!(first.candidate.reason.starts_with(told), "{}", first.candidate.reason);
+        let expected = "the profile's override `matmul NO=1` is not a candidate; ";
+        assert!(first.candidate.reason.starts_with(expected), "{}", first.candidate.reason);
     }
 }

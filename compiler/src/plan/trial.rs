@@ -1,12 +1,12 @@
-//! Candidates apart from their model, many in one plan, so that one bundle measures them all.
+//! Trials: candidates without their model, many in one plan, so that one bundle measures them all.
 //!
-//! Tensors in textures are measured in buffers. Operands that are no constants become inputs of the plan, results and
-//! scratch buffers share the arena. Each dispatch waits for the one before, so that its time is its own.
+//! Tensors in textures are measured in buffers. Operands that are not constants become inputs of the plan; results and
+//! scratch buffers share the arena. Each dispatch waits for the one before, so that dispatches are timed separately.
 
 use std::collections::BTreeMap;
 
 use super::choice::Choice;
-use super::fit;
+use super::device_limits;
 use super::images;
 use super::memory::{self, LiveRange};
 use super::tuning;
@@ -20,15 +20,15 @@ use crate::shader::problem::{Operand, Placement, Problem, storage_elements};
 use crate::shader::{Bound, Launch};
 use crate::target::TargetProfile;
 
-/// Vectors of four may be read at the end of any tensor.
-const ROUND: u64 = 16;
+/// Sizes of tensors are rounded up to this many bytes, so that a vec4 can be read at the end of any tensor.
+const TENSOR_ALIGNMENT: u64 = 16;
 
 /// One candidate of one problem.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    /// The problem, as a tuning database names it.
+    /// Key of the problem in a tuning database.
     pub problem: String,
-    /// The candidate, as a tuning database names it.
+    /// Key of the candidate in a tuning database.
     pub configuration: String,
     launches: Vec<Launch>,
     operands: Vec<OperandSource>,
@@ -37,25 +37,25 @@ pub struct Trial {
     bounds: Bounds,
 }
 
-/// Where an operand comes from.
+/// Source of an operand.
 #[derive(Debug, Clone)]
 enum OperandSource {
     Constant(Constant),
-    /// An input of so many elements.
+    /// An input, with its number of elements.
     Input(DType, u64),
 }
 
 impl Trial {
-    /// A candidate by itself; none where it exceeds a limit of the target.
+    /// Creates the trial of a candidate. Returns `None` if it exceeds a limit of the target.
     ///
     /// # Errors
-    /// When the kernel cannot be specialised.
+    /// If the kernel cannot be specialized.
     pub fn new(problem: &Problem<'_>, choice: &Choice) -> Result<Option<Self>, OpError> {
         let launches = (choice.kernel.launches)(&problem.in_buffers(), &choice.candidate)?;
-        if fit::exceeded(&launches, problem.bounds, problem.target).is_some() {
+        if device_limits::exceeded(&launches, problem.bounds, problem.target).is_some() {
             return Ok(None);
         }
-        let source = |o: &Operand<'_>| match o.codes.map(|codes| codes.source).or(o.constant) {
+        let source = |o: &Operand<'_>| match o.quantized.map(|codes| codes.source).or(o.constant) {
             Some(constant) => OperandSource::Constant(constant.clone()),
             None => OperandSource::Input(o.dtype, extent(o, problem.bounds)),
         };
@@ -71,17 +71,17 @@ impl Trial {
         }))
     }
 
-    /// The symbols of the function it is of.
+    /// Bounds of the symbols of its problem.
     pub fn bounds(&self) -> &Bounds {
         &self.bounds
     }
 
-    /// Dispatches it takes.
+    /// Number of dispatches.
     pub fn dispatches(&self) -> usize {
         self.launches.len()
     }
 
-    /// Bytes of memory it takes, about.
+    /// Approximate bytes of memory.
     pub fn bytes(&self) -> u64 {
         let operand = |source: &OperandSource| match source {
             OperandSource::Constant(constant) => constant.bytes.len() as u64,
@@ -91,7 +91,7 @@ impl Trial {
     }
 }
 
-/// Elements from the start of the storage to the last one that the tensor uses, at the upper bounds.
+/// Elements from the start of the storage to the last one of the tensor, at the upper bounds.
 fn extent(operand: &Operand<'_>, bounds: &Bounds) -> u64 {
     let end = match &operand.placement {
         Placement::Strided { strides, offset } => {
@@ -107,20 +107,20 @@ fn extent(operand: &Operand<'_>, bounds: &Bounds) -> u64 {
     u64::try_from(end).unwrap_or(0).max(1).next_multiple_of(4)
 }
 
-/// The label of dispatches that belong to no trial.
+/// Label of dispatches that belong to no trial.
 const WARM_UP: &str = "warm-up";
 
-/// How often the first trial stands before all others.
+/// Number of warm-up runs of the first trial.
 const WARM_UPS: usize = 16;
 
-/// A plan that runs trials of the same symbols one after the other; each dispatch is labelled with its trial's index. The first
-/// trial's dispatches stand before all others several times more, since the first dispatches of a run are timed with the
-/// device's waking up, which takes longest where a processor's threads wake one by one.
+/// Returns a plan that runs trials with equal symbols one after the other. Each dispatch has its trial's index as
+/// label. The first trial runs several more times before all others, because the first dispatches of a run include the
+/// wake-up time of the device, which is longest on processors that wake their threads one by one.
 ///
 /// # Errors
-/// When a trial exceeds a limit of the target.
+/// If a trial exceeds a limit of the target.
 pub fn plan(trials: &[Trial], target: &TargetProfile) -> Result<Plan> {
-    let mut made = Plan {
+    let mut plan = Plan {
         bounds: trials.first().map(|trial| trial.bounds.clone()).unwrap_or_default(),
         inputs: Vec::new(),
         outputs: Vec::new(),
@@ -129,73 +129,73 @@ pub fn plan(trials: &[Trial], target: &TargetProfile) -> Result<Plan> {
         images: images::Images::default(),
         weights: Vec::new(),
         dispatches: Vec::new(),
-        records: Vec::new(),
+        live_ranges: Vec::new(),
         memory: memory::plan(&[]),
         decisions: Vec::new(),
     };
     let mut inputs = BTreeMap::new();
-    let mut records = Vec::new();
+    let mut live_ranges = Vec::new();
     for trial in trials.first().into_iter().cycle().take(WARM_UPS) {
-        add(trial, WARM_UP, &mut made, &mut inputs, &mut records, target)?;
+        add_trial(trial, WARM_UP, &mut plan, &mut inputs, &mut live_ranges, target)?;
     }
     for (i, trial) in trials.iter().enumerate() {
-        add(trial, &i.to_string(), &mut made, &mut inputs, &mut records, target)?;
+        add_trial(trial, &i.to_string(), &mut plan, &mut inputs, &mut live_ranges, target)?;
     }
-    made.memory = memory::plan(&records);
-    made.records = records;
-    Ok(made)
+    plan.memory = memory::plan(&live_ranges);
+    plan.live_ranges = live_ranges;
+    Ok(plan)
 }
 
-/// Inputs by operand, element type and size, so that two operands of one problem never share one.
+/// Inputs by operand index, element type and size. Two operands of one problem never share an input.
 type Inputs = BTreeMap<(usize, &'static str, u64), usize>;
 
-fn add(
+fn add_trial(
     trial: &Trial,
     label: &str,
     plan: &mut Plan,
     inputs: &mut Inputs,
-    records: &mut Vec<LiveRange>,
+    live_ranges: &mut Vec<LiveRange>,
     target: &TargetProfile,
 ) -> Result<()> {
-    let alignment = u64::from(target.limits.storage_buffer_alignment).max(ROUND);
+    let alignment = u64::from(target.limits.storage_buffer_alignment).max(TENSOR_ALIGNMENT);
     let (first, last) =
         (plan.dispatches.len(), plan.dispatches.len() + trial.launches.len().saturating_sub(1));
-    let mut tensor = |plan: &mut Plan, bytes: u64| {
-        let bytes = bytes.max(1).next_multiple_of(ROUND);
+    let mut add_tensor = |plan: &mut Plan, bytes: u64| {
+        let bytes = bytes.max(1).next_multiple_of(TENSOR_ALIGNMENT);
         if bytes > target.limits.max_storage_buffer_range {
-            let reason = format!("a tensor of {bytes} bytes exceeds what {} can bind", target.name);
+            let reason = format!("a tensor of {bytes} bytes is larger than {} can bind", target.name);
             return Err(Error::request(reason, "lower the upper bounds of the symbols with --dim"));
         }
         plan.tensors.push(bytes);
-        records.push(LiveRange { size: bytes.next_multiple_of(alignment), first, last });
+        live_ranges.push(LiveRange { size: bytes.next_multiple_of(alignment), first, last });
         Ok(plan.tensors.len() - 1)
     };
-    let result = tensor(plan, trial.result)?;
+    let result = add_tensor(plan, trial.result)?;
     let mut scratch = Vec::new();
     for launch in &trial.launches {
         for size in &launch.scratch {
             let bytes = u64::try_from(size.range(&plan.bounds).1).unwrap_or(0);
-            scratch.push(tensor(plan, bytes)?);
+            scratch.push(add_tensor(plan, bytes)?);
         }
         let mut locations = Vec::with_capacity(launch.bindings.len());
         for binding in &launch.bindings {
-            let missing = || Error::internal("trial", "a launch binds what its problem lacks");
+            let missing = || Error::internal("trial", "a launch binds an operand that its problem lacks");
             locations.push(match binding.bound {
                 Bound::Operand(k) => match trial.operands.get(k).ok_or_else(missing)? {
-                    OperandSource::Constant(constant) => weight(plan, Packed::dense(constant)),
+                    OperandSource::Constant(constant) => add_weight(plan, Packed::dense(constant)),
                     OperandSource::Input(dtype, elements) => {
                         let ports = &mut plan.inputs;
-                        let made = inputs.entry((k, dtype.name(), *elements)).or_insert_with(|| {
+                        let input = inputs.entry((k, dtype.name(), *elements)).or_insert_with(|| {
                             let elements = i64::try_from(*elements).unwrap_or(i64::MAX);
                             let name = format!("{}", ports.len());
                             let (device, shape) = (dtype.on_device(), vec![Dim::known(elements)]);
                             ports.push(Port { name, dtype: *dtype, device, shape });
                             ports.len() - 1
                         });
-                        Location::Input(*made)
+                        Location::Input(*input)
                     }
                 },
-                Bound::Packed(k) => weight(plan, launch.packed.get(k).ok_or_else(missing)?.clone()),
+                Bound::Packed(k) => add_weight(plan, launch.packed.get(k).ok_or_else(missing)?.clone()),
                 Bound::Result => Location::Arena(result),
                 Bound::Scratch(k) => Location::Arena(*scratch.get(k).ok_or_else(missing)?),
                 Bound::Params => Location::Params,
@@ -206,13 +206,14 @@ fn add(
             locations,
             barrier: true,
             label: label.to_string(),
+            is_copy: false,
             bytes: trial.traffic.clone(),
         });
     }
     Ok(())
 }
 
-fn weight(plan: &mut Plan, packed: Packed) -> Location {
+fn add_weight(plan: &mut Plan, packed: Packed) -> Location {
     plan.weights.push(packed);
     Location::Weight(plan.weights.len() - 1)
 }

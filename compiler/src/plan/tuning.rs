@@ -1,4 +1,4 @@
-//! A tuning database: how long candidates took on a device, as text that people read, compare and merge.
+//! Tuning database: measured times of candidates on a device, as text that can be read, compared and merged.
 //!
 //! ```text
 //! driftc tuning 1
@@ -10,10 +10,10 @@
 //!   failed matmul/5a0be6c1 TILE=8
 //! ```
 //!
-//! Problems stand under the profile they were planned for, times in nanoseconds behind each configuration.
-//! The digits behind a kernel's name are of its source's hash, so a changed kernel is no longer the one that was
-//! measured. Printing is canonical: targets and problems by name, configurations from the fastest on, empty lines and lines
-//! that start with `#` are not kept.
+//! Problems are grouped by the profile they were planned for. Each configuration has its time in nanoseconds. The
+//! digits after a kernel's name are from the hash of its source, so measurements of an older source do not apply. The
+//! printed form is canonical: targets and problems are sorted by name, configurations by time. Empty lines and lines
+//! that start with `#` are dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -21,23 +21,25 @@ use std::path::Path;
 
 use super::choice::Choice;
 use crate::error::{Error, Result};
-use crate::ir::text::{epilogue_text, op_text};
+use crate::ir::graph_text::{epilogue_text, op_text};
 use crate::shader::problem::{Operand, Placement, Problem};
 
 const FIRST_LINE: &str = "driftc tuning 1";
-/// A longer file is not a database.
+/// Comment that marks a loop to unroll, which changes the shader.
+const UNROLL: &str = "// unroll";
+/// Maximum size of a database file.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// What came of a measurement.
+/// Result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outcome {
-    /// Nanoseconds, positive.
-    Took(f64),
-    /// The driver refused it or lost the device.
+    /// Time in nanoseconds, positive.
+    Time(f64),
+    /// The driver refused the pipeline or lost the device.
     Failed,
 }
 
-/// The outcomes of one problem, by [`configuration_with_hash`].
+/// Measurements of one problem, by [`configuration_with_hash`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measured(BTreeMap<String, Outcome>);
 
@@ -54,12 +56,12 @@ pub struct Database {
 }
 
 impl Measured {
-    /// What came of measuring a [`configuration_with_hash`].
+    /// Returns the result for a [`configuration_with_hash`].
     pub fn get(&self, configuration: &str) -> Option<Outcome> {
         self.0.get(configuration).copied()
     }
 
-    /// All configurations with their outcomes.
+    /// Iterates over all configurations with their results.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Outcome)> {
         self.0.iter().map(|(configuration, outcome)| (configuration.as_str(), *outcome))
     }
@@ -69,7 +71,7 @@ impl Database {
     /// Reads a database file.
     ///
     /// # Errors
-    /// When it cannot be read, or is not a database.
+    /// If the file cannot be read, or is not a database.
     pub fn load(path: &Path) -> Result<Self> {
         let wrong = |e: std::io::Error| Error::Io { path: path.to_owned(), reason: e.to_string() };
         let size = std::fs::metadata(path).map_err(wrong)?.len();
@@ -81,10 +83,10 @@ impl Database {
         Self::parse(&text).map_err(|(line, reason)| malformed(path, line, &reason))
     }
 
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// The number of the line that is wrong, from 1 on, and why.
+    /// The number of the invalid line, counted from 1, and the reason.
     pub fn parse(text: &str) -> std::result::Result<Self, (usize, String)> {
         let mut database = Self::default();
         let mut lines = text.lines().zip(1..);
@@ -103,7 +105,8 @@ impl Database {
                 problem = None;
                 continue;
             }
-            let section = section.as_deref_mut().ok_or_else(|| wrong("no `target` line stands before it"))?;
+            let section =
+                section.as_deref_mut().ok_or_else(|| wrong("there is no `target` line before it"))?;
             if let Some(device) = line.strip_prefix("device ") {
                 section.device = device.to_string();
             } else if let Some(key) = line.strip_prefix("problem ") {
@@ -112,20 +115,20 @@ impl Database {
             } else if let Some((outcome, configuration)) =
                 line.strip_prefix("  ").and_then(|l| l.split_once(' '))
             {
-                let outcome = outcome_of(outcome)
-                    .ok_or_else(|| wrong("a time is a positive number of nanoseconds, or `failed`"))?;
-                let key = problem.as_ref().ok_or_else(|| wrong("no `problem` line stands before it"))?;
+                let outcome = parse_outcome(outcome)
+                    .ok_or_else(|| wrong("expected a positive number of nanoseconds or `failed`"))?;
+                let key = problem.as_ref().ok_or_else(|| wrong("there is no `problem` line before it"))?;
                 if let Some(measured) = section.problems.get_mut(key) {
                     measured.0.insert(configuration.to_string(), outcome);
                 }
             } else {
-                return Err(wrong("it is none of `target`, `device`, `problem` and an indented time"));
+                return Err(wrong("expected `target`, `device`, `problem` or an indented time"));
             }
         }
         Ok(database)
     }
 
-    /// The canonical text.
+    /// Returns the canonical text form.
     pub fn text(&self) -> String {
         let mut text = format!("{FIRST_LINE}\n");
         let mut line = |what: std::fmt::Arguments<'_>| text.write_fmt(what).unwrap_or_default();
@@ -137,10 +140,10 @@ impl Database {
             for (key, measured) in &section.problems {
                 line(format_args!("problem {key}\n"));
                 let mut configurations: Vec<(&str, Outcome)> = measured.iter().collect();
-                configurations.sort_by(|a, b| rank(a.1).total_cmp(&rank(b.1)));
+                configurations.sort_by(|a, b| sort_key(a.1).total_cmp(&sort_key(b.1)));
                 for (configuration, outcome) in configurations {
                     match outcome {
-                        Outcome::Took(ns) => line(format_args!("  {ns:.0} {configuration}\n")),
+                        Outcome::Time(ns) => line(format_args!("  {ns:.0} {configuration}\n")),
                         Outcome::Failed => line(format_args!("  failed {configuration}\n")),
                     }
                 }
@@ -149,37 +152,37 @@ impl Database {
         text
     }
 
-    /// The hash of the text, for a bundle's provenance.
+    /// Returns the hash of the text form, for a bundle's provenance.
     pub fn hash(&self) -> String {
         blake3::hash(self.text().as_bytes()).to_hex().to_string()
     }
 
-    /// The device that the times of a target are of.
+    /// Returns the device on which a target was measured.
     pub fn device(&self, target: &str) -> Option<&str> {
         self.targets.get(target).map(|s| s.device.as_str()).filter(|d| !d.is_empty())
     }
 
-    /// Says which device the times of a target are of.
+    /// Sets the device on which a target was measured.
     pub fn set_device(&mut self, target: &str, device: &str) {
         self.targets.entry(target.to_string()).or_default().device = device.lines().collect();
     }
 
-    /// What was measured of a problem; its key is made only where the target is known.
+    /// Returns the measurements of a problem. Calls `key` only if the database has the target.
     pub fn measured(&self, target: &str, key: impl FnOnce() -> String) -> Option<&Measured> {
         self.targets.get(target)?.problems.get(&key())
     }
 
-    /// Keeps an outcome in place of an earlier one. Times are whole nanoseconds, as they are written.
+    /// Inserts a result, replacing an earlier one. Times are rounded to nanoseconds, as in the text form.
     pub fn insert(&mut self, target: &str, key: &str, configuration: &str, outcome: Outcome) {
         let outcome = match outcome {
-            Outcome::Took(ns) => Outcome::Took(ns.round().max(1.0)),
+            Outcome::Time(ns) => Outcome::Time(ns.round().max(1.0)),
             Outcome::Failed => Outcome::Failed,
         };
         let section = self.targets.entry(target.to_string()).or_default();
         section.problems.entry(key.to_string()).or_default().0.insert(configuration.to_string(), outcome);
     }
 
-    /// Problems that were measured for a target.
+    /// Number of measured problems of a target.
     pub fn problems(&self, target: &str) -> usize {
         self.targets.get(target).map_or(0, |s| s.problems.len())
     }
@@ -193,47 +196,57 @@ fn malformed(path: &Path, line: usize, reason: &str) -> Error {
     )
 }
 
-fn outcome_of(text: &str) -> Option<Outcome> {
+fn parse_outcome(text: &str) -> Option<Outcome> {
     if text == "failed" {
         return Some(Outcome::Failed);
     }
     let ns: u64 = text.parse().ok()?;
-    (ns > 0).then_some(Outcome::Took(ns as f64))
+    (ns > 0).then_some(Outcome::Time(ns as f64))
 }
 
-fn rank(outcome: Outcome) -> f64 {
+fn sort_key(outcome: Outcome) -> f64 {
     match outcome {
-        Outcome::Took(ns) => ns,
+        Outcome::Time(ns) => ns,
         Outcome::Failed => f64::INFINITY,
     }
 }
 
-/// The configuration of a kernel, with the hash of its source.
+/// Returns the key of a candidate: kernel, hash of its source without comments, and knobs.
 pub fn configuration_with_hash(choice: &Choice) -> String {
-    let hash = blake3::hash(choice.kernel.wgsl.as_bytes()).to_hex();
-    let kernel = format!("{}/{}", choice.kernel.name, hash.get(..8).unwrap_or_default());
+    let kernel = format!("{}/{}", choice.kernel.name, source_hash(choice.kernel.wgsl));
     with_knobs(kernel, choice)
 }
 
-/// The configuration of a kernel: its name and its parameters, as a profile's picks name it.
+/// Returns the first eight digits of the hash of a kernel's source. Comments do not count, except the mark of unrolled loops.
+pub fn source_hash(wgsl: &str) -> String {
+    let code = wgsl.lines().map(|line| match line.trim() {
+        mark if mark.starts_with(UNROLL) => mark,
+        line => line.split("//").next().unwrap_or_default().trim_end(),
+    });
+    let code: Vec<&str> = code.filter(|line| !line.is_empty()).collect();
+    blake3::hash(code.join("\n").as_bytes()).to_hex().chars().take(8).collect()
+}
+
+/// Returns the key of a candidate in a profile's overrides: kernel and knobs.
 pub fn configuration(choice: &Choice) -> String {
     with_knobs(choice.kernel.name.to_string(), choice)
 }
 
-fn with_knobs(mut text: String, choice: &Choice) -> String {
-    for (name, value) in &choice.candidate.knobs {
-        text.write_fmt(format_args!(" {name}={value}")).unwrap_or_default();
+fn with_knobs(mut key: String, choice: &Choice) -> String {
+    for (name, value) in choice.candidate.knobs.iter() {
+        key.write_fmt(format_args!(" {name}={value}")).unwrap_or_default();
     }
-    text
+    key
 }
 
-/// Everything about a problem that the time depends on: operator, types, shapes, placements, fused epilogue, bounds.
+/// Returns the key of a problem: everything that its time depends on. These are operator, types, shapes, placements,
+/// fused epilogue and bounds.
 pub fn key(problem: &Problem<'_>) -> String {
     describe_problem(problem, true)
 }
 
-/// The same without the fused epilogue: what a profile's picks name.
-pub fn core_key(problem: &Problem<'_>) -> String {
+/// Returns the key of a problem without its fused epilogue, as in a profile's overrides.
+pub fn key_without_epilogue(problem: &Problem<'_>) -> String {
     describe_problem(problem, false)
 }
 
@@ -270,15 +283,15 @@ fn describe_problem(problem: &Problem<'_>, epilogue: bool) -> String {
     for (name, (low, high)) in problem.bounds.iter().filter(|(name, _)| used.contains(*name)) {
         text.push_str(&format!(" {name}={low}..{high}"));
     }
-    // Names of symbols are the model's; the key is one line whatever they hold.
+    // Names of symbols come from the model and may contain control characters; the key must be one line.
     text.replace(char::is_control, " ")
 }
 
 fn describe(operand: &Operand<'_>) -> String {
     let shape: Vec<String> = operand.shape.iter().map(ToString::to_string).collect();
     let constant = if operand.constant.is_some() { "const " } else { "" };
-    let codes = operand.codes.map_or(String::new(), |codes| format!("{} ", codes.source.stored));
-    let text = format!("{constant}{codes}{}[{}]", operand.dtype.name(), shape.join(", "));
+    let quantized = operand.quantized.map_or(String::new(), |codes| format!("{} ", codes.source.encoding));
+    let text = format!("{constant}{quantized}{}[{}]", operand.dtype.name(), shape.join(", "));
     match &operand.placement {
         placement if placement.is_dense(&operand.shape) => text,
         Placement::Strided { strides, offset } => {
@@ -291,13 +304,21 @@ fn describe(operand: &Operand<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Database, Outcome};
+    use super::{Database, Outcome, source_hash};
 
     const TEXT: &str = "driftc tuning 1\ntarget a\ndevice A, driver 1\nproblem matmul f32[1, 64]\n  \
         4120 matvec/1f0c93aa ROWS=2\n  failed matmul/5a0be6c1 TILE=8\ntarget b\nproblem x\n";
 
     #[test]
-    fn the_text_reads_back_and_is_canonical() {
+    fn comments_do_not_change_the_hash_of_a_source_but_unrolling_does() {
+        let source = "const A = 1u; // a number\n\n// A comment.\nfn f() {}\n";
+        assert_eq!(source_hash(source), source_hash("const A = 1u;\nfn f() {}"));
+        assert_ne!(source_hash(source), source_hash("const A = 1u;\n// unroll\nfn f() {}"));
+        assert_ne!(source_hash(source), source_hash("const A = 2u;\nfn f() {}"));
+    }
+
+    #[test]
+    fn text_form_round_trips_and_is_canonical() {
         let database = Database::parse(TEXT).unwrap();
         assert_eq!(database.text(), TEXT);
         let loose = TEXT.replace("target b", "\n# a remark\ntarget b  ");
@@ -307,11 +328,11 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_kept_by_target_problem_and_way() {
+    fn outcomes_are_stored_by_target_problem_and_configuration() {
         let mut database = Database::parse(TEXT).unwrap();
-        database.insert("a", "matmul f32[1, 64]", "matvec/1f0c93aa ROWS=2", Outcome::Took(99.4));
+        database.insert("a", "matmul f32[1, 64]", "matvec/1f0c93aa ROWS=2", Outcome::Time(99.4));
         let measured = database.measured("a", || "matmul f32[1, 64]".into()).unwrap();
-        assert_eq!(measured.get("matvec/1f0c93aa ROWS=2"), Some(Outcome::Took(99.0)));
+        assert_eq!(measured.get("matvec/1f0c93aa ROWS=2"), Some(Outcome::Time(99.0)));
         assert_eq!(measured.get("matmul/5a0be6c1 TILE=8"), Some(Outcome::Failed));
         assert_eq!(measured.get("matvec"), None);
         assert!(database.measured("c", || unreachable!()).is_none());
@@ -319,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_is_refused_with_its_line() {
+    fn invalid_databases_are_refused_with_the_line() {
         for (text, line) in [
             ("", 1),
             ("driftc tuning 2\n", 1),

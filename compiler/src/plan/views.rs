@@ -1,4 +1,4 @@
-//! Views: data movement that is only another way of addressing the same storage, so it costs no dispatch.
+//! Views: operators that only address the same storage in another way, so they need no dispatch.
 
 use crate::ir::dim::Dim;
 use crate::ir::graph::{Graph, NodeId};
@@ -6,7 +6,7 @@ use crate::ir::op::Op;
 use crate::ir::tensor::Layout;
 use crate::shader::problem::{Placement, dense_strides};
 
-/// The placement of a view operator's result in the storage of its operand; `None` when the elements must move.
+/// Returns the placement of a view operator's result in its operand's storage. Returns `None` if elements must move.
 pub fn view(op: &Op, shape: &[Dim], placement: &Placement, result: &[Dim]) -> Option<Placement> {
     let Placement::Strided { strides, offset } = placement else { return None };
     let offset = offset.clone();
@@ -40,48 +40,50 @@ pub fn view(op: &Op, shape: &[Dim], placement: &Placement, result: &[Dim]) -> Op
     }
 }
 
-/// How a value that is only transposed lies so that the transposed one is dense: where that is reshaped afterwards in a way
-/// that otherwise moves its elements. The last axis stays the last, so that neighbours are stored together.
+/// Returns the placement of a value whose only user is a transposition, such that the transposed value is dense.
+/// Returns `None` unless a reshape of the transposed value would otherwise move its elements. The last axis must stay
+/// the last one, so that neighbors stay adjacent in memory.
 pub fn transposed_in_place(graph: &Graph, id: NodeId) -> Option<Placement> {
     let [user] = graph.users(id)[..] else { return None };
     let Op::Transpose(transpose) = graph.op(user) else { return None };
-    let (own, tensor) = (graph.tensor(id), graph.tensor(user));
+    let (source, tensor) = (graph.tensor(id), graph.tensor(user));
     if matches!(graph.op(id), Op::Input(_) | Op::State(_) | Op::Constant(_)) {
         return None;
     }
-    let plain = own.layout == Layout::RowMajor && graph.node(user).epilogue.is_empty();
-    let last = own.rank().checked_sub(1)?;
+    let plain = source.layout == Layout::RowMajor && graph.node(user).epilogue.is_empty();
+    let last = source.rank().checked_sub(1)?;
     if !plain || graph.is_output(id) || transpose.perm.last() != Some(&last) {
         return None;
     }
-    let dense = Placement::of(Layout::RowMajor, &own.shape);
-    let seen = view(graph.op(user), &own.shape, &dense, &tensor.shape)?;
+    let dense = Placement::from_layout(Layout::RowMajor, &source.shape);
+    let transposed = view(graph.op(user), &source.shape, &dense, &tensor.shape)?;
     let moves = graph.users(user).into_iter().any(|next| {
         let reshape = matches!(graph.op(next), Op::Reshape(_)) && graph.node(next).epilogue.is_empty();
-        reshape && view(graph.op(next), &tensor.shape, &seen, &graph.tensor(next).shape).is_none()
+        reshape && view(graph.op(next), &tensor.shape, &transposed, &graph.tensor(next).shape).is_none()
     });
-    let mut strides = vec![Dim::known(0); own.rank()];
+    let mut strides = vec![Dim::known(0); source.rank()];
     for (axis, stride) in transpose.perm.iter().zip(dense_strides(&tensor.shape)) {
         *strides.get_mut(*axis)? = stride;
     }
     moves.then_some(Placement::Strided { strides, offset: Dim::known(0) })
 }
 
-/// Whether the operator may be a view.
+/// True if an operator may be a view.
 pub fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Expand(_))
 }
 
-/// Strides of `to` over elements that lie by `strides` under `from`; `None` when no strides can express it.
+/// Returns the strides of shape `to` over elements with `strides` under shape `from`. Returns `None` if no strides
+/// exist.
 ///
-/// Both shapes are cut into the smallest groups of neighbouring axes with equal products; the axes of `from` in a
-/// group must be walked with one stride, from which the strides of the axes of `to` follow.
+/// Splits both shapes into the smallest groups of adjacent axes with equal products. Within a group, the axes of `from`
+/// must be contiguous; the strides of the axes of `to` follow from the innermost stride.
 fn reshape(from: &[Dim], strides: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     let mut out = dense_strides(to);
     let old: Vec<usize> = (0..from.len()).filter(|i| !from[*i].is(1)).collect();
     let new: Vec<usize> = (0..to.len()).filter(|i| !to[*i].is(1)).collect();
-    // What lies dense lies so under any shape, whether or not the sizes can be divided.
-    if from.iter().any(|d| d.is(0)) || dense(from, strides) {
+    // Dense elements are dense under any shape, even if the sizes cannot be compared.
+    if from.iter().any(|d| d.is(0)) || is_dense(from, strides) {
         return Some(out);
     }
     let (mut i, mut j) = (0, 0);
@@ -90,7 +92,7 @@ fn reshape(from: &[Dim], strides: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
         let mut a = from[old[i]].clone();
         let mut b = to[new[j]].clone();
         while a != b {
-            if grows(&a, &b) {
+            if is_smaller(&a, &b) {
                 i += 1;
                 a = a.mul(&from[*old.get(i)?]);
             } else {
@@ -114,13 +116,13 @@ fn reshape(from: &[Dim], strides: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     (i == old.len() && j == new.len()).then_some(out)
 }
 
-/// Whether the strides are those of a dense tensor; axes of size 1 do not count.
-fn dense(shape: &[Dim], strides: &[Dim]) -> bool {
+/// True if a tensor with these strides is dense; axes of size 1 do not count.
+fn is_dense(shape: &[Dim], strides: &[Dim]) -> bool {
     shape.iter().zip(strides).zip(dense_strides(shape)).all(|((d, a), b)| d.is(1) || *a == b)
 }
 
-/// Whether `a` is the smaller of two unequal products, so that it has to take in another axis.
-fn grows(a: &Dim, b: &Dim) -> bool {
+/// True if `a` is the smaller of two unequal products, so that the next axis is multiplied into it.
+fn is_smaller(a: &Dim, b: &Dim) -> bool {
     match (a.as_known(), b.as_known()) {
         (Some(a), Some(b)) => a < b,
         _ => b.div_exact(a).is_some(),
@@ -131,8 +133,8 @@ fn grows(a: &Dim, b: &Dim) -> bool {
 mod tests {
     use super::{reshape, transposed_in_place};
     use crate::ir::dim::Dim;
+    use crate::ir::graph_text;
     use crate::ir::op::Op;
-    use crate::ir::text;
     use crate::shader::problem::{Placement, dense_strides};
 
     fn dims(sizes: &[i64]) -> Vec<Dim> {
@@ -146,7 +148,7 @@ mod tests {
             reshape(&from, &dense_strides(&from), &dims(&[2, 3, 4, 1, 5])),
             Some(dims(&[60, 20, 5, 5, 1]))
         );
-        // Heads split off and moved first: [2, 6, 4] walked as [2, 4, 6] cannot be flattened.
+        // Heads that were split and moved first: [2, 6, 4] seen as [2, 4, 6] cannot be flattened.
         assert_eq!(reshape(&dims(&[2, 4, 6]), &dims(&[24, 1, 4]), &dims(&[2, 24])), None);
         let s = Dim::symbol("s");
         let from = vec![Dim::known(1), s.clone(), Dim::known(384)];
@@ -165,29 +167,29 @@ mod tests {
         let pixels = [Dim::known(0), Dim::known(1), w.scale(120), Dim::known(120)];
         let strides = reshape(&from, &pixels, &merged).unwrap();
         assert_eq!(strides[1..], [Dim::known(1), Dim::known(120)]);
-        // The number of elements says nothing about the sizes: no strides follow from it, but those of dense elements.
+        // The product of the sizes alone decides no strides, except for dense elements.
         let other = vec![dim("a"), dim("b")];
         assert_eq!(reshape(&from, &dense_strides(&from), &other), Some(dense_strides(&other)));
         assert_eq!(reshape(&from, &pixels, &other), None);
     }
 
-    /// Where heads lie that are put side by side: how the value before the transposition lies.
-    fn heads(perm: &str, joined: &str) -> Option<Placement> {
+    /// Placement of the value before a transposition of heads that is followed by a reshape.
+    fn heads(perm: &str, merged: &str) -> Option<Placement> {
         let graph = format!(
-            "symbol s 1..9\n%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[1,6,\"s\",8]}}\n%1 = exp %0\n%2 = transpose %1 {{\"perm\":{perm}}}\n%3 = reshape %2 {{\"shape\":{joined}}}\n%4 = exp %3\noutput \"y\" %4\n"
+            "symbol s 1..9\n%0 = input {{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[1,6,\"s\",8]}}\n%1 = exp %0\n%2 = transpose %1 {{\"perm\":{perm}}}\n%3 = reshape %2 {{\"shape\":{merged}}}\n%4 = exp %3\noutput \"y\" %4\n"
         );
-        let graph = text::parse(&graph).unwrap();
+        let graph = graph_text::parse(&graph).unwrap();
         let transpose =
             graph.topological().into_iter().find(|id| matches!(graph.op(*id), Op::Transpose(_)))?;
         transposed_in_place(&graph, *graph.operands(transpose).first()?)
     }
 
     #[test]
-    fn heads_that_are_put_side_by_side_lie_so_from_the_start() {
-        let side_by_side = heads("[0,2,1,3]", "[1,\"s\",48]");
-        let Some(Placement::Strided { strides, .. }) = side_by_side else { panic!("{side_by_side:?}") };
+    fn merged_heads_are_stored_transposed() {
+        let merged = heads("[0,2,1,3]", "[1,\"s\",48]");
+        let Some(Placement::Strided { strides, .. }) = merged else { panic!("{merged:?}") };
         assert_eq!(strides[1..], dims(&[8, 48, 1]));
-        // The last axis moves; nothing moves.
+        // The last axis moves; or the reshape moves nothing.
         assert_eq!(heads("[0,3,1,2]", "[1,8,\"6*s\"]"), None);
         assert_eq!(heads("[1,0,2,3]", "[6,\"s\",8]"), None);
     }

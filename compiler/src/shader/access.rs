@@ -1,71 +1,72 @@
-//! Coordinate translation: WGSL for the place of a logical element in its storage.
+//! Coordinate translation: WGSL expressions for the address of a logical element.
 //!
-//! A kernel speaks of logical coordinates; the text generated here turns them into addresses for the layout at hand,
-//! so that every kernel works with every layout and every storage. [`crate::ir::storage`] has the formulas.
+//! A kernel uses logical coordinates. The WGSL generated here turns them into addresses for the tensor's layout, so
+//! that every kernel works with every layout and storage kind. [`crate::ir::storage`] has the formulas.
 
 use super::problem::{Operand, Placement};
-use super::words::Words;
+use super::size_params::SizeParams;
 use crate::ir::dim::Dim;
-use crate::ir::storage::{Sizes, Storage};
+use crate::ir::storage::{SliceSizes, Storage};
 
 /// Logical coordinates as WGSL expressions of type u32.
 #[derive(Debug, Clone)]
 pub struct Coordinates {
-    /// One per axis; on the lane axis it counts groups of four.
+    /// One expression per axis. On the lane axis it counts groups of 4 elements.
     pub axes: Vec<String>,
-    /// The axis along which four elements are accessed at once; `None` accesses one element.
+    /// Axis along which one access covers 4 elements. `None` accesses one element.
     pub lanes: Option<usize>,
-    /// For a tensor in slices of four: the position `(y*W + x)*N + n` when it is at hand, instead of the axes.
+    /// Position `(y*W + x)*N + n` of a tensor in slices of 4 channels. If present, it replaces the spatial axes.
     pub pixel: Option<String>,
-    /// The storage unit itself (a vector of four), when the tensor lies exactly like the one being iterated.
-    pub unit: Option<String>,
+    /// Index of the vec4 in the buffer, if the tensor's layout equals the layout of the iterated tensor.
+    pub vec4_index: Option<String>,
 }
 
 impl Coordinates {
-    /// One element.
+    /// Coordinates of one element.
     pub fn element(axes: Vec<String>) -> Self {
-        Self { axes, lanes: None, pixel: None, unit: None }
+        Self { axes, lanes: None, pixel: None, vec4_index: None }
     }
 
-    /// Four elements along `axis`.
-    pub fn four(axes: Vec<String>, axis: usize) -> Self {
-        Self { axes, lanes: Some(axis), pixel: None, unit: None }
+    /// Coordinates of 4 neighboring elements along `axis`.
+    pub fn vec4(axes: Vec<String>, axis: usize) -> Self {
+        Self { axes, lanes: Some(axis), pixel: None, vec4_index: None }
     }
 }
 
-/// How an access is carried out.
+/// Form of an access to a tensor's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// `buffer[index]` of a buffer of vectors of four, or a texel.
+    /// One vec4 of a buffer of vectors, or one texel.
     Vector {
-        /// Index of the vector, or coordinates of the texel; so for the others.
+        /// Index of the vec4, or coordinates of the texel. The other variants may also hold texel coordinates.
         index: String,
     },
-    /// One scalar; `lane` picks a component when the buffer holds vectors.
+    /// One scalar. If the buffer holds vectors, `lane` selects the component.
     Scalar {
-        /// Index of the scalar, or of the vector.
+        /// Index of the scalar, or of the vector that holds it.
         index: String,
-        /// Component within the vector.
+        /// Component of the vector.
         lane: Option<String>,
     },
-    /// The same scalar in all four lanes.
+    /// One scalar, repeated in all 4 lanes.
     Splat {
         /// Index of the scalar.
         index: String,
     },
-    /// Four scalars, each at its own index; lane j only when `first + j < limit`.
+    /// Four scalars at separate indices. With a guard, lane j is accessed only if `first + j < limit`.
     Scattered {
         /// Index of each lane's scalar, or of the vector that holds it.
         indices: [String; 4],
-        /// Component within the vector, when the buffer holds vectors.
+        /// Component of the vector, if the buffer holds vectors.
         lane: Option<String>,
-        /// First logical index on the lane axis, and the size of that axis, where the last group may be cut.
+        /// First logical index on the lane axis and the size of that axis, if the last group may have less than 4
+        /// elements.
         guard: Option<(String, String)>,
     },
 }
 
 impl Access {
-    /// Whether the buffer is declared as an array of vectors.
+    /// True if the buffer is declared as an array of vectors.
     pub fn is_vector(&self) -> bool {
         match self {
             Self::Vector { .. } => true,
@@ -75,48 +76,62 @@ impl Access {
     }
 }
 
-/// Works out a reading access: as [`access`], but one channel that four are read of is in all lanes, and of codes elements
-/// are read one by one.
-pub fn reading(words: &mut Words, tensor: &Operand<'_>, at: &Coordinates, whole_groups: bool) -> Access {
-    match access(words, tensor, at, whole_groups) {
-        Access::Vector { index } if tensor.is_slices4() && tensor.shape[1].is(1) && at.unit.is_none() => {
+/// Returns the access that reads a tensor.
+///
+/// It differs from [`tensor_access`] in two cases: a tensor of one channel repeats that channel in all lanes, and a
+/// quantized tensor is read one element at a time.
+pub fn tensor_read_access(
+    sizes: &mut SizeParams,
+    tensor: &Operand<'_>,
+    at: &Coordinates,
+    whole_groups: bool,
+) -> Access {
+    match tensor_access(sizes, tensor, at, whole_groups) {
+        Access::Vector { index }
+            if tensor.is_slices4() && tensor.shape[1].is(1) && at.vec4_index.is_none() =>
+        {
             Access::Scalar { index, lane: Some("0u".into()) }
         }
-        how => match (how, tensor.codes) {
-            (Access::Vector { index }, Some(codes)) => {
-                let last = (codes.form.rows * codes.form.depth).saturating_sub(1);
+        access => match (access, tensor.quantized) {
+            (Access::Vector { index }, Some(quantized)) => {
+                let last = (quantized.panels.rows * quantized.panels.depth).saturating_sub(1);
                 let indices = [0, 1, 2, 3].map(|j| format!("min(({index}) * 4u + {j}u, {last}u)"));
                 Access::Scattered { indices, lane: None, guard: None }
             }
-            (how, _) => how,
+            (access, _) => access,
         },
     }
 }
 
-/// Works out an access. `whole_groups` says that the caller never needs a group to be cut (the tensor is dense, the
-/// storage is padded, and lanes past the end are ignored).
-pub fn access(words: &mut Words, tensor: &Operand<'_>, at: &Coordinates, whole_groups: bool) -> Access {
+/// Returns the access to a tensor. With `whole_groups`, the last group of 4 needs no bounds check: the tensor is dense,
+/// its storage is padded, and the caller ignores lanes past the end.
+pub fn tensor_access(
+    sizes: &mut SizeParams,
+    tensor: &Operand<'_>,
+    at: &Coordinates,
+    whole_groups: bool,
+) -> Access {
     match &tensor.placement {
         Placement::Strided { strides, offset } => {
-            strided(words, &tensor.shape, strides, offset, at, whole_groups)
+            strided(sizes, &tensor.shape, strides, offset, at, whole_groups)
         }
-        Placement::Slices4 => slices4(words, &tensor.shape, tensor.storage, at),
+        Placement::Slices4 => slices4(sizes, &tensor.shape, tensor.storage, at),
     }
 }
 
 fn strided(
-    words: &mut Words,
+    sizes: &mut SizeParams,
     shape: &[Dim],
     strides: &[Dim],
     offset: &Dim,
     at: &Coordinates,
     whole_groups: bool,
 ) -> Access {
-    // The coordinate of an axis of size 1 is 0 and adds nothing.
+    // The coordinate of an axis of size 1 is 0.
     let used = |i: usize| !shape[i].is(1) && !strides[i].is(0) && at.axes[i] != "0u";
     let Some(lane) = at.lanes else {
         let index = linear(
-            words,
+            sizes,
             offset,
             (0..shape.len()).filter(|i| used(*i)).map(|i| (at.axes[i].clone(), strides[i].clone())),
         );
@@ -124,7 +139,7 @@ fn strided(
     };
     let others: Vec<usize> = (0..shape.len()).filter(|i| *i != lane && used(*i)).collect();
     if strides[lane].is(0) || shape[lane].is(1) {
-        let index = linear(words, offset, others.iter().map(|i| (at.axes[*i].clone(), strides[*i].clone())));
+        let index = linear(sizes, offset, others.iter().map(|i| (at.axes[*i].clone(), strides[*i].clone())));
         return Access::Splat { index };
     }
     let whole = whole_groups || shape[lane].is_multiple_of(4);
@@ -132,30 +147,30 @@ fn strided(
     if strides[lane].is(1) && whole && aligned {
         let quarter = |d: &Dim| d.floor_div(4);
         let terms = others.iter().map(|i| (at.axes[*i].clone(), quarter(&strides[*i])));
-        let index = linear(words, &quarter(offset), terms.chain([(at.axes[lane].clone(), Dim::known(1))]));
+        let index = linear(sizes, &quarter(offset), terms.chain([(at.axes[lane].clone(), Dim::known(1))]));
         return Access::Vector { index };
     }
     let terms: Vec<(String, Dim)> =
         others.iter().map(|i| (at.axes[*i].clone(), strides[*i].clone())).collect();
     let stride = strides[lane].clone();
     let group = format!("({}) * 4u", at.axes[lane]);
-    let base = linear(words, offset, terms.into_iter().chain([(format!("({group})"), stride.clone())]));
+    let base = linear(sizes, offset, terms.into_iter().chain([(format!("({group})"), stride.clone())]));
     let indices = [0, 1, 2, 3].map(|j| match j {
         0 => base.clone(),
-        _ => format!("{base} + {}", words.dim(&stride.scale(j))),
+        _ => format!("{base} + {}", sizes.dim(&stride.scale(j))),
     });
-    let guard = (!shape[lane].is_multiple_of(4)).then(|| (group, words.dim(&shape[lane])));
+    let guard = (!shape[lane].is_multiple_of(4)).then(|| (group, sizes.dim(&shape[lane])));
     Access::Scattered { indices, lane: None, guard }
 }
 
-fn slices4(words: &mut Words, shape: &[Dim], storage: Storage, at: &Coordinates) -> Access {
-    if let Some(unit) = at.unit.as_ref().filter(|_| !storage.is_texture()) {
-        return Access::Vector { index: unit.clone() };
+fn slices4(sizes: &mut SizeParams, shape: &[Dim], storage: Storage, at: &Coordinates) -> Access {
+    if let Some(index) = at.vec4_index.as_ref().filter(|_| !storage.is_texture()) {
+        return Access::Vector { index: index.clone() };
     }
     let pixels: Dim =
         shape.iter().enumerate().filter(|(i, _)| *i != 1).fold(Dim::known(1), |p, (_, d)| p.mul(d));
-    // Spatial axes row-major, then the batch.
-    let pixel = |words: &mut Words, axes: &[String]| match &at.pixel {
+    // Order of positions: spatial axes row-major, then the batch.
+    let pixel = |sizes: &mut SizeParams, axes: &[String]| match &at.pixel {
         Some(pixel) => pixel.clone(),
         None => {
             let order: Vec<usize> = (2..shape.len()).chain([0]).collect();
@@ -167,25 +182,25 @@ fn slices4(words: &mut Words, shape: &[Dim], storage: Storage, at: &Coordinates)
                 }
                 stride = stride.mul(&shape[i]);
             }
-            linear(words, &Dim::known(0), terms)
+            linear(sizes, &Dim::known(0), terms)
         }
     };
-    let unit = |words: &mut Words, slice: String, axes: &[String]| {
+    let vec4_index = |sizes: &mut SizeParams, slice: String, axes: &[String]| {
         if storage.is_texture() {
-            return texel(words, shape, storage, &slice, axes);
+            return texel(sizes, shape, storage, &slice, axes);
         }
-        let pixel = pixel(words, axes);
-        if shape[1].range(&words.bounds).1 <= 4 {
+        let pixel = pixel(sizes, axes);
+        if shape[1].range(&sizes.bounds).1 <= 4 {
             return pixel;
         }
-        linear(words, &Dim::known(0), [(slice, pixels.clone()), (pixel, Dim::known(1))])
+        linear(sizes, &Dim::known(0), [(slice, pixels.clone()), (pixel, Dim::known(1))])
     };
-    // The coordinate of an axis of size 1 is 0, whatever the result's is that it is broadcast to.
+    // A broadcast axis has size 1, so its coordinate is 0.
     let channel = if shape[1].is(1) { "0u".to_string() } else { at.axes[1].clone() };
     match at.lanes {
-        Some(1) => Access::Vector { index: unit(words, at.axes[1].clone(), &at.axes) },
+        Some(1) => Access::Vector { index: vec4_index(sizes, at.axes[1].clone(), &at.axes) },
         lane if lane.is_none_or(|lane| shape[lane].is(1)) => {
-            let index = unit(words, format!("(({channel}) / 4u)"), &at.axes);
+            let index = vec4_index(sizes, format!("(({channel}) / 4u)"), &at.axes);
             Access::Scalar { index, lane: Some(format!("({channel}) % 4u")) }
         }
         lane => {
@@ -194,19 +209,21 @@ fn slices4(words: &mut Words, shape: &[Dim], storage: Storage, at: &Coordinates)
             let indices = [0, 1, 2, 3].map(|j| {
                 let mut axes = at.axes.clone();
                 axes[lane] = format!("({group} + {j}u)");
-                unit(words, format!("(({channel}) / 4u)"), &axes)
+                vec4_index(sizes, format!("(({channel}) / 4u)"), &axes)
             });
-            let guard = (!shape[lane].is_multiple_of(4)).then(|| (group, words.dim(&shape[lane])));
+            let guard = (!shape[lane].is_multiple_of(4)).then(|| (group, sizes.dim(&shape[lane])));
             Access::Scattered { indices, lane: Some(format!("({channel}) % 4u")), guard }
         }
     }
 }
 
-/// The coordinates of the texel that holds a slice at a position.
-fn texel(words: &mut Words, shape: &[Dim], storage: Storage, slice: &str, axes: &[String]) -> String {
-    let Some(Sizes { images, slices, depth, .. }) = Sizes::of(shape) else { return String::new() };
+/// Returns the coordinates of the texel that holds channel slice `slice` at a position.
+fn texel(sizes: &mut SizeParams, shape: &[Dim], storage: Storage, slice: &str, axes: &[String]) -> String {
+    let Some(SliceSizes { images, slices, depth, .. }) = SliceSizes::from_shape(shape) else {
+        return String::new();
+    };
     let rank = shape.len();
-    let slice = if shape[1].range(&words.bounds).1 <= 4 { "0u" } else { slice };
+    let slice = if shape[1].range(&sizes.bounds).1 <= 4 { "0u" } else { slice };
     let place = |axis: usize| if shape[axis].is(1) { "0u".into() } else { axes[axis].clone() };
     let spatial = |back: usize| if rank >= 2 + back { place(rank - back) } else { "0u".into() };
     let (x, y, z) = (spatial(1), spatial(2), spatial(3));
@@ -214,7 +231,7 @@ fn texel(words: &mut Words, shape: &[Dim], storage: Storage, slice: &str, axes: 
     let mut sum = |terms: &[(&str, Dim)]| {
         let used = terms.iter().filter(|(coordinate, _)| *coordinate != "0u");
         linear(
-            words,
+            sizes,
             &Dim::known(0),
             used.map(|(coordinate, stride)| ((*coordinate).to_string(), stride.clone())),
         )
@@ -240,21 +257,21 @@ fn texel(words: &mut Words, shape: &[Dim], storage: Storage, slice: &str, axes: 
     }
 }
 
-/// `offset + sum of coordinate * stride`, as short as it can be written.
-fn linear(words: &mut Words, offset: &Dim, terms: impl IntoIterator<Item = (String, Dim)>) -> String {
-    let mut parts = Vec::new();
+/// Returns the expression `offset + sum of coordinate * stride`, without terms that are zero.
+fn linear(sizes: &mut SizeParams, offset: &Dim, terms: impl IntoIterator<Item = (String, Dim)>) -> String {
+    let mut terms_wgsl = Vec::new();
     for (coordinate, stride) in terms {
         if stride.is(0) {
             continue;
         }
-        parts.push(if stride.is(1) {
+        terms_wgsl.push(if stride.is(1) {
             format!("({coordinate})")
         } else {
-            format!("({coordinate}) * {}", words.dim(&stride))
+            format!("({coordinate}) * {}", sizes.dim(&stride))
         });
     }
-    if !offset.is(0) || parts.is_empty() {
-        parts.push(words.dim(offset));
+    if !offset.is(0) || terms_wgsl.is_empty() {
+        terms_wgsl.push(sizes.dim(offset));
     }
-    parts.join(" + ")
+    terms_wgsl.join(" + ")
 }

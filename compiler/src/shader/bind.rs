@@ -1,22 +1,23 @@
-//! What a shader binds: tensors in the way an access needs, and repacked constants where the target prefers weights.
+//! Bindings of a shader: tensors in the form that an access needs, and packed constants in the target's weight storage.
 
 use super::access::Access;
 use super::hooks::Shader;
 use super::launch::{Binding, Bound, Need};
 use super::pack::Packed;
 use super::problem::Operand;
-use super::resource::{Held, Resource};
+use super::resource::{BoundVariable, Resource};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::target::WeightStorage;
 
 impl Shader<'_> {
-    /// Adds a binding and returns the name of its buffer.
+    /// Binds a storage buffer of elements of a WGSL type, and returns the variable's name.
     pub fn bind(&mut self, bound: Bound, element: &str, writable: bool) -> String {
         self.bind_as(bound, Resource::Buffer, element, writable)
     }
 
-    /// Adds a binding of any kind, of elements or, for what is no buffer, of the type `element`.
+    /// Adds a binding of any resource kind and returns the variable's name. `element` is the WGSL type of the elements
+    /// of a buffer, or the type of the whole variable for textures.
     pub(super) fn bind_as(
         &mut self,
         bound: Bound,
@@ -24,7 +25,7 @@ impl Shader<'_> {
         element: &str,
         writable: bool,
     ) -> String {
-        // A buffer read twice as the same type needs one binding.
+        // A buffer that is read twice with one element type needs one binding.
         let known = self.bindings.iter().zip(&self.elements).position(|(binding, known)| {
             binding.bound == bound && known == element && !writable && !binding.writable
         });
@@ -51,35 +52,41 @@ impl Shader<'_> {
         name
     }
 
-    /// Binds a tensor in the way that an access needs.
-    pub(super) fn hold(&mut self, tensor: &Operand<'_>, bound: Bound, how: &Access, writable: bool) -> Held {
-        if let Some(codes) = &tensor.codes {
+    /// Binds a tensor with the element type that an access needs.
+    pub(super) fn bind_tensor(
+        &mut self,
+        tensor: &Operand<'_>,
+        bound: Bound,
+        access: &Access,
+        writable: bool,
+    ) -> BoundVariable {
+        if let Some(quantized) = &tensor.quantized {
             let name = self.bind(bound, "vec4<u32>", writable);
-            self.element_of_codes(&codes.form, &name);
-            return Held { name, resource: Resource::Buffer, codes: true };
+            self.add_element_function(&quantized.panels, &name);
+            return BoundVariable { name, resource: Resource::Buffer, quantized: true };
         }
         let device = tensor.dtype.on_device();
-        let resource = Resource::of(tensor, writable);
+        let resource = Resource::from_operand(tensor, writable);
         let element = match resource.declared(writable) {
             Some(ty) => ty,
-            None if how.is_vector() => format!("vec4<{}>", device.wgsl()),
+            None if access.is_vector() => format!("vec4<{}>", device.wgsl()),
             None => device.wgsl().to_string(),
         };
-        Held { name: self.bind_as(bound, resource, &element, writable), resource, codes: false }
+        BoundVariable { name: self.bind_as(bound, resource, &element, writable), resource, quantized: false }
     }
 
-    /// Adds a repacked constant and returns what it is bound to.
+    /// Adds a packed constant to the launch and returns its binding target.
     pub fn packed(&mut self, packed: Packed) -> Bound {
         self.packed.push(packed);
         Bound::Packed(self.packed.len() - 1)
     }
 
-    /// Binds a repacked constant: in a texture if `Some` extents are returned.
-    fn hold_packed(&mut self, packed: Packed, storage: WeightStorage) -> (Held, Option<[u32; 3]>) {
+    /// Binds a packed constant. Returns texture extents if the constant is in a texture.
+    fn bind_packed(&mut self, packed: Packed, storage: WeightStorage) -> (BoundVariable, Option<[u32; 3]>) {
         let extent = match storage {
             WeightStorage::Buffer => None,
             WeightStorage::Texture2d | WeightStorage::FourTextures2d => {
-                packed.texture(self.problem.target.limits.max_texture_2d)
+                packed.texture_extent(self.problem.target.limits.max_texture_2d)
             }
         };
         let device = packed.device;
@@ -89,56 +96,64 @@ impl Shader<'_> {
             None => Resource::Buffer,
         };
         let element = resource.declared(false).unwrap_or_else(|| format!("vec4<{}>", device.wgsl()));
-        (Held { name: self.bind_as(bound, resource, &element, false), resource, codes: false }, extent)
+        (
+            BoundVariable {
+                name: self.bind_as(bound, resource, &element, false),
+                resource,
+                quantized: false,
+            },
+            extent,
+        )
     }
 
-    /// Binds a repacked constant where the target prefers weights, and returns the expression of its vector `index`.
+    /// Binds a packed constant in the target's weight storage, and returns the expression that loads its vec4 `index`.
     pub fn packed_vector(&mut self, packed: Packed, index: &str) -> String {
         self.packed_vector_in(packed, index, self.problem.target.prefer.storage.weights)
     }
 
-    /// The same in a storage of the kernel's choice.
+    /// Like [`Shader::packed_vector`], in a storage that the kernel chooses.
     pub fn packed_vector_in(&mut self, packed: Packed, index: &str, storage: WeightStorage) -> String {
-        let (held, extent) = self.hold_packed(packed, storage);
+        let (variable, extent) = self.bind_packed(packed, storage);
         match extent {
-            Some([width, ..]) => held.load(&format!("vec2<u32>({index} % {width}u, {index} / {width}u)")),
-            None => held.load(index),
+            Some([width, ..]) => variable.load(&format!("vec2<u32>({index} % {width}u, {index} / {width}u)")),
+            None => variable.load(index),
         }
     }
 
-    /// The same for a constant whose order has rows, with the vector's place in its row.
-    pub fn packed_grid(&mut self, packed: Packed, row: &str, column: &str) -> String {
-        let width = packed.columns().unwrap_or(1);
-        let (held, extent) = self.hold_packed(packed, self.problem.target.prefer.storage.weights);
+    /// Like [`Shader::packed_vector`], for an order that has rows: `row` and `column` locate the vec4.
+    pub fn packed_vector_at(&mut self, packed: Packed, row: &str, column: &str) -> String {
+        let width = packed.vec4s_per_row().unwrap_or(1);
+        let (variable, extent) = self.bind_packed(packed, self.problem.target.prefer.storage.weights);
         match extent {
-            Some(_) => held.load(&format!("vec2<u32>({column}, {row})")),
-            None => held.load(&format!("({row}) * {width}u + {column}")),
+            Some(_) => variable.load(&format!("vec2<u32>({column}, {row})")),
+            None => variable.load(&format!("({row}) * {width}u + {column}")),
         }
     }
 
-    /// Binds a constant that lies in four objects as four textures, and returns the expression of each one's vector at
-    /// coordinates. Nothing is bound and `None` returned where the target does not prefer that or they do not fit.
-    pub fn packed_textures(&mut self, parts: Vec<Packed>, at: &str) -> Option<Vec<String>> {
+    /// Binds a constant that is split into four textures, and returns the expression that loads each texture's texel at
+    /// `at`. Returns `None` and binds nothing if the target prefers another weight storage or a texture would be too
+    /// large.
+    pub fn packed_in_four_textures(&mut self, textures: Vec<Packed>, at: &str) -> Option<Vec<String>> {
         let target = self.problem.target;
-        let fits = |part: &Packed| part.texture(target.limits.max_texture_2d).is_some();
-        if target.prefer.storage.weights != WeightStorage::FourTextures2d || !parts.iter().all(fits) {
+        let fits = |texture: &Packed| texture.texture_extent(target.limits.max_texture_2d).is_some();
+        if target.prefer.storage.weights != WeightStorage::FourTextures2d || !textures.iter().all(fits) {
             return None;
         }
-        let bind = |part: Packed| {
-            let resource = Resource::Texture(Storage::Texture2d, part.device);
-            let bound = self.packed(part);
+        let bind = |texture: Packed| {
+            let resource = Resource::Texture(Storage::Texture2d, texture.device);
+            let bound = self.packed(texture);
             let name = self.bind_as(bound, resource, &resource.declared(false).unwrap_or_default(), false);
             format!("textureLoad({name}, {at}, 0)")
         };
-        Some(parts.into_iter().map(bind).collect())
+        Some(textures.into_iter().map(bind).collect())
     }
 
-    /// Binds a repacked float constant as a uniform buffer, and returns the expression of its vector `index` in f32.
+    /// Binds a packed float constant as a uniform buffer, and returns the expression of its vec4 `index` in f32.
     pub fn uniform_vector(&mut self, packed: Packed, index: &str) -> String {
         let (half, vectors) = (packed.device == DeviceType::F16, packed.bytes() / 16);
         let bound = self.packed(packed);
         let resource = Resource::Uniform(u32::try_from(vectors).unwrap_or(u32::MAX));
-        // Elements of a uniform buffer take multiples of 16 bytes: two vectors of f16.
+        // The array stride of a uniform buffer is a multiple of 16 bytes, so one element holds two vec4 of f16.
         let name = self.bind_as(bound, resource, if half { "vec4<u32>" } else { "vec4<f32>" }, false);
         if !half {
             return format!("{name}[{index}]");

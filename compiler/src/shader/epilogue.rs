@@ -1,63 +1,65 @@
-//! Chains of element functions as statements of a shader: fused behind a node's result, or joining two values.
+//! WGSL statements for sequences of elementwise functions: a fused epilogue, or a function that combines two values.
 
 use std::collections::BTreeMap;
 
 use super::access::Coordinates;
-use super::class::Class;
-use super::functions::element_text;
+use super::element_functions::element_expression;
 use super::hooks::Shader;
+use super::value_type::ValueType;
 use crate::error::OpError;
 use crate::ir::element::{Arg, EpilogueStep};
 
-/// An expression and its class.
-type Text = (String, Class);
+/// A WGSL expression and its type.
+type Text = (String, ValueType);
 
 impl Shader<'_> {
-    /// Statements that apply an epilogue at coordinates, the expression of its result and its class.
-    /// Operands are read at coordinates broadcast from the result's.
+    /// Returns the statements of an epilogue, the expression of its result, and the result's type. Operands are read at
+    /// the result's coordinates `at`, broadcast to the operand's shape.
     ///
     /// # Errors
-    /// When the epilogue does not fit (a defect of the graph).
-    pub fn epilogue_text(
+    /// If the epilogue is malformed (a defect of the graph).
+    pub fn epilogue_statements(
         &mut self,
         steps: &[EpilogueStep],
-        start: Option<(String, Class)>,
+        start: Option<(String, ValueType)>,
         at: &Coordinates,
         lanes: u32,
         whole_groups: bool,
-    ) -> Result<(String, String, Class), OpError> {
+    ) -> Result<(String, String, ValueType), OpError> {
         self.steps_text(steps, start, lanes, |shader, index, statements| {
             shader.read_here(index as usize, at, lanes, whole_groups, statements)
         })
     }
 
-    /// Statements and the value of element functions on two values of four floats: `#0`, and `@k` for any `k`.
+    /// Returns the statements and the result of elementwise functions on two float vec4s. `first` is step `#0`, and
+    /// `second` is every operand `@k`.
     ///
     /// # Errors
-    /// When a step names something else.
-    pub fn pair_text(
+    /// If a step names a missing value or the result is not a float.
+    pub fn combine_statements(
         &mut self,
         steps: &[EpilogueStep],
         first: &str,
         second: &str,
     ) -> Result<(String, String), OpError> {
-        let start = Some((first.to_string(), Class::Float));
-        let (statements, value, class) =
-            self.steps_text(steps, start, 4, |_, _, _| Ok((second.to_string(), Class::Float)))?;
-        if class != Class::Float {
-            return Err(OpError::new("the steps make no float"));
+        let start = Some((first.to_string(), ValueType::Float));
+        let (statements, value, value_type) =
+            self.steps_text(steps, start, 4, |_, _, _| Ok((second.to_string(), ValueType::Float)))?;
+        if value_type != ValueType::Float {
+            return Err(OpError::new("the elementwise steps do not return a float"));
         }
         Ok((statements, value))
     }
 
-    /// The steps after a value that is `#0`, if there is one; `read` gives operand k, once, and may add statements.
+    /// Generates the steps. `start`, if present, is value `#0`. `read` is called once per operand and may add
+    /// statements.
     fn steps_text(
         &mut self,
         steps: &[EpilogueStep],
         start: Option<Text>,
         lanes: u32,
         mut read: impl FnMut(&mut Self, u32, &mut String) -> Result<Text, OpError>,
-    ) -> Result<(String, String, Class), OpError> {
+    ) -> Result<(String, String, ValueType), OpError> {
         let mut statements = String::new();
         let mut reads: BTreeMap<u32, Text> = BTreeMap::new();
         let mut values: Vec<Text> = start.into_iter().collect();
@@ -79,16 +81,16 @@ impl Shader<'_> {
                     Arg::Step(s) => (s as usize + based).checked_sub(1).and_then(|i| values.get(i)).cloned(),
                 })
                 .collect();
-            let operands = operands.ok_or_else(|| OpError::new("a epilogue step names a missing value"))?;
-            let (text, class, elementary) = element_text(step.element, &operands, lanes)?;
+            let operands = operands.ok_or_else(|| OpError::new("an epilogue step names a missing value"))?;
+            let (text, value_type, elementary) = element_expression(step.element, &operands, lanes)?;
             if elementary {
                 self.elementary = Some(lanes);
             }
             let name = format!("s{}", values.len());
             statements += &format!("    let {name} = {text};\n");
-            values.push((name, class));
+            values.push((name, value_type));
         }
-        let (value, class) = values.pop().ok_or_else(|| OpError::new("an empty chain"))?;
-        Ok((statements, value, class))
+        let (value, value_type) = values.pop().ok_or_else(|| OpError::new("the epilogue has no steps"))?;
+        Ok((statements, value, value_type))
     }
 }

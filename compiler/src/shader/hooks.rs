@@ -1,37 +1,37 @@
-//! Writing the hooks of one kernel launch: constants, types and sizes. Operands are read in `reads`, results written in
-//! `writes`, and the fused epilogue is in `epilogue`.
+//! Hooks of one kernel launch: constants, types and sizes. `reads` generates the reads of operands, `writes` the stores
+//! of results, and `epilogue` the fused epilogue.
 //!
-//! A [`Shader`] collects replacements for a kernel's declarations together with the bindings they need; `finish`
-//! specialises the text and returns a [`Launch`]. Symbolic sizes become words of a uniform block, known ones become
-//! literals, so a kernel is written once for both.
+//! A [`Shader`] collects replacements for a kernel's declarations and the bindings they need. [`Shader::finish`]
+//! specializes the WGSL and returns a [`Launch`]. Known sizes become literals and symbolic sizes become words of a
+//! uniform block, so one kernel source serves both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::class::{Class, literal};
 use super::launch::{Binding, Bound, Grid, Launch, Need};
-use super::outside::Outside;
+use super::outside_reads::OutsideReads;
 use super::pack::Packed;
 use super::problem::Problem;
 use super::resource::Resource;
+use super::size_params::SizeParams;
 use super::specialize::specialize;
-use super::words::Words;
+use super::value_type::{ValueType, literal};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 
-/// The elementary functions of the epilogue hooks.
+/// WGSL library of elementary functions for epilogues.
 const ELEMENTARY: &str = include_str!("lib/elementary.wgsl");
 
-/// Collects the hooks of one launch.
+/// Builder of one launch.
 #[derive(Debug)]
 pub struct Shader<'p> {
     /// The problem being solved.
     pub problem: &'p Problem<'p>,
-    /// Sizes used.
-    pub words: Words,
+    /// WGSL expressions of sizes, and the symbolic sizes used so far.
+    pub sizes: SizeParams,
     pub(super) replacements: BTreeMap<String, String>,
     pub(super) extra: String,
     pub(super) bindings: Vec<Binding>,
-    /// Element type of each binding.
+    /// WGSL element type of each binding.
     pub(super) elements: Vec<String>,
     pub(super) packed: Vec<Packed>,
     pub(super) scratch: Vec<Dim>,
@@ -40,17 +40,17 @@ pub struct Shader<'p> {
     pub(super) workgroup_memory: u32,
     pub(super) iterations: Dim,
     pub(super) partial_texels: bool,
-    pub(super) outside: Outside,
-    /// Operands of whose last channel nothing is known outside along some axes (z, y, x).
+    pub(super) outside: OutsideReads,
+    /// Operands whose reads mask the last channel, with the spatial axes (z, y, x) that need it.
     pub(super) open: BTreeMap<usize, [bool; 3]>,
 }
 
 impl<'p> Shader<'p> {
-    /// An empty set of hooks.
+    /// Creates a builder without replacements or bindings.
     pub fn new(problem: &'p Problem<'p>) -> Self {
         Self {
             problem,
-            words: Words { params: Vec::new(), bounds: problem.bounds.clone() },
+            sizes: SizeParams { params: Vec::new(), bounds: problem.bounds.clone() },
             replacements: BTreeMap::new(),
             extra: String::new(),
             bindings: Vec::new(),
@@ -62,14 +62,14 @@ impl<'p> Shader<'p> {
             workgroup_memory: 0,
             iterations: Dim::known(1),
             partial_texels: false,
-            outside: Outside::Nothing,
+            outside: OutsideReads::Unused,
             open: BTreeMap::new(),
         }
     }
 
-    /// The size as a WGSL expression.
+    /// Returns a size as a WGSL expression.
     pub fn dim(&mut self, dim: &Dim) -> String {
-        self.words.dim(dim)
+        self.sizes.dim(dim)
     }
 
     /// Replaces `const name`.
@@ -77,14 +77,14 @@ impl<'p> Shader<'p> {
         self.replacements.insert(name.to_string(), format!("const {name} = {value};"));
     }
 
-    /// Replaces `const name` by an unsigned number.
+    /// Replaces `const name` by an unsigned literal.
     pub fn knob(&mut self, name: &str, value: u32) {
         self.constant(name, format_args!("{value}u"));
     }
 
-    /// Replaces the hook `fn name() -> f32` by a number, which need not be finite: no `const` can be otherwise.
+    /// Replaces the hook `fn name() -> f32` by a number. Unlike a `const`, the hook may return infinity or NaN.
     pub fn number(&mut self, name: &str, value: f32) {
-        let text = literal(value.into(), Class::Float, 1);
+        let text = literal(value.into(), ValueType::Float, 1);
         self.replacements.insert(name.to_string(), format!("fn {name}() -> f32 {{ return {text}; }}"));
     }
 
@@ -95,40 +95,40 @@ impl<'p> Shader<'p> {
 
     /// Replaces the hook `fn name() -> u32` by a size.
     pub fn size(&mut self, name: &str, dim: &Dim) {
-        let text = self.words.dim(dim);
+        let text = self.sizes.dim(dim);
         self.replacements.insert(name.to_string(), format!("fn {name}() -> u32 {{ return {text}; }}"));
     }
 
-    /// Replaces any declaration by text.
+    /// Replaces any declaration by WGSL.
     pub fn replace(&mut self, name: &str, text: String) {
         self.replacements.insert(name.to_string(), text);
     }
 
-    /// Says how often an invocation goes round its loops.
+    /// Sets the number of loop iterations per invocation.
     pub fn iterations(&mut self, iterations: Dim) {
         self.iterations = iterations;
     }
 
-    /// Says what the kernel's instructions take of the device.
+    /// Adds device features that the kernel needs.
     pub fn needs(&mut self, needs: &[Need]) {
         self.needs.extend(needs);
     }
 
-    /// Says how many bytes of workgroup memory the kernel uses.
+    /// Sets the bytes of workgroup memory that the kernel uses.
     pub fn workgroup_memory(&mut self, bytes: u32) {
         self.workgroup_memory = bytes;
     }
 
-    /// Adds a scratch buffer of `bytes` and returns what it is bound to.
+    /// Adds a scratch buffer of `bytes` and returns its binding target.
     pub fn scratch(&mut self, bytes: Dim) -> Bound {
         self.scratch.push(bytes);
         Bound::Scratch(self.scratch.len() - 1)
     }
 
-    /// Specialises the kernel's text.
+    /// Specializes the kernel's WGSL.
     ///
     /// # Errors
-    /// When a hook does not exist in the kernel (a defect of the kernel).
+    /// If the kernel does not declare a replaced name (a defect of the kernel).
     pub fn finish(
         mut self,
         kernel: &'static str,
@@ -136,8 +136,8 @@ impl<'p> Shader<'p> {
         grid: Grid,
         flops: Dim,
     ) -> Result<Launch, OpError> {
-        if !self.words.params.is_empty() {
-            let words = self.words.params.len().div_ceil(4);
+        if !self.sizes.params.is_empty() {
+            let words = self.sizes.params.len().div_ceil(4);
             let index = self.bindings.len();
             self.bindings.push(Binding { bound: Bound::Params, resource: Resource::Buffer, writable: false });
             self.extra +=
@@ -161,7 +161,7 @@ impl<'p> Shader<'p> {
             kernel,
             wgsl,
             bindings: self.bindings,
-            params: self.words.params,
+            params: self.sizes.params,
             grid: grid.groups,
             workgroup: grid.workgroup,
             workgroup_memory: self.workgroup_memory,

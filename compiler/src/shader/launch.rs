@@ -1,49 +1,49 @@
-//! One dispatch of a specialised kernel: its module, bindings and grid.
+//! One dispatch of a specialized kernel: its module, bindings and grid.
 
 use std::collections::BTreeSet;
 
-use super::outside::Outside;
+use super::outside_reads::OutsideReads;
 use super::pack::Packed;
 use super::resource::Resource;
 use crate::ir::dim::{Bounds, Dim};
 use crate::target::MatrixShape;
 
-/// What a binding is bound to.
+/// Memory object that a binding refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bound {
-    /// The problem's operand of this index.
+    /// Operand of the problem, by index.
     Operand(usize),
-    /// The launch's repacked constant of this index.
+    /// Packed constant of the launch, by index.
     Packed(usize),
     /// The result.
     Result,
-    /// The node's scratch buffer of this index.
+    /// Scratch buffer of the node, by index.
     Scratch(usize),
     /// The uniform block of symbolic sizes.
     Params,
 }
 
-/// A binding of a launch; its number is its index.
+/// A binding of a launch. Its binding number is its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
-    /// What is bound.
+    /// Memory object.
     pub bound: Bound,
-    /// As which kind of memory object.
+    /// Kind of memory object.
     pub resource: Resource,
-    /// Whether the shader writes it.
+    /// True if the shader writes it.
     pub writable: bool,
 }
 
-/// One dispatch of a specialised kernel.
+/// One dispatch of a specialized kernel.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// Name of the kernel.
     pub kernel: &'static str,
-    /// The module; its entry point is `main`.
+    /// The WGSL module. Its entry point is `main`.
     pub wgsl: String,
     /// Bindings in group 0.
     pub bindings: Vec<Binding>,
-    /// Words of the uniform block, empty when there is none.
+    /// Symbolic sizes in the words of the uniform block. Empty if there is no block.
     pub params: Vec<Dim>,
     /// Workgroups.
     pub grid: [Dim; 3],
@@ -51,45 +51,45 @@ pub struct Launch {
     pub workgroup: [u32; 3],
     /// Bytes of workgroup memory.
     pub workgroup_memory: u32,
-    /// Times that an invocation goes round its loops, where that grows with what it computes; 1 where nobody counted.
+    /// Loop iterations per invocation, if they grow with the problem; 1 if the kernel does not set it.
     pub iterations: Dim,
-    /// Constants in the arrangement the kernel wants.
+    /// Packed constants that the launch binds.
     pub packed: Vec<Packed>,
-    /// Bytes of the scratch buffers the node's launches share, by index; only the first launch that uses one lists it.
+    /// Bytes of scratch buffers, by index. The node's launches use them in common; only the first user lists a buffer.
     pub scratch: Vec<Dim>,
     /// Floating-point operations.
     pub flops: Dim,
     /// Subgroup size the shader is written for.
     pub subgroup_size: Option<u32>,
-    /// Whether it would have to store single lanes of texels of a texture, which cannot be done: it is written for
-    /// slices of four in a buffer in the texture's place.
+    /// True if the result is in a texture and the shader would have to store single components of texels, which is
+    /// impossible. The shader is then written for a buffer in slices of 4 instead.
     pub partial_texels: bool,
-    /// The matrix product the shader is written for.
+    /// Cooperative-matrix shape that the shader uses.
     pub matrix: Option<MatrixShape>,
-    /// What it counts on where it reads outside of textures.
-    pub outside: Outside,
-    /// What its instructions take that not every device has, besides matrices.
+    /// Values that the shader expects from reads outside of textures.
+    pub outside: OutsideReads,
+    /// Optional device features that the shader uses, other than cooperative matrices.
     pub needs: BTreeSet<Need>,
 }
 
-/// Instructions and types that not every device has.
+/// Optional device features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// Floats of 16 bits in buffers and in registers.
+    /// f16 in buffers and in arithmetic.
     F16,
-    /// Dot products of four 8-bit integers in a word.
+    /// 4-way 8-bit integer dot products.
     IntDotProduct,
-    /// Invocations that know their place in a subgroup.
+    /// Subgroup size and invocation id.
     Subgroups,
-    /// A vote of a subgroup.
+    /// Subgroup votes.
     SubgroupVote,
-    /// Values passed around a subgroup.
+    /// Subgroup shuffles.
     SubgroupShuffle,
 }
 
 impl Need {
-    /// Whether invocations work together in subgroups for it.
-    pub fn is_of_subgroups(self) -> bool {
+    /// True for features of subgroups.
+    pub fn needs_subgroups(self) -> bool {
         match self {
             Self::F16 | Self::IntDotProduct => false,
             Self::Subgroups | Self::SubgroupVote | Self::SubgroupShuffle => true,
@@ -97,7 +97,7 @@ impl Need {
     }
 }
 
-/// The kernel's own text and the shape of its launch.
+/// Workgroups of a launch and their size.
 #[derive(Debug, Clone)]
 pub struct Grid {
     /// Workgroups.
@@ -107,8 +107,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Enough workgroups of `threads` invocations for `units`, in one or, past the limit of one axis, two axes:
-    /// the shader computes `id.x + id.y * (num_workgroups.x * threads)`.
+    /// Returns a grid of workgroups of `threads` invocations for `units`. It has two axes if one axis would exceed its
+    /// limit. The shader computes `id.x + id.y * (num_workgroups.x * threads)`.
     pub fn linear(units: &Dim, threads: u32, bounds: &Bounds) -> Self {
         const ROW: i64 = 32768;
         let groups = units.ceil_div(i64::from(threads));

@@ -1,34 +1,36 @@
-//! What every kernel is written with: the problem it sees, and the hooks through which it reads and writes.
+//! WGSL generation for kernels: a kernel's problem, and the hooks through which it reads operands and stores results.
 //!
-//! A kernel is a complete WGSL module whose declarations may be replaced one by one. [`Shader`] collects what replaces
-//! them, with the bindings they need; layouts, storage kinds, fused epilogues and packed weights all enter there. Nothing
-//! here knows a kernel.
+//! A kernel is a complete WGSL module. [`Shader`] collects replacements for single declarations of that module, and the
+//! bindings that the replacements need. Layouts, storage kinds, fused epilogues and packed weights all enter as
+//! replacements. This module knows no kernel.
 
 pub mod access;
 mod bind;
-pub mod class;
-pub mod codes;
+pub mod element_functions;
+pub(crate) mod element_walk;
 mod epilogue;
-pub mod functions;
-mod guards;
-pub(crate) mod halves;
 pub mod hooks;
 pub mod launch;
-pub mod merge;
-pub mod outside;
+pub mod merge_bindings;
+pub mod merge_shaders;
+pub mod outside_reads;
 pub mod pack;
+pub(crate) mod packed_f16;
 pub mod problem;
+pub mod quantized;
+mod quantized_constant;
 mod reads;
 pub mod resource;
-pub(crate) mod rows;
-pub mod share;
+pub(crate) mod row_view;
+pub mod size_params;
 pub mod specialize;
+mod texture_guards;
 mod unroll;
-pub(crate) mod walk;
-pub mod words;
+pub mod value_type;
+mod wgsl_syntax;
 mod writes;
 
-pub use class::Class;
 pub use hooks::Shader;
 pub use launch::{Binding, Bound, Grid, Launch, Need};
-pub use outside::Outside;
+pub use outside_reads::OutsideReads;
+pub use value_type::ValueType;

@@ -1,28 +1,28 @@
-//! What a kernel sees of the graph: one operator with its operands' shapes, types and placements. Nothing else.
+//! A kernel's view of the graph: one operator with the shapes, types and placements of its operands.
 
-use super::codes::Coded;
+use super::quantized_constant::QuantizedConstant;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim, product};
 use crate::ir::element::EpilogueStep;
 use crate::ir::op::{Attention, Constant, Op};
-use crate::ir::ops::gather_matmul::PICKS;
+use crate::ir::ops::gather_matmul::EXPERT_INDICES;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::{DType, Layout};
 use crate::target::TargetProfile;
 
-/// Where the elements of a tensor lie in its storage object.
+/// Order of a tensor's elements in its memory object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// Element `[i0, i1, ..]` is at `offset + i0 * strides[0] + i1 * strides[1] + ..`, in elements.
-    /// Views (reshape, transpose, slice, expand) of a dense tensor are of this kind.
+    /// Dense tensors and their views (reshape, transpose, slice, expand) have this placement.
     Strided {
-        /// Per axis; 0 repeats, negative runs backwards.
+        /// Stride per axis. 0 repeats an element, a negative stride reverses the axis.
         strides: Vec<Dim>,
-        /// First element.
+        /// Index of the first element.
         offset: Dim,
     },
-    /// [`Layout::Slices4`], in whatever storage.
+    /// [`Layout::Slices4`], in any storage kind.
     Slices4,
 }
 
@@ -32,15 +32,15 @@ impl Placement {
         Self::Strided { strides: dense_strides(shape), offset: Dim::known(0) }
     }
 
-    /// The placement of a freshly computed tensor.
-    pub fn of(layout: Layout, shape: &[Dim]) -> Self {
+    /// Placement of a newly computed tensor.
+    pub fn from_layout(layout: Layout, shape: &[Dim]) -> Self {
         match layout {
             Layout::RowMajor => Self::dense(shape),
             Layout::Slices4(_) => Self::Slices4,
         }
     }
 
-    /// Whether the tensor is dense and row-major from the start of its storage; axes of size 1 do not count.
+    /// True if the tensor is dense and row-major from the start of its storage. Axes of size 1 do not matter.
     pub fn is_dense(&self, shape: &[Dim]) -> bool {
         match self {
             Self::Slices4 => false,
@@ -64,19 +64,19 @@ pub fn dense_strides(shape: &[Dim]) -> Vec<Dim> {
 /// A tensor as a kernel reads or writes it.
 #[derive(Debug, Clone)]
 pub struct Operand<'a> {
-    /// Element type in the graph; `dtype.on_device()` is what lies in memory.
+    /// Element type in the graph. `dtype.on_device()` is the type in memory.
     pub dtype: DType,
     /// Logical sizes.
     pub shape: Vec<Dim>,
-    /// Where elements lie.
+    /// Order of the elements in memory.
     pub placement: Placement,
-    /// In which kind of memory object; a buffer unless they lie in slices of four.
+    /// Kind of memory object. Only tensors in slices of 4 can be in textures.
     pub storage: Storage,
-    /// The elements, when the operand is a constant; a kernel may ask for them in another arrangement.
+    /// The constant, if the operand is one. A kernel may ask for it in another arrangement.
     pub constant: Option<&'a Constant>,
-    /// How they lie where the operand is a constant of few bits, or a view of one; its placement then says which element
-    /// is where by their numbers.
-    pub codes: Option<Coded<'a>>,
+    /// Packed form of a quantized constant or of a view of one. `placement` then gives element indices of the
+    /// constant, not memory addresses.
+    pub quantized: Option<QuantizedConstant<'a>>,
 }
 
 impl Operand<'_> {
@@ -90,25 +90,25 @@ impl Operand<'_> {
         product(&self.shape)
     }
 
-    /// The size of an axis counted from the end, 1 for the last; 1 where there is none.
+    /// Size of an axis counted from the end: 1 is the last axis. Returns 1 if there is no such axis.
     pub fn size_from_end(&self, back: usize) -> Dim {
         self.rank().checked_sub(back).map_or(Dim::known(1), |i| self.shape[i].clone())
     }
 
-    /// Whether the tensor lies in a texture.
+    /// True if the tensor is in a texture.
     pub fn in_texture(&self) -> bool {
         self.is_slices4() && self.storage.is_texture()
     }
 
-    /// Whether the tensor lies in slices of four channels.
+    /// True if the tensor is in slices of 4 channels.
     pub fn is_slices4(&self) -> bool {
         self.placement == Placement::Slices4
     }
 
     /// Bytes on the device at the upper bounds of the symbols.
     pub fn bytes(&self, bounds: &Bounds) -> i64 {
-        if let Some(codes) = &self.codes {
-            return i64::try_from(codes.form.bytes()).unwrap_or(i64::MAX);
+        if let Some(quantized) = &self.quantized {
+            return i64::try_from(quantized.panels.bytes()).unwrap_or(i64::MAX);
         }
         storage_elements(&self.shape, &self.placement)
             .range(bounds)
@@ -116,16 +116,16 @@ impl Operand<'_> {
             .saturating_mul(self.dtype.on_device().bytes())
     }
 
-    /// The constant as a host array.
+    /// Returns the constant as a host array.
     ///
     /// # Errors
-    /// When the operand is not a constant.
+    /// If the operand is not a constant.
     pub fn array(&self) -> Result<Array, OpError> {
         self.constant.ok_or_else(|| OpError::new("a constant operand is needed"))?.to_array()
     }
 }
 
-/// Elements of storage that a freshly computed tensor takes.
+/// Number of elements of memory that a newly computed tensor takes.
 pub fn storage_elements(shape: &[Dim], placement: &Placement) -> Dim {
     match placement {
         Placement::Strided { .. } => product(shape),
@@ -138,49 +138,51 @@ pub fn storage_elements(shape: &[Dim], placement: &Placement) -> Dim {
     }
 }
 
-/// Bytes that a tensor takes as elements.
+/// Bytes of a tensor that is not quantized.
 fn stored_bytes(operand: &Operand<'_>) -> Dim {
     storage_elements(&operand.shape, &operand.placement).scale(operand.dtype.on_device().bytes())
 }
 
-/// One node to be computed on the device.
+/// One node to compute on the device.
 #[derive(Debug, Clone)]
 pub struct Problem<'a> {
     /// The operator.
     pub op: &'a Op,
-    /// All operands; the first `own` belong to the operator, the others to the epilogue.
+    /// All operands. The first `arity` belong to the operator, the others to the epilogue.
     pub operands: Vec<Operand<'a>>,
-    /// How many operands belong to the operator.
+    /// Number of operands of the operator.
     pub arity: usize,
-    /// Element functions applied to the operator's result before it is stored.
+    /// Elementwise functions applied to the operator's result before it is stored.
     pub epilogue: &'a [EpilogueStep],
-    /// The element type of the operator's result before the epilogue.
+    /// Element type of the operator's result before the epilogue.
     pub computed: DType,
-    /// What is stored.
+    /// The stored result.
     pub result: Operand<'a>,
     /// Bounds of the symbols.
     pub bounds: &'a Bounds,
-    /// Facts about the device.
+    /// Profile of the target device.
     pub target: &'a TargetProfile,
 }
 
 impl<'a> Problem<'a> {
-    /// Invocations of a workgroup of a kernel that has no reason of its own for another number.
+    /// Default number of invocations per workgroup.
     pub fn threads(&self) -> u32 {
         self.target.prefer.workgroup_invocations.min(256)
     }
 
-    /// The largest value of a size.
+    /// Maximum value of a size.
     pub fn max(&self, dim: &Dim) -> i64 {
         dim.range(self.bounds).1
     }
 
-    /// Bytes read and written, each operand once; of tables the rows that are picked, of keys and values those in a window.
+    /// Bytes read and written, each operand once. Only the gathered rows of a table and the keys and values of a
+    /// sliding window count.
     pub fn traffic_dim(&self) -> Dim {
         let read = self.operands.iter().enumerate().map(|(i, o)| {
-            let part = self.picked(i).or_else(|| self.row_picks(i)).or_else(|| self.in_window(i));
-            match (o.codes, part) {
-                (_, Some((axis, picks))) => picks.scale(self.slice_bytes(o, axis)),
+            let partial =
+                self.experts_read(i).or_else(|| self.gathered_rows(i)).or_else(|| self.window_positions(i));
+            match (o.quantized, partial) {
+                (_, Some((axis, count))) => count.scale(self.slice_bytes(o, axis)),
                 (Some(_), None) => Dim::known(o.bytes(self.bounds)),
                 (None, None) => stored_bytes(o),
             }
@@ -188,25 +190,26 @@ impl<'a> Problem<'a> {
         read.fold(stored_bytes(&self.result), |a, b| a.add(&b))
     }
 
-    /// Of a stack of matrices, the axis that counts them and how many are read at most.
-    fn picked(&self, index: usize) -> Option<(usize, Dim)> {
+    /// For the stacked expert weights of a gathered matmul: the expert axis and the maximum number of experts read.
+    fn experts_read(&self, index: usize) -> Option<(usize, Dim)> {
         let Op::GatherMatMul(_) = self.op else { return None };
         let matrices = self.operands.get(1).filter(|_| index == 1)?;
-        let picks = self.max(&self.operands.get(PICKS)?.elements());
+        let count = self.max(&self.operands.get(EXPERT_INDICES)?.elements());
         let all = self.max(matrices.shape.first()?).max(1);
-        Some((0, Dim::known(picks.clamp(1, all))))
+        Some((0, Dim::known(count.clamp(1, all))))
     }
 
-    /// Of a table, the axis of its rows and how many are read, where that is fewer than it has.
-    fn row_picks(&self, index: usize) -> Option<(usize, Dim)> {
+    /// For the table of a gather: its row axis and the number of rows read, if it is less than the table's rows.
+    fn gathered_rows(&self, index: usize) -> Option<(usize, Dim)> {
         let Op::Gather(gather) = self.op else { return None };
         let (table, indices) = (self.operands.first().filter(|_| index == 0)?, self.operands.get(1)?);
-        let picks = indices.elements();
-        (self.max(&picks) < self.max(table.shape.get(gather.axis)?)).then_some((gather.axis, picks))
+        let count = indices.elements();
+        (self.max(&count) < self.max(table.shape.get(gather.axis)?)).then_some((gather.axis, count))
     }
 
-    /// Of keys and values, their axis and how many any query sees, where a window hides the others.
-    fn in_window(&self, index: usize) -> Option<(usize, Dim)> {
+    /// For keys and values of sliding-window attention: their axis and the maximum number of positions read, if the
+    /// window hides some.
+    fn window_positions(&self, index: usize) -> Option<(usize, Dim)> {
         const KEYS: usize = 2;
         let Op::Attention(Attention { window: Some(window), .. }) = self.op else { return None };
         let keys = self.operands.get(index).filter(|_| matches!(index, 1 | 2))?;
@@ -215,22 +218,22 @@ impl<'a> Problem<'a> {
         (seen < self.max(keys.shape.get(KEYS)?)).then_some((KEYS, Dim::known(seen)))
     }
 
-    /// Bytes at one place of an axis, at the upper bounds.
+    /// Bytes per position of an axis, at the upper bounds.
     fn slice_bytes(&self, operand: &Operand<'_>, axis: usize) -> i64 {
         let size = operand.shape.get(axis).map_or(1, |size| self.max(size));
         operand.bytes(self.bounds) / size.max(1)
     }
 
-    /// Bytes of an operand that are read at the upper bounds.
+    /// Bytes read from an operand, at the upper bounds.
     pub fn read_bytes(&self, index: usize) -> i64 {
         let Some(operand) = self.operands.get(index) else { return 0 };
-        match self.picked(index) {
-            Some((axis, picks)) => self.slice_bytes(operand, axis) * self.max(&picks),
+        match self.experts_read(index) {
+            Some((axis, count)) => self.slice_bytes(operand, axis) * self.max(&count),
             None => operand.bytes(self.bounds),
         }
     }
 
-    /// The same with every tensor in a buffer.
+    /// Returns the problem with all tensors in buffers.
     pub fn in_buffers(&self) -> Self {
         let mut out = self.clone();
         for operand in out.operands.iter_mut().chain([&mut out.result]) {

@@ -1,24 +1,24 @@
-//! Memory objects as shaders see them: how each is declared, read and written.
+//! Memory objects in WGSL: declarations, loads and stores.
 
 use super::problem::{Operand, Placement};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 
-/// What a binding is.
+/// Kind of memory object of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// A storage buffer, or the uniform block of sizes.
+    /// Storage buffer, or the uniform block of sizes.
     Buffer,
-    /// A uniform buffer of so many vectors of 16 bytes.
+    /// Uniform buffer with this number of 16-byte vectors.
     Uniform(u32),
-    /// A buffer that is read as texels of this element type.
+    /// Texel buffer that the shader reads.
     Texels(DeviceType),
-    /// A texture of texels of this element type.
+    /// Texture with this element type.
     Texture(Storage, DeviceType),
 }
 
 impl Resource {
-    /// Its name for people.
+    /// Name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Buffer => Storage::Buffer.name(),
@@ -28,8 +28,8 @@ impl Resource {
         }
     }
 
-    /// What a tensor is bound as. What is read as texels is written as a buffer.
-    pub fn of(tensor: &Operand<'_>, writable: bool) -> Self {
+    /// Returns the kind of a tensor's binding. Texel buffers are written as storage buffers.
+    pub fn from_operand(tensor: &Operand<'_>, writable: bool) -> Self {
         let device = tensor.dtype.on_device();
         match tensor.storage {
             _ if tensor.placement != Placement::Slices4 => Self::Buffer,
@@ -40,8 +40,8 @@ impl Resource {
         }
     }
 
-    /// The type of its variable; `None` for a buffer, whose type depends on the access. The shading language has no
-    /// texel buffers: a texture of one dimension stands for one until the module is emitted.
+    /// WGSL type of the variable. Returns `None` for a buffer, whose type depends on the access. WGSL has no texel
+    /// buffers, so a 1-D texture stands for one until SPIR-V is emitted.
     pub fn declared(self, writable: bool) -> Option<String> {
         let (name, device) = match self {
             Self::Buffer | Self::Uniform(_) => return None,
@@ -67,7 +67,7 @@ fn texel_format(device: DeviceType) -> &'static str {
 }
 
 impl DeviceType {
-    /// The WGSL scalar of texels of such elements.
+    /// WGSL scalar type of a texel's components.
     pub fn texel(self) -> &'static str {
         match self {
             Self::F16 | Self::F32 => "f32",
@@ -79,26 +79,26 @@ impl DeviceType {
 
 /// A bound variable.
 #[derive(Debug, Clone)]
-pub struct Held {
-    /// Its name.
+pub struct BoundVariable {
+    /// Name of the variable.
     pub name: String,
-    /// What it is.
+    /// Kind of memory object.
     pub resource: Resource,
-    /// Whether it holds codes, of which a function makes elements.
-    pub codes: bool,
+    /// True if it holds quantized values, which the function `NAME_element` dequantizes.
+    pub quantized: bool,
 }
 
-impl Held {
-    /// The element, vector or texel at an index or coordinates.
+impl BoundVariable {
+    /// Returns the expression of the element, vector or texel at an index or coordinates.
     pub fn load(&self, index: &str) -> String {
         match self.resource {
-            _ if self.codes => format!("{}_element({index})", self.name),
+            _ if self.quantized => format!("{}_element({index})", self.name),
             Resource::Buffer | Resource::Uniform(_) => format!("{}[{index}]", self.name),
             _ => format!("textureLoad({}, {index}, 0)", self.name),
         }
     }
 
-    /// The statement that stores a vector or texel.
+    /// Returns the statement that stores a vector or texel.
     pub fn store(&self, index: &str, value: &str) -> String {
         match self.resource {
             Resource::Buffer => format!("    {}[{index}] = {value};\n", self.name),

@@ -1,45 +1,38 @@
-//! Specialising a kernel: whole top-level declarations of its WGSL are replaced by name, marked loops are
-//! unrolled, and declarations that nothing uses any more are dropped. Nothing else is edited.
+//! Specialization of a kernel: replaces top-level declarations of its WGSL by name, unrolls marked loops, and drops
+//! unused declarations. Nothing else changes.
 //!
-//! A kernel file is a complete, valid WGSL module. What may vary is a `const`, an `alias` or a `fn`; a replacement
-//! may hold several declarations, so that a hook brings its own bindings. Marked loops are the subject of `unroll`.
+//! A kernel file is a complete, valid WGSL module. The parts that vary are a `const`, an `alias` or a `fn`. A
+//! replacement may hold several declarations, so that a hook can bring its own bindings. [`super::unroll`] describes
+//! marked loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::unroll::{next_marker, unroll};
+use super::wgsl_syntax::{self, Declaration, find_comment, lexemes};
 
-/// A top-level declaration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Declaration {
-    /// Declared name; empty for directives and assertions.
-    pub(super) name: String,
-    /// Text without comments before it.
-    pub(super) text: String,
-}
-
-/// The kernel's text with `replacements` applied and `extra` declarations appended; where it is to be `short`, loops that
-/// may stay do.
+/// Returns the kernel's WGSL with `replacements` applied and `extra` declarations appended. With `short_shaders`,
+/// marked loops that may stay loops are not unrolled.
 ///
 /// # Errors
-/// A replaced name that the kernel does not declare, or a marked loop without constant bounds.
+/// If the kernel does not declare a replaced name, or a marked loop has no constant bounds.
 pub fn specialize(
     source: &str,
     replacements: &BTreeMap<String, String>,
     extra: &str,
-    short: bool,
+    short_shaders: bool,
 ) -> Result<String, String> {
-    let own = self::declarations(source)?;
-    if let Some(name) = replacements.keys().find(|name| !own.iter().any(|d| d.name == **name)) {
+    let declared = wgsl_syntax::declarations(source)?;
+    if let Some(name) = replacements.keys().find(|name| !declared.iter().any(|d| d.name == **name)) {
         return Err(format!("the kernel does not declare `{name}`"));
     }
-    let mut declarations = Vec::with_capacity(own.len());
-    for declaration in own {
+    let mut declarations = Vec::with_capacity(declared.len());
+    for declaration in declared {
         match replacements.get(&declaration.name) {
-            Some(text) => declarations.extend(self::declarations(text)?),
+            Some(text) => declarations.extend(wgsl_syntax::declarations(text)?),
             None => declarations.push(declaration),
         }
     }
-    declarations.extend(self::declarations(extra)?);
+    declarations.extend(wgsl_syntax::declarations(extra)?);
     let mut known = BTreeSet::new();
     if let Some(twice) = declarations.iter().find(|d| !d.name.is_empty() && !known.insert(&d.name)) {
         return Err(format!("`{}` is declared twice", twice.name));
@@ -50,7 +43,7 @@ pub fn specialize(
         .collect();
     for declaration in &mut declarations {
         if next_marker(&declaration.text, 0).is_some() {
-            declaration.text = unroll(&declaration.text, &constants, short)?;
+            declaration.text = unroll(&declaration.text, &constants, short_shaders)?;
         }
         declaration.text = strip_comments(&declaration.text);
     }
@@ -59,160 +52,24 @@ pub fn specialize(
     Ok(texts.join("\n") + "\n")
 }
 
-/// Names of the top-level declarations, in order.
+/// Returns the names of the top-level declarations, in order.
 ///
 /// # Errors
-/// Text that is not a sequence of declarations.
-pub fn names(source: &str) -> Result<Vec<String>, String> {
-    Ok(declarations(source)?.into_iter().map(|d| d.name).filter(|n| !n.is_empty()).collect())
-}
-
-/// Splits a module into its top-level declarations.
-pub(super) fn declarations(source: &str) -> Result<Vec<Declaration>, String> {
-    let bytes = source.as_bytes();
-    let mut out = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at].is_ascii_whitespace() || bytes[at] == b';' {
-            at += 1;
-            continue;
-        }
-        if bytes[at..].starts_with(b"//") {
-            at += source[at..].find('\n').unwrap_or(bytes.len() - at);
-            continue;
-        }
-        let end = declaration_end(source, at)?;
-        let text = source[at..end].to_string();
-        out.push(Declaration { name: declared_name(&text), text });
-        at = end;
-    }
-    Ok(out)
-}
-
-/// The byte after the declaration that starts at `start`: its `;` at depth zero, or the brace that closes it.
-pub(super) fn declaration_end(source: &str, start: usize) -> Result<usize, String> {
-    let bytes = source.as_bytes();
-    let mut depth = 0i32;
-    let mut at = start;
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'/' if bytes.get(at + 1) == Some(&b'/') => {
-                at += source[at..].find('\n').unwrap_or(bytes.len() - at);
-                continue;
-            }
-            b'(' | b'{' | b'[' => depth += 1,
-            b')' | b']' => depth -= 1,
-            b'}' => {
-                depth -= 1;
-                if depth == 0 {
-                    return Ok(at + 1);
-                }
-            }
-            b';' if depth == 0 => return Ok(at + 1),
-            _ => {}
-        }
-        at += 1;
-    }
-    Err(format!("unfinished declaration at byte {start}"))
-}
-
-/// The name after `const`, `alias`, `fn`, `struct`, `override` or `var<..>`, past any attributes.
-fn declared_name(text: &str) -> String {
-    let mut tokens = tokens(text).peekable();
-    let mut depth = 0i32;
-    while let Some(token) = tokens.next() {
-        match token {
-            "(" => depth += 1,
-            ")" => depth -= 1,
-            "const" | "alias" | "fn" | "struct" | "override" if depth == 0 => {
-                return tokens.next().unwrap_or_default().to_string();
-            }
-            "var" if depth == 0 => {
-                if tokens.peek() == Some(&"<") {
-                    for t in tokens.by_ref() {
-                        if t == ">" {
-                            break;
-                        }
-                    }
-                }
-                return tokens.next().unwrap_or_default().to_string();
-            }
-            "enable" | "requires" | "diagnostic" | "const_assert" if depth == 0 => return String::new(),
-            _ => {}
-        }
-    }
-    String::new()
-}
-
-/// Whether a byte is of an identifier or a number.
-fn of_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_'
-}
-
-/// Bytes of the identifier or number that a text starts with.
-fn word(text: &str) -> usize {
-    let mut length = 0;
-    while text.as_bytes().get(length).is_some_and(|byte| of_word(*byte)) {
-        length += 1;
-    }
-    length
-}
-
-/// The text in parts: identifiers, numbers, and single other characters, spaces among them.
-pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let length = match word(rest) {
-            0 => rest.chars().next()?.len_utf8(),
-            length => length,
-        };
-        let (part, after) = rest.split_at(length);
-        rest = after;
-        Some(part)
-    })
-}
-
-/// Identifiers, numbers and single punctuation characters.
-pub(super) fn tokens(text: &str) -> impl Iterator<Item = &str> {
-    parts(text).filter(|part| part.starts_with(|c: char| c.is_ascii_graphic()))
-}
-
-/// The text with another name or value for an identifier that is no member's.
-pub(super) fn renamed(text: &str, from: &str, to: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = String::with_capacity(text.len());
-    let mut done = 0;
-    for (at, _) in text.match_indices(from) {
-        let end = at + from.len();
-        let before = at.checked_sub(1).and_then(|before| bytes.get(before));
-        let begins = before.is_none_or(|byte| !of_word(*byte) && *byte != b'.');
-        if begins && bytes.get(end).is_none_or(|byte| !of_word(*byte)) {
-            out.push_str(&text[done..at]);
-            out.push_str(to);
-            done = end;
-        }
-    }
-    out.push_str(&text[done..]);
-    out
-}
-
-/// Where the next comment begins, from a byte on.
-pub(super) fn comment(text: &str, from: usize) -> Option<usize> {
-    let mut slashes = text.get(from..)?.match_indices('/').map(|(at, _)| from + at);
-    let bytes = text.as_bytes();
-    slashes.find(|at| bytes.get(at + 1) == Some(&b'/'))
+/// If the text is not a sequence of declarations.
+pub fn declaration_names(source: &str) -> Result<Vec<String>, String> {
+    Ok(wgsl_syntax::declarations(source)?.into_iter().map(|d| d.name).filter(|n| !n.is_empty()).collect())
 }
 
 fn strip_comments(text: &str) -> String {
     let lines: Vec<&str> = text
         .lines()
-        .map(|l| comment(l, 0).map_or(l, |at| &l[..at]).trim_end())
+        .map(|l| find_comment(l, 0).map_or(l, |at| &l[..at]).trim_end())
         .filter(|l| !l.trim().is_empty())
         .collect();
     lines.join("\n")
 }
 
-/// Drops declarations that no entry point, directive or assertion reaches.
+/// Drops declarations that no entry point, directive or assertion uses.
 fn prune(declarations: &mut Vec<Declaration>) {
     let names: BTreeMap<&str, usize> = declarations
         .iter()
@@ -230,7 +87,7 @@ fn prune(declarations: &mut Vec<Declaration>) {
     while let Some(i) = stack.pop() {
         if live.insert(i) {
             let named = |part: &&str| part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-            let used = parts(&declarations[i].text).filter(named);
+            let used = lexemes(&declarations[i].text).filter(named);
             stack.extend(used.filter_map(|part| names.get(part).copied()));
         }
     }
@@ -264,7 +121,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 ";
 
     #[test]
-    fn replaces_unrolls_and_prunes() {
+    fn specializing_replaces_unrolls_and_prunes() {
         let with =
             BTreeMap::from([("load".to_string(), "fn load(i: u32) -> f32 { return f32(i); }".to_string())]);
         let text = specialize(KERNEL, &with, "", false).unwrap();

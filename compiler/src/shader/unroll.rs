@@ -1,31 +1,32 @@
-//! Marked loops of a kernel: their bodies are repeated, because arrays indexed by literals stay in registers and drivers do
-//! not unroll naga's loops.
+//! Unrolling of marked loops in a kernel's WGSL. Arrays indexed by literals stay in registers, and drivers do not
+//! unroll the loops that naga emits.
 //!
-//! - `// unroll`: the loop has constant bounds; its body is repeated with the variable replaced by a literal.
-//! - `// unroll or loop`: the same, unless the shader is to be short.
-//! - `// unroll or shift A`: the same, and where the shader is to be short, the loop stays and A moves down by one element at the
-//!   end of each round. Together with the loops around it that stay, it visits the elements of A in their order, once, and
-//!   nobody reads A behind them. So each round finds its element in the first place, which is a literal.
+//! - `// unroll`: the loop has constant bounds. Its body is repeated with the variable replaced by a literal.
+//! - `// unroll or loop`: like `// unroll`, but with `short_shaders` the loop stays.
+//! - `// unroll or shift A`: like `// unroll`, but with `short_shaders` the loop stays, and each iteration ends by
+//!   moving all elements of array A down by one. The loop and its enclosing loops must visit the elements of A once, in
+//!   order, and nothing may read A afterwards. Each iteration then finds its element at index 0, which is a literal.
 //!
-//! What a kernel does once with each result is most of a shader's text where it is repeated, and little of its time.
+//! Code that runs once per result makes up most of an unrolled shader but little of its time, so `short_shaders` keeps
+//! such loops.
 
 use std::collections::BTreeMap;
 
-use super::specialize::{comment, declaration_end, renamed, tokens};
+use super::wgsl_syntax::{declaration_end, find_comment, rename_identifier, tokens};
 
-/// Most statements that unrolling may produce, as bytes of text.
+/// Maximum size of a declaration during unrolling, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
 const MARKER: &str = "// unroll";
 
-/// Repeats the bodies of marked loops, or makes `short` ones of them, until no marker is left.
+/// Unrolls marked loops, or keeps them in their form for short shaders, until no marker is left.
 ///
 /// # Errors
-/// A marker of no loop, a loop without constant bounds, or one that shifts what is no array of a constant size.
+/// If a marker has no loop, a loop has no constant bounds, or a shifted array has no constant size.
 pub(super) fn unroll(
     text: &str,
     constants: &BTreeMap<String, String>,
-    short: bool,
+    short_shaders: bool,
 ) -> Result<String, String> {
     let mut text = text.to_string();
     let mut done = 0;
@@ -37,16 +38,19 @@ pub(super) fn unroll(
         let head_start = line_end + text[line_end..].find("for").ok_or("a marker without a loop")?;
         let brace = head_start + text[head_start..].find('{').ok_or("a loop without a body")?;
         let end = declaration_end(&text, brace)?;
-        let otherwise = text[marker + MARKER.len()..line_end].trim();
+        let alternative = text[marker + MARKER.len()..line_end].trim();
         let (head, body) = (&text[head_start..brace], &text[brace + 1..end - 1]);
-        let loop_text = match (short, otherwise) {
-            (_, "") | (false, _) => repeated(head, body, constants)?,
+        let loop_text = match (short_shaders, alternative) {
+            (_, "") | (false, _) => unrolled_body(head, body, constants)?,
             (true, "or loop") => text[head_start..end].to_string(),
             (true, _) => {
-                let array = otherwise
+                let array = alternative
                     .strip_prefix("or shift ")
-                    .ok_or_else(|| format!("`{otherwise}` is no way to loop"))?;
-                format!("{head}{{{}}}", shifted(body, array, length(&text[..marker], array, constants)?)?)
+                    .ok_or_else(|| format!("`// unroll {alternative}` is not a known loop marker"))?;
+                format!(
+                    "{head}{{{}}}",
+                    shifting_body(body, array, array_length(&text[..marker], array, constants)?)?
+                )
             }
         };
         text.replace_range(marker..end, &loop_text);
@@ -55,31 +59,31 @@ pub(super) fn unroll(
     Ok(text)
 }
 
-/// Where the next marked loop begins, from a byte on.
+/// Returns the start of the next loop marker at or after byte `from`.
 pub(super) fn next_marker(text: &str, from: usize) -> Option<usize> {
-    let mut comments = std::iter::successors(comment(text, from), |at| comment(text, at + 2));
+    let mut comments = std::iter::successors(find_comment(text, from), |at| find_comment(text, at + 2));
     comments.find(|at| text[*at..].starts_with(MARKER))
 }
 
-/// The body for each value of the loop.
-fn repeated(head: &str, body: &str, constants: &BTreeMap<String, String>) -> Result<String, String> {
+/// Returns the body, once for each value of the loop variable.
+fn unrolled_body(head: &str, body: &str, constants: &BTreeMap<String, String>) -> Result<String, String> {
     let (variable, values, suffix) = loop_values(head, constants)?;
     let mut out = String::new();
     for value in values {
         out.push('{');
-        out.push_str(&renamed(body, &variable, &format!("{value}{suffix}")));
+        out.push_str(&rename_identifier(body, &variable, &format!("{value}{suffix}")));
         out.push_str("}\n");
     }
     Ok(out)
 }
 
-/// The body with the first element of an array in place of any, and then the others moved down by one.
-fn shifted(body: &str, array: &str, length: i64) -> Result<String, String> {
+/// Returns the body with all indices of an array replaced by 0, followed by statements that move its elements down.
+fn shifting_body(body: &str, array: &str, length: i64) -> Result<String, String> {
     let mut out = String::with_capacity(body.len());
     let mut rest = body;
     while let Some(at) = rest.find(&format!("{array}[")) {
         let bracket = at + array.len();
-        // A longer name may end so.
+        // `array[` may be the end of a longer name.
         let other = rest[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
         out.push_str(&rest[..bracket]);
         rest = &rest[bracket..];
@@ -100,16 +104,16 @@ fn shifted(body: &str, array: &str, length: i64) -> Result<String, String> {
     Ok(out)
 }
 
-/// How many elements the array has that was declared last by this name: `var A: array<T, N>`.
-fn length(before: &str, array: &str, constants: &BTreeMap<String, String>) -> Result<i64, String> {
-    let bad = || format!("`{array}` is no array of a constant size");
+/// Returns the length of the array in its last declaration `var A: array<T, N>`.
+fn array_length(before: &str, array: &str, constants: &BTreeMap<String, String>) -> Result<i64, String> {
+    let bad = || format!("`{array}` is not declared as an array of constant size");
     let (_, declared) = before.rsplit_once(&format!("var {array}: array<")).ok_or_else(bad)?;
     let (kind, _) = declared.split_once(';').ok_or_else(bad)?;
     let (_, size) = kind.strip_suffix('>').and_then(|kind| kind.rsplit_once(',')).ok_or_else(bad)?;
-    constant(size, constants, 0).ok_or_else(bad)
+    constant_value(size, constants, 0).ok_or_else(bad)
 }
 
-/// Variable, values and literal suffix of `for (var i = A; i < B; i++)` or `i += C`.
+/// Returns variable, values and literal suffix of `for (var i = A; i < B; i++)` or `i += C`.
 fn loop_values(
     head: &str,
     constants: &BTreeMap<String, String>,
@@ -124,7 +128,7 @@ fn loop_values(
     let (_, end) = condition.split_once('<').ok_or_else(bad)?;
     let step = step.trim();
     let by = if step.ends_with("++") { "1" } else { step.split_once("+=").ok_or_else(bad)?.1 };
-    let value = |t: &str| constant(t, constants, 0).ok_or_else(bad);
+    let value = |t: &str| constant_value(t, constants, 0).ok_or_else(bad);
     let (first, last, by) = (value(start)?, value(end)?, value(by)?);
     if by <= 0 || last.saturating_sub(first) / by > 4096 {
         return Err(bad());
@@ -134,8 +138,8 @@ fn loop_values(
     Ok((name, values, suffix))
 }
 
-/// The value of an integer expression over constants.
-pub(super) fn constant(text: &str, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
+/// Evaluates an integer expression of constants.
+pub(super) fn constant_value(text: &str, constants: &BTreeMap<String, String>, depth: u32) -> Option<i64> {
     let tokens: Vec<&str> = tokens(text.trim().trim_end_matches(';')).collect();
     let mut at = 0;
     let value = sum(&tokens, &mut at, constants, depth)?;
@@ -181,7 +185,7 @@ fn atom(tokens: &[&str], at: &mut usize, constants: &BTreeMap<String, String>, d
     if depth > 16 {
         return None;
     }
-    constant(constants.get(token)?, constants, depth + 1)
+    constant_value(constants.get(token)?, constants, depth + 1)
 }
 
 #[cfg(test)]
@@ -202,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn loops_that_may_stay_are_repeated_unless_the_shader_is_to_be_short() {
+    fn marked_loops_are_unrolled() {
         let text = unroll(BODY, &constants(), false).unwrap();
         assert!(text.contains("store(1u, 0u, my_acc[0u], acc[1u * last[COLS - 1u] + 0u]);"), "{text}");
         assert!(!text.contains("for") && !text.contains("unroll"), "{text}");
     }
 
     #[test]
-    fn short_ones_find_each_element_in_the_first_place() {
+    fn short_shaders_shift_the_array_in_a_loop() {
         let text = unroll(BODY, &constants(), true).unwrap();
         assert_eq!(text.matches("for").count(), 2, "{text}");
         assert!(text.contains("store(r, c, my_acc[c], acc[0]);"), "{text}");
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_an_error() {
+    fn invalid_markers_are_errors() {
         let other = BODY.replace("or shift acc", "or shift sum");
         assert!(unroll(&other, &constants(), true).is_err());
         let other = BODY.replace("or shift acc", "or else");

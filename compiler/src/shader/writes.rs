@@ -1,22 +1,22 @@
-//! Functions of a shader that store results, after the fused epilogue.
+//! WGSL functions that apply the fused epilogue and store results.
 
-use super::access::{Access, Coordinates, access};
-use super::class::Class;
-use super::functions;
+use super::access::{Access, Coordinates, tensor_access};
+use super::element_functions;
 use super::hooks::Shader;
 use super::launch::Bound;
 use super::problem::{Operand, Placement};
 use super::resource::Resource;
+use super::value_type::ValueType;
 use crate::error::OpError;
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 
 impl Shader<'_> {
-    /// Replaces hook `name` by a function that applies the node's epilogue to `v`, the last of the hook's parameters,
-    /// and stores it at the given coordinates of the result.
+    /// Replaces hook `name` by a function that applies the node's epilogue to its last parameter `v` and stores the
+    /// result at coordinates `at`.
     ///
     /// # Errors
-    /// When the epilogue does not fit (a defect of the graph).
+    /// If the epilogue is malformed (a defect of the graph).
     pub fn write(
         &mut self,
         name: &str,
@@ -29,10 +29,10 @@ impl Shader<'_> {
         Ok(())
     }
 
-    /// The text of a writing function, without registering it under a hook.
+    /// Returns the WGSL of a writing function, without replacing a hook.
     ///
     /// # Errors
-    /// When the epilogue does not fit (a defect of the graph).
+    /// If the epilogue is malformed (a defect of the graph).
     pub fn write_fn(
         &mut self,
         name: &str,
@@ -43,51 +43,60 @@ impl Shader<'_> {
     ) -> Result<String, OpError> {
         let lanes = if at.lanes.is_some() { 4 } else { 1 };
         let computed = self.problem.computed;
-        let class = Class::of(computed);
-        let start = (functions::narrow("v", computed, lanes), class);
+        let value_type = ValueType::from_dtype(computed);
+        let start = (element_functions::narrow("v", computed, lanes), value_type);
         let (statements, value, last) =
-            self.epilogue_text(self.problem.epilogue, Some(start), at, lanes, whole_groups)?;
+            self.epilogue_statements(self.problem.epilogue, Some(start), at, lanes, whole_groups)?;
         let store = self.store_text(&value, last, at, whole_groups);
         let comma = if params.is_empty() { "" } else { ", " };
-        Ok(format!("fn {name}({params}{comma}v: {}) {{\n{prelude}{statements}{store}}}\n", class.wgsl(lanes)))
+        Ok(format!(
+            "fn {name}({params}{comma}v: {}) {{\n{prelude}{statements}{store}}}\n",
+            value_type.wgsl(lanes)
+        ))
     }
 
-    /// Statements that store `value` at coordinates of the result.
-    fn store_text(&mut self, value: &str, class: Class, at: &Coordinates, whole_groups: bool) -> String {
+    /// Returns statements that store `value` at coordinates of the result.
+    fn store_text(
+        &mut self,
+        value: &str,
+        value_type: ValueType,
+        at: &Coordinates,
+        whole_groups: bool,
+    ) -> String {
         let result = self.problem.result.clone();
-        self.store_to(&result, Bound::Result, value, class, at, whole_groups)
+        self.store_to(&result, Bound::Result, value, value_type, at, whole_groups)
     }
 
-    /// Statements that store `value` at coordinates of a tensor.
+    /// Returns statements that store `value` at coordinates of a tensor.
     pub fn store_to(
         &mut self,
         tensor: &Operand<'_>,
         bound: Bound,
         value: &str,
-        class: Class,
+        value_type: ValueType,
         at: &Coordinates,
         whole_groups: bool,
     ) -> String {
         let lanes = if at.lanes.is_some() { 4 } else { 1 };
-        let mut how = access(&mut self.words, tensor, at, whole_groups);
+        let mut access = tensor_access(&mut self.sizes, tensor, at, whole_groups);
         let mut tensor = tensor.clone();
-        if tensor.in_texture() && !matches!(how, Access::Vector { .. }) {
-            // No texture can be written in part.
+        if tensor.in_texture() && !matches!(access, Access::Vector { .. }) {
+            // Single components of texels cannot be written.
             self.partial_texels = true;
             tensor.storage = Storage::Buffer;
-            how = access(&mut self.words, &tensor, at, whole_groups);
+            access = tensor_access(&mut self.sizes, &tensor, at, whole_groups);
         }
         let tensor = &tensor;
         let device = tensor.dtype.on_device();
-        let buffer = self.hold(tensor, bound, &how, true);
+        let buffer = self.bind_tensor(tensor, bound, &access, true);
         let scalar = if buffer.resource == Resource::Buffer { device.wgsl() } else { device.texel() };
-        let stored = to_storage(value, class, device, scalar, lanes);
-        match how {
+        let stored = to_storage(value, value_type, device, scalar, lanes);
+        match access {
             Access::Vector { index } => {
                 let mut text = format!("    var w = {stored};\n");
                 if tensor.placement == Placement::Slices4 && !tensor.shape[1].is_multiple_of(4) {
                     // Lanes past the last channel are stored as zero.
-                    let channels = self.words.dim(&tensor.shape[1]);
+                    let channels = self.sizes.dim(&tensor.shape[1]);
                     let slice = &at.axes[1];
                     for (j, lane) in ["y", "z", "w"].iter().enumerate() {
                         text += &format!(
@@ -131,13 +140,13 @@ impl Shader<'_> {
         }
     }
 
-    /// Statements by which whoever stores the last channel alone also zeroes the lanes after it in its `vector`.
+    /// Returns statements that zero the padding lanes of `vector` if the stored channel is the last one.
     fn padding(&mut self, tensor: &Operand<'_>, at: &Coordinates, vector: &str) -> String {
         if tensor.shape[1].is_multiple_of(4) {
             return String::new();
         }
         let channel = &at.axes[1];
-        let channels = self.words.dim(&tensor.shape[1]);
+        let channels = self.sizes.dim(&tensor.shape[1]);
         let scalar = tensor.dtype.on_device().wgsl();
         let lanes = (1..4).map(|lane| {
             format!(
@@ -148,13 +157,13 @@ impl Shader<'_> {
     }
 }
 
-/// A value of a class as what is stored, in the type `scalar`.
-fn to_storage(text: &str, class: Class, device: DeviceType, scalar: &str, lanes: u32) -> String {
+/// Converts a computed value to the storage type `scalar`.
+fn to_storage(text: &str, value_type: ValueType, device: DeviceType, scalar: &str, lanes: u32) -> String {
     let ty = if lanes == 4 { format!("vec4<{scalar}>") } else { scalar.to_string() };
-    if class == Class::Float && device == DeviceType::F16 {
-        // Conversion of finite numbers beyond f16 is undefined in SPIR-V.
-        let kept = functions::storable_half(text, lanes);
-        // Texels are rounded as the device likes, which may be towards zero; what fits exactly is not rounded.
+    if value_type == ValueType::Float && device == DeviceType::F16 {
+        // SPIR-V leaves the conversion of finite numbers beyond the range of f16 undefined.
+        let kept = element_functions::clamp_to_f16(text, lanes);
+        // Devices may round texels toward zero. Values that are exact in f16 are not rounded.
         return if scalar == "f16" { format!("{ty}({kept})") } else { format!("quantizeToF16({kept})") };
     }
     format!("{ty}({text})")

@@ -1,6 +1,6 @@
-//! The profiles that are part of the compiler: the files of `targets/`, embedded.
+//! Built-in profiles: the embedded files of `targets/`.
 
-/// Name and text of each built-in profile, sorted by name. `tests/tidy.rs` compares it with the folder.
+/// Name and TOML of each built-in profile, sorted by name. `tests/tidy.rs` compares the table with the folder.
 pub const BUILTIN: &[(&str, &str)] = &[
     ("adreno-740", include_str!("../../../targets/adreno-740.toml")),
     ("adreno-750", include_str!("../../../targets/adreno-750.toml")),
@@ -33,21 +33,21 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("webgpu-f16", include_str!("../../../targets/webgpu-f16.toml")),
 ];
 
-/// The parameters of kernels' estimates that every profile starts from.
+/// TOML of the cost parameters that every profile starts from.
 pub(super) const GENERIC_COSTS: &str = include_str!("../../../targets/costs/generic.toml");
 
-/// Name of a profile and text of the parameters that were fitted for its device: the other files of `targets/costs/`.
+/// Profile names and the TOML of their fitted cost parameters: the other files of `targets/costs/`.
 pub const COSTS: &[(&str, &str)] = &[
     ("lavapipe-matrix", include_str!("../../../targets/costs/lavapipe-matrix.toml")),
     ("nvidia-hopper", include_str!("../../../targets/costs/nvidia-hopper.toml")),
 ];
 
-/// The names that `TargetProfile::load` knows without a file.
+/// Names of the built-in profiles.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILTIN.iter().map(|(name, _)| *name)
 }
 
-/// The text of the parameters fitted for a built-in profile.
+/// Returns the TOML of the fitted cost parameters of a built-in profile.
 pub(super) fn costs(name: &str) -> Option<&'static str> {
     COSTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

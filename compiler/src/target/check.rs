@@ -1,4 +1,4 @@
-//! Rules that a profile's values must obey beyond their types, so that the compiler can divide by them.
+//! Checks of a profile's values beyond their types, so that the compiler can rely on them, for example divide by them.
 
 use super::{Api, TargetError, TargetProfile, costs};
 
@@ -9,7 +9,11 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
     let wrong = |field: &str, reason: &str, help: &str| Err(TargetError::field(file, field, reason, help));
     let safe = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if profile.name.is_empty() || !profile.name.chars().all(safe) {
-        return wrong("name", "it is not a plain name", "use letters, digits, `-`, `_` and `.`");
+        return wrong(
+            "name",
+            "the name is empty or has invalid characters",
+            "use letters, digits, `-`, `_` and `.`",
+        );
     }
     for (field, value) in counts(profile) {
         if value == 0 {
@@ -32,22 +36,26 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
         }
     }
     if matches!(profile.api.name, Api::WebGpu | Api::DirectX12) && !limits.separate_read_write_buffers {
-        let reason = "it has no dispatch that reads one part of a buffer and writes another";
+        let reason = "this API has no dispatch that reads one part of a buffer and writes another part";
         return wrong("limits.separate_read_write_buffers", reason, "set it to true");
     }
     if profile.api.name != Api::Vulkan && profile.features.cooperative_matrix {
         return wrong(
             "features.cooperative_matrix",
-            "matrices are written for Vulkan alone",
+            "cooperative matrices are supported only on Vulkan",
             "set it to false",
         );
     }
     let sizes = &profile.subgroup.sizes;
     if sizes.is_empty() || !sizes.iter().all(|size| size.is_power_of_two()) || !sizes.is_sorted() {
-        return wrong("subgroup.sizes", "they are not ascending powers of two", "write for example [32, 64]");
+        return wrong(
+            "subgroup.sizes",
+            "the sizes are not ascending powers of two",
+            "write for example [32, 64]",
+        );
     }
     if !sizes.contains(&profile.subgroup.preferred) {
-        return wrong("subgroup.preferred", "it is not among subgroup.sizes", "choose one of them");
+        return wrong("subgroup.preferred", "it is not in subgroup.sizes", "choose one of subgroup.sizes");
     }
     if profile.prefer.workgroup_invocations > limits.max_workgroup_invocations {
         let reason = "it is greater than limits.max_workgroup_invocations";
@@ -62,25 +70,31 @@ pub(super) fn check(profile: &TargetProfile, file: &str) -> Result<(), TargetErr
             return wrong("matrix", "a shape has a side of zero", POSITIVE);
         }
     }
-    if profile.picks.iter().any(|pick| !(pick.us.is_finite() && pick.us > 0.0)) {
-        return wrong("picks", "a time is not a positive number", POSITIVE);
+    if profile.overrides.iter().any(|o| !(o.us.is_finite() && o.us > 0.0)) {
+        return wrong("overrides", "a time is not a positive number", POSITIVE);
     }
     costs::check(&profile.costs, profile.fit.as_ref(), file)?;
+    check_quirks(profile, file)
+}
+
+/// Checks the driver versions of quirks.
+fn check_quirks(profile: &TargetProfile, file: &str) -> Result<(), TargetError> {
     for quirk in &profile.quirks {
         for version in [&quirk.driver_from, &quirk.driver_before].into_iter().flatten() {
             if !version.split('.').all(|part| part.parse::<u32>().is_ok()) {
-                return wrong(
+                return Err(TargetError::field(
+                    file,
                     "quirks",
                     "a driver version is not dotted numbers",
                     "write for example \"512.676.0\"",
-                );
+                ));
             }
         }
     }
     Ok(())
 }
 
-/// Integers that zero makes meaningless, with their paths.
+/// Integers that must not be zero, with their paths.
 fn counts(profile: &TargetProfile) -> Vec<(&'static str, u64)> {
     let limits = &profile.limits;
     let machine = &profile.machine;
@@ -107,7 +121,7 @@ fn counts(profile: &TargetProfile) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// Measured numbers, with their paths.
+/// Floats that must be positive, with their paths.
 fn measures(profile: &TargetProfile) -> Vec<(&'static str, f64)> {
     let machine = &profile.machine;
     let mut all = vec![

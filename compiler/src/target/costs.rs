@@ -1,8 +1,9 @@
-//! Parameters of kernels' estimates: numbers that were fitted to measurements of a device, in groups.
+//! Cost parameters of kernels: numbers that were fitted to measurements of a device, in groups.
 //!
-//! A group is what one kernel, or several that share a shader, declare as a struct. `targets/costs/generic.toml` has all
-//! of them; the file of a profile there has those that differ on its device, and profiles inherit from each other. Which
-//! kernel reads a group is not known here: a name is right that the generic file has, with as many numbers.
+//! A group is a struct that one kernel, or several kernels with a common shader, declares. `targets/costs/generic.toml`
+//! has all groups. The file of a profile has the parameters that differ on its device. Profiles inherit from each
+//! other. This module does not know the kernels: a parameter is valid if the generic file has it with an equal number
+//! of values.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 
 use super::{TargetError, builtin};
 
-/// One parameter, or one for each of several things.
+/// Value of a parameter: one number or a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Number {
@@ -22,7 +23,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// The numbers.
+    /// Returns the value as a slice.
     pub fn values(&self) -> &[f64] {
         match self {
             Self::One(value) => std::slice::from_ref(value),
@@ -30,7 +31,7 @@ impl Number {
         }
     }
 
-    /// The numbers, to be changed.
+    /// Returns the value as a mutable slice.
     pub fn values_mut(&mut self) -> &mut [f64] {
         match self {
             Self::One(value) => std::slice::from_mut(value),
@@ -39,32 +40,72 @@ impl Number {
     }
 }
 
-/// The parameters of a group by name.
+/// Parameters of a group, by name.
 pub type Group = BTreeMap<String, Number>;
 
-/// All groups by name.
+/// Groups, by name.
 pub type Costs = BTreeMap<String, Group>;
 
-/// How well estimates tell times and pick candidates, over the measurements that the parameters were fitted to.
+/// Accuracy of the estimates and of the selection, over the measurements that the parameters were fitted to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fit {
-    /// Problems with more than one candidate measured.
+    /// Number of problems with more than one measured candidate.
     pub problems: u32,
-    /// How many times as long as the fastest candidate the picked one takes: the worst, and at the 95th percentile.
+    /// Maximum regret: time of the selected candidate divided by the time of the fastest candidate.
     pub worst: f64,
+    /// 95th percentile of the regret.
     pub regret: f64,
-    /// How many times as long, or as short, as estimated a picked candidate takes, at the 90th percentile.
+    /// 90th percentile of the ratio between measured and estimated time of selected candidates, at least 1.
     pub margin: f64,
 }
 
-/// A group as its typed struct.
+/// True if a value is in the range of its parameter: positive, and at most 1 if the name ends in `_fraction`.
+pub fn is_in_range(parameter: &str, value: f64) -> bool {
+    let max = if parameter.ends_with("_fraction") { 1.0 } else { f64::MAX };
+    value > 0.0 && value <= max
+}
+
+/// Converts a group to its typed struct.
 ///
 /// # Errors
-/// When a parameter is missing, unknown or of another kind.
+/// If a parameter is missing, unknown or of another type.
 pub fn typed<P: DeserializeOwned>(group: &Group) -> Result<P, String> {
     let numbers = group.iter().map(|(name, number)| (name.as_str(), number));
     P::deserialize(MapDeserializer::<_, Error>::new(numbers)).map_err(|e| e.to_string())
+}
+
+/// Returns the names of the parameters of a typed group, in the order of the struct's fields.
+pub fn parameter_names<P: DeserializeOwned>() -> &'static [&'static str] {
+    let mut names: &'static [&'static str] = &[];
+    // Always an error: the deserializer only records the fields that the struct asks for.
+    let _ = P::deserialize(FieldNames(&mut names));
+    names
+}
+
+struct FieldNames<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for FieldNames<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Error> {
+        Err(serde::de::Error::custom("not a struct"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Error> {
+        *self.0 = fields;
+        Err(serde::de::Error::custom("only the fields are read"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
 }
 
 impl<'de> IntoDeserializer<'de, Error> for &'de Number {
@@ -91,7 +132,7 @@ impl<'de> Deserializer<'de> for &'de Number {
     }
 }
 
-/// What every profile starts from.
+/// Generic parameters, which every profile starts from.
 static GENERIC: LazyLock<Costs> = LazyLock::new(|| {
     #[derive(Deserialize)]
     struct File {
@@ -100,20 +141,20 @@ static GENERIC: LazyLock<Costs> = LazyLock::new(|| {
     toml::from_str::<File>(builtin::GENERIC_COSTS).map(|file| file.costs).unwrap_or_default()
 });
 
-/// The parameters for devices that nobody measured.
+/// Returns the parameters for devices without measurements.
 pub fn generic() -> &'static Costs {
     &GENERIC
 }
 
-/// Whether these are parameters that kernels have.
+/// Checks that all parameters exist in the generic file and are positive.
 pub(super) fn check(costs: &Costs, fit: Option<&Fit>, file: &str) -> Result<(), TargetError> {
     const HELP: &str =
-        "`driftc calibrate` and a fit write such a file; targets/costs/generic.toml has all names";
+        "`driftc calibrate` and a fit write such a file; targets/costs/generic.toml has all parameter names";
     let wrong =
         |field: String, reason: &str| Err(TargetError::field(file, &format!("costs.{field}"), reason, HELP));
     for (name, group) in costs {
         let Some(known) = GENERIC.get(name) else {
-            return wrong(name.clone(), "no kernel has such parameters");
+            return wrong(name.clone(), "no kernel has this group of parameters");
         };
         for (parameter, number) in group {
             let field = format!("{name}.{parameter}");
@@ -121,7 +162,7 @@ pub(super) fn check(costs: &Costs, fit: Option<&Fit>, file: &str) -> Result<(), 
                 return wrong(field, "the kernel has no such parameter");
             };
             if like.values().len() != number.values().len() {
-                return wrong(field, "there are not as many numbers as the kernel has");
+                return wrong(field, "the number of values differs from the generic file");
             }
             if !number.values().iter().all(|v| v.is_finite() && *v > 0.0) {
                 return wrong(field, "it is not a positive number");
@@ -133,4 +174,34 @@ pub(super) fn check(costs: &Costs, fit: Option<&Fit>, file: &str) -> Result<(), 
         return Err(TargetError::field(file, "fit", "a ratio is less than one", HELP));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Costs, generic, is_in_range};
+    use crate::target::{COSTS, TargetProfile};
+
+    fn check(name: &str, costs: &Costs) {
+        for (group, numbers) in costs {
+            for (parameter, number) in numbers {
+                for value in number.values() {
+                    assert!(is_in_range(parameter, *value), "{name}: costs.{group}.{parameter} = {value}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_are_in_their_range() {
+        check("generic", generic());
+        for (name, _) in COSTS {
+            check(name, &TargetProfile::load(name).unwrap().costs);
+        }
+    }
+
+    #[test]
+    fn a_fraction_is_at_most_one() {
+        assert!(is_in_range("peak_fraction", 1.0) && is_in_range("peak_ratio", 3.5));
+        assert!(!is_in_range("peak_fraction", 1.01) && !is_in_range("peak_ratio", 0.0));
+    }
 }

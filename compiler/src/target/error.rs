@@ -1,8 +1,8 @@
-//! What can be wrong with a profile: each error names the file, the field, the reason and the remedy.
+//! Errors of profiles. Each names the file, the field, the reason and the remedy.
 
 use std::fmt::Display;
 
-/// Why a profile could not be read.
+/// Reason why a profile could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     #[error("no target is called `{name}`; known are {known}\n  = help: {help}")]
@@ -11,7 +11,7 @@ pub enum TargetError {
     Read { file: String, reason: String },
     #[error("the profile {file} is not valid TOML: {reason}")]
     Syntax { file: String, reason: String },
-    #[error("the profile {file} has a wrong field `{field}`: {reason}\n  = help: {help}")]
+    #[error("the profile {file} has an invalid field `{field}`: {reason}\n  = help: {help}")]
     Field { file: String, field: String, reason: String, help: String },
     #[error(
         "the profile {file} inherits from itself: {chain}\n  = help: remove one `inherits` of that chain"

@@ -1,8 +1,7 @@
-//! Finds a profile's text, follows `inherits` to the root, and merges from the root down.
+//! Loading of profiles: finds the TOML, follows `inherits` to the root, and merges from the root down.
 //!
-//! The merged table is checked after each step, so an error is reported for the file that causes it.
-//! Sources are spread to single fields before merging: a parent's source then never vouches for a
-//! child's number.
+//! The merged table is checked after each step, so an error names the file that causes it. Sources are expanded to
+//! single fields before merging, so that a parent's source never applies to a child's number.
 
 use std::path::Path;
 
@@ -11,10 +10,10 @@ use toml::{Table, Value};
 
 use super::{TargetError, TargetProfile, builtin, check};
 
-/// A profile longer than this is not a profile.
+/// Maximum length of a profile's file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Facts that a file may state and that nothing is decided by.
+/// Fields that a file may set although the compiler does not use them.
 const UNREAD: &[&str] = &[
     "api.version",
     "limits.max_push_constants",
@@ -31,13 +30,13 @@ const UNREAD: &[&str] = &[
     "prefer.layout.linear",
 ];
 
-/// Where a profile's text is.
+/// Location of a profile's TOML.
 #[derive(Clone, PartialEq, Eq)]
 enum Place {
     Builtin(String),
-    /// A path that exists, as the user may type it.
+    /// Path of an existing file, as the user may write it.
     File(String),
-    /// Text handed over by the caller.
+    /// Origin of TOML that the caller passed.
     Text(String),
 }
 
@@ -67,11 +66,11 @@ fn resolve(place: Place, text: &str) -> Result<TargetProfile, TargetError> {
         merge(&mut merged, layer.table);
         profile = Some(parse(&merged, &file)?);
     }
-    // The chain has the profile itself at least.
+    // There is at least one layer, the profile itself.
     profile.ok_or_else(|| TargetError::Syntax { file: String::new(), reason: "it is empty".to_owned() })
 }
 
-/// The profile and its ancestors, child first.
+/// Returns the profile and its ancestors, child first.
 fn chain(place: Place, text: &str) -> Result<Vec<Layer>, TargetError> {
     let mut layers = vec![layer(place, text)?];
     loop {
@@ -94,7 +93,7 @@ fn chain(place: Place, text: &str) -> Result<Vec<Layer>, TargetError> {
                 &file,
                 "inherits",
                 format!("no target is called `{name}`"),
-                format!("known are {known}; a file is named with its .toml ending"),
+                format!("known are {known}; the name of a file ends in .toml"),
             ),
             other => other,
         })?;
@@ -141,7 +140,7 @@ fn remove(table: &mut Table, path: &str) {
     }
 }
 
-/// The parameters that were fitted for a profile, and their file: `costs/` beside it.
+/// Returns a profile's fitted cost parameters and their file, which is in the folder `costs` next to the profile.
 fn fitted(place: &Place) -> Result<Option<(String, String)>, TargetError> {
     let path = match place {
         Place::Text(_) => return Ok(None),
@@ -160,14 +159,14 @@ fn fitted(place: &Place) -> Result<Option<(String, String)>, TargetError> {
     Ok(Some((read(&Place::File(file.clone()))?, file)))
 }
 
-/// What a file of fitted parameters may set.
+/// Parses a file of fitted cost parameters, and rejects other fields.
 fn costs_table(text: &str, file: &str) -> Result<Table, TargetError> {
     let table: Table = toml::from_str(text)
         .map_err(|error| TargetError::Syntax { file: file.to_owned(), reason: error.to_string() })?;
     match table.keys().find(|key| !["costs", "fit", "source"].contains(&key.as_str())) {
         None => Ok(table),
         Some(key) => {
-            let reason = "such a file has `costs`, `fit` and `source` alone";
+            let reason = "a file of cost parameters may set only `costs`, `fit` and `source`";
             Err(TargetError::field(file, key, reason, "set it in the profile"))
         }
     }
@@ -181,8 +180,7 @@ fn locate(name_or_path: &str, child: Option<&Place>) -> Result<Place, TargetErro
             None => Err(TargetError::Unknown {
                 name: name_or_path.to_owned(),
                 known: builtin::names().collect::<Vec<_>>().join(", "),
-                help: "`driftc targets list` describes them; a file is named with its .toml ending"
-                    .to_owned(),
+                help: "`driftc targets list` describes them; the name of a file ends in .toml".to_owned(),
             }),
         };
     }
@@ -206,7 +204,7 @@ fn read(place: &Place) -> Result<String, TargetError> {
     let wrong = |reason: String| TargetError::Read { file: path.clone(), reason };
     let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
     if size > MAX_BYTES {
-        return Err(wrong(format!("it is {size} bytes long; a profile has at most {MAX_BYTES}")));
+        return Err(wrong(format!("it has {size} bytes; the limit for a profile is {MAX_BYTES} bytes")));
     }
     std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))
 }
@@ -220,10 +218,10 @@ fn parse(merged: &Table, file: &str) -> Result<TargetProfile, TargetError> {
     Ok(profile)
 }
 
-/// The path of the field that an error is about.
+/// Returns the path of the field that an error is about.
 ///
-/// The error's text ends with the path of the nearest value that exists; a field that is missing or unknown
-/// is named in its message only.
+/// The error's text ends with the path of the nearest existing value. The name of a missing or unknown field is only in
+/// its message.
 fn field_of(error: &toml::de::Error) -> String {
     let text = error.to_string();
     let near = text.lines().find_map(|line| line.trim().strip_prefix("in `")?.strip_suffix('`'));
@@ -233,7 +231,7 @@ fn field_of(error: &toml::de::Error) -> String {
     [near, absent].into_iter().flatten().collect::<Vec<_>>().join(".")
 }
 
-/// Puts the child's values over the parent's: tables key by key, everything else as a whole.
+/// Merges the child's table into the parent's: tables key by key, other values as a whole.
 fn merge(under: &mut Table, over: Table) {
     let sources = Value::Table(over.get("source").and_then(Value::as_table).cloned().unwrap_or_default());
     let mut facts = over;
@@ -262,7 +260,7 @@ fn merge_tables(under: &mut Table, over: Table) {
     }
 }
 
-/// Replaces a source given for a table (`limits`) by one for each field that the file sets in it.
+/// Replaces a source of a whole table (`limits`) by one source for each field that the file sets in it.
 fn spread_sources(table: &mut Table, file: &str) -> Result<(), TargetError> {
     let given = match table.remove("source") {
         None => return Ok(()),
@@ -304,12 +302,12 @@ fn covers(key: &str, path: &str) -> bool {
     path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The paths of all values that are not tables. A list is one value, and so is a group of parameters.
+/// Lists the paths of all values that are not tables. A list is one value, and so is a group of cost parameters.
 fn leaves(table: &Table, prefix: &str, out: &mut Vec<String>) {
     for (key, value) in table {
         let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
-            // Parameters of a group come from one fit.
+            // All parameters of a group come from one fit.
             Value::Table(inner) if prefix != "costs" => leaves(inner, &path, out),
             _ => out.push(path),
         }

@@ -1,7 +1,7 @@
-//! A profile made from what a driver tells about a device.
+//! Profile of a device from its driver's answers.
 //!
-//! It inherits from the common ground, so what a driver does not tell (how fast the device is, above all) stays on
-//! the safe side; every value that is set says `probe` as its source.
+//! It inherits from the baseline profile. Numbers that the driver does not report, above all speeds, are conservative.
+//! Reported values have the source `probe`.
 
 use drift_format::device::DeviceInfo;
 use drift_format::{self as format, Feature};
@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use super::{Api, MatrixScope, MatrixShape, MatrixType, SubgroupOp, TargetError, TargetProfile};
 
 const PARENT: &str = "vulkan-baseline";
-/// The largest invocations per subgroup that Vulkan knows of.
+/// Maximum subgroup size in Vulkan.
 const MAX_SUBGROUP: u32 = 128;
 
 const SUBGROUP_OPS: [(Feature, SubgroupOp); 9] = [
@@ -26,10 +26,10 @@ const SUBGROUP_OPS: [(Feature, SubgroupOp); 9] = [
 ];
 
 impl TargetProfile {
-    /// The first built-in profile that names this device.
+    /// Returns the first built-in profile that matches this device.
     ///
     /// # Errors
-    /// When a built-in profile is malformed.
+    /// If a built-in profile is malformed.
     pub fn for_device(device: &DeviceInfo) -> Result<Option<TargetProfile>, TargetError> {
         let device_name = device.name.to_lowercase();
         for name in super::names() {
@@ -46,10 +46,10 @@ impl TargetProfile {
     }
 }
 
-/// The text of a profile for a device; without a name it is called after the device.
+/// Returns the TOML of a profile for a device. The default name is derived from the device's name.
 ///
 /// # Errors
-/// When the driver's answers contradict each other, or the name is not a plain one.
+/// If the driver's answers contradict each other, or the name has characters that a profile's name must not have.
 pub fn from_device(device: &DeviceInfo, name: Option<&str>) -> Result<String, TargetError> {
     let name = name.map_or_else(|| plain_name(&device.name), str::to_owned);
     let wrong = |error: toml::ser::Error| TargetError::write(&name, &error);
@@ -83,8 +83,8 @@ pub fn from_device(device: &DeviceInfo, name: Option<&str>) -> Result<String, Ta
     table.insert("source".into(), value(&sources));
     let text = toml::to_string(&table).map_err(wrong)?;
     let text = format!(
-        "# Made by `driftc targets probe`. What the driver does not tell is inherited and conservative;\n\
-         # targets/README.md says how to measure it.\n\n{text}"
+        "# Made by `driftc targets probe`. Values that the driver does not report are inherited and conservative;\n\
+         # targets/README.md says how to measure them.\n\n{text}"
     );
     TargetProfile::from_toml(&text, &format!("{name}.toml"))?;
     Ok(text)
@@ -96,7 +96,7 @@ fn value(entries: &[(&str, Value)]) -> Value {
 
 fn limits(device: &DeviceInfo) -> Value {
     let (limits, images) = (&device.limits, &device.images);
-    // A number that TOML cannot hold is more than anything asks for.
+    // Numbers beyond TOML's range are effectively unlimited.
     let number = |n: u64| Value::from(i64::try_from(n).unwrap_or(i64::MAX));
     let sizes = |sizes: [u32; 3]| Value::Array(sizes.iter().map(|s| number((*s).into())).collect());
     value(&[
@@ -141,13 +141,13 @@ fn features(device: &DeviceInfo) -> Result<Value, toml::ser::Error> {
     ]))
 }
 
-/// Subgroups of the preferred size in a workgroup: what the driver allows, or as many as the invocations make.
+/// Maximum subgroups per workgroup: reported by the driver, or else derived from the maximum invocations.
 fn workgroup_subgroups(device: &DeviceInfo) -> u32 {
     let fit = (device.limits.max_workgroup_invocations / device.subgroup_size.max(1)).max(1);
     if device.max_workgroup_subgroups > 0 { device.max_workgroup_subgroups } else { fit }
 }
 
-/// The powers of two between what may be asked for.
+/// Returns the powers of two in the range of subgroup sizes.
 fn subgroup_sizes(device: &DeviceInfo) -> Vec<u32> {
     let range = device.min_subgroup_size..=device.max_subgroup_size;
     (0..=MAX_SUBGROUP.trailing_zeros()).map(|bit| 1 << bit).filter(|size| range.contains(size)).collect()
@@ -188,7 +188,7 @@ fn matrix_type(of: format::MatrixType) -> Option<MatrixType> {
     })
 }
 
-/// Letters and digits of a name, in small letters, with `-` between them.
+/// Returns the ASCII letters and digits of a name in lower case, with single `-` for other characters.
 fn plain_name(name: &str) -> String {
     let mut plain = String::new();
     for c in name.chars() {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probed_profile_is_a_profile() {
+    fn a_probed_profile_loads() {
         let text = from_device(&device(), None).unwrap();
         let profile = TargetProfile::from_toml(&text, "probe").unwrap();
         assert_eq!(profile.name, "some-device-rev-2");

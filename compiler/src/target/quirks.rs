@@ -1,13 +1,13 @@
-//! Faults of drivers that profiles name, and what the compiler does about each.
+//! Driver faults that profiles name, and the compiler's workarounds.
 //!
-//! The compiler knows no driver's version, so a fault of any version counts.
+//! The compiler does not know driver versions, so it works around a fault whatever versions have it.
 
 use serde::{Deserialize, Serialize};
 
-/// A fault, by its name in profiles.
+/// A driver fault, by its name in profiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the table has a sentence for each")]
+#[expect(missing_docs, reason = "the table below describes each fault")]
 pub enum Fault {
     SubgroupsNeedLinearWorkgroups,
     SubgroupsNeedRequiredSize,
@@ -19,44 +19,44 @@ pub enum Fault {
     ByteFragmentsFromMemoryWrong,
 }
 
-/// Every fault with its name and what the compiler does about it.
+/// Each fault with its name and the compiler's workaround.
 pub const FAULTS: &[(Fault, &str, &str)] = &[
     (
         Fault::SubgroupsNeedLinearWorkgroups,
         "subgroups-need-linear-workgroups",
-        "kernels whose invocations work together in subgroups have workgroups along x alone; another is refused",
+        "kernels with subgroup operations have workgroups along x only; other launches are refused",
     ),
     (
         Fault::SubgroupsNeedRequiredSize,
         "subgroups-need-required-size",
-        "pipelines of such kernels ask for their subgroup size; a kernel that does not is refused",
+        "pipelines with subgroup operations require a subgroup size; a kernel that does not set one is refused",
     ),
     (Fault::CooperativeMatrixSlow, "cooperative-matrix-slow", "no kernel uses matrix units"),
     (
         Fault::LargeMatrixTilesSlow,
         "large-matrix-tiles-slow",
-        "workgroups on matrix units compute 64 x 64 elements at most",
+        "workgroups on matrix units compute at most 64 x 64 elements",
     ),
-    (Fault::ConstantBufferSync, "constant-buffer-sync", "filters do not lie in uniform buffers"),
+    (Fault::ConstantBufferSync, "constant-buffer-sync", "filters are not stored in uniform buffers"),
     (
         Fault::FragilePipelineCreation,
         "fragile-pipeline-creation",
-        "candidates with short shaders come before those with long ones, up to four times their cost",
+        "candidates with short shaders are preferred, up to four times the cost of others",
     ),
     (
         Fault::SubgroupBarriersWaitForWorkgroup,
         "subgroup-barriers-wait-for-workgroup",
-        "all subgroups of a workgroup take branches with barriers, or none does",
+        "barriers are in uniform control flow of the workgroup: all subgroups take such a branch, or none",
     ),
     (
         Fault::ByteFragmentsFromMemoryWrong,
         "byte-fragments-from-memory-wrong",
-        "fragments of matrices of 8 bits come through workgroup memory, never straight from a buffer",
+        "8-bit matrix fragments are loaded from workgroup memory, never directly from a buffer",
     ),
 ];
 
 impl Fault {
-    /// The name in profiles.
+    /// Name in profiles.
     pub fn name(self) -> &'static str {
         FAULTS.iter().find(|(fault, ..)| *fault == self).map_or("", |(_, name, _)| name)
     }

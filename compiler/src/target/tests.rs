@@ -1,4 +1,4 @@
-//! Inheritance, the errors a profile's author meets, and the schema of the built-in profiles.
+//! Tests of inheritance, of errors in profiles, and of the fields of built-in profiles.
 
 use toml::{Table, Value};
 
@@ -22,7 +22,7 @@ fn field_error(body: &str) -> (String, String) {
 }
 
 #[test]
-fn every_builtin_profile_loads_under_its_own_name() {
+fn builtin_profiles_load_under_their_names() {
     for (name, _) in BUILTIN {
         let profile = TargetProfile::load(name).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(profile.name, *name);
@@ -31,7 +31,7 @@ fn every_builtin_profile_loads_under_its_own_name() {
 }
 
 #[test]
-fn every_value_of_a_builtin_profile_has_a_source_in_its_own_file() {
+fn values_of_builtin_profiles_have_sources_in_their_files() {
     for (name, text) in BUILTIN {
         let profile = TargetProfile::load(name).expect("it loads");
         let table: Table = toml::from_str(text).expect("it is TOML");
@@ -44,12 +44,12 @@ fn every_value_of_a_builtin_profile_has_a_source_in_its_own_file() {
 }
 
 #[test]
-fn numbers_of_one_profile_do_not_contradict_each_other() {
+fn numbers_of_a_profile_are_consistent() {
     for name in names() {
         let profile = TargetProfile::load(name).expect("it loads");
         let (machine, peak) = (&profile.machine, &profile.machine.peak);
-        // A parent's figures for matrices would stay with a child that has none. Interfaces that do not reach them say
-        // nothing about the device.
+        // A child without matrix units would inherit its parent's peaks for them. Profiles of other APIs may lack
+        // cooperative matrices although the device has matrix units.
         let vulkan = profile.api.name == Api::Vulkan;
         let matrix = profile.features.cooperative_matrix;
         assert!(!vulkan || matrix == (peak.matrix_f16.is_some() || peak.matrix_int8.is_some()), "{name}");
@@ -63,7 +63,7 @@ fn numbers_of_one_profile_do_not_contradict_each_other() {
 }
 
 #[test]
-fn a_device_is_recognised_by_its_name() {
+fn devices_are_recognized_by_name() {
     for (vendor, device, profile) in [
         (0x5143, "Adreno (TM) 740", "adreno-740"),
         (0x5143, "Turnip Adreno (TM) 830", "adreno-830"),
@@ -91,12 +91,12 @@ fn a_device_is_recognised_by_its_name() {
 }
 
 #[test]
-fn the_readme_documents_every_field_with_its_unit() {
+fn the_readme_documents_every_field() {
     let readme = include_str!("../../../targets/README.md");
     let baseline = TargetProfile::load("vulkan-baseline").expect("it loads");
     let mut all: Table = toml::from_str(&baseline.to_toml().expect("it prints")).expect("it is TOML");
     all.remove("source");
-    // The parameters of kernels are documented beside their kernels.
+    // Cost parameters are documented in the kernels' structs.
     all.insert("costs".to_owned(), Value::Boolean(true));
     let optional = [
         "device.vendor_id",
@@ -126,13 +126,13 @@ fn a_child_replaces_single_values_and_whole_lists() {
 }
 
 #[test]
-fn a_parents_source_does_not_vouch_for_a_childs_number() {
+fn a_parents_source_does_not_apply_to_a_childs_value() {
     let mine = child("[limits]\nmax_uniform_range = 256").expect("it loads");
     assert_eq!(mine.source_of("limits.max_uniform_range"), None);
 }
 
 #[test]
-fn facts_that_nothing_depends_on_are_left_out() {
+fn unused_fields_are_ignored() {
     let plain = child("").expect("it loads");
     let told = "[api]\nversion = \"1.3\"\n[features]\nint64 = true\n[machine]\nunified_memory = true\n\
                 [source]\nmachine = \"probe\"\n\"features.int64\" = \"probe\"";
@@ -140,7 +140,7 @@ fn facts_that_nothing_depends_on_are_left_out() {
 }
 
 #[test]
-fn parameters_beside_a_profile_are_read_and_those_of_the_profile_count_more() {
+fn a_profiles_own_cost_parameters_override_its_costs_file() {
     let folder = std::env::temp_dir().join(format!("driftc-costs-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("costs")).expect("a folder");
     let profile = "name = \"mine\"\nsummary = \"s\"\ninherits = \"vulkan-baseline\"\n";
@@ -151,9 +151,12 @@ fn parameters_beside_a_profile_are_read_and_those_of_the_profile_count_more() {
     let path = folder.join("mine.toml").display().to_string();
     let mine = TargetProfile::load(&path).expect("it loads");
     let number = |name: &str| mine.costs.get("matvec").and_then(|group| group.get(name)).cloned();
-    assert_eq!(number("row"), Some(Number::One(0.5)));
-    assert_eq!(number("cached"), Some(Number::One(0.75)));
-    assert_eq!(number("loaded"), costs::generic()["matvec"].get("loaded").cloned());
+    assert_eq!(number("extra_row_step_latencies"), Some(Number::One(0.5)));
+    assert_eq!(number("cached_step_latencies"), Some(Number::One(0.75)));
+    assert_eq!(
+        number("uncached_step_latencies"),
+        costs::generic()["matvec"].get("uncached_step_latencies").cloned()
+    );
     assert_eq!(mine.costs_source("matvec"), "fitted");
     write("[machine]\nlaunch_us = 1.0\n");
     let error = TargetProfile::load(&path).expect_err("only parameters stand there");
@@ -162,7 +165,7 @@ fn parameters_beside_a_profile_are_read_and_those_of_the_profile_count_more() {
 }
 
 #[test]
-fn a_printed_profile_reads_back_equal_and_hashes_equal() {
+fn printed_profiles_parse_to_equal_profiles() {
     for name in names() {
         let profile = TargetProfile::load(name).expect("it loads");
         let again =
@@ -173,7 +176,7 @@ fn a_printed_profile_reads_back_equal_and_hashes_equal() {
 }
 
 #[test]
-fn the_hash_covers_facts_and_not_remarks() {
+fn the_hash_covers_facts_but_not_sources() {
     let base = child("").expect("it loads").hash();
     assert_eq!(base, child("[source]").expect("it loads").hash());
     assert_ne!(base, child("[machine]\nlaunch_us = 3.0").expect("it loads").hash());
@@ -182,7 +185,7 @@ fn the_hash_covers_facts_and_not_remarks() {
 #[test]
 fn errors_name_the_field() {
     assert_eq!(field_error("[limits]\nmax_pushes = 1").0, "limits.max_pushes");
-    assert_eq!(field_error("colour = 1").0, "colour");
+    assert_eq!(field_error("color = 1").0, "color");
     assert_eq!(field_error("[limits]\nmax_uniform_range = \"big\"").0, "limits.max_uniform_range");
     assert_eq!(field_error("[limits]\nstorage_buffer_alignment = 48").0, "limits.storage_buffer_alignment");
     assert_eq!(field_error("[machine]\nlaunch_us = nan").0, "machine.launch_us");
@@ -201,7 +204,7 @@ fn errors_name_the_field() {
 }
 
 #[test]
-fn an_unknown_parent_and_an_unknown_name_list_what_exists() {
+fn errors_for_unknown_profiles_list_the_known_ones() {
     let text = "name = \"mine\"\ninherits = \"nothing\"";
     let error = TargetProfile::from_toml(text, "mine.toml").expect_err("no such parent").to_string();
     assert!(error.contains("`mine.toml`") && error.contains("lavapipe"), "{error}");
@@ -213,7 +216,7 @@ fn an_unknown_parent_and_an_unknown_name_list_what_exists() {
 }
 
 #[test]
-fn files_inherit_by_relative_path_and_a_circle_is_refused() {
+fn relative_parents_load_and_cycles_are_errors() {
     let folder = std::env::temp_dir().join(format!("driftc-target-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let write = |name: &str, parent: &str| {

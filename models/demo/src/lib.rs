@@ -1,4 +1,4 @@
-//! ONNX files written in code: small ones for tests of the importer, and the ResNet-50 that the demo compiles.
+//! ONNX files built in code: small ones for importer tests, and the ResNet-50 of the demo.
 
 pub mod onnx;
 pub mod resnet50;

@@ -1,5 +1,5 @@
-//! The first thing to see: `demo MINILM_FOLDER OUTPUT_FOLDER` compiles a real language model for the present device,
-//! embeds sentences and says which are alike; then it compiles and times a ResNet-50. `make demo` runs it.
+//! Demo program: `demo MINILM_FOLDER OUTPUT_FOLDER` compiles a sentence-embedding model for this device and prints
+//! the similarities of sentences. Then it compiles and times a ResNet-50. `make demo` runs it.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -14,7 +14,7 @@ use driftc::import::onnx;
 use driftc::target::TargetProfile;
 use tokenizers::Tokenizer;
 
-/// Tokens that a sentence may have.
+/// Maximum tokens of a sentence.
 const MAX_SEQ: i64 = 256;
 
 const SENTENCES: [&str; 12] = [
@@ -40,21 +40,21 @@ fn main() -> Result<()> {
         return Err("usage: demo MINILM_FOLDER OUTPUT_FOLDER".into());
     };
     std::fs::create_dir_all(folder)?;
-    let target = present_target()?;
+    let target = device_target()?;
     sentences(minilm, folder, &target)?;
-    image_network(folder, &target)?;
-    println!("\nBoth bundles are in {}. Look into them, or run them yourself:", folder.display());
+    image_model(folder, &target)?;
+    println!("\nBoth bundles are in {}. Inspect or run them yourself:", folder.display());
     println!("  target/debug/driftc inspect {}", folder.join("minilm.drift").display());
     println!("  target/debug/driftc bench {}", folder.join("resnet50.drift").display());
     Ok(())
 }
 
-/// The built-in profile of the present device, or one made from what its driver tells.
-fn present_target() -> Result<TargetProfile> {
+/// Built-in profile of this device, or a profile generated from its driver's properties.
+fn device_target() -> Result<TargetProfile> {
     let info = device::probe(None)?;
     let target = match TargetProfile::for_device(&info)? {
         Some(profile) => profile,
-        None => TargetProfile::from_toml(&driftc::target::from_device(&info, None)?, "the present device")?,
+        None => TargetProfile::from_toml(&driftc::target::from_device(&info, None)?, "this device")?,
     };
     println!("device    {} ({} {})", info.name, info.driver_name, info.driver_info);
     println!("target    {}: {}", target.name, target.summary);
@@ -80,22 +80,22 @@ fn sentences(minilm: &Path, folder: &Path, target: &TargetProfile) -> Result<()>
         times.push(start.elapsed());
     }
     println!("run       {} sentences in {}", SENTENCES.len(), ms(start.elapsed()));
-    let (least, most) = (times.iter().min(), times.iter().max());
+    let (shortest, longest) = (times.iter().min(), times.iter().max());
     println!(
         "          {} to {} each",
-        ms(*least.unwrap_or(&start.elapsed())),
-        ms(*most.unwrap_or(&start.elapsed()))
+        ms(*shortest.unwrap_or(&start.elapsed())),
+        ms(*longest.unwrap_or(&start.elapsed()))
     );
     let now = session.stats();
     if (now.pipelines, now.allocations) != (loaded.pipelines, loaded.allocations) {
         return Err("pipelines or memory were created after loading".into());
     }
-    println!("          one bundle for all lengths; nothing compiled, nothing allocated since loading");
+    println!("          one bundle for all lengths; no compilation and no allocation after loading");
     show_similarities(&embeddings);
     Ok(())
 }
 
-/// The tokenizer that travels in the bundle.
+/// Tokenizer from the bundle.
 fn tokenizer(session: &Session) -> Result<Tokenizer> {
     let bytes = session.bundle().attachment("tokenizer.json")?.ok_or("the bundle has no tokenizer.json")?;
     let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| e.to_string())?;
@@ -122,10 +122,10 @@ fn embed(session: &mut Session, tokenizer: &Tokenizer, sentence: &str) -> Result
     Ok(session.read_output("main", "sentence_embedding")?.to_f64())
 }
 
-/// Embeddings have length one, so their similarity is their scalar product.
+/// Prints the similarities. The dot product of two normalized embeddings is their similarity.
 fn show_similarities(embeddings: &[Vec<f64>]) {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    println!("\nsimilarity, in hundredths");
+    println!("\ncosine similarity x 100");
     let head: String = (1..=embeddings.len()).map(|i| format!("{i:>4}")).collect();
     println!("    {head}");
     for (i, (a, sentence)) in embeddings.iter().zip(SENTENCES).enumerate() {
@@ -138,7 +138,7 @@ fn show_similarities(embeddings: &[Vec<f64>]) {
         pairs.extend(others.map(|(j, b)| (dot(a, b), i, j)));
     }
     pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
-    println!("\nthe nearest pairs");
+    println!("\nmost similar pairs");
     for (similarity, i, j) in pairs.into_iter().take(6) {
         println!(
             "{:>5.0}  {}\n       {}",
@@ -149,8 +149,8 @@ fn show_similarities(embeddings: &[Vec<f64>]) {
     }
 }
 
-fn image_network(folder: &Path, target: &TargetProfile) -> Result<()> {
-    println!("\n== An image network: ResNet-50 at its true size, with random weights ==\n");
+fn image_model(folder: &Path, target: &TargetProfile) -> Result<()> {
+    println!("\n== An image model: ResNet-50 at its published size, with random weights ==\n");
     let file = folder.join("resnet50.onnx");
     std::fs::write(&file, resnet50::onnx())?;
     println!("model     {}, {}", file.display(), mib(std::fs::metadata(&file)?.len()));
@@ -172,7 +172,7 @@ fn image_network(folder: &Path, target: &TargetProfile) -> Result<()> {
     let second = start.elapsed();
     let logits = outputs.first().map(Array::to_f64).unwrap_or_default();
     if logits.len() != 1000 || logits.iter().any(|v| !v.is_finite()) {
-        return Err("the network's output is not 1000 numbers".into());
+        return Err("the model's output is not 1000 finite numbers".into());
     }
     let flops: i64 = report
         .lowered
@@ -194,13 +194,13 @@ fn compile(model: &Model, target: &TargetProfile, bundle: &Path, start: Instant)
     let imported = start.elapsed();
     let targets = std::slice::from_ref(target);
     let report = compile::compile(model, targets, &compile::Options::default(), bundle)?;
-    println!("compile   {} (of which reading the model {})", ms(start.elapsed()), ms(imported));
+    println!("compile   {} (including {} to read the model)", ms(start.elapsed()), ms(imported));
     for lowered in report.lowered.iter().flatten() {
         let plan = &lowered.plan;
         println!("          {} nodes became {} dispatches", model.graph.len(), plan.dispatches.len());
         let (peak, bound) = (mib(plan.memory.peak), mib(plan.memory.lower_bound));
         println!(
-            "          intermediate results share {peak} (lower bound {bound}) instead of {}",
+            "          intermediate tensors take {peak} (lower bound {bound}); without reuse {}",
             mib(plan.memory.naive)
         );
     }
@@ -212,7 +212,7 @@ fn load(bundle: &Path) -> Result<Session> {
     let start = Instant::now();
     let session = Session::load(bundle, &drift_runtime::Options::default())?;
     let stats = session.stats();
-    println!("load      {} (opening the device {})", ms(start.elapsed()), ms(stats.device_time));
+    println!("load      {} (including {} to open the device)", ms(start.elapsed()), ms(stats.device_time));
     println!("          {} pipelines, {} on the device", stats.pipelines, mib(stats.allocated_bytes));
     Ok(session)
 }

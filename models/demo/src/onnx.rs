@@ -1,4 +1,4 @@
-//! ONNX models in few words.
+//! Helpers that build ONNX models in code.
 
 use driftc::import::onnx::schema::attribute_proto::AttributeType;
 use driftc::import::onnx::schema::tensor_proto::DataType;
@@ -9,7 +9,7 @@ use driftc::import::onnx::schema::{
 };
 use prost::Message;
 
-/// A model of one graph.
+/// Model with one graph.
 pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
     ModelProto {
         ir_version: Some(8),
@@ -19,7 +19,7 @@ pub fn model(opset: i64, graph: GraphProto) -> ModelProto {
     }
 }
 
-/// A graph of nodes; `inputs` as made by [`input`], outputs by name.
+/// Graph of nodes. [`input`] creates the inputs; outputs are given by name.
 pub fn graph(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     let output =
         |name: &&str| ValueInfoProto { name: Some((*name).to_string()), ..ValueInfoProto::default() };
@@ -31,12 +31,12 @@ pub fn graph(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &[&str
     }
 }
 
-/// An f32 input; a size is a number, a symbol, or `?` for nothing.
+/// Input of f32. Each size is a number, a symbol, or `?` for an unknown size.
 pub fn input(name: &str, shape: &[&str]) -> ValueInfoProto {
     typed_input(name, DataType::Float, shape)
 }
 
-/// An input of any type.
+/// Input of any type.
 pub fn typed_input(name: &str, kind: DataType, shape: &[&str]) -> ValueInfoProto {
     let dim = |text: &&str| Dimension {
         value: match text.parse() {
@@ -54,7 +54,7 @@ pub fn typed_input(name: &str, kind: DataType, shape: &[&str]) -> ValueInfoProto
     ValueInfoProto { name: Some(name.to_string()), r#type: Some(kind), ..ValueInfoProto::default() }
 }
 
-/// A node named after its operator and first result.
+/// Node named after its operator and its first result.
 pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     NodeProto {
         name: Some(format!("{operator}_{}", outputs.first().unwrap_or(&""))),
@@ -65,7 +65,7 @@ pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
     }
 }
 
-/// The node with one more attribute.
+/// Adds an attribute to a node.
 #[must_use]
 pub fn with(mut node: NodeProto, attribute: AttributeProto) -> NodeProto {
     node.attribute.push(attribute);
@@ -76,32 +76,32 @@ fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
     AttributeProto { name: Some(name.to_string()), r#type: Some(kind as i32), ..AttributeProto::default() }
 }
 
-/// An integer attribute.
+/// Integer attribute.
 pub fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto { i: Some(value), ..attribute(name, AttributeType::Int) }
 }
 
-/// A list of integers.
+/// Integer list attribute.
 pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto { ints: values.to_vec(), ..attribute(name, AttributeType::Ints) }
 }
 
-/// A float attribute.
+/// Float attribute.
 pub fn float(name: &str, value: f32) -> AttributeProto {
     AttributeProto { f: Some(value), ..attribute(name, AttributeType::Float) }
 }
 
-/// A text attribute.
+/// String attribute.
 pub fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto { s: Some(value.as_bytes().to_vec()), ..attribute(name, AttributeType::String) }
 }
 
-/// A graph among the attributes.
+/// Graph attribute.
 pub fn subgraph(name: &str, value: GraphProto) -> AttributeProto {
     AttributeProto { g: Some(value), ..attribute(name, AttributeType::Graph) }
 }
 
-/// An attribute that takes the value of the enclosing function's attribute.
+/// Attribute that refers to an attribute of the enclosing function.
 pub fn reference(name: &str, to: &str) -> AttributeProto {
     AttributeProto { ref_attr_name: Some(to.to_string()), ..attribute(name, AttributeType::Float) }
 }
@@ -115,22 +115,22 @@ fn constant(name: &str, kind: DataType, shape: &[i64]) -> TensorProto {
     }
 }
 
-/// A constant of i64.
+/// Constant of i64.
 pub fn integers(name: &str, shape: &[i64], values: &[i64]) -> TensorProto {
     TensorProto { int64_data: values.to_vec(), ..constant(name, DataType::Int64, shape) }
 }
 
-/// A constant of an integer type of at most 32 bits.
+/// Constant of an integer type of at most 32 bits.
 pub fn small_integers(name: &str, kind: DataType, shape: &[i64], values: &[i64]) -> TensorProto {
     TensorProto { int32_data: values.iter().map(|v| *v as i32).collect(), ..constant(name, kind, shape) }
 }
 
-/// A constant of f32.
+/// Constant of f32.
 pub fn floats(name: &str, shape: &[i64], values: &[f32]) -> TensorProto {
     TensorProto { float_data: values.to_vec(), ..constant(name, DataType::Float, shape) }
 }
 
-/// The model's bytes.
+/// Serializes a model.
 pub fn bytes(model: &ModelProto) -> prost::bytes::Bytes {
     model.encode_to_vec().into()
 }

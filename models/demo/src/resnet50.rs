@@ -1,21 +1,21 @@
-//! ResNet-50 at its true width with random weights, as an ONNX file: a model of real size that needs no download.
+//! ResNet-50 at its published size with random weights, as an ONNX file: a realistic model that needs no download.
 //!
-//! 25.6 million parameters, 4.1 billion multiply-adds at 224 x 224, batch normalisations still to be folded. Weights
-//! are drawn so that activations keep their size through the network, and the same file comes out every time.
+//! The model has 25.6 million parameters, 4.1 billion multiply-adds at 224 x 224, and unfolded batch norms. The
+//! variance of the weights keeps activations at the same magnitude through the network. The file is always the same.
 
 use driftc::import::onnx::schema::tensor_proto::DataType;
 use driftc::import::onnx::schema::{AttributeProto, GraphProto, ModelProto, TensorProto};
 
 use crate::onnx::{bytes, graph, input, int, ints, model, node, with};
 
-/// Blocks and inner channels of the four stages.
+/// Number of blocks and inner channels of the four stages.
 const STAGES: [(usize, usize); 4] = [(3, 64), (4, 128), (6, 256), (3, 512)];
-/// Outer channels over inner ones.
+/// Ratio of outer to inner channels.
 const EXPANSION: usize = 4;
 const CLASSES: usize = 1000;
 const IMAGE: usize = 224;
 
-/// The file's bytes: input `image [1, 3, 224, 224]`, output `logits [1, 1000]`.
+/// Bytes of the file. The input is `image [1, 3, 224, 224]`, the output `logits [1, 1000]`.
 pub fn onnx() -> prost::bytes::Bytes {
     bytes(&network())
 }
@@ -45,21 +45,21 @@ fn network() -> ModelProto {
     model(17, net.graph)
 }
 
-/// A network as it grows.
+/// Network that is being built.
 struct Net {
     graph: GraphProto,
     state: u64,
 }
 
 impl Net {
-    /// 1x1, 3x3 and 1x1 convolutions beside a shortcut.
+    /// 1 x 1, 3 x 3 and 1 x 1 convolutions with a residual add.
     fn bottleneck(&mut self, name: &str, x: &str, [channels, inner]: [usize; 2], stride: i64) -> String {
         let outer = inner * EXPANSION;
         let y = self.conv(&format!("{name}.conv1"), x, [inner, channels, 1, 1], 1, 1.0);
         let y = self.relu(&y);
         let y = self.conv(&format!("{name}.conv2"), &y, [inner, inner, 3, 3], stride, 1.0);
         let y = self.relu(&y);
-        // A small branch beside the shortcut keeps the sum of sixteen of them in range.
+        // The small scale of this branch keeps the sum of 16 blocks in range.
         let y = self.conv(&format!("{name}.conv3"), &y, [outer, inner, 1, 1], 1, 0.25);
         let shortcut = match channels == outer {
             true => x.to_owned(),
@@ -69,7 +69,7 @@ impl Net {
         self.relu(&sum)
     }
 
-    /// A convolution without bias and its batch normalisation.
+    /// Convolution without bias, and its batch norm.
     fn conv(&mut self, name: &str, x: &str, shape: [usize; 4], stride: i64, scale: f32) -> String {
         let [outputs, inputs, k, _] = shape;
         let weight = format!("{name}.weight");
@@ -78,9 +78,9 @@ impl Net {
         let window =
             [ints("kernel_shape", &[k as i64; 2]), ints("strides", &[stride; 2]), ints("pads", &[pad; 4])];
         let y = self.node(name, "Conv", &[x, &weight], window);
-        let parts = [("scale", scale), ("bias", 0.0), ("mean", 0.0), ("var", 1.0)];
-        let norm = parts.map(|(part, value)| {
-            let tensor = format!("{name}.bn.{part}");
+        let tensors = [("scale", scale), ("bias", 0.0), ("mean", 0.0), ("var", 1.0)];
+        let norm = tensors.map(|(kind, value)| {
+            let tensor = format!("{name}.bn.{kind}");
             self.constant(&tensor, outputs, value);
             tensor
         });
@@ -107,10 +107,10 @@ impl Net {
         output
     }
 
-    /// Random numbers of mean 0 and the given deviation.
+    /// Adds a tensor of random numbers with mean 0 and the given standard deviation.
     fn weight(&mut self, name: &str, shape: &[usize], deviation: f32) {
         let n: usize = shape.iter().product();
-        // The sum of two uniform numbers within -1..1 has a variance of 2/3.
+        // The sum of two uniform numbers in [-1, 1) has a variance of 2/3.
         let factor = deviation * 1.5f32.sqrt();
         let mut bytes = Vec::with_capacity(n * 4);
         for _ in 0..n {
@@ -146,11 +146,11 @@ mod tests {
     use super::network;
 
     #[test]
-    fn it_has_the_parameters_of_a_resnet_50() {
+    fn parameters_match_the_published_resnet_50() {
         let graph = network().graph.unwrap();
-        let learned =
+        let trained =
             graph.initializer.iter().filter(|t| !t.name().ends_with(".mean") && !t.name().ends_with(".var"));
-        let parameters: i64 = learned.map(|t| t.dims.iter().product::<i64>()).sum();
+        let parameters: i64 = trained.map(|t| t.dims.iter().product::<i64>()).sum();
         assert_eq!(parameters, 25_557_032);
         assert_eq!(graph.node.iter().filter(|n| n.op_type() == "Conv").count(), 53);
     }

@@ -1,4 +1,4 @@
-//! Causal self-attention with shared key heads, rotary embeddings, windows and soft caps.
+//! Causal self-attention with GQA, RoPE, sliding windows and soft caps.
 
 use driftc::error::Result;
 use driftc::ir::builder::Builder;
@@ -7,74 +7,48 @@ use driftc::ir::element::UnaryFn;
 use driftc::ir::graph::NodeId;
 use driftc::ir::op::Attention;
 
-use super::Parts;
-use crate::blocks::{linear, merge_heads, product, scaled};
+use super::context::{BuildContext, SelfAttention};
+use crate::blocks::{linear, linear_without_bias, merge_heads, scaled};
 use crate::weights::Tensors;
 
-/// The attention of a layer.
-#[derive(Debug, Clone)]
-pub(crate) struct SelfAttention {
-    pub(crate) heads: usize,
-    /// Key and value heads, each shared by as many query heads as the others.
-    pub(crate) kv_heads: usize,
-    /// Elements of a head.
-    pub(crate) head_size: usize,
-    /// Factor of the scores.
-    pub(crate) scale: f32,
-    /// A position sees this many, itself among them.
-    pub(crate) window: Option<i64>,
-    /// `cap * tanh(score / cap)`.
-    pub(crate) softcap: Option<f32>,
-    /// Number of the rotary embedding.
-    pub(crate) rope: usize,
-    /// Whether one weight holds queries, keys and values.
-    pub(crate) fused: bool,
-    /// Whether queries, keys and values have a bias.
-    pub(crate) bias: bool,
-    /// Whether the output has a bias.
-    pub(crate) output_bias: bool,
-    /// Whether each query and key head is normalised.
-    pub(crate) head_norms: bool,
-}
-
 impl SelfAttention {
-    /// `x [batch, seq, hidden]` attended, in the same form; `name` is that of the block.
+    /// Attention of `x [batch, seq, hidden]`, with the same shape. `name` is the prefix of the tensor names.
     pub(super) fn apply(
         &self,
         g: &mut Builder<'_>,
-        parts: &Parts<'_>,
+        context: &BuildContext<'_>,
         name: &str,
         x: NodeId,
     ) -> Result<NodeId> {
         let at = |part: &str| format!("{name}.{part}");
-        let [q, k, v] = self.projections(g, parts.weights, name, x, parts.hidden)?;
-        let mut q = in_heads(g, q, self.heads, self.head_size)?;
-        let mut k = in_heads(g, k, self.kv_heads, self.head_size)?;
-        let v = in_heads(g, v, self.kv_heads, self.head_size)?;
+        let [q, k, v] = self.projections(g, context.weights, name, x, context.hidden)?;
+        let mut q = split_head_axis(g, q, self.heads, self.head_size)?;
+        let mut k = split_head_axis(g, k, self.kv_heads, self.head_size)?;
+        let v = split_head_axis(g, v, self.kv_heads, self.head_size)?;
         if self.head_norms {
-            q = parts.normalise(g, &at("q_norm"), q, self.head_size)?;
-            k = parts.normalise(g, &at("k_norm"), k, self.head_size)?;
+            q = context.rms_norm(g, &at("q_norm"), q, self.head_size)?;
+            k = context.rms_norm(g, &at("k_norm"), k, self.head_size)?;
         }
         g.name = at("rotary_emb");
-        if let Some(angles) = parts.angles.get(self.rope) {
+        if let Some(angles) = context.angles.get(self.rope) {
             q = angles.rotate(g, q)?;
             k = angles.rotate(g, k)?;
         }
-        let k = parts.sequence.cached(g, &at("keys"), k)?;
-        let v = parts.sequence.cached(g, &at("values"), v)?;
+        let k = context.sequence.cached(g, &at("keys"), k)?;
+        let v = context.sequence.cached(g, &at("values"), v)?;
         g.name = name.to_string();
         let q = heads_first(g, q)?;
         let k = heads_first(g, k)?;
         let v = heads_first(g, v)?;
-        // Where no position has so many keys, a window hides none.
-        let most = parts.sequence.keys().range(&g.graph.bounds).1;
+        // A window at least as long as the keys hides no key.
+        let max_keys = context.sequence.keys().range(&g.graph.bounds).1;
         let window =
-            self.window.filter(|window| *window < most).and_then(|window| u32::try_from(window).ok());
+            self.window.filter(|window| *window < max_keys).and_then(|window| u32::try_from(window).ok());
         let op = Attention { scale: self.scale, causal: true, window, softcap: self.softcap };
         let y = g.add(op, &[q, k, v])?;
         let y = merge_heads(g, y)?;
-        let sizes = [self.heads * self.head_size, parts.hidden];
-        affine(g, parts.weights, &at("o_proj"), y, sizes, self.output_bias)
+        let sizes = [self.heads * self.head_size, context.hidden];
+        affine(g, context.weights, &at("o_proj"), y, sizes, self.output_bias)
     }
 
     /// Queries, keys and values `[batch, seq, heads * size]`.
@@ -87,22 +61,26 @@ impl SelfAttention {
         hidden: usize,
     ) -> Result<[NodeId; 3]> {
         let sizes = [self.heads, self.kv_heads, self.kv_heads].map(|heads| heads * self.head_size);
-        if self.fused {
+        if self.fused_qkv {
             let all = sizes.iter().sum();
             let y = affine(g, weights, &format!("{name}.qkv_proj"), x, [hidden, all], self.bias)?;
             let [q, k, v] = sizes;
-            return Ok([columns(g, y, 0, q)?, columns(g, y, q, k)?, columns(g, y, q + k, v)?]);
+            return Ok([
+                slice_columns(g, y, 0, q)?,
+                slice_columns(g, y, q, k)?,
+                slice_columns(g, y, q + k, v)?,
+            ]);
         }
         let [q, k, v] = sizes;
-        let mut part = |part: &str, size: usize| {
-            affine(g, weights, &format!("{name}.{part}"), x, [hidden, size], self.bias)
+        let mut project = |projection: &str, size: usize| {
+            affine(g, weights, &format!("{name}.{projection}"), x, [hidden, size], self.bias)
         };
-        Ok([part("q_proj", q)?, part("k_proj", k)?, part("v_proj", v)?])
+        Ok([project("q_proj", q)?, project("k_proj", k)?, project("v_proj", v)?])
     }
 }
 
 /// `[batch, seq, heads * size] -> [batch, seq, heads, size]`.
-pub(crate) fn in_heads(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize) -> Result<NodeId> {
+pub(crate) fn split_head_axis(g: &mut Builder<'_>, x: NodeId, heads: usize, size: usize) -> Result<NodeId> {
     let mut split: Vec<Dim> = g.tensor(x).shape.iter().take(2).cloned().collect();
     split.extend([Dim::from(heads), Dim::from(size)]);
     g.reshape(x, split)
@@ -114,13 +92,13 @@ pub(crate) fn heads_first(g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
 }
 
 /// `cap * tanh(x / cap)`.
-pub(super) fn softcapped(g: &mut Builder<'_>, x: NodeId, cap: f32) -> Result<NodeId> {
+pub(super) fn apply_softcap(g: &mut Builder<'_>, x: NodeId, cap: f32) -> Result<NodeId> {
     let x = scaled(g, x, 1.0 / cap)?;
     let x = g.unary(UnaryFn::Tanh, x)?;
     scaled(g, x, cap)
 }
 
-/// `x * weight^T`, plus a bias where there is one.
+/// `x * weight^T`, plus a bias if `bias` is set.
 pub(super) fn affine(
     g: &mut Builder<'_>,
     weights: &dyn Tensors,
@@ -132,11 +110,11 @@ pub(super) fn affine(
     if bias {
         linear(g, weights, name, x, inputs, outputs)
     } else {
-        product(g, weights, name, x, inputs, outputs)
+        linear_without_bias(g, weights, name, x, inputs, outputs)
     }
 }
 
-/// Columns of `x [batch, seq, all]`.
-pub(crate) fn columns(g: &mut Builder<'_>, x: NodeId, first: usize, count: usize) -> Result<NodeId> {
+/// Columns `first..first + count` of `x [batch, seq, columns]`.
+pub(crate) fn slice_columns(g: &mut Builder<'_>, x: NodeId, first: usize, count: usize) -> Result<NodeId> {
     g.slice(x, 2, Dim::from(first), Dim::from(count))
 }

@@ -1,8 +1,8 @@
-//! The entry points of a language model: its whole graph, and functions that generate text.
+//! Entry points of a language model: the whole graph, and functions that generate text.
 //!
-//! The whole graph has input `input_ids [batch, seq]` and output `logits [batch, seq, vocab]`: every position sees itself
-//! and those before it. Functions compute some tokens after those that are in the caches already
-//! ([`driftc::language`]). Where angles depend on how long a text becomes, symbol `length` says so.
+//! The whole graph has the input `input_ids [batch, seq]` and the output `logits [batch, seq, vocab]` with causal
+//! attention. Functions compute some tokens after the tokens that the KV caches already hold ([`driftc::language`]). If
+//! RoPE angles depend on the text's length, the functions have the symbol `length`.
 
 use std::rc::Rc;
 
@@ -12,39 +12,42 @@ use driftc::ir::dim::{Bounds, Dim};
 use driftc::ir::graph::{Graph, NodeId};
 use driftc::ir::op::{State, Update};
 use driftc::ir::tensor::DType;
-use driftc::language::{DEFAULT_CONTEXT, Entry, PAST, Sizes, sample};
+use driftc::language::{DEFAULT_CONTEXT, GenerationSizes, LanguageFunction, PAST, sample};
 
 use crate::folder::Folder;
 use crate::weights::Tensors;
 
-/// Longest text that the whole graph is made for unless the user asks for another.
-const DEFAULT_SEQ: i64 = 256;
+/// Default upper bound of the sequence length of the whole graph.
+const DEFAULT_MAX_SEQ: i64 = 256;
 
-/// What tells language models apart.
+/// Language model with entry points for generation.
 pub(crate) trait LanguageModel {
-    /// Positions that the model knows.
-    fn longest(&self) -> i64;
+    /// Number of positions that the model supports.
+    fn max_positions(&self) -> i64;
 
-    /// Lengths up to this need not be known while compiling.
-    fn steady(&self) -> i64 {
+    /// Maximum text length that the compiler need not know.
+    fn max_static_length(&self) -> i64 {
         i64::MAX
     }
 
-    /// Where what is computed for a position depends on the length of the text that it is in: the longest of the shorter
-    /// texts, which are computed alike, as all longer ones are.
-    fn turn(&self, _lengths: (i64, i64)) -> Option<i64> {
+    /// Text length at which the RoPE factors switch: texts up to this length share one set of factors, and longer texts
+    /// another. Returns `None` if all texts within the bounds share one set.
+    fn switch_length(&self, _lengths: (i64, i64)) -> Option<i64> {
         None
     }
 
-    /// The reason why texts whose length lies within bounds cannot be computed.
+    /// Checks that texts with lengths within the bounds can be computed.
+    ///
+    /// # Errors
+    /// With the reason.
     fn check(&self, _lengths: (i64, i64)) -> std::result::Result<(), String> {
         Ok(())
     }
 
-    /// The logits of `ids [batch, seq]`, `[batch, seq, vocab]`, or with `only` those of one of the positions.
+    /// Logits `[batch, seq, vocab]` of `ids [batch, seq]`. With `only`, logits of that position.
     ///
     /// # Errors
-    /// When the checkpoint does not fit.
+    /// If the checkpoint does not match the configuration.
     fn logits(
         &self,
         g: &mut Builder<'_>,
@@ -55,25 +58,25 @@ pub(crate) trait LanguageModel {
     ) -> Result<NodeId>;
 }
 
-/// Which positions a run computes: `seq` of them after `past` that were computed before.
+/// Positions of a run: `seq` positions after `past` positions in the caches.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequence {
     pub(crate) past: Dim,
     pub(crate) seq: Dim,
-    /// The whole text's, as far as it is known.
+    /// Length of the whole text, as far as it is known.
     pub(crate) length: Dim,
-    /// Positions of the caches that hold those before; none where there are none before.
+    /// Positions that a KV cache holds. `None` for a graph without caches.
     pub(crate) context: Option<usize>,
 }
 
 impl Sequence {
-    /// Keys that the last position sees.
+    /// Number of keys that the last position sees.
     pub(crate) fn keys(&self) -> Dim {
         self.past.add(&self.seq)
     }
 
-    /// The keys or values of all positions so far, `[batch, keys, heads, size]`, from those of a run,
-    /// `[batch, seq, heads, size]`: the cache `name` with these appended.
+    /// Appends keys or values `[batch, seq, heads, size]` to the cache `name`, and returns the keys or values of all
+    /// positions so far, `[batch, keys, heads, size]`.
     pub(crate) fn cached(&self, g: &mut Builder<'_>, name: &str, new: NodeId) -> Result<NodeId> {
         let (Some(context), [1, heads, size]) = (self.context, sizes(g, new)) else { return Ok(new) };
         g.name = name.to_string();
@@ -83,24 +86,25 @@ impl Sequence {
             shape: vec![1, context, heads, size],
         };
         let state = g.add(state, &[])?;
-        let held = g.add(Update { axis: 1, start: self.past.clone() }, &[state, new])?;
-        g.graph.add_store(name, held);
-        g.slice(held, 1, Dim::known(0), self.keys())
+        let updated = g.add(Update { axis: 1, start: self.past.clone() }, &[state, new])?;
+        g.graph.add_store(name, updated);
+        g.slice(updated, 1, Dim::known(0), self.keys())
     }
 }
 
-/// Known sizes of `[batch, seq, heads, size]` but for the second; zeros where they are not known.
+/// Known sizes of `[batch, seq, heads, size]` except `seq`. An unknown size is 0.
 fn sizes(g: &Builder<'_>, x: NodeId) -> [usize; 3] {
     let shape = &g.tensor(x).shape;
     [0, 2, 3].map(|axis| shape.get(axis).and_then(|d| usize::try_from(d.as_known()?).ok()).unwrap_or(0))
 }
 
-/// Builds the whole graph and, unless the user gave sizes of it, the functions.
+/// Builds the whole graph and, unless `batch` or `seq` is given, the functions.
 pub(crate) fn build(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
-    let asked = folder.dims.contains_key("batch") || folder.dims.contains_key("seq");
+    let whole_graph_only = folder.dims.contains_key("batch") || folder.dims.contains_key("seq");
     let notes = folder.notes.len();
     let batch = folder.dim("batch", (1, 1))?;
-    let seq = folder.positions("seq", model.longest(), DEFAULT_SEQ.min(model.steady()))?;
+    let seq =
+        folder.positions("seq", model.max_positions(), DEFAULT_MAX_SEQ.min(model.max_static_length()))?;
     let weights = Rc::clone(&folder.weights);
     let sequence = Sequence { past: Dim::known(0), seq: seq.clone(), length: seq.clone(), context: None };
     check(folder, model, sequence.keys().range(&folder.graph.bounds))?;
@@ -108,7 +112,7 @@ pub(crate) fn build(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()
     let ids = g.input("input_ids", DType::I64, vec![batch, seq])?;
     let logits = model.logits(&mut g, &*weights, ids, &sequence, None)?;
     g.graph.add_output("logits", logits);
-    if asked {
+    if whole_graph_only {
         return Ok(());
     }
     folder.notes.truncate(notes);
@@ -120,41 +124,41 @@ fn check(folder: &Folder, model: &dyn LanguageModel, lengths: (i64, i64)) -> Res
 }
 
 fn functions(folder: &mut Folder, model: &dyn LanguageModel) -> Result<()> {
-    let longest = model.longest();
-    let usual = DEFAULT_CONTEXT.min(model.steady());
-    let sizes = Sizes::of(|name| folder.dims.get(name).copied(), longest, usual)?;
-    if !folder.dims.contains_key("context") && sizes.context < longest {
+    let max_positions = model.max_positions();
+    let default_context = DEFAULT_CONTEXT.min(model.max_static_length());
+    let sizes =
+        GenerationSizes::from_bounds(|name| folder.dims.get(name).copied(), max_positions, default_context)?;
+    if !folder.dims.contains_key("context") && sizes.context < max_positions {
         folder.notes.push(format!(
-            "the context has {} tokens of the {longest} that the model knows; --dim context=N changes that",
+            "the context length is {} of the model's {max_positions} tokens; change it with --dim context=N",
             sizes.context
         ));
     }
     check(folder, model, (1, sizes.context))?;
     let weights = Rc::clone(&folder.weights);
-    for entry in sizes.entries() {
+    for entry in sizes.functions() {
         let graph = function(model, &*weights, &entry)?;
-        folder.functions.push((entry.name.to_string(), graph));
-        folder.spare.extend(entry.spare.then(|| entry.name.to_string()));
+        folder.entry_points.push(entry.entry_point(graph));
     }
-    folder.functions.extend(sample::of(&folder.functions)?);
+    folder.entry_points.extend(sample::sample_entry_point(&folder.entry_points)?);
     Ok(())
 }
 
-/// The graph of an entry point.
-fn function(model: &dyn LanguageModel, weights: &dyn Tensors, entry: &Entry) -> Result<Graph> {
+/// Builds the graph of an entry point.
+fn function(model: &dyn LanguageModel, weights: &dyn Tensors, entry: &LanguageFunction) -> Result<Graph> {
     let mut graph = Graph::default();
-    graph.bounds = Bounds::from([(PAST.to_string(), entry.past())]);
+    graph.bounds = Bounds::from([(PAST.to_string(), entry.past_bounds())]);
     let mut g = Builder::new(&mut graph, "ids");
-    let ids = entry.ids(&mut g)?;
+    let ids = entry.add_ids(&mut g)?;
     let (past, seq) = (Dim::symbol(PAST), entry.seq());
     let mut length = entry.keys();
-    if let Some(turn) = model.turn((1, entry.context)) {
-        g.graph.bounds.insert("length".to_string(), (turn, entry.context));
+    if let Some(switch_length) = model.switch_length((1, entry.context)) {
+        g.graph.bounds.insert("length".to_string(), (switch_length, entry.context));
         length = Dim::symbol("length");
     }
     let context = Some(usize::try_from(entry.context).unwrap_or(0));
     let sequence = Sequence { past, seq, length, context };
-    let logits = model.logits(&mut g, weights, ids, &sequence, entry.only())?;
-    entry.finish(&mut g, logits)?;
+    let logits = model.logits(&mut g, weights, ids, &sequence, entry.logits_position())?;
+    entry.add_outputs(&mut g, logits)?;
     Ok(graph)
 }

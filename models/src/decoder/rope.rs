@@ -1,4 +1,4 @@
-//! Rotary position embeddings: frequencies under every known scaling, and the rotation.
+//! Rotary position embeddings (RoPE): frequencies for every supported scaling, and the rotation.
 
 use driftc::error::Result;
 use driftc::ir::array::Array;
@@ -9,50 +9,50 @@ use driftc::ir::graph::NodeId;
 use driftc::ir::op::{Concat, ShapeValues, Slice};
 use driftc::ir::tensor::DType;
 
-use super::Sequence;
+use super::generation::Sequence;
 
-/// A rotary embedding.
+/// Rotary embedding.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rope {
-    /// Elements of a head that are rotated, from the first on; an even number.
+    /// Number of rotated elements of a head, from the first one on. Always even.
     pub(crate) size: usize,
-    /// The base of the wavelengths.
+    /// Base of the wavelengths.
     pub(crate) theta: f64,
     pub(crate) scaling: Scaling,
-    /// Whether the two elements of a pair lie beside each other, rather than half of the rotated part apart.
+    /// True if the two elements of a pair are adjacent. Otherwise they are `size / 2` elements apart.
     pub(crate) interleaved: bool,
 }
 
-/// What makes a model reach further than it was trained for.
+/// Scaling that extends the context length beyond the trained one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Scaling {
     None,
     Linear {
         factor: f64,
     },
-    /// The base grows with the length beyond `trained` positions.
+    /// The base grows with text lengths beyond `trained` positions (dynamic NTK).
     Dynamic {
         factor: f64,
         trained: i64,
     },
-    /// Long wavelengths are stretched, short ones stay.
+    /// Long wavelengths are scaled, short ones are kept.
     Yarn {
         factor: f64,
         trained: i64,
         fast: f64,
         slow: f64,
         truncate: bool,
-        /// Factor of cosines and sines.
+        /// Factor of the cosines and sines.
         attention: f64,
     },
-    /// Each wavelength has a factor of its own, others beyond `trained` positions.
+    /// Each wavelength has its own factor, and another one for texts of more than `trained` positions (LongRoPE).
     Long {
         short: Vec<f64>,
         long: Vec<f64>,
         trained: i64,
         attention: f64,
     },
-    /// Llama 3.1's: by wavelength, with a smooth middle.
+    /// Llama 3.1: scaled by wavelength, with a smooth transition.
     Llama3 {
         factor: f64,
         low: f64,
@@ -61,24 +61,27 @@ pub(crate) enum Scaling {
     },
 }
 
-/// Cosines and sines of the positions of a run, `[seq, 1, 1, size / 2]` each.
+/// Cosines and sines of a run's positions, `[seq, 1, 1, size / 2]` each, or `[seq, 1, size / 2, 1]` for adjacent pairs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Angles {
     cos: NodeId,
     sin: NodeId,
-    /// What sines count for the first and the second element of a pair, `[2, 1]`.
+    /// Signs of the sine for the first and the second element of a pair, `[2, 1]`, or `[2]` for adjacent pairs.
     signs: NodeId,
     /// Number of pairs.
-    half: usize,
+    pairs: usize,
     interleaved: bool,
 }
 
 impl Rope {
-    /// The reason why a run whose length lies within bounds cannot be computed.
+    /// Checks that texts with lengths within the bounds can be computed.
+    ///
+    /// # Errors
+    /// With the reason.
     pub(super) fn check(&self, (low, high): (i64, i64)) -> Result<(), String> {
         match &self.scaling {
             Scaling::Dynamic { trained, .. } if low != high && high > *trained => Err(format!(
-                "with rope_type `dynamic` every angle depends on the length of more than {trained} tokens, which may be {low}..={high}; give it at most {trained}, or, for a whole text at a time, one value with --dim seq=N"
+                "rope_type `dynamic` computes all angles from the text's length beyond {trained} tokens, but the length may be {low}..={high}; give a length of at most {trained}, or compile for one text length with --dim seq=N"
             )),
             Scaling::None
             | Scaling::Linear { .. }
@@ -89,28 +92,28 @@ impl Rope {
         }
     }
 
-    /// The longest of texts whose lengths lie within bounds that has other angles than longer ones of them.
-    pub(super) fn turn(&self, (low, high): (i64, i64)) -> Option<i64> {
+    /// Text length at which the factors switch from short to long, if it is within the bounds.
+    pub(super) fn switch_length(&self, (low, high): (i64, i64)) -> Option<i64> {
         match &self.scaling {
             Scaling::Long { trained, .. } if low <= *trained && *trained < high => Some(*trained),
             _ => None,
         }
     }
 
-    /// Lengths up to this have the same angles.
-    pub(super) fn steady(&self) -> i64 {
+    /// Maximum text length with length-independent angles.
+    pub(super) fn max_static_length(&self) -> i64 {
         match self.scaling {
             Scaling::Dynamic { trained, .. } => trained,
             _ => i64::MAX,
         }
     }
 
-    /// Cosines and sines of a run.
+    /// Cosines and sines of a run's positions.
     pub(super) fn angles(&self, g: &mut Builder<'_>, sequence: &Sequence) -> Result<Angles> {
         g.name = "rotary_emb".into();
         let high = sequence.keys().range(&g.graph.bounds).1;
         let lengths = sequence.length.range(&g.graph.bounds);
-        match self.turn(lengths) {
+        match self.switch_length(lengths) {
             Some(trained) => {
                 let short = self.table(g, sequence, high, trained)?;
                 let long = self.table(g, sequence, high, high)?;
@@ -123,37 +126,37 @@ impl Rope {
                     &[],
                 )?;
                 let trained = g.constant(&Array::int(DType::I64, &[], vec![trained]))?;
-                let beyond = g.binary(BinaryFn::Greater, length, trained)?;
-                let cos = g.select(beyond, long.cos, short.cos)?;
-                let sin = g.select(beyond, long.sin, short.sin)?;
+                let is_long = g.binary(BinaryFn::Greater, length, trained)?;
+                let cos = g.select(is_long, long.cos, short.cos)?;
+                let sin = g.select(is_long, long.sin, short.sin)?;
                 Ok(Angles { cos, sin, ..short })
             }
             None => self.table(g, sequence, high, high),
         }
     }
 
-    /// The positions of a run, of a table of `rows` positions as texts of a `length` have them.
+    /// Positions of a run, sliced from a table of `rows` positions for texts of the given length.
     fn table(&self, g: &mut Builder<'_>, sequence: &Sequence, rows: i64, length: i64) -> Result<Angles> {
         let frequencies = self.frequencies(length);
         let factor = self.attention_factor();
         let angles: Vec<f32> =
             (0..rows).flat_map(|p| frequencies.iter().map(move |f| p as f32 * f)).collect();
-        let half = frequencies.len();
-        let (rows, last) = (usize::try_from(rows).unwrap_or(0), [half, 1]);
-        let [pairs, elements] = if self.interleaved { last } else { [1, half] };
-        let shape = [rows, 1, pairs, elements];
-        let mut picked = |f: fn(f64) -> f64| {
+        let pairs = frequencies.len();
+        let (rows, last) = (usize::try_from(rows).unwrap_or(0), [pairs, 1]);
+        let [outer, inner] = if self.interleaved { last } else { [1, pairs] };
+        let shape = [rows, 1, outer, inner];
+        let mut sliced = |f: fn(f64) -> f64| {
             let values = angles.iter().map(|a| (f(f64::from(*a)) * factor) as f32).collect();
             let table = g.constant(&Array::f32(&shape, values))?;
             g.slice(table, 0, sequence.past.clone(), sequence.seq.clone())
         };
-        let (cos, sin) = (picked(f64::cos)?, picked(f64::sin)?);
+        let (cos, sin) = (sliced(f64::cos)?, sliced(f64::sin)?);
         let signs: &[usize] = if self.interleaved { &[2] } else { &[2, 1] };
         let signs = g.constant(&Array::f32(signs, vec![-1.0, 1.0]))?;
-        Ok(Angles { cos, sin, signs, half, interleaved: self.interleaved })
+        Ok(Angles { cos, sin, signs, pairs, interleaved: self.interleaved })
     }
 
-    /// Factor of cosines and sines.
+    /// Factor of the cosines and sines.
     fn attention_factor(&self) -> f64 {
         match &self.scaling {
             Scaling::Yarn { attention, .. } | Scaling::Long { attention, .. } => *attention,
@@ -161,27 +164,28 @@ impl Rope {
         }
     }
 
-    /// Radians for each position, of each pair of elements, in a run of so many positions.
+    /// Radians per position for each pair, for a text of the given length.
     fn frequencies(&self, length: i64) -> Vec<f32> {
         let size = self.size as f64;
-        let plain = |theta: f64, i: usize| theta.powf(-2.0 * i as f64 / size);
+        let unscaled = |theta: f64, i: usize| theta.powf(-2.0 * i as f64 / size);
         let each = |f: &dyn Fn(usize, f64) -> f64| -> Vec<f32> {
-            (0..self.size / 2).map(|i| f(i, plain(self.theta, i)) as f32).collect()
+            (0..self.size / 2).map(|i| f(i, unscaled(self.theta, i)) as f32).collect()
         };
         match &self.scaling {
             Scaling::None => each(&|_, f| f),
             Scaling::Linear { factor } => each(&|_, f| f / factor),
             Scaling::Dynamic { factor, trained } => {
-                let times = length.max(*trained) as f64 / *trained as f64;
-                let theta = self.theta * (factor * times - (factor - 1.0)).powf(size / (size - 2.0));
-                each(&|i, _| plain(theta, i))
+                let ratio = length.max(*trained) as f64 / *trained as f64;
+                let theta = self.theta * (factor * ratio - (factor - 1.0)).powf(size / (size - 2.0));
+                each(&|i, _| unscaled(theta, i))
             }
             Scaling::Yarn { factor, trained, fast, slow, truncate, .. } => {
-                let turning = |turns: f64| {
-                    let pairs = (*trained as f64 / (turns * std::f64::consts::TAU)).ln();
-                    size * pairs / (2.0 * self.theta.ln())
+                // Index of the pair that makes this many rotations over the trained length.
+                let correction_index = |rotations: f64| {
+                    let log_ratio = (*trained as f64 / (rotations * std::f64::consts::TAU)).ln();
+                    size * log_ratio / (2.0 * self.theta.ln())
                 };
-                let (mut low, mut high) = (turning(*fast), turning(*slow));
+                let (mut low, mut high) = (correction_index(*fast), correction_index(*slow));
                 if *truncate {
                     (low, high) = (low.floor(), high.ceil());
                 }
@@ -190,8 +194,8 @@ impl Rope {
                     high += 0.001;
                 }
                 each(&|i, f| {
-                    let stretched = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
-                    f / factor * stretched + f * (1.0 - stretched)
+                    let ramp = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                    f / factor * ramp + f * (1.0 - ramp)
                 })
             }
             Scaling::Long { short, long, trained, .. } => {
@@ -199,43 +203,43 @@ impl Rope {
                 each(&|i, f| f / factors.get(i).copied().unwrap_or(1.0))
             }
             Scaling::Llama3 { factor, low, high, trained } => each(&|_, f| {
-                let turns = *trained as f64 * f / std::f64::consts::TAU;
-                let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-                f / factor * (1.0 - kept) + f * kept
+                let rotations = *trained as f64 * f / std::f64::consts::TAU;
+                let unscaled_part = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
+                f / factor * (1.0 - unscaled_part) + f * unscaled_part
             }),
         }
     }
 }
 
 impl Angles {
-    /// `x [batch, seq, heads, size]` rotated.
+    /// Rotates `x [batch, seq, heads, size]`.
     ///
-    /// Seen as `[.., 2, size / 2]`, or as `[.., size / 2, 2]` where pairs lie beside each other, it is `x * cos + reversed
-    /// x * sin * (-1, 1)`, where views cost nothing.
+    /// Viewed as `[.., 2, size / 2]`, or as `[.., size / 2, 2]` for adjacent pairs, the result is
+    /// `x * cos + swapped x * sin * (-1, 1)`. The views cost nothing.
     pub(super) fn rotate(&self, g: &mut Builder<'_>, x: NodeId) -> Result<NodeId> {
         let shape = g.tensor(x).shape.clone();
         let [batch, seq, heads, size] = shape.as_slice() else { return Ok(x) };
-        let (half, two) = (Dim::from(self.half), Dim::known(2));
-        let turned = half.scale(2);
-        let rest = size.sub(&turned);
-        let first = if rest.is(0) { x } else { g.slice(x, 3, Dim::known(0), turned.clone())? };
-        let front = [batch.clone(), seq.clone(), heads.clone()];
-        let seen = |last: &[Dim]| front.iter().chain(last).cloned().collect::<Vec<Dim>>();
-        let (last, axis) = if self.interleaved { ([half, two], 4) } else { ([two, half], 3) };
-        let pairs = g.reshape(first, seen(&last))?;
-        let of = |there: i64, elsewhere: i64| (0..5).map(move |i| if i == axis { there } else { elsewhere });
-        let starts = of(1, 0).map(Dim::known).collect();
-        let swap = Slice { starts, steps: of(-1, 1).collect(), sizes: g.tensor(pairs).shape.clone() };
+        let (pair_count, two) = (Dim::from(self.pairs), Dim::known(2));
+        let rotated_size = pair_count.scale(2);
+        let rest = size.sub(&rotated_size);
+        let first = if rest.is(0) { x } else { g.slice(x, 3, Dim::known(0), rotated_size.clone())? };
+        let leading = [batch.clone(), seq.clone(), heads.clone()];
+        let with_leading = |last: &[Dim]| leading.iter().chain(last).cloned().collect::<Vec<Dim>>();
+        let (last, axis) = if self.interleaved { ([pair_count, two], 4) } else { ([two, pair_count], 3) };
+        let pairs = g.reshape(first, with_leading(&last))?;
+        let on_axis = |at: i64, elsewhere: i64| (0..5).map(move |i| if i == axis { at } else { elsewhere });
+        let starts = on_axis(1, 0).map(Dim::known).collect();
+        let swap = Slice { starts, steps: on_axis(-1, 1).collect(), sizes: g.tensor(pairs).shape.clone() };
         let swapped = g.add(swap, &[pairs])?;
         let a = g.binary(BinaryFn::Mul, pairs, self.cos)?;
         let b = g.binary(BinaryFn::Mul, swapped, self.sin)?;
         let b = g.binary(BinaryFn::Mul, b, self.signs)?;
         let y = g.binary(BinaryFn::Add, a, b)?;
-        let y = g.reshape(y, seen(std::slice::from_ref(&turned)))?;
+        let y = g.reshape(y, with_leading(std::slice::from_ref(&rotated_size)))?;
         if rest.is(0) {
             return Ok(y);
         }
-        let rest = g.slice(x, 3, turned, rest)?;
+        let rest = g.slice(x, 3, rotated_size, rest)?;
         g.add(Concat { axis: 3 }, &[y, rest])
     }
 }

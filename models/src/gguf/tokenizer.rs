@@ -1,41 +1,42 @@
 //! The tokenizer and chat template of a GGUF file, as the files of a Hugging Face folder.
 //!
-//! `gpt2` vocabularies are byte-level BPE with merges; how text is cut up before is known by the name of `pre`. `llama`
-//! ones are SentencePiece's with a score for each piece; merging the best neighbours first is BPE whose merges are all
-//! pairs that make a piece, the best scores first.
+//! `gpt2` vocabularies are byte-level BPE with merges; the entry `pre` names the pre-tokenizer. `llama` vocabularies
+//! are SentencePiece with a score for each piece. Merging the best-scored neighbors first equals BPE with all pairs
+//! that form a piece as merges, best scores first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use driftc::import::gguf::Value;
 use serde_json::{Value as Json, json};
 
-/// `tokenizer.json` and `tokenizer_config.json`.
+/// Contents of `tokenizer.json` and `tokenizer_config.json`.
 #[derive(Debug)]
-pub struct Files {
-    /// The first.
+pub struct TokenizerFiles {
+    /// `tokenizer.json`.
     pub tokenizer: Json,
-    /// The second.
+    /// `tokenizer_config.json`.
     pub config: Json,
 }
 
-/// Kinds of tokens by their numbers.
+/// Token types of `tokenizer.ggml.token_type`.
 const UNKNOWN: u64 = 2;
 const CONTROL: u64 = 3;
-const USER: u64 = 4;
+const USER_DEFINED: u64 = 4;
 
-/// Contractions, words, digits in groups, what is neither, line ends, spaces: Llama 3's cut; Qwen's has single digits.
-const WORDS: [&str; 2] = [
+/// Pre-tokenizer pattern before and after the digits: contractions, words, digits, other characters, line breaks and
+/// spaces. Llama 3 groups up to three digits, Qwen 2 splits every digit.
+const PRE_TOKENIZER: [&str; 2] = [
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 ];
 
 type Metadata = BTreeMap<String, Value>;
 
-/// The files that a file's metadata stand for; `None` where it has no tokenizer.
+/// Converts the metadata of a file. Returns `None` if the file has no tokenizer.
 ///
 /// # Errors
-/// With the entry that is malformed or not supported.
-pub fn files(metadata: &Metadata) -> Result<Option<Files>, String> {
+/// With the name of the entry that is malformed or not supported.
+pub fn tokenizer_files(metadata: &Metadata) -> Result<Option<TokenizerFiles>, String> {
     let Some(model) = metadata.get("tokenizer.ggml.model").and_then(Value::as_text) else { return Ok(None) };
     let vocabulary = Vocabulary::read(metadata)?;
     let mut tokenizer = match model {
@@ -48,7 +49,7 @@ pub fn files(metadata: &Metadata) -> Result<Option<Files>, String> {
     tokenizer["version"] = json!("1.0");
     tokenizer["truncation"] = Json::Null;
     tokenizer["padding"] = Json::Null;
-    tokenizer["added_tokens"] = vocabulary.added();
+    tokenizer["added_tokens"] = vocabulary.added_tokens();
     let mut config = json!({"clean_up_tokenization_spaces": false});
     for (name, key) in [
         ("bos_token", "bos_token_id"),
@@ -63,7 +64,7 @@ pub fn files(metadata: &Metadata) -> Result<Option<Files>, String> {
     if let Some(template) = metadata.get("tokenizer.chat_template").and_then(Value::as_text) {
         config["chat_template"] = json!(template);
     }
-    Ok(Some(Files { tokenizer, config }))
+    Ok(Some(TokenizerFiles { tokenizer, config }))
 }
 
 struct Vocabulary<'a> {
@@ -76,11 +77,15 @@ impl<'a> Vocabulary<'a> {
         let key = "tokenizer.ggml.tokens";
         let tokens = metadata.get(key).and_then(Value::as_list).ok_or(format!("`{key}` is missing"))?;
         let tokens: Option<Vec<&str>> = tokens.iter().map(Value::as_text).collect();
-        let tokens = tokens.ok_or(format!("`{key}` is no list of texts"))?;
+        let tokens = tokens.ok_or(format!("`{key}` is not a list of strings"))?;
         let kinds = metadata.get("tokenizer.ggml.token_type").and_then(Value::as_list).unwrap_or_default();
         let kinds: Vec<u64> = kinds.iter().map(|k| k.as_unsigned().unwrap_or(1)).collect();
         if !kinds.is_empty() && kinds.len() != tokens.len() {
-            return Err(format!("{} types for {} tokens", kinds.len(), tokens.len()));
+            return Err(format!(
+                "`tokenizer.ggml.token_type` has {} entries for {} tokens",
+                kinds.len(),
+                tokens.len()
+            ));
         }
         Ok(Self { tokens, kinds })
     }
@@ -94,7 +99,7 @@ impl<'a> Vocabulary<'a> {
         self.tokens.get(usize::try_from(id).ok()?).copied()
     }
 
-    /// Ids by token; of tokens that occur twice the first one counts.
+    /// Ids by token. The first of equal tokens counts.
     fn ids(&self) -> BTreeMap<&'a str, usize> {
         let mut ids = BTreeMap::new();
         for (id, token) in self.tokens.iter().enumerate() {
@@ -103,20 +108,23 @@ impl<'a> Vocabulary<'a> {
         ids
     }
 
-    /// Tokens that stand for themselves wherever they occur in a text.
-    fn added(&self) -> Json {
-        let own = (0..self.tokens.len()).filter(|id| matches!(self.kind(*id), UNKNOWN | CONTROL | USER));
-        own.map(|id| {
-            json!({
-                "id": id, "content": self.tokens.get(id), "special": self.kind(id) != USER,
-                "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+    /// Tokens that the tokenizer matches before it splits a text.
+    fn added_tokens(&self) -> Json {
+        let added =
+            (0..self.tokens.len()).filter(|id| matches!(self.kind(*id), UNKNOWN | CONTROL | USER_DEFINED));
+        added
+            .map(|id| {
+                json!({
+                    "id": id, "content": self.tokens.get(id), "special": self.kind(id) != USER_DEFINED,
+                    "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+                })
             })
-        })
-        .collect()
+            .collect()
     }
 
-    /// What stands around every text.
-    fn around(&self, metadata: &Metadata, before: bool) -> Option<Json> {
+    /// Post-processor that adds the start and end tokens. Returns `None` if there are none. `bos_default` is the
+    /// default of `add_bos_token`.
+    fn template_processing(&self, metadata: &Metadata, bos_default: bool) -> Option<Json> {
         let add = |key: &str, default: bool| {
             metadata.get(&format!("tokenizer.ggml.{key}")).and_then(Value::as_bool).unwrap_or(default)
         };
@@ -128,7 +136,7 @@ impl<'a> Vocabulary<'a> {
             tokens.insert(token.to_owned(), json!({"id": token, "ids": [id], "tokens": [token]}));
             Some(json!({"SpecialToken": {"id": token, "type_id": 0}}))
         };
-        let first = if add("add_bos_token", before) { token("bos_token_id") } else { None };
+        let first = if add("add_bos_token", bos_default) { token("bos_token_id") } else { None };
         let last = if add("add_eos_token", false) { token("eos_token_id") } else { None };
         if first.is_none() && last.is_none() {
             return None;
@@ -144,12 +152,12 @@ impl<'a> Vocabulary<'a> {
         let pre = metadata.get("tokenizer.ggml.pre").and_then(Value::as_text).unwrap_or("gpt-2");
         let bytes = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
         let split = |digits: &str| {
-            let pattern = [WORDS[0], digits, WORDS[1]].concat();
+            let pattern = [PRE_TOKENIZER[0], digits, PRE_TOKENIZER[1]].concat();
             let split = json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
             json!({"type": "Sequence", "pretokenizers": [split, bytes(false)]})
         };
         let digits = json!({"type": "Digits", "individual_digits": true});
-        let (cut, before, composed) = match pre {
+        let (pre_tokenizer, is_llama3, normalize_nfc) = match pre {
             "llama-bpe" | "llama3" | "llama-v3" => (split(r"\p{N}{1,3}"), true, false),
             "qwen2" => (split(r"\p{N}"), false, true),
             "smollm" => (json!({"type": "Sequence", "pretokenizers": [digits, bytes(true)]}), false, false),
@@ -162,23 +170,23 @@ impl<'a> Vocabulary<'a> {
         };
         let key = "tokenizer.ggml.merges";
         let merges = metadata.get(key).and_then(Value::as_list).ok_or(format!("`{key}` is missing"))?;
-        // Tokens hold no spaces: bytes are written as other characters.
+        // A space separates the two tokens of a merge. Tokens write their own spaces as other characters.
         let merges: Option<Vec<[&str; 2]>> =
             merges.iter().map(|m| m.as_text()?.split_once(' ').map(|(a, b)| [a, b])).collect();
-        let merges = merges.ok_or(format!("`{key}` is no list of pairs"))?;
+        let merges = merges.ok_or(format!("`{key}` is not a list of pairs"))?;
         let model = json!({
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": before, "vocab": self.ids(), "merges": merges,
+            "ignore_merges": is_llama3, "vocab": self.ids(), "merges": merges,
         });
-        let after = bytes(true);
-        let processor = match self.around(metadata, before) {
-            Some(around) => json!({"type": "Sequence", "processors": [after, around]}),
-            None => after.clone(),
+        let byte_level = bytes(true);
+        let processor = match self.template_processing(metadata, is_llama3) {
+            Some(template) => json!({"type": "Sequence", "processors": [byte_level, template]}),
+            None => byte_level.clone(),
         };
         Ok(json!({
-            "normalizer": if composed { json!({"type": "NFC"}) } else { Json::Null },
-            "pre_tokenizer": cut, "post_processor": processor, "decoder": after, "model": model,
+            "normalizer": if normalize_nfc { json!({"type": "NFC"}) } else { Json::Null },
+            "pre_tokenizer": pre_tokenizer, "post_processor": processor, "decoder": byte_level, "model": model,
         }))
     }
 
@@ -186,7 +194,7 @@ impl<'a> Vocabulary<'a> {
         let key = "tokenizer.ggml.scores";
         let scores = metadata.get(key).and_then(Value::as_list).ok_or(format!("`{key}` is missing"))?;
         if scores.len() != self.tokens.len() {
-            return Err(format!("{} scores for {} tokens", scores.len(), self.tokens.len()));
+            return Err(format!("`{key}` has {} entries for {} tokens", scores.len(), self.tokens.len()));
         }
         let prefix = metadata.get("tokenizer.ggml.add_space_prefix").and_then(Value::as_bool).unwrap_or(true);
         let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"});
@@ -209,14 +217,14 @@ impl<'a> Vocabulary<'a> {
         });
         Ok(json!({
             "normalizer": {"type": "Sequence", "normalizers": normalizers},
-            "pre_tokenizer": null, "post_processor": self.around(metadata, true),
+            "pre_tokenizer": null, "post_processor": self.template_processing(metadata, true),
             "decoder": {"type": "Sequence", "decoders": decoders}, "model": model,
         }))
     }
 
-    /// Every pair of pieces that makes a piece: the best score first, of equal ones the piece that comes first.
+    /// All pairs of pieces that form a piece, by descending score and then by the id of the result.
     fn merges(&self, scores: &[Value]) -> Vec<[&'a str; 2]> {
-        let ordinary = |id: usize| matches!(self.kind(id), 1 | USER);
+        let ordinary = |id: usize| matches!(self.kind(id), 1 | USER_DEFINED);
         let pieces: BTreeSet<&str> =
             self.tokens.iter().enumerate().filter(|(id, _)| ordinary(*id)).map(|(_, token)| *token).collect();
         let mut merges = Vec::new();

@@ -1,4 +1,4 @@
-//! A Hugging Face folder of a `BertModel` of any size, to see how compiling grows with a model.
+//! Hugging Face folder of a `BertModel` of any size, for measuring how compiling scales with model size.
 
 use std::path::Path;
 
@@ -7,26 +7,26 @@ use driftc::ir::tensor::DType;
 
 use super::write_shards;
 
-/// The sizes of a model.
+/// Sizes of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Bert {
-    /// Elements of a hidden state; the intermediate size is four times as many.
+    /// Hidden size. The intermediate size is four times as large.
     pub hidden: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Heads of the attention.
+    /// Number of attention heads.
     pub heads: usize,
-    /// Words.
+    /// Vocabulary size.
     pub vocabulary: usize,
-    /// Positions.
+    /// Number of positions.
     pub positions: usize,
 }
 
-/// Writes configuration and f16 checkpoint, in files of at most `most` bytes; returns the number of parameters.
+/// Writes the configuration and an f16 checkpoint in files of at most `max_bytes`. Returns the number of parameters.
 ///
 /// # Errors
-/// When a file cannot be written.
-pub fn write(folder: &Path, bert: &Bert, most: usize) -> Result<usize> {
+/// If a file cannot be written.
+pub fn write(folder: &Path, bert: &Bert, max_bytes: usize) -> Result<usize> {
     let fail = |e: std::io::Error| Error::Io { path: folder.to_path_buf(), reason: e.to_string() };
     std::fs::create_dir_all(folder).map_err(fail)?;
     let config = serde_json::json!({
@@ -41,7 +41,7 @@ pub fn write(folder: &Path, bert: &Bert, most: usize) -> Result<usize> {
     });
     std::fs::write(folder.join("config.json"), config.to_string()).map_err(fail)?;
     let tensors = tensors(bert);
-    write_shards(folder, &tensors, DType::F16, most)?;
+    write_shards(folder, &tensors, DType::F16, max_bytes)?;
     Ok(tensors.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum())
 }
 
@@ -84,10 +84,10 @@ mod tests {
     use crate::load;
 
     #[test]
-    fn weights_stay_in_the_files_of_the_checkpoint() {
+    fn weights_stay_mapped_from_the_checkpoint_files() {
         let folder = tempfile::tempdir().unwrap();
         let bert = Bert { hidden: 128, layers: 2, heads: 4, vocabulary: 100, positions: 64 };
-        // Several files, of which one is a tensor that fits no limit.
+        // One tensor is larger than the limit and gets its own file.
         let parameters = write(folder.path(), &bert, 100_000).unwrap();
         assert!(folder.path().join("model.safetensors.index.json").is_file());
         assert!(!folder.path().join("model.safetensors").exists());
@@ -99,10 +99,10 @@ mod tests {
             let mapped = plan.weights.iter().filter(|w| w.source.bytes.is_mapped());
             let mut elements = 0;
             for weight in mapped {
-                assert_eq!(weight.source.stored.plain(), Some(DType::F16));
+                assert_eq!(weight.source.encoding.plain_dtype(), Some(DType::F16));
                 elements += weight.source.elements();
             }
-            // All but scalars, whatever type the device wants them in.
+            // Everything except a few scalars, whatever type the device needs.
             assert!(elements + 100 > parameters, "{precision}: {elements} of {parameters}");
         }
     }

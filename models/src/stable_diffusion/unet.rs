@@ -10,37 +10,39 @@ use driftc::ir::graph::NodeId;
 use driftc::ir::op::{BinaryFn, Concat, UnaryFn};
 use driftc::ir::tensor::DType;
 
-use super::{GROUPS, LATENT, LATENT_CHANNELS, TEXT, TOKENS, resnet, upsample};
+use super::{GROUPS, LATENT, LATENT_CHANNELS, TEXT_HIDDEN, TOKENS, resnet, upsample};
 use crate::blocks::{
-    ConvWindow, attention, conv, group_norm, layer_norm, linear, pixels_to_rows, product, rows_to_pixels,
-    silu, size,
+    ConvWindow, attention, conv, group_norm, layer_norm, linear, linear_without_bias, pixels_to_rows,
+    rows_to_pixels, silu, size,
 };
 use crate::weights::Tensors;
 
-/// Channels of the four resolutions, finest first.
+/// Channels of the four resolutions, highest resolution first.
 const CHANNELS: [usize; 4] = [320, 640, 1280, 1280];
-/// Blocks of each resolution on the way down; one more on the way up.
+/// Blocks of each resolution in the down path. The up path has one more.
 const BLOCKS: usize = 2;
 const HEADS: usize = 8;
-/// Sines and cosines that the time step becomes, and the width it is widened to.
+/// Number of sines and cosines that encode the time step.
 const WAVES: usize = 320;
+/// Size of the time embedding.
 const TIME: usize = 1280;
 const EPSILON: f32 = 1e-5;
 
 /// Builds the graph.
 ///
 /// # Errors
-/// When the weights do not fit.
+/// If the weights do not match.
 pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let element = w.element();
     let latent = Dim::from(LATENT);
     let sample =
         g.input("sample", element, vec![Dim::known(1), LATENT_CHANNELS.into(), latent.clone(), latent])?;
     let step = g.input("timestep", DType::F32, vec![Dim::known(1)])?;
-    let text = g.input("encoder_hidden_states", element, vec![Dim::known(1), TOKENS.into(), TEXT.into()])?;
+    let text =
+        g.input("encoder_hidden_states", element, vec![Dim::known(1), TOKENS.into(), TEXT_HIDDEN.into()])?;
     let time = embed_time(g, w, step)?;
 
-    let mut x = conv(g, w, "conv_in", sample, CHANNELS[0], ConvWindow::of(3))?;
+    let mut x = conv(g, w, "conv_in", sample, CHANNELS[0], ConvWindow::with_kernel(3))?;
     let mut skips = vec![x];
     for (level, channels) in CHANNELS.into_iter().enumerate() {
         let name = format!("down_blocks.{level}");
@@ -53,7 +55,7 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
             skips.push(x);
         }
         if !last {
-            let window = ConvWindow { stride: 2, ..ConvWindow::of(3) };
+            let window = ConvWindow { stride: 2, ..ConvWindow::with_kernel(3) };
             x = conv(g, w, &format!("{name}.downsamplers.0.conv"), x, channels, window)?;
             skips.push(x);
         }
@@ -79,13 +81,13 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     }
     x = group_norm(g, w, "conv_norm_out", x, GROUPS, EPSILON)?;
     x = silu(g, x)?;
-    x = conv(g, w, "conv_out", x, LATENT_CHANNELS, ConvWindow::of(3))?;
+    x = conv(g, w, "conv_out", x, LATENT_CHANNELS, ConvWindow::with_kernel(3))?;
     g.graph.add_output("out_sample", x);
     Ok(())
 }
 
-/// The time step as `[1, 1280]`: cosines and sines of falling frequencies through two products. The waves are f32,
-/// because the step goes up to 1000.
+/// Time embedding `[1, 1280]`: cosines and sines of decreasing frequencies, then two linear layers. The waves are f32,
+/// because the time step goes up to 1000.
 fn embed_time(g: &mut Builder<'_>, w: &dyn Tensors, step: NodeId) -> Result<NodeId> {
     g.name = "time_proj".into();
     let half = WAVES / 2;
@@ -102,11 +104,11 @@ fn embed_time(g: &mut Builder<'_>, w: &dyn Tensors, step: NodeId) -> Result<Node
     linear(g, w, "time_embedding.linear_2", y, TIME, TIME)
 }
 
-/// A transformer block over the pixels of an image, conditioned on the text, beside a shortcut.
+/// Transformer block over the pixels of an image with a residual add, conditioned on the text.
 fn transformer(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, text: NodeId) -> Result<NodeId> {
     let channels = size(g, x, 1)?;
     let y = group_norm(g, w, &format!("{name}.norm"), x, GROUPS, 1e-6)?;
-    let image = conv(g, w, &format!("{name}.proj_in"), y, channels, ConvWindow::of(1))?;
+    let image = conv(g, w, &format!("{name}.proj_in"), y, channels, ConvWindow::with_kernel(1))?;
     let mut y = pixels_to_rows(g, image)?;
     let at = |part: &str| format!("{name}.transformer_blocks.0.{part}");
     for (part, norm, source) in [("attn1", "norm1", None), ("attn2", "norm2", Some(text))] {
@@ -118,22 +120,22 @@ fn transformer(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, text
     let z = feed_forward(g, w, &at("ff.net"), z)?;
     y = g.binary(BinaryFn::Add, z, y)?;
     let y = rows_to_pixels(g, y, x)?;
-    let y = conv(g, w, &format!("{name}.proj_out"), y, channels, ConvWindow::of(1))?;
+    let y = conv(g, w, &format!("{name}.proj_out"), y, channels, ConvWindow::with_kernel(1))?;
     g.binary(BinaryFn::Add, y, x)
 }
 
 /// Attention of the rows of `x` over the rows of `source`.
 fn attend(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId, source: NodeId) -> Result<NodeId> {
     let (channels, width) = (size(g, x, 2)?, size(g, source, 2)?);
-    let q = product(g, w, &format!("{name}.to_q"), x, channels, channels)?;
-    let k = product(g, w, &format!("{name}.to_k"), source, width, channels)?;
-    let v = product(g, w, &format!("{name}.to_v"), source, width, channels)?;
+    let q = linear_without_bias(g, w, &format!("{name}.to_q"), x, channels, channels)?;
+    let k = linear_without_bias(g, w, &format!("{name}.to_k"), source, width, channels)?;
+    let v = linear_without_bias(g, w, &format!("{name}.to_v"), source, width, channels)?;
     g.name = name.to_string();
     let y = attention(g, [q, k, v], HEADS, false)?;
     linear(g, w, &format!("{name}.to_out.0"), y, channels, channels)
 }
 
-/// Two products with a gated GELU in between.
+/// Two linear layers with a GEGLU gate between them.
 fn feed_forward(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Result<NodeId> {
     let channels = size(g, x, 2)?;
     let inner = 4 * channels;

@@ -1,4 +1,4 @@
-//! The decoder of the VAE: 64 x 64 x 4 latents to an image of 512 x 512 x 3.
+//! VAE decoder: a latent of 64 x 64 x 4 to an image of 512 x 512 x 3.
 //!
 //! Input `latent_sample [1, 4, 64, 64]`, output `sample [1, 3, 512, 512]`.
 
@@ -14,7 +14,7 @@ use crate::blocks::{
 };
 use crate::weights::Tensors;
 
-/// Channels of the four resolutions, coarsest first.
+/// Channels of the four resolutions, lowest resolution first.
 const CHANNELS: [usize; 4] = [512, 512, 256, 128];
 /// Blocks of each resolution.
 const BLOCKS: usize = 3;
@@ -23,13 +23,13 @@ const EPSILON: f32 = 1e-6;
 /// Builds the graph.
 ///
 /// # Errors
-/// When the weights do not fit.
+/// If the weights do not match.
 pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     let latent = Dim::from(LATENT);
     let shape = vec![Dim::known(1), LATENT_CHANNELS.into(), latent.clone(), latent];
     let x = g.input("latent_sample", w.element(), shape)?;
-    let x = conv(g, w, "post_quant_conv", x, LATENT_CHANNELS, ConvWindow::of(1))?;
-    let mut x = conv(g, w, "decoder.conv_in", x, CHANNELS[0], ConvWindow::of(3))?;
+    let x = conv(g, w, "post_quant_conv", x, LATENT_CHANNELS, ConvWindow::with_kernel(1))?;
+    let mut x = conv(g, w, "decoder.conv_in", x, CHANNELS[0], ConvWindow::with_kernel(3))?;
     x = resnet(g, w, "decoder.mid_block.resnets.0", x, CHANNELS[0], None, EPSILON)?;
     x = attend(g, w, "decoder.mid_block.attentions.0", x)?;
     x = resnet(g, w, "decoder.mid_block.resnets.1", x, CHANNELS[0], None, EPSILON)?;
@@ -44,12 +44,12 @@ pub fn build(g: &mut Builder<'_>, w: &dyn Tensors) -> Result<()> {
     }
     x = group_norm(g, w, "decoder.conv_norm_out", x, GROUPS, EPSILON)?;
     x = silu(g, x)?;
-    x = conv(g, w, "decoder.conv_out", x, 3, ConvWindow::of(3))?;
+    x = conv(g, w, "decoder.conv_out", x, 3, ConvWindow::with_kernel(3))?;
     g.graph.add_output("sample", x);
     Ok(())
 }
 
-/// Attention with one head over the pixels of an image, beside a shortcut.
+/// Single-head attention over the pixels of an image, with a residual add.
 fn attend(g: &mut Builder<'_>, w: &dyn Tensors, name: &str, x: NodeId) -> Result<NodeId> {
     let channels = size(g, x, 1)?;
     let y = group_norm(g, w, &format!("{name}.group_norm"), x, GROUPS, EPSILON)?;

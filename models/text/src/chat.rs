@@ -1,7 +1,7 @@
-//! Conversations as one text, by the template that comes with a tokenizer.
+//! Chat templates: they turn a conversation into one text.
 //!
-//! Templates are Jinja with what transformers adds: `raise_exception`, `strftime_now`, `tojson` as Python writes it,
-//! methods of Python's strings and dictionaries, `break` and `continue`, and blocks that eat the line they stand on.
+//! Templates are Jinja with the additions of `transformers`: `raise_exception`, `strftime_now`, `tojson` with Python's
+//! formatting, methods of Python strings and dictionaries, `break` and `continue`, `trim_blocks` and `lstrip_blocks`.
 
 use std::io::{self, Write};
 
@@ -13,28 +13,28 @@ use serde_json::Value as Json;
 use crate::tokenizer::{json, special};
 use crate::{Clock, Error, Result};
 
-/// Steps that a template may take.
-const FUEL: u64 = 50_000_000;
-/// Bytes of a conversation.
-const MOST: usize = 1 << 24;
+/// Maximum steps of a template.
+const MAX_STEPS: u64 = 50_000_000;
+/// Maximum bytes of a rendered conversation.
+const MAX_BYTES: usize = 1 << 24;
 
-/// A part of a conversation.
+/// Message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// `system`, `user` or `assistant`.
     pub role: String,
-    /// What was said.
+    /// Text of the message.
     pub content: String,
 }
 
 impl Message {
-    /// A message.
+    /// Creates a message.
     pub fn new(role: &str, content: &str) -> Self {
         Self { role: role.to_owned(), content: content.to_owned() }
     }
 }
 
-/// A template, with the special tokens that it may name.
+/// Chat template with the special tokens that it may use.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
     source: String,
@@ -42,35 +42,34 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template of a tokenizer: `chat_template.jinja`, or else what `tokenizer_config.json` has.
-    ///
-    /// `None` where there is no template.
+    /// Reads the template from `chat_template.jinja`, or else from `tokenizer_config.json`. Returns `None` if there is
+    /// no template.
     ///
     /// # Errors
-    /// When a file is malformed, or the template is no Jinja.
+    /// If a file is malformed or the template is not valid Jinja.
     pub fn new(file: Option<&[u8]>, config: Option<&[u8]>) -> Result<Option<Self>> {
         let config = json("tokenizer_config.json", config)?;
         let source = match file {
             Some(bytes) => String::from_utf8(bytes.to_vec())
                 .map(Some)
                 .map_err(|e| Error::File { file: "chat_template.jinja", reason: e.to_string() })?,
-            None => named(&config),
+            None => configured_template(&config),
         };
         let Some(source) = source else { return Ok(None) };
         let names = ["bos_token", "eos_token", "unk_token", "pad_token"];
         let tokens = names.into_iter().filter_map(|name| Some((name, special(&config, name)?))).collect();
-        let template = Self { source: without_generation(&source), tokens };
+        let template = Self { source: without_generation_blocks(&source), tokens };
         template.environment(Clock(0))?;
         Ok(Some(template))
     }
 
-    /// A conversation as one text; with `answer` it ends where the answer is to begin.
+    /// Renders a conversation. With `answer`, the text ends at the start of the next answer.
     ///
     /// # Errors
-    /// When the template refuses the conversation, or fails.
+    /// If the template rejects the conversation or fails.
     pub fn render(&self, messages: &[Message], answer: bool, now: Clock) -> Result<String> {
         let environment = self.environment(now)?;
-        let template = environment.get_template("chat").map_err(|e| failed(&e))?;
+        let template = environment.get_template("chat").map_err(|e| template_error(&e))?;
         let mut context: Vec<(&str, Value)> =
             self.tokens.iter().map(|(name, token)| (*name, Value::from(token.as_str()))).collect();
         let fields =
@@ -80,8 +79,8 @@ impl ChatTemplate {
         let mut text = Bounded(Vec::new());
         let written = template.render_captured_to(Value::from_pairs(context), &mut text).map(|_| ());
         written.map_err(|e| match e.kind() {
-            ErrorKind::WriteFailure => Error::Template(format!("it writes more than {MOST} bytes")),
-            _ => failed(&e),
+            ErrorKind::WriteFailure => Error::Template(format!("it writes more than {MAX_BYTES} bytes")),
+            _ => template_error(&e),
         })?;
         String::from_utf8(text.0).map_err(|e| Error::Template(e.to_string()))
     }
@@ -89,23 +88,23 @@ impl ChatTemplate {
     fn environment(&self, now: Clock) -> Result<Environment<'_>> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|e| failed(&e))?);
-        environment.set_fuel(Some(FUEL));
+        environment.set_syntax(syntax.map_err(|e| template_error(&e))?);
+        environment.set_fuel(Some(MAX_STEPS));
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", raise);
         environment.add_function("strftime_now", move |form: &str| now.format(form));
         environment.add_filter("tojson", tojson);
-        environment.add_template("chat", &self.source).map_err(|e| failed(&e))?;
+        environment.add_template("chat", &self.source).map_err(|e| template_error(&e))?;
         Ok(environment)
     }
 }
 
-/// Text of up to [`MOST`] bytes.
+/// Buffer of up to [`MAX_BYTES`] bytes.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() > MOST - self.0.len() {
+        if bytes.len() > MAX_BYTES - self.0.len() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         self.0.extend_from_slice(bytes);
@@ -117,8 +116,8 @@ impl Write for Bounded {
     }
 }
 
-/// The template of a configuration: a text, or the one named `default` of several.
-fn named(config: &Json) -> Option<String> {
+/// Template of a configuration: a string, or the template named `default` in a list.
+fn configured_template(config: &Json) -> Option<String> {
     let template = config.get("chat_template")?;
     if let Some(text) = template.as_str() {
         return Some(text.to_owned());
@@ -128,8 +127,8 @@ fn named(config: &Json) -> Option<String> {
     default.or(list.first())?.get("template")?.as_str().map(str::to_owned)
 }
 
-/// The source without the blocks that mark answers for training; they print what is in them.
-fn without_generation(source: &str) -> String {
+/// Removes the `generation` blocks, which mark answers for training and print their content.
+fn without_generation_blocks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
@@ -139,7 +138,7 @@ fn without_generation(source: &str) -> String {
         let name = inside.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
         out.push_str(rest.get(..start).unwrap_or_default());
         if matches!(name, "generation" | "endgeneration") {
-            // A comment trims as the block did.
+            // A comment trims whitespace like the block.
             let dash = |at: bool| if at { "-" } else { "" };
             out.push_str(&format!("{{#{} {}#}}", dash(inside.starts_with('-')), dash(inside.ends_with('-'))));
         } else {
@@ -155,8 +154,8 @@ fn raise(message: String) -> std::result::Result<String, minijinja::Error> {
     Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
 }
 
-/// JSON as Python's `json.dumps(ensure_ascii=False)` writes it.
-#[expect(clippy::needless_pass_by_value, reason = "filters take their options so")]
+/// JSON in the format of Python's `json.dumps(ensure_ascii=False)`.
+#[expect(clippy::needless_pass_by_value, reason = "minijinja passes options of filters by value")]
 fn tojson(value: &Value, options: Kwargs) -> std::result::Result<Value, minijinja::Error> {
     let indent: Option<usize> = options.get("indent")?;
     let _: Option<bool> = options.get("ensure_ascii")?;
@@ -199,7 +198,7 @@ fn write(json: &Json, indent: Option<usize>, depth: usize, out: &mut String) {
     }
 }
 
-fn failed(error: &minijinja::Error) -> Error {
+fn template_error(error: &minijinja::Error) -> Error {
     let place = error.line().map_or(String::new(), |line| format!("line {line}: "));
     let reason = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     Error::Template(format!("{place}{reason}"))
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_have_what_transformers_gives_them() {
+    fn templates_have_the_additions_of_transformers() {
         let said = [Message::new("user", " Hi <b>\"ü\"</b> "), Message::new("assistant", "Ho")];
         let cases = [
             ("{{ bos_token }}{% for m in messages %}{{ m.role | upper }}{% endfor %}", "<s>USERASSISTANT"),
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_says_why() {
+    fn errors_have_a_reason() {
         let refused = render("{{ raise_exception('roles must alternate') }}", &[]).unwrap_err();
         assert!(refused.contains("roles must alternate"), "{refused}");
         let malformed = render("{% for m in messages %}", &[]).unwrap_err();

@@ -1,6 +1,6 @@
-//! The date and time that a template may ask for, in the forms of `strftime`.
+//! Date and time for templates, formatted like `strftime`.
 
-/// A moment, in seconds since 1970, UTC.
+/// Time in seconds since 1970-01-01 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clock(pub i64);
 
@@ -20,20 +20,20 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// A moment by the calendar.
+/// Calendar date and time.
 struct Date {
     year: i64,
     month: usize,
     day: i64,
     weekday: usize,
-    of_year: i64,
+    day_of_year: i64,
     hour: i64,
     minute: i64,
     second: i64,
 }
 
 impl Clock {
-    /// The moment that the system's clock shows.
+    /// Current time of the system clock.
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self(since.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX)))
@@ -41,14 +41,15 @@ impl Clock {
 
     fn date(self) -> Date {
         let (days, seconds) = (self.0.div_euclid(86400), self.0.rem_euclid(86400));
-        // Days since 1 March of year 0, so that leap days end years; 400 years have as many days always.
+        // Days since March 1 of year 0, so a leap day is the last day of its year. Every era of 400 years has equally
+        // many days.
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
-        let of_era = shifted.rem_euclid(146_097);
-        let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month = (5 * of_year + 2) / 153;
-        let day = of_year - (153 * month + 2) / 5 + 1;
+        let day_of_era = shifted.rem_euclid(146_097);
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month + 2) / 5 + 1;
         let month = if month < 10 { month + 2 } else { month - 10 };
         let year = year_of_era + era * 400 + i64::from(month < 2);
         let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -60,51 +61,51 @@ impl Clock {
             month,
             day,
             weekday: usize::try_from((days + 4).rem_euclid(7)).unwrap_or(0),
-            of_year: before + day,
+            day_of_year: before + day,
             hour: seconds / 3600,
             minute: seconds / 60 % 60,
             second: seconds % 60,
         }
     }
 
-    /// The moment in a form; a directive that is not known stays as it is.
-    pub fn format(self, form: &str) -> String {
+    /// Formats the time. Unknown directives are kept.
+    pub fn format(self, pattern: &str) -> String {
         let date = self.date();
         let month = MONTHS.get(date.month).copied().unwrap_or_default();
         let weekday = DAYS.get(date.weekday).copied().unwrap_or_default();
-        let twelve = (date.hour + 11) % 12 + 1;
+        let hour_of_12 = (date.hour + 11) % 12 + 1;
         let number = date.month as i64 + 1;
         let mut out = String::new();
-        let mut rest = form.chars();
+        let mut rest = pattern.chars();
         while let Some(c) = rest.next() {
             if c != '%' {
                 out.push(c);
                 continue;
             }
             let mut directive = rest.next();
-            let plain = directive == Some('-');
-            if plain {
+            let unpadded = directive == Some('-');
+            if unpadded {
                 directive = rest.next();
             }
-            let two = |n: i64| if plain { n.to_string() } else { format!("{n:02}") };
+            let two = |n: i64| if unpadded { n.to_string() } else { format!("{n:02}") };
             out.push_str(&match directive {
                 Some('Y') => date.year.to_string(),
                 Some('y') => two(date.year.rem_euclid(100)),
                 Some('m') => two(number),
                 Some('d') => two(date.day),
-                Some('e') if plain => date.day.to_string(),
+                Some('e') if unpadded => date.day.to_string(),
                 Some('e') => format!("{:2}", date.day),
                 Some('B') => month.to_owned(),
                 Some('b' | 'h') => month.chars().take(3).collect(),
                 Some('A') => weekday.to_owned(),
                 Some('a') => weekday.chars().take(3).collect(),
                 Some('H') => two(date.hour),
-                Some('I') => two(twelve),
+                Some('I') => two(hour_of_12),
                 Some('M') => two(date.minute),
                 Some('S') => two(date.second),
                 Some('p') => if date.hour < 12 { "AM" } else { "PM" }.to_owned(),
-                Some('j') if plain => date.of_year.to_string(),
-                Some('j') => format!("{:03}", date.of_year),
+                Some('j') if unpadded => date.day_of_year.to_string(),
+                Some('j') => format!("{:03}", date.day_of_year),
                 Some('F') => format!("{}-{number:02}-{:02}", date.year, date.day),
                 Some('T') => format!("{:02}:{:02}:{:02}", date.hour, date.minute, date.second),
                 Some('D') => format!("{number:02}/{:02}/{:02}", date.day, date.year.rem_euclid(100)),
@@ -125,7 +126,7 @@ mod tests {
     use super::Clock;
 
     #[test]
-    fn dates() {
+    fn dates_are_formatted() {
         let form = |seconds: i64, form: &str| Clock(seconds).format(form);
         assert_eq!(form(0, "%d %b %Y %H:%M:%S %A %j"), "01 Jan 1970 00:00:00 Thursday 001");
         assert_eq!(form(951_782_400, "%Y-%m-%d %a %-j"), "2000-02-29 Tue 60");

@@ -1,10 +1,10 @@
-//! Text on either side of a language model: ids of a text, a conversation as one text, and text from ids as they come.
+//! Tokenizers, chat templates and streaming text output for language models.
 //!
 //! ```text
 //! messages -> ChatTemplate -> text -> Tokenizer -> ids -> model -> ids -> Stream -> text
 //! ```
 //!
-//! Everything is read from the files of a Hugging Face folder, which travel with a bundle: `tokenizer.json`,
+//! All settings come from files of a Hugging Face folder, which a bundle carries: `tokenizer.json`,
 //! `tokenizer_config.json` and `chat_template.jinja`.
 
 mod chat;
@@ -17,24 +17,24 @@ pub use clock::Clock;
 pub use stream::Stream;
 pub use tokenizer::Tokenizer;
 
-/// What can go wrong.
+/// Error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file is malformed.
     #[error("{file}: {reason}")]
     File {
-        /// Its name.
+        /// Name of the file.
         file: &'static str,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// A text or ids cannot be converted.
     #[error("{0}")]
     Text(String),
-    /// A chat template refused a conversation, or failed on it.
+    /// A chat template rejected a conversation or failed.
     #[error("the chat template: {0}")]
     Template(String),
 }
 
-/// The result of every fallible function.
+/// Result of the functions of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,64 +1,64 @@
-//! Text from ids as they come.
+//! Streaming text output from token ids.
 //!
-//! A token is not a text by itself: characters are cut into several tokens, and decoders treat the first token of a text
-//! in a way of its own. So what is new is what a longer decoding has after a shorter one, both from a token on whose
-//! text is known, and nothing is given out while the end may be part of a character.
+//! A single token has no text of its own: a character may span several tokens, and decoders treat the first token of a
+//! text specially. So the new text is the difference between decoding some earlier tokens with and without the new
+//! ones. Text is held back while its end may be an incomplete character.
 
 use crate::{Result, Tokenizer};
 
-/// Ids whose text has not been given out may be at most so many: no character has more bytes than that.
+/// Maximum ids whose text is held back. No character has more bytes than this.
 const PENDING: usize = 16;
 
-/// A text that grows.
+/// Text that grows with each token.
 pub struct Stream<'a> {
     tokenizer: &'a Tokenizer,
     ids: Vec<u32>,
-    /// Where decoding starts.
+    /// Index of the first decoded id.
     first: usize,
-    /// Up to where text was given out.
-    given: usize,
+    /// Number of ids whose text was returned.
+    returned: usize,
 }
 
 impl<'a> Stream<'a> {
-    /// A text that begins with what `prompt` ends with, none of which is given out.
+    /// Starts after a prompt. The text of the prompt is not returned.
     pub fn new(tokenizer: &'a Tokenizer, prompt: &[u32]) -> Self {
-        let kept = prompt.len().saturating_sub(PENDING);
-        let ids = prompt.get(kept..).unwrap_or_default().to_vec();
-        Self { tokenizer, given: ids.len(), first: 0, ids }
+        let start = prompt.len().saturating_sub(PENDING);
+        let ids = prompt.get(start..).unwrap_or_default().to_vec();
+        Self { tokenizer, returned: ids.len(), first: 0, ids }
     }
 
-    /// Adds an id, and returns the text that is certain by now; it may be empty.
+    /// Adds an id and returns the text that is final now. It may be empty.
     ///
     /// # Errors
-    /// When the tokenizer cannot decode.
+    /// If the tokenizer cannot decode the ids.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
-        let text = self.rest()?;
-        let unfinished = text.ends_with('\u{fffd}') && self.ids.len() - self.given < PENDING;
+        let text = self.pending_text()?;
+        let unfinished = text.ends_with('\u{fffd}') && self.ids.len() - self.returned < PENDING;
         if text.is_empty() || unfinished {
             return Ok(String::new());
         }
-        self.first = self.given;
-        self.given = self.ids.len();
+        self.first = self.returned;
+        self.returned = self.ids.len();
         if self.first > 4 * PENDING {
             self.ids.drain(..self.first);
-            self.given -= self.first;
+            self.returned -= self.first;
             self.first = 0;
         }
         Ok(text)
     }
 
-    /// What is left at the end; characters that were never completed become U+FFFD.
+    /// Returns the remaining text. Incomplete characters become U+FFFD.
     ///
     /// # Errors
-    /// When the tokenizer cannot decode.
+    /// If the tokenizer cannot decode the ids.
     pub fn finish(self) -> Result<String> {
-        self.rest()
+        self.pending_text()
     }
 
-    /// The text of the ids that was not given out.
-    fn rest(&self) -> Result<String> {
-        let before = self.tokenizer.decode(self.ids.get(self.first..self.given).unwrap_or_default())?;
+    /// Text of the ids that was not returned yet.
+    fn pending_text(&self) -> Result<String> {
+        let before = self.tokenizer.decode(self.ids.get(self.first..self.returned).unwrap_or_default())?;
         let all = self.tokenizer.decode(self.ids.get(self.first..).unwrap_or_default())?;
         Ok(all.strip_prefix(&before).unwrap_or_default().to_owned())
     }

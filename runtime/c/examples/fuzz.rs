@@ -1,6 +1,6 @@
-//! Calls the C interface at random, with handles, names, shapes and sizes of which some make sense, until a number of
-//! seconds is over: `fuzz BUNDLE [SECONDS] [SEED]`. Whatever comes back is well, as long as it comes back: what this looks
-//! for are crashes, and statuses that say the runtime made a mistake. Run it under valgrind for reads out of bounds.
+//! Calls the C interface with random handles, names, shapes and sizes for a number of seconds: `fuzz BUNDLE [SECONDS]
+//! [SEED]`. Any status except an internal error is accepted, so the program finds crashes and internal errors. Run it
+//! under valgrind to find invalid reads and writes.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-/// A generator of numbers: xorshift.
+/// Random number generator: xorshift.
 struct Random(u64);
 
 impl Random {
@@ -25,13 +25,14 @@ impl Random {
         usize::try_from(self.0 >> 11).unwrap_or(0) % end.max(1)
     }
 
-    fn of<T: Clone>(&mut self, things: &[T], other: T) -> T {
-        let index = self.below(things.len() + 1);
-        things.get(index).cloned().unwrap_or(other)
+    /// Returns a random element of `values`, or sometimes `other`.
+    fn choose<T: Clone>(&mut self, values: &[T], other: T) -> T {
+        let index = self.below(values.len() + 1);
+        values.get(index).cloned().unwrap_or(other)
     }
 }
 
-/// What was opened so far, and may be closed by now.
+/// Handles of earlier calls. Some of them may be closed.
 #[derive(Default)]
 struct Known {
     sessions: Vec<Session>,
@@ -53,7 +54,7 @@ fn main() {
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
         let status = step(&mut random, &mut known, &path, &bundle);
-        assert!(status != Status::Internal, "a mistake in the runtime, seed {seed}");
+        assert!(status != Status::Internal, "internal error in the runtime, seed {seed}");
         if let Some(count) = counts.get_mut(status as usize) {
             *count += 1;
         }
@@ -61,7 +62,7 @@ fn main() {
     for session in known.sessions {
         drift_close(session);
     }
-    println!("statuses from ok to internal: {counts:?}");
+    println!("number of calls by status, from OK to INTERNAL: {counts:?}");
 }
 
 fn step(random: &mut Random, known: &mut Known, path: &CString, bundle: &[u8]) -> Status {
@@ -70,18 +71,18 @@ fn step(random: &mut Random, known: &mut Known, path: &CString, bundle: &[u8]) -
         let index = random.below(12);
         strings.get(index / 2).map_or(null(), |text| text.as_ptr())
     };
-    let session = random.of(&known.sessions, Session { id: 7 });
-    let array = random.of(&known.arrays, Array { id: 7 });
+    let session = random.choose(&known.sessions, Session { id: 7 });
+    let array = random.choose(&known.arrays, Array { id: 7 });
     let main = if random.below(8) == 0 { text(random) } else { c"main".as_ptr() };
     let port = text(random);
     let shapes: [&[usize]; 5] = [&[2, 2], &[4], &[], &[usize::MAX, 2], &[1; 40]];
-    let shape = random.of(&shapes, &[2, 2]);
+    let shape = random.choose(&shapes, &[2, 2]);
     let dtype = u32::try_from(random.below(15)).unwrap_or(0) % 14;
     let dtype = if random.below(2) == 0 { 0 } else { dtype };
     let mut data = [0u8; 64];
-    let size = random.of(&[16, 0, 4, 64], 16);
+    let size = random.choose(&[16, 0, 4, 64], 16);
     let memory: *mut c_void = if random.below(9) == 0 { null_mut() } else { data.as_mut_ptr().cast() };
-    // SAFETY: strings end with zero, shapes and bytes are as many as is said, and the rest is null or one of its kind.
+    // SAFETY: strings end with zero, shapes and data have the stated lengths, and all other pointers are null or valid.
     unsafe {
         match random.below(20) {
             0 => {
@@ -90,7 +91,7 @@ fn step(random: &mut Random, known: &mut Known, path: &CString, bundle: &[u8]) -
                 let status = match random.below(3) {
                     0 if few => drift_open(path.as_ptr(), null(), &raw mut opened),
                     1 => {
-                        // A bundle with a byte changed, or cut.
+                        // A bundle that is truncated and has one byte changed.
                         let mut changed = bundle.to_vec();
                         changed.truncate(random.below(bundle.len() + 1));
                         let at = random.below(changed.len());
@@ -137,7 +138,7 @@ fn step(random: &mut Random, known: &mut Known, path: &CString, bundle: &[u8]) -
                 }
                 status
             }
-            12 => drift_wait(session, random.of(&known.tickets, Ticket { id: 0 })),
+            12 => drift_wait(session, random.choose(&known.tickets, Ticket { id: 0 })),
             13 => {
                 let mut view = std::mem::zeroed::<View>();
                 let status = drift_output(session, main, c"y".as_ptr(), &raw mut view);
@@ -164,9 +165,9 @@ fn step(random: &mut Random, known: &mut Known, path: &CString, bundle: &[u8]) -
                     return status;
                 }
                 known.arrays.push(made);
-                let taken = drift_import_fd(session, descriptor, 0, dtype, shape, rank, &raw mut made);
-                known.arrays.extend((taken == Status::Ok).then_some(made));
-                taken
+                let imported = drift_import_fd(session, descriptor, 0, dtype, shape, rank, &raw mut made);
+                known.arrays.extend((imported == Status::Ok).then_some(made));
+                imported
             }
             _ => match random.below(2) {
                 0 => drift_set_symbol(session, main, port, 3),

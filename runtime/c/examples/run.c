@@ -1,4 +1,4 @@
-/* Runs `main` of a bundle on zeros of the smallest shapes: run MODEL.drift. C99. */
+/* Runs `main` of a bundle with zeros as inputs, at the minimum shapes: run MODEL.drift. C99. */
 #include "drift.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// Runs `main` of a bundle with one input and one output of the same shape twice, the second time on what the first gave,
-// which never leaves the device: twice MODEL.drift VALUE. C++11.
+// Runs `main` of a bundle twice: twice MODEL.drift VALUE. The input and the output must have the same shape. The output of
+// the first run is the input of the second run and stays in device memory. C++11.
 #include "drift.h"
 #include <algorithm>
 #include <cstdlib>

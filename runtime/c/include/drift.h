@@ -1,16 +1,16 @@
-// The C interface of driftc's runtime. Written by cbindgen from runtime/c/src; `make bless` writes it anew.
+// C interface of driftc's runtime. cbindgen generates this file from runtime/c/src; `make bless` updates it.
 //
-// Every function that can fail returns a drift_Status; drift_last_error() says in words what the last failure on
-// this thread was, and what to do about it. No call ends the process.
+// Functions that can fail return a drift_Status. drift_last_error() returns a message for the last failure on this
+// thread: what failed, and what to do. No call ends the process.
 //
-// Sessions and arrays are handles: numbers that mean nothing after they were closed, which is noticed. Each session
-// is used by one thread at a time. A call while another thread is in one for the same session returns
-// DRIFT_STATUS_BUSY and changes nothing. Different sessions run on different threads at once.
+// Sessions, arrays and generators are handles. A call with a closed handle is an error. One thread at a time uses a
+// session: a call while another thread is in a call for the same session returns DRIFT_STATUS_BUSY and changes
+// nothing. Different sessions may run on different threads at the same time.
 //
-// What has a generator in its name, and drift_set_text, drift_text and drift_generate, is for language models: libraries
-// built without the feature `generator` lack it.
+// Functions for language models need a library with the feature `generator`: drift_generate, drift_set_text,
+// drift_text, and functions whose name contains `generator`.
 //
-// Pointers are never kept after a call returns. Names are UTF-8 and end with a zero byte.
+// The library keeps no pointer after a call returns. Names are UTF-8 and end with a zero byte.
 
 #ifndef DRIFT_H
 #define DRIFT_H
@@ -18,32 +18,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The most axes that a shape here can have.
+// Maximum number of axes of a shape.
 #define DRIFT_MAX_RANK 8
 
-// What came of a call.
+// Result of a call.
 typedef enum {
   DRIFT_STATUS_OK = 0,
-  // A null pointer, a handle that is closed, text that is not UTF-8, a number that is out of range.
+  // An argument is invalid: a null pointer, a closed handle, text that is not UTF-8, a number out of range.
   DRIFT_STATUS_ARGUMENT = 1,
-  // A file cannot be read.
+  // A file cannot be read or written.
   DRIFT_STATUS_IO = 2,
-  // The bundle is damaged, of another version, or no bundle.
+  // The file is not a bundle, is damaged, or has an unsupported version.
   DRIFT_STATUS_BUNDLE = 3,
-  // No device, or none that the bundle runs on, or a driver that failed.
+  // There is no device, no device can run the bundle, or a driver call failed.
   DRIFT_STATUS_DEVICE = 4,
-  // The device was lost: close the session and open it again.
+  // The device was lost. Close the session and open it again.
   DRIFT_STATUS_DEVICE_LOST = 5,
   DRIFT_STATUS_OUT_OF_MEMORY = 6,
-  // Names, shapes, types or values that the bundle does not take.
+  // A name, shape, type or value does not match the bundle.
   DRIFT_STATUS_REQUEST = 7,
   // Another thread is in a call for this session.
   DRIFT_STATUS_BUSY = 8,
-  // A mistake in this library; the session takes no more calls.
+  // An internal error of this library. All later calls for the session fail.
   DRIFT_STATUS_INTERNAL = 9,
 } drift_Status;
 
-// Types of elements. On the device there are F32, F16, I32 and U32 alone.
+// Element types. Devices support only F32, F16, I32 and U32.
 typedef enum {
   DRIFT_DTYPE_F32 = 0,
   DRIFT_DTYPE_F16 = 1,
@@ -60,13 +60,13 @@ typedef enum {
   DRIFT_DTYPE_U64 = 12,
 } drift_Dtype;
 
-// Why there is no further token.
+// Reason why generation ended.
 typedef enum {
-  // The model gave one of the stops.
+  // The model generated a stop token.
   DRIFT_ENDED_STOP = 0,
-  // There are as many tokens as were asked for.
+  // `max_tokens` tokens were generated.
   DRIFT_ENDED_LENGTH = 1,
-  // The caller wanted no more.
+  // The callback returned 0.
   DRIFT_ENDED_CALLER = 2,
 } drift_Ended;
 
@@ -75,7 +75,7 @@ typedef enum {
   DRIFT_DIRECTION_OUTPUT = 1,
 } drift_Direction;
 
-// An open session; 0 is none.
+// An open session. Id 0 is no session.
 typedef struct {
   uint64_t id;
 } drift_Session;
@@ -84,17 +84,17 @@ typedef struct {
 typedef struct {
   // Valid until the session is closed.
   const char *name;
-  // The type of arrays that are written and read.
+  // Element type of arrays that are written and read.
   drift_Dtype dtype;
-  // The type of elements in the memory that is transferred.
+  // Element type in transfer memory and on the device.
   drift_Dtype device_dtype;
   size_t rank;
-  // The smallest and largest size of each axis; equal where the size is known.
+  // Minimum and maximum size of each axis; equal if the size is fixed.
   size_t min_shape[8];
   size_t max_shape[8];
 } drift_Port;
 
-// A size that is known at run time only.
+// A size that is known only at run time.
 typedef struct {
   // Valid until the session is closed.
   const char *name;
@@ -102,96 +102,96 @@ typedef struct {
   int64_t max;
 } drift_Symbol;
 
-// What was made; nothing of it changes after a session was opened.
+// Numbers of resources. They do not change after a session was opened.
 typedef struct {
   uint32_t pipelines;
   uint32_t allocations;
   uint64_t allocated_bytes;
 } drift_Stats;
 
-// How to open a bundle. All zeros are right for most programs.
+// Options for opening a bundle. All zeros suit most programs.
 typedef struct {
-  // Part of a device's name, or its number; null: the best.
+  // Part of a device name, or a device index; null: the preferred device.
   const char *device;
-  // The target whose variant to use; null: the one that fits best.
+  // Target of the variant to use; null: the variant that fits best.
   const char *target;
-  // A file for the driver's compiled pipelines; null: none.
+  // File that caches the driver's compiled pipelines; null: none.
   const char *pipeline_cache;
-  // How many runs may be in flight at once; 0 is 1.
+  // Maximum number of runs in flight; 0 counts as 1.
   size_t frames;
-  // Not 0: do not compare weights and shaders with their hashes.
+  // Not 0: skip hash verification of weights and shaders.
   uint8_t trust_file;
 } drift_Options;
 
-// When a dispatch ran, in nanoseconds since the start of its run.
+// Start and end of a dispatch, in nanoseconds since the start of its run.
 typedef struct {
-  // The node of the model it computes. Valid until the next timed run of the session.
+  // Node of the model that the dispatch computes. Valid until the next timed run of the session.
   const char *label;
   double start_ns;
   double end_ns;
 } drift_Time;
 
-// A run that was submitted.
+// A submitted run.
 typedef struct {
   uint64_t id;
 } drift_Ticket;
 
-// An output where it was transferred to. Valid until the next call for the session.
+// An output in transfer memory. Valid until the next call for the session.
 typedef struct {
   const void *bytes;
-  // How many bytes there are.
+  // Byte size.
   size_t size;
-  // The type of elements.
+  // Element type.
   drift_Dtype device_dtype;
   size_t rank;
   size_t shape[8];
 } drift_View;
 
-// An array in memory of the device; 0 is none.
+// An array in device memory. Id 0 is no array.
 typedef struct {
   uint64_t id;
 } drift_Array;
 
-// A language model with a text; 0 is none.
+// A language model with a text. Id 0 is no generator.
 typedef struct {
   uint64_t id;
 } drift_Generator;
 
-// What to generate. All zeros beside `max_tokens` take the most likely token each time.
+// Parameters of a generation. If all fields except `max_tokens` are zero, sampling is greedy.
 typedef struct {
   size_t max_tokens;
-  // Ids that end the text; null where there are none.
+  // Ids of stop tokens, which end the text. Null if `stop_count` is 0.
   const uint32_t *stops;
   size_t stop_count;
-  // Only so many of the most likely tokens are drawn from; 0: all.
+  // Number of most likely tokens to sample from; 0: all.
   size_t top_k;
-  // Equal seeds give equal texts.
+  // Seed of the random numbers. Equal seeds give equal texts.
   uint64_t seed;
-  // Logits are divided by it; 0 takes the most likely token.
+  // Divisor of the logits; 0 selects the most likely token.
   float temperature;
-  // Only the most likely tokens that together have this probability are drawn from; 0 is 1: all.
+  // Probability mass of the most likely tokens to sample from; 0 counts as 1: all.
   float top_p;
-  // Logits of tokens that the text has are divided by it where positive, multiplied where negative; 0 is 1: nothing.
+  // Penalty for tokens in the text: positive logits are divided by it, negative ones multiplied; 0 counts as 1: none.
   float repetition_penalty;
-  // Not 0: what followed the last time the text had the same few tokens is guessed to follow, and checked in one run.
-  uint8_t guess;
+  // Not 0: speculative decoding with draft tokens from an n-gram search in the text.
+  uint8_t draft;
 } drift_Request;
 
-// Gets a token and what the caller passed; 0 ends generating.
+// Callback for a token. `user` is the pointer that the caller passed. Returning 0 ends generation.
 typedef int (*drift_Each)(uint32_t token, void *user);
 
-// What generating took and gave.
+// Statistics of a generation.
 typedef struct {
-  // Tokens that were generated, a stop among them.
+  // Number of generated tokens, including a stop token.
   size_t tokens;
   drift_Ended ended;
-  // The id of the stop, where there was one.
+  // Id of the stop token, if there was one.
   uint32_t stop;
-  // Tokens of the text that had to be computed first.
+  // Number of prompt tokens that the KV cache lacked.
   size_t prompt_tokens;
-  // Nanoseconds from the call until the first token was there.
+  // Nanoseconds from the call to the first token.
   uint64_t prompt_ns;
-  // Nanoseconds from the first token until the last one.
+  // Nanoseconds from the first token to the last token.
   uint64_t decode_ns;
 } drift_Generated;
 
@@ -199,60 +199,60 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// What went wrong in the last call on this thread that failed, in words. Valid until the next call on this thread fails.
+// Returns the message of the last failed call on this thread. Valid until the next call on this thread fails.
 const char *drift_last_error(void);
 
-// The name of the device. Valid until the session is closed; null where it is.
+// Returns the name of the device, or null if the session is closed. Valid until the session is closed.
 const char *drift_device_name(drift_Session session);
 
-// The target of the variant in use. Valid until the session is closed; null where it is.
+// Returns the target of the variant in use, or null if the session is closed. Valid until the session is closed.
 const char *drift_target(drift_Session session);
 
-// The name of the function of a number, counted from 0; null behind the last one. Valid until the session is closed.
+// Returns the name of a function by index from 0, or null if there is none. Valid until the session is closed.
 const char *drift_function_name(drift_Session session,
                                 size_t index);
 
-// Describes the input or output (`direction` is a drift_Direction) of a number, counted from 0. Behind the last one the
-// status is DRIFT_STATUS_REQUEST.
+// Describes an input or output by index from 0. `direction` is a drift_Direction. If there is no such port, the status
+// is DRIFT_STATUS_REQUEST.
 drift_Status drift_port(drift_Session session,
                         const char *function,
                         uint32_t direction,
                         size_t index,
                         drift_Port *port);
 
-// Describes the size of a number, counted from 0, that is known at run time only. Behind the last one the status is
-// DRIFT_STATUS_REQUEST.
+// Describes a symbol of a function by index from 0. If there is no such symbol, the status is DRIFT_STATUS_REQUEST.
 drift_Status drift_symbol(drift_Session session,
                           const char *function,
                           size_t index,
                           drift_Symbol *symbol);
 
-// What was made for the session, and for those that were opened together with it.
+// Returns the number of resources of the session and of the sessions that were opened together with it.
 drift_Status drift_stats(drift_Session session, drift_Stats *stats);
 
-// Opens a bundle: loads it onto a device, uploads its weights, creates its pipelines. `options` may be null.
+// Opens a bundle: loads it on a device, uploads its weights and creates its pipelines. `options` may be null.
 drift_Status drift_open(const char *path, const drift_Options *options, drift_Session *session);
 
-// Opens several bundles on one device, so that outputs of one can be fed to another. `sessions` has room for as many.
+// Opens several bundles on one device, so that outputs of one can be inputs of another. `sessions` must have room for
+// `count` sessions.
 drift_Status drift_open_together(const char *const *paths,
                                  size_t count,
                                  const drift_Options *options,
                                  drift_Session *sessions);
 
-// Opens a bundle that lies in memory, which is copied. `options` may be null.
+// Opens a bundle in memory. The library copies the bytes. `options` may be null.
 drift_Status drift_open_bytes(const void *bundle,
                               size_t size,
                               const drift_Options *options,
                               drift_Session *session);
 
-// Closes a session. What names and views point to is freed; 0 and what is closed are left alone.
+// Closes a session and frees its names and views. Does nothing for id 0 or a closed session.
 drift_Status drift_close(drift_Session session);
 
-// Sets a size that no input's shape gives, for all runs until it is set again.
+// Sets a symbol that no input shape determines, for all runs until it is set again.
 drift_Status drift_set_symbol(drift_Session session, const char *function, const char *name, int64_t value);
 
-// Sets an input from an array of the caller's, for all runs until it is set again. `dtype` is a drift_Dtype; elements are
-// row-major, without gaps.
+// Copies and converts an array into an input, for all runs until the input is written again. `dtype` is a drift_Dtype.
+// `data` is row-major without gaps; `size` is its byte size.
 drift_Status drift_write(drift_Session session,
                          const char *function,
                          const char *input,
@@ -262,8 +262,8 @@ drift_Status drift_write(drift_Session session,
                          const void *data,
                          size_t size);
 
-// Gives the memory of an input of this shape, to be filled with elements of the port's `device_dtype` and not read. It
-// counts as written for all runs. Valid until the next call for the session.
+// Returns the memory of an input of this shape. The caller fills it with elements of the port's `device_dtype` and must
+// not read it. The input counts as written for all runs. Valid until the next call for the session.
 drift_Status drift_input(drift_Session session,
                          const char *function,
                          const char *input,
@@ -272,22 +272,22 @@ drift_Status drift_input(drift_Session session,
                          void **memory,
                          size_t *size);
 
-// Runs a function on the inputs that were written, and waits. All outputs can be read afterwards.
+// Runs a function on the written inputs and waits. All outputs become readable.
 drift_Status drift_run(drift_Session session, const char *function);
 
-// Runs a function as drift_run does and tells the time of each dispatch: as many as there is room for, in order; `count`,
-// which may be null, is how many there are. The first such call for a function prepares it.
+// Runs a function like drift_run and measures the time of each dispatch. `times` receives up to `capacity` times in
+// order. `count` receives the number of dispatches; it may be null. The first call for a function prepares it.
 drift_Status drift_run_timed(drift_Session session,
                              const char *function,
                              drift_Time *times,
-                             size_t room,
+                             size_t capacity,
                              size_t *count);
 
-// Sets everything to zero that the session keeps between runs, as after opening.
+// Sets all states of the session to zero, as after opening.
 drift_Status drift_reset_states(drift_Session session);
 
-// Starts a run and returns. Only the outputs named come to the host. Where as many runs are in flight as there are frames,
-// the oldest is waited for. `ticket` may be null.
+// Starts a run and returns. Only the named outputs are copied to the host. If all frames are in flight, the call waits
+// for the oldest run. `ticket` may be null.
 drift_Status drift_submit(drift_Session session,
                           const char *function,
                           const char *const *outputs,
@@ -297,49 +297,49 @@ drift_Status drift_submit(drift_Session session,
 // Waits for a run.
 drift_Status drift_wait(drift_Session session, drift_Ticket ticket);
 
-// Gives an output of the function's last run, which was waited for, where it was transferred to.
+// Returns an output of the function's last run, in transfer memory. The run must have been waited for.
 drift_Status drift_output(drift_Session session, const char *function, const char *output, drift_View *view);
 
-// Gives an output of a run, which was waited for and had been asked for it, where it was transferred to.
+// Returns an output of a run, in transfer memory. The run must have been waited for and must have named the output.
 drift_Status drift_output_of(drift_Session session,
                              drift_Ticket ticket,
                              const char *output,
                              drift_View *view);
 
-// Copies an output of the function's last run into an array of the caller's, converted to the port's `dtype`. `size` is
-// what its elements take.
+// Copies an output of the function's last run into the caller's array, converted to the port's `dtype`. `size` is the
+// byte size of the array.
 drift_Status drift_read(drift_Session session,
                         const char *function,
                         const char *output,
                         void *data,
                         size_t size);
 
-// Gives an output of the function's last run as it lies on the device; the run may be in flight. The array keeps the memory
-// until it is freed, not the contents: later runs overwrite them.
+// Returns an output of the function's last run in device memory. The run may be in flight. The array keeps the
+// memory until it is freed, but not the contents: later runs overwrite them.
 drift_Status drift_device_output(drift_Session session,
                                  const char *function,
                                  const char *output,
                                  drift_Array *array);
 
-// Makes an array of the device an input of all runs until it is written again: it is copied on the device when a run
-// starts. Sessions must have been opened together.
+// Uses a device array as an input of all runs until the input is written again. The array is copied on the device
+// when a run starts. Arrays of another session work only if the sessions were opened together.
 drift_Status drift_feed(drift_Session session,
                         const char *function,
                         const char *input,
                         drift_Array array);
 
-// Copies an output of the function's last run into memory of the device, and waits.
+// Copies an output of the function's last run to a device array, and waits for the copy.
 drift_Status drift_deliver(drift_Session session,
                            const char *function,
                            const char *output,
                            drift_Array array);
 
-// Frees an array; 0 and what is freed are left alone.
+// Frees an array. Does nothing for id 0 or a freed array.
 drift_Status drift_array_free(drift_Array array);
 
-// An array in memory that another program or interface shares by an opaque file descriptor of the same driver and device.
-// `dtype` is a drift_Dtype that devices have; `allocation` is the size that the memory was allocated with, 0 where that is
-// the array's. The descriptor belongs to the library from then on, whatever the status.
+// Imports memory of another API or process by an opaque file descriptor of the same driver and device. `dtype` is a
+// drift_Dtype that devices support. `allocation` is the byte size of the exported allocation; 0 means the size of the
+// array. The library takes ownership of the descriptor, whatever the status.
 drift_Status drift_import_fd(drift_Session session,
                              int descriptor,
                              uint64_t allocation,
@@ -348,8 +348,8 @@ drift_Status drift_import_fd(drift_Session session,
                              size_t rank,
                              drift_Array *array);
 
-// New memory for an array, and a file descriptor under which others import it, which belongs to the caller. `dtype` is a
-// drift_Dtype that devices have.
+// Allocates an array that other APIs can import, and returns its file descriptor. The caller owns the descriptor.
+// `dtype` is a drift_Dtype that devices support.
 drift_Status drift_share_fd(drift_Session session,
                             uint32_t dtype,
                             const size_t *shape,
@@ -357,33 +357,38 @@ drift_Status drift_share_fd(drift_Session session,
                             drift_Array *array,
                             int *descriptor);
 
-// Opens the bundle of a language model. It runs as many steps ahead as `frames` says. `options` may be null.
-drift_Status drift_generator_open(const char *path, const drift_Options *options, drift_Generator *generator);
+// Opens the bundle of a language model. `options.frames` is the number of steps in flight. `options` may be null.
+drift_Status drift_generator_open(const char *path,
+                                  const drift_Options *options,
+                                  drift_Generator *generator);
 
-// Closes a generator; 0 and what is closed are left alone.
+// Closes a generator. Does nothing for id 0 or a closed generator.
 drift_Status drift_generator_close(drift_Generator generator);
 
-// How many tokens the model knows, ids being below it, and how many a text may have. Either place may be null.
+// Returns the vocabulary size (ids are below it) and the context length in tokens. Either pointer may be null.
 drift_Status drift_generator_sizes(drift_Generator generator,
                                    size_t *vocabulary,
                                    size_t *context);
 
-// Makes the text these ids. What it has in common with the beginning of the text before is not computed again: `kept`, which
-// may be null, is how many ids that are.
+// Replaces the tokens of the text. The KV cache of the common prefix with the old text is kept. `kept` receives the
+// length of this prefix; it may be null.
 drift_Status drift_set_text(drift_Generator generator,
                             const uint32_t *ids,
                             size_t count,
                             size_t *kept);
 
-// Copies as much of the text as there is room for; `count`, which may be null, is how many ids it has.
-drift_Status drift_text(drift_Generator generator, uint32_t *ids, size_t room, size_t *count);
+// Copies up to `capacity` tokens of the text, from its start. `count` receives the length of the text; it may be null.
+drift_Status drift_text(drift_Generator generator,
+                        uint32_t *ids,
+                        size_t capacity,
+                        size_t *count);
 
-// Generates tokens behind the text, which has at least one, and makes them its end. `each` gets every token but a stop as it
-// comes, with `user`, and ends it all by returning 0; it may be null, and must not call anything for this generator.
-// `generated` may be null.
+// Generates tokens and appends them to the text, which must have at least one token. `callback` receives every token
+// except a stop token as soon as it is known, with `user`; it ends generation by returning 0. It may be null. It must
+// not call functions for this generator. `generated` may be null.
 drift_Status drift_generate(drift_Generator generator,
                             const drift_Request *request,
-                            drift_Each each,
+                            drift_Each callback,
                             void *user,
                             drift_Generated *generated);
 

@@ -1,4 +1,4 @@
-//! Arrays that stay on the device, and memory that is shared with other interfaces.
+//! Arrays in device memory, and memory shared with other APIs.
 
 #[cfg(not(unix))]
 use crate::errors::Failure;
@@ -10,7 +10,7 @@ use drift_runtime::format::DeviceType;
 use drift_runtime::{DeviceArray, Session as Loaded};
 use std::ffi::{c_char, c_int};
 
-/// Does something with a session, one of its functions, and an input or output of that.
+/// Calls `work` with a session, the name of a function, and the name of an input or output of this function.
 unsafe fn with(
     session: Session,
     function: *const c_char,
@@ -25,8 +25,8 @@ unsafe fn with(
     })
 }
 
-/// Gives an output of the function's last run as it lies on the device; the run may be in flight. The array keeps the memory
-/// until it is freed, not the contents: later runs overwrite them.
+/// Returns an output of the function's last run in device memory. The run may be in flight. The array keeps the
+/// memory until it is freed, but not the contents: later runs overwrite them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_device_output(
     session: Session,
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn drift_device_output(
     output: *const c_char,
     array: *mut Array,
 ) -> Status {
-    // SAFETY: C passes strings and room for an array.
+    // SAFETY: C passes strings, and memory for an array.
     unsafe {
         with(session, function, output, |state, function, output| {
             check("array", array, 1)?;
@@ -44,8 +44,8 @@ pub unsafe extern "C" fn drift_device_output(
     }
 }
 
-/// Makes an array of the device an input of all runs until it is written again: it is copied on the device when a run
-/// starts. Sessions must have been opened together.
+/// Uses a device array as an input of all runs until the input is written again. The array is copied on the device
+/// when a run starts. Arrays of another session work only if the sessions were opened together.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_feed(
     session: Session,
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn drift_feed(
     }
 }
 
-/// Copies an output of the function's last run into memory of the device, and waits.
+/// Copies an output of the function's last run to a device array, and waits for the copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_deliver(
     session: Session,
@@ -72,12 +72,12 @@ pub unsafe extern "C" fn drift_deliver(
     // SAFETY: C passes strings.
     unsafe {
         with(session, function, output, |state, function, output| {
-            Ok(state.session.deliver(function, output, &handles::array(array.id)?)?)
+            Ok(state.session.copy_output(function, output, &handles::array(array.id)?)?)
         })
     }
 }
 
-/// Frees an array; 0 and what is freed are left alone.
+/// Frees an array. Does nothing for id 0 or a freed array.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_array_free(array: Array) -> Status {
     call(|| {
@@ -86,9 +86,9 @@ pub extern "C" fn drift_array_free(array: Array) -> Status {
     })
 }
 
-/// An array in memory that another program or interface shares by an opaque file descriptor of the same driver and device.
-/// `dtype` is a drift_Dtype that devices have; `allocation` is the size that the memory was allocated with, 0 where that is
-/// the array's. The descriptor belongs to the library from then on, whatever the status.
+/// Imports memory of another API or process by an opaque file descriptor of the same driver and device. `dtype` is a
+/// drift_Dtype that devices support. `allocation` is the byte size of the exported allocation; 0 means the size of the
+/// array. The library takes ownership of the descriptor, whatever the status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_import_fd(
     session: Session,
@@ -100,19 +100,20 @@ pub unsafe extern "C" fn drift_import_fd(
     array: *mut Array,
 ) -> Status {
     // SAFETY: C gives the descriptor away.
-    let descriptor = unsafe { owned(descriptor) };
-    // SAFETY: C passes a shape of this rank and room for an array.
+    let descriptor = unsafe { take_descriptor(descriptor) };
+    // SAFETY: C passes a shape of this rank, and memory for an array.
     unsafe {
-        shared(session, dtype, shape, rank, |session, dtype, shape| {
+        with_array_type(session, dtype, shape, rank, |session, dtype, shape| {
             check("array", array, 1)?;
-            let made = import(session, descriptor?, Some(allocation).filter(|size| *size > 0), dtype, shape)?;
-            put("array", array, Array { id: handles::add_array(made) })
+            let allocation = Some(allocation).filter(|size| *size > 0);
+            let imported = import_memory(session, descriptor?, allocation, dtype, shape)?;
+            put("array", array, Array { id: handles::add_array(imported) })
         })
     }
 }
 
-/// New memory for an array, and a file descriptor under which others import it, which belongs to the caller. `dtype` is a
-/// drift_Dtype that devices have.
+/// Allocates an array that other APIs can import, and returns its file descriptor. The caller owns the descriptor.
+/// `dtype` is a drift_Dtype that devices support.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_share_fd(
     session: Session,
@@ -122,19 +123,20 @@ pub unsafe extern "C" fn drift_share_fd(
     array: *mut Array,
     descriptor: *mut c_int,
 ) -> Status {
-    // SAFETY: C passes a shape of this rank, and room for an array and a descriptor.
+    // SAFETY: C passes a shape of this rank, and memory for an array and a descriptor.
     unsafe {
-        shared(session, dtype, shape, rank, |session, dtype, shape| {
+        with_array_type(session, dtype, shape, rank, |session, dtype, shape| {
             check("array", array, 1)?;
             check("descriptor", descriptor, 1)?;
-            let (made, number) = share(session, dtype, shape)?;
+            let (exported, number) = export_memory(session, dtype, shape)?;
             put("descriptor", descriptor, number)?;
-            put("array", array, Array { id: handles::add_array(made) })
+            put("array", array, Array { id: handles::add_array(exported) })
         })
     }
 }
 
-unsafe fn shared(
+/// Calls `work` with a session and the checked type and shape of an array.
+unsafe fn with_array_type(
     session: Session,
     dtype: u32,
     shape: *const usize,
@@ -143,8 +145,9 @@ unsafe fn shared(
 ) -> Status {
     call(|| {
         let opened = handles::session(session.id)?;
-        let dtype = device_type(dtype)
-            .ok_or_else(|| argument(format!("{dtype} is no drift_Dtype that devices have")))?;
+        let dtype = device_type(dtype).ok_or_else(|| {
+            argument(format!("{dtype} is not a drift_Dtype that devices support; use F32, F16, I32 or U32"))
+        })?;
         // SAFETY: C passes a shape of this rank.
         let shape = unsafe { elements("shape", shape, rank) }?;
         work(&opened.state()?.session, dtype, shape)
@@ -155,30 +158,30 @@ unsafe fn shared(
 type Descriptor = std::os::fd::OwnedFd;
 
 #[cfg(unix)]
-unsafe fn owned(descriptor: c_int) -> Result<Descriptor> {
+unsafe fn take_descriptor(descriptor: c_int) -> Result<Descriptor> {
     use std::os::fd::FromRawFd;
     match descriptor {
-        // SAFETY: the caller owns the descriptor.
+        // SAFETY: the caller gives up ownership of the descriptor.
         0.. => Ok(unsafe { Descriptor::from_raw_fd(descriptor) }),
-        _ => Err(argument(format!("{descriptor} is no file descriptor"))),
+        _ => Err(argument(format!("{descriptor} is not a file descriptor"))),
     }
 }
 
 #[cfg(unix)]
-fn import(
+fn import_memory(
     session: &Loaded,
     descriptor: Descriptor,
     allocation: Option<u64>,
     dtype: DeviceType,
     shape: &[usize],
 ) -> Result<DeviceArray> {
-    Ok(session.import(descriptor, allocation, dtype, shape)?)
+    Ok(session.import_memory(descriptor, allocation, dtype, shape)?)
 }
 
 #[cfg(unix)]
-fn share(session: &Loaded, dtype: DeviceType, shape: &[usize]) -> Result<(DeviceArray, c_int)> {
+fn export_memory(session: &Loaded, dtype: DeviceType, shape: &[usize]) -> Result<(DeviceArray, c_int)> {
     use std::os::fd::IntoRawFd;
-    let (array, descriptor) = session.share(dtype, shape)?;
+    let (array, descriptor) = session.export_memory(dtype, shape)?;
     Ok((array, descriptor.into_raw_fd()))
 }
 
@@ -186,12 +189,12 @@ fn share(session: &Loaded, dtype: DeviceType, shape: &[usize]) -> Result<(Device
 type Descriptor = std::convert::Infallible;
 
 #[cfg(not(unix))]
-unsafe fn owned(_: c_int) -> Result<Descriptor> {
+unsafe fn take_descriptor(_: c_int) -> Result<Descriptor> {
     Err(no_descriptors())
 }
 
 #[cfg(not(unix))]
-fn import(
+fn import_memory(
     _: &Loaded,
     descriptor: Descriptor,
     _: Option<u64>,
@@ -202,11 +205,11 @@ fn import(
 }
 
 #[cfg(not(unix))]
-fn share(_: &Loaded, _: DeviceType, _: &[usize]) -> Result<(DeviceArray, c_int)> {
+fn export_memory(_: &Loaded, _: DeviceType, _: &[usize]) -> Result<(DeviceArray, c_int)> {
     Err(no_descriptors())
 }
 
 #[cfg(not(unix))]
 fn no_descriptors() -> Failure {
-    argument("this system shares no memory by file descriptor")
+    argument("memory cannot be shared by file descriptor on this system")
 }

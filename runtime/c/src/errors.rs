@@ -1,4 +1,4 @@
-//! Failures as a status and a message of the thread, and the wall that panics do not pass.
+//! Errors as a status and a message of the calling thread. Panics become `DRIFT_STATUS_INTERNAL` and never reach C.
 
 use crate::types::Status;
 use drift_runtime::Error;
@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A status with words.
+/// A status with its message.
 pub(crate) struct Failure {
     pub(crate) status: Status,
     pub(crate) message: String,
@@ -18,18 +18,18 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// What went wrong in the last call on this thread that failed, in words. Valid until the next call on this thread fails.
+/// Returns the message of the last failed call on this thread. Valid until the next call on this thread fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_last_error() -> *const c_char {
-    LAST.with_borrow(|text| text.as_ptr())
+    LAST.with_borrow(|message| message.as_ptr())
 }
 
-/// An argument that cannot be used.
+/// A failure with `DRIFT_STATUS_ARGUMENT`.
 pub(crate) fn argument(message: impl Into<String>) -> Failure {
     Failure { status: Status::Argument, message: message.into() }
 }
 
-/// Runs what a function of the interface does.
+/// Runs the body of an interface function. Converts errors and panics to a status, and stores the message.
 pub(crate) fn call(work: impl FnOnce() -> Result<()>) -> Status {
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return Status::Ok,
@@ -37,7 +37,7 @@ pub(crate) fn call(work: impl FnOnce() -> Result<()>) -> Status {
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Failure { status: Status::Internal, message: format!("a mistake in the runtime: {text}") }
+            Failure { status: Status::Internal, message: format!("internal error in the runtime: {text}") }
         }
     };
     let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();

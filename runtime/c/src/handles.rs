@@ -1,4 +1,4 @@
-//! What handles stand for. A number is never used again, so a handle that was closed is known as such.
+//! Tables of open sessions and arrays. An id is never reused, so a call with a closed handle is an error.
 
 use crate::errors::{Failure, Result, argument};
 use crate::types::Status;
@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// A session and what belongs to it.
+/// An open session with its names.
 pub(crate) struct Opened {
     state: Mutex<State>,
     pub(crate) names: Names,
 }
 
-/// What calls take turns at.
+/// Part of a session that one thread uses at a time.
 pub(crate) struct State {
     pub(crate) session: Session,
-    /// Runs that were submitted, by number; as many as there are frames.
+    /// Submitted runs by id; one for each frame.
     pub(crate) tickets: Vec<(u64, Ticket)>,
     pub(crate) last_ticket: u64,
-    /// Names of the dispatches that were timed last.
+    /// Labels of the dispatches of the last timed run.
     pub(crate) labels: Vec<CString>,
 }
 
-/// Names that C may keep until the session is closed.
+/// Names that C may use until the session is closed.
 pub(crate) struct Names {
     pub(crate) device: CString,
     pub(crate) target: CString,
@@ -37,10 +37,10 @@ pub(crate) struct FunctionNames {
     pub(crate) symbols: Vec<CString>,
 }
 
-/// Things by number.
+/// Values by id.
 pub(crate) struct Table<T> {
-    last: u64,
-    things: BTreeMap<u64, T>,
+    last_id: u64,
+    values: BTreeMap<u64, T>,
 }
 
 static SESSIONS: Mutex<Table<Arc<Opened>>> = Mutex::new(Table::new());
@@ -52,39 +52,39 @@ pub(crate) fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<T> Table<T> {
     pub(crate) const fn new() -> Table<T> {
-        Table { last: 0, things: BTreeMap::new() }
+        Table { last_id: 0, values: BTreeMap::new() }
     }
 
-    pub(crate) fn add(&mut self, thing: T) -> u64 {
-        self.last += 1;
-        self.things.insert(self.last, thing);
-        self.last
+    pub(crate) fn add(&mut self, value: T) -> u64 {
+        self.last_id += 1;
+        self.values.insert(self.last_id, value);
+        self.last_id
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&T> {
-        self.things.get(&id)
+        self.values.get(&id)
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<T> {
-        self.things.remove(&id)
+        self.values.remove(&id)
     }
 }
 
 pub(crate) fn add_session(session: Session) -> u64 {
-    let names = Names::of(&session);
+    let names = Names::from_session(&session);
     let state = State { session, tickets: Vec::new(), last_ticket: 0, labels: Vec::new() };
     lock(&SESSIONS).add(Arc::new(Opened { state: Mutex::new(state), names }))
 }
 
 pub(crate) fn session(id: u64) -> Result<Arc<Opened>> {
     let found = lock(&SESSIONS).get(id).cloned();
-    found.ok_or_else(|| argument("the session is closed, or none was opened"))
+    found.ok_or_else(|| argument("the session was closed or never opened"))
 }
 
-/// Takes a session away. What another thread is at ends first, and memory is freed behind it.
+/// Removes a session. If another thread is in a call for it, the session is freed after this call.
 pub(crate) fn close_session(id: u64) {
     let closed = lock(&SESSIONS).remove(id);
-    // Freed without holding the table.
+    // Freed after the table's lock is released.
     drop(closed);
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn add_array(array: DeviceArray) -> u64 {
 
 pub(crate) fn array(id: u64) -> Result<DeviceArray> {
     let found = lock(&ARRAYS).get(id).cloned();
-    found.ok_or_else(|| argument("the array was freed, or none was made"))
+    found.ok_or_else(|| argument("the array was freed or never created"))
 }
 
 pub(crate) fn free_array(id: u64) {
@@ -102,8 +102,11 @@ pub(crate) fn free_array(id: u64) {
     drop(freed);
 }
 
-/// What calls take turns at, unless another thread has it.
-pub(crate) fn turn<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
+/// Locks without waiting.
+///
+/// # Errors
+/// `DRIFT_STATUS_BUSY` if another thread holds the lock, `DRIFT_STATUS_INTERNAL` if an earlier call panicked.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     mutex.try_lock().map_err(|error| {
         let (status, message) = match error {
             TryLockError::WouldBlock => (
@@ -112,7 +115,7 @@ pub(crate) fn turn<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
             ),
             TryLockError::Poisoned(_) => (
                 Status::Internal,
-                "an earlier call for this session failed by a mistake in the runtime; close the session",
+                "an earlier call for this session failed with an internal error; close the session",
             ),
         };
         Failure { status, message: message.to_owned() }
@@ -120,21 +123,21 @@ pub(crate) fn turn<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
 }
 
 impl Opened {
-    /// The session, unless another thread has it.
+    /// Locks the session without waiting.
     pub(crate) fn state(&self) -> Result<MutexGuard<'_, State>> {
-        turn(&self.state)
+        try_lock(&self.state)
     }
 }
 
-/// Text for C, which knows no zero bytes in it.
+/// Converts a string for C. Zero bytes become spaces.
 pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 impl Names {
-    fn of(session: &Session) -> Names {
+    fn from_session(session: &Session) -> Names {
         let text = c_text;
-        // Functions of one name count once: the first takes all sizes that any of them takes.
+        // Only the first function of a name is listed: its bounds contain the bounds of the specializations.
         let all = session.functions().iter().enumerate();
         let first = all.filter(|(index, function)| {
             session.functions().iter().take(*index).all(|before| before.name != function.name)

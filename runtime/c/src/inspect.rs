@@ -1,4 +1,4 @@
-//! What a session has: functions, ports, its device.
+//! Properties of a session: functions, ports, symbols, device.
 
 use crate::errors::{Failure, Result, argument, call};
 use crate::handles::{self, FunctionNames};
@@ -8,19 +8,19 @@ use drift_runtime::format::{Function, Port as Described, Symbol as Size};
 use std::ffi::c_char;
 use std::ptr::null;
 
-/// The name of the device. Valid until the session is closed; null where it is.
+/// Returns the name of the device, or null if the session is closed. Valid until the session is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_device_name(session: Session) -> *const c_char {
     handles::session(session.id).map_or(null(), |opened| opened.names.device.as_ptr())
 }
 
-/// The target of the variant in use. Valid until the session is closed; null where it is.
+/// Returns the target of the variant in use, or null if the session is closed. Valid until the session is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_target(session: Session) -> *const c_char {
     handles::session(session.id).map_or(null(), |opened| opened.names.target.as_ptr())
 }
 
-/// The name of the function of a number, counted from 0; null behind the last one. Valid until the session is closed.
+/// Returns the name of a function by index from 0, or null if there is none. Valid until the session is closed.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_function_name(session: Session, index: usize) -> *const c_char {
     let opened = handles::session(session.id);
@@ -28,8 +28,8 @@ pub extern "C" fn drift_function_name(session: Session, index: usize) -> *const 
     function.map_or(null(), |function| function.name.as_ptr())
 }
 
-/// Describes the input or output (`direction` is a drift_Direction) of a number, counted from 0. Behind the last one the
-/// status is DRIFT_STATUS_REQUEST.
+/// Describes an input or output by index from 0. `direction` is a drift_Direction. If there is no such port, the status
+/// is DRIFT_STATUS_REQUEST.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_port(
     session: Session,
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn drift_port(
         let inputs = match direction {
             input if input == Direction::Input as u32 => true,
             output if output == Direction::Output as u32 => false,
-            other => return Err(argument(format!("{other} is no drift_Direction"))),
+            other => return Err(argument(format!("{other} is not a drift_Direction"))),
         };
         let ports = if inputs { &described.inputs } else { &described.outputs };
         let names = |known: &FunctionNames| {
@@ -57,16 +57,16 @@ pub unsafe extern "C" fn drift_port(
         };
         let found = ports.get(index).zip(known.and_then(names));
         let (found, name) = found.ok_or_else(|| {
-            let message = format!("`{function}` has {} of these, counted from 0: no {index}", ports.len());
+            let kind = if inputs { "inputs" } else { "outputs" };
+            let message = format!("`{function}` has {} {kind}; index {index} is out of range", ports.len());
             Failure { status: Status::Request, message }
         })?;
-        // SAFETY: C passes memory for one.
+        // SAFETY: C passes memory for a port.
         unsafe { put("port", port, describe(described, found, name)?) }
     })
 }
 
-/// Describes the size of a number, counted from 0, that is known at run time only. Behind the last one the status is
-/// DRIFT_STATUS_REQUEST.
+/// Describes a symbol of a function by index from 0. If there is no such symbol, the status is DRIFT_STATUS_REQUEST.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_symbol(
     session: Session,
@@ -83,10 +83,11 @@ pub unsafe extern "C" fn drift_symbol(
         let known = opened.names.functions.iter().find(|known| known.name.to_bytes() == function.as_bytes());
         let found = symbols.get(index).zip(known.and_then(|known| known.symbols.get(index)));
         let (found, name) = found.ok_or_else(|| {
-            let message = format!("`{function}` has {} symbols, counted from 0: no {index}", symbols.len());
+            let message =
+                format!("`{function}` has {} symbols; index {index} is out of range", symbols.len());
             Failure { status: Status::Request, message }
         })?;
-        // SAFETY: C passes memory for one.
+        // SAFETY: C passes memory for a symbol.
         unsafe { put("symbol", symbol, Symbol { name: name.as_ptr(), min: found.min, max: found.max }) }
     })
 }
@@ -108,7 +109,7 @@ fn describe(function: &Function, port: &Described, name: *const c_char) -> Resul
     })
 }
 
-/// A shape as C holds it.
+/// Converts a shape to a C array.
 pub(crate) fn dims(shape: impl Iterator<Item = usize>) -> Result<[usize; MAX_RANK]> {
     let mut dims = [0; MAX_RANK];
     let mut places = dims.iter_mut();
@@ -120,14 +121,14 @@ pub(crate) fn dims(shape: impl Iterator<Item = usize>) -> Result<[usize; MAX_RAN
     Ok(dims)
 }
 
-/// What was made for the session, and for those that were opened together with it.
+/// Returns the number of resources of the session and of the sessions that were opened together with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_stats(session: Session, stats: *mut Stats) -> Status {
     call(|| {
         let opened = handles::session(session.id)?;
         let now = opened.state()?.session.stats();
         let (pipelines, allocations, allocated_bytes) = (now.pipelines, now.allocations, now.allocated_bytes);
-        // SAFETY: C passes memory for one.
+        // SAFETY: C passes memory for the numbers.
         unsafe { put("stats", stats, Stats { pipelines, allocations, allocated_bytes }) }
     })
 }

@@ -1,13 +1,13 @@
 //! The C interface of the runtime: the functions that `include/drift.h` declares.
 //!
-//! `runs`, `arrays`, `generators` and `inspect` are what C calls; each of their functions is a closure that `errors::call` runs, which
-//! turns errors and panics into a status and a message. Handles lead to sessions through `handles`, so that one which was
-//! closed is an error and no wild pointer. `pointers` turns what C passes into references. The functions are unsafe because
-//! of the pointers they take: each leads to as many elements as the count beside it says, strings end with a zero byte, and
-//! null is an error unless the function says otherwise.
+//! C calls the functions of `runs`, `arrays`, `generators` and `inspect`. Each of them passes a closure to
+//! `errors::call`, which converts errors and panics to a status and a message. `handles` looks up sessions by id, so a
+//! call with a closed handle is an error instead of a wild pointer. `pointers` converts the arguments to references.
+//! The functions are unsafe because of their pointers: each must point to the number of elements that the next argument
+//! states, and strings must end with a zero byte. Null is an error unless the function says otherwise.
 
 #![allow(unsafe_code)]
-// The conditions are those above; beside each function the header would repeat them.
+// The conditions are stated above; a section for each function would be copied to the header.
 #![allow(clippy::missing_safety_doc)]
 
 mod arrays;

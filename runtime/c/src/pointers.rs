@@ -1,22 +1,23 @@
-//! From what C passes to references. Null is an error; what else is wrong with a pointer cannot be seen.
+//! Converts pointers from C to references. Null and misaligned pointers are errors; other invalid pointers cannot be
+//! detected.
 //!
-//! Every function is unsafe for one reason: C promises that a pointer leads to as many elements as it says, and that nobody
-//! writes there until the call returns.
+//! Every function is unsafe for one reason: C guarantees that a pointer leads to the stated number of elements, and that
+//! no other thread writes to them until the call returns.
 
 use crate::errors::{Result, argument};
 use std::ffi::{CStr, c_char, c_void};
 
-/// A string; it ends with a zero byte.
+/// Converts a string that ends with a zero byte.
 pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str> {
     if text.is_null() {
         return Err(argument(format!("{what} is null")));
     }
-    // SAFETY: C promises a string that ends with a zero byte.
+    // SAFETY: C guarantees a string that ends with a zero byte.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| argument(format!("{what} is not UTF-8")))
 }
 
-/// A string, or none where it is null.
+/// Converts a string; null becomes `None`.
 pub(crate) unsafe fn text_or_none<'a>(what: &str, pointer: *const c_char) -> Result<Option<&'a str>> {
     match pointer.is_null() {
         true => Ok(None),
@@ -25,47 +26,47 @@ pub(crate) unsafe fn text_or_none<'a>(what: &str, pointer: *const c_char) -> Res
     }
 }
 
-/// As many elements; null is well where there are none.
+/// Converts `count` elements. The pointer may be null if `count` is 0.
 pub(crate) unsafe fn elements<'a, T>(what: &str, first: *const T, count: usize) -> Result<&'a [T]> {
     check(what, first, count)?;
     match count {
         0 => Ok(&[]),
-        // SAFETY: C promises this many elements; their size was checked to be one that memory has.
+        // SAFETY: C guarantees this number of elements, and `check` has checked their byte size.
         _ => Ok(unsafe { std::slice::from_raw_parts(first, count) }),
     }
 }
 
-/// As many bytes.
+/// Converts `count` bytes.
 pub(crate) unsafe fn bytes<'a>(what: &str, first: *const c_void, count: usize) -> Result<&'a [u8]> {
     // SAFETY: as above.
     unsafe { elements(what, first.cast::<u8>(), count) }
 }
 
-/// As many bytes, to be written.
+/// Converts `count` writable bytes.
 pub(crate) unsafe fn bytes_mut<'a>(what: &str, first: *mut c_void, count: usize) -> Result<&'a mut [u8]> {
     // SAFETY: as above.
     unsafe { elements_mut(what, first.cast::<u8>(), count) }
 }
 
-/// As many elements, to be written. They are plain data that was written before, or is not read.
+/// Converts `count` writable elements: plain data that is initialized, or that is written before it is read.
 pub(crate) unsafe fn elements_mut<'a, T>(what: &str, first: *mut T, count: usize) -> Result<&'a mut [T]> {
     check(what, first, count)?;
     match count {
         0 => Ok(&mut []),
-        // SAFETY: as above, and nobody else reads or writes there until the call returns.
+        // SAFETY: as above, and no other thread reads or writes them until the call returns.
         _ => Ok(unsafe { std::slice::from_raw_parts_mut(first, count) }),
     }
 }
 
-/// Writes a result. What was there is not looked at.
+/// Writes a result without reading the previous contents.
 pub(crate) unsafe fn put<T>(what: &str, to: *mut T, value: T) -> Result<()> {
     check(what, to, 1)?;
-    // SAFETY: C promises memory for one; it is aligned.
+    // SAFETY: C guarantees memory for a value, and `check` has checked the alignment.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// Whether a pointer can lead to as many elements.
+/// Checks that a pointer can lead to `count` elements: not null, aligned, and within the address space.
 pub(crate) fn check<T>(what: &str, first: *const T, count: usize) -> Result<()> {
     if count == 0 {
         return Ok(());
@@ -77,5 +78,5 @@ pub(crate) fn check<T>(what: &str, first: *const T, count: usize) -> Result<()> 
         return Err(argument(format!("{what} is not aligned")));
     }
     let size = count.checked_mul(size_of::<T>()).filter(|size| isize::try_from(*size).is_ok());
-    size.map(|_| ()).ok_or_else(|| argument(format!("{what}: {count} elements are more than memory has")))
+    size.map(|_| ()).ok_or_else(|| argument(format!("{what}: {count} elements exceed the address space")))
 }

@@ -1,4 +1,4 @@
-//! Opening, inputs, runs, outputs.
+//! Opening bundles, writing inputs, running functions, reading outputs.
 
 use crate::errors::{Failure, Result, argument, call};
 use crate::handles::{self, State, c_text};
@@ -9,10 +9,10 @@ use drift_runtime::{ArrayRef, Bundle};
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
-/// The most runs in flight that may be asked for.
+/// Maximum number of runs in flight.
 const MAX_FRAMES: usize = 64;
 
-/// Opens a bundle: loads it onto a device, uploads its weights, creates its pipelines. `options` may be null.
+/// Opens a bundle: loads it on a device, uploads its weights and creates its pipelines. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_open(
     path: *const c_char,
@@ -23,7 +23,8 @@ pub unsafe extern "C" fn drift_open(
     unsafe { drift_open_together(&raw const path, 1, options, session) }
 }
 
-/// Opens several bundles on one device, so that outputs of one can be fed to another. `sessions` has room for as many.
+/// Opens several bundles on one device, so that outputs of one can be inputs of another. `sessions` must have room for
+/// `count` sessions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_open_together(
     paths: *const *const c_char,
@@ -33,18 +34,18 @@ pub unsafe extern "C" fn drift_open_together(
 ) -> Status {
     call(|| {
         let mut bundles = Vec::new();
-        // SAFETY: C passes as many strings.
+        // SAFETY: C passes `count` strings.
         for path in unsafe { elements("paths", paths, count) }? {
             // SAFETY: each is a string.
             let path = unsafe { text("path", *path) }?;
             bundles.push(Bundle::open(Path::new(path))?);
         }
-        // SAFETY: the pointers are passed on as they are.
+        // SAFETY: the pointers come from C unchanged.
         unsafe { open(bundles, options, sessions) }
     })
 }
 
-/// Opens a bundle that lies in memory, which is copied. `options` may be null.
+/// Opens a bundle in memory. The library copies the bytes. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_open_bytes(
     bundle: *const c_void,
@@ -53,21 +54,21 @@ pub unsafe extern "C" fn drift_open_bytes(
     session: *mut Session,
 ) -> Status {
     call(|| {
-        // SAFETY: C passes as many bytes.
+        // SAFETY: C passes `size` bytes.
         let bundle = unsafe { bytes("bundle", bundle, size) }?;
         let bundles = vec![Bundle::from_vec(bundle.to_vec())?];
-        // SAFETY: the pointers are passed on as they are.
+        // SAFETY: the pointers come from C unchanged.
         unsafe { open(bundles, options, session) }
     })
 }
 
 unsafe fn open(bundles: Vec<Bundle>, options: *const Options, sessions: *mut Session) -> Result<()> {
-    check("the place for sessions", sessions, bundles.len())?;
-    // SAFETY: null, or C passes one.
-    let options = unsafe { wanted(options) }?;
+    check("the pointer for sessions", sessions, bundles.len())?;
+    // SAFETY: C passes options or null.
+    let options = unsafe { load_options(options) }?;
     for (index, session) in load(bundles, &options)?.into_iter().enumerate() {
         let id = handles::add_session(session);
-        // SAFETY: there is room for as many, as was checked.
+        // SAFETY: C passes memory for one session per bundle.
         unsafe { put("session", sessions.wrapping_add(index), Session { id }) }?;
     }
     Ok(())
@@ -80,29 +81,28 @@ pub(crate) fn load(
     Ok(drift_runtime::Session::load_together(bundles, options)?)
 }
 
-pub(crate) unsafe fn wanted(options: *const Options) -> Result<drift_runtime::Options> {
-    let mut wanted = drift_runtime::Options::default();
-    // SAFETY: null, or C passes one.
+pub(crate) unsafe fn load_options(options: *const Options) -> Result<drift_runtime::Options> {
+    let mut converted = drift_runtime::Options::default();
+    // SAFETY: C passes options or null.
     let options = unsafe { elements("options", options, usize::from(!options.is_null())) }?;
     if let Some(options) = options.first() {
-        // SAFETY: strings or null.
+        // SAFETY: C passes strings or null.
         unsafe {
-            wanted.device = text_or_none("device", options.device)?.map(str::to_owned);
-            wanted.target = text_or_none("target", options.target)?.map(str::to_owned);
-            wanted.pipeline_cache = text_or_none("pipeline_cache", options.pipeline_cache)?.map(Into::into);
+            converted.device = text_or_none("device", options.device)?.map(str::to_owned);
+            converted.target = text_or_none("target", options.target)?.map(str::to_owned);
+            converted.pipeline_cache =
+                text_or_none("pipeline_cache", options.pipeline_cache)?.map(Into::into);
         }
         if options.frames > MAX_FRAMES {
             let given = options.frames;
-            return Err(argument(format!(
-                "frames is {given}; at most {MAX_FRAMES} runs are in flight at once"
-            )));
+            return Err(argument(format!("frames is {given}; the maximum is {MAX_FRAMES}")));
         }
-        (wanted.frames, wanted.trust_file) = (options.frames, options.trust_file != 0);
+        (converted.frames, converted.trust_file) = (options.frames, options.trust_file != 0);
     }
-    Ok(wanted)
+    Ok(converted)
 }
 
-/// Closes a session. What names and views point to is freed; 0 and what is closed are left alone.
+/// Closes a session and frees its names and views. Does nothing for id 0 or a closed session.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_close(session: Session) -> Status {
     call(|| {
@@ -111,7 +111,7 @@ pub extern "C" fn drift_close(session: Session) -> Status {
     })
 }
 
-/// Does something with a session and one of its functions.
+/// Calls `work` with a session and the name of one of its functions.
 unsafe fn with(
     session: Session,
     function: *const c_char,
@@ -125,7 +125,7 @@ unsafe fn with(
     })
 }
 
-/// Sets a size that no input's shape gives, for all runs until it is set again.
+/// Sets a symbol that no input shape determines, for all runs until it is set again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_set_symbol(
     session: Session,
@@ -141,8 +141,8 @@ pub unsafe extern "C" fn drift_set_symbol(
     }
 }
 
-/// Sets an input from an array of the caller's, for all runs until it is set again. `dtype` is a drift_Dtype; elements are
-/// row-major, without gaps.
+/// Copies and converts an array into an input, for all runs until the input is written again. `dtype` is a drift_Dtype.
+/// `data` is row-major without gaps; `size` is its byte size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_write(
     session: Session,
@@ -154,10 +154,10 @@ pub unsafe extern "C" fn drift_write(
     data: *const c_void,
     size: usize,
 ) -> Status {
-    // SAFETY: C passes strings, and arrays of as many elements.
+    // SAFETY: C passes strings, a shape of this rank, and `size` bytes.
     unsafe {
         with(session, function, |state, function| {
-            let dtype = host_type(dtype).ok_or_else(|| argument(format!("{dtype} is no drift_Dtype")))?;
+            let dtype = host_type(dtype).ok_or_else(|| argument(format!("{dtype} is not a drift_Dtype")))?;
             let (shape, bytes) = (elements("shape", shape, rank)?, bytes("data", data, size)?);
             Ok(state.session.write_input(
                 function,
@@ -168,8 +168,8 @@ pub unsafe extern "C" fn drift_write(
     }
 }
 
-/// Gives the memory of an input of this shape, to be filled with elements of the port's `device_dtype` and not read. It
-/// counts as written for all runs. Valid until the next call for the session.
+/// Returns the memory of an input of this shape. The caller fills it with elements of the port's `device_dtype` and must
+/// not read it. The input counts as written for all runs. Valid until the next call for the session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_input(
     session: Session,
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn drift_input(
     memory: *mut *mut c_void,
     size: *mut usize,
 ) -> Status {
-    // SAFETY: C passes strings, a shape of this rank, and room for a pointer and a number.
+    // SAFETY: C passes strings, a shape of this rank, and memory for a pointer and a number.
     unsafe {
         with(session, function, |state, function| {
             check("memory", memory, 1)?;
@@ -193,49 +193,49 @@ pub unsafe extern "C" fn drift_input(
     }
 }
 
-/// Runs a function on the inputs that were written, and waits. All outputs can be read afterwards.
+/// Runs a function on the written inputs and waits. All outputs become readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_run(session: Session, function: *const c_char) -> Status {
     // SAFETY: C passes a string.
     unsafe { with(session, function, |state, function| Ok(state.session.replay(function)?)) }
 }
 
-/// Runs a function as drift_run does and tells the time of each dispatch: as many as there is room for, in order; `count`,
-/// which may be null, is how many there are. The first such call for a function prepares it.
+/// Runs a function like drift_run and measures the time of each dispatch. `times` receives up to `capacity` times in
+/// order. `count` receives the number of dispatches; it may be null. The first call for a function prepares it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_run_timed(
     session: Session,
     function: *const c_char,
     times: *mut Time,
-    room: usize,
+    capacity: usize,
     count: *mut usize,
 ) -> Status {
-    // SAFETY: C passes a string, room for as many times, and memory for a number or null.
+    // SAFETY: C passes a string, memory for `capacity` times, and memory for a number or null.
     unsafe {
         with(session, function, |state, function| {
-            let places = elements_mut("times", times, room)?;
-            let taken = state.session.replay_timed(function)?;
-            let dispatches = &state.session.replayed(function)?.dispatches;
+            let destination = elements_mut("times", times, capacity)?;
+            let measured = state.session.replay_timed(function)?;
+            let dispatches = &state.session.last_replayed(function)?.dispatches;
             state.labels = dispatches.iter().map(|dispatch| c_text(&dispatch.label)).collect();
-            for ((place, time), label) in places.iter_mut().zip(&taken).zip(&state.labels) {
-                *place = Time { label: label.as_ptr(), start_ns: time.start, end_ns: time.end };
+            for ((to, time), label) in destination.iter_mut().zip(&measured).zip(&state.labels) {
+                *to = Time { label: label.as_ptr(), start_ns: time.start, end_ns: time.end };
             }
             match count.is_null() {
                 true => Ok(()),
-                false => put("count", count, taken.len()),
+                false => put("count", count, measured.len()),
             }
         })
     }
 }
 
-/// Sets everything to zero that the session keeps between runs, as after opening.
+/// Sets all states of the session to zero, as after opening.
 #[unsafe(no_mangle)]
 pub extern "C" fn drift_reset_states(session: Session) -> Status {
     call(|| Ok(handles::session(session.id)?.state()?.session.reset_states()?))
 }
 
-/// Starts a run and returns. Only the outputs named come to the host. Where as many runs are in flight as there are frames,
-/// the oldest is waited for. `ticket` may be null.
+/// Starts a run and returns. Only the named outputs are copied to the host. If all frames are in flight, the call waits
+/// for the oldest run. `ticket` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_submit(
     session: Session,
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn drift_submit(
     count: usize,
     ticket: *mut Ticket,
 ) -> Status {
-    // SAFETY: C passes strings, as many as it says, and room for a ticket.
+    // SAFETY: C passes strings, `count` names, and memory for a ticket or null.
     unsafe {
         with(session, function, |state, function| {
             let names = elements("outputs", outputs, count)?.iter().map(|name| text("output", *name));
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn drift_submit(
             let submitted = state.session.submit(function, &names)?;
             state.last_ticket += 1;
             state.tickets.push((state.last_ticket, submitted));
-            // The frames of older runs are in use again.
+            // Later runs have used the frames of older runs.
             let old = state.tickets.len().saturating_sub(state.session.frames());
             state.tickets.drain(..old);
             match ticket.is_null() {
@@ -274,7 +274,7 @@ pub extern "C" fn drift_wait(session: Session, ticket: Ticket) -> Status {
     })
 }
 
-/// Gives an output of the function's last run, which was waited for, where it was transferred to.
+/// Returns an output of the function's last run, in transfer memory. The run must have been waited for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_output(
     session: Session,
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn drift_output(
     output: *const c_char,
     view: *mut View,
 ) -> Status {
-    // SAFETY: C passes strings and room for a view.
+    // SAFETY: C passes strings, and memory for a view.
     unsafe {
         with(session, function, |state, function| {
             let found = state.session.output(function, text("output", output)?)?;
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn drift_output(
     }
 }
 
-/// Gives an output of a run, which was waited for and had been asked for it, where it was transferred to.
+/// Returns an output of a run, in transfer memory. The run must have been waited for and must have named the output.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_output_of(
     session: Session,
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn drift_output_of(
         let output = unsafe { text("output", output) }?;
         let state = opened.state()?;
         let found = state.session.output_of(submitted(&state, ticket)?, output)?;
-        // SAFETY: C passes room for a view.
+        // SAFETY: C passes memory for a view.
         unsafe { put("view", view, view_of(found)?) }
     })
 }
@@ -316,14 +316,17 @@ fn view_of(found: drift_runtime::View<'_>) -> Result<View> {
     Ok(View { bytes, size, device_dtype: found.dtype.into(), rank, shape })
 }
 
-/// The run of a ticket, while it has its outputs.
+/// Returns the run of a ticket.
+///
+/// # Errors
+/// If a later run has used its frame.
 fn submitted(state: &State, ticket: Ticket) -> Result<drift_runtime::Ticket> {
     let known = state.tickets.iter().find(|(id, _)| *id == ticket.id).map(|(_, ticket)| *ticket);
     known.ok_or_else(|| Failure::from(drift_runtime::Error::Overwritten))
 }
 
-/// Copies an output of the function's last run into an array of the caller's, converted to the port's `dtype`. `size` is
-/// what its elements take.
+/// Copies an output of the function's last run into the caller's array, converted to the port's `dtype`. `size` is the
+/// byte size of the array.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn drift_read(
     session: Session,
@@ -332,7 +335,7 @@ pub unsafe extern "C" fn drift_read(
     data: *mut c_void,
     size: usize,
 ) -> Status {
-    // SAFETY: C passes strings and room for as many bytes.
+    // SAFETY: C passes strings, and memory for `size` bytes.
     unsafe {
         with(session, function, |state, function| {
             let to = bytes_mut("data", data, size)?;

@@ -1,36 +1,36 @@
-//! The types that cross the boundary: plain data without pointers into Rust.
+//! Types of the interface: plain data without pointers into Rust.
 
 use drift_runtime::format::{DeviceType, HostType};
 use std::ffi::{c_char, c_int, c_void};
 
-/// The most axes that a shape here can have.
+/// Maximum number of axes of a shape.
 pub const MAX_RANK: usize = 8;
 
-/// What came of a call.
+/// Result of a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Ok = 0,
-    /// A null pointer, a handle that is closed, text that is not UTF-8, a number that is out of range.
+    /// An argument is invalid: a null pointer, a closed handle, text that is not UTF-8, a number out of range.
     Argument = 1,
-    /// A file cannot be read.
+    /// A file cannot be read or written.
     Io = 2,
-    /// The bundle is damaged, of another version, or no bundle.
+    /// The file is not a bundle, is damaged, or has an unsupported version.
     Bundle = 3,
-    /// No device, or none that the bundle runs on, or a driver that failed.
+    /// There is no device, no device can run the bundle, or a driver call failed.
     Device = 4,
-    /// The device was lost: close the session and open it again.
+    /// The device was lost. Close the session and open it again.
     DeviceLost = 5,
     OutOfMemory = 6,
-    /// Names, shapes, types or values that the bundle does not take.
+    /// A name, shape, type or value does not match the bundle.
     Request = 7,
     /// Another thread is in a call for this session.
     Busy = 8,
-    /// A mistake in this library; the session takes no more calls.
+    /// An internal error of this library. All later calls for the session fail.
     Internal = 9,
 }
 
-/// Types of elements. On the device there are F32, F16, I32 and U32 alone.
+/// Element types. Devices support only F32, F16, I32 and U32.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
@@ -56,111 +56,111 @@ pub enum Direction {
     Output = 1,
 }
 
-/// An open session; 0 is none.
+/// An open session. Id 0 is no session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
     pub id: u64,
 }
 
-/// An array in memory of the device; 0 is none.
+/// An array in device memory. Id 0 is no array.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Array {
     pub id: u64,
 }
 
-/// A run that was submitted.
+/// A submitted run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub id: u64,
 }
 
-/// A language model with a text; 0 is none.
+/// A language model with a text. Id 0 is no generator.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generator {
     pub id: u64,
 }
 
-/// What to generate. All zeros beside `max_tokens` take the most likely token each time.
+/// Parameters of a generation. If all fields except `max_tokens` are zero, sampling is greedy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub max_tokens: usize,
-    /// Ids that end the text; null where there are none.
+    /// Ids of stop tokens, which end the text. Null if `stop_count` is 0.
     pub stops: *const u32,
     pub stop_count: usize,
-    /// Only so many of the most likely tokens are drawn from; 0: all.
+    /// Number of most likely tokens to sample from; 0: all.
     pub top_k: usize,
-    /// Equal seeds give equal texts.
+    /// Seed of the random numbers. Equal seeds give equal texts.
     pub seed: u64,
-    /// Logits are divided by it; 0 takes the most likely token.
+    /// Divisor of the logits; 0 selects the most likely token.
     pub temperature: f32,
-    /// Only the most likely tokens that together have this probability are drawn from; 0 is 1: all.
+    /// Probability mass of the most likely tokens to sample from; 0 counts as 1: all.
     pub top_p: f32,
-    /// Logits of tokens that the text has are divided by it where positive, multiplied where negative; 0 is 1: nothing.
+    /// Penalty for tokens in the text: positive logits are divided by it, negative ones multiplied; 0 counts as 1: none.
     pub repetition_penalty: f32,
-    /// Not 0: what followed the last time the text had the same few tokens is guessed to follow, and checked in one run.
-    pub guess: u8,
+    /// Not 0: speculative decoding with draft tokens from an n-gram search in the text.
+    pub draft: u8,
 }
 
-/// Gets a token and what the caller passed; 0 ends generating.
+/// Callback for a token. `user` is the pointer that the caller passed. Returning 0 ends generation.
 pub type Each = Option<unsafe extern "C" fn(token: u32, user: *mut c_void) -> c_int>;
 
-/// Why there is no further token.
+/// Reason why generation ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The model gave one of the stops.
+    /// The model generated a stop token.
     Stop = 0,
-    /// There are as many tokens as were asked for.
+    /// `max_tokens` tokens were generated.
     Length = 1,
-    /// The caller wanted no more.
+    /// The callback returned 0.
     Caller = 2,
 }
 
-/// What generating took and gave.
+/// Statistics of a generation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Generated {
-    /// Tokens that were generated, a stop among them.
+    /// Number of generated tokens, including a stop token.
     pub tokens: usize,
     pub ended: Ended,
-    /// The id of the stop, where there was one.
+    /// Id of the stop token, if there was one.
     pub stop: u32,
-    /// Tokens of the text that had to be computed first.
+    /// Number of prompt tokens that the KV cache lacked.
     pub prompt_tokens: usize,
-    /// Nanoseconds from the call until the first token was there.
+    /// Nanoseconds from the call to the first token.
     pub prompt_ns: u64,
-    /// Nanoseconds from the first token until the last one.
+    /// Nanoseconds from the first token to the last token.
     pub decode_ns: u64,
 }
 
-/// When a dispatch ran, in nanoseconds since the start of its run.
+/// Start and end of a dispatch, in nanoseconds since the start of its run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
-    /// The node of the model it computes. Valid until the next timed run of the session.
+    /// Node of the model that the dispatch computes. Valid until the next timed run of the session.
     pub label: *const c_char,
     pub start_ns: f64,
     pub end_ns: f64,
 }
 
-/// How to open a bundle. All zeros are right for most programs.
+/// Options for opening a bundle. All zeros suit most programs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Part of a device's name, or its number; null: the best.
+    /// Part of a device name, or a device index; null: the preferred device.
     pub device: *const c_char,
-    /// The target whose variant to use; null: the one that fits best.
+    /// Target of the variant to use; null: the variant that fits best.
     pub target: *const c_char,
-    /// A file for the driver's compiled pipelines; null: none.
+    /// File that caches the driver's compiled pipelines; null: none.
     pub pipeline_cache: *const c_char,
-    /// How many runs may be in flight at once; 0 is 1.
+    /// Maximum number of runs in flight; 0 counts as 1.
     pub frames: usize,
-    /// Not 0: do not compare weights and shaders with their hashes.
+    /// Not 0: skip hash verification of weights and shaders.
     pub trust_file: u8,
 }
 
@@ -170,17 +170,17 @@ pub struct Options {
 pub struct Port {
     /// Valid until the session is closed.
     pub name: *const c_char,
-    /// The type of arrays that are written and read.
+    /// Element type of arrays that are written and read.
     pub dtype: Dtype,
-    /// The type of elements in the memory that is transferred.
+    /// Element type in transfer memory and on the device.
     pub device_dtype: Dtype,
     pub rank: usize,
-    /// The smallest and largest size of each axis; equal where the size is known.
+    /// Minimum and maximum size of each axis; equal if the size is fixed.
     pub min_shape: [usize; 8],
     pub max_shape: [usize; 8],
 }
 
-/// A size that is known at run time only.
+/// A size that is known only at run time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Symbol {
@@ -190,20 +190,20 @@ pub struct Symbol {
     pub max: i64,
 }
 
-/// An output where it was transferred to. Valid until the next call for the session.
+/// An output in transfer memory. Valid until the next call for the session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub bytes: *const c_void,
-    /// How many bytes there are.
+    /// Byte size.
     pub size: usize,
-    /// The type of elements.
+    /// Element type.
     pub device_dtype: Dtype,
     pub rank: usize,
     pub shape: [usize; 8],
 }
 
-/// What was made; nothing of it changes after a session was opened.
+/// Numbers of resources. They do not change after a session was opened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Stats {
@@ -220,9 +220,9 @@ macro_rules! pairs {
             }
         }
 
-        /// The type of this number.
+        /// Returns the type with this number.
         pub(crate) fn host_type(number: u32) -> Option<HostType> {
-            // Both ways are exhaustive: neither side has a type that the other one lacks.
+            // Both matches are exhaustive, so the two enums have the same types.
             let host = |dtype: Dtype| match dtype { $(Dtype::$name => HostType::$name,)* };
             [$(Dtype::$name),*].into_iter().find(|dtype| *dtype as u32 == number).map(host)
         }
@@ -242,7 +242,7 @@ impl From<DeviceType> for Dtype {
     }
 }
 
-/// The type of this number, where the device has it.
+/// Returns the type with this number if devices support it.
 pub(crate) fn device_type(number: u32) -> Option<DeviceType> {
     let known = [DeviceType::F32, DeviceType::F16, DeviceType::I32, DeviceType::U32];
     known.into_iter().find(|device| Dtype::from(*device) as u32 == number)

@@ -1,4 +1,4 @@
-//! A language model whose next token is the one behind: texts, callbacks and what makes no sense, through C.
+//! Generation through C with a model that always predicts the next higher token: texts, callbacks, invalid arguments.
 
 #![allow(unsafe_code)]
 
@@ -7,14 +7,14 @@ use drift::{
     drift_generator_open, drift_generator_sizes, drift_last_error, drift_open, drift_reset_states,
     drift_run_timed, drift_set_text, drift_text,
 };
-use driftc::compile::{Model, Options, compile};
-use driftc::ir::text;
+use driftc::compile::{EntryPoint, Model, Options, compile};
+use driftc::ir::graph_text;
 use driftc::target::TargetProfile;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
-/// Row i of the table is largest at i + 1, and the last one at 0.
+/// Row i of the table has its maximum at i + 1; the last row has it at 0.
 const DECODE: &str = r#"
 symbol past 0..15
 %0 = input {"name":"ids","dtype":"i32","shape":[1,1]}
@@ -28,7 +28,7 @@ output "next" %5
 "#;
 
 fn message() -> String {
-    // SAFETY: a string, until the next failure of this thread.
+    // SAFETY: the string is valid until the next failure on this thread.
     unsafe { CStr::from_ptr(drift_last_error()) }.to_str().unwrap().to_owned()
 }
 
@@ -36,34 +36,34 @@ fn bundle(folder: &Path) -> CString {
     let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned());
     let target = TargetProfile::load(&name).unwrap();
     let path = folder.join("next.drift");
-    let functions = vec![("decode".to_owned(), text::parse(DECODE).unwrap())];
-    let model = Model { functions, ..Model::default() };
+    let entry_points = vec![EntryPoint::new("decode", graph_text::parse(DECODE).unwrap())];
+    let model = Model { entry_points, ..Model::default() };
     let options = Options { finish: Some(drift_spirv_tools::validate), ..Options::default() };
     compile(&model, &[target], &options, &path).unwrap();
     CString::new(path.to_str().unwrap()).unwrap()
 }
 
 fn request(max_tokens: usize) -> Request {
-    // SAFETY: all zeros are right.
+    // SAFETY: all zeros are a valid request.
     Request { max_tokens, ..unsafe { std::mem::zeroed() } }
 }
 
-/// Keeps tokens, and ends where there are three.
+/// Keeps tokens, and ends generation after three.
 unsafe extern "C" fn keep(token: u32, user: *mut c_void) -> c_int {
-    // SAFETY: what is passed below.
+    // SAFETY: the tests pass a vector as `user`.
     let tokens = unsafe { &mut *user.cast::<Vec<u32>>() };
     tokens.push(token);
     c_int::from(tokens.len() < 3)
 }
 
 #[test]
-fn tokens_come_one_by_one_and_make_the_text() {
+fn tokens_reach_the_callback_and_extend_the_text() {
     let folder = tempfile::tempdir().unwrap();
     let path = bundle(folder.path());
     let mut generator = Generator { id: 0 };
     let mut tokens: Vec<u32> = Vec::new();
     let user = (&raw mut tokens).cast();
-    // SAFETY: strings, and memory for as much as is said.
+    // SAFETY: strings, and memory for the stated number of elements.
     unsafe {
         let status = drift_generator_open(path.as_ptr(), null(), &raw mut generator);
         assert_eq!(status, Status::Ok, "{}", message());
@@ -111,7 +111,7 @@ fn dispatches_are_timed() {
     let path = bundle(folder.path());
     let mut session = Session { id: 0 };
     let ids = 1i32;
-    // SAFETY: strings, and memory for as much as is said.
+    // SAFETY: strings, and memory for the stated number of elements.
     unsafe {
         assert_eq!(drift_open(path.as_ptr(), null(), &raw mut session), Status::Ok, "{}", message());
         assert_eq!(drift_reset_states(session), Status::Ok, "{}", message());
@@ -124,7 +124,7 @@ fn dispatches_are_timed() {
         let mut count = 0;
         let status = drift_run_timed(session, decode, times.as_mut_ptr(), times.len(), &raw mut count);
         if status == Status::Device {
-            // The device has no clock.
+            // The device has no timestamps.
             assert!(message().contains("timestamps"), "{}", message());
         } else {
             assert_eq!(status, Status::Ok, "{}", message());

@@ -1,4 +1,4 @@
-//! The header is what the sources say, and calls with anything but sense are errors.
+//! The header matches the sources, and invalid calls return errors.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ const SHAPE: [usize; 2] = [2, 2];
 const NONE: Session = Session { id: 0 };
 
 fn message() -> String {
-    // SAFETY: a string, until the next failure of this thread.
+    // SAFETY: the string is valid until the next failure on this thread.
     unsafe { CStr::from_ptr(drift_last_error()) }.to_str().unwrap().to_owned()
 }
 
@@ -36,14 +36,14 @@ fn open() -> (tempfile::TempDir, Session) {
 
 fn write(session: Session, dtype: u32, shape: &[usize], values: &[f32]) -> Status {
     let (name, data, size) = (c"x".as_ptr(), values.as_ptr().cast(), size_of_val(values));
-    // SAFETY: all are as long as is said.
+    // SAFETY: the pointers match the stated lengths.
     unsafe { drift_write(session, MAIN.as_ptr(), name, dtype, shape.as_ptr(), shape.len(), data, size) }
 }
 
 fn run(session: Session, values: [f32; 4]) -> [f32; 4] {
     assert_eq!(write(session, Dtype::F32 as u32, &SHAPE, &values), Status::Ok, "{}", message());
     let mut out = [0f32; 4];
-    // SAFETY: strings, and room for four floats.
+    // SAFETY: strings, and memory for four floats.
     unsafe {
         assert_eq!(drift_run(session, MAIN.as_ptr()), Status::Ok, "{}", message());
         let status =
@@ -54,9 +54,9 @@ fn run(session: Session, values: [f32; 4]) -> [f32; 4] {
 }
 
 #[test]
-fn the_header_is_what_the_sources_say() {
+fn the_header_matches_the_sources() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // A package of its own, since what it needs would change how all others are built.
+    // A separate package, because its dependencies would change features of the workspace's dependencies.
     let built = std::env::current_exe().unwrap();
     let output = std::process::Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--locked", "--manifest-path"])
@@ -68,23 +68,23 @@ fn the_header_is_what_the_sources_say() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (made, path) = (String::from_utf8(output.stdout).unwrap(), folder.join("include/drift.h"));
+    let (generated, path) = (String::from_utf8(output.stdout).unwrap(), folder.join("include/drift.h"));
     if std::env::var_os("DRIFT_BLESS").is_some() {
-        std::fs::write(&path, &made).unwrap();
+        std::fs::write(&path, &generated).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(made == committed, "include/drift.h is not what the sources say; `make bless` writes it");
-    let declared = made.matches("drift_").count();
-    assert!(declared > 30, "the header declares too little:\n{made}");
+    assert!(generated == committed, "include/drift.h does not match the sources; run `make bless`");
+    let names = generated.matches("drift_").count();
+    assert!(names > 30, "the header declares too little:\n{generated}");
 }
 
 #[test]
-fn arrays_go_in_and_out_by_copy_and_in_place() {
+fn arrays_are_written_and_read_by_copy_and_in_place() {
     let (_folder, session) = open();
     assert_eq!(run(session, [0.0, 1.0, 2.0, -1.0]), [1.0, 4.0, 7.0, -2.0]);
     let mut before = Stats { pipelines: 0, allocations: 0, allocated_bytes: 0 };
     let mut after = before;
-    // SAFETY: strings, and memory for what is asked for.
+    // SAFETY: strings, and memory for all results.
     unsafe {
         assert_eq!(drift_stats(session, &raw mut before), Status::Ok);
         for round in 0u8..100 {
@@ -115,7 +115,7 @@ fn arrays_go_in_and_out_by_copy_and_in_place() {
 fn outputs_become_inputs_on_the_device() {
     let (_folder, session) = open();
     assert_eq!(run(session, [1.0; 4]), [4.0; 4]);
-    // SAFETY: strings, and memory for what is asked for.
+    // SAFETY: strings, and memory for all results.
     unsafe {
         let mut array = Array { id: 0 };
         let (main, x, y) = (MAIN.as_ptr(), c"x".as_ptr(), c"y".as_ptr());
@@ -133,11 +133,11 @@ fn outputs_become_inputs_on_the_device() {
         let status = drift_share_fd(session, dtype, SHAPE.as_ptr(), 2, &raw mut shared, &raw mut descriptor);
         if status == Status::Ok {
             assert_eq!(drift_deliver(session, main, y, shared), Status::Ok, "{}", message());
-            let mut taken = Array { id: 0 };
+            let mut imported = Array { id: 0 };
             let shape = SHAPE.as_ptr();
-            let status = drift_import_fd(session, descriptor, 0, dtype, shape, 2, &raw mut taken);
+            let status = drift_import_fd(session, descriptor, 0, dtype, shape, 2, &raw mut imported);
             assert_eq!(status, Status::Ok, "{}", message());
-            assert_eq!(drift_feed(session, main, x, taken), Status::Ok, "{}", message());
+            assert_eq!(drift_feed(session, main, x, imported), Status::Ok, "{}", message());
             assert_eq!(drift_run(session, main), Status::Ok, "{}", message());
             assert_eq!(drift_read(session, main, y, (&raw mut out).cast(), 16), Status::Ok);
             assert_eq!(out, [40.0; 4]);
@@ -153,11 +153,11 @@ fn outputs_become_inputs_on_the_device() {
 }
 
 #[test]
-fn what_makes_no_sense_is_an_error_with_words() {
+fn invalid_calls_return_a_status_and_a_message() {
     let (_folder, session) = open();
     let main = MAIN.as_ptr();
     let dtype = Dtype::F32 as u32;
-    // SAFETY: what is no string or no memory is null.
+    // SAFETY: pointers are null, or lead to strings or memory.
     unsafe {
         let mut port = std::mem::zeroed::<Port>();
         let input = Direction::Input as u32;
@@ -219,17 +219,17 @@ fn what_makes_no_sense_is_an_error_with_words() {
 }
 
 #[test]
-fn threads_have_sessions_of_their_own_and_one_session_is_refused_to_two() {
+fn sessions_run_on_separate_threads_and_a_busy_session_refuses_calls() {
     let (_folder, shared) = open();
     std::thread::scope(|scope| {
         for number in 0u8..3 {
             scope.spawn(move || {
-                let (_folder, own) = open();
+                let (_folder, session) = open();
                 let value = f32::from(number);
                 for _ in 0..50 {
-                    assert_eq!(run(own, [value; 4]), [value * 3.0 + 1.0; 4]);
+                    assert_eq!(run(session, [value; 4]), [value * 3.0 + 1.0; 4]);
                 }
-                drift_close(own);
+                drift_close(session);
             });
         }
         for _ in 0..2 {

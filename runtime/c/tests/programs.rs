@@ -1,11 +1,11 @@
-//! The examples compile as strictly as compilers can be asked to, and run.
+//! The examples compile without warnings in strict modes, and run.
 
 mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Compiles an example against the static library beside the tests.
+/// Compiles an example and links it to the static library next to the test program.
 fn build(compiler: &str, flags: &[&str], source: &str, program: &Path) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let libraries = std::env::current_exe().unwrap().parent().map(Path::to_owned).unwrap();
@@ -39,7 +39,7 @@ fn bundle(folder: &Path) -> (PathBuf, String) {
 }
 
 #[test]
-fn the_example_in_c_runs() {
+fn the_c_example_runs() {
     let folder = tempfile::tempdir().unwrap();
     let (_, path) = bundle(folder.path());
     let program = folder.path().join("run");
@@ -52,7 +52,7 @@ fn the_example_in_c_runs() {
 }
 
 #[test]
-fn the_example_in_cpp_runs() {
+fn the_cpp_example_runs() {
     let folder = tempfile::tempdir().unwrap();
     let (_, path) = bundle(folder.path());
     let program = folder.path().join("twice");

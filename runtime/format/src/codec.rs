@@ -1,8 +1,8 @@
-//! Bundles as bytes: the only module that knows how a manifest is encoded and where the sections lie.
+//! Bundles as bytes. Only this module knows the manifest encoding and the file layout.
 //!
 //! `FORMAT.md` specifies the result. A file is a header of 128 bytes, chunks at multiples of 256, artifacts at
-//! multiples of 16, and the manifest at the end; all gaps are zero. Every byte is covered: the header by its own
-//! hash, chunks, artifacts and manifest by hashes, gaps by having to be zero, the end by the length in the header.
+//! multiples of 16, and the manifest at the end. Gaps are zero. Every byte is checked: header, chunks,
+//! artifacts and manifest by hashes, gaps by being zero, and the end of the file by the length in the header.
 
 mod decode;
 mod read;
@@ -16,22 +16,23 @@ pub use write::{BundleWriter, Summary};
 use crate::error::{Error, Result};
 use crate::{Hash, Manifest};
 
-/// The first bytes of a bundle. The odd ones reveal files that were treated as text on their way.
+/// The first bytes of a bundle. The non-ASCII byte and the line ending reveal files damaged by a text-mode
+/// transfer.
 pub const MAGIC: [u8; 8] = *b"\x89DRIFT\r\n";
-/// Changes whenever an older reader would misread the file.
+/// Incremented if an older reader would misread the file.
 pub const VERSION_MAJOR: u16 = 1;
-/// Changes when values are added that an older reader refuses only where a bundle uses them.
+/// Incremented if values are added that an older reader rejects only in bundles that use them.
 pub const VERSION_MINOR: u16 = 4;
 
 pub(crate) const HEADER_SIZE: usize = 128;
-/// The header's bytes that its own hash covers.
+/// Number of header bytes covered by the header's hash.
 const HASHED_HEADER: usize = 96;
 pub(crate) const CHUNK_ALIGNMENT: u64 = 256;
 pub(crate) const ARTIFACT_ALIGNMENT: u64 = 16;
-/// The largest manifest, encoded. It bounds what hostile files can make the decoder allocate.
+/// Maximum encoded size of a manifest. It bounds the memory that a hostile file can make the decoder allocate.
 pub(crate) const MANIFEST_LIMIT: usize = 64 << 20;
 
-/// The fixed part at the start of a bundle.
+/// The fixed-size start of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub major: u16,
@@ -54,7 +55,7 @@ impl Header {
         bytes.extend(self.manifest_size.to_le_bytes());
         bytes.extend(self.manifest_hash.0);
         bytes.resize(HASHED_HEADER, 0);
-        let hash = Hash::of(&bytes);
+        let hash = Hash::digest(&bytes);
         bytes.extend(hash.0);
         std::array::from_fn(|index| bytes.get(index).copied().unwrap_or(0))
     }

@@ -1,48 +1,49 @@
-//! What a device can do, as plain data: the runtime asks a driver for it, the compiler makes a target profile of it.
+//! Device capabilities as plain data. The runtime queries the driver; the compiler derives target profiles.
 
 use crate::{ApiVersion, ArtifactKind, Feature, Features, Limits, MatrixShape};
 use serde::Serialize;
 
-/// Everything a driver tells about a device.
+/// Everything that a driver reports about a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DeviceInfo {
     pub name: String,
-    /// The language of the shaders that it takes.
+    /// Shader language that the device runs.
     pub language: ArtifactKind,
     pub kind: DeviceKind,
     pub vendor_id: u32,
     pub device_id: u32,
     pub driver_name: String,
     pub driver_info: String,
-    /// As the driver encodes it.
+    /// Driver version in the driver's own encoding.
     pub driver_version: u32,
     pub api_version: ApiVersion,
     pub features: Features,
     pub limits: Limits,
-    /// The size of subgroups where none is asked for.
+    /// Subgroup size of pipelines that require none.
     pub subgroup_size: u32,
-    /// What may be asked for; both equal to `subgroup_size` where nothing may.
+    /// Range of sizes that pipelines may require. Both equal `subgroup_size` if sizes cannot be required.
     pub min_subgroup_size: u32,
     pub max_subgroup_size: u32,
-    /// Subgroups in a workgroup whose subgroup size is asked for; 0 where nothing may be.
+    /// Maximum subgroups per workgroup if the subgroup size is required; 0 if sizes cannot be required.
     pub max_workgroup_subgroups: u32,
-    /// Descriptor sets bound at once.
+    /// Maximum descriptor sets bound at once.
     pub max_bound_sets: u32,
-    /// Whether packed dot products of four 8-bit integers are faster than the same sum in steps.
+    /// True if packed dot products of four 8-bit integers are hardware accelerated.
     pub int_dot_accelerated: bool,
     pub matrix_shapes: Vec<MatrixShape>,
     pub memory_heaps: Vec<MemoryHeap>,
-    /// How many allocations there may be at once.
+    /// Maximum number of simultaneous allocations.
     pub max_allocations: u32,
-    /// Nanoseconds of one tick; 0 where there are no timestamps.
+    /// Nanoseconds per timestamp tick; 0 without timestamps.
     pub timestamp_period: f32,
     pub images: ImageLimits,
-    /// The nanoseconds, names and numbers above say what a device is; these say which one, for caches.
+    /// Identifiers of the device, the driver and its pipeline cache format. They are used as cache keys.
     pub device_uuid: [u8; 16],
     pub driver_uuid: [u8; 16],
     pub pipeline_cache_uuid: [u8; 16],
 }
 
+/// Type of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum DeviceKind {
     Discrete,
@@ -53,7 +54,7 @@ pub enum DeviceKind {
     Other,
 }
 
-/// A pool of memory and what its memory types allow.
+/// A memory heap and the union of the properties of its memory types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemoryHeap {
     pub size: u64,
@@ -63,7 +64,7 @@ pub struct MemoryHeap {
     pub host_cached: bool,
 }
 
-/// Limits of images, for storage in textures.
+/// Limits for images and texel buffers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ImageLimits {
     pub max_2d: u32,
@@ -72,12 +73,12 @@ pub struct ImageLimits {
     pub max_texel_buffer_elements: u32,
     pub max_sampled_images: u32,
     pub max_storage_images: u32,
-    /// Offsets of texel buffers are multiples of this.
+    /// Offsets of texel buffers are multiples of this number.
     pub texel_alignment: u32,
 }
 
 impl DeviceKind {
-    /// The lower the better, where no device is asked for.
+    /// Rank for the default choice of a device. Lower is better.
     pub fn rank(self) -> u32 {
         match self {
             DeviceKind::Discrete => 0,
@@ -90,7 +91,7 @@ impl DeviceKind {
 }
 
 impl DeviceInfo {
-    /// Names of the features, in the order of bits.
+    /// Names of the features in bit order.
     pub fn feature_names(&self) -> impl Iterator<Item = &'static str> {
         self.features.iter().map(Feature::name)
     }

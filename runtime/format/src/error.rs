@@ -1,13 +1,14 @@
-//! Every way in which reading, loading or running a bundle can fail, as one enum.
+//! Errors of reading, loading and running a bundle.
 //!
-//! A message names the place, the reason, and what to do about it, so that a caller can print it as it is.
+//! A message names the place, the reason and the remedy, so callers can print it unchanged.
 
 use crate::{DeviceType, ExprError, HostType};
 use std::path::PathBuf;
 
-/// What the functions of this crate and of the runtime return.
+/// Result type of this crate and of the runtime.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Every error of this crate and of the runtime.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -68,48 +69,46 @@ pub enum Error {
     )]
     SymbolOutOfBounds { symbol: String, given: i64, min: i64, max: i64 },
     #[error(
-        "`{port}` lies on the device as {expected}, but the array of the device given is {given}; compile both models with ports of the same type"
+        "`{port}` has device type {expected}, but the device array has type {given}; compile both models with equal port types"
     )]
     WrongDeviceType { port: String, expected: DeviceType, given: DeviceType },
-    #[error(
-        "the array given for `{port}` belongs to a device that was opened for another session; load the sessions together"
-    )]
+    #[error("the array for `{port}` is on a device that another session opened; load both sessions together")]
     OtherDevice { port: String },
     #[error("`{port}` of shape {shape:?} takes {expected} bytes, but {given} were given")]
     WrongLength { port: String, shape: Vec<usize>, expected: u64, given: u64 },
-    #[error(
-        "element {index} of `{port}` is {value}, which the device holds as {device_type} and cannot represent"
-    )]
+    #[error("element {index} of `{port}` is {value}, which the device type {device_type} cannot represent")]
     ValueOutOfRange { port: String, index: usize, value: String, device_type: &'static str },
     #[error("{place}: {source}")]
     Expression { place: String, source: ExprError },
-    #[error("{place}: {value} does not fit; the sizes given are more than the bundle can run")]
+    #[error("{place}: {value} is out of range; the given sizes exceed what the bundle supports")]
     TooLarge { place: String, value: i64 },
-    #[error("output `{0}` was read before the function ran, or was not asked for")]
-    NotRun(String),
     #[error(
-        "what a run gave was read after its memory had been used again; read it sooner, or load with more frames"
+        "output `{0}` is not available: the function has not finished a run, or the output was not requested"
     )]
+    NotRun(String),
+    #[error("a later run has overwritten this run's outputs; read them earlier, or load with more frames")]
     Overwritten,
-    #[error("there is no conversation {given}; the session was loaded with {count}")]
+    #[error("conversation {given} does not exist; the session was loaded with {count} conversations")]
     NoSuchConversation { given: usize, count: usize },
     #[error("{}: {reason}", path.display())]
     States { path: PathBuf, reason: String },
 
     // Language models.
-    #[error("the bundle holds no language model that can be run token by token: {reason}")]
+    #[error("the bundle is not a language model that can generate tokens: {reason}")]
     NotALanguageModel { reason: String },
-    #[error("id {id} is outside of the model's vocabulary of {vocabulary}; the ids belong to another model")]
+    #[error(
+        "token id {id} is outside the model's vocabulary of {vocabulary} tokens; the ids belong to another model"
+    )]
     NotInVocabulary { id: u32, vocabulary: usize },
-    #[error("there is no text to go on from; give at least one id")]
+    #[error("the prompt is empty; give at least one token")]
     EmptyPrompt,
-    #[error("{name} is {value}, and must be {range}")]
+    #[error("{name} is {value}, but must be {range}")]
     InvalidSampling { name: &'static str, value: String, range: &'static str },
-    #[error("the context is full: {needed} tokens are needed, and the bundle was compiled for {context}")]
+    #[error("the context is full: {needed} tokens are needed, but the bundle was compiled for {context}")]
     ContextFull { needed: usize, context: usize },
 }
 
-/// Why one variant cannot run on a device.
+/// Reasons why one variant cannot run on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmet {
     pub target: String,
@@ -117,12 +116,12 @@ pub struct Unmet {
 }
 
 impl Error {
-    /// A section of the file whose bytes are not what the bundle says they are.
+    /// Error for a section whose bytes differ from what the bundle declares.
     pub fn corrupt(section: impl Into<String>, at: u64, reason: impl Into<String>) -> Error {
         Error::Corrupt { section: section.into(), at, reason: reason.into() }
     }
 
-    /// A manifest that decodes but contradicts itself.
+    /// Error for a manifest that decodes but contradicts itself.
     pub fn invalid(place: impl Into<String>, reason: impl Into<String>) -> Error {
         Error::Invalid { place: place.into(), reason: reason.into() }
     }
@@ -144,9 +143,9 @@ fn no_device(wanted: Option<&str>, found: &[String]) -> String {
 
 fn no_adapter(wanted: Option<&str>, found: &[String]) -> String {
     match wanted {
-        Some(wanted) => format!("no adapter of wgpu matches `{wanted}`; there are: {}", list(found)),
+        Some(wanted) => format!("no wgpu adapter matches `{wanted}`; there are: {}", list(found)),
         None => {
-            "wgpu finds no graphics device; update the driver, or build with the feature of its interface"
+            "wgpu finds no graphics device; update the driver, or build the runtime with the feature of its API"
                 .to_owned()
         }
     }

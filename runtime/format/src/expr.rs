@@ -1,20 +1,21 @@
-//! Integer expressions over a function's symbols: sizes that are known at run time only.
+//! Integer expressions over a function's symbols, for sizes that are known at run time only.
 //!
-//! An expression is a postfix program, so that the type is not recursive and evaluation needs no allocation:
-//! `ceil_div(seq, 4)` is `[Symbol(0), Const(4), CeilDiv]`. Arithmetic is checked; a static value is one `Const`.
+//! An expression is a postfix program. The type is therefore not recursive, and evaluation needs no allocation:
+//! `ceil_div(seq, 4)` is `[Symbol(0), Const(4), CeilDiv]`. Arithmetic is checked. A static value is one
+//! `Const`.
 
 use serde::{Deserialize, Serialize};
 
-/// The most operands that may be on the stack at once.
+/// Maximum operands on the stack.
 pub(crate) const MAX_DEPTH: usize = 32;
-/// The most operations of one expression.
+/// Maximum operations of one expression.
 pub(crate) const MAX_OPS: usize = 256;
 
-/// A postfix program that leaves exactly one value.
+/// A postfix program that leaves exactly one value on the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Expr(pub Vec<ExprOp>);
 
-/// Pushes a value, or replaces the top two, `left` below `right`, by one.
+/// An operation: pushes a value, or replaces the top two values (`left` below `right`) by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExprOp {
     Const(i64),
@@ -23,16 +24,17 @@ pub enum ExprOp {
     Add,
     Sub,
     Mul,
-    /// Rounds towards negative infinity.
+    /// Rounds toward negative infinity.
     FloorDiv,
-    /// Rounds towards positive infinity.
+    /// Rounds toward positive infinity.
     CeilDiv,
-    /// `left - right * floor(left / right)`: it has the sign of `right`.
+    /// `left - right * floor(left / right)`, which has the sign of `right`.
     Mod,
     Min,
     Max,
 }
 
+/// Error of checking or evaluating an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExprError {
     #[error("an expression overflows 64 bits")]
@@ -56,7 +58,7 @@ impl Expr {
         Expr(vec![ExprOp::Symbol(index)])
     }
 
-    /// `self op right`; `op` is one of the two-operand operations. Folds constants where that does not fail.
+    /// Returns `self op right`, where `op` takes two operands. Folds constants unless the operation fails.
     pub fn then(self, op: ExprOp, right: Expr) -> Expr {
         if let (Some(left), Some(right)) = (self.as_constant(), right.as_constant())
             && let Ok(value) = apply(op, left, right)
@@ -69,7 +71,7 @@ impl Expr {
         Expr(ops)
     }
 
-    /// The value, where it is written as a single constant.
+    /// Value of an expression that is a single constant.
     pub fn as_constant(&self) -> Option<i64> {
         match self.0.as_slice() {
             [ExprOp::Const(value)] => Some(*value),
@@ -77,7 +79,7 @@ impl Expr {
         }
     }
 
-    /// The symbol, where the expression is nothing but one.
+    /// Symbol of an expression that is a single symbol.
     pub fn as_symbol(&self) -> Option<u32> {
         match self.0.as_slice() {
             [ExprOp::Symbol(index)] => Some(*index),
@@ -85,12 +87,12 @@ impl Expr {
         }
     }
 
-    /// Whether no symbol occurs.
+    /// True if the expression contains no symbol.
     pub fn is_static(&self) -> bool {
         !self.0.iter().any(|op| matches!(op, ExprOp::Symbol(_)))
     }
 
-    /// The value for given symbol values.
+    /// Evaluates the expression for these symbol values.
     pub fn eval(&self, symbols: &[i64]) -> Result<i64, ExprError> {
         if self.0.len() > MAX_OPS {
             return Err(ExprError::TooLarge);
@@ -119,7 +121,7 @@ impl Expr {
         if depth == 1 { Ok(stack[0]) } else { Err(ExprError::Malformed) }
     }
 
-    /// Whether evaluation is defined but for arithmetic: the program's form, its size, and its symbols.
+    /// Checks the program's form, size and symbols. A program that passes can fail only by arithmetic.
     pub fn check(&self, n_symbols: usize) -> Result<(), ExprError> {
         if self.0.len() > MAX_OPS {
             return Err(ExprError::TooLarge);

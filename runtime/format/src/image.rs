@@ -1,20 +1,20 @@
-//! Images: tensors, or constants, that lie in textures of four elements per texel.
+//! Images: tensors or constants stored in textures with four elements per texel.
 
 use super::{DeviceType, SlotKind, Variant};
 use serde::{Deserialize, Serialize};
 
-/// An image that dispatches of a function can bind.
+/// An image that the dispatches of a function can bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     pub texture: Texture,
-    /// Texels along x and y, and along z or in layers. Along what the kind does not have it is 1.
+    /// Texels along x and y, and depth or layers along z. 1 along axes that the kind lacks.
     pub extent: [u32; 3],
-    /// The chunk that fills the image at load: texels without gaps, x fastest, then y. Such an image is read only.
-    /// Without one the image holds intermediate results.
+    /// The chunk that fills the image at load: texels without gaps, x fastest, then y. Such an image is read
+    /// only. Without a chunk the image holds intermediate results.
     pub chunk: Option<u32>,
 }
 
-/// What a shader must know of an image.
+/// The properties of an image that a shader depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Texture {
     pub kind: ImageKind,
@@ -22,6 +22,7 @@ pub struct Texture {
     pub element: DeviceType,
 }
 
+/// Dimensionality of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ImageKind {
     D2,
@@ -30,7 +31,7 @@ pub enum ImageKind {
 }
 
 impl Image {
-    /// Bytes of all texels; none where they do not fit u64, or an extent is zero or along what the kind lacks.
+    /// Byte size of all texels. Returns `None` if it exceeds u64, or if the extent does not suit the kind.
     pub fn size(&self) -> Option<u64> {
         let [x, y, z] = self.extent.map(u64::from);
         let fits = x > 0 && y > 0 && z > 0 && (z == 1 || self.texture.kind != ImageKind::D2);
@@ -40,29 +41,29 @@ impl Image {
 }
 
 impl Variant {
-    /// The images that loading creates, and which of them each image slot is, over the slots of all functions.
-    /// Those of equal description are shared: one holds equal constants, and the n-th of a function that hold
-    /// intermediate results is also the n-th of every other function.
+    /// The images to create at load, and for each image slot of all functions its index into them. Slots with
+    /// equal descriptions use one image: one image per distinct constant, and the n-th image of intermediate
+    /// results of a function is reused as the n-th of every other function.
     pub fn images(&self) -> (Vec<Image>, Vec<usize>) {
         let mut images: Vec<Image> = Vec::new();
-        let mut places = Vec::new();
+        let mut indices = Vec::new();
         for function in &self.functions {
-            let first = places.len();
+            let first = indices.len();
             for slot in &function.slots {
                 let SlotKind::Image(image) = slot.kind else { continue };
-                let own: &[usize] = places.get(first..).unwrap_or_default();
-                let free = |at: usize| image.chunk.is_some() || !own.contains(&at);
-                let known = images.iter().enumerate().find(|(at, known)| **known == image && free(*at));
-                let place = match known {
-                    Some((at, _)) => at,
+                let of_function: &[usize] = indices.get(first..).unwrap_or_default();
+                let free = |index: usize| image.chunk.is_some() || !of_function.contains(&index);
+                let known = images.iter().enumerate().find(|(index, known)| **known == image && free(*index));
+                let index = match known {
+                    Some((index, _)) => index,
                     None => {
                         images.push(image);
                         images.len() - 1
                     }
                 };
-                places.push(place);
+                indices.push(index);
             }
         }
-        (images, places)
+        (images, indices)
     }
 }

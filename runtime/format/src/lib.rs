@@ -1,17 +1,19 @@
-//! The contents of a bundle as plain structs; the only definition, used by the compiler and by the runtime. They are a crate
-//! of their own without features, so that the compiler is built once for whatever backends the runtime has beside it.
+//! The bundle format as plain Rust structs. The compiler writes them, the runtime reads them.
 //!
-//! A [`Manifest`] holds everything but the raw bytes of weights and shaders, which it points at by offset and
-//! hash. [`codec`] turns it into bytes and back; `FORMAT.md` specifies those bytes. No type here is
-//! recursive, and no element of a list encodes to zero bytes, so that decoding hostile input is bounded.
-//! The field order of every struct and the variant order of every enum are part of the format.
+//! A [`Manifest`] describes everything except the raw bytes of weights and shaders, which it refers to by
+//! offset and hash. [`codec`] encodes and decodes it; `FORMAT.md` specifies the bytes. No type is recursive and
+//! no list element encodes to zero bytes, so decoding hostile input is bounded. The field order of every struct
+//! and the variant order of every enum are part of the format.
+//!
+//! This crate has no Cargo features. The compiler is therefore built once, whatever backends the runtime
+//! enables.
 
 pub mod codec;
 pub mod device;
 pub mod error;
 mod expr;
 mod image;
-mod needs;
+mod needed_limits;
 pub mod order;
 mod requirements;
 pub mod threads;
@@ -30,37 +32,37 @@ pub use validate::validate;
 
 use serde::{Deserialize, Serialize};
 
-/// A BLAKE3 hash. It is written as 32 bytes, or as hexadecimal digits in formats made for people.
+/// A BLAKE3 hash. It serializes as 32 bytes, or as hexadecimal digits in human-readable formats.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 pub struct Hash(pub [u8; 32]);
 
-/// All of a bundle but the bytes of its chunks and artifacts.
+/// The contents of a bundle, except the bytes of its chunks and artifacts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     pub provenance: Provenance,
-    /// Weight data. Chunks are addressed by content and shared by all variants.
+    /// Weight data. Equal chunks are stored once; all variants may use them.
     pub chunks: Vec<Chunk>,
     /// Shaders and attached files.
     pub artifacts: Vec<Artifact>,
-    /// Files that travel with the model, such as a tokenizer; the runtime only hands them out.
+    /// Files shipped with the model, such as a tokenizer. The runtime does not interpret them.
     pub attachments: Vec<Attachment>,
-    /// One per target, in the order of preference.
+    /// One variant per target, in order of preference.
     pub variants: Vec<Variant>,
 }
 
-/// Where a bundle came from.
+/// Origin of a bundle.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     pub compiler_version: String,
-    /// The options that changed the output, as given on the command line.
+    /// Command-line options that changed the output.
     pub flags: Vec<String>,
     pub model_name: String,
     pub model_hash: Hash,
-    /// Anything else worth keeping, as (key, value), sorted by key.
+    /// Additional (key, value) pairs, sorted by key.
     pub notes: Vec<(String, String)>,
 }
 
-/// A range of the file that holds packed weights. Its offset is a multiple of 256.
+/// A range of the file with packed weights. The offset is a multiple of 256.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chunk {
     pub hash: Hash,
@@ -68,7 +70,7 @@ pub struct Chunk {
     pub size: u64,
 }
 
-/// A range of the file that holds a shader or an attachment. Its offset is a multiple of 16.
+/// A range of the file with a shader or an attachment. The offset is a multiple of 16.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Artifact {
     pub hash: Hash,
@@ -77,6 +79,7 @@ pub struct Artifact {
     pub kind: ArtifactKind,
 }
 
+/// Content type of an artifact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ArtifactKind {
     /// A SPIR-V module, little-endian words.
@@ -86,12 +89,13 @@ pub enum ArtifactKind {
     Data,
     /// A WGSL module, UTF-8.
     Wgsl,
-    /// A module in the Metal shading language, UTF-8.
+    /// A Metal shading language module, UTF-8.
     Msl,
     /// An HLSL module, UTF-8.
     Hlsl,
 }
 
+/// A file shipped with the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attachment {
     /// A relative name such as `tokenizer.json`; unique.
@@ -103,15 +107,16 @@ pub struct Attachment {
 /// The model compiled for one target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// The profile's name.
+    /// Name of the target profile.
     pub target: String,
     pub profile_hash: Hash,
     pub requirements: Requirements,
     pub pipelines: Vec<Pipeline>,
-    /// Buffers that hold weights, filled once at load, shared by all functions.
+    /// Buffers with weights. They are filled once at load; all functions use them.
     pub weights: Vec<WeightSlot>,
     pub placements: Vec<WeightPlacement>,
-    /// Buffers that keep their contents between runs and are shared by all functions; zero after load.
+    /// Buffers that keep their contents between runs, such as KV caches. All functions use them; they are zero
+    /// after load.
     pub states: Vec<StateSlot>,
     pub functions: Vec<Function>,
 }
@@ -119,18 +124,19 @@ pub struct Variant {
 /// One compute pipeline. All bindings are in descriptor set 0, binding number = index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pipeline {
-    /// What a person would call the kernel; for reports only.
+    /// Kernel name, for reports only.
     pub name: String,
-    /// Index into [`Manifest::artifacts`], a shader, in the same language as the variant's others.
+    /// Index into [`Manifest::artifacts`]: a shader. All pipelines of a variant use the same shader language.
     pub artifact: u32,
     pub entry: String,
     pub bindings: Vec<BindingKind>,
     pub required_subgroup_size: Option<u32>,
     pub workgroup_size: [u32; 3],
-    /// Bytes of workgroup memory the shader declares.
+    /// Bytes of workgroup memory that the shader declares.
     pub workgroup_memory: u32,
 }
 
+/// Type of a pipeline binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BindingKind {
     StorageRead,
@@ -138,17 +144,18 @@ pub enum BindingKind {
     Uniform,
     /// A range of a buffer, read as texels of four elements of this type.
     Texels(DeviceType),
-    /// An image that is read without a sampler.
+    /// An image read without a sampler.
     ImageRead(Texture),
     ImageWrite(Texture),
 }
 
+/// A buffer filled with weights at load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightSlot {
     pub size: u64,
 }
 
-/// Puts a whole chunk at an offset of a weight slot. What no placement covers is zero.
+/// Placement of a whole chunk in a weight slot. Bytes of the slot without a placement are zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightPlacement {
     pub chunk: u32,
@@ -158,17 +165,19 @@ pub struct WeightPlacement {
     pub offset: u64,
 }
 
+/// A buffer that keeps its contents between runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateSlot {
     pub name: String,
     pub size: u64,
 }
 
-/// A named entry point: what it takes, what it gives, and the dispatches in between.
+/// A named entry point with its inputs, outputs and dispatches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Function {
-    /// `main`, `prefill`, `decode`, ... Functions that follow one of the same name are the same function for some of
-    /// the sizes that it takes; they use its inputs and outputs.
+    /// `main`, `prefill`, `decode`, ... Consecutive functions of the same name are one entry point. The first
+    /// is general; the others are specializations for narrower symbol bounds and use the inputs and outputs of
+    /// the first.
     pub name: String,
     pub symbols: Vec<Symbol>,
     pub inputs: Vec<Port>,
@@ -178,7 +187,7 @@ pub struct Function {
     pub dispatches: Vec<Dispatch>,
 }
 
-/// A dimension that is known at run time only, with the bounds it was compiled for (both inclusive).
+/// A symbolic dimension, known at run time only. The function was compiled for these inclusive bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Symbol {
     pub name: String,
@@ -186,15 +195,16 @@ pub struct Symbol {
     pub max: i64,
 }
 
-/// An input or an output. On the device it is a row-major array of `device_type`, without gaps.
+/// An input or output. On the device it is a contiguous row-major array of `device_type`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Port {
     pub name: String,
-    /// The type of the caller's array.
+    /// Element type of the caller's array.
     pub host_type: HostType,
-    /// The type in the slot; the runtime converts.
+    /// Element type in the slot. The runtime converts between both types.
     pub device_type: DeviceType,
-    /// A dimension that is a bare symbol binds it from the caller's array; others are checked.
+    /// A dimension that is a bare symbol takes its value from the caller's array. Other dimensions are compared
+    /// with it.
     pub shape: Vec<Expr>,
     /// Index into [`Function::slots`], of kind `Input(i)` or `Output(i)` with i this port's index.
     pub slot: u32,
@@ -202,37 +212,39 @@ pub struct Port {
     pub offset: u64,
 }
 
-/// A buffer or an image that dispatches of a function can bind.
+/// A buffer or image that the dispatches of a function can bind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slot {
     pub kind: SlotKind,
     pub size: u64,
 }
 
+/// Purpose of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlotKind {
     /// Index into [`Variant::weights`]; read only.
     Weights(u32),
-    /// Intermediate results. The n-th arena slots of all functions share memory; contents are lost between runs.
+    /// Intermediate results. The n-th arena slots of all functions use the same memory. Contents are lost
+    /// between runs.
     Arena,
-    /// The input port of this index; read only.
+    /// The input port with this index; read only.
     Input(u32),
-    /// The output port of this index.
+    /// The output port with this index.
     Output(u32),
-    /// The words that [`Dispatch::params`] computes; read only. At most one per function.
+    /// The 32-bit words computed by [`Dispatch::params`]; read only. At most one per function.
     Params,
     /// Index into [`Variant::states`].
     State(u32),
-    /// A texture; [`Variant::images`] says which slots share one.
+    /// An image. [`Variant::images`] maps image slots to the images that are created.
     Image(Image),
 }
 
-/// What the memory planner achieved, in bytes; for reports only.
+/// Result of memory planning in bytes, for reports only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryReport {
     pub peak: u64,
     pub lower_bound: u64,
-    /// The sum of all intermediate tensors.
+    /// Sum of all intermediate tensors.
     pub naive: u64,
     pub strategy: String,
 }
@@ -242,7 +254,7 @@ pub struct MemoryReport {
 pub struct Dispatch {
     /// Index into [`Variant::pipelines`].
     pub pipeline: u32,
-    /// As many as the pipeline has, of fitting kinds.
+    /// One binding for each binding of the pipeline, of matching kind.
     pub bindings: Vec<Binding>,
     /// Workgroups along x, y and z. A zero skips the launch.
     pub grid: [Expr; 3],
@@ -250,29 +262,30 @@ pub struct Dispatch {
     pub params: Vec<Expr>,
     /// Offset of `params` in the params slot, a multiple of 4; 0 where there are none.
     pub params_offset: u64,
-    /// Whether everything written by earlier dispatches must be visible to this one.
+    /// True if a barrier separates this dispatch from all earlier ones.
     pub barrier_before: bool,
-    /// The source node; for reports only.
+    /// Source node, for reports only.
     pub label: String,
-    /// Floating-point operations (a multiply-add counts two); 0 = unknown.
+    /// Floating-point operations; a multiply-add counts as two. 0 = unknown.
     pub flops: Expr,
-    /// Bytes read and written, at least; 0 = unknown.
+    /// Lower bound of the bytes read and written; 0 = unknown.
     pub bytes: Expr,
 }
 
-/// A range of a slot, as a descriptor sees it; all of it where it is an image.
+/// A range of a slot as bound by a descriptor. An image is bound as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Binding {
     /// Index into [`Function::slots`].
     pub slot: u32,
-    /// A multiple of the alignment in [`Limits`].
+    /// A multiple of the storage or uniform alignment in [`Limits`].
     pub offset: u64,
     /// A multiple of 4, not 0.
     pub size: u64,
 }
 
 impl Hash {
-    pub fn of(bytes: &[u8]) -> Hash {
+    /// Hashes `bytes` with BLAKE3.
+    pub fn digest(bytes: &[u8]) -> Hash {
         Hash(*blake3::hash(bytes).as_bytes())
     }
 }
@@ -300,15 +313,15 @@ impl std::fmt::Debug for Hash {
 }
 
 impl Function {
-    /// Whether every launch is the same in each run, so that no size depends on a symbol.
+    /// True if no size depends on a symbol, so every run launches the same workgroups.
     pub fn is_static(&self) -> bool {
         self.symbols.is_empty()
     }
 }
 
 impl ArtifactKind {
-    /// The interface that takes shaders of this kind.
-    pub fn interface(self) -> Option<&'static str> {
+    /// Name of the API that runs shaders of this kind. Returns `None` for data.
+    pub fn api_name(self) -> Option<&'static str> {
         match self {
             ArtifactKind::Spirv => Some("Vulkan"),
             ArtifactKind::Wgsl => Some("WebGPU"),
@@ -320,7 +333,7 @@ impl ArtifactKind {
 }
 
 impl Manifest {
-    /// The language of a variant's shaders, which is one for all of them; that of Vulkan where it has none.
+    /// Language of the variant's shaders. SPIR-V if the variant has no pipelines.
     pub fn language(&self, variant: &Variant) -> ArtifactKind {
         let first = variant.pipelines.first().and_then(|pipeline| usize::try_from(pipeline.artifact).ok());
         let artifact = first.and_then(|index| self.artifacts.get(index));
@@ -329,46 +342,46 @@ impl Manifest {
 }
 
 impl Variant {
-    /// Whether a function serves some of the sizes of one before it.
-    pub fn is_special(&self, index: usize) -> bool {
+    /// True if the function is a specialization: it has the same name as the function before it.
+    pub fn is_specialization(&self, index: usize) -> bool {
         let name = |index: usize| self.functions.get(index).map(|function| &function.name);
         index.checked_sub(1).is_some_and(|before| name(before) == name(index))
     }
 
-    /// The function that runs for given symbol values where `first` is asked for: the last one of its name whose bounds
-    /// hold them.
-    pub fn specialized(&self, first: usize, symbols: &[i64]) -> usize {
-        let holds = |function: &Function| {
+    /// Returns the function to run for these symbol values if function `first` is requested. It is the last
+    /// function of the same name whose bounds contain the values.
+    pub fn select_specialization(&self, first: usize, symbols: &[i64]) -> usize {
+        let contains = |function: &Function| {
             let values = function.symbols.iter().zip(symbols);
             values.into_iter().all(|(symbol, value)| (symbol.min..=symbol.max).contains(value))
         };
-        let mut chosen = first;
+        let mut selected = first;
         for (index, function) in self.functions.iter().enumerate().skip(first + 1) {
-            if !self.is_special(index) {
+            if !self.is_specialization(index) {
                 break;
             }
-            if holds(function) {
-                chosen = index;
+            if contains(function) {
+                selected = index;
             }
         }
-        chosen
+        selected
     }
 }
 
 impl Port {
-    /// The shape for given symbol values.
+    /// Shape for these symbol values.
     pub fn shape_at(&self, symbols: &[i64]) -> Result<Vec<i64>, ExprError> {
         self.shape.iter().map(|dim| dim.eval(symbols)).collect()
     }
 
-    /// Bytes that an array of this shape takes on the device, rounded up to 4; none where it does not fit u64
-    /// or a dimension is negative.
+    /// Device bytes of an array of this shape, rounded up to a multiple of 4. Returns `None` if the size
+    /// exceeds u64 or a dimension is negative.
     pub fn device_size(&self, shape: &[i64]) -> Option<u64> {
         element_count(shape)?.checked_mul(self.device_type.size())?.checked_next_multiple_of(4)
     }
 }
 
-/// The number of elements of a shape; none where it does not fit or a dimension is negative.
+/// Number of elements of a shape. Returns `None` if it exceeds u64 or a dimension is negative.
 pub fn element_count(shape: &[i64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?))
 }

@@ -1,18 +1,18 @@
-//! Sorting, through one instance of the algorithm: a program that embeds the runtime should stay small.
+//! Sorting through one instance of the algorithm, which keeps programs that embed the runtime small.
 
-/// The positions of the keys in ascending order; equal keys keep their order.
-pub fn by_key(keys: impl Iterator<Item = (u64, u64)>) -> Vec<usize> {
+/// Indices of the keys in ascending key order. Equal keys keep their order.
+pub fn sorted_indices(keys: impl Iterator<Item = (u64, u64)>) -> Vec<usize> {
     let mut keys: Vec<(u64, u64, usize)> = keys.enumerate().map(|(index, (a, b))| (a, b, index)).collect();
     keys.sort_unstable();
     keys.into_iter().map(|(_, _, index)| index).collect()
 }
 
-/// The positions of texts in an order that puts equal ones side by side.
-pub(crate) fn by_text(texts: &[&str]) -> Vec<usize> {
-    by_key(texts.iter().map(|text| fingerprint(text.as_bytes())))
+/// Indices of the strings in an order that makes equal strings adjacent.
+pub(crate) fn sorted_string_indices(strings: &[&str]) -> Vec<usize> {
+    sorted_indices(strings.iter().map(|string| fingerprint(string.as_bytes())))
 }
 
-/// 128 bits of a hash: equal where the bytes are, and for all that can be made to happen only then.
+/// The first 128 bits of a BLAKE3 hash. Equal bytes have equal fingerprints; collisions are infeasible.
 pub fn fingerprint(bytes: &[u8]) -> (u64, u64) {
     let hash = blake3::hash(bytes);
     let (words, _) = hash.as_bytes().as_chunks::<8>();

@@ -1,11 +1,11 @@
-//! What a device must have for a variant to run on it, and the hints by which one of several is preferred.
+//! Requirements of a variant on a device, and hints that rank the variants that fit.
 
 use serde::{Deserialize, Serialize};
 
-/// Everything a device must offer. All of it is checked at load; each unmet item is reported.
+/// Everything that a device must offer. All of it is checked at load; every unmet item is reported.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Requirements {
-    /// The lowest Vulkan version.
+    /// Lowest API version.
     pub api_version: ApiVersion,
     pub features: Features,
     pub limits: Limits,
@@ -16,17 +16,18 @@ pub struct Requirements {
     pub hints: DeviceHints,
 }
 
+/// A version of the API, or the shader model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ApiVersion {
     pub major: u16,
     pub minor: u16,
 }
 
-/// A set of [`Feature`]s, as bits. Bits without a name here are kept, and refused by number at load.
+/// A set of [`Feature`]s as bits. Unknown bits are kept and rejected by number at load.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Features(pub u64);
 
-/// A device feature; the number is its bit.
+/// A device feature. The number is its bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Feature {
@@ -53,9 +54,9 @@ pub enum Feature {
     SubgroupClustered = 16,
     SubgroupQuad = 17,
     SubgroupRotate = 18,
-    /// Pipelines may ask for a subgroup size.
+    /// Pipelines may require a subgroup size.
     SubgroupSizeControl = 19,
-    /// Workgroups may ask for subgroups without idle lanes.
+    /// Pipelines may require full subgroups, without inactive invocations.
     FullSubgroups = 20,
     /// Subgroup operations on 8-, 16- and 64-bit types.
     SubgroupExtendedTypes = 21,
@@ -69,19 +70,19 @@ pub enum Feature {
     Maintenance4 = 29,
     ScalarBlockLayout = 30,
     WorkgroupMemoryExplicitLayout = 31,
-    /// Reads outside of an image give zero, but perhaps one in the last of four channels.
+    /// Out-of-bounds image reads return zero, or one in the alpha channel.
     RobustImageAccess = 32,
-    /// Reads outside of an image give zero.
+    /// Out-of-bounds image reads return zero.
     RobustImageAccess2 = 33,
-    /// Cooperative matrices that a workgroup holds.
+    /// Cooperative matrices with workgroup scope.
     CooperativeMatrixWorkgroupScope = 34,
     /// Cooperative matrices of other sizes than the device lists.
     CooperativeMatrixFlexibleDimensions = 35,
-    /// Cooperative matrices are loaded by tensor addressing.
+    /// Cooperative matrices can be loaded with tensor addressing.
     CooperativeMatrixTensorAddressing = 36,
 }
 
-/// Every feature with its name, in the order of bits.
+/// Every feature and its name, in bit order.
 pub const FEATURES: &[(Feature, &str)] = &[
     (Feature::ShaderF16, "shader_f16"),
     (Feature::ShaderF64, "shader_f64"),
@@ -122,36 +123,37 @@ pub const FEATURES: &[(Feature, &str)] = &[
     (Feature::CooperativeMatrixTensorAddressing, "cooperative_matrix_tensor_addressing"),
 ];
 
-/// Limits of a device, or what a variant needs of each. A default value asks for nothing.
+/// Limits of a device, or the limits that a variant needs. The default value requires nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// The largest range of a storage buffer that a shader sees, bytes.
+    /// Maximum bytes of a storage buffer binding.
     pub max_storage_buffer_range: u64,
-    /// The largest range of a uniform buffer, bytes.
+    /// Maximum bytes of a uniform buffer binding.
     pub max_uniform_buffer_range: u64,
-    /// The largest buffer, bytes.
+    /// Maximum bytes of a buffer.
     pub max_buffer_size: u64,
     pub max_workgroup_invocations: u32,
     pub max_workgroup_size: [u32; 3],
-    /// Bytes of workgroup memory of one workgroup.
+    /// Maximum bytes of workgroup memory.
     pub max_workgroup_memory: u32,
-    /// Workgroups along each axis of one dispatch.
+    /// Maximum workgroups of one dispatch along each axis.
     pub max_grid: [u32; 3],
-    /// Storage buffers of one pipeline.
+    /// Maximum storage buffers per pipeline.
     pub max_storage_buffers: u32,
-    /// Uniform buffers of one pipeline.
+    /// Maximum uniform buffers per pipeline.
     pub max_uniform_buffers: u32,
-    /// Bytes of push constants.
+    /// Maximum bytes of push constants.
     pub max_push_constants: u32,
-    /// Offsets of storage bindings are multiples of this; a device must ask for no more. A power of two.
+    /// Offsets of storage bindings are multiples of this power of two. A device may not require a larger
+    /// alignment.
     pub storage_alignment: u32,
-    /// The same for uniform bindings.
+    /// Alignment of the offsets of uniform bindings, a power of two.
     pub uniform_alignment: u32,
-    /// Bytes of device memory: weights, states, arena, inputs and outputs.
+    /// Bytes of device memory for weights, states, arenas, inputs, outputs, parameters and images.
     pub device_memory: u64,
 }
 
-/// A matrix multiply-add that the device does in one instruction: C\[m,n\] = A\[m,k\] * B\[k,n\] + C.
+/// A cooperative matrix multiply-add of the device: C\[m,n\] = A\[m,k\] * B\[k,n\] + C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatrixShape {
     pub m: u32,
@@ -165,6 +167,7 @@ pub struct MatrixShape {
     pub saturating: bool,
 }
 
+/// Element type of a cooperative matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatrixType {
     F16,
@@ -181,6 +184,7 @@ pub enum MatrixType {
     U64,
 }
 
+/// Scope of a cooperative matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatrixScope {
     Subgroup,
@@ -189,14 +193,14 @@ pub enum MatrixScope {
     QueueFamily,
 }
 
-/// What a fitting device looks like. Hints only order the variants that a device can run.
+/// Properties of a matching device. Hints only rank the variants that the device can run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceHints {
-    /// Vendor numbers as in Vulkan; empty = no preference.
+    /// Vulkan vendor IDs; empty = no preference.
     pub vendor_ids: Vec<u32>,
-    /// Parts of device names, compared without case.
+    /// Substrings of device names, compared case-insensitively.
     pub device_names: Vec<String>,
-    /// Parts of driver names, compared without case.
+    /// Substrings of driver names, compared case-insensitively.
     pub drivers: Vec<String>,
 }
 
@@ -217,8 +221,8 @@ impl Feature {
 impl Features {
     pub const NONE: Features = Features(0);
 
-    /// The set of these.
-    pub const fn of(features: &[Feature]) -> Features {
+    /// The set of these features.
+    pub const fn from_slice(features: &[Feature]) -> Features {
         let mut bits = 0;
         let mut rest = features;
         while let [feature, others @ ..] = rest {
@@ -228,7 +232,7 @@ impl Features {
         Features(bits)
     }
 
-    /// Whether any feature is in both.
+    /// True if the sets have a common feature.
     pub fn intersects(self, other: Features) -> bool {
         self.0 & other.0 != 0
     }
@@ -245,12 +249,12 @@ impl Features {
         self.0 |= feature.bit();
     }
 
-    /// The named features of the set.
+    /// The features of the set that have a name.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         FEATURES.iter().map(|(feature, _)| *feature).filter(move |feature| self.contains(*feature))
     }
 
-    /// Bits that have no name in this version.
+    /// Bits without a name in this version.
     pub fn unknown_bits(self) -> impl Iterator<Item = u32> {
         let known = FEATURES.iter().fold(0, |bits, (feature, _)| bits | feature.bit());
         (0..u64::BITS).filter(move |bit| (self.0 & !known) >> bit & 1 == 1)
@@ -294,7 +298,7 @@ impl Default for Limits {
             max_storage_buffers: 0,
             max_uniform_buffers: 0,
             max_push_constants: 0,
-            // Vulkan never asks for more than this, so it is an alignment that fits every device.
+            // Vulkan never requires a larger alignment, so 256 fits every device.
             storage_alignment: 256,
             uniform_alignment: 256,
             device_memory: 0,
@@ -303,7 +307,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// All limits of which a device may have more than a variant needs: all but alignments.
+    /// Name and value of every limit that a device may exceed. Alignments are excluded.
     pub fn named(&self) -> [(&'static str, u64); 15] {
         let [size_x, size_y, size_z] = self.max_workgroup_size.map(u64::from);
         let [grid_x, grid_y, grid_z] = self.max_grid.map(u64::from);

@@ -1,8 +1,8 @@
-//! Element types of arrays, as the caller sees them and as the device sees them.
+//! Element types of arrays: the caller's and the device's.
 
 use serde::{Deserialize, Serialize};
 
-/// The type of an element in the caller's memory: every plain ONNX number type.
+/// Element type in the caller's memory: every plain ONNX number type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum HostType {
     F32,
@@ -21,13 +21,13 @@ pub enum HostType {
     Bool,
 }
 
-/// The type of an element in a buffer of the device.
+/// Element type in a device buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DeviceType {
     F32,
     F16,
     I32,
-    /// Also holds bool, as 0 or 1.
+    /// Also stores bool, as 0 or 1.
     U32,
 }
 
@@ -42,6 +42,7 @@ impl HostType {
         }
     }
 
+    /// Name of the type, such as `f32`.
     pub fn name(self) -> &'static str {
         match self {
             HostType::F32 => "f32",
@@ -60,7 +61,7 @@ impl HostType {
         }
     }
 
-    /// Whether values of this type can be held as `device`: floats as floats, integers and bool as integers.
+    /// True if values of this type can be stored as `device`: floats as floats, integers and bool as integers.
     pub fn fits(self, device: DeviceType) -> bool {
         let float = matches!(self, HostType::F32 | HostType::F16 | HostType::Bf16 | HostType::F64);
         float == matches!(device, DeviceType::F32 | DeviceType::F16)

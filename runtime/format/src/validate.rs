@@ -1,15 +1,14 @@
-//! Checks that a manifest does not contradict itself, so that nothing after it needs to.
+//! Checks that a manifest is consistent, so later code can rely on it.
 //!
-//! The invariants, for every variant:
-//! - every index is in range and points at a thing of the right kind;
+//! The invariants of every variant:
+//! - every index is in range and refers to an item of the right kind;
 //! - offsets and sizes are aligned, lie inside their slot, and do not overflow;
-//! - placements of weights do not overlap; parameter words overlap only where they are the same;
-//! - expressions are well-formed and name existing symbols;
-//! - what ports, pipelines and bindings need is within the limits that the variant declares, which the runtime
-//!   in turn compares with the device;
+//! - weight placements do not overlap; parameter words overlap only if they are equal;
+//! - expressions are well-formed and refer to existing symbols;
+//! - ports, pipelines and bindings stay within the declared limits, which the runtime compares with the device;
 //! - nothing writes to weights, inputs or parameters.
 //!
-//! The writer runs this too: what a compiler could not read back it cannot write.
+//! The writer runs these checks too, so a compiler cannot write a bundle that readers reject.
 
 use super::{
     ArtifactKind, Binding, BindingKind, Dispatch, Expr, ExprError, Feature, Function, Limits, Manifest,
@@ -17,16 +16,16 @@ use super::{
 };
 use crate::{Error, order};
 
-/// The most elements of any list of variants, functions, pipelines or slots.
+/// Maximum length of any list of variants, functions, pipelines or slots.
 const MAX_COUNT: usize = 1 << 20;
-/// The most bindings of a pipeline.
+/// Maximum bindings per pipeline.
 const MAX_BINDINGS: usize = 64;
-/// The most image slots of all functions: no driver takes more allocations.
+/// Maximum image slots of all functions. No driver allows more allocations.
 const MAX_IMAGES: usize = 4096;
-/// The most dimensions of a port.
+/// Maximum dimensions of a port.
 const MAX_RANK: usize = 16;
 
-/// Where in the manifest something is wrong (innermost last), and what.
+/// A violation: its path in the manifest, outermost first, and the reason.
 struct Fault {
     place: Vec<String>,
     reason: String,
@@ -38,7 +37,7 @@ fn fault<T>(reason: impl Into<String>) -> Check<T> {
     Err(Fault { place: Vec::new(), reason: reason.into() })
 }
 
-/// Names the place of a fault; the text is made only when there is one.
+/// Adds a path component to a fault. The component is computed only on failure.
 trait At<T> {
     fn at(self, place: impl FnOnce() -> String) -> Check<T>;
 }
@@ -58,7 +57,7 @@ impl<T> At<T> for Result<T, ExprError> {
     }
 }
 
-/// Checks everything about a manifest that does not need the file.
+/// Checks everything about a manifest that does not require the file.
 pub fn validate(manifest: &Manifest) -> Result<(), Error> {
     check_manifest(manifest).map_err(|Fault { place, reason }| Error::Invalid {
         place: if place.is_empty() { "manifest".to_owned() } else { place.join(".") },
@@ -68,33 +67,34 @@ pub fn validate(manifest: &Manifest) -> Result<(), Error> {
 
 fn check_manifest(manifest: &Manifest) -> Check {
     if manifest.variants.is_empty() {
-        return fault("there is no variant");
+        return fault("the bundle has no variant");
     }
     for (index, chunk) in manifest.chunks.iter().enumerate() {
         if chunk.size == 0 || chunk.offset % 256 != 0 {
-            return fault("it is empty or not at a multiple of 256").at(|| format!("chunks[{index}]"));
+            return fault("it is empty, or its offset is not a multiple of 256")
+                .at(|| format!("chunks[{index}]"));
         }
     }
     for (index, artifact) in manifest.artifacts.iter().enumerate() {
         let place = || format!("artifacts[{index}]");
         if artifact.size == 0 || artifact.offset % 16 != 0 {
-            return fault("it is empty or not at a multiple of 16").at(place);
+            return fault("it is empty, or its offset is not a multiple of 16").at(place);
         }
         // A SPIR-V module has a header of five words.
         if artifact.kind == ArtifactKind::Spirv && (artifact.size % 4 != 0 || artifact.size < 20) {
-            return fault("a SPIR-V module of a size that none has").at(place);
+            return fault("its size is impossible for a SPIR-V module").at(place);
         }
     }
     let mut names = Vec::new();
     for (index, attachment) in manifest.attachments.iter().enumerate() {
-        let artifact = get(&manifest.artifacts, attachment.artifact, "artifact");
+        let artifact = lookup(&manifest.artifacts, attachment.artifact, "artifact");
         let artifact = artifact.at(|| format!("attachments[{index}]"))?;
         if artifact.kind != ArtifactKind::Data {
-            return fault("its artifact is a shader").at(|| format!("attachments[{index}]"));
+            return fault("its artifact is a shader, not data").at(|| format!("attachments[{index}]"));
         }
         names.push(attachment.name.as_str());
     }
-    unique(names.into_iter(), "attachments")?;
+    check_unique(names.into_iter(), "attachments")?;
     for (index, variant) in manifest.variants.iter().enumerate() {
         check_variant(manifest, variant).at(|| format!("variants[{index}]"))?;
     }
@@ -106,7 +106,7 @@ fn check_variant(manifest: &Manifest, variant: &Variant) -> Check {
         [variant.pipelines.len(), variant.weights.len(), variant.states.len(), variant.functions.len()]
     {
         if length > MAX_COUNT {
-            return fault("a list is too long");
+            return fault(format!("a list has more than {MAX_COUNT} elements"));
         }
     }
     check_requirements(&variant.requirements).at(|| "requirements".to_owned())?;
@@ -119,18 +119,19 @@ fn check_variant(manifest: &Manifest, variant: &Variant) -> Check {
         check_slot_size(size).at(|| "weights or states".to_owned())?;
     }
     check_placements(manifest, variant).at(|| "placements".to_owned())?;
-    let firsts = variant.functions.iter().enumerate().filter(|(index, _)| !variant.is_special(*index));
-    unique(firsts.map(|(_, function)| function.name.as_str()), "functions")?;
+    let entry_points =
+        variant.functions.iter().enumerate().filter(|(index, _)| !variant.is_specialization(*index));
+    check_unique(entry_points.map(|(_, function)| function.name.as_str()), "functions")?;
     let slots = variant.functions.iter().flat_map(|function| &function.slots);
     if slots.filter(|slot| matches!(slot.kind, SlotKind::Image(_))).count() > MAX_IMAGES {
         return fault(format!("more than {MAX_IMAGES} images"));
     }
     let mut general = None;
     for (index, function) in variant.functions.iter().enumerate() {
-        let first = general.filter(|_| variant.is_special(index));
+        let first = general.filter(|_| variant.is_specialization(index));
         general = Some(first.unwrap_or(function));
         first
-            .map_or(Ok(()), |first| check_special(first, function))
+            .map_or(Ok(()), |first| check_specialization(first, function))
             .and_then(|()| check_function(manifest, variant, function))
             .at(|| format!("functions[{index}]"))?;
     }
@@ -155,8 +156,8 @@ fn check_requirements(requirements: &Requirements) -> Check {
 }
 
 fn check_pipeline(manifest: &Manifest, variant: &Variant, pipeline: &Pipeline) -> Check {
-    let artifact = get(&manifest.artifacts, pipeline.artifact, "artifact")?;
-    if artifact.kind.interface().is_none() {
+    let artifact = lookup(&manifest.artifacts, pipeline.artifact, "artifact")?;
+    if artifact.kind.api_name().is_none() {
         return fault("its artifact is not a shader");
     }
     if artifact.kind != manifest.language(variant) {
@@ -164,7 +165,7 @@ fn check_pipeline(manifest: &Manifest, variant: &Variant, pipeline: &Pipeline) -
     }
     let texels = pipeline.bindings.iter().any(|kind| matches!(kind, BindingKind::Texels(_)));
     if texels && artifact.kind != ArtifactKind::Spirv {
-        return fault("texels are for Vulkan");
+        return fault("texel buffers need a SPIR-V shader");
     }
     if pipeline.entry.is_empty() || pipeline.entry.contains('\0') {
         return fault("the entry point's name is empty or contains a zero");
@@ -173,7 +174,7 @@ fn check_pipeline(manifest: &Manifest, variant: &Variant, pipeline: &Pipeline) -
         return fault(format!("more than {MAX_BINDINGS} bindings"));
     }
     if pipeline.workgroup_size.contains(&0) {
-        return fault("an empty workgroup");
+        return fault("a workgroup size is zero");
     }
     if let Some(size) = pipeline.required_subgroup_size {
         if !size.is_power_of_two() || size > 128 {
@@ -190,18 +191,19 @@ fn check_placements(manifest: &Manifest, variant: &Variant) -> Check {
     let mut ranges = Vec::with_capacity(variant.placements.len().min(MAX_COUNT));
     for (index, placement) in variant.placements.iter().enumerate() {
         let place = || format!("[{index}]");
-        let chunk = get(&manifest.chunks, placement.chunk, "chunk").at(place)?;
-        let slot = get(&variant.weights, placement.slot, "weight slot").at(place)?;
+        let chunk = lookup(&manifest.chunks, placement.chunk, "chunk").at(place)?;
+        let slot = lookup(&variant.weights, placement.slot, "weight slot").at(place)?;
         if placement.offset % 4 != 0 {
             return fault("its offset is not a multiple of 4").at(place);
         }
-        inside(placement.offset, chunk.size, slot.size).at(place)?;
+        check_inside(placement.offset, chunk.size, slot.size).at(place)?;
         ranges.push((placement.slot, placement.offset, placement.offset.saturating_add(chunk.size)));
     }
-    let sorted: Vec<_> = order::by_key(ranges.iter().map(|(slot, start, _)| (u64::from(*slot), *start)))
-        .into_iter()
-        .filter_map(|index| ranges.get(index))
-        .collect();
+    let sorted: Vec<_> =
+        order::sorted_indices(ranges.iter().map(|(slot, start, _)| (u64::from(*slot), *start)))
+            .into_iter()
+            .filter_map(|index| ranges.get(index))
+            .collect();
     match sorted.windows(2).any(|pair| matches!(pair, [a, b] if a.0 == b.0 && b.1 < a.2)) {
         true => fault("two placements overlap"),
         false => Ok(()),
@@ -210,7 +212,7 @@ fn check_placements(manifest: &Manifest, variant: &Variant) -> Check {
 
 fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -> Check {
     if function.slots.len() > MAX_COUNT || function.symbols.len() > MAX_COUNT {
-        return fault("a list is too long");
+        return fault(format!("a list has more than {MAX_COUNT} elements"));
     }
     for symbol in &function.symbols {
         if symbol.min > symbol.max || symbol.min < 0 {
@@ -220,9 +222,9 @@ fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -
             ));
         }
     }
-    unique(function.symbols.iter().map(|symbol| symbol.name.as_str()), "symbols")?;
-    unique(function.inputs.iter().map(|port| port.name.as_str()), "inputs")?;
-    unique(function.outputs.iter().map(|port| port.name.as_str()), "outputs")?;
+    check_unique(function.symbols.iter().map(|symbol| symbol.name.as_str()), "symbols")?;
+    check_unique(function.inputs.iter().map(|port| port.name.as_str()), "inputs")?;
+    check_unique(function.outputs.iter().map(|port| port.name.as_str()), "outputs")?;
     let mut n_params = 0;
     for (index, slot) in function.slots.iter().enumerate() {
         check_slot(manifest, variant, function, index, slot).at(|| format!("slots[{index}]"))?;
@@ -238,33 +240,33 @@ fn check_function(manifest: &Manifest, variant: &Variant, function: &Function) -
         check_port(function, port, index, SlotKind::Output).at(|| format!("outputs[{index}]"))?;
     }
     let language = manifest.language(variant);
-    let separate = matches!(language, ArtifactKind::Wgsl | ArtifactKind::Hlsl);
+    let forbids_aliases = matches!(language, ArtifactKind::Wgsl | ArtifactKind::Hlsl);
     for (index, dispatch) in function.dispatches.iter().enumerate() {
         let place = || format!("dispatches[{index}]");
         check_dispatch(variant, function, dispatch).at(place)?;
-        if separate && reads_what_it_writes(variant, function, dispatch) {
-            return fault("it reads and writes one buffer").at(place);
+        if forbids_aliases && binds_for_reading_and_writing(variant, function, dispatch) {
+            return fault("it binds one buffer or image for reading and for writing").at(place);
         }
     }
     check_params(function)
 }
 
-/// Whether a function can stand for a general one of the same name at some of its sizes: the same symbols within its
-/// bounds, and the same inputs and outputs in slots of the same size.
-fn check_special(general: &Function, special: &Function) -> Check {
-    let symbols = general.symbols.iter().zip(&special.symbols);
+/// Checks that `special` can run instead of `general` for some symbol values: equal symbols within the bounds
+/// of `general`, and equal inputs and outputs in slots of equal size.
+fn check_specialization(general: &Function, specialization: &Function) -> Check {
+    let symbols = general.symbols.iter().zip(&specialization.symbols);
     let narrower = symbols.into_iter().all(|(a, b)| a.name == b.name && a.min <= b.min && b.max <= a.max);
     let slot = |function: &'_ Function, slot: u32| {
         usize::try_from(slot).ok().and_then(|slot| function.slots.get(slot)).map(|slot| slot.size)
     };
     let mut ports = general.inputs.iter().chain(&general.outputs);
-    let same = general.symbols.len() == special.symbols.len()
-        && general.inputs == special.inputs
-        && general.outputs == special.outputs
-        && ports.all(|port| slot(general, port.slot) == slot(special, port.slot));
+    let same = general.symbols.len() == specialization.symbols.len()
+        && general.inputs == specialization.inputs
+        && general.outputs == specialization.outputs
+        && ports.all(|port| slot(general, port.slot) == slot(specialization, port.slot));
     match narrower && same {
         true => Ok(()),
-        false => fault("it takes other sizes, or has other ports, than the first function of its name"),
+        false => fault("its symbols or ports do not match the first function of the same name"),
     }
 }
 
@@ -272,27 +274,27 @@ fn check_slot(
     manifest: &Manifest,
     variant: &Variant,
     function: &Function,
-    own_index: usize,
+    slot_index: usize,
     slot: &Slot,
 ) -> Check {
     check_slot_size(slot.size)?;
     let same_size = |size: u64| match size == slot.size {
         true => Ok(()),
-        false => fault(format!("its size is {}, that of what it refers to is {size}", slot.size)),
+        false => fault(format!("its size is {}, but the item it refers to has size {size}", slot.size)),
     };
-    let same_slot = |slot: u32| match usize::try_from(slot) == Ok(own_index) {
+    let same_slot = |slot: u32| match usize::try_from(slot) == Ok(slot_index) {
         true => Ok(()),
         false => fault(format!("its port is in slot {slot}")),
     };
     match slot.kind {
-        SlotKind::Weights(index) => same_size(get(&variant.weights, index, "weight slot")?.size),
-        SlotKind::State(index) => same_size(get(&variant.states, index, "state")?.size),
-        SlotKind::Input(index) => same_slot(get(&function.inputs, index, "input")?.slot),
-        SlotKind::Output(index) => same_slot(get(&function.outputs, index, "output")?.slot),
+        SlotKind::Weights(index) => same_size(lookup(&variant.weights, index, "weight slot")?.size),
+        SlotKind::State(index) => same_size(lookup(&variant.states, index, "state")?.size),
+        SlotKind::Input(index) => same_slot(lookup(&function.inputs, index, "input")?.slot),
+        SlotKind::Output(index) => same_slot(lookup(&function.outputs, index, "output")?.slot),
         SlotKind::Image(image) => {
             same_size(image.size().unwrap_or(0))?;
             match image.chunk {
-                Some(chunk) => same_size(get(&manifest.chunks, chunk, "chunk")?.size),
+                Some(chunk) => same_size(lookup(&manifest.chunks, chunk, "chunk")?.size),
                 None => Ok(()),
             }
         }
@@ -308,12 +310,12 @@ fn check_slot_size(size: u64) -> Check {
 }
 
 fn check_port(function: &Function, port: &Port, index: usize, kind: fn(u32) -> SlotKind) -> Check {
-    let slot = get(&function.slots, port.slot, "slot")?;
+    let slot = lookup(&function.slots, port.slot, "slot")?;
     if u32::try_from(index).map(kind) != Ok(slot.kind) {
-        return fault("its slot is not this port's");
+        return fault("its slot belongs to another port");
     }
     if !port.host_type.fits(port.device_type) {
-        return fault(format!("{} cannot be held as {}", port.host_type, port.device_type));
+        return fault(format!("{} cannot be stored as {}", port.host_type, port.device_type));
     }
     if port.shape.len() > MAX_RANK {
         return fault(format!("more than {MAX_RANK} dimensions"));
@@ -322,18 +324,18 @@ fn check_port(function: &Function, port: &Port, index: usize, kind: fn(u32) -> S
         return fault("its offset is not a multiple of 4");
     }
     check_exprs(&port.shape, function)?;
-    for symbols in corners(function) {
+    for symbols in symbol_extremes(function) {
         let shape = port.shape_at(&symbols).at(|| "shape".to_owned())?;
         let Some(size) = port.device_size(&shape) else {
             return fault(format!("shape {shape:?} is negative or too large"));
         };
-        inside(port.offset, size, slot.size)?;
+        check_inside(port.offset, size, slot.size)?;
     }
     Ok(())
 }
 
 fn check_dispatch(variant: &Variant, function: &Function, dispatch: &Dispatch) -> Check {
-    let pipeline = get(&variant.pipelines, dispatch.pipeline, "pipeline")?;
+    let pipeline = lookup(&variant.pipelines, dispatch.pipeline, "pipeline")?;
     if pipeline.bindings.len() != dispatch.bindings.len() {
         return fault(format!(
             "it has {} bindings, its pipeline {}",
@@ -361,11 +363,11 @@ fn check_dispatch(variant: &Variant, function: &Function, dispatch: &Dispatch) -
     if !dispatch.params_offset.is_multiple_of(4) {
         return fault("params_offset is not a multiple of 4");
     }
-    inside(dispatch.params_offset, params_size(dispatch), slot.size)
+    check_inside(dispatch.params_offset, params_size(dispatch), slot.size)
 }
 
 fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind: BindingKind) -> Check {
-    let slot = get(&function.slots, binding.slot, "slot")?;
+    let slot = lookup(&function.slots, binding.slot, "slot")?;
     let limits = &variant.requirements.limits;
     let alignment = match kind {
         BindingKind::Uniform => limits.uniform_alignment,
@@ -375,12 +377,14 @@ fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind
         BindingKind::ImageRead(texture) | BindingKind::ImageWrite(texture) => Some(texture),
         _ => None,
     };
-    let held = match slot.kind {
+    let image = match slot.kind {
         SlotKind::Image(image) => Some(image),
         _ => None,
     };
-    if bound != held.map(|image| image.texture) || held.is_some() && binding.size != slot.size {
-        return fault("a buffer and an image, images of two kinds, or a part of an image");
+    if bound != image.map(|image| image.texture) || image.is_some() && binding.size != slot.size {
+        return fault(
+            "slot and pipeline differ: a buffer and an image, two kinds of images, or part of an image",
+        );
     }
     if !binding.offset.is_multiple_of(u64::from(alignment)) {
         return fault(format!("offset {} is not a multiple of {alignment}", binding.offset));
@@ -394,38 +398,40 @@ fn check_binding(variant: &Variant, function: &Function, binding: &Binding, kind
         _ => false,
     };
     if constant && matches!(kind, BindingKind::StorageReadWrite | BindingKind::ImageWrite(_)) {
-        return fault("it writes to weights, an input or the parameters");
+        return fault("it writes to weights, to an input or to the parameters");
     }
-    inside(binding.offset, binding.size, slot.size)
+    check_inside(binding.offset, binding.size, slot.size)
 }
 
-/// Whether a buffer or an image is bound both to be read and to be written.
-fn reads_what_it_writes(variant: &Variant, function: &Function, dispatch: &Dispatch) -> bool {
-    let kinds = get(&variant.pipelines, dispatch.pipeline, "").map_or(&[][..], |pipeline| &pipeline.bindings);
+/// True if the dispatch binds one buffer or image both for reading and for writing.
+fn binds_for_reading_and_writing(variant: &Variant, function: &Function, dispatch: &Dispatch) -> bool {
+    let kinds =
+        lookup(&variant.pipelines, dispatch.pipeline, "").map_or(&[][..], |pipeline| &pipeline.bindings);
     let side = |writes: bool| {
-        let of_side = move |kind: &BindingKind| {
+        let on_side = move |kind: &BindingKind| {
             matches!(kind, BindingKind::StorageReadWrite | BindingKind::ImageWrite(_)) == writes
         };
         dispatch
             .bindings
             .iter()
             .zip(kinds)
-            .filter(move |(_, kind)| of_side(kind))
+            .filter(move |(_, kind)| on_side(kind))
             .map(|(binding, _)| binding.slot)
     };
-    // Two slots are one buffer where both are the same state.
-    let state = |slot: u32| match get(&function.slots, slot, "").map(|slot| slot.kind) {
+    // Two slots are the same buffer if both refer to the same state.
+    let state = |slot: u32| match lookup(&function.slots, slot, "").map(|slot| slot.kind) {
         Ok(SlotKind::State(index)) => Some(index),
         _ => None,
     };
     side(true).any(|w| side(false).any(|r| r == w || state(w).is_some() && state(w) == state(r)))
 }
 
-/// Parameter words may be shared by dispatches, but then they must be the same words.
+/// Checks that dispatches use overlapping parameter words only if the words are equal.
 fn check_params(function: &Function) -> Check {
     let owners: Vec<&Dispatch> =
         function.dispatches.iter().filter(|dispatch| !dispatch.params.is_empty()).collect();
-    let sorted = order::by_key(owners.iter().map(|dispatch| (dispatch.params_offset, params_size(dispatch))));
+    let sorted =
+        order::sorted_indices(owners.iter().map(|dispatch| (dispatch.params_offset, params_size(dispatch))));
     let owners: Vec<_> = sorted.into_iter().filter_map(|index| owners.get(index)).collect();
     for pair in owners.windows(2) {
         let [first, second] = pair else { continue };
@@ -438,7 +444,7 @@ fn check_params(function: &Function) -> Check {
     Ok(())
 }
 
-/// Whether what is needed is within what is declared.
+/// Checks that the needed limits are within the declared limits.
 fn check_limits(needed: &Limits, declared: &Limits) -> Check {
     let used = needed.named();
     match used.iter().zip(declared.named()).find(|((_, needed), (_, declared))| needed > declared) {
@@ -449,8 +455,8 @@ fn check_limits(needed: &Limits, declared: &Limits) -> Check {
     }
 }
 
-/// Symbol values at all minima and at all maxima.
-pub(super) fn corners(function: &Function) -> [Vec<i64>; 2] {
+/// Symbol values with every symbol at its minimum, and with every symbol at its maximum.
+pub(super) fn symbol_extremes(function: &Function) -> [Vec<i64>; 2] {
     [
         function.symbols.iter().map(|symbol| symbol.min).collect(),
         function.symbols.iter().map(|symbol| symbol.max).collect(),
@@ -465,26 +471,26 @@ fn params_size(dispatch: &Dispatch) -> u64 {
     (dispatch.params.len() as u64).saturating_mul(4)
 }
 
-fn get<'a, T>(list: &'a [T], index: u32, what: &str) -> Check<&'a T> {
+fn lookup<'a, T>(list: &'a [T], index: u32, what: &str) -> Check<&'a T> {
     match usize::try_from(index).ok().and_then(|index| list.get(index)) {
         Some(item) => Ok(item),
-        None => fault(format!("{what} {index} of {}", list.len())),
+        None => fault(format!("{what} {index} does not exist; there are {}", list.len())),
     }
 }
 
-fn inside(offset: u64, size: u64, total: u64) -> Check {
+fn check_inside(offset: u64, size: u64, total: u64) -> Check {
     match offset.checked_add(size).is_some_and(|end| end <= total) {
         true => Ok(()),
         false => fault(format!("offset {offset} and size {size} do not lie inside {total} bytes")),
     }
 }
 
-fn unique<'a>(names: impl Iterator<Item = &'a str>, what: &str) -> Check {
+fn check_unique<'a>(names: impl Iterator<Item = &'a str>, what: &str) -> Check {
     let names: Vec<&str> = names.collect();
-    let sorted = order::by_text(&names);
+    let sorted = order::sorted_string_indices(&names);
     let sorted: Vec<_> = sorted.into_iter().filter_map(|index| names.get(index)).collect();
     match sorted.windows(2).find(|pair| matches!(pair, [a, b] if a == b)).and_then(|pair| pair.first()) {
-        Some(name) => fault(format!("two have the name `{name}`")).at(|| what.to_owned()),
+        Some(name) => fault(format!("two items have the name `{name}`")).at(|| what.to_owned()),
         None => Ok(()),
     }
 }

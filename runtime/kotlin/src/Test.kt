@@ -1,13 +1,13 @@
-/** Runs a bundle of y = x + x over 2 x 2 floats: the test of the Kotlin interface. */
+/** Test of the Kotlin interface. Needs a bundle that computes y = x + x with 2 x 2 floats. */
 import dev.driftc.DType
 import dev.driftc.DriftException
 import dev.driftc.Session
 
 private fun floats(session: Session) = FloatArray(4).also { session.output("y").bytes.asFloatBuffer().get(it) }.toList()
 
-private fun refused(word: String, work: () -> Unit) {
-    val message = try { work(); "nothing" } catch (error: DriftException) { error.message ?: "" }
-    check(word in message) { "`$word` is not in: $message" }
+private fun assertFails(word: String, call: () -> Unit) {
+    val message = try { call(); "no error" } catch (error: DriftException) { error.message ?: "" }
+    check(word in message) { "the message lacks `$word`: $message" }
 }
 
 fun main(arguments: Array<String>) {
@@ -21,14 +21,14 @@ fun main(arguments: Array<String>) {
         check(floats(session) == listOf(2f, 4f, 6f, 8f)) { "${floats(session)}" }
         session.deviceOutput("y").use { session.feed("x", it); session.await(session.submit(listOf("y"))) }
         check(floats(session) == listOf(4f, 8f, 12f, 16f)) { "${floats(session)}" }
-        refused("[2, 3]") { session.input("x", longArrayOf(2, 3)) }
-        refused("`z`") { session.input("z", longArrayOf(2, 2)) }
+        assertFails("[2, 3]") { session.input("x", longArrayOf(2, 3)) }
+        assertFails("`z`") { session.input("z", longArrayOf(2, 2)) }
     }
     Session.open(java.io.File(path).readBytes()).use { other ->
         other.close()
-        refused("closed") { other.run() }
-        refused("closed") { other.target }
+        assertFails("closed") { other.run() }
+        assertFails("closed") { other.target }
     }
-    refused("nowhere") { Session.open("/nowhere/at/all") }
-    println("kotlin: well")
+    assertFails("nowhere") { Session.open("/nowhere/at/all") }
+    println("kotlin: test passed")
 }

@@ -1,4 +1,4 @@
-"""driftc compiles neural networks ahead of time for GPUs, and runs what it compiled.
+"""driftc compiles neural networks ahead of time for GPUs, and runs the compiled bundles.
 
     import driftc, numpy as np
 
@@ -6,9 +6,9 @@
     with driftc.Session("model.drift") as session:
         outputs = session.run({"image": np.zeros((1, 3, 224, 224), np.float32)})
 
-Arrays are numpy's, or anything that hands out its memory through DLPack (``torch``, ``jax``). Outputs are numpy arrays, which
-DLPack takes back (``torch.from_dlpack``). Refusals are :class:`Error` (a ``RuntimeError``), ``TypeError`` where the type of an
-array is at fault, and ``ValueError`` where its shape is; each says where, why, and what to do.
+Inputs are numpy arrays, or objects that support DLPack (``torch``, ``jax``). Outputs are numpy arrays; other libraries import
+them through DLPack (``torch.from_dlpack``). Errors are :class:`Error` (a ``RuntimeError``), ``TypeError`` for an array of the
+wrong type, and ``ValueError`` for an array of the wrong shape. Each message says where, why, and what to do.
 """
 
 from ._native import DeviceArray, Error, Ticket
@@ -16,7 +16,7 @@ from .compiler import compile, inspect, targets, verify
 from .generator import Generated, Generator
 from .session import Port, Session, open_together
 
-#: The version of the package and of the program.
+#: Version of the package and of the program.
 __version__ = "0.1.0"
 
 __all__ = [

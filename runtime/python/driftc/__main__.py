@@ -1,4 +1,4 @@
-"""`python -m driftc` is the command line."""
+"""Runs the program `driftc`: `python -m driftc ARGUMENTS`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The runtime's C interface (`drift.h`) by ctypes, which releases Python's lock for the time of each call."""
+"""The runtime's C interface (`drift.h`) through ctypes, which releases the GIL during each call."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from typing import Any, Sequence
 
 MAX_RANK = 8
 REQUEST = 7
-#: Names of types, in the order of drift_Dtype.
+#: Names of element types, in the order of drift_Dtype.
 DTYPES = ["f32", "f16", "bf16", "f64", "bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
-CODES = {name: code for code, name in enumerate(DTYPES)}
+#: Number of each element type in drift_Dtype.
+DTYPE_NUMBERS = {name: number for number, name in enumerate(DTYPES)}
 
 
 class Error(RuntimeError):
-    """What driftc and its runtime refuse: where, why, and what to do about it."""
+    """An error of driftc or its runtime. The message says where, why, and what to do."""
 
 
 class Options(ctypes.Structure):
@@ -81,7 +82,7 @@ class RequestStruct(ctypes.Structure):
         ("temperature", c_float),
         ("top_p", c_float),
         ("repetition_penalty", c_float),
-        ("guess", c_uint8),
+        ("draft", c_uint8),
     ]
 
 
@@ -100,18 +101,18 @@ class TimeStruct(ctypes.Structure):
     _fields_ = [("label", c_char_p), ("start_ns", c_double), ("end_ns", c_double)]
 
 
-#: Gets a token; 0 ends generating.
+#: Callback for a token. Returning 0 ends generation.
 Each = ctypes.CFUNCTYPE(c_int, c_uint32, c_void_p)
 
 
 class Handle(ctypes.Structure):
-    """drift_Session, drift_Generator, drift_Array or drift_Ticket: a number."""
+    """A drift_Session, drift_Generator, drift_Array or drift_Ticket, passed as its id."""
 
     _fields_ = [("id", c_uint64)]
 
 
 _S, _N, _SHAPE = Handle, c_char_p, POINTER(c_size_t)
-#: The arguments of each function that returns a status.
+#: Argument types of each function that returns a status.
 _FUNCTIONS = {
     "open_together": [POINTER(c_char_p), c_size_t, POINTER(Options), POINTER(Handle)],
     "close": [_S],
@@ -145,14 +146,14 @@ _FUNCTIONS = {
 
 
 def _path() -> str:
-    """Where the library is: DRIFT_LIBRARY, or beside this file."""
+    """Returns the path of the library: DRIFT_LIBRARY, or a file next to this one."""
     given = os.environ.get("DRIFT_LIBRARY")
     if given:
         return given
     here = Path(__file__).parent
     found = sorted(file for file in here.glob("*drift*") if file.suffix in (".so", ".dll", ".pyd", ".dylib"))
     if not found:
-        raise ImportError(f"there is no libdrift in {here}; install driftc anew, or set DRIFT_LIBRARY to its path")
+        raise ImportError(f"no libdrift in {here}; reinstall driftc, or set DRIFT_LIBRARY to the path of the library")
     return str(found[0])
 
 
@@ -172,24 +173,23 @@ def _bound(name: str) -> Any:
     return function
 
 
-#: Each function by its name without `drift_`; it returns a status.
+#: Functions that return a status, by name without `drift_`.
 calls = {name: _bound(name) for name in _FUNCTIONS}
 
 
 def message() -> str:
-    """What went wrong in the last call of this thread."""
+    """Returns the message of the last failed call on this thread."""
     return (_library.drift_last_error() or b"").decode()
 
 
 def check(status: int) -> None:
-    """Raises where a call failed."""
+    """Raises :class:`Error` if a call failed."""
     if status:
         raise Error(message())
 
 
 class Owner:
-    """A session in the library, which is closed when nobody refers to it any more: neither a Session of Python's, nor an
-    array that sees its memory."""
+    """Owner of a session in the library. Closes the session when no Python session and no array uses it any more."""
 
     def __init__(self, handle: Handle) -> None:
         self.handle = handle
@@ -206,22 +206,22 @@ class Owner:
             names.append(name.decode())
         return names
 
-    def listed(self, call: str, struct: Any, *arguments: Any) -> list[Any]:
-        """What a function describes number by number."""
+    def describe_all(self, call: str, struct: Any, *arguments: Any) -> list[Any]:
+        """Calls a describing function with indices from 0 until there are no more items, and returns all items."""
         found: list[Any] = []
         while True:
-            one = struct()
-            status = calls[call](self.handle, *arguments, len(found), byref(one))
+            item = struct()
+            status = calls[call](self.handle, *arguments, len(found), byref(item))
             if status == REQUEST:
                 return found
             check(status)
-            found.append(one)
+            found.append(item)
 
 
 def options(
     device: str | None, target: str | None, pipeline_cache: str | None, frames: int, trust_file: bool
 ) -> Options:
-    """How to load a bundle."""
+    """Returns the options for opening a bundle."""
     texts = [None if text is None else text.encode() for text in (device, target, pipeline_cache)]
     return Options(*texts, frames, trust_file)
 
@@ -234,41 +234,41 @@ def open_owners(
     frames: int,
     trust_file: bool,
 ) -> list[Owner]:
-    """Loads bundles onto one device."""
-    how = options(device, target, pipeline_cache, frames, trust_file)
+    """Loads bundles on one device."""
+    load_options = options(device, target, pipeline_cache, frames, trust_file)
     names = (c_char_p * len(paths))(*[os.fsencode(path) for path in paths])
     handles = (Handle * len(paths))()
-    check(calls["open_together"](names, len(paths), byref(how), handles))
+    check(calls["open_together"](names, len(paths), byref(load_options), handles))
     return [Owner(Handle(handle.id)) for handle in handles]
 
 
 def dims(shape: Sequence[int]) -> Any:
-    """A shape as C takes it."""
+    """Returns a shape as a C array."""
     if any(size < 0 for size in shape):
-        raise ValueError(f"a shape has no negative sizes: {tuple(shape)}")
+        raise ValueError(f"the shape {tuple(shape)} has a negative size")
     return (c_size_t * len(shape))(*shape)
 
 
 class Memory:
-    """Memory of a session, as numpy sees it without a copy. It keeps the session's memory."""
+    """Memory of a session that numpy uses without a copy. It keeps the session's memory alive."""
 
-    def __init__(self, owner: Owner, address: int, shape: Sequence[int], kind: str, readonly: bool) -> None:
+    def __init__(self, owner: Owner, address: int, shape: Sequence[int], typestr: str, readonly: bool) -> None:
         self._owner = owner
         self.__array_interface__ = {
             "version": 3,
-            "typestr": kind,
+            "typestr": typestr,
             "shape": tuple(shape),
             "data": (address, readonly),
         }
 
 
 class DeviceArray:
-    """An array in memory of the device: an output of a run, or memory that is shared with others. It keeps the memory, not
-    the contents: later runs overwrite an output."""
+    """An array in device memory: an output of a run, or external memory. It keeps the memory alive but not the contents:
+    later runs overwrite an output."""
 
     def __init__(self, handle: Handle, dtype: str) -> None:
         self._handle = handle
-        #: The type of elements on the device.
+        #: Element type on the device.
         self.dtype = dtype
 
     def __del__(self) -> None:
@@ -276,7 +276,7 @@ class DeviceArray:
 
 
 class Ticket:
-    """A run that was submitted."""
+    """A submitted run."""
 
     def __init__(self, handle: Handle, function: str) -> None:
         self._handle = handle

@@ -1,4 +1,4 @@
-"""Compiling and looking into bundles: the commands of the program, which run as programs."""
+"""Compiling models and inspecting bundles. Each function runs a command of the program `driftc`."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def compile(
     args: Any = None,
     options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compiles a model into a bundle, and returns what the bundle holds and what it took.
+    """Compiles a model into a bundle, and returns the report of ``driftc compile --json``.
 
-    :param model: the path of an ``.onnx`` file, a Hugging Face folder or a ``.gguf`` file; an ``onnx.ModelProto``; or a
-        ``torch.nn.Module``, which ``torch.onnx.export`` writes with the example inputs ``args``.
-    :param output: the bundle to write.
+    :param model: path of an ``.onnx`` file, a Hugging Face folder or a ``.gguf`` file; an ``onnx.ModelProto``; or a
+        ``torch.nn.Module``, which ``torch.onnx.export`` exports with the example inputs ``args``.
+    :param output: path of the bundle to write.
     :param targets: names of profiles (:func:`targets`) or paths of TOML files.
-    :param precision: how floats are stored between input and output: f32, f16 or mixed.
-    :param weights: how weights of products are stored: f16, q8, q844 or w4[:GROUP].
-    :param dims: sizes that the model leaves open, each a number or (lowest, highest).
+    :param precision: type of floating-point intermediate tensors: f32, f16 or mixed.
+    :param weights: type of the weights of matmuls: f16, q8, q844 or w4[:GROUP].
+    :param dims: sizes of symbolic dimensions, each a number or (minimum, maximum).
     :param consts: inputs that become constants: numbers or arrays.
-    :param like: arrays as inputs are going to be, which give the sizes that the model leaves open.
+    :param like: example arrays for inputs, whose shapes set the sizes of symbolic dimensions.
     :param options: further options of ``driftc compile``.
     """
-    wanted = [targets] if isinstance(targets, str) else targets
+    target_names = [targets] if isinstance(targets, str) else targets
     with _Files() as files:
         command = ["compile", files.model(model, args), "-o", os.fspath(output), "--precision", precision, "--json"]
-        for target in wanted:
+        for target in target_names:
             command += ["-t", os.fspath(target)]
         if weights is not None:
             command += ["--weights", weights]
@@ -66,9 +66,9 @@ def verify(
     args: Any = None,
     options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compiles a model, runs it on the present device, and compares with the reference and with what is expected.
+    """Compiles a model, runs it on this device, and compares the outputs with the CPU reference and with expected arrays.
 
-    Returns the comparison, whatever its outcome; what cannot be compared raises :class:`driftc.Error`.
+    Returns the comparison, whatever its outcome. Raises :class:`driftc.Error` if there is nothing to compare.
     """
     with _Files() as files:
         command = ["verify", files.model(model, args), "-t", target, "--precision", precision, "--json"]
@@ -78,36 +78,36 @@ def verify(
 
 
 def inspect(bundle: str | os.PathLike[str]) -> dict[str, Any]:
-    """What is in a bundle."""
+    """Returns the contents of a bundle, as ``driftc inspect --json`` prints them."""
     return _json(["inspect", os.fspath(bundle), "--json"])
 
 
 def targets() -> list[dict[str, Any]]:
-    """The built-in profiles of devices."""
+    """Returns the built-in target profiles."""
     return _json(["targets", "list", "--json"])
 
 
 def program() -> str:
-    """The path of the command line: that of DRIFTC, or the one beside Python, or in the path."""
+    """Returns the path of the program: the variable DRIFTC, a file next to the Python interpreter, or from PATH."""
     beside = Path(sys.executable).with_name("driftc.exe" if os.name == "nt" else "driftc")
     found = os.environ.get("DRIFTC") or (str(beside) if beside.exists() else shutil.which("driftc"))
     if found is None:
-        raise Error("there is no program driftc beside Python nor in the path; install driftc anew")
+        raise Error("the program driftc is neither next to the Python interpreter nor in PATH; reinstall driftc")
     return found
 
 
 def _json(command: Sequence[str]) -> Any:
-    """Runs a command that prints one document. One that is printed before a failure says what failed."""
+    """Runs a command and returns its JSON output, even if the command failed after printing it."""
     done = subprocess.run(
         [program(), *command], capture_output=True, text=True, encoding="utf-8", check=False
     )
     with contextlib.suppress(ValueError):
         return json.loads(done.stdout)
-    raise Error(done.stderr.strip() or f"driftc {command[0]} ended with {done.returncode} and said nothing")
+    raise Error(done.stderr.strip() or f"driftc {command[0]} ended with exit code {done.returncode} and no message")
 
 
 class _Files(contextlib.AbstractContextManager["_Files"]):
-    """Files of a command, which are gone behind it."""
+    """Temporary files of a command, which are deleted after it."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="driftc-")
@@ -117,7 +117,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
         self._folder.cleanup()
 
     def model(self, model: Any, args: Any) -> str:
-        """The path of a model."""
+        """Returns the path of a model, after writing a model in memory to a file."""
         if isinstance(model, (str, os.PathLike)):
             return os.fspath(model)
         path = self._root / "model.onnx"
@@ -130,7 +130,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
                 raise TypeError("a torch.nn.Module needs example inputs: args=(tensor, ...)")
             torch.onnx.export(model, args if isinstance(args, tuple) else (args,), str(path))
             return str(path)
-        raise TypeError(f"a model is a path, an onnx.ModelProto or a torch.nn.Module, not {type(model).__name__}")
+        raise TypeError(f"a model must be a path, an onnx.ModelProto or a torch.nn.Module, not {type(model).__name__}")
 
     def shapes(
         self,
@@ -138,7 +138,7 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
         consts: Mapping[str, Any] | None,
         like: Mapping[str, Any] | None,
     ) -> list[str]:
-        """Options that say sizes."""
+        """Returns the options that set sizes and constants."""
         options = []
         for name, size in (dims or {}).items():
             bounds = str(size) if isinstance(size, int) else f"{size[0]}..{size[1]}"
@@ -146,8 +146,8 @@ class _Files(contextlib.AbstractContextManager["_Files"]):
         return options + self.arrays("--const", consts) + self.arrays("--like", like)
 
     def arrays(self, option: str, arrays: Mapping[str, Any] | None) -> list[str]:
-        """Options that name arrays."""
-        return [part for pair in self._arrays(option, arrays or {}) for part in pair]
+        """Writes arrays to files, and returns the options that name them."""
+        return [argument for pair in self._arrays(option, arrays or {}) for argument in pair]
 
     def _arrays(self, option: str, arrays: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for index, (name, array) in enumerate(arrays.items()):

@@ -1,4 +1,4 @@
-"""Language models, token by token, on ids; letters are the business of a tokenizer."""
+"""Language models: generation on token ids, without a tokenizer."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ _ENDED = ["stop", "length", "caller"]
 
 @dataclass(frozen=True)
 class Generated:
-    """What generating gave and took."""
+    """Result of a generation."""
 
-    #: The tokens, without a stop.
+    #: Generated tokens, without a stop token.
     tokens: list[int]
-    #: Why there is no further one: stop, length or caller.
+    #: Reason why generation ended: stop, length or caller.
     ended: str
-    #: The id of the stop, where there was one.
+    #: Id of the stop token, if there was one.
     stop: int | None
-    #: Tokens of the text that had to be computed first.
+    #: Number of prompt tokens that the KV cache lacked.
     prompt_tokens: int
-    #: Seconds from the call until the first token was there, and from that until the last one.
+    #: Seconds from the call to the first token.
     prompt_time: float
+    #: Seconds from the first token to the last token.
     decode_time: float
 
 
@@ -43,15 +44,15 @@ class Generator:
         frames: int = 2,
         trust_file: bool = False,
     ) -> None:
-        """Loads the bundle of a language model. The options are those of :class:`driftc.Session`; as many steps as there are
-        frames run ahead where the most likely token is taken each time."""
+        """Loads the bundle of a language model. The options are the same as for :class:`driftc.Session`. With greedy sampling,
+        up to ``frames`` steps are in flight."""
         cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
         self._handle = Handle()
-        how = options(device, target, cache, frames, trust_file)
-        check(calls["generator_open"](os.fsencode(bundle), byref(how), byref(self._handle)))
+        load_options = options(device, target, cache, frames, trust_file)
+        check(calls["generator_open"](os.fsencode(bundle), byref(load_options), byref(self._handle)))
         vocabulary, context = c_size_t(), c_size_t()
         check(calls["generator_sizes"](self._handle, byref(vocabulary), byref(context)))
-        #: How many tokens the model knows, ids being below it, and how many a text may have.
+        #: Vocabulary size (ids are below it), and context length in tokens.
         self.vocabulary, self.context = vocabulary.value, context.value
 
     def __enter__(self) -> "Generator":
@@ -69,12 +70,12 @@ class Generator:
         self.close()
 
     def close(self) -> None:
-        """Frees the model."""
+        """Frees the model. A second call does nothing."""
         calls["generator_close"](self._handle)
 
     @property
     def text(self) -> list[int]:
-        """The ids of the text."""
+        """Token ids of the text."""
         count = c_size_t()
         check(calls["text"](self._handle, None, 0, byref(count)))
         ids = (c_uint32 * count.value)()
@@ -82,7 +83,7 @@ class Generator:
         return list(ids)
 
     def set_text(self, ids: Sequence[int]) -> int:
-        """Makes the text these ids, and returns how many of them need not be computed again."""
+        """Replaces the tokens of the text. Returns the length of the common prefix with the old text, whose KV cache is kept."""
         kept = c_size_t()
         check(calls["set_text"](self._handle, (c_uint32 * len(ids))(*ids), len(ids), byref(kept)))
         return kept.value
@@ -97,28 +98,28 @@ class Generator:
         top_p: float = 1.0,
         repetition_penalty: float = 1.0,
         seed: int = 0,
-        guess: bool = False,
+        draft: bool = False,
         each: Callable[[int], object] | None = None,
     ) -> Generated:
-        """Generates tokens behind the text, which has at least one, and makes them its end.
+        """Generates tokens and appends them to the text, which must have at least one token.
 
-        :param stops: ids that end the text.
-        :param temperature: logits are divided by it; 0 takes the most likely token.
-        :param top_k: only so many of the most likely tokens are drawn from; 0: all.
-        :param top_p: only the most likely tokens that together have this probability are drawn from.
-        :param repetition_penalty: makes tokens that the text has less likely where above 1.
-        :param seed: equal seeds give equal texts.
-        :param guess: what followed the last time the text had the same few tokens is guessed to follow, and checked in one run.
-        :param each: gets every token but a stop as it comes, and ends it all by returning False.
+        :param stops: ids of stop tokens, which end the text.
+        :param temperature: divisor of the logits; 0 selects the most likely token.
+        :param top_k: number of most likely tokens to sample from; 0: all.
+        :param top_p: probability mass of the most likely tokens to sample from; 1: all.
+        :param repetition_penalty: values above 1 make tokens of the text less likely.
+        :param seed: seed of the random numbers. Equal seeds give equal texts.
+        :param draft: speculative decoding with draft tokens from an n-gram search in the text.
+        :param each: callback that receives every token except a stop token. Returning False ends generation.
         """
         tokens: list[int] = []
         raised: list[BaseException] = []
 
-        def take(token: int, _: object) -> int:
+        def receive(token: int, _: object) -> int:
             tokens.append(token)
             try:
                 return int(each is None or each(token) is not False)
-            except BaseException as error:  # no exception crosses the library
+            except BaseException as error:  # exceptions must not pass through the library
                 raised.append(error)
                 return 0
 
@@ -131,13 +132,13 @@ class Generator:
             temperature=temperature,
             top_p=top_p,
             repetition_penalty=repetition_penalty,
-            guess=guess,
+            draft=draft,
         )
-        made = GeneratedStruct()
-        check(calls["generate"](self._handle, byref(request), Each(take), None, byref(made)))
+        result = GeneratedStruct()
+        check(calls["generate"](self._handle, byref(request), Each(receive), None, byref(result)))
         if raised:
             raise raised[0]
-        ended = _ENDED[made.ended]
-        stop = made.stop if ended == "stop" else None
-        seconds = (made.prompt_ns / 1e9, made.decode_ns / 1e9)
-        return Generated(tokens, ended, stop, made.prompt_tokens, *seconds)
+        ended = _ENDED[result.ended]
+        stop = result.stop if ended == "stop" else None
+        seconds = (result.prompt_ns / 1e9, result.decode_ns / 1e9)
+        return Generated(tokens, ended, stop, result.prompt_tokens, *seconds)

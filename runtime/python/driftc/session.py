@@ -1,4 +1,4 @@
-"""Sessions: a bundle on a device, arrays in and out."""
+"""Sessions: bundles loaded on a device, with arrays as inputs and outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Iterable, Mapping, Sequence
 import numpy as np
 
 from ._native import (
-    CODES,
+    DTYPE_NUMBERS,
     DTYPES,
     DeviceArray,
     Error,
@@ -52,9 +52,9 @@ def _numpy_type(name: str) -> np.dtype:
     if name in _NUMPY:
         return _NUMPY[name]
     try:
-        import ml_dtypes  # numpy has no bfloat16 of its own
+        import ml_dtypes  # numpy has no bfloat16
     except ImportError:
-        raise Error("arrays of bf16 need the package ml_dtypes; install it with pip install ml_dtypes") from None
+        raise Error("bf16 arrays need the package ml_dtypes; run pip install ml_dtypes") from None
     return np.dtype(ml_dtypes.bfloat16)
 
 
@@ -63,25 +63,25 @@ class Port:
     """An input or output of a function."""
 
     name: str
-    #: The type of its arrays, as a name: f32, i64, ...
+    #: Element type of its arrays: f32, i64, ...
     type: str
-    #: The type of its elements on the device: f32, f16, i32 or u32.
+    #: Element type on the device: f32, f16, i32 or u32.
     device_type: str
-    #: The smallest and the largest shape; equal where sizes are known.
+    #: Minimum and maximum shape; equal if all sizes are fixed.
     min_shape: tuple[int, ...]
     max_shape: tuple[int, ...]
-    #: The type of its arrays as numpy's.
+    #: Element type of its arrays in numpy.
     dtype: np.dtype = field(init=False, compare=False)
     text: bytes = field(init=False, compare=False, repr=False)
     code: int = field(init=False, compare=False, repr=False)
     is_static: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # What each run asks for, made once.
+        # Computed once, because every run uses them.
         for name, value in (
             ("dtype", _numpy_type(self.type)),
             ("text", self.name.encode()),
-            ("code", CODES[self.type]),
+            ("code", DTYPE_NUMBERS[self.type]),
             ("is_static", self.min_shape == self.max_shape),
         ):
             object.__setattr__(self, name, value)
@@ -100,10 +100,11 @@ class _Function:
 
 
 class Session:
-    """A bundle that is loaded onto a device: its weights are there, its pipelines made.
+    """A bundle loaded on a device, ready to run.
 
-    Use it as a context manager, or :meth:`close` it. A session is used from one thread at a time: a call while another thread
-    is in one raises :class:`Error`. Sessions of their own run on threads of their own, without Python's lock.
+    Use it as a context manager, or :meth:`close` it. One thread at a time uses a session: a call while another thread is in a
+    call for the session raises :class:`Error`. Different sessions run on different threads at the same time; calls release
+    the GIL.
     """
 
     def __init__(
@@ -118,23 +119,23 @@ class Session:
     ) -> None:
         """Loads a bundle.
 
-        :param device: part of a device's name, or its number (default: the best).
-        :param target: the target whose variant to use (default: the one that fits best).
-        :param pipeline_cache: a file that keeps what the driver compiles between starts.
-        :param frames: how many runs may be in flight at once, see :meth:`submit`.
-        :param trust_file: do not compare weights and shaders with their hashes.
+        :param device: part of a device name, or a device index (default: the preferred device).
+        :param target: target of the variant to use (default: the variant that fits best).
+        :param pipeline_cache: file that caches the driver's compiled pipelines between starts.
+        :param frames: maximum number of runs in flight, see :meth:`submit`.
+        :param trust_file: skip hash verification of weights and shaders.
         """
         cache = None if pipeline_cache is None else os.fspath(pipeline_cache)
-        self._take(open_owners([os.fspath(bundle)], device, target, cache, frames, trust_file)[0])
+        self._attach(open_owners([os.fspath(bundle)], device, target, cache, frames, trust_file)[0])
 
-    def _take(self, owner: Owner) -> None:
+    def _attach(self, owner: Owner) -> None:
         self._owner: Owner | None = owner
         self._handle = owner.handle
         self._functions: dict[str, _Function] = {}
         for name in owner.functions():
             text = name.encode()
             inputs, outputs = (_ports(owner, text, direction) for direction in (0, 1))
-            symbols = owner.listed("symbol", SymbolStruct, text)
+            symbols = owner.describe_all("symbol", SymbolStruct, text)
             bounds = {symbol.name.decode(): (symbol.min, symbol.max) for symbol in symbols}
             self._functions[name] = _Function(text, inputs, outputs, bounds, list(outputs))
 
@@ -150,8 +151,8 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Frees the session; what :meth:`input` and :meth:`output` gave keeps its memory until it goes."""
-        # The handle of nothing: the library refuses it by the right words.
+        """Closes the session. Arrays from :meth:`input` and :meth:`output` keep their memory alive."""
+        # Id 0 is no session, so later calls fail with the library's message.
         self._owner, self._handle = None, Handle(0)
 
     @property
@@ -160,35 +161,35 @@ class Session:
         return list(self._functions)
 
     def inputs(self, function: str = "main") -> list[Port]:
-        """The inputs of a function."""
+        """Returns the inputs of a function."""
         return list(self._function(function).inputs.values())
 
     def outputs(self, function: str = "main") -> list[Port]:
-        """The outputs of a function."""
+        """Returns the outputs of a function."""
         return list(self._function(function).outputs.values())
 
     def symbols(self, function: str = "main") -> dict[str, tuple[int, int]]:
-        """Names and bounds of the sizes that are known at run time only."""
+        """Returns names and bounds of the symbols: sizes that are known only at run time."""
         return dict(self._function(function).symbols)
 
     @property
     def device(self) -> str:
-        """The name of the device."""
+        """Name of the device."""
         return self._open().name("device_name")
 
     @property
     def target(self) -> str:
-        """The target of the variant in use."""
+        """Target of the variant in use."""
         return self._open().name("target")
 
     def stats(self) -> dict[str, int]:
-        """What was made on the device; nothing of it changes after loading."""
-        made = StatsStruct()
-        check(calls["stats"](self._handle, byref(made)))
-        return {name: getattr(made, name) for name, _ in StatsStruct._fields_}
+        """Returns the numbers of pipelines, allocations and allocated bytes. They do not change after loading."""
+        stats = StatsStruct()
+        check(calls["stats"](self._handle, byref(stats)))
+        return {name: getattr(stats, name) for name, _ in StatsStruct._fields_}
 
     def set_symbol(self, name: str, value: int, function: str = "main") -> None:
-        """Sets a size that no input's shape gives, for all runs until it is set again."""
+        """Sets a symbol that no input shape determines, for all runs until it is set again."""
         check(calls["set_symbol"](self._handle, function.encode(), name.encode(), value))
 
     def run(
@@ -198,10 +199,10 @@ class Session:
         *,
         function: str = "main",
     ) -> dict[str, np.ndarray]:
-        """Runs a function on arrays and returns its outputs by name.
+        """Runs a function and returns its outputs by name.
 
-        :param inputs: an array for each input; those left out keep what was set before.
-        :param outputs: the outputs wanted (default: all); others are not copied to the host.
+        :param inputs: an array for each input; omitted inputs keep their values.
+        :param outputs: names of the outputs to copy to the host and return (default: all).
         """
         described = self._function(function)
         self.write(inputs, function=function)
@@ -212,23 +213,23 @@ class Session:
         return {name: self._copy(described, self._output(described, name)) for name in outputs}
 
     def run_timed(self, *, function: str = "main") -> list[tuple[str, float, float]]:
-        """Runs a function on what was written and returns, for each dispatch, the node of the model and when it began and
-        ended, in nanoseconds since the start of the run."""
-        described, room, count = self._function(function), 64, c_size_t(64)
+        """Runs a function on the written inputs. Returns the node of the model, the start and the end of each dispatch, in
+        nanoseconds since the start of the run."""
+        described, capacity, count = self._function(function), 64, c_size_t(64)
         while True:
-            times = (TimeStruct * room)()
-            check(calls["run_timed"](self._handle, described.name, times, room, byref(count)))
-            if count.value <= room:
+            times = (TimeStruct * capacity)()
+            check(calls["run_timed"](self._handle, described.name, times, capacity, byref(count)))
+            if count.value <= capacity:
                 return [(time.label.decode(), time.start_ns, time.end_ns) for time in times[: count.value]]
-            room = count.value
+            capacity = count.value
 
     def reset_states(self) -> None:
-        """Sets everything to zero that the session keeps between runs, as after loading."""
+        """Sets all states of the session to zero, as after loading."""
         check(calls["reset_states"](self._handle))
 
     def write(self, inputs: Mapping[str, Any], *, function: str = "main") -> None:
-        """Sets inputs for all runs until they are set again: numpy arrays of the port's type in whatever order, DLPack's,
-        lists of numbers, or :class:`DeviceArray`."""
+        """Writes inputs, for all runs until they are written again. Values are numpy arrays of the port's type in any memory
+        order, objects that support DLPack, lists of numbers, or :class:`DeviceArray`."""
         described = self._function(function)
         for name, value in inputs.items():
             port = described.inputs.get(name)
@@ -252,14 +253,14 @@ class Session:
         *,
         function: str = "main",
     ) -> Ticket:
-        """Starts a run and returns without waiting; :meth:`collect` waits for it. As many runs are in flight as the session
-        has frames; where that many are, the oldest is waited for and its outputs are lost."""
+        """Starts a run and returns without waiting; :meth:`collect` waits for it. If all frames are in flight, the call waits
+        for the oldest run, whose outputs are lost."""
         described = self._function(function)
         self.write(inputs or {}, function=function)
         names = described.names if outputs is None else outputs
-        wanted = (c_char_p * len(names))(*[name.encode() for name in names])
+        encoded = (c_char_p * len(names))(*[name.encode() for name in names])
         ticket = Handle()
-        check(calls["submit"](self._handle, described.name, wanted, len(names), byref(ticket)))
+        check(calls["submit"](self._handle, described.name, encoded, len(names), byref(ticket)))
         return Ticket(ticket, function)
 
     def wait(self, ticket: Ticket) -> None:
@@ -267,7 +268,7 @@ class Session:
         check(calls["wait"](self._handle, ticket._handle))
 
     def collect(self, ticket: Ticket, outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Waits for a run and returns outputs that it was asked for (default: all)."""
+        """Waits for a run and returns its requested outputs (default: all outputs)."""
         self.wait(ticket)
         described = self._function(ticket.function)
         names = described.names if outputs is None else outputs
@@ -278,26 +279,26 @@ class Session:
         return found
 
     def input(self, name: str, shape: Sequence[int] | None = None, *, function: str = "main") -> np.ndarray:
-        """The memory of an input that is transferred, to be filled before the next run, as an array of the device's type.
+        """Returns the memory of an input, as an array of the device type to be filled before the next run.
 
-        It counts as written from this call on; call it again for each run that is to see other values. Reading it may be slow.
+        The input counts as written from this call on. Call it again for each run with other values. Reading it may be slow.
 
-        :param shape: needed where sizes are known at run time only (default: the largest).
+        :param shape: shape of the input, if sizes are known only at run time (default: the maximum shape).
         """
         described = self._function(function)
         port = described.inputs.get(name)
         if port is None:
             raise Error(f"function `{function}` has no input `{name}`; there are: {', '.join(described.inputs)}")
-        wanted = tuple(port.max_shape if shape is None else shape)
+        sizes = tuple(port.max_shape if shape is None else shape)
         memory, size = c_void_p(), c_size_t()
-        given = (self._handle, described.name, port.text, dims(wanted), len(wanted), byref(memory), byref(size))
-        check(calls["input"](*given))
-        return np.asarray(Memory(self._open(), memory.value or 0, wanted, _NUMPY[port.device_type].str, False))
+        arguments = (self._handle, described.name, port.text, dims(sizes), len(sizes), byref(memory), byref(size))
+        check(calls["input"](*arguments))
+        return np.asarray(Memory(self._open(), memory.value or 0, sizes, _NUMPY[port.device_type].str, False))
 
     def output(self, name: str, ticket: Ticket | None = None, *, function: str = "main") -> np.ndarray:
-        """An output where it was transferred to, as a read-only array of the device's type. The next run overwrites it.
+        """Returns an output in transfer memory, as a read-only array of the device type. The next run overwrites it.
 
-        :param ticket: a run that was waited for (default: the last one).
+        :param ticket: a run that was waited for (default: the last run).
         """
         described = self._function(function if ticket is None else ticket.function)
         port, view = self._output(described, name), ViewStruct()
@@ -305,40 +306,41 @@ class Session:
             check(calls["output"](self._handle, described.name, port.text, byref(view)))
         else:
             check(calls["output_of"](self._handle, ticket._handle, port.text, byref(view)))
-        shape, kind = view.shape[: view.rank], _NUMPY[DTYPES[view.device_dtype]].str
-        return np.asarray(Memory(self._open(), view.bytes or 0, shape, kind, True))
+        shape, typestr = view.shape[: view.rank], _NUMPY[DTYPES[view.device_dtype]].str
+        return np.asarray(Memory(self._open(), view.bytes or 0, shape, typestr, True))
 
     def device_output(self, name: str, *, function: str = "main") -> DeviceArray:
-        """An output of the function's last run as it lies on the device, to be an input of this session or of one that was
-        opened together with it. It never comes to the host; the run may be in flight."""
+        """Returns an output of the function's last run in device memory. It can be an input of this session, or of a session
+        that was opened together with it. The run may be in flight."""
         described = self._function(function)
         port, array = self._output(described, name), Handle()
         check(calls["device_output"](self._handle, described.name, port.text, byref(array)))
         return DeviceArray(array, port.device_type)
 
     def deliver(self, name: str, to: DeviceArray, *, function: str = "main") -> None:
-        """Copies an output of the last run into memory of the device, and waits."""
+        """Copies an output of the last run to a device array, and waits for the copy."""
         described = self._function(function)
         port = self._output(described, name)
         check(calls["deliver"](self._handle, described.name, port.text, to._handle))
 
     def share(self, dtype: str, shape: Sequence[int]) -> tuple[DeviceArray, int]:
-        """New memory of the device, and an opaque file descriptor by which CUDA, OpenCL or another process imports it."""
+        """Allocates device memory that other APIs can import. Returns the array and an opaque file descriptor for CUDA, OpenCL
+        or another process."""
         array, descriptor = Handle(), c_int(-1)
-        code = CODES.get(dtype, len(CODES))
-        check(calls["share_fd"](self._handle, code, dims(shape), len(shape), byref(array), byref(descriptor)))
+        number = DTYPE_NUMBERS.get(dtype, len(DTYPE_NUMBERS))
+        check(calls["share_fd"](self._handle, number, dims(shape), len(shape), byref(array), byref(descriptor)))
         return DeviceArray(array, dtype), descriptor.value
 
     def import_fd(
         self, descriptor: int, dtype: str, shape: Sequence[int], *, allocation: int = 0
     ) -> DeviceArray:
-        """An array in memory that others share by an opaque file descriptor, which is given away.
+        """Imports memory of another API or process by an opaque file descriptor. The session takes ownership of the descriptor.
 
-        :param allocation: the size that the memory was allocated with, where that is more than the array's.
+        :param allocation: byte size of the exported allocation, if it is larger than the array.
         """
-        array, code = Handle(), CODES.get(dtype, len(CODES))
-        given = (self._handle, descriptor, allocation, code, dims(shape), len(shape), byref(array))
-        check(calls["import_fd"](*given))
+        array, number = Handle(), DTYPE_NUMBERS.get(dtype, len(DTYPE_NUMBERS))
+        arguments = (self._handle, descriptor, allocation, number, dims(shape), len(shape), byref(array))
+        check(calls["import_fd"](*arguments))
         return DeviceArray(array, dtype)
 
     def _open(self) -> Owner:
@@ -360,7 +362,7 @@ class Session:
         return port
 
     def _copy(self, described: _Function, port: Port) -> np.ndarray:
-        """An output of the last run as an array of its own."""
+        """Returns a copy of an output of the last run."""
         shape: Sequence[int] = port.max_shape
         if not port.is_static:
             view = ViewStruct()
@@ -374,7 +376,7 @@ class Session:
 
 def _ports(owner: Owner, function: bytes, direction: int) -> dict[str, Port]:
     found = {}
-    for port in owner.listed("port", PortStruct, function, direction):
+    for port in owner.describe_all("port", PortStruct, function, direction):
         bounds = (tuple(shape[: port.rank]) for shape in (port.min_shape, port.max_shape))
         name = port.name.decode()
         found[name] = Port(name, DTYPES[port.dtype], DTYPES[port.device_dtype], *bounds)
@@ -388,27 +390,27 @@ def open_together(
     target: str | None = None,
     frames: int = 1,
 ) -> list[Session]:
-    """Loads several bundles onto one device, so that outputs of one can be inputs of another without the host."""
+    """Loads several bundles on one device, so that outputs of one can be inputs of another without the host."""
     sessions = []
     for owner in open_owners([os.fspath(bundle) for bundle in bundles], device, target, None, frames, False):
         session = Session.__new__(Session)
-        session._take(owner)
+        session._attach(owner)
         sessions.append(session)
     return sessions
 
 
 def _array(name: str, value: Any, dtype: np.dtype) -> np.ndarray:
-    """The elements of a value in C order, of this type."""
+    """Converts a value to an array of this type in C order."""
     if not isinstance(value, np.ndarray):
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16:
-            # numpy has no such type of its own, and DLPack passes it none: the bits go as integers.
+            # DLPack cannot pass bf16 to numpy, so the bits are passed as integers.
             value = np.from_dlpack(value.detach().cpu().contiguous().view(torch.int16)).view(_numpy_type("bf16"))
         elif hasattr(value, "__dlpack__"):
             try:
                 value = np.from_dlpack(value)
             except (BufferError, RuntimeError, ValueError) as error:
-                raise TypeError(f"`{name}`: its memory cannot be reached from here ({error}); copy it to the CPU") from None
+                raise TypeError(f"`{name}`: the CPU cannot access its memory ({error}); copy it to the CPU") from None
         elif isinstance(value, np.generic):
             value = np.asarray(value)
         else:

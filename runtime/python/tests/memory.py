@@ -1,4 +1,4 @@
-"""What `runtime/c/memcheck.sh` runs under valgrind: every way by which arrays go in and out. memory.py compile|run BUNDLE"""
+"""Passes arrays in every supported way; `runtime/c/memcheck.sh` runs it under valgrind. memory.py compile|run BUNDLE"""
 
 import sys
 
@@ -25,7 +25,7 @@ def run(path: str) -> None:
                 session.run({"x": wrong})
             except (TypeError, ValueError):
                 continue
-            raise SystemExit(f"an array of {wrong.dtype} {wrong.shape} was taken")
+            raise SystemExit(f"an array of {wrong.dtype} {wrong.shape} was accepted")
         session.input("x")[:] = 3
         assert session.run_timed()
         tickets = [session.submit({"x": np.full((2, 2), value, np.float32)}) for value in (1, 2)]

@@ -1,4 +1,4 @@
-"""Tests of the Python package: `python test_driftc.py`, with driftc, numpy and onnx (and so ml_dtypes) in the path."""
+"""Tests of the Python package: `python test_driftc.py`. Needs driftc, numpy, onnx and ml_dtypes."""
 
 import gc
 import os
@@ -37,7 +37,7 @@ class Package(unittest.TestCase):
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def test_arrays_of_every_order_give_right_numbers(self):
+    def test_arrays_of_every_memory_order_give_correct_results(self):
         base = np.arange(24, dtype=np.float32)
         read_only = base.reshape(8, 3).copy()
         read_only.flags.writeable = False
@@ -56,9 +56,9 @@ class Package(unittest.TestCase):
                 got = session.run({"x": array})["y"]
                 np.testing.assert_array_equal(got, np.asarray(array, np.float32) * 2, name)
 
-    def test_dlpack_goes_in_and_out(self):
+    def test_dlpack_inputs_and_outputs(self):
         class Capsule:
-            """Nothing but DLPack's two methods."""
+            """An object with only the two methods of DLPack."""
 
             def __init__(self, array):
                 self.array = array
@@ -73,7 +73,7 @@ class Package(unittest.TestCase):
             got = session.run({"x": Capsule(np.ones((2, 3), np.float32))})["y"]
             np.testing.assert_array_equal(np.from_dlpack(got), np.full((2, 3), 2, np.float32))
 
-    def test_what_is_wrong_is_said(self):
+    def test_invalid_arguments_raise_errors(self):
         with driftc.Session(self.path) as session:
             with self.assertRaisesRegex(TypeError, r"`x` takes float32, but the array given is float64.*astype"):
                 session.run({"x": np.ones((2, 3))})
@@ -100,7 +100,7 @@ class Package(unittest.TestCase):
             driftc.Session("/nowhere/at/all")
         with self.assertRaisesRegex(driftc.Error, "no such target|there are|targets"):
             driftc.compile(model(), self.path.with_name("no.drift"), "no such target")
-        with self.assertRaisesRegex(TypeError, "a model is"):
+        with self.assertRaisesRegex(TypeError, "a model must be"):
             driftc.compile(3, self.path, TARGET)
 
     def test_ports_are_described(self):
@@ -139,7 +139,7 @@ class Package(unittest.TestCase):
         )
         self.assertTrue(same["equal"])
 
-    def test_memory_is_seen_without_copies_and_outlives_its_session(self):
+    def test_memory_is_accessed_without_copies_and_outlives_its_session(self):
         session = driftc.Session(self.path)
         for value in (1.0, 2.0):
             x = session.input("x", (2, 3))
@@ -174,7 +174,7 @@ class Package(unittest.TestCase):
             times = session.run_timed()
             self.assertTrue(times and all(label and 0 <= start <= end for label, start, end in times))
 
-    def test_a_language_model_goes_on(self):
+    def test_a_language_model_generates_tokens(self):
         path = self.path.with_name("llama.drift")
         folder = Path(__file__).parents[3] / "tests" / "language" / "llama"
         driftc.compile(folder, path, TARGET)
@@ -202,10 +202,10 @@ class Package(unittest.TestCase):
             for value, ticket in zip((1, 2), tickets):
                 np.testing.assert_array_equal(session.collect(ticket)["y"], np.full((1, 3), 2 * value, np.float32))
             session.submit({})
-            with self.assertRaisesRegex(driftc.Error, "used again"):
+            with self.assertRaisesRegex(driftc.Error, "overwritten"):
                 session.collect(tickets[0])
 
-    def test_a_chain_of_sessions(self):
+    def test_an_output_of_one_session_is_an_input_of_another(self):
         first, second = driftc.open_together([self.path, self.path])
         first.run({"x": np.ones((5, 3), np.float32)}, [])
         y = first.device_output("y")

@@ -1,5 +1,5 @@
-//! The backends under one name each for what a session needs: a device that may be opened, one that is open, a loaded
-//! variant on it, and memory of it. Where one backend is built, all of this is that backend.
+//! Common interface of the backends: a selected device, an open device, a loaded variant, and device memory. If
+//! only one backend is built, these types resolve to it.
 
 use super::DeviceInfo;
 #[cfg(feature = "vulkan")]
@@ -14,20 +14,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What drives the device.
+/// Backend that drives the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// Vulkan, directly: bundles for Vulkan.
+    /// Vulkan. Runs bundles for Vulkan.
     #[cfg(feature = "vulkan")]
     #[default]
     Vulkan,
-    /// Whatever interface wgpu reaches: bundles for WebGPU.
+    /// Any API that wgpu supports. Runs bundles for WebGPU.
     #[cfg(feature = "wgpu")]
     #[cfg_attr(not(feature = "vulkan"), default)]
     Wgpu,
 }
 
-/// A chosen device that is not open yet.
+/// A selected device that is not open yet.
 pub(crate) enum Candidate {
     #[cfg(feature = "vulkan")]
     Vulkan(vulkan::Candidate),
@@ -44,23 +44,23 @@ pub(crate) enum Context {
     Wgpu(Arc<webgpu::Context>),
 }
 
-/// A variant on its device. Where several backends may be asked for, which one it is stays hidden, and so do wgpu's types:
-/// whether they may go to another thread takes a compiler more steps than it is allowed by default.
+/// A variant loaded on a device. With wgpu it is a trait object: the concrete types would exceed the compiler's
+/// default recursion limit when auto traits such as `Send` are checked.
 #[cfg(not(feature = "wgpu"))]
 pub(crate) type Replayer = vulkan::Replayer;
 #[cfg(feature = "wgpu")]
 pub(crate) type Replayer = Box<dyn Replay>;
 
-/// Bytes of the device, which stay as long as anyone holds them.
+/// A range of device memory, which stays allocated as long as a clone exists.
 #[derive(Clone)]
-pub(crate) enum Range {
+pub(crate) enum DeviceRange {
     #[cfg(feature = "vulkan")]
-    Vulkan(vulkan::Range),
+    Vulkan(vulkan::BufferRange),
     #[cfg(feature = "wgpu")]
-    Wgpu(webgpu::Range),
+    Wgpu(webgpu::ErasedRange),
 }
 
-/// How many of each were created on a device so far.
+/// Objects created on a device.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) pipelines: AtomicU32,
@@ -68,23 +68,24 @@ pub(crate) struct Counts {
     pub(crate) allocated: AtomicU64,
 }
 
-/// What [`load`] needs to know.
+/// Arguments of [`load`].
 #[derive(Clone, Copy)]
-pub(crate) struct Loading<'a> {
+pub(crate) struct LoadRequest<'a> {
     pub(crate) manifest: &'a Manifest,
     pub(crate) variant: &'a Variant,
     pub(crate) file: &'a [u8],
-    /// Where the driver's compiled pipelines are kept, and what identifies the bundle there; for Vulkan.
+    /// File of the driver's pipeline cache, and a key that identifies the bundle; Vulkan only.
     #[cfg_attr(not(feature = "vulkan"), expect(dead_code))]
     pub(crate) cache: (Option<&'a Path>, &'a [u8]),
-    /// How many runs may be in flight at once.
+    /// Number of frames.
     pub(crate) frames: usize,
-    /// How many sets of states there are.
+    /// Number of conversations.
     pub(crate) conversations: usize,
 }
 
-/// A run: which function in which frame, and what is copied before and after it.
-/// `uploads` and `downloads` are (port, offset, bytes) of the function `first`; the one that runs is `index`, as `described`.
+/// A run: the function, its frame, and the copies before and after it. Function `first` owns the ports;
+/// function `index` is executed and described by `described`. `uploads` and `downloads` are (port, offset,
+/// size) of ports of `first`.
 pub(crate) struct Launch<'a> {
     #[cfg_attr(not(feature = "vulkan"), expect(dead_code))]
     pub(crate) described: &'a Function,
@@ -93,12 +94,12 @@ pub(crate) struct Launch<'a> {
     pub(crate) first: usize,
     pub(crate) index: usize,
     pub(crate) uploads: &'a [(usize, u64, u64)],
-    /// Inputs that come from other memory of the device: (port, offset, from where).
-    pub(crate) feeds: &'a [(usize, u64, &'a Range)],
+    /// Inputs copied from other device memory: (port, offset, source).
+    pub(crate) feeds: &'a [(usize, u64, &'a DeviceRange)],
     pub(crate) downloads: &'a [(usize, u64, u64)],
 }
 
-/// Whether a dispatch's grid is known when it is recorded.
+/// Returns the grid of a dispatch if it is constant.
 pub(crate) fn constant_grid(dispatch: &Dispatch) -> Option<[u32; 3]> {
     let [x, y, z] = &dispatch.grid;
     let size = |expr: &Expr| expr.as_constant().and_then(|size| u32::try_from(size).ok());
@@ -106,20 +107,20 @@ pub(crate) fn constant_grid(dispatch: &Dispatch) -> Option<[u32; 3]> {
 }
 
 impl Counts {
-    /// Notes an allocation of so many bytes.
-    pub(crate) fn add(&self, bytes: u64) {
+    /// Counts an allocation.
+    pub(crate) fn count_allocation(&self, bytes: u64) {
         self.allocations.fetch_add(1, Ordering::Relaxed);
         self.allocated.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 impl Candidate {
-    pub(crate) fn choose(backend: Backend, wanted: Option<&str>) -> Result<Candidate> {
+    pub(crate) fn select(backend: Backend, wanted: Option<&str>) -> Result<Candidate> {
         match backend {
             #[cfg(feature = "vulkan")]
-            Backend::Vulkan => vulkan::Candidate::choose(wanted).map(Candidate::Vulkan),
+            Backend::Vulkan => vulkan::Candidate::select(wanted).map(Candidate::Vulkan),
             #[cfg(feature = "wgpu")]
-            Backend::Wgpu => webgpu::Candidate::choose(wanted).map(Candidate::Wgpu),
+            Backend::Wgpu => webgpu::Candidate::select(wanted).map(Candidate::Wgpu),
         }
     }
 
@@ -132,8 +133,8 @@ impl Candidate {
         }
     }
 
-    /// Opens the device for these variants. `always_stage`: as if the host could not reach its memory; what wgpu copies, and
-    /// through what, is its own business.
+    /// Opens the device for these variants. `always_stage` disables direct host access to device memory. wgpu
+    /// ignores it, because it manages staging itself.
     #[cfg_attr(not(feature = "vulkan"), expect(unused_variables))]
     pub(crate) fn open(self, variants: &[&Variant], always_stage: bool) -> Result<Context> {
         match self {
@@ -146,7 +147,7 @@ impl Candidate {
 }
 
 /// Loads a variant onto an open device.
-pub(crate) fn load(context: &Context, source: &Loading<'_>) -> Result<Replayer> {
+pub(crate) fn load(context: &Context, source: &LoadRequest<'_>) -> Result<Replayer> {
     match context {
         #[cfg(not(feature = "wgpu"))]
         Context::Vulkan(context) => vulkan::Replayer::load(context, source),
@@ -157,46 +158,52 @@ pub(crate) fn load(context: &Context, source: &Loading<'_>) -> Result<Replayer> 
     }
 }
 
-/// What a backend does with a loaded variant. Everything is addressed by index: names, types, shapes and symbols are the
-/// session's business.
+/// Operations on a loaded variant. Everything is addressed by index. Names, types, shapes and symbols belong to
+/// the session.
 pub(crate) trait Replay: Send + Sync {
     fn info(&self) -> &DeviceInfo;
 
     fn counts(&self) -> &Counts;
 
-    /// The memory that an input's array is written to; the frame must not be in flight.
+    /// Memory that an input's array is written to. The frame must not be in flight.
     fn input(&mut self, frame: usize, function: usize, index: usize) -> Option<&mut [u8]>;
 
-    /// Gives an input, as (function, index), of one frame what another one has, as (offset, size).
-    fn carry(&mut self, frames: (usize, usize), input: (usize, usize), place: (u64, u64));
+    /// Copies an input, given as (function, index), from one frame to another. `place` is (offset, size).
+    fn copy_input(&mut self, frames: (usize, usize), input: (usize, usize), place: (u64, u64));
 
-    /// The memory that an output's array is read from, after a run that downloaded it.
+    /// Memory that an output's array is read from, after a run that downloaded it.
     fn output(&self, frame: usize, function: usize, index: usize) -> Option<&[u8]>;
 
-    /// The memory of an output on the device, of which `place` is (offset, size).
-    fn device_output(&self, frame: usize, function: usize, index: usize, place: (u64, u64)) -> Option<Range>;
+    /// Device memory of an output. `place` is (offset, size).
+    fn device_output(
+        &self,
+        frame: usize,
+        function: usize,
+        index: usize,
+        place: (u64, u64),
+    ) -> Option<DeviceRange>;
 
-    /// Copies on the device, behind all runs that were submitted, and waits. Both are ranges of this device.
-    fn copy(&mut self, from: &Range, to: &Range) -> Result<()>;
+    /// Copies on the device after all submitted runs, and waits. Both ranges belong to this device.
+    fn copy(&mut self, from: &DeviceRange, to: &DeviceRange) -> Result<()>;
 
-    /// Whether bytes belong to this device as it was opened for others.
-    fn has(&self, range: &Range) -> bool;
+    /// True if the range belongs to this device context.
+    fn owns(&self, range: &DeviceRange) -> bool;
 
-    /// The params slot, and the grids behind it: three words for each dispatch without a constant grid.
+    /// The params slot, and the grids stored after it: three words for each dispatch without a constant grid.
     fn params(&mut self, frame: usize, function: usize) -> Option<(&mut [u8], &mut [u8])>;
 
-    /// Copies inputs up (those that need it), runs, and copies outputs down (those that need it). The frame must not be
-    /// in flight; it is afterwards.
+    /// Uploads inputs, runs the function, and downloads outputs. The frame must not be in flight; afterwards it
+    /// is.
     fn submit(&mut self, launch: &Launch<'_>) -> Result<()>;
 
-    /// Waits for the run of a frame, if there is one in flight, and makes its outputs visible to the host.
+    /// Waits for the run of a frame if it is in flight, and makes its outputs visible to the host.
     fn wait(&mut self, frame: usize) -> Result<()>;
 
-    /// Whether the host would have to wait for a frame's outputs.
+    /// True if the frame is in flight.
     fn pending(&self, frame: usize) -> bool;
 
-    /// Runs once with a timestamp behind every dispatch, and returns nanoseconds since the first. The first call makes what
-    /// that needs.
+    /// Runs once with a timestamp after every dispatch. Returns nanoseconds since the start of the run. The
+    /// first call creates the required objects.
     fn replay_timed(
         &mut self,
         frame: usize,
@@ -208,41 +215,41 @@ pub(crate) trait Replay: Send + Sync {
     /// Sets the states of a conversation to zero.
     fn reset_states(&mut self, conversation: usize) -> Result<()>;
 
-    /// Reads a state, given as (conversation, index, offset); the bytes must lie in it.
+    /// Reads part of a state, given as (conversation, index, offset). The range must lie inside the state.
     fn read_state(&mut self, place: (usize, usize, u64), to: &mut [u8]) -> Result<()>;
 
-    /// Writes a state, given as (conversation, index, offset); the bytes must lie in it.
+    /// Writes part of a state, given as (conversation, index, offset). The range must lie inside the state.
     fn write_state(&mut self, place: (usize, usize, u64), from: &[u8]) -> Result<()>;
 
-    /// New memory, and a descriptor that stands for it.
+    /// Allocates memory, and returns it with a file descriptor for it.
     #[cfg(unix)]
-    fn export(&self, size: u64) -> Result<(Range, OwnedFd)>;
+    fn export(&self, size: u64) -> Result<(DeviceRange, OwnedFd)>;
 
-    /// Memory that a descriptor stands for.
+    /// Imports memory from a file descriptor.
     #[cfg(unix)]
-    fn import(&self, size: u64, allocation: Option<u64>, descriptor: OwnedFd) -> Result<Range>;
+    fn import(&self, size: u64, allocation: Option<u64>, descriptor: OwnedFd) -> Result<DeviceRange>;
 }
 
 #[cfg(feature = "vulkan")]
-impl Range {
-    /// The memory, where it is Vulkan's.
-    pub(crate) fn vulkan(&self) -> Option<&vulkan::Range> {
+impl DeviceRange {
+    /// The range, if it is in Vulkan memory.
+    pub(crate) fn vulkan(&self) -> Option<&vulkan::BufferRange> {
         match self {
-            Range::Vulkan(range) => Some(range),
+            DeviceRange::Vulkan(range) => Some(range),
             #[cfg(feature = "wgpu")]
-            Range::Wgpu(_) => None,
+            DeviceRange::Wgpu(_) => None,
         }
     }
 }
 
 #[cfg(feature = "wgpu")]
-impl Range {
-    /// The memory, where it is wgpu's.
-    pub(crate) fn wgpu(&self) -> Option<&webgpu::Range> {
+impl DeviceRange {
+    /// The range, if it is in wgpu memory.
+    pub(crate) fn wgpu(&self) -> Option<&webgpu::ErasedRange> {
         match self {
             #[cfg(feature = "vulkan")]
-            Range::Vulkan(_) => None,
-            Range::Wgpu(range) => Some(range),
+            DeviceRange::Vulkan(_) => None,
+            DeviceRange::Wgpu(range) => Some(range),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The Vulkan backend, through `ash`: one device, one compute queue, everything created at load.
 //!
-//! `instance` finds devices, `capabilities` and `features` say what they can do, `context` opens one, `blocks`
-//! allocates, `memory` has buffers, `images` makes textures, `upload` fills the weights, `pipelines` creates pipelines on threads, `record` writes the
-//! command buffers, `frame` has what a run in flight needs, `states` keeps what lasts between runs, `load` makes all of that
-//! beside each other, and `replay` submits. Vulkan 1.1 is enough; what a bundle requires beyond is enabled
-//! exactly. This folder and the mapping of the bundle are the only places with unsafe code.
+//! `instance` finds devices, `capabilities` and `features` query their properties, `context` opens one,
+//! `blocks` allocates memory, `memory` has buffers, `images` creates images, `upload` fills the weights,
+//! `pipelines` creates pipelines on several threads, `record` writes command buffers, `frame` has the resources
+//! of a run in flight, `states` keeps the states, `load` creates all of these in parallel, and `replay` submits
+//! runs. Vulkan 1.1 is sufficient. Exactly the features that a bundle requires are enabled. Only this folder
+//! and the mapping of the bundle file use unsafe code.
 
 #[allow(unsafe_code)]
 mod blocks;
@@ -30,47 +31,51 @@ mod load;
 mod memory;
 #[allow(unsafe_code)]
 mod pipelines;
+mod port_memory;
 #[allow(unsafe_code)]
 mod record;
 #[allow(unsafe_code)]
 mod replay;
 #[allow(unsafe_code)]
 mod run;
+#[allow(unsafe_code)]
+mod selection;
 mod spirv;
 #[allow(unsafe_code)]
 mod states;
+mod texel_format;
 #[allow(unsafe_code)]
 mod timing;
 #[allow(unsafe_code)]
 mod upload;
 
 pub(crate) use context::{Candidate, Context};
-pub(crate) use memory::Range;
+pub(crate) use memory::BufferRange;
 pub(crate) use replay::Replayer;
 
 use super::DeviceInfo;
 use crate::error::{Error, Result};
 use ash::vk;
 
-/// Every device of this machine, the preferred one first.
+/// All devices of this machine, the preferred one first.
 pub fn devices() -> Result<Vec<DeviceInfo>> {
     let instance = instance::Instance::load()?;
-    Ok(instance::ranked(instance)?.into_iter().map(|(_, info)| info).collect())
+    Ok(selection::ranked_devices(instance)?.into_iter().map(|(_, info)| info).collect())
 }
 
-/// What the chosen device can do. `wanted` is an index into [`devices`] or part of a name; without it the
-/// environment variable `DRIFT_DEVICE` decides, and without that the preferred device is taken.
+/// Properties of the selected device. `wanted` is an index into [`devices`] or part of a name. Without it the
+/// environment variable `DRIFT_DEVICE` selects the device, and without that the preferred device is used.
 pub fn probe(wanted: Option<&str>) -> Result<DeviceInfo> {
     let instance = instance::Instance::load()?;
-    instance::choose(instance, wanted).map(|(_, info)| info)
+    selection::select_device(instance, wanted).map(|(_, info)| info)
 }
 
-/// Names the call that a result came from.
+/// Returns a closure that converts a result of this Vulkan call to an error.
 fn failed(call: &'static str) -> impl Fn(vk::Result) -> Error {
     move |code| failure(call, code)
 }
 
-/// Apart from the closure, of which there is one for each call.
+/// Not part of the closure, which is instantiated at every call site.
 #[inline(never)]
 fn failure(call: &'static str, code: vk::Result) -> Error {
     match code {
@@ -78,12 +83,12 @@ fn failure(call: &'static str, code: vk::Result) -> Error {
         vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => {
             Error::OutOfMemory { what: call.to_owned(), size: 0 }
         }
-        code => Error::Driver { call, code: code_text(code) },
+        code => Error::Driver { call, code: code_name(code) },
     }
 }
 
-/// The names of the codes that drivers return for more than one reason; others are given by number.
-fn code_text(code: vk::Result) -> String {
+/// Names of error codes that drivers return for several reasons. The others appear as numbers.
+fn code_name(code: vk::Result) -> String {
     let name = match code {
         vk::Result::ERROR_INITIALIZATION_FAILED => "initialization failed",
         vk::Result::ERROR_EXTENSION_NOT_PRESENT => "an extension is not present",

@@ -1,8 +1,9 @@
-//! The backend through `wgpu`: bundles for WebGPU on Vulkan, Metal, DirectX 12 or OpenGL, whichever wgpu reaches.
+//! The wgpu backend. It runs bundles for WebGPU on Vulkan, Metal, DirectX 12 or OpenGL.
 //!
-//! `adapter` finds devices and says what they can do, `context` opens one and keeps what goes wrong on it, `memory` makes
-//! buffers and textures and fills weights, `pipelines` creates pipelines on threads, `frame` has what a run in flight
-//! needs, and `replay` submits. wgpu translates the shaders at load, and encodes each run anew.
+//! `adapter` finds devices and queries their properties, `context` opens one and collects its errors, `memory`
+//! creates buffers and textures and fills weights, `pipelines` creates pipelines on several threads, `frame`
+//! has the resources of a run in flight, and `replay` submits runs. wgpu translates the shaders at load and
+//! encodes each run anew.
 
 mod adapter;
 mod context;
@@ -13,5 +14,5 @@ mod replay;
 
 pub use adapter::adapters;
 pub(crate) use context::{Candidate, Context};
-pub(crate) use memory::Range;
+pub(crate) use memory::ErasedRange;
 pub(crate) use replay::Replayer;

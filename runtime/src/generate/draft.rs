@@ -1,52 +1,53 @@
-//! Guesses of what a text goes on with, which `verify` checks several at a time.
+//! Draft tokens for speculative decoding, which `verify` checks several at a time.
 
 use super::{Generator, Request};
 use crate::error::{Error, Result};
 
-/// Where guesses come from.
+/// Source of draft tokens.
 #[derive(Default)]
 pub enum Draft {
-    /// There are none: one token at a time.
+    /// No draft tokens: one token per step.
     #[default]
     None,
-    /// What followed the last time the text had the same few tokens.
+    /// Prompt lookup: the tokens that followed the last occurrence of the most recent n-gram.
     NGram,
-    /// What another model of the same vocabulary, a smaller one, takes for most likely.
+    /// Greedy tokens of a smaller model with the same vocabulary.
     Model(Box<Generator>),
-    /// What a function of one's own guesses of a text, at most so many ids.
-    Function(Box<Guess>),
+    /// A caller-supplied function.
+    Function(Box<DraftFunction>),
 }
 
-/// At most so many guesses of what follows a text; ids outside of the vocabulary and those behind them count as none.
-pub type Guess = dyn FnMut(&[u32], usize) -> Result<Vec<u32>> + Send;
+/// Proposes draft tokens from the sequence so far and a maximum count. The first id outside the vocabulary and
+/// all ids after it are ignored.
+pub type DraftFunction = dyn FnMut(&[u32], usize) -> Result<Vec<u32>> + Send;
 
-/// How many tokens must be the same before the guess, at most and at least.
-const LONGEST: usize = 4;
-const SHORTEST: usize = 2;
+/// Maximum and minimum n-gram length that must match.
+const MAX_NGRAM: usize = 4;
+const MIN_NGRAM: usize = 2;
 
 impl Draft {
-    /// At most `n` guesses of what follows a text, fewer or none where there is nothing to go by.
-    pub(super) fn propose(&mut self, text: &[u32], n: usize) -> Result<Vec<u32>> {
+    /// Returns at most `n` draft tokens that continue the sequence; none if there is no basis for a draft.
+    pub(super) fn propose(&mut self, tokens: &[u32], n: usize) -> Result<Vec<u32>> {
         match self {
             _ if n == 0 => Ok(Vec::new()),
             Draft::None => Ok(Vec::new()),
-            Draft::NGram => Ok(repeated(text, n).to_vec()),
-            Draft::Model(model) => match guesses(model, text, n) {
-                // A draft of a shorter context, or one that knows fewer tokens, has nothing to say.
+            Draft::NGram => Ok(ngram_continuation(tokens, n).to_vec()),
+            Draft::Model(model) => match draft_with_model(model, tokens, n) {
+                // A draft model with a shorter context or a smaller vocabulary proposes nothing.
                 Err(Error::ContextFull { .. } | Error::NotInVocabulary { .. }) => Ok(Vec::new()),
-                guessed => guessed,
+                draft => draft,
             },
-            Draft::Function(guess) => {
-                let mut guessed = guess(text, n)?;
-                guessed.truncate(n);
-                Ok(guessed)
+            Draft::Function(function) => {
+                let mut draft = function(tokens, n)?;
+                draft.truncate(n);
+                Ok(draft)
             }
         }
     }
 }
 
-fn guesses(model: &mut Generator, text: &[u32], n: usize) -> Result<Vec<u32>> {
-    model.set_text(text)?;
+fn draft_with_model(model: &mut Generator, tokens: &[u32], n: usize) -> Result<Vec<u32>> {
+    model.set_tokens(tokens)?;
     let mut ids = Vec::with_capacity(n);
     let request = Request { max_tokens: n, ..Request::default() };
     model.generate(&request, &mut Draft::None, &mut |id| {
@@ -56,15 +57,15 @@ fn guesses(model: &mut Generator, text: &[u32], n: usize) -> Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// What followed the last occurrence of the text's last tokens, as many of them as possible.
-fn repeated(text: &[u32], n: usize) -> &[u32] {
-    for length in (SHORTEST..=LONGEST).rev() {
-        let Some(split) = text.len().checked_sub(length) else { continue };
-        let last = text.get(split..).unwrap_or_default();
-        // The last occurrence before the end itself.
-        let found = text.windows(length).take(split).rposition(|window| window == last);
+/// Returns the tokens that followed the last occurrence of the final n-gram. Prefers long n-grams.
+fn ngram_continuation(tokens: &[u32], n: usize) -> &[u32] {
+    for length in (MIN_NGRAM..=MAX_NGRAM).rev() {
+        let Some(split) = tokens.len().checked_sub(length) else { continue };
+        let last = tokens.get(split..).unwrap_or_default();
+        // Excludes the final n-gram itself.
+        let found = tokens.windows(length).take(split).rposition(|window| window == last);
         if let Some(at) = found {
-            let follows = text.get(at + length..).unwrap_or_default();
+            let follows = tokens.get(at + length..).unwrap_or_default();
             return follows.get(..n).unwrap_or(follows);
         }
     }
@@ -73,19 +74,19 @@ fn repeated(text: &[u32], n: usize) -> &[u32] {
 
 #[cfg(test)]
 mod tests {
-    use super::repeated;
+    use super::ngram_continuation;
 
     #[test]
-    fn what_came_before_comes_again() {
-        assert_eq!(repeated(&[1, 2, 3, 4, 9, 1, 2], 3), [3, 4, 9]);
-        assert_eq!(repeated(&[1, 2, 3, 4, 9, 1, 2], 9), [3, 4, 9, 1, 2]);
-        // The longest match counts, and of equal ones the last.
-        assert_eq!(repeated(&[7, 1, 2, 5, 1, 2, 6, 7, 1, 2], 1), [5]);
-        assert_eq!(repeated(&[1, 2, 5, 1, 2, 6, 1, 2], 1), [6]);
-        // A run of one token goes on.
-        assert_eq!(repeated(&[8, 8, 8], 4), [8]);
-        assert_eq!(repeated(&[1, 2, 3, 4], 4), [0u32; 0]);
-        assert_eq!(repeated(&[], 4), [0u32; 0]);
-        assert_eq!(repeated(&[1, 1], 4), [0u32; 0]);
+    fn continues_the_last_equal_ngram() {
+        assert_eq!(ngram_continuation(&[1, 2, 3, 4, 9, 1, 2], 3), [3, 4, 9]);
+        assert_eq!(ngram_continuation(&[1, 2, 3, 4, 9, 1, 2], 9), [3, 4, 9, 1, 2]);
+        // The longest match is preferred, then the last of equal matches.
+        assert_eq!(ngram_continuation(&[7, 1, 2, 5, 1, 2, 6, 7, 1, 2], 1), [5]);
+        assert_eq!(ngram_continuation(&[1, 2, 5, 1, 2, 6, 1, 2], 1), [6]);
+        // Repeats of one token continue.
+        assert_eq!(ngram_continuation(&[8, 8, 8], 4), [8]);
+        assert_eq!(ngram_continuation(&[1, 2, 3, 4], 4), [0u32; 0]);
+        assert_eq!(ngram_continuation(&[], 4), [0u32; 0]);
+        assert_eq!(ngram_continuation(&[1, 1], 4), [0u32; 0]);
     }
 }

@@ -1,23 +1,24 @@
-//! The choice of a token from logits.
+//! Sampling of a token from logits.
 
-use super::random::unit;
+use super::random::uniform;
 use crate::error::{Error, Result};
 
-/// The largest `top_k` that function `sample` takes.
-const CANDIDATES: usize = 64;
+/// Maximum `top_k` of function `sample`.
+const MAX_DEVICE_TOP_K: usize = 64;
 
-/// How tokens are chosen. The default takes the most likely one each time.
+/// Sampling parameters. The default is greedy: it selects the most likely token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Logits are divided by it; 0 takes the most likely token.
+    /// Divisor of the logits; 0 selects the most likely token.
     pub temperature: f32,
-    /// Only so many of the most likely tokens are drawn from; 0: all.
+    /// Number of most likely tokens to sample from; 0: all.
     pub top_k: usize,
-    /// Only the most likely tokens that together have this probability are drawn from; 1: all.
+    /// Probability mass of the most likely tokens to sample from (nucleus sampling); 1: all.
     pub top_p: f32,
-    /// Logits of tokens that the text has are divided by it where positive, multiplied where negative; 1: nothing.
+    /// Penalty for tokens in the sequence: positive logits are divided by it, negative ones multiplied; 1:
+    /// none.
     pub repetition_penalty: f32,
-    /// Equal seeds give equal texts.
+    /// Seed of the random numbers. Equal seeds give equal results.
     pub seed: u64,
 }
 
@@ -28,46 +29,46 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Whether the token is the arg-max of the logits as they are.
-    pub(super) fn is_plain(&self) -> bool {
+    /// True if the token is the arg-max of the unmodified logits.
+    pub(super) fn is_greedy(&self) -> bool {
         self.temperature == 0.0 && self.repetition_penalty == 1.0
     }
 
-    /// The settings of function `sample` for the token of this index.
-    pub(super) fn settings(&self, index: usize) -> [f32; 4] {
-        [self.temperature, self.top_k as f32, self.top_p, unit(self.seed, index)]
+    /// Input `settings` of function `sample` for the token with this index.
+    pub(super) fn device_settings(&self, index: usize) -> [f32; 4] {
+        [self.temperature, self.top_k as f32, self.top_p, uniform(self.seed, index)]
     }
 
-    /// Whether function `sample` draws so.
-    pub(super) fn fits_device(&self) -> bool {
-        self.temperature > 0.0 && self.top_k <= CANDIDATES && self.repetition_penalty == 1.0
+    /// True if function `sample` supports these parameters.
+    pub(super) fn is_supported_on_device(&self) -> bool {
+        self.temperature > 0.0 && self.top_k <= MAX_DEVICE_TOP_K && self.repetition_penalty == 1.0
     }
 
-    /// Checks the numbers.
+    /// Checks the ranges of the parameters.
     ///
     /// # Errors
-    /// When one is out of its range.
+    /// If a parameter is out of range.
     pub fn check(&self) -> Result<()> {
-        let wrong = |name: &'static str, value: f32, range: &'static str| {
+        let invalid = |name: &'static str, value: f32, range: &'static str| {
             Err(Error::InvalidSampling { name, value: format!("{value}"), range })
         };
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
-            return wrong("temperature", self.temperature, "at least 0");
+            return invalid("temperature", self.temperature, "at least 0");
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return wrong("top_p", self.top_p, "above 0 and at most 1");
+            return invalid("top_p", self.top_p, "above 0 and at most 1");
         }
         if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
-            return wrong("repetition_penalty", self.repetition_penalty, "above 0");
+            return invalid("repetition_penalty", self.repetition_penalty, "above 0");
         }
         Ok(())
     }
 }
 
-/// Draws tokens, one after the other.
+/// Samples tokens on the host.
 pub(super) struct Sampler {
     sampling: Sampling,
-    /// Reused from token to token.
+    /// Buffers reused between tokens.
     seen: Vec<bool>,
     candidates: Vec<(f32, u32)>,
 }
@@ -77,18 +78,19 @@ impl Sampler {
         Sampler { sampling: sampling.clone(), seen: Vec::new(), candidates: Vec::new() }
     }
 
-    /// The token of a text that its logits and the random number of this index decide: the first one in the order of
-    /// logits whose running sum of probabilities passes the random number's share of what is drawn from.
-    pub(super) fn pick(
+    /// Samples the token with index `index` of a generation. Among the candidates that `top_k` and `top_p`
+    /// leave, in descending order of logits, it is the first whose cumulative probability exceeds the random
+    /// number times the total.
+    pub(super) fn sample(
         &mut self,
-        text: &[u32],
+        tokens: &[u32],
         logits: impl ExactSizeIterator<Item = f32>,
         index: usize,
     ) -> u32 {
         let Sampling { temperature, top_k, top_p, repetition_penalty: penalty, seed } = self.sampling;
         self.seen.clear();
         self.seen.resize(if penalty == 1.0 { 0 } else { logits.len() }, false);
-        for id in text {
+        for id in tokens {
             if let Some(seen) = usize::try_from(*id).ok().and_then(|id| self.seen.get_mut(id)) {
                 *seen = true;
             }
@@ -103,42 +105,42 @@ impl Sampler {
         let list = &mut self.candidates;
         list.clear();
         list.extend(penalized.zip(0u32..));
-        let most = list.iter().copied().min_by(order).unwrap_or((0.0, 0));
+        let best = list.iter().copied().min_by(order).unwrap_or((0.0, 0));
         if temperature == 0.0 {
-            return most.1;
+            return best.1;
         }
         if top_k > 0 && top_k < list.len() {
             list.select_nth_unstable_by(top_k - 1, order);
             list.truncate(top_k);
         }
-        let weight = |logit: f32| match (logit - most.0) / temperature {
-            // Infinity less infinity.
+        let weight = |logit: f32| match (logit - best.0) / temperature {
+            // Infinity minus infinity.
             distance if distance.is_nan() => 1.0,
             distance => f64::from(distance).exp(),
         };
-        let mut kept: f64 = list.iter().map(|(logit, _)| weight(*logit)).sum();
+        let mut total: f64 = list.iter().map(|(logit, _)| weight(*logit)).sum();
         let mut sorted = 0;
-        let mut first = |n: f64| {
+        let mut select_at = |threshold: f64| {
             let (mut sum, mut at) = (0.0, 0);
             loop {
                 if at == sorted {
-                    sorted = sort_more(list, sorted);
+                    sorted = sort_next(list, sorted);
                 }
                 let Some((logit, id)) = list.get(at) else {
                     return (sum, list.last().map_or(0, |last| last.1));
                 };
                 sum += weight(*logit);
-                if sum >= n {
+                if sum >= threshold {
                     return (sum, *id);
                 }
                 at += 1;
             }
         };
         if top_p < 1.0 {
-            kept = first(f64::from(top_p) * kept).0;
+            total = select_at(f64::from(top_p) * total).0;
         }
-        // Beyond the share, however little.
-        first((f64::from(unit(seed, index)) * kept).next_up()).1
+        // The cumulative probability must exceed the threshold, not equal it.
+        select_at((f64::from(uniform(seed, index)) * total).next_up()).1
     }
 }
 
@@ -146,8 +148,9 @@ fn order(a: &(f32, u32), b: &(f32, u32)) -> std::cmp::Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
-/// Brings further elements of a list, whose first `sorted` are in order, into theirs, and returns how many are now.
-fn sort_more(list: &mut [(f32, u32)], sorted: usize) -> usize {
+/// Sorts further elements of a list whose first `sorted` elements are in order. Returns the number of sorted
+/// elements.
+fn sort_next(list: &mut [(f32, u32)], sorted: usize) -> usize {
     let until = list.len().min(sorted * 4 + 64);
     let rest = list.get_mut(sorted..).unwrap_or_default();
     if until - sorted < rest.len() {
@@ -163,45 +166,45 @@ mod tests {
 
     const LOGITS: [f32; 6] = [1.0, 3.0, -1.0, 3.0, 2.0, f32::NAN];
 
-    fn draw(sampling: &Sampling, text: &[u32]) -> Vec<usize> {
+    fn sample_counts(sampling: &Sampling, tokens: &[u32]) -> Vec<usize> {
         let mut sampler = Sampler::new(sampling);
         let mut counts = vec![0; LOGITS.len()];
         for index in 0..4000 {
-            counts[sampler.pick(text, LOGITS.into_iter(), index) as usize] += 1;
+            counts[sampler.sample(tokens, LOGITS.into_iter(), index) as usize] += 1;
         }
         counts
     }
 
     #[test]
-    fn the_most_likely_token_is_the_first_of_equals() {
-        assert_eq!(draw(&Sampling::default(), &[]), [0, 4000, 0, 0, 0, 0]);
+    fn ties_select_the_first_token() {
+        assert_eq!(sample_counts(&Sampling::default(), &[]), [0, 4000, 0, 0, 0, 0]);
         let penalty = Sampling { repetition_penalty: 2.0, ..Sampling::default() };
-        assert_eq!(draw(&penalty, &[1, 1, 77]), [0, 0, 0, 4000, 0, 0]);
-        // Dividing once, however often the text has it, and multiplying what is negative.
-        assert_eq!(draw(&penalty, &[1, 3, 3]), [0, 0, 0, 0, 4000, 0]);
+        assert_eq!(sample_counts(&penalty, &[1, 1, 77]), [0, 0, 0, 4000, 0, 0]);
+        // A repeated token is penalized once, and a negative logit is multiplied.
+        assert_eq!(sample_counts(&penalty, &[1, 3, 3]), [0, 0, 0, 0, 4000, 0]);
         let mut sampler = Sampler::new(&penalty);
-        assert_eq!(sampler.pick(&[0], [-1.0, -1.5].into_iter(), 0), 1);
+        assert_eq!(sampler.sample(&[0], [-1.0, -1.5].into_iter(), 0), 1);
     }
 
     #[test]
-    fn draws_follow_the_probabilities() {
+    fn samples_follow_the_probabilities() {
         let warm = Sampling { temperature: 1.0, seed: 5, ..Sampling::default() };
         let weights: Vec<f64> = LOGITS.map(|l| if l.is_nan() { 0.0 } else { f64::from(l).exp() }).to_vec();
         let total: f64 = weights.iter().sum();
-        for (count, weight) in draw(&warm, &[]).iter().zip(&weights) {
+        for (count, weight) in sample_counts(&warm, &[]).iter().zip(&weights) {
             assert!((*count as f64 - 4000.0 * weight / total).abs() < 120.0, "{count} for {weight}");
         }
-        let cold = draw(&Sampling { temperature: 0.2, ..warm.clone() }, &[]);
+        let cold = sample_counts(&Sampling { temperature: 0.2, ..warm.clone() }, &[]);
         assert!(cold[1] + cold[3] > 3900 && cold[1] > 1800 && cold[3] > 1800, "{cold:?}");
-        assert_eq!(draw(&warm, &[]), draw(&warm, &[]));
-        assert_ne!(draw(&warm, &[]), draw(&Sampling { seed: 6, ..warm }, &[]));
+        assert_eq!(sample_counts(&warm, &[]), sample_counts(&warm, &[]));
+        assert_ne!(sample_counts(&warm, &[]), sample_counts(&Sampling { seed: 6, ..warm }, &[]));
     }
 
     #[test]
-    fn few_tokens_are_drawn_from() {
+    fn top_k_and_top_p_limit_the_candidates() {
         let warm = Sampling { temperature: 1.0, ..Sampling::default() };
         let used = |sampling: &Sampling| -> Vec<bool> {
-            draw(sampling, &[]).iter().map(|count| *count > 0).collect()
+            sample_counts(sampling, &[]).iter().map(|count| *count > 0).collect()
         };
         assert_eq!(used(&Sampling { top_k: 1, ..warm.clone() }), [false, true, false, false, false, false]);
         assert_eq!(used(&Sampling { top_k: 3, ..warm.clone() }), [false, true, false, true, true, false]);
@@ -215,12 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_ranges() {
-        let wrong = |sampling: Sampling| sampling.check().unwrap_err().to_string();
-        assert!(wrong(Sampling { temperature: -1.0, ..Sampling::default() }).contains("at least 0"));
-        assert!(wrong(Sampling { temperature: f32::NAN, ..Sampling::default() }).contains("NaN"));
-        assert!(wrong(Sampling { top_p: 0.0, ..Sampling::default() }).contains("top_p"));
-        assert!(wrong(Sampling { repetition_penalty: 0.0, ..Sampling::default() }).contains("above 0"));
+    fn parameters_out_of_range_are_errors() {
+        let invalid = |sampling: Sampling| sampling.check().unwrap_err().to_string();
+        assert!(invalid(Sampling { temperature: -1.0, ..Sampling::default() }).contains("at least 0"));
+        assert!(invalid(Sampling { temperature: f32::NAN, ..Sampling::default() }).contains("NaN"));
+        assert!(invalid(Sampling { top_p: 0.0, ..Sampling::default() }).contains("top_p"));
+        assert!(invalid(Sampling { repetition_penalty: 0.0, ..Sampling::default() }).contains("above 0"));
         assert!(Sampling::default().check().is_ok());
     }
 }

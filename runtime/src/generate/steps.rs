@@ -1,265 +1,283 @@
-//! One token after the other: the loop that generates.
+//! The generation loop.
 //!
-//! Where the most likely token is wanted, or the device draws, the device keeps the token, and steps are submitted ahead of
-//! what the host has read; those behind the text's end are dropped. Where the host draws, it reads the logits of each step.
-//! Guesses are checked by one run for several of them, which gives what as many steps would have given.
+//! For greedy decoding and for sampling on the device, the device keeps the next token. Steps are submitted
+//! before the host has read earlier tokens; steps beyond the end of the generation are discarded. For sampling
+//! on the host, the host reads the logits of each step. With draft tokens, one verify run replaces several
+//! steps and gives the same tokens.
 
 use super::draft::Draft;
-use super::feed::Fed;
-use super::pace::Next;
+use super::draft_schedule::Action;
+use super::evaluate::Evaluated;
 use super::sampling::Sampler;
-use super::{Ended, Generator, Report, Request};
+use super::{Generator, Report, Request, StopReason};
 use crate::error::{Error, Result};
 use crate::session::Ticket;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A text that is being generated.
+/// State of a generation.
 struct Progress<'a> {
     request: &'a Request,
-    /// Gets each token but a stop, and says whether to go on.
-    each: &'a mut dyn FnMut(u32) -> bool,
+    /// Receives each token except a stop token, and returns false to stop.
+    on_token: &'a mut dyn FnMut(u32) -> bool,
     start: Instant,
     report: Report,
-    ended: bool,
+    done: bool,
 }
 
 impl Generator {
-    /// Generates tokens behind the text and hands each to `each` as it comes, until there are enough, a stop comes (which
-    /// `each` does not get), or `each` says false. All of them are the text's end afterwards.
+    /// Generates tokens and appends them to the conversation. Calls `on_token` with every token except a stop
+    /// token. Generation ends after `max_tokens` tokens, at a stop token, or if `on_token` returns false.
     ///
     /// # Errors
-    /// When there is no text to go on from, the context is full before the end, or the device fails. Tokens that were
-    /// handed out are part of the text.
+    /// If the conversation has no tokens, the context becomes full, or the device fails. Tokens passed to
+    /// `on_token` remain in the conversation.
     pub fn generate(
         &mut self,
         request: &Request,
         draft: &mut Draft,
-        each: &mut dyn FnMut(u32) -> bool,
+        on_token: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Report> {
         request.sampling.check()?;
-        let last = self.text().len().checked_sub(1).ok_or(Error::EmptyPrompt)?;
-        self.face(last + 1);
-        let fed = self.conversation().fed.min(last);
+        let last = self.tokens().len().checked_sub(1).ok_or(Error::EmptyPrompt)?;
+        self.invalidate_on_rope_switch(last + 1);
+        let cached = self.conversation().cached.min(last);
         let report = Report {
-            ended: Ended::Length,
-            prompt_tokens: self.text().len() - fed,
+            stop_reason: StopReason::MaxTokens,
+            prompt_tokens: self.tokens().len() - cached,
             prompt_time: Duration::ZERO,
             tokens: 0,
             decode_time: Duration::ZERO,
-            drafted: 0,
+            draft_tokens: 0,
             accepted: Vec::new(),
         };
-        let mut progress = Progress { request, each, start: Instant::now(), report, ended: false };
-        progress.ended = request.max_tokens == 0;
-        let done = match draft {
-            Draft::None if request.sampling.is_plain() => self.run_ahead(&mut progress, usize::MAX),
-            Draft::None if self.model.samples && request.sampling.fits_device() => {
-                self.run_drawn(&mut progress)
+        let mut progress = Progress { request, on_token, start: Instant::now(), report, done: false };
+        progress.done = request.max_tokens == 0;
+        let result = match draft {
+            Draft::None if request.sampling.is_greedy() => self.generate_greedy(&mut progress, usize::MAX),
+            Draft::None if self.model.has_sample && request.sampling.is_supported_on_device() => {
+                self.generate_on_device(&mut progress)
             }
-            draft => self.run_checked(&mut progress, draft),
+            draft => self.generate_with_drafts(&mut progress, draft),
         };
-        // Steps that ran ahead have fed tokens that the text does not have.
-        let length = self.text().len();
+        // Steps submitted ahead have evaluated tokens that are not part of the conversation.
+        let length = self.tokens().len();
         let conversation = self.conversation();
-        conversation.fed = conversation.fed.min(length);
-        done.map(|()| progress.report)
+        conversation.cached = conversation.cached.min(length);
+        result.map(|()| progress.report)
     }
 
-    /// The most likely token each time, at most so many, with as many steps in flight as there are frames.
-    fn run_ahead(&mut self, progress: &mut Progress<'_>, most: usize) -> Result<()> {
-        let mut flying: VecDeque<Fed> = VecDeque::with_capacity(self.session.frames());
-        let end = progress.report.tokens.saturating_add(most).min(progress.request.max_tokens);
-        // The tokens that the text has or that runs in flight will give.
-        let mut asked = progress.report.tokens;
-        let mut kept_is_written = false;
-        while !progress.ended && progress.report.tokens < end {
-            if flying.is_empty() {
-                flying.push_back(self.feed("next")?);
-                (asked, kept_is_written) = (asked + 1, false);
+    /// Greedy decoding of at most `max_tokens` further tokens, with up to one step per frame in flight.
+    fn generate_greedy(&mut self, progress: &mut Progress<'_>, max_tokens: usize) -> Result<()> {
+        let mut in_flight: VecDeque<Evaluated> = VecDeque::with_capacity(self.session.frames());
+        let end = progress.report.tokens.saturating_add(max_tokens).min(progress.request.max_tokens);
+        // Number of tokens generated or expected from runs in flight.
+        let mut expected = progress.report.tokens;
+        let mut device_token_written = false;
+        while !progress.done && progress.report.tokens < end {
+            if in_flight.is_empty() {
+                in_flight.push_back(self.evaluate("next")?);
+                (expected, device_token_written) = (expected + 1, false);
             }
-            while flying.len() < self.session.frames()
-                && asked < end
-                && flying.back().is_some_and(|fed| fed.kept)
+            while in_flight.len() < self.session.frames()
+                && expected < end
+                && in_flight.back().is_some_and(|run| run.on_device)
             {
-                let Some(fed) = self.feed_kept(!kept_is_written)? else { break };
-                flying.push_back(fed);
-                (asked, kept_is_written) = (asked + 1, true);
+                let Some(run) = self.evaluate_device_token(!device_token_written)? else { break };
+                in_flight.push_back(run);
+                (expected, device_token_written) = (expected + 1, true);
             }
-            let Some(fed) = flying.pop_front() else { continue };
-            let tokens = self.tokens(fed.ticket)?;
-            self.take(progress, tokens.get(fed.row).copied().unwrap_or_default());
+            let Some(run) = in_flight.pop_front() else { continue };
+            let tokens = self.read_next_tokens(run.ticket)?;
+            self.accept_token(progress, tokens.get(run.row).copied().unwrap_or_default());
         }
         Ok(())
     }
 
-    /// Tokens that the device draws, with as many steps in flight as there are frames for: one for the step, one for the
-    /// drawing. The host draws the first one, and those that the device leaves to it.
-    fn run_drawn(&mut self, progress: &mut Progress<'_>) -> Result<()> {
+    /// Sampling on the device. Each token in flight needs two frames: one for `decode`, one for `sample`. The
+    /// host samples the first token, and tokens that `sample` leaves to it.
+    fn generate_on_device(&mut self, progress: &mut Progress<'_>) -> Result<()> {
         let sampling = &progress.request.sampling;
         let mut sampler = Sampler::new(sampling);
-        let mut flying: VecDeque<Ticket> = VecDeque::with_capacity(self.session.frames());
+        let mut in_flight: VecDeque<Ticket> = VecDeque::with_capacity(self.session.frames());
         let mut on_host = false;
-        while !progress.ended {
-            let asked = progress.report.tokens + flying.len();
-            let lacks_more = self.conversation().fed + 1 < self.text().len();
-            if flying.is_empty() && (lacks_more || on_host) {
-                let fed = self.feed("logits")?;
-                self.row(fed.ticket, fed.row)?;
-                let token = self.draw(&mut sampler, fed.row, asked);
-                self.take(progress, token);
+        while !progress.done {
+            let expected = progress.report.tokens + in_flight.len();
+            let lacks_prompt_tokens = self.conversation().cached + 1 < self.tokens().len();
+            if in_flight.is_empty() && (lacks_prompt_tokens || on_host) {
+                let run = self.evaluate("logits")?;
+                self.read_logits_row(run.ticket, run.row)?;
+                let token = self.sample_on_host(&mut sampler, run.row, expected);
+                self.accept_token(progress, token);
                 on_host = false;
                 continue;
             }
-            let room = flying.is_empty() || flying.len() * 2 + 2 <= self.session.frames();
-            if room && asked < progress.request.max_tokens {
-                match self.feed_drawn(sampling.settings(asked))? {
+            let room = in_flight.is_empty() || in_flight.len() * 2 + 2 <= self.session.frames();
+            if room && expected < progress.request.max_tokens {
+                match self.evaluate_and_sample(sampling.device_settings(expected))? {
                     Some(ticket) => {
-                        flying.push_back(ticket);
+                        in_flight.push_back(ticket);
                         continue;
                     }
-                    // What follows is as at the start.
+                    // The context is full or the RoPE threshold is reached; continue as after the prompt.
                     None => on_host = true,
                 }
             }
-            let Some(ticket) = flying.pop_front() else { continue };
-            match self.drawn(ticket)? {
-                Some(token) => self.take(progress, token),
+            let Some(ticket) = in_flight.pop_front() else { continue };
+            match self.read_sampled_token(ticket)? {
+                Some(token) => self.accept_token(progress, token),
                 None => {
-                    // What was submitted behind it goes on from no token.
-                    (on_host, self.conversation().fed) = (true, self.text().len() - 1);
-                    flying.clear();
+                    // Later steps in flight have no valid input token.
+                    (on_host, self.conversation().cached) = (true, self.tokens().len() - 1);
+                    in_flight.clear();
                 }
             }
         }
         Ok(())
     }
 
-    /// The token of an index that a row of the logits that were read last decides.
-    fn draw(&self, sampler: &mut Sampler, row: usize, index: usize) -> u32 {
-        let logits = self.read_row(row).iter().map(|bytes| f32::from_le_bytes(*bytes));
-        sampler.pick(self.text(), logits, index)
+    /// Samples a token from a row of the logits in the read buffer.
+    fn sample_on_host(&self, sampler: &mut Sampler, row: usize, index: usize) -> u32 {
+        let logits = self.buffered_logits_row(row).iter().map(|bytes| f32::from_le_bytes(*bytes));
+        sampler.sample(self.tokens(), logits, index)
     }
 
-    /// Token by token as the host draws them, several at a time where guesses are right and pay.
-    fn run_checked(&mut self, progress: &mut Progress<'_>, draft: &mut Draft) -> Result<()> {
+    /// Decoding with draft tokens, or with sampling on the host.
+    fn generate_with_drafts(&mut self, progress: &mut Progress<'_>, draft: &mut Draft) -> Result<()> {
         let mut sampler = Sampler::new(&progress.request.sampling);
-        self.pace.begin();
-        let most = self.model.verify.map_or(1, |verify| verify.chunk.max(2) - 1);
-        while !progress.ended {
+        self.draft_schedule.begin();
+        let max_draft = self.model.verify.map_or(1, |verify| verify.chunk.max(2) - 1);
+        while !progress.done {
             let (start, before) = (Instant::now(), progress.report.tokens);
-            match self.pace.next(most) {
-                Next::Plain(n) if progress.request.sampling.is_plain() => self.run_ahead(progress, n)?,
-                Next::Plain(n) => {
+            match self.draft_schedule.next_action(max_draft) {
+                Action::Plain(n) if progress.request.sampling.is_greedy() => {
+                    self.generate_greedy(progress, n)?;
+                }
+                Action::Plain(n) => {
                     for _ in 0..n {
-                        self.checked(progress, &mut sampler, &[])?;
+                        self.verify_step(progress, &mut sampler, &[])?;
                     }
                 }
-                Next::Guess(n) => {
-                    let guesses = self.guesses(progress, draft, n)?;
-                    let guessing = start.elapsed();
-                    let right = self.checked(progress, &mut sampler, &guesses)?;
-                    if !guesses.is_empty() {
-                        let checking = start.elapsed().saturating_sub(guessing);
-                        self.pace.checked((guesses.len(), right), guessing, checking);
+                Action::Draft(n) => {
+                    let draft_tokens = self.propose_draft(progress, draft, n)?;
+                    let draft_time = start.elapsed();
+                    let accepted = self.verify_step(progress, &mut sampler, &draft_tokens)?;
+                    if !draft_tokens.is_empty() {
+                        let verify_time = start.elapsed().saturating_sub(draft_time);
+                        self.draft_schedule.record_verify(
+                            (draft_tokens.len(), accepted),
+                            draft_time,
+                            verify_time,
+                        );
                     }
                     continue;
                 }
             }
-            self.pace.plain(progress.report.tokens - before, start.elapsed());
+            self.draft_schedule.record_plain(progress.report.tokens - before, start.elapsed());
         }
         Ok(())
     }
 
-    /// Runs the model on the text's last token and some guesses of what follows, and takes what it gives as far as the
-    /// guesses are right; how many are.
-    fn checked(
+    /// Evaluates the last token and draft tokens in one run. Appends the resulting tokens up to the first one
+    /// that differs from its draft token. Returns the number of accepted draft tokens.
+    fn verify_step(
         &mut self,
         progress: &mut Progress<'_>,
         sampler: &mut Sampler,
-        guesses: &[u32],
+        draft_tokens: &[u32],
     ) -> Result<usize> {
-        if progress.ended {
+        if progress.done {
             return Ok(0);
         }
-        let plain = progress.request.sampling.is_plain();
-        let output = if plain { "next" } else { "logits" };
-        let (ticket, first) = if guesses.is_empty() {
-            let fed = self.feed(output)?;
-            (fed.ticket, fed.row)
+        let greedy = progress.request.sampling.is_greedy();
+        let output = if greedy { "next" } else { "logits" };
+        let (ticket, first) = if draft_tokens.is_empty() {
+            let run = self.evaluate(output)?;
+            (run.ticket, run.row)
         } else {
-            (self.check(guesses, output)?, 0)
+            (self.submit_verify(draft_tokens, output)?, 0)
         };
-        let tokens = if plain { self.tokens(ticket)? } else { Vec::new() };
-        if !plain {
-            self.row(ticket, first)?;
+        let tokens = if greedy { self.read_next_tokens(ticket)? } else { Vec::new() };
+        if !greedy {
+            self.read_logits_row(ticket, first)?;
         }
-        let mut right = 0;
-        for row in first..=first + guesses.len() {
-            let token = match plain {
+        let mut accepted = 0;
+        for row in first..=first + draft_tokens.len() {
+            let token = match greedy {
                 true => tokens.get(row).copied().unwrap_or_default(),
-                false => self.draw(sampler, row, progress.report.tokens),
+                false => self.sample_on_host(sampler, row, progress.report.tokens),
             };
-            self.take(progress, token);
-            if progress.ended || guesses.get(right) != Some(&token) {
+            self.accept_token(progress, token);
+            if progress.done || draft_tokens.get(accepted) != Some(&token) {
                 break;
             }
-            right += 1;
+            accepted += 1;
         }
-        if !guesses.is_empty() {
-            // What the caches hold behind the last right guess is of a text that is not this one.
-            let fed = self.text().len() - 1;
-            self.conversation().fed = fed;
-            progress.report.drafted += guesses.len();
-            progress.report.accepted.push(right);
+        if !draft_tokens.is_empty() {
+            // Cached tokens after the last accepted draft token belong to another sequence.
+            let cached = self.tokens().len() - 1;
+            self.conversation().cached = cached;
+            progress.report.draft_tokens += draft_tokens.len();
+            progress.report.accepted.push(accepted);
         }
-        Ok(right)
+        Ok(accepted)
     }
 
-    /// At most so many guesses to check in one run behind the text's last token; none where the caches lack more than that.
-    fn guesses(&mut self, progress: &Progress<'_>, draft: &mut Draft, most: usize) -> Result<Vec<u32>> {
-        let (length, conversation) = (self.text().len(), self.conversation());
-        let (fed, turned) = (conversation.fed, conversation.turned);
-        // Guesses behind the model's turn are not computed as the tokens before it.
-        let before_turn = match self.model.decode.turn.filter(|_| !turned) {
-            Some(turn) => (turn + 1).saturating_sub(length),
+    /// Proposes at most `max_draft` draft tokens. There are none if the KV caches lack more than the last
+    /// token.
+    fn propose_draft(
+        &mut self,
+        progress: &Progress<'_>,
+        draft: &mut Draft,
+        max_draft: usize,
+    ) -> Result<Vec<u32>> {
+        let (length, conversation) = (self.tokens().len(), self.conversation());
+        let (cached, long_rope) = (conversation.cached, conversation.long_rope);
+        // Draft tokens beyond the RoPE threshold would be evaluated with other RoPE factors than plain steps
+        // use.
+        let before_threshold = match self.model.decode.rope_threshold.filter(|_| !long_rope) {
+            Some(threshold) => (threshold + 1).saturating_sub(length),
             None => usize::MAX,
         };
-        let left = before_turn.min(progress.request.max_tokens - progress.report.tokens);
-        let Some(verify) = self.model.verify.filter(|verify| verify.fits(fed)) else { return Ok(Vec::new()) };
-        if fed + 1 != length || left < 2 {
+        let left = before_threshold.min(progress.request.max_tokens - progress.report.tokens);
+        let Some(verify) = self.model.verify.filter(|verify| verify.fits(cached)) else {
+            return Ok(Vec::new());
+        };
+        if cached + 1 != length || left < 2 {
             return Ok(Vec::new());
         }
-        let mut guesses = draft.propose(self.text(), most.min(verify.chunk - 1).min(left - 1))?;
+        let mut draft_tokens = draft.propose(self.tokens(), max_draft.min(verify.chunk - 1).min(left - 1))?;
         let vocabulary = self.model.vocabulary;
-        let known = guesses.iter().take_while(|id| usize::try_from(**id).is_ok_and(|id| id < vocabulary));
+        let known =
+            draft_tokens.iter().take_while(|id| usize::try_from(**id).is_ok_and(|id| id < vocabulary));
         let known = known.count();
-        guesses.truncate(known);
-        Ok(guesses)
+        draft_tokens.truncate(known);
+        Ok(draft_tokens)
     }
 
-    /// Submits the run for the text's last token and the guesses.
-    fn check(&mut self, guesses: &[u32], output: &str) -> Result<Ticket> {
-        let past = self.conversation().fed;
+    /// Submits a verify run for the last token and draft tokens.
+    fn submit_verify(&mut self, draft_tokens: &[u32], output: &str) -> Result<Ticket> {
+        let past = self.conversation().cached;
         let verify = self.model.verify.unwrap_or(self.model.decode);
-        let ids: Vec<i64> = self.text().last().into_iter().chain(guesses).map(|id| i64::from(*id)).collect();
-        self.submit(verify, (past, past + 1), &ids, &[output])
+        let ids: Vec<i64> =
+            self.tokens().last().into_iter().chain(draft_tokens).map(|id| i64::from(*id)).collect();
+        self.submit_step(verify, (past, past + 1), &ids, &[output])
     }
 
-    /// Adds a token to the text, and hands it out.
-    fn take(&mut self, progress: &mut Progress<'_>, token: u32) {
-        self.conversation().text.push(token);
-        let Progress { request, each, start, report, ended } = progress;
+    /// Appends a token to the conversation, and passes it to the callback.
+    fn accept_token(&mut self, progress: &mut Progress<'_>, token: u32) {
+        self.conversation().tokens.push(token);
+        let Progress { request, on_token, start, report, done } = progress;
         report.tokens += 1;
         match report.tokens {
             1 => report.prompt_time = start.elapsed(),
             _ => report.decode_time = start.elapsed().saturating_sub(report.prompt_time),
         }
-        report.ended = match request.stops.contains(&token) {
-            true => Ended::Stop(token),
-            false if !each(token) => Ended::Caller,
-            false => Ended::Length,
+        report.stop_reason = match request.stop_tokens.contains(&token) {
+            true => StopReason::StopToken(token),
+            false if !on_token(token) => StopReason::Callback,
+            false => StopReason::MaxTokens,
         };
-        *ended = report.ended != Ended::Length || report.tokens >= request.max_tokens;
+        *done = report.stop_reason != StopReason::MaxTokens || report.tokens >= request.max_tokens;
     }
 }

@@ -1,19 +1,19 @@
-//! Which device and which variant, and where things of a name are.
+//! Selection of the device and the variant, and lookup by name.
 
-use super::Options;
+use super::options::Options;
 use crate::bundle::Bundle;
 use crate::device::backend::{Candidate, Context};
 use crate::device::{DeviceInfo, choose_variant, unmet};
 use crate::error::{Error, Result, Unmet};
 use crate::format::{Function, Variant};
 
-/// Chooses a device and a variant of each bundle, and opens the former for the latter.
+/// Selects a device and a variant of each bundle, and opens the device for these variants.
 pub(super) fn open_device(bundles: &[Bundle], options: &Options) -> Result<(Vec<usize>, Context)> {
-    let candidate = Candidate::choose(options.backend, options.device.as_deref())?;
+    let candidate = Candidate::select(options.backend, options.device.as_deref())?;
     let mut indices = Vec::with_capacity(bundles.len());
     let mut variants = Vec::with_capacity(bundles.len());
     for bundle in bundles {
-        let index = choose(bundle, candidate.info(), options.target.as_deref())?;
+        let index = select_variant(bundle, candidate.info(), options.target.as_deref())?;
         indices.push(index);
         variants.push(bundle.manifest().variants.get(index).ok_or(Error::NotABundle)?);
     }
@@ -21,8 +21,8 @@ pub(super) fn open_device(bundles: &[Bundle], options: &Options) -> Result<(Vec<
     Ok((indices, context))
 }
 
-/// The variant for a target; without one the one that fits best.
-fn choose(bundle: &Bundle, device: &DeviceInfo, target: Option<&str>) -> Result<usize> {
+/// Returns the variant for a target, or without a target the variant that fits best.
+fn select_variant(bundle: &Bundle, device: &DeviceInfo, target: Option<&str>) -> Result<usize> {
     let manifest = bundle.manifest();
     let Some(target) = target else { return choose_variant(manifest, device) };
     let index = manifest.variants.iter().position(|variant| variant.target == *target);
@@ -37,8 +37,8 @@ fn choose(bundle: &Bundle, device: &DeviceInfo, target: Option<&str>) -> Result<
     Ok(index)
 }
 
-/// The first function of a name, and its index.
-pub(super) fn find<'a>(variant: Option<&'a Variant>, name: &str) -> Result<(usize, &'a Function)> {
+/// Returns the general function of this name and its index.
+pub(super) fn find_function<'a>(variant: Option<&'a Variant>, name: &str) -> Result<(usize, &'a Function)> {
     let functions = variant.map_or(&[][..], |variant| &variant.functions);
     functions.iter().enumerate().find(|(_, function)| function.name == name).ok_or_else(|| {
         Error::NoSuchFunction {
@@ -48,8 +48,8 @@ pub(super) fn find<'a>(variant: Option<&'a Variant>, name: &str) -> Result<(usiz
     })
 }
 
-/// The index of a name among those known.
-pub(super) fn position<'a>(
+/// Returns the index of a name in `known`.
+pub(super) fn find_name<'a>(
     function: &Function,
     kind: &'static str,
     known: impl Iterator<Item = &'a str>,

@@ -1,14 +1,15 @@
-//! Parameter words and grid sizes of a function, computed from the values of its symbols.
+//! Computes parameter words and grid sizes of a function from its symbol values.
 
 use crate::error::{Error, Result};
 use crate::format::{Dispatch, Expr, Function};
 
-/// Writes the words of every dispatch into the params slot, and the grids that are not constant behind each
-/// other into `grids`. `max_grid` is the device's. Where they were written `before`, dispatches that no symbol changes are left.
-pub(crate) fn write(
+/// Writes the parameter words of every dispatch to the params slot, and the non-constant grids consecutively to
+/// `grids`. `max_grid` is the device limit. If they were `written_before`, dispatches that do not depend on
+/// symbols are skipped.
+pub(crate) fn write_params(
     function: &Function,
     symbols: &[i64],
-    before: bool,
+    written_before: bool,
     max_grid: [u32; 3],
     slot: &mut [u8],
     grids: &mut [u8],
@@ -16,13 +17,13 @@ pub(crate) fn write(
     let mut grids = grids.as_chunks_mut::<4>().0.iter_mut();
     for dispatch in &function.dispatches {
         let constant = dispatch.grid.iter().all(|size| size.as_constant().is_some());
-        if before && constant && dispatch.params.iter().all(Expr::is_static) {
+        if written_before && constant && dispatch.params.iter().all(Expr::is_static) {
             continue;
         }
         let offset = usize::try_from(dispatch.params_offset).unwrap_or(usize::MAX);
         let words = slot.get_mut(offset..).unwrap_or_default().as_chunks_mut::<4>().0;
         for (expr, word) in dispatch.params.iter().zip(words) {
-            *word = word_of(dispatch, eval(dispatch, expr, symbols)?)?.to_le_bytes();
+            *word = to_word(dispatch, eval(dispatch, expr, symbols)?)?.to_le_bytes();
         }
         for (expr, max) in dispatch.grid.iter().zip(max_grid) {
             let value = eval(dispatch, expr, symbols)?;
@@ -42,8 +43,8 @@ fn eval(dispatch: &Dispatch, expr: &Expr, symbols: &[i64]) -> Result<i64> {
         .map_err(|source| Error::Expression { place: format!("dispatch `{}`", dispatch.label), source })
 }
 
-/// A word as the shader sees it: unsigned, or signed in two's complement.
-fn word_of(dispatch: &Dispatch, value: i64) -> Result<u32> {
+/// Converts to a 32-bit word: unsigned, or signed in two's complement.
+fn to_word(dispatch: &Dispatch, value: i64) -> Result<u32> {
     let signed = i32::try_from(value).map(i32::cast_unsigned);
     signed
         .or_else(|_| u32::try_from(value))
@@ -52,7 +53,7 @@ fn word_of(dispatch: &Dispatch, value: i64) -> Result<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::write;
+    use super::write_params;
     use crate::Error;
     use crate::format::{Dispatch, Expr, ExprOp, Function};
 
@@ -78,37 +79,37 @@ mod tests {
         let function =
             function(vec![seq.clone(), minus, Expr::constant(0xffff_ffff)], [seq, one.clone(), one]);
         let (mut slot, mut grids) = ([0xaau8; 16], [0u8; 12]);
-        write(&function, &[5], false, [8; 3], &mut slot, &mut grids).unwrap();
+        write_params(&function, &[5], false, [8; 3], &mut slot, &mut grids).unwrap();
         assert_eq!(
             slot,
             [0xaaaa_aaaa, 5, 5u32.wrapping_neg(), u32::MAX].map(u32::to_le_bytes).concat().as_slice()
         );
         assert_eq!(grids, [5u32, 1, 1].map(u32::to_le_bytes).concat().as_slice());
-        let error = write(&function, &[9], true, [8; 3], &mut slot, &mut grids).unwrap_err();
+        let error = write_params(&function, &[9], true, [8; 3], &mut slot, &mut grids).unwrap_err();
         assert!(matches!(error, Error::TooLarge { value: 9, .. }), "{error}");
-        let error = write(&function, &[-1], true, [8; 3], &mut slot, &mut grids).unwrap_err();
+        let error = write_params(&function, &[-1], true, [8; 3], &mut slot, &mut grids).unwrap_err();
         assert!(matches!(error, Error::TooLarge { value: -1, .. }), "{error}");
     }
 
     #[test]
-    fn constant_grids_take_no_room() {
+    fn constant_grids_are_not_written() {
         let function = function(vec![], [Expr::constant(3), Expr::constant(1), Expr::constant(1)]);
-        write(&function, &[], false, [8; 3], &mut [], &mut []).unwrap();
-        assert!(write(&function, &[], false, [2; 3], &mut [], &mut []).is_err());
+        write_params(&function, &[], false, [8; 3], &mut [], &mut []).unwrap();
+        assert!(write_params(&function, &[], false, [2; 3], &mut [], &mut []).is_err());
     }
 
     #[test]
-    fn what_no_symbol_changes_is_written_once() {
+    fn static_params_are_written_once() {
         let grid = || [Expr::constant(1), Expr::constant(1), Expr::constant(1)];
         let mut function = function(vec![Expr::constant(7)], grid());
         let mut slot = [0u8; 12];
-        write(&function, &[5], false, [8; 3], &mut slot, &mut []).unwrap();
+        write_params(&function, &[5], false, [8; 3], &mut slot, &mut []).unwrap();
         assert_eq!(slot[4..8], 7u32.to_le_bytes());
         slot = [1; 12];
-        write(&function, &[6], true, [8; 3], &mut slot, &mut []).unwrap();
+        write_params(&function, &[6], true, [8; 3], &mut slot, &mut []).unwrap();
         assert_eq!(slot, [1; 12]);
         function.dispatches[0].params.push(Expr::symbol(0));
-        write(&function, &[6], true, [8; 3], &mut slot, &mut []).unwrap();
+        write_params(&function, &[6], true, [8; 3], &mut slot, &mut []).unwrap();
         assert_eq!(slot[4..], [7u32, 6].map(u32::to_le_bytes).concat());
     }
 }

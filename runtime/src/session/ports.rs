@@ -1,12 +1,12 @@
-//! Arrays in and out of the memory of ports.
+//! Conversion of arrays to and from the memory of ports.
 
-use super::symbols::{array_shape, check_shape, shape_text};
+use super::symbols::{array_shape, check_shape, format_shape};
 use crate::array::{Array, ArrayRef};
 use crate::convert::{from_device_on_threads, to_device_on_threads};
 use crate::error::{Error, Result};
 use crate::format::{Function, Port, element_count};
 
-/// Whether an array can be given to an input, as far as that is known without the other inputs.
+/// Checks that an array can be given to an input, as far as this is known without the other inputs.
 pub(crate) fn check_array(function: &Function, port: &Port, array: ArrayRef<'_>) -> Result<Vec<i64>> {
     if array.dtype != port.host_type {
         return Err(Error::WrongType {
@@ -26,7 +26,7 @@ pub(crate) fn check_array(function: &Function, port: &Port, array: ArrayRef<'_>)
 }
 
 /// Converts an array into the memory of its input's slot.
-pub(crate) fn write(
+pub(crate) fn write_array(
     function: &Function,
     port: &Port,
     shape: &[i64],
@@ -35,33 +35,33 @@ pub(crate) fn write(
 ) -> Result<()> {
     let too_large = || Error::WrongShape {
         port: port.name.clone(),
-        expected: shape_text(function, port),
+        expected: format_shape(function, port),
         given: array.shape.to_vec(),
     };
     let size = port.device_size(shape).ok_or_else(too_large)?;
-    let target = range_of(memory.len(), port.offset, size).and_then(|range| memory.get_mut(range));
+    let target = checked_range(memory.len(), port.offset, size).and_then(|range| memory.get_mut(range));
     let target = target.ok_or_else(too_large)?;
-    to_device_on_threads(port.host_type, array.bytes, port.device_type, target).map_err(|misfit| {
+    to_device_on_threads(port.host_type, array.bytes, port.device_type, target).map_err(|out_of_range| {
         Error::ValueOutOfRange {
             port: port.name.clone(),
-            index: misfit.index,
-            value: misfit.value.to_string(),
+            index: out_of_range.index,
+            value: out_of_range.value.to_string(),
             device_type: port.device_type.name(),
         }
     })
 }
 
-/// Converts the contents of an output's slot into an array, whose memory is used again where it is large enough.
-pub(crate) fn read(port: &Port, symbols: &[i64], memory: &[u8], array: &mut Array) -> Result<()> {
+/// Converts an output's slot into an array. Reuses the array's memory if it is large enough.
+pub(crate) fn read_array(port: &Port, symbols: &[i64], memory: &[u8], array: &mut Array) -> Result<()> {
     let shape = array_shape(port, symbols)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
     array.resize(port.host_type, &shape).ok_or_else(too_large)?;
-    read_to(port, symbols, memory, &mut array.bytes)
+    read_bytes(port, symbols, memory, &mut array.bytes)
 }
 
-/// The same, into as many bytes as the elements take.
-pub(crate) fn read_to(port: &Port, symbols: &[i64], memory: &[u8], bytes: &mut [u8]) -> Result<()> {
-    let (shape, elements) = elements(port, symbols)?;
+/// Converts an output's slot into `bytes`, whose length must match.
+pub(crate) fn read_bytes(port: &Port, symbols: &[i64], memory: &[u8], bytes: &mut [u8]) -> Result<()> {
+    let (shape, elements) = output_range(port, symbols)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
     let source = memory.get(elements).ok_or_else(too_large)?;
     let count = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(u64::try_from(*dim).ok()?));
@@ -74,9 +74,9 @@ pub(crate) fn read_to(port: &Port, symbols: &[i64], memory: &[u8], bytes: &mut [
     Ok(())
 }
 
-/// Where an array of a shape lies in an input's slot, as far as the shape can be told without the other inputs:
-/// (offset, bytes of its elements).
-pub(super) fn place(function: &Function, port: &Port, shape: &[usize]) -> Result<(usize, usize)> {
+/// Offset and byte size of an array of this shape in an input's slot. Checks the shape as far as possible
+/// without the other inputs.
+pub(super) fn input_range(function: &Function, port: &Port, shape: &[usize]) -> Result<(usize, usize)> {
     let dims = check_shape(function, port, shape)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
     let size = element_count(&dims).and_then(|count| count.checked_mul(port.device_type.size()));
@@ -84,8 +84,8 @@ pub(super) fn place(function: &Function, port: &Port, shape: &[usize]) -> Result
     Ok((usize::try_from(port.offset).map_err(|_| too_large())?, size))
 }
 
-/// The shape of an output, and where its elements lie in its slot.
-pub(super) fn elements(port: &Port, symbols: &[i64]) -> Result<(Vec<usize>, std::ops::Range<usize>)> {
+/// Shape of an output, and the range of its elements in its slot.
+pub(super) fn output_range(port: &Port, symbols: &[i64]) -> Result<(Vec<usize>, std::ops::Range<usize>)> {
     let shape = array_shape(port, symbols)?;
     let too_large = || Error::TooLarge { place: format!("size of `{}`", port.name), value: i64::MAX };
     let size = usize::try_from(port.device_type.size()).ok();
@@ -95,15 +95,15 @@ pub(super) fn elements(port: &Port, symbols: &[i64]) -> Result<(Vec<usize>, std:
     Ok((shape, start.zip(end).map(|(start, end)| start..end).ok_or_else(too_large)?))
 }
 
-/// The bytes that a port takes in its slot: (its index, offset, size).
-pub(crate) fn range(index: usize, port: &Port, symbols: &[i64]) -> Result<(usize, u64, u64)> {
+/// Returns (`index`, offset, size) of the bytes that a port uses in its slot.
+pub(crate) fn slot_range(index: usize, port: &Port, symbols: &[i64]) -> Result<(usize, u64, u64)> {
     let place = || format!("shape of `{}`", port.name);
     let shape = port.shape_at(symbols).map_err(|source| Error::Expression { place: place(), source })?;
     let size = port.device_size(&shape).ok_or_else(|| Error::TooLarge { place: place(), value: i64::MAX })?;
     Ok((index, port.offset, size))
 }
 
-fn range_of(length: usize, offset: u64, size: u64) -> Option<std::ops::Range<usize>> {
+fn checked_range(length: usize, offset: u64, size: u64) -> Option<std::ops::Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(size).ok()?)?;
     (end <= length).then_some(start..end)

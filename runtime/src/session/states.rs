@@ -1,7 +1,8 @@
-//! What lasts between runs, as the host sees it: reset, read, written, and kept in a file.
+//! States, which keep their contents between runs: reset, read, write, save and restore.
 //!
-//! The file: `driftsta`, a version, the bundle's hash, the target, a note of the caller's, then each state by name and
-//! size with the ranges of it that are not zero, and last a BLAKE3 hash of all that. Numbers are little-endian.
+//! File format: `driftsta`, a version, the bundle's hash, the target, the caller's note, then each state with
+//! its name, its size and its nonzero ranges, and a BLAKE3 hash of everything before it. Integers are
+//! little-endian.
 
 use super::Session;
 #[cfg(not(feature = "wgpu"))]
@@ -14,49 +15,49 @@ use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"driftsta";
 const VERSION: u32 = 1;
-/// States are kept in pages of this size, without those that are zero.
+/// Granularity of saved states. All-zero pages are not stored.
 const PAGE: usize = 4096;
-/// Bytes that are read of a state at a time.
-const PART: usize = 1 << 20;
-/// Stands where a range would begin, behind the last one.
+/// Maximum bytes read from a state at once.
+const COPY_BYTES: usize = 1 << 20;
+/// Marks the end of a state's ranges, in place of an offset.
 const END: u64 = u64::MAX;
 
 impl Session {
-    /// How many conversations there are, each with states of its own.
+    /// Number of conversations. Each has its own states.
     pub fn conversations(&self) -> usize {
         self.conversations
     }
 
-    /// Lets all that follows use the states of this conversation, until another one is chosen.
+    /// Selects the conversation whose states all following calls use.
     pub fn choose_conversation(&mut self, conversation: usize) -> Result<()> {
         if conversation >= self.conversations {
             return Err(Error::NoSuchConversation { given: conversation, count: self.conversations });
         }
-        self.flights.conversation = conversation;
+        self.frames_in_flight.conversation = conversation;
         Ok(())
     }
 
-    /// The states, by name and size.
+    /// Name and size of each state.
     pub fn states(&self) -> &[StateSlot] {
         &self.variant().states
     }
 
     /// Sets every state of the conversation to zero, as after loading.
     pub fn reset_states(&mut self) -> Result<()> {
-        self.replayer.reset_states(self.flights.conversation)
+        self.replayer.reset_states(self.frames_in_flight.conversation)
     }
 
-    /// The bytes of a state of the conversation.
+    /// Returns the bytes of a state of the conversation.
     pub fn read_state(&mut self, name: &str) -> Result<Vec<u8>> {
-        let (index, size) = self.state(name)?;
+        let (index, size) = self.find_state(name)?;
         let mut bytes = vec![0; size];
-        self.replayer.read_state((self.flights.conversation, index, 0), &mut bytes)?;
+        self.replayer.read_state((self.frames_in_flight.conversation, index, 0), &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Writes a state of the conversation, as many bytes as it has.
+    /// Writes a state of the conversation. The size must match.
     pub fn write_state(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        let (index, size) = self.state(name)?;
+        let (index, size) = self.find_state(name)?;
         if bytes.len() != size {
             return Err(Error::WrongLength {
                 port: name.to_owned(),
@@ -65,14 +66,14 @@ impl Session {
                 given: bytes.len() as u64,
             });
         }
-        self.replayer.write_state((self.flights.conversation, index, 0), bytes)
+        self.replayer.write_state((self.frames_in_flight.conversation, index, 0), bytes)
     }
 
-    /// Writes all states of the conversation to a file, with a note that [`Session::restore_states`] returns.
+    /// Saves all states of the conversation to a file, with a note that [`Session::restore_states`] returns.
     pub fn save_states(&mut self, path: &Path, note: &[u8]) -> Result<()> {
         let fail = |source| Error::Io { path: path.to_owned(), source };
-        let mut out = Hashing {
-            out: BufWriter::with_capacity(PART, File::create(path).map_err(fail)?),
+        let mut out = HashingWriter {
+            out: BufWriter::with_capacity(COPY_BYTES, File::create(path).map_err(fail)?),
             hasher: blake3::Hasher::new(),
         };
         let header = [
@@ -87,21 +88,21 @@ impl Session {
         ];
         out.put(&header).map_err(fail)?;
         let states = self.states().to_vec();
-        let mut part = vec![0; PART];
+        let mut buffer = vec![0; COPY_BYTES];
         for (index, state) in states.iter().enumerate() {
             let name = state.name.as_bytes();
             let head = [&(name.len() as u64).to_le_bytes(), name, &state.size.to_le_bytes()];
             out.put(&head).map_err(fail)?;
             let mut offset = 0;
             while offset < state.size {
-                let length = usize::try_from(state.size - offset).unwrap_or(PART).min(PART);
-                let bytes = part.get_mut(..length).unwrap_or_default();
-                self.replayer.read_state((self.flights.conversation, index, offset), bytes)?;
+                let length = usize::try_from(state.size - offset).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+                let bytes = buffer.get_mut(..length).unwrap_or_default();
+                self.replayer.read_state((self.frames_in_flight.conversation, index, offset), bytes)?;
                 let empty = |page: &[u8]| page.iter().all(|byte| *byte == 0);
-                for (start, range) in ranges(bytes, empty) {
+                for (start, range) in nonempty_ranges(bytes, empty) {
                     let start = offset + start as u64;
-                    let parts = [&start.to_le_bytes(), &(range.len() as u64).to_le_bytes(), range];
-                    out.put(&parts).map_err(fail)?;
+                    let slices = [&start.to_le_bytes(), &(range.len() as u64).to_le_bytes(), range];
+                    out.put(&slices).map_err(fail)?;
                 }
                 offset += length as u64;
             }
@@ -111,56 +112,61 @@ impl Session {
         out.put(&[hash.as_bytes()]).and_then(|()| out.out.flush()).map_err(fail)
     }
 
-    /// Gives the conversation the states that a file holds, and returns the note that was saved with them. The file must be
-    /// of the same bundle and target.
+    /// Restores the conversation's states from a file, and returns the note saved with them. Bundle and target
+    /// must be the ones that the file was saved with.
     pub fn restore_states(&mut self, path: &Path) -> Result<Vec<u8>> {
         let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-        let wrong = |reason: &str| Error::States { path: path.to_owned(), reason: reason.to_owned() };
-        let damaged = || wrong("a file of states that is damaged; save it again");
+        let invalid = |reason: &str| Error::States { path: path.to_owned(), reason: reason.to_owned() };
+        let damaged = || invalid("the file of saved states is damaged; save the states again");
         let Some((body, hash)) = bytes.split_last_chunk::<32>() else { return Err(damaged()) };
         let mut rest = body;
-        if take(&mut rest, MAGIC.len()) != Some(MAGIC) {
-            return Err(wrong("no file of a bundle's states"));
+        if take_bytes(&mut rest, MAGIC.len()) != Some(MAGIC) {
+            return Err(invalid("not a file of saved states"));
         }
-        if take(&mut rest, 4) != Some(&VERSION.to_le_bytes()) {
-            return Err(wrong("a file of states of another version; save it again with this one"));
+        if take_bytes(&mut rest, 4) != Some(&VERSION.to_le_bytes()) {
+            return Err(invalid(
+                "the states were saved by another version; save them again with this version",
+            ));
         }
         if blake3::hash(body).as_bytes() != hash {
             return Err(damaged());
         }
-        if take(&mut rest, 32) != Some(&self.bundle.hash().0)
-            || sized(&mut rest) != Some(self.variant().target.as_bytes())
+        if take_bytes(&mut rest, 32) != Some(&self.bundle.hash().0)
+            || take_sized(&mut rest) != Some(self.variant().target.as_bytes())
         {
-            return Err(wrong("states of another bundle or target; only those it was saved with can use it"));
+            return Err(invalid(
+                "the states belong to another bundle or target; restore them with the bundle and target they were saved with",
+            ));
         }
-        let note = sized(&mut rest).ok_or_else(damaged)?.to_vec();
+        let note = take_sized(&mut rest).ok_or_else(damaged)?.to_vec();
         let states = self.states().to_vec();
-        if number(&mut rest) != Some(states.len() as u64) {
+        if take_u64(&mut rest) != Some(states.len() as u64) {
             return Err(damaged());
         }
         self.reset_states()?;
         for (index, state) in states.iter().enumerate() {
-            if sized(&mut rest) != Some(state.name.as_bytes()) || number(&mut rest) != Some(state.size) {
+            if take_sized(&mut rest) != Some(state.name.as_bytes()) || take_u64(&mut rest) != Some(state.size)
+            {
                 return Err(damaged());
             }
             loop {
-                let start = number(&mut rest).ok_or_else(damaged)?;
+                let start = take_u64(&mut rest).ok_or_else(damaged)?;
                 if start == END {
                     break;
                 }
-                let bytes = sized(&mut rest).ok_or_else(damaged)?;
+                let bytes = take_sized(&mut rest).ok_or_else(damaged)?;
                 let end = start.checked_add(bytes.len() as u64);
                 if end.is_none_or(|end| end > state.size) {
                     return Err(damaged());
                 }
-                self.replayer.write_state((self.flights.conversation, index, start), bytes)?;
+                self.replayer.write_state((self.frames_in_flight.conversation, index, start), bytes)?;
             }
         }
         Ok(note)
     }
 
-    /// The index and size of a state.
-    fn state(&self, name: &str) -> Result<(usize, usize)> {
+    /// Index and size of a state.
+    fn find_state(&self, name: &str) -> Result<(usize, usize)> {
         let states = self.states();
         let index = states.iter().position(|state| state.name == name).ok_or_else(|| Error::NoSuchState {
             name: name.to_owned(),
@@ -171,8 +177,8 @@ impl Session {
     }
 }
 
-/// The pages that are not empty, those side by side as one, each range with its offset.
-fn ranges(bytes: &[u8], empty: impl Fn(&[u8]) -> bool) -> Vec<(usize, &[u8])> {
+/// Returns offset and bytes of each run of nonempty pages.
+fn nonempty_ranges(bytes: &[u8], empty: impl Fn(&[u8]) -> bool) -> Vec<(usize, &[u8])> {
     let pages: Vec<bool> = bytes.chunks(PAGE).map(|page| !empty(page)).collect();
     let mut ranges = Vec::new();
     let mut page = 0;
@@ -186,36 +192,36 @@ fn ranges(bytes: &[u8], empty: impl Fn(&[u8]) -> bool) -> Vec<(usize, &[u8])> {
     ranges
 }
 
-/// Hashes what passes through to the file.
-struct Hashing {
+/// Hashes the bytes written to the file.
+struct HashingWriter {
     out: BufWriter<File>,
     hasher: blake3::Hasher,
 }
 
-impl Hashing {
-    fn put(&mut self, parts: &[&[u8]]) -> io::Result<()> {
-        for part in parts {
-            self.hasher.update(part);
-            self.out.write_all(part)?;
+impl HashingWriter {
+    fn put(&mut self, slices: &[&[u8]]) -> io::Result<()> {
+        for slice in slices {
+            self.hasher.update(slice);
+            self.out.write_all(slice)?;
         }
         Ok(())
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8], size: usize) -> Option<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(size)?;
-    *rest = after;
-    Some(taken)
+fn take_bytes<'a>(rest: &mut &'a [u8], size: usize) -> Option<&'a [u8]> {
+    let (bytes, remaining) = rest.split_at_checked(size)?;
+    *rest = remaining;
+    Some(bytes)
 }
 
-fn number(rest: &mut &[u8]) -> Option<u64> {
-    let (taken, after) = rest.split_first_chunk::<8>()?;
-    *rest = after;
-    Some(u64::from_le_bytes(*taken))
+fn take_u64(rest: &mut &[u8]) -> Option<u64> {
+    let (bytes, remaining) = rest.split_first_chunk::<8>()?;
+    *rest = remaining;
+    Some(u64::from_le_bytes(*bytes))
 }
 
-/// Bytes behind their number.
-fn sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let size = usize::try_from(number(rest)?).ok()?;
-    take(rest, size)
+/// Reads a length and that number of bytes.
+fn take_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let size = usize::try_from(take_u64(rest)?).ok()?;
+    take_bytes(rest, size)
 }

@@ -1,12 +1,11 @@
-//! From the shapes of the arrays given to the values of a function's symbols, with everything checked.
+//! Derives the values of a function's symbols from input shapes, and checks all shapes.
 
 use crate::error::{Error, Result};
 use crate::format::{Expr, ExprError, Function, Port};
 
-/// Binds every symbol, checks bounds, and compares every dimension of every input.
-/// `shapes` holds one entry per input; `given` holds values that the caller set by name. A symbol that can have one value
-/// alone has it.
-pub(crate) fn solve<'a>(
+/// Binds every symbol, checks bounds, and compares every dimension of every input. `shapes` has one entry per
+/// input; `given` has the values that the caller set by name. A symbol whose bounds are equal needs no value.
+pub(crate) fn bind_symbols<'a>(
     function: &Function,
     shapes: impl Iterator<Item = Option<&'a [usize]>> + Clone,
     given: &[Option<i64>],
@@ -23,26 +22,26 @@ pub(crate) fn solve<'a>(
     for (port, shape) in function.inputs.iter().zip(shapes.clone()) {
         let missing =
             || Error::Missing { function: function.name.clone(), kind: "input", name: port.name.clone() };
-        bind(function, port, shape.ok_or_else(missing)?, &mut values)?;
+        bind_port(function, port, shape.ok_or_else(missing)?, &mut values)?;
     }
     let mut symbols = Vec::with_capacity(values.len());
     for (symbol, value) in function.symbols.iter().zip(values) {
         let missing =
             || Error::Missing { function: function.name.clone(), kind: "symbol", name: symbol.name.clone() };
-        let only = (symbol.min == symbol.max).then_some(symbol.min);
-        symbols.push(value.or(only).ok_or_else(missing)?);
+        let fixed = (symbol.min == symbol.max).then_some(symbol.min);
+        symbols.push(value.or(fixed).ok_or_else(missing)?);
     }
     for (port, shape) in function.inputs.iter().zip(shapes) {
-        let expected = port.shape_at(&symbols).map_err(|source| expression(port, source))?;
-        let same = shape.is_some_and(|shape| {
+        let expected = port.shape_at(&symbols).map_err(|source| expression_error(port, source))?;
+        let equal = shape.is_some_and(|shape| {
             shape.len() == expected.len()
                 && shape.iter().zip(&expected).all(|(a, b)| i64::try_from(*a) == Ok(*b))
         });
-        if !same {
+        if !equal {
             let given = shape.unwrap_or_default().to_vec();
             return Err(Error::WrongShape {
                 port: port.name.clone(),
-                expected: shape_text(function, port),
+                expected: format_shape(function, port),
                 given,
             });
         }
@@ -50,9 +49,9 @@ pub(crate) fn solve<'a>(
     Ok(symbols)
 }
 
-/// The shape of a port for symbol values, as sizes of an array.
+/// Returns the shape of a port for these symbol values.
 pub(crate) fn array_shape(port: &Port, symbols: &[i64]) -> Result<Vec<usize>> {
-    let shape = port.shape_at(symbols).map_err(|source| expression(port, source))?;
+    let shape = port.shape_at(symbols).map_err(|source| expression_error(port, source))?;
     let to_size = |dim: &i64| {
         usize::try_from(*dim)
             .map_err(|_| Error::TooLarge { place: format!("shape of `{}`", port.name), value: *dim })
@@ -60,25 +59,25 @@ pub(crate) fn array_shape(port: &Port, symbols: &[i64]) -> Result<Vec<usize>> {
     shape.iter().map(to_size).collect()
 }
 
-/// Whether a shape can be a port's as far as that is known without other ports: rank, constant dimensions, and
-/// the bounds of symbols. Returns it as expressions count.
+/// Checks rank, constant dimensions and symbol bounds of a shape, which needs no other ports. Returns the shape
+/// as i64.
 pub(crate) fn check_shape(function: &Function, port: &Port, shape: &[usize]) -> Result<Vec<i64>> {
-    bind(function, port, shape, &mut vec![None; function.symbols.len()])?;
+    bind_port(function, port, shape, &mut vec![None; function.symbols.len()])?;
     let dims: Vec<i64> = shape.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
     let differs = |(expr, dim): (&Expr, &i64)| expr.as_constant().is_some_and(|value| value != *dim);
     match port.shape.iter().zip(&dims).any(differs) {
         true => {
-            let expected = shape_text(function, port);
+            let expected = format_shape(function, port);
             Err(Error::WrongShape { port: port.name.clone(), expected, given: shape.to_vec() })
         }
         false => Ok(dims),
     }
 }
 
-/// Takes the value of every symbol that is a dimension by itself and has none yet.
-fn bind(function: &Function, port: &Port, shape: &[usize], values: &mut [Option<i64>]) -> Result<()> {
+/// Binds every symbol that is a dimension of its own and has no value yet.
+fn bind_port(function: &Function, port: &Port, shape: &[usize], values: &mut [Option<i64>]) -> Result<()> {
     if shape.len() != port.shape.len() {
-        let expected = shape_text(function, port);
+        let expected = format_shape(function, port);
         return Err(Error::WrongShape { port: port.name.clone(), expected, given: shape.to_vec() });
     }
     for (dimension, (expr, size)) in port.shape.iter().zip(shape).enumerate() {
@@ -96,8 +95,9 @@ fn bind(function: &Function, port: &Port, shape: &[usize], values: &mut [Option<
     Ok(())
 }
 
-/// A port's shape with the names of symbols, such as `1, seq, 384`; a computed dimension is `?`.
-pub(crate) fn shape_text(function: &Function, port: &Port) -> String {
+/// Formats a port's shape with symbol names and bounds, such as `1, seq in 1..=8, 384`. A computed dimension is
+/// `?`.
+pub(crate) fn format_shape(function: &Function, port: &Port) -> String {
     let dim = |expr: &Expr| match (expr.as_constant(), expr.as_symbol()) {
         (Some(value), _) => value.to_string(),
         (None, Some(index)) => {
@@ -111,22 +111,22 @@ pub(crate) fn shape_text(function: &Function, port: &Port) -> String {
     port.shape.iter().map(dim).collect::<Vec<_>>().join(", ")
 }
 
-fn expression(port: &Port, source: ExprError) -> Error {
+fn expression_error(port: &Port, source: ExprError) -> Error {
     Error::Expression { place: format!("shape of `{}`", port.name), source }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::solve as solve_shapes;
+    use super::bind_symbols;
     use crate::Error;
     use crate::format::{DeviceType, Expr, ExprOp, Function, HostType, Port, Symbol};
 
-    fn solve(
+    fn bind_shapes(
         function: &Function,
         shapes: &[Option<Vec<usize>>],
         given: &[Option<i64>],
     ) -> Result<Vec<i64>, Error> {
-        solve_shapes(function, shapes.iter().map(Option::as_deref), given)
+        bind_symbols(function, shapes.iter().map(Option::as_deref), given)
     }
 
     fn function() -> Function {
@@ -157,34 +157,34 @@ mod tests {
 
     #[test]
     fn symbols_come_from_shapes() {
-        assert_eq!(solve(&function(), &shapes(10, 5, 5), &[]).unwrap(), [5]);
-        assert_eq!(solve(&function(), &shapes(10, 5, 5), &[Some(5)]).unwrap(), [5]);
+        assert_eq!(bind_shapes(&function(), &shapes(10, 5, 5), &[]).unwrap(), [5]);
+        assert_eq!(bind_shapes(&function(), &shapes(10, 5, 5), &[Some(5)]).unwrap(), [5]);
     }
 
     #[test]
-    fn a_symbol_of_one_value_has_it() {
+    fn a_symbol_with_equal_bounds_needs_no_value() {
         let mut function = function();
         function.symbols.push(Symbol { name: "count".to_owned(), min: 3, max: 3 });
-        assert_eq!(solve(&function, &shapes(10, 5, 5), &[]).unwrap(), [5, 3]);
+        assert_eq!(bind_shapes(&function, &shapes(10, 5, 5), &[]).unwrap(), [5, 3]);
         function.symbols[1].max = 4;
-        let error = solve(&function, &shapes(10, 5, 5), &[]).unwrap_err();
+        let error = bind_shapes(&function, &shapes(10, 5, 5), &[]).unwrap_err();
         assert!(matches!(&error, Error::Missing { name, .. } if name == "count"), "{error}");
     }
 
     #[test]
-    fn contradictions_are_named() {
-        let error = solve(&function(), &shapes(10, 5, 4), &[]).unwrap_err();
+    fn shape_mismatches_are_errors() {
+        let error = bind_shapes(&function(), &shapes(10, 5, 4), &[]).unwrap_err();
         assert!(matches!(&error, Error::WrongShape { port, .. } if port == "mask"), "{error}");
-        let error = solve(&function(), &shapes(9, 5, 5), &[]).unwrap_err();
+        let error = bind_shapes(&function(), &shapes(9, 5, 5), &[]).unwrap_err();
         assert!(matches!(&error, Error::WrongShape { port, .. } if port == "doubled"), "{error}");
-        let error = solve(&function(), &shapes(18, 9, 9), &[]).unwrap_err();
+        let error = bind_shapes(&function(), &shapes(18, 9, 9), &[]).unwrap_err();
         assert!(
             matches!(&error, Error::OutOfBounds { port, dimension: 1, given: 9, max: 8, .. } if port == "tokens"),
             "{error}"
         );
-        let error = solve(&function(), &[Some(vec![2]), None, Some(vec![1, 1])], &[]).unwrap_err();
+        let error = bind_shapes(&function(), &[Some(vec![2]), None, Some(vec![1, 1])], &[]).unwrap_err();
         assert!(matches!(&error, Error::Missing { name, .. } if name == "tokens"), "{error}");
-        let error = solve(&function(), &shapes(2, 1, 1), &[Some(9)]).unwrap_err();
+        let error = bind_shapes(&function(), &shapes(2, 1, 1), &[Some(9)]).unwrap_err();
         assert!(matches!(error, Error::SymbolOutOfBounds { given: 9, .. }), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! A bundle of a language model of one kernel, and what it computes.
+//! A bundle of a one-kernel language model, and a reference implementation.
 
 use super::{at, dispatch, pipeline, port, words};
 use drift_runtime::Bundle;
@@ -10,17 +10,17 @@ use drift_runtime::format::{
 
 pub(crate) const VOCABULARY: usize = 32;
 
-/// What the model is like.
+/// Parameters of the model.
 #[derive(Clone, Copy)]
 pub(crate) struct Toy {
     pub(crate) context: u32,
-    /// The chunks of `prefill_long`, `prefill` and `verify`; 0: there is no such function.
+    /// Chunk sizes of `prefill_long`, `prefill` and `verify`; 0 omits the function.
     pub(crate) long: u32,
     pub(crate) prefill: u32,
     pub(crate) verify: u32,
-    /// Whether `verify` is told how many ids count.
+    /// True if `verify` has symbol `count`.
     pub(crate) counted: bool,
-    /// Whether logits follow from the whole text.
+    /// True if logits depend on all tokens, not only on the last two.
     pub(crate) memory: bool,
     pub(crate) salt: u32,
     pub(crate) ids: HostType,
@@ -46,7 +46,7 @@ impl Toy {
         self.edited(&|_| ())
     }
 
-    /// The bundle after a change.
+    /// The bundle, modified by `edit`.
     pub(crate) fn edited(&self, edit: &dyn Fn(&mut Variant)) -> Bundle {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("toy.drift");
@@ -88,12 +88,12 @@ impl Toy {
         let vocabulary = u32::try_from(VOCABULARY).unwrap();
         let mut symbols =
             vec![Symbol { name: "past".to_owned(), min: 0, max: i64::from(self.context - chunk) }];
-        // A function with a row for each id need not know how many count.
+        // A function with a row for each id does not need symbol `count`.
         let counts = chunk > 1 && (!rows || self.counted);
         if counts {
             symbols.push(Symbol { name: "count".to_owned(), min: 1, max: i64::from(chunk) });
         }
-        // What the kernel has no use for is set all the same where it is there.
+        // The kernel ignores symbol `length`, but the generator must set it.
         if self.counted {
             symbols.push(Symbol { name: "length".to_owned(), min: 20, max: i64::from(self.context) });
         }
@@ -135,16 +135,16 @@ impl Toy {
         }
     }
 
-    /// The logits behind a text, as the kernel computes them.
-    pub(crate) fn logits(&self, text: &[u32]) -> Vec<f32> {
+    /// Logits after these tokens, as the kernel computes them.
+    pub(crate) fn logits(&self, tokens: &[u32]) -> Vec<f32> {
         let mut state = 0u32;
         if self.memory {
-            for (at, id) in (0u32..).zip(text) {
+            for (at, id) in (0u32..).zip(tokens) {
                 let sum = state.wrapping_mul(31).wrapping_add(id + 1);
                 state = mix(sum.wrapping_add(at.wrapping_mul(1000)));
             }
         } else {
-            let last: Vec<u32> = text.iter().rev().take(2).map(|id| id + 1).collect();
+            let last: Vec<u32> = tokens.iter().rev().take(2).map(|id| id + 1).collect();
             state = mix(last[0].wrapping_add(last.get(1).map_or(0, |id| id * 100)));
         }
         if self.salt != 0 && state.is_multiple_of(4) {
@@ -154,15 +154,15 @@ impl Toy {
         (0..32).map(logit).collect()
     }
 
-    /// The text with so many of the most likely tokens behind it.
+    /// The prompt followed by `n` greedy tokens.
     pub(crate) fn greedy(&self, prompt: &[u32], n: usize) -> Vec<u32> {
-        let mut text = prompt.to_vec();
+        let mut tokens = prompt.to_vec();
         for _ in 0..n {
-            let logits = self.logits(&text);
+            let logits = self.logits(&tokens);
             let best = (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
-            text.push(u32::try_from(best.unwrap()).unwrap());
+            tokens.push(u32::try_from(best.unwrap()).unwrap());
         }
-        text
+        tokens
     }
 }
 

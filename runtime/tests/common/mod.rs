@@ -1,4 +1,4 @@
-//! A small bundle, built by hand: three functions, three kernels, weights, a state, a symbol.
+//! A small bundle built by hand: three functions, three kernels, weights, a state, a symbol.
 
 #![allow(dead_code)]
 
@@ -16,7 +16,7 @@ use std::path::Path;
 pub(crate) const WEIGHTS: [f32; 4] = [10.0, 20.0, 30.0, 40.0];
 const ALIGNMENT: u32 = 256;
 
-/// What a test may change before the bundle is written.
+/// A modification of the variants before the bundle is written.
 pub(crate) type Edit<'a> = &'a dyn Fn(&mut Vec<Variant>);
 
 /// Writes the bundle and returns its bytes.
@@ -24,7 +24,7 @@ pub(crate) fn write_bundle(path: &Path, edit: Edit<'_>) -> Result<Vec<u8>, drift
     write_bundle_with(path, &mut |_| Ok(()), edit)
 }
 
-/// The same, with more in the file: `add` comes behind the bundle's own chunks and artifacts.
+/// Like [`write_bundle`], but `add_more` adds chunks and artifacts after the chunks and artifacts of the bundle.
 pub(crate) fn write_bundle_with(
     path: &Path,
     add_more: &mut dyn FnMut(&mut BundleWriter) -> Result<(), drift_runtime::Error>,
@@ -50,19 +50,19 @@ pub(crate) fn write_bundle_with(
     Ok(std::fs::read(path).unwrap())
 }
 
-/// The bundle's bytes, unchanged.
+/// Bytes of the unmodified bundle.
 pub(crate) fn small_bundle() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     write_bundle(&folder.path().join("small.drift"), &|_| ()).unwrap()
 }
 
-/// The bundle's bytes after a change.
+/// Bytes of the modified bundle.
 pub(crate) fn edited_bundle(edit: Edit<'_>) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     write_bundle(&folder.path().join("edited.drift"), edit).unwrap()
 }
 
-/// A file with another manifest: header and hashes are right, so that only the manifest can be refused.
+/// Replaces the manifest of a file. Header and hashes are valid, so only the manifest can be rejected.
 pub(crate) fn with_manifest(file: &[u8], manifest: &[u8]) -> Vec<u8> {
     let offset = u64::from_le_bytes(file[24..32].try_into().unwrap());
     let mut file = file[..usize::try_from(offset).unwrap()].to_vec();
@@ -70,8 +70,8 @@ pub(crate) fn with_manifest(file: &[u8], manifest: &[u8]) -> Vec<u8> {
     let size = file.len() as u64;
     file[16..24].copy_from_slice(&size.to_le_bytes());
     file[32..40].copy_from_slice(&(manifest.len() as u64).to_le_bytes());
-    file[40..72].copy_from_slice(&Hash::of(manifest).0);
-    let hash = Hash::of(&file[..96]);
+    file[40..72].copy_from_slice(&Hash::digest(manifest).0);
+    let hash = Hash::digest(&file[..96]);
     file[96..128].copy_from_slice(&hash.0);
     file
 }
@@ -80,7 +80,7 @@ pub(crate) fn encode(manifest: &Manifest) -> Vec<u8> {
     bincode::serde::encode_to_vec(manifest, bincode::config::standard()).unwrap()
 }
 
-/// The bundle with another variant in the place of its first.
+/// The bundle with its first variant replaced.
 pub(crate) fn with_variant(file: &[u8], variant: Variant) -> Bundle {
     let mut manifest = drift_runtime::codec::read_manifest(file).unwrap();
     manifest.variants[0] = variant;
@@ -96,7 +96,7 @@ fn variant([add, scale, accumulate]: [u32; 3], chunk: u32) -> Variant {
             pipeline("scale", scale, &[Read, Write, Uniform], 8),
             pipeline("accumulate", accumulate, &[Read, Write, Write], 4),
         ],
-        // The weights lie behind a gap, which must read as zero.
+        // A gap precedes the weights and must read as zero.
         weights: vec![WeightSlot { size: 256 + 16 + 256 }],
         placements: vec![WeightPlacement { chunk, slot: 0, offset: 256 }],
         states: vec![StateSlot { name: "sum".to_owned(), size: 16 }],
@@ -157,7 +157,7 @@ fn scale_function() -> Function {
     }
 }
 
-/// The running sum of all x so far.
+/// Running sum of all x.
 fn sum_function() -> Function {
     Function {
         name: "sum".to_owned(),

@@ -1,13 +1,14 @@
-// A language model of 32 tokens that remembers: ids go to a cache, logits follow from what the cache holds up to them.
+// A language model of 32 tokens. Ids are written to a cache; logits depend on the cached ids.
 struct Params {
     past: i32,
     count: i32,
     chunk: i32,
-    // Whether every id has a row of outputs; else there is one, for the last id that counts, and `token` keeps it.
+    // 1: outputs have a row for every id. 0: one row, for the last id that is not padding, and `token` keeps
+    // it.
     rows: i32,
-    // 0: logits follow from the last two ids alone, 1: from all of them.
+    // 0: logits depend on the last two ids only. 1: on all ids.
     memory: i32,
-    // Not 0: another model, which agrees with the one of 0 about most texts.
+    // Not 0: another model, which agrees with the model of salt 0 on most inputs.
     salt: i32,
 }
 
@@ -25,25 +26,25 @@ fn mix(value: u32) -> u32 {
     return x ^ (x >> 16u);
 }
 
-fn behind(last: i32, row: i32) -> i32 {
-    var text = 0u;
+fn write_logits(last: i32, row: i32) -> i32 {
+    var state = 0u;
     if params.memory == 1 {
         for (var at = 0; at <= last; at++) {
-            text = mix(text * 31u + u32(cache[at]) + u32(at) * 1000u);
+            state = mix(state * 31u + u32(cache[at]) + u32(at) * 1000u);
         }
     } else {
-        text = u32(cache[last]);
+        state = u32(cache[last]);
         if last > 0 {
-            text += 100u * u32(cache[last - 1]);
+            state += 100u * u32(cache[last - 1]);
         }
-        text = mix(text);
+        state = mix(state);
     }
-    if params.salt != 0 && text % 4u == 0u {
-        text += u32(params.salt);
+    if params.salt != 0 && state % 4u == 0u {
+        state += u32(params.salt);
     }
     var best = 0;
     for (var id = 0; id < 32; id++) {
-        let value = f32(mix(text + u32(id) * 7919u) % 1000u) / 100.0;
+        let value = f32(mix(state + u32(id) * 7919u) % 1000u) / 100.0;
         logits[row * 32 + id] = value;
         if value > logits[row * 32 + best] {
             best = id;
@@ -63,10 +64,10 @@ fn main() {
     }
     if params.rows == 1 {
         for (var row = 0; row < params.chunk; row++) {
-            next[row] = behind(params.past + row, row);
+            next[row] = write_logits(params.past + row, row);
         }
     } else {
-        let best = behind(params.past + params.count - 1, 0);
+        let best = write_logits(params.past + params.count - 1, 0);
         next[0] = best;
         token[0] = best;
     }

@@ -1,4 +1,4 @@
-// dst = src * factor, over as many elements as the parameters say.
+// dst = src * factor, for `n` elements.
 struct Params {
     n: u32,
     factor: i32,

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Puts the demo page with its models into a folder: `build.sh DRIFTC FOLDER`. `make demo-web` builds what it needs before.
+# Writes the demo page and its models to a folder: `build.sh DRIFTC FOLDER`. `make demo-web` builds the inputs first.
 set -euo pipefail
 driftc=$1
 out=$2
 here=$(cd "$(dirname "$0")" && pwd)
-: "${DRIFT_MINILM:?is not set; run \`make demo-web\`, which fetches the models}"
-: "${DRIFT_TEXT_MODEL:?is not set; run \`make demo-web\`, which fetches the models}"
+: "${DRIFT_MINILM:?is not set; run \`make demo-web\`, which downloads the models}"
+: "${DRIFT_TEXT_MODEL:?is not set; run \`make demo-web\`, which downloads the models}"
 
 npm run --silent --prefix "$here/.." build
 "$here/page.sh" "$out"

@@ -1,4 +1,4 @@
-// Two pretrained models in the page: which sentences mean the same, and where there is text in a picture.
+// Runs two pretrained models in the page: one compares sentences, the other finds text in a picture.
 
 import { Session } from './driftc-runtime.js';
 import { wordpiece } from './wordpiece.js';
@@ -15,13 +15,13 @@ const SENTENCES = [
 ];
 const $ = (id) => document.getElementById(id);
 const kib = (bytes) => (bytes < 1 << 20 ? `${(bytes / 1024).toFixed(1)} KiB` : `${(bytes / (1 << 20)).toFixed(1)} MiB`);
-/** What tests read: numbers by model. */
+/** Numbers by model, for tests. */
 const facts = (window.facts = {});
 
 function show(model, values) {
-    const own = (facts[model] = { ...facts[model], ...values });
+    const shown = (facts[model] = { ...facts[model], ...values });
     const row = $(`${model}-row`);
-    const cells = [own.loadMs?.toFixed(0), own.runMs?.toFixed(1), own.fetched !== undefined && kib(own.fetched), own.cached !== undefined && kib(own.cached)];
+    const cells = [shown.loadMs?.toFixed(0), shown.runMs?.toFixed(1), shown.fetched !== undefined && kib(shown.fetched), shown.cached !== undefined && kib(shown.cached)];
     cells.forEach((cell, index) => (row.cells[index + 1].textContent = cell ?? ''));
 }
 
@@ -51,12 +51,12 @@ async function sentences() {
     };
     const known = [];
     for (const text of SENTENCES) known.push({ text, vector: await embed(text) });
-    let wanted = 0;
+    let latest = 0;
     const compare = async () => {
-        const turn = ++wanted;
+        const turn = ++latest;
         const vector = await embed($('sentence').value);
-        // Only the text that was typed last counts.
-        if (turn !== wanted) return;
+        // Ignore results for text that has changed since.
+        if (turn !== latest) return;
         const scored = known.map(({ text, vector: other }) => ({ text, score: vector.reduce((sum, v, i) => sum + v * other[i], 0) }));
         scored.sort((a, b) => b.score - a.score);
         facts.minilm.scores = scored;
@@ -74,7 +74,7 @@ async function sentences() {
     await compare();
 }
 
-/** The picture that is there: words, drawn. */
+/** Draws the initial picture, which contains words. */
 function paint(context) {
     const sky = context.createLinearGradient(0, 0, WIDTH, HEIGHT);
     sky.addColorStop(0, '#e8f0ff');
@@ -88,7 +88,7 @@ function paint(context) {
     context.fillText('runs everywhere', 240, 200);
 }
 
-/** Boxes around the marked parts of a picture. */
+/** Returns the bounding boxes of connected marked pixels. */
 function boxes(marked, width, height) {
     const seen = new Uint8Array(marked.length);
     const found = [];
@@ -127,7 +127,7 @@ async function pictures() {
         const { data } = context.getImageData(0, 0, WIDTH, HEIGHT);
         const plane = WIDTH * HEIGHT;
         const pixels = new Float32Array(3 * plane);
-        // Blue, green, red, from -1 to 1.
+        // Channels in the order blue, green, red; values from -1 to 1.
         for (let i = 0; i < plane; i++) for (let c = 0; c < 3; c++) pixels[c * plane + i] = data[4 * i + 2 - c] / 127.5 - 1;
         const out = await timed('text', session, { [input.name]: { shape: [1, 3, HEIGHT, WIDTH], data: pixels } });
         const found = boxes(out[output.name].data.map((p) => Number(p > 0.3)), WIDTH, HEIGHT);

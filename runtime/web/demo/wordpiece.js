@@ -1,12 +1,12 @@
-// The tokenizer of BERT models, from the `tokenizer.json` that travels in a bundle.
+// WordPiece tokenizer of BERT models, from the `tokenizer.json` in a bundle.
 
 const PUNCTUATION = /[\p{P}$+<=>^`|~]/u;
 
-/** A function from text to ids, with the marks of beginning and end. */
-export function wordpiece(bytes, longest) {
+/** Returns a function that converts text to token ids, with [CLS] and [SEP]. */
+export function wordpiece(bytes, maxTokens) {
     const { vocab, unk_token: unknown } = JSON.parse(new TextDecoder().decode(bytes)).model;
     const ids = new Map(Object.entries(vocab));
-    const pieces = (word) => {
+    const tokenize = (word) => {
         const out = [];
         const letters = [...word];
         for (let start = 0; start < letters.length; ) {
@@ -23,8 +23,8 @@ export function wordpiece(bytes, longest) {
     };
     return (text) => {
         const plain = text.toLowerCase().normalize('NFD').replace(/\p{Mn}/gu, '');
-        const apart = [...plain].map((c) => (PUNCTUATION.test(c) || /\p{Script=Han}/u.test(c) ? ` ${c} ` : c)).join('');
-        const inner = apart.split(/\s+/).filter(Boolean).flatMap(pieces).slice(0, longest - 2);
-        return [ids.get('[CLS]'), ...inner, ids.get('[SEP]')];
+        const spaced = [...plain].map((c) => (PUNCTUATION.test(c) || /\p{Script=Han}/u.test(c) ? ` ${c} ` : c)).join('');
+        const tokens = spaced.split(/\s+/).filter(Boolean).flatMap(tokenize).slice(0, maxTokens - 2);
+        return [ids.get('[CLS]'), ...tokens, ids.get('[SEP]')];
     };
 }

@@ -1,19 +1,20 @@
-// An open bundle: its header and manifest, read and checked, and its sections, which are fetched when they are needed.
+// An open bundle: its header and manifest, which are read and checked, and its sections, which are fetched when needed.
 
 import { decodeManifest, Fault, Reader, type Manifest } from './decode.js';
 import { corrupt, fail } from './errors.js';
-import { blake3, hex, same } from './hash.js';
-import { isBundle, notABundle, sourceOf, type BundleSource, type Cache, type Source } from './source.js';
+import { blake3, hex, equalBytes } from './hash.js';
+import { isBundle, notABundle, openSource, type BundleSource, type Cache, type Source } from './source.js';
 import { validate } from './validate.js';
 
 const HEADER = 128;
 const GAP = 256;
 const MANIFEST_LIMIT = 64 << 20;
-/** Sections that lie side by side are fetched together up to this many bytes, so many groups at a time. */
+/** Maximum bytes of adjacent sections that one request fetches. */
 const GROUP = 4 << 20;
+/** Maximum number of concurrent requests. */
 const PARALLEL = 4;
 
-/** A range of the file with the hash it must have. */
+/** A range of the file with its expected hash. */
 export interface Section {
     name: string;
     offset: number;
@@ -22,13 +23,13 @@ export interface Section {
 }
 
 export interface FetchOptions {
-    /** Aborts fetching. */
+    /** Aborts the requests. */
     signal?: AbortSignal | undefined;
-    /** Where sections are kept for the next time; none where it is false. */
+    /** Store for sections between visits. Default: none. */
     cache?: Cache | undefined;
-    /** Whether what comes from the cache is compared with its hash, too. */
+    /** True to compare sections from the cache with their hashes. */
     verifyCached?: boolean | undefined;
-    /** Told of every section. */
+    /** Callback for every section: its bytes, and whether it came from the cache. */
     got?: ((bytes: number, cached: boolean) => void) | undefined;
 }
 
@@ -36,17 +37,17 @@ export class Bundle {
     private constructor(
         private readonly source: Source,
         readonly manifest: Manifest,
-        /** The hash of the manifest, which covers all other hashes. */
+        /** Hash of the manifest, which contains all other hashes. */
         readonly hash: string,
         /** Bytes of header and manifest. */
         readonly opened: number,
     ) {}
 
-    /** Opens a bundle at a URL, in memory, or in a Blob: reads its header and its manifest. */
+    /** Opens a bundle at a URL, in memory, or in a Blob. Reads its header and manifest. */
     static async open(from: BundleSource, signal?: AbortSignal): Promise<Bundle> {
-        const source = sourceOf(from);
+        const source = openSource(from);
         const start = await source.read(0, Math.min(HEADER, source.size ?? HEADER), signal).catch((error) => {
-            // A file that is shorter than a header is no bundle.
+            // A file shorter than the magic bytes is not a bundle.
             if (source.size !== undefined && source.size < 8) notABundle();
             throw error;
         });
@@ -54,7 +55,7 @@ export class Bundle {
         if (start.length < HEADER) corrupt('header', start.length, 'the file ends inside it');
         const view = new DataView(start.buffer, start.byteOffset, HEADER);
         const u64 = (at: number) => view.getUint32(at, true) + view.getUint32(at + 4, true) * 2 ** 32;
-        if (!same(blake3(start.slice(0, 96)), start.subarray(96))) corrupt('header', 0, 'its hash does not match');
+        if (!equalBytes(blake3(start.slice(0, 96)), start.subarray(96))) corrupt('header', 0, 'its hash does not match');
         const [major, minor] = [view.getUint16(8, true), view.getUint16(10, true)];
         if (major !== 1) {
             fail(
@@ -64,7 +65,7 @@ export class Bundle {
             );
         }
         if (view.getUint32(12, true) !== HEADER || start.subarray(72, 96).some((byte) => byte)) {
-            corrupt('header', 12, 'its size or its reserved bytes are not those of this version');
+            corrupt('header', 12, "its size or its reserved bytes differ from this version's");
         }
         const [fileSize, offset, size] = [u64(16), u64(24), u64(32)];
         if (source.size !== undefined && source.size !== fileSize) {
@@ -75,7 +76,7 @@ export class Bundle {
         }
         const bytes = await source.read(offset, size, signal);
         const hash = start.slice(40, 72);
-        if (!same(blake3(bytes), hash)) corrupt('manifest', offset, 'its hash does not match');
+        if (!equalBytes(blake3(bytes), hash)) corrupt('manifest', offset, 'its hash does not match');
         const manifest = decode(bytes, offset);
         validate(manifest);
         const bundle = new Bundle(source, manifest, hex(hash), HEADER + size);
@@ -83,7 +84,7 @@ export class Bundle {
         return bundle;
     }
 
-    /** A file that travels with the model, such as a tokenizer. */
+    /** Returns a file attached to the bundle, such as a tokenizer, or `undefined`. */
     async attachment(name: string, options: FetchOptions = {}): Promise<Uint8Array | undefined> {
         const found = this.manifest.attachments.find((attachment) => attachment.name === name);
         if (!found) return undefined;
@@ -93,7 +94,7 @@ export class Bundle {
         return bytes;
     }
 
-    /** Compares every byte of the file with its hash, and every gap with zero. */
+    /** Compares all sections with their hashes, and checks that all gaps are zero. */
     async verify(signal?: AbortSignal): Promise<void> {
         await this.fetch(this.#sections(), () => undefined, { signal });
         let end = HEADER;
@@ -104,7 +105,7 @@ export class Bundle {
         }
     }
 
-    /** Hands out sections with their bytes, from the cache or the file, in any order; each is compared with its hash. */
+    /** Calls `take` with each section and its bytes, in any order, from the cache or the file. Fetched bytes are compared with their hash. */
     async fetch(
         sections: readonly Section[],
         take: (section: Section, bytes: Uint8Array) => void,
@@ -115,12 +116,12 @@ export class Bundle {
         const puts: Promise<unknown>[] = [];
         await parallel(sections, PARALLEL * 4, async (section) => {
             const bytes = await cache?.get(hex(section.hash)).catch(() => undefined);
-            const good = bytes?.length === section.size && (!options.verifyCached || same(blake3(bytes), section.hash));
+            const good = bytes?.length === section.size && (!options.verifyCached || equalBytes(blake3(bytes), section.hash));
             if (!bytes || !good) return void missing.push(section);
             got?.(section.size, true);
             take(section, bytes);
         });
-        await parallel(groups(missing), PARALLEL, async (group) => {
+        await parallel(groupAdjacent(missing), PARALLEL, async (group) => {
             const [first, last] = [group[0]!, group.at(-1)!];
             const bytes = await this.source.read(first.offset, last.offset + last.size - first.offset, signal);
             let end = 0;
@@ -128,12 +129,12 @@ export class Bundle {
                 const from = section.offset - first.offset;
                 checkGap(bytes.subarray(end, from), first.offset + end, section.name);
                 end = from + section.size;
-                const own = bytes.subarray(from, end);
-                if (!same(blake3(own), section.hash)) corrupt(section.name, section.offset, 'its hash does not match');
-                // A full cache is no reason to fail.
-                if (cache) puts.push(cache.put(hex(section.hash), own.slice()).catch(() => undefined));
+                const sectionBytes = bytes.subarray(from, end);
+                if (!equalBytes(blake3(sectionBytes), section.hash)) corrupt(section.name, section.offset, 'its hash does not match');
+                // A full cache is not an error.
+                if (cache) puts.push(cache.put(hex(section.hash), sectionBytes.slice()).catch(() => undefined));
                 got?.(section.size, false);
-                take(section, own);
+                take(section, sectionBytes);
             }
         });
         await Promise.all(puts);
@@ -150,13 +151,13 @@ export class Bundle {
 
     #manifestOffset = 0;
 
-    /** Sections follow each other without overlap, from the header to the manifest, and gaps are short. */
+    /** Checks that sections do not overlap between header and manifest, and that gaps are short. */
     #checkLayout(manifestOffset: number): void {
         this.#manifestOffset = manifestOffset;
         let end = HEADER;
         for (const { name, offset, size } of [...this.#inOrder(), { name: 'manifest', offset: manifestOffset, size: 0 }]) {
             if (!(offset >= end && offset - end < GAP)) {
-                corrupt(name, offset, `it does not follow the section before it, which ends at ${end}`);
+                corrupt(name, offset, `it does not follow the previous section, which ends at byte ${end}`);
             }
             end = offset + size;
         }
@@ -179,8 +180,8 @@ function decode(bytes: Uint8Array, offset: number): Manifest {
     }
 }
 
-/** Sections of a kind that lie side by side, together, the last ones first: shaders lie there, which take long once they are here. */
-function groups(sections: Section[]): Section[][] {
+/** Groups adjacent sections of a kind, in descending order: shaders are at the end and should compile early. */
+function groupAdjacent(sections: Section[]): Section[][] {
     const out: Section[][] = [];
     for (const section of sections.sort((a, b) => a.offset - b.offset)) {
         const group = out[0];
@@ -192,7 +193,7 @@ function groups(sections: Section[]): Section[][] {
     return out;
 }
 
-/** Runs a task for each item, so many at a time. */
+/** Runs a task for each item, at most `most` at a time. */
 async function parallel<T>(items: readonly T[], most: number, task: (item: T) => Promise<void>): Promise<void> {
     const left = items[Symbol.iterator]();
     const worker = async () => {

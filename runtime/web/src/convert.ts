@@ -1,5 +1,5 @@
-// Conversion between the caller's arrays and the elements on the device. Integers towards the device are checked;
-// towards the caller they are cut to the caller's width. Floats are rounded.
+// Conversion between the caller's arrays and elements on the device. Integers sent to the device are checked; integers read
+// from the device wrap to the caller's width. Floats are rounded.
 
 import type { DeviceType, HostType } from './decode.js';
 import { fail } from './errors.js';
@@ -8,20 +8,20 @@ export type TypedArray =
     | Float32Array | Float64Array | Int8Array | Int16Array | Int32Array | BigInt64Array | Uint8Array
     | Uint8ClampedArray | Uint16Array | Uint32Array | BigUint64Array;
 
-type Maker = { new (length: number): any; readonly BYTES_PER_ELEMENT: number };
+type ArrayClass = { new (length: number): any; readonly BYTES_PER_ELEMENT: number };
 
-/** What holds elements of each type. Those of f16 and bf16 are their bits. */
-const HELD: Record<HostType, Maker> = {
+/** Array class for each element type. Arrays of f16 and bf16 hold the bits. */
+const ARRAY_CLASSES: Record<HostType, ArrayClass> = {
     f32: Float32Array, f16: Uint16Array, bf16: Uint16Array, f64: Float64Array, i8: Int8Array, i16: Int16Array,
     i32: Int32Array, i64: BigInt64Array, u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, u64: BigUint64Array,
     bool: Uint8Array,
 };
 
-/** Whether an array can be one of these elements. */
-export function holds(type: HostType, array: unknown): boolean {
+/** True if an array can hold elements of this type. */
+export function isArrayOf(type: HostType, array: unknown): boolean {
     const name = (array as object).constructor.name;
     return (
-        name === HELD[type].name ||
+        name === ARRAY_CLASSES[type].name ||
         (type === 'f16' && name === 'Float16Array') ||
         ((type === 'u8' || type === 'bool') && name === 'Uint8ClampedArray')
     );
@@ -32,8 +32,8 @@ const words = new Uint32Array(wide.buffer);
 const single = new Float32Array(1);
 const bits = new Uint32Array(single.buffer);
 
-/** To the closest f16, the even one of two. */
-function half(value: number): number {
+/** Rounds to f16, ties to even. */
+function toF16(value: number): number {
     wide[0] = value;
     const sign = (words[1]! >>> 16) & 0x8000;
     const size = Math.abs(value);
@@ -43,11 +43,11 @@ function half(value: number): number {
     let rounded = Math.floor(scaled);
     const rest = scaled - rounded;
     if (rest > 0.5 || (rest === 0.5 && rounded % 2)) rounded++;
-    // Below the smallest normal number the exponent is that of zero; rounding up carries into it.
+        // Subnormal numbers have exponent field 0. Rounding up may carry into it, which gives the smallest normal number.
     return sign | (((exponent + 14) << 10) + rounded);
 }
 
-function fromHalf(value: number): number {
+function fromF16(value: number): number {
     const exponent = (value >> 10) & 31;
     const fraction = value & 1023;
     const size =
@@ -57,29 +57,29 @@ function fromHalf(value: number): number {
     return value & 0x8000 ? -size : size;
 }
 
-function brain(value: number): number {
+function toBf16(value: number): number {
     single[0] = value;
     if (value !== value) return 0x7fc0;
     return (bits[0]! + 0x7fff + ((bits[0]! >>> 16) & 1)) >>> 16;
 }
 
-function fromBrain(value: number): number {
+function fromBf16(value: number): number {
     bits[0] = value << 16;
     return single[0]!;
 }
 
-const DECODE: Partial<Record<HostType, (bits: number) => number>> = { f16: fromHalf, bf16: fromBrain };
-const ENCODE: Partial<Record<HostType, (value: number) => number>> = { f16: half, bf16: brain };
+const DECODE: Partial<Record<HostType, (bits: number) => number>> = { f16: fromF16, bf16: fromBf16 };
+const ENCODE: Partial<Record<HostType, (value: number) => number>> = { f16: toF16, bf16: toBf16 };
 
-/** The bytes of an array as the device holds it, padded with zeros to a multiple of 4. */
+/** Converts an array to the bytes of its slot, padded with zeros to a multiple of 4. */
 export function toDevice(host: HostType, given: TypedArray, device: DeviceType, port: string): Uint8Array {
-    // A Float16Array holds the bits that are wanted.
+    // The bits of a Float16Array are used directly.
     const array: any = given.constructor.name === 'Float16Array' ? new Uint16Array(given.buffer, given.byteOffset, given.length) : given;
     const count = array.length;
     const size = device === 'f16' ? 2 : 4;
     if (host === device && (count * size) % 4 === 0) return new Uint8Array(array.buffer, array.byteOffset, count * size);
     const out = new Uint8Array(Math.ceil((count * size) / 4) * 4);
-    const to: any = new (HELD[device] as any)(out.buffer, 0, count);
+    const to: any = new (ARRAY_CLASSES[device] as any)(out.buffer, 0, count);
     if (host === device) {
         to.set(array);
     } else if (host.includes('f')) {
@@ -89,13 +89,13 @@ export function toDevice(host: HostType, given: TypedArray, device: DeviceType, 
             to[i] = encode ? encode(value) : value;
         }
     } else {
-        const [least, most] = device === 'u32' ? [0, 4294967295] : [-2147483648, 2147483647];
+        const [min, max] = device === 'u32' ? [0, 4294967295] : [-2147483648, 2147483647];
         for (let i = 0; i < count; i++) {
             const value = host === 'bool' ? Number(array[i] !== 0) : array[i];
-            if (value < least || value > most) {
+            if (value < min || value > max) {
                 fail(
                     'ValueOutOfRange',
-                    `element ${i} of \`${port}\` is ${value}, which the device holds as ${device} and cannot represent`,
+                    `element ${i} of \`${port}\` is ${value}, which the device type ${device} cannot represent`,
                 );
             }
             to[i] = Number(value);
@@ -104,11 +104,11 @@ export function toDevice(host: HostType, given: TypedArray, device: DeviceType, 
     return out;
 }
 
-/** The array of so many elements that the device's bytes are. */
+/** Converts `count` elements from the device to the caller's type. */
 export function fromDevice(device: DeviceType, bytes: ArrayBuffer, host: HostType, count: number): TypedArray {
-    const from: any = new (HELD[device] as any)(bytes, 0, count);
+    const from: any = new (ARRAY_CLASSES[device] as any)(bytes, 0, count);
     if (host === device) return from.slice();
-    const to: any = new HELD[host](count);
+    const to: any = new ARRAY_CLASSES[host](count);
     const [decode, encode] = [DECODE[device], ENCODE[host]];
     const big = host === 'i64' || host === 'u64';
     for (let i = 0; i < count; i++) {

@@ -1,13 +1,13 @@
-// The manifest of a bundle, decoded from bytes that may be hostile by tables of its structs: FORMAT.md as code.
+// Decodes the manifest of a bundle with tables of its structs, as FORMAT.md lists them. The bytes are not trusted.
 //
-// Numbers above 2^53 become infinite, and are refused wherever they are used.
+// Numbers above 2^53 become Infinity, and every use of them is refused.
 
-/** What is wrong with the bytes. */
+/** An error in the bytes. */
 export class Fault extends Error {}
 
-const END = 'it ends inside a value, or a length is larger than what follows';
-const NUMBER = 'a number does not fit its field, or is not written in the shortest way';
-const CHOICE = 'a value is none of those that its type has';
+const END = 'it ends inside a value, or a length exceeds the remaining bytes';
+const NUMBER = 'a number does not fit its field, or its encoding is not the shortest one';
+const CHOICE = 'a value is not valid for its type';
 
 export class Reader {
     at = 0;
@@ -30,7 +30,7 @@ export class Reader {
         return this.take(1)[0]!;
     }
 
-    /** The upper and the lower 32 bits of an unsigned number. */
+    /** Returns the upper and the lower 32 bits of an unsigned number. */
     wide(): [number, number] {
         const first = this.byte();
         if (first < 251) return [0, first];
@@ -70,7 +70,7 @@ const i64: Decoder<number> = (reader) => {
     const value = reader.unsigned();
     return value % 2 ? -(value + 1) / 2 : value / 2;
 };
-/** The numbers of the bits that are set. */
+/** Decodes a bit set to the numbers of its set bits. */
 const bits: Decoder<number[]> = (reader) => {
     const [high, low] = reader.wide();
     return [...Array(64).keys()].filter((bit) => ((bit < 32 ? low >>> bit : high >>> (bit - 32)) & 1) === 1);
@@ -86,34 +86,34 @@ const text: Decoder<string> = (reader) => {
     try {
         return utf8.decode(bytes);
     } catch {
-        throw new Fault('a text is not UTF-8');
+        throw new Fault('a string is not UTF-8');
     }
 };
 const hash: Decoder<Uint8Array> = (reader) => reader.take(32);
-const many = <T>(of: Decoder<T>): Decoder<T[]> => (reader) => {
+const listOf = <T>(decode: Decoder<T>): Decoder<T[]> => (reader) => {
     const out: T[] = [];
-    for (let left = reader.length(); left > 0; left--) out.push(of(reader));
+    for (let left = reader.length(); left > 0; left--) out.push(decode(reader));
     return out;
 };
-const exactly = <T>(count: number, of: Decoder<T>): Decoder<T[]> => (reader) =>
-    Array.from({ length: count }, () => of(reader));
-const perhaps = <T>(of: Decoder<T>): Decoder<T | undefined> => (reader) => (flag(reader) ? of(reader) : undefined);
+const arrayOf = <T>(count: number, decode: Decoder<T>): Decoder<T[]> => (reader) =>
+    Array.from({ length: count }, () => decode(reader));
+const optional = <T>(decode: Decoder<T>): Decoder<T | undefined> => (reader) => (flag(reader) ? decode(reader) : undefined);
 const struct = <F extends Record<string, Decoder<any>>>(fields: F): Decoder<{ [K in keyof F]: Decoded<F[K]> }> => {
     const entries = Object.entries(fields);
     return (reader) => {
         const out: any = {};
-        for (const [name, of] of entries) out[name] = of(reader);
+        for (const [name, decode] of entries) out[name] = decode(reader);
         return out;
     };
 };
-const one = <N extends string>(...names: N[]): Decoder<N> => (reader) => {
+const enumOf = <N extends string>(...names: N[]): Decoder<N> => (reader) => {
     const name = names[reader.unsigned()];
     if (name === undefined) throw new Fault(CHOICE);
     return name;
 };
-const none: Decoder<undefined> = () => undefined;
-/** A choice with a payload. */
-const either = <F extends Record<string, Decoder<any>>>(
+const empty: Decoder<undefined> = () => undefined;
+/** Decodes an enum whose choices have payloads. */
+const unionOf = <F extends Record<string, Decoder<any>>>(
     cases: F,
 ): Decoder<{ [K in keyof F]: { kind: K; value: Decoded<F[K]> } }[keyof F]> => {
     const entries = Object.entries(cases);
@@ -124,78 +124,78 @@ const either = <F extends Record<string, Decoder<any>>>(
     };
 };
 
-const hostType = one('f32', 'f16', 'bf16', 'f64', 'i8', 'i16', 'i32', 'i64', 'u8', 'u16', 'u32', 'u64', 'bool');
-const deviceType = one('f32', 'f16', 'i32', 'u32');
-const expr = many(
-    either({
-        const: i64, symbol: u32, add: none, sub: none, mul: none, floorDiv: none, ceilDiv: none, mod: none,
-        min: none, max: none,
+const hostType = enumOf('f32', 'f16', 'bf16', 'f64', 'i8', 'i16', 'i32', 'i64', 'u8', 'u16', 'u32', 'u64', 'bool');
+const deviceType = enumOf('f32', 'f16', 'i32', 'u32');
+const expr = listOf(
+    unionOf({
+        const: i64, symbol: u32, add: empty, sub: empty, mul: empty, floorDiv: empty, ceilDiv: empty, mod: empty,
+        min: empty, max: empty,
     }),
 );
-const texture = struct({ kind: one('2d', '2d-array', '3d'), element: deviceType });
-const image = struct({ texture, extent: exactly(3, u32), chunk: perhaps(u32) });
-const port = struct({ name: text, host_type: hostType, device_type: deviceType, shape: many(expr), slot: u32, offset: u64 });
+const texture = struct({ kind: enumOf('2d', '2d-array', '3d'), element: deviceType });
+const image = struct({ texture, extent: arrayOf(3, u32), chunk: optional(u32) });
+const port = struct({ name: text, host_type: hostType, device_type: deviceType, shape: listOf(expr), slot: u32, offset: u64 });
 const binding = struct({ slot: u32, offset: u64, size: u64 });
 const dispatch = struct({
-    pipeline: u32, bindings: many(binding), grid: exactly(3, expr), params: many(expr), params_offset: u64,
+    pipeline: u32, bindings: listOf(binding), grid: arrayOf(3, expr), params: listOf(expr), params_offset: u64,
     barrier_before: flag, label: text, flops: expr, bytes: expr,
 });
-const slotKind = either({ weights: u32, arena: none, input: u32, output: u32, params: none, state: u32, image });
+const slotKind = unionOf({ weights: u32, arena: empty, input: u32, output: u32, params: empty, state: u32, image });
 const func = struct({
     name: text,
-    symbols: many(struct({ name: text, min: i64, max: i64 })),
-    inputs: many(port),
-    outputs: many(port),
-    slots: many(struct({ kind: slotKind, size: u64 })),
+    symbols: listOf(struct({ name: text, min: i64, max: i64 })),
+    inputs: listOf(port),
+    outputs: listOf(port),
+    slots: listOf(struct({ kind: slotKind, size: u64 })),
     memory: struct({ peak: u64, lower_bound: u64, naive: u64, strategy: text }),
-    dispatches: many(dispatch),
+    dispatches: listOf(dispatch),
 });
-const bindingKind = either({
-    read: none, write: none, uniform: none, texels: deviceType, imageRead: texture, imageWrite: texture,
+const bindingKind = unionOf({
+    read: empty, write: empty, uniform: empty, texels: deviceType, imageRead: texture, imageWrite: texture,
 });
 const pipeline = struct({
-    name: text, artifact: u32, entry: text, bindings: many(bindingKind), required_subgroup_size: perhaps(u32),
-    workgroup_size: exactly(3, u32), workgroup_memory: u32,
+    name: text, artifact: u32, entry: text, bindings: listOf(bindingKind), required_subgroup_size: optional(u32),
+    workgroup_size: arrayOf(3, u32), workgroup_memory: u32,
 });
 const limits = struct({
     max_storage_buffer_range: u64, max_uniform_buffer_range: u64, max_buffer_size: u64,
-    max_workgroup_invocations: u32, max_workgroup_size: exactly(3, u32), max_workgroup_memory: u32,
-    max_grid: exactly(3, u32), max_storage_buffers: u32, max_uniform_buffers: u32, max_push_constants: u32,
+    max_workgroup_invocations: u32, max_workgroup_size: arrayOf(3, u32), max_workgroup_memory: u32,
+    max_grid: arrayOf(3, u32), max_storage_buffers: u32, max_uniform_buffers: u32, max_push_constants: u32,
     storage_alignment: u32, uniform_alignment: u32, device_memory: u64,
 });
-/** A choice that nobody asks for. */
-const any = (choices: number) => one(...Array.from({ length: choices }, String));
-const matrixType = any(12);
+/** Decodes an enum that this runtime does not use. */
+const opaqueEnum = (choices: number) => enumOf(...Array.from({ length: choices }, String));
+const matrixType = opaqueEnum(12);
 const requirements = struct({
     api_version: struct({ major: u16, minor: u16 }),
     features: bits,
     limits,
-    subgroup_sizes: many(u32),
-    matrix_shapes: many(struct({
+    subgroup_sizes: listOf(u32),
+    matrix_shapes: listOf(struct({
         m: u32, n: u32, k: u32, a: matrixType, b: matrixType, c: matrixType, result: matrixType,
-        scope: any(4), saturating: flag,
+        scope: opaqueEnum(4), saturating: flag,
     })),
-    hints: struct({ vendor_ids: many(u32), device_names: many(text), drivers: many(text) }),
+    hints: struct({ vendor_ids: listOf(u32), device_names: listOf(text), drivers: listOf(text) }),
 });
 const variant = struct({
     target: text,
     profile_hash: hash,
     requirements,
-    pipelines: many(pipeline),
-    weights: many(struct({ size: u64 })),
-    placements: many(struct({ chunk: u32, slot: u32, offset: u64 })),
-    states: many(struct({ name: text, size: u64 })),
-    functions: many(func),
+    pipelines: listOf(pipeline),
+    weights: listOf(struct({ size: u64 })),
+    placements: listOf(struct({ chunk: u32, slot: u32, offset: u64 })),
+    states: listOf(struct({ name: text, size: u64 })),
+    functions: listOf(func),
 });
 const manifest = struct({
     provenance: struct({
-        compiler_version: text, flags: many(text), model_name: text, model_hash: hash,
-        notes: many((reader) => [text(reader), text(reader)] as const),
+        compiler_version: text, flags: listOf(text), model_name: text, model_hash: hash,
+        notes: listOf((reader) => [text(reader), text(reader)] as const),
     }),
-    chunks: many(struct({ hash, offset: u64, size: u64 })),
-    artifacts: many(struct({ hash, offset: u64, size: u64, kind: one('spirv', 'data', 'wgsl', 'msl', 'hlsl') })),
-    attachments: many(struct({ name: text, artifact: u32 })),
-    variants: many(variant),
+    chunks: listOf(struct({ hash, offset: u64, size: u64 })),
+    artifacts: listOf(struct({ hash, offset: u64, size: u64, kind: enumOf('spirv', 'data', 'wgsl', 'msl', 'hlsl') })),
+    attachments: listOf(struct({ name: text, artifact: u32 })),
+    variants: listOf(variant),
 });
 
 export const decodeManifest = manifest;

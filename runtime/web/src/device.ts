@@ -1,13 +1,13 @@
-// What a device can do, and which variant of a bundle fits it.
+// Selects a device and the variant of a bundle that fits it.
 
 import type { BindingKind, Manifest, Variant } from './decode.js';
-import { fail, list } from './errors.js';
-import { images, language, named } from './validate.js';
+import { fail, quoteList } from './errors.js';
+import { images, shaderLanguage, limitsByName } from './validate.js';
 
 const F16 = [0, 5];
 const INT_DOT_PRODUCT = 9;
 
-/** What an adapter offers, or what a device that is there already has. */
+/** Limits, features and name of an adapter or of an open device. */
 interface Offer {
     readonly limits: GPUSupportedLimits;
     readonly features: ReadonlySet<string>;
@@ -15,16 +15,16 @@ interface Offer {
 }
 
 export interface DeviceOptions {
-    /** A device that is there already, for buffers that are shared with it. */
+    /** An open device to use, for sharing buffers. */
     device?: GPUDevice | undefined;
-    /** Where to ask for one; `navigator.gpu` where it is left out. */
+    /** WebGPU entry point. Default: `navigator.gpu`. */
     gpu?: GPU | undefined;
     powerPreference?: GPUPowerPreference | undefined;
-    /** Takes the variant of this target, instead of the first that fits. */
+    /** Target of the variant to use. Default: the variant that fits best. */
     target?: string | undefined;
 }
 
-/** The limit of WebGPU that each of a bundle's limits is compared with. */
+/** WebGPU limit for each limit of a bundle. */
 const LIMITS: Record<string, keyof GPUSupportedLimits> = {
     max_storage_buffer_range: 'maxStorageBufferBindingSize',
     max_uniform_buffer_range: 'maxUniformBufferBindingSize',
@@ -40,11 +40,11 @@ for (const axis of 'xyz') {
     LIMITS[`max_workgroup_size.${axis}`] = `maxComputeWorkgroupSize${axis.toUpperCase() as 'X'}`;
 }
 
-/** What a variant needs of a device, by WebGPU's names. */
-function needs(variant: Variant): Map<keyof GPUSupportedLimits, number> {
+/** Returns the WebGPU limits that a variant needs. */
+function neededLimits(variant: Variant): Map<keyof GPUSupportedLimits, number> {
     const out = new Map<keyof GPUSupportedLimits, number>();
     const raise = (limit: keyof GPUSupportedLimits, value: number) => out.set(limit, Math.max(out.get(limit) ?? 0, value));
-    for (const [name, value] of named(variant.requirements.limits)) {
+    for (const [name, value] of limitsByName(variant.requirements.limits)) {
         const limit = LIMITS[name];
         if (limit) raise(limit, value);
     }
@@ -61,18 +61,18 @@ function needs(variant: Variant): Map<keyof GPUSupportedLimits, number> {
     return out;
 }
 
-/** Every requirement of a variant that is not met, in words. */
+/** Returns a message for every requirement of a variant that the device does not meet. */
 function unmet(manifest: Manifest, variant: Variant, offer: Offer): string[] {
-    const spoken = language(manifest, variant) ?? 'wgsl';
-    if (spoken !== 'wgsl') {
-        return [`its shaders are ${spoken}, and this runtime drives WebGPU; compile the model for a WebGPU target`];
+    const shaders = shaderLanguage(manifest, variant) ?? 'wgsl';
+    if (shaders !== 'wgsl') {
+        return [`its shaders are ${shaders}; compile the model for a WebGPU target`];
     }
     const reasons: string[] = [];
     const { features, limits } = variant.requirements;
     if (features.some((bit) => F16.includes(bit)) && !offer.features.has('shader-f16')) {
         reasons.push('feature shader-f16 is missing');
     }
-    // Where the list of language features is not told, the shader compiler has the last word.
+    // If the list of language features is not available, the shader compiler decides.
     const known = globalThis.navigator?.gpu?.wgslLanguageFeatures;
     if (features.includes(INT_DOT_PRODUCT) && known && !known.has('packed_4x8_integer_dot_product')) {
         reasons.push('language feature packed_4x8_integer_dot_product is missing');
@@ -80,28 +80,28 @@ function unmet(manifest: Manifest, variant: Variant, offer: Offer): string[] {
     for (const bit of features.filter((bit) => !F16.includes(bit) && bit !== INT_DOT_PRODUCT)) {
         reasons.push(`feature number ${bit} is unknown to this runtime, which may be too old`);
     }
-    for (const [limit, needed] of needs(variant)) {
+    for (const [limit, needed] of neededLimits(variant)) {
         const has = offer.limits[limit] as number;
-        if (needed > has) reasons.push(`${limit} is ${has}, ${needed} is needed`);
+        if (needed > has) reasons.push(`${limit} is ${has}, but ${needed} is needed`);
     }
-    for (const [limit, keeps] of [
+    for (const [limit, needed] of [
         ['minStorageBufferOffsetAlignment', limits.storage_alignment],
         ['minUniformBufferOffsetAlignment', limits.uniform_alignment],
     ] as const) {
-        if (offer.limits[limit] > keeps) reasons.push(`${limit} is ${offer.limits[limit]}, the bundle keeps ${keeps}`);
+        if (offer.limits[limit] > needed) reasons.push(`${limit} is ${offer.limits[limit]}, but ${needed} is needed`);
     }
     return reasons;
 }
 
-/** The variant that fits and is hinted at, else the first that fits. */
-function choose(manifest: Manifest, offer: Offer, target: string | undefined): Variant {
+/** Selects the first variant that fits and whose hints match the device, or the first that fits. */
+function selectVariant(manifest: Manifest, offer: Offer, target: string | undefined): Variant {
     const { variants } = manifest;
-    const wanted = target === undefined ? variants : variants.filter((variant) => variant.target === target);
-    if (!wanted.length) {
-        const known = list(variants.map((variant) => variant.target));
+    const candidates = target === undefined ? variants : variants.filter((variant) => variant.target === target);
+    if (!candidates.length) {
+        const known = quoteList(variants.map((variant) => variant.target));
         fail('NoSuchTarget', `the bundle has no variant for target \`${target}\`; there are: ${known}`);
     }
-    const reports = wanted.map((variant) => ({ variant, reasons: unmet(manifest, variant, offer) }));
+    const reports = candidates.map((variant) => ({ variant, reasons: unmet(manifest, variant, offer) }));
     const fitting = reports.filter(({ reasons }) => !reasons.length).map(({ variant }) => variant);
     const hinted = ({ requirements: { hints } }: Variant) =>
         hints.device_names.some((part) => offer.name.toLowerCase().includes(part.toLowerCase()));
@@ -118,28 +118,25 @@ function choose(manifest: Manifest, offer: Offer, target: string | undefined): V
 const nameOf = (info: GPUAdapterInfo | undefined): string =>
     info ? [info.description, info.device, info.architecture, info.vendor].find(Boolean) ?? '' : '';
 
-/** A device and the variant that it runs. */
+/** Opens a device, and returns it with the variant to run. */
 export async function openDevice(manifest: Manifest, options: DeviceOptions): Promise<[GPUDevice, Variant]> {
     const { device, target } = options;
     if (device) {
         const { limits, features } = device;
-        return [device, choose(manifest, { limits, features, name: nameOf(device.adapterInfo) }, target)];
+        return [device, selectVariant(manifest, { limits, features, name: nameOf(device.adapterInfo) }, target)];
     }
     const gpu = options.gpu ?? globalThis.navigator?.gpu;
     if (!gpu) {
-        fail(
-            'NoWebGpu',
-            'there is no WebGPU; take a browser that has it, and a page from https',
-        );
+        fail('NoWebGpu', 'there is no WebGPU; use a browser with WebGPU, and a page from https');
     }
     const adapter = await gpu.requestAdapter({ powerPreference: options.powerPreference ?? 'high-performance' });
     if (!adapter) {
         fail('NoAdapter', 'WebGPU finds no graphics device; update the driver');
     }
     const { limits, features } = adapter;
-    const variant = choose(manifest, { limits, features, name: nameOf(adapter.info) }, target);
-    // A feature or limit that is not asked for is not there.
+    const variant = selectVariant(manifest, { limits, features, name: nameOf(adapter.info) }, target);
+    // A device has only the requested features and limits.
     const requiredFeatures = (variant.requirements.features.some((bit) => F16.includes(bit)) ? ['shader-f16'] : []) as GPUFeatureName[];
-    const requiredLimits = Object.fromEntries(needs(variant));
+    const requiredLimits = Object.fromEntries(neededLimits(variant));
     return [await adapter.requestDevice({ requiredFeatures, requiredLimits }), variant];
 }

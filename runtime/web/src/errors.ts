@@ -1,5 +1,5 @@
-// Every way in which opening, loading or running a bundle can fail, as one class. A message names the place, the
-// reason and what to do about it; `kind` tells programs which failure it is.
+// The error class of this package. A message names the place, the reason and the remedy; `kind` identifies the failure for
+// programs.
 
 export type Kind =
     | 'Io' | 'NoRange' | 'NotABundle' | 'Version' | 'Corrupt' | 'Invalid'
@@ -15,7 +15,7 @@ export class DriftError extends Error {
     }
 }
 
-/** Throws; an expression, so that it can stand behind `??`. */
+/** Throws an error. Has a result type, so it can be used after `??`. */
 export function fail(kind: Kind, message: string, cause?: unknown): never {
     throw new DriftError(kind, message, cause === undefined ? undefined : { cause });
 }
@@ -23,7 +23,7 @@ export function fail(kind: Kind, message: string, cause?: unknown): never {
 export const corrupt = (section: string, at: number, reason: string): never =>
     fail('Corrupt', `corrupt bundle, ${section} at byte ${at}: ${reason}; fetch or compile the bundle again`);
 
-/** Names in a message. */
-export const list = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(', ') || 'none';
+/** Formats names for a message. */
+export const quoteList = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(', ') || 'none';
 
-export const text = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -1,5 +1,5 @@
-// Integer expressions over a function's symbols: postfix programs over a stack. Arithmetic is exact up to 2^53, and
-// an error beyond.
+// Integer expressions over a function's symbols: postfix programs with a stack. Results above 2^53 are errors; smaller ones
+// are exact.
 
 import type { Expr } from './decode.js';
 
@@ -17,7 +17,7 @@ export const constant = (expr: Expr): number | undefined =>
 export const symbolOf = (expr: Expr): number | undefined =>
     expr.length === 1 && expr[0]!.kind === 'symbol' ? expr[0]!.value : undefined;
 
-/** Fails unless a program has the right form and names symbols that there are. */
+/** Checks that a program leaves exactly one value and uses only existing symbols. */
 export function check(expr: Expr, symbols: number): void {
     let depth = 0;
     if (expr.length > MAX_OPS) throw new ExprError(TOO_LARGE);
@@ -33,7 +33,7 @@ export function check(expr: Expr, symbols: number): void {
     if (depth !== 1) throw new ExprError(MALFORMED);
 }
 
-/** The value of a program that was checked. */
+/** Returns the value of a checked program. */
 export function evaluate(expr: Expr, symbols: readonly number[]): number {
     const stack: number[] = [];
     for (const op of expr) {
@@ -45,7 +45,7 @@ export function evaluate(expr: Expr, symbols: readonly number[]): number {
             value = apply(op.kind, stack.pop()!, right);
         }
         if (!Number.isSafeInteger(value)) throw new ExprError('an expression overflows 53 bits');
-        // There is one zero.
+        // Turns -0 into 0.
         stack.push(value + 0);
     }
     return stack[0]!;
@@ -60,7 +60,7 @@ function apply(kind: string, left: number, right: number): number {
         case 'max': return Math.max(left, right);
     }
     if (right === 0) throw new ExprError('an expression divides by zero');
-    // The remainder that has the sign of the divisor makes the division exact.
+        // A remainder with the sign of the divisor makes the division exact.
     const rest = left % right;
     const modulo = rest !== 0 && rest < 0 !== right < 0 ? rest + right : rest;
     const floor = (left - modulo) / right;

@@ -1,16 +1,16 @@
-// BLAKE3 of bytes that lie in memory, with 32 bytes of output and without a key.
+// BLAKE3 hash of bytes in memory: 32 bytes of output, no key.
 //
-// Words are read as the machine has them: WebGPU runs on little-endian machines only, as typed arrays on it do.
+// Words are read in the machine's byte order. WebGPU and typed arrays are little-endian on all supported machines.
 
 const IV = [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
 const CHUNK_START = 1;
 const CHUNK_END = 2;
 const PARENT = 4;
 const ROOT = 8;
-/** Which word of a block each step takes, in seven rounds. */
-const S: number[] = [...Array(16).keys()];
+/** Message word for each step of the seven rounds. */
+const MESSAGE_ORDER: number[] = [...Array(16).keys()];
 for (let r = 16; r < 112; r += 16) {
-    [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8].forEach((from, i) => (S[r + i] = S[r - 16 + from]!));
+    [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8].forEach((from, i) => (MESSAGE_ORDER[r + i] = MESSAGE_ORDER[r - 16 + from]!));
 }
 
 const state = new Int32Array(16);
@@ -28,13 +28,13 @@ function mix(a: number, b: number, c: number, d: number, x: number, y: number): 
     v[b] = (t << 25) | (t >>> 7);
 }
 
-/** Replaces the chaining value `h` by what a block of `length` bytes makes of it. */
+/** Updates the chaining value `h` with a block of `length` bytes. */
 function compress(h: Int32Array, m: any, at: number, counter: number, length: number, flags: number): void {
     state.set(h);
     state.set([IV[0]!, IV[1]!, IV[2]!, IV[3]!, counter, counter / 4294967296, length, flags], 8);
     for (let i = 0; i < 112; i += 16) {
         for (let k = 0; k < 8; k++) {
-            const [x, y] = [m[at + S[i + 2 * k]!], m[at + S[i + 2 * k + 1]!]];
+            const [x, y] = [m[at + MESSAGE_ORDER[i + 2 * k]!], m[at + MESSAGE_ORDER[i + 2 * k + 1]!]];
             const turn = k >> 2;
             mix(k & 3, 4 + ((k + turn) & 3), 8 + ((k + 2 * turn) & 3), 12 + ((k + 3 * turn) & 3), x, y);
         }
@@ -44,7 +44,7 @@ function compress(h: Int32Array, m: any, at: number, counter: number, length: nu
 
 type Words = Int32Array<ArrayBuffer>;
 
-/** The hash of some bytes. */
+/** Returns the hash of bytes. */
 export function blake3(bytes: Uint8Array): Uint8Array {
     const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
     const words = new Int32Array(aligned.buffer, aligned.byteOffset, aligned.length >> 2);
@@ -52,7 +52,7 @@ export function blake3(bytes: Uint8Array): Uint8Array {
     const tail = new Int32Array(16);
     const total = bytes.length;
     const chunks = Math.max(1, Math.ceil(total / 1024));
-    // The roots of finished subtrees, the largest first; their sizes are the bits of the number of chunks.
+    // Roots of finished subtrees, largest first. Their sizes are the set bits of the number of chunks.
     const stack: Words[] = [];
     const join = (left: Words, right: Words, flags: number): Words => {
         const out = start();
@@ -93,4 +93,4 @@ export function blake3(bytes: Uint8Array): Uint8Array {
 
 export const hex = (bytes: Uint8Array): string => Array.from(bytes, (b) => b.toString(16).padStart(2, '0')).join('');
 
-export const same = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && a.every((x, i) => x === b[i]);
+export const equalBytes = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && a.every((x, i) => x === b[i]);

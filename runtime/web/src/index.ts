@@ -1,4 +1,4 @@
-// Runs bundles of driftc on WebGPU, in pages, workers, Node and Deno.
+// Runs driftc bundles on WebGPU, in pages, workers, Node and Deno.
 
 export { Bundle, type FetchOptions, type Section } from './bundle.js';
 export type { TypedArray } from './convert.js';

@@ -1,10 +1,10 @@
-// The buffers, textures and bind groups of a variant on a device.
+// Buffers, textures and bind groups of a variant on a device.
 
 import type { BindingKind, Func, Image, Texture, Variant } from './decode.js';
 import { fail } from './errors.js';
-import { arenaSizes, deviceBytes, images, isSpecial } from './validate.js';
+import { arenaSizes, deviceBytes, images, isSpecialization } from './validate.js';
 
-// The numbers of GPUBufferUsage, GPUTextureUsage and GPUShaderStage, which not every host has as globals.
+// Values of GPUBufferUsage, GPUTextureUsage and GPUShaderStage. Some hosts have no such globals.
 const COPY_SRC = 4;
 const COPY_DST = 8;
 const UNIFORM = 64;
@@ -15,13 +15,13 @@ const TEXTURE_BINDING = 4;
 const STORAGE_BINDING = 8;
 const COMPUTE = 4;
 
-/** A function, ready to be replayed. */
+/** A function with its resources, ready for replay. */
 export interface Ready {
     func: Func;
     params: GPUBuffer | undefined;
     words: Uint32Array;
     groups: GPUBindGroup[];
-    /** Workgroups of each dispatch, for the values that the symbols had last. */
+    /** Workgroups of each dispatch for the symbol values `symbols`. */
     grids: [number, number, number][];
     symbols: string | undefined;
 }
@@ -29,57 +29,57 @@ export interface Ready {
 export interface Memory {
     weights: GPUBuffer[];
     states: GPUBuffer[];
-    /** Of each first function of a name: buffers of its ports, and those that outputs are read back through. */
+    /** Buffers of the ports of each entry point; `back` are the buffers that outputs are read back through. */
     ports: Map<string, { inputs: GPUBuffer[]; outputs: GPUBuffer[]; back: GPUBuffer[] }>;
-    /** Textures that are filled at load, with their descriptions. */
+    /** Textures that loading fills, with their descriptions. */
     constants: [Image, GPUTexture][];
     layouts: GPUPipelineLayout[];
     functions: Ready[];
-    /** Fails where the device refused something. */
+    /** Rejects if the device refused a resource. */
     checked: Promise<void>;
     destroy(): void;
 }
 
 const FORMATS = { f32: 'rgba32float', f16: 'rgba16float', i32: 'rgba32sint', u32: 'rgba32uint' } as const;
 
-/** Bytes of a row of texels. */
+/** Returns the bytes of a row of texels. */
 export const rowBytes = ({ extent, texture }: Image): number => extent[0]! * 4 * deviceBytes(texture.element);
 
-/** Creates everything that a variant needs but pipelines. */
+/** Creates all resources of a variant except pipelines. */
 export function allocate(device: GPUDevice, variant: Variant): Memory {
     device.pushErrorScope('validation');
     device.pushErrorScope('out-of-memory');
-    const made: { destroy(): void }[] = [];
+    const resources: { destroy(): void }[] = [];
     const buffer = (label: string, size: number, usage = STORAGE | UNIFORM | COPY_SRC | COPY_DST): GPUBuffer => {
-        const own = device.createBuffer({ label, size, usage });
-        made.push(own);
-        return own;
+        const created = device.createBuffer({ label, size, usage });
+        resources.push(created);
+        return created;
     };
     const weights = variant.weights.map(({ size }, index) => buffer(`weights ${index}`, size));
     const states = variant.states.map(({ size }, index) => buffer(`state ${index}`, size));
     const arenas = arenaSizes(variant).map((size, index) => buffer(`arena ${index}`, size));
     const ports: Memory['ports'] = new Map();
     variant.functions.forEach((func, index) => {
-        if (isSpecial(variant, index)) return;
-        const own = (kind: string, slots: number[]) =>
+        if (isSpecialization(variant, index)) return;
+        const portBuffers = (kind: string, slots: number[]) =>
             slots.map((slot, at) => buffer(`${kind} ${at} of ${func.name}`, func.slots[slot]!.size));
         ports.set(func.name, {
-            inputs: own('input', func.inputs.map(({ slot }) => slot)),
-            outputs: own('output', func.outputs.map(({ slot }) => slot)),
+            inputs: portBuffers('input', func.inputs.map(({ slot }) => slot)),
+            outputs: portBuffers('output', func.outputs.map(({ slot }) => slot)),
             back: func.outputs.map(({ slot, name }) => buffer(`${name}, read`, func.slots[slot]!.size, MAP_READ | COPY_DST)),
         });
     });
     const [all, places] = images(variant);
     const textures = all.map(({ texture, extent, chunk }, index) => {
-        const own = device.createTexture({
+        const created = device.createTexture({
             label: `image ${index}`,
             size: extent,
             dimension: texture.kind === '3d' ? '3d' : '2d',
             format: FORMATS[texture.element],
             usage: TEXTURE_BINDING | (chunk === undefined ? STORAGE_BINDING : TEXTURE_COPY_DST),
         });
-        made.push(own);
-        return own;
+        resources.push(created);
+        return created;
     });
     const views = textures.map((texture, index) => texture.createView({ dimension: all[index]!.texture.kind }));
     const groupLayouts = new Map<string, GPUBindGroupLayout>();
@@ -99,14 +99,14 @@ export function allocate(device: GPUDevice, variant: Variant): Memory {
     const functions = variant.functions.map((func) => {
         let arena = 0;
         let params: GPUBuffer | undefined;
-        const own = ports.get(func.name)!;
-        const resources: (GPUBuffer | GPUTextureView)[] = func.slots.map(({ kind, size }) => {
+        const entryPorts = ports.get(func.name)!;
+        const slots: (GPUBuffer | GPUTextureView)[] = func.slots.map(({ kind, size }) => {
             switch (kind.kind) {
                 case 'weights': return weights[kind.value]!;
                 case 'state': return states[kind.value]!;
                 case 'arena': return arenas[arena++]!;
-                case 'input': return own.inputs[kind.value]!;
-                case 'output': return own.outputs[kind.value]!;
+                case 'input': return entryPorts.inputs[kind.value]!;
+                case 'output': return entryPorts.outputs[kind.value]!;
                 case 'params': return (params = buffer(`params of ${func.name}`, size));
                 case 'image': return views[places[image++]!]!;
             }
@@ -118,7 +118,7 @@ export function allocate(device: GPUDevice, variant: Variant): Memory {
             const found = known.get(key);
             if (found) return found;
             const entries = bindings.map(({ slot, offset, size }, binding) => {
-                const resource = resources[slot]!;
+                const resource = slots[slot]!;
                 return { binding, resource: 'mapState' in resource ? { buffer: resource, offset, size } : resource };
             });
             const group = device.createBindGroup({ layout: groupLayout(kinds), entries });
@@ -131,10 +131,10 @@ export function allocate(device: GPUDevice, variant: Variant): Memory {
     const checked = Promise.all([device.popErrorScope(), device.popErrorScope()]).then(([memory, other]) => {
         const size = variant.requirements.limits.device_memory;
         if (memory) fail('OutOfMemory', `out of memory: ${size} bytes for \`${variant.target}\`; close other programs or compile for a smaller bound`);
-        if (other) fail('Gpu', `the device refused what the bundle needs: ${other.message}`);
+        if (other) fail('Gpu', `the device refused a resource of the bundle: ${other.message}`);
     });
-    const destroy = () => made.forEach((own) => own.destroy());
-    const constants = all.flatMap((own, index): [Image, GPUTexture][] => (own.chunk === undefined ? [] : [[own, textures[index]!]]));
+    const destroy = () => resources.forEach((resource) => resource.destroy());
+    const constants = all.flatMap((image, index): [Image, GPUTexture][] => (image.chunk === undefined ? [] : [[image, textures[index]!]]));
     return { weights, states, ports, constants, layouts, functions, checked, destroy };
 }
 
@@ -147,7 +147,7 @@ function layoutOf(kind: BindingKind): Partial<GPUBindGroupLayoutEntry> {
         case 'imageRead': return { texture: { sampleType: sampled(kind.value), viewDimension: kind.value.kind } };
         case 'imageWrite':
             return { storageTexture: { access: 'write-only', format: FORMATS[kind.value.element], viewDimension: kind.value.kind } };
-        // The manifest was checked: WGSL has none.
+        // Validation rejects texel buffers in WGSL variants.
         case 'texels': return {};
     }
 }

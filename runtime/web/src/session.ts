@@ -1,35 +1,35 @@
-// A bundle on a device: load once, run many times. After loading no pipeline is created and no memory is allocated,
-// whatever shapes arrive within the bounds that the bundle was compiled for.
+// A bundle loaded on a device. After loading, no pipeline is created and no memory is allocated, whatever shapes arrive within
+// the bounds that the bundle was compiled for.
 
 import { Bundle, type FetchOptions, type Section } from './bundle.js';
-import { fromDevice, holds, toDevice, type TypedArray } from './convert.js';
+import { fromDevice, isArrayOf, toDevice, type TypedArray } from './convert.js';
 import type { DeviceType, Func, HostType, Port, Variant } from './decode.js';
 import { openDevice, type DeviceOptions } from './device.js';
-import { DriftError, fail, list, text } from './errors.js';
+import { DriftError, fail, quoteList, messageOf } from './errors.js';
 import { constant } from './expr.js';
 import { allocate, rowBytes, type Memory, type Ready } from './memory.js';
 import { cacheStorage, type BundleSource, type Cache } from './source.js';
-import { shapeAt, shapeText, solve, valueAt } from './symbols.js';
-import { deviceSize, isSpecial } from './validate.js';
+import { shapeAt, shapeText, bindSymbols, valueAt } from './symbols.js';
+import { deviceSize, isSpecialization } from './validate.js';
 
 const MAP_READ = 1;
 
 export interface Progress {
-    /** Bytes so far of the total: fetched, and from the cache. */
+    /** Bytes of weights and shaders so far, fetched or from the cache. */
     done: number;
     total: number;
 }
 
 export interface LoadOptions extends DeviceOptions {
-    /** Where sections are kept for the next visit; the Cache API where it is left out and there is one. */
+    /** Store for sections between visits, or `false`. Default: the Cache API, if available. */
     cache?: Cache | false | undefined;
-    /** Compares what comes from the cache with its hash, too. */
+    /** True to compare sections from the cache with their hashes. */
     verifyCached?: boolean | undefined;
     progress?: ((progress: Progress) => void) | undefined;
     signal?: AbortSignal | undefined;
 }
 
-/** An array of the caller, or elements on the device in the type and order that `ports` tells. */
+/** An array of the caller, or a buffer on the device with elements of the port's `deviceType` in row-major order. */
 export type Input = TypedArray | { data: TypedArray; shape: readonly number[] } | { buffer: GPUBuffer; shape: readonly number[]; offset?: number };
 
 export interface Tensor {
@@ -39,30 +39,30 @@ export interface Tensor {
 }
 
 export interface RunOptions {
-    /** Values of symbols that no shape tells. */
+    /** Values of symbols that no input shape determines. */
     symbols?: Readonly<Record<string, number>>;
-    /** Outputs that are copied into a buffer instead of being read back. */
+    /** Outputs to copy into a buffer instead of reading them back. */
     into?: Readonly<Record<string, { buffer: GPUBuffer; offset?: number }>>;
-    /** The outputs that are read back; all where it is left out. */
+    /** Outputs to read back. Default: all. */
     outputs?: readonly string[];
 }
 
 export interface PortInfo {
     name: string;
     type: HostType;
-    /** The type of the elements in the buffer. */
+    /** Element type in the buffer. */
     deviceType: DeviceType;
-    /** Such as `1, seq in 1..=8, 384`. */
+    /** Shape as text, such as `1, seq in 1..=8, 384`. */
     shape: string;
-    /** The elements on the device, row-major and without gaps. */
+    /** Buffer of the port on the device: row-major elements without gaps. */
     buffer: GPUBuffer;
 }
 
 export interface Stats {
-    /** Bytes that came from the file, its header and manifest among them, and from the cache. */
+    /** Bytes from the file, including header and manifest, and bytes from the cache. */
     fetched: number;
     cached: number;
-    /** Milliseconds until the session could run. */
+    /** Milliseconds from the call of `load` until the session is ready. */
     loadMs: number;
 }
 
@@ -82,7 +82,7 @@ export class Session {
         void device.lost.then((info) => (this.#lostReason = info.message || info.reason));
     }
 
-    /** Opens a bundle, chooses a device and a variant, fetches what it needs, and creates everything. */
+    /** Opens a bundle, selects a device and a variant, fetches the variant's sections, and creates all resources. */
     static async load(from: BundleSource | Bundle, options: LoadOptions = {}): Promise<Session> {
         const start = performance.now();
         const { signal, progress, verifyCached } = options;
@@ -97,8 +97,8 @@ export class Session {
         try {
             const cache = options.cache ?? (await cacheStorage());
             memory = allocate(device, variant);
-            const { wanted, take, pipelines } = consumer(bundle, device, variant, memory);
-            const total = wanted.reduce((sum, section) => sum + section.size, 0);
+            const { sections, take, pipelines } = planFetch(bundle, device, variant, memory);
+            const total = sections.reduce((sum, section) => sum + section.size, 0);
             const fetching: FetchOptions = {
                 signal,
                 verifyCached,
@@ -109,7 +109,7 @@ export class Session {
                     progress?.({ done: stats.cached + stats.fetched - bundle.opened, total });
                 },
             };
-            await Promise.race([Promise.all([memory.checked, bundle.fetch(wanted, take, fetching)]), lost]);
+            await Promise.race([Promise.all([memory.checked, bundle.fetch(sections, take, fetching)]), lost]);
             const ready = await Promise.race([pipelines(), lost]);
             stats.loadMs = performance.now() - start;
             return new Session(bundle, device, variant, memory, ready, !options.device, stats);
@@ -120,17 +120,17 @@ export class Session {
         }
     }
 
-    /** The name of the target whose variant runs. */
+    /** Target of the variant in use. */
     get target(): string {
         return this.variant.target;
     }
 
-    /** The names of the functions. */
+    /** Names of the functions. */
     get functions(): string[] {
         return [...this.memory.ports.keys()];
     }
 
-    /** The names of what is kept between runs. */
+    /** Names of the states. */
     get states(): string[] {
         return this.variant.states.map((state) => state.name);
     }
@@ -143,14 +143,14 @@ export class Session {
         return this.#ports(name, 'outputs');
     }
 
-    /** Runs a function. Runs of a session wait for one another. */
+    /** Runs a function. Runs of a session execute one after the other. */
     run(name: string, inputs: Readonly<Record<string, Input>>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
-        return this.#inTurn(() => this.#runNow(name, inputs, options));
+        return this.#runExclusive(() => this.#runFunction(name, inputs, options));
     }
 
-    /** The bytes of a state. */
+    /** Returns the bytes of a state. */
     readState(name: string): Promise<ArrayBuffer> {
-        return this.#inTurn(async () => {
+        return this.#runExclusive(async () => {
             const from = this.#state(name);
             const back = this.device.createBuffer({ size: from.size, usage: MAP_READ | 8 });
             const encoder = this.device.createCommandEncoder();
@@ -163,9 +163,9 @@ export class Session {
         });
     }
 
-    /** Replaces a state by bytes of the same size. */
+    /** Writes a state. The size must match. */
     writeState(name: string, bytes: ArrayBuffer | Uint8Array): Promise<void> {
-        return this.#inTurn(async () => {
+        return this.#runExclusive(async () => {
             const to = this.#state(name);
             const given = bytes.byteLength;
             if (given !== to.size) fail('WrongLength', `state \`${name}\` takes ${to.size} bytes, but ${given} were given`);
@@ -173,22 +173,22 @@ export class Session {
         });
     }
 
-    /** Makes all states zero, as they are after loading. */
+    /** Sets all states to zero, as after loading. */
     resetStates(): Promise<void> {
-        return this.#inTurn(async () => {
+        return this.#runExclusive(async () => {
             const encoder = this.device.createCommandEncoder();
             for (const state of this.memory.states) encoder.clearBuffer(state);
             this.device.queue.submit([encoder.finish()]);
         });
     }
 
-    /** Frees what the session has on the device, and the device unless it was given. */
+    /** Frees the session's resources, and the device unless the caller passed it. */
     destroy(): void {
         this.memory.destroy();
         if (this.ownsDevice) this.device.destroy();
     }
 
-    #inTurn<T>(task: () => Promise<T>): Promise<T> {
+    #runExclusive<T>(task: () => Promise<T>): Promise<T> {
         const guarded = async () => {
             const during = 'running';
             if (this.#lostReason !== undefined) throw deviceLost(during, this.#lostReason);
@@ -196,10 +196,10 @@ export class Session {
                 return await Promise.race([task(), this.device.lost.then((info) => Promise.reject(deviceLost(during, info.message)))]);
             } catch (error) {
                 if (error instanceof DriftError) throw error;
-                // What fails because the device went away fails before that is told.
+                // The operation may fail before the loss of the device is reported.
                 const gone = await Promise.race([this.device.lost, new Promise<undefined>((done) => setTimeout(done, 100))]);
                 if (gone) throw deviceLost(during, gone.message);
-                return fail('Gpu', `the device failed in a run: ${text(error)}`, error);
+                return fail('Gpu', `the device failed in a run: ${messageOf(error)}`, error);
             }
         };
         const result = this.#queue.then(guarded);
@@ -207,18 +207,18 @@ export class Session {
         return result;
     }
 
-    async #runNow(name: string, inputs: Readonly<Record<string, Input>>, options: RunOptions): Promise<Record<string, Tensor>> {
+    async #runFunction(name: string, inputs: Readonly<Record<string, Input>>, options: RunOptions): Promise<Record<string, Tensor>> {
         const general = this.#find(name);
         const ports = this.memory.ports.get(name)!;
-        for (const given of Object.keys(inputs)) known(general, 'input', general.inputs, given);
-        for (const wanted of [...Object.keys(options.into ?? {}), ...(options.outputs ?? [])]) known(general, 'output', general.outputs, wanted);
-        for (const symbol of Object.keys(options.symbols ?? {})) known(general, 'symbol', general.symbols, symbol);
+        for (const input of Object.keys(inputs)) checkName(general, 'input', general.inputs, input);
+        for (const output of [...Object.keys(options.into ?? {}), ...(options.outputs ?? [])]) checkName(general, 'output', general.outputs, output);
+        for (const symbol of Object.keys(options.symbols ?? {})) checkName(general, 'symbol', general.symbols, symbol);
         const given = general.inputs.map((port) => {
             const input = inputs[port.name];
             if (input === undefined) fail('Missing', `function \`${name}\` lacks a value for input \`${port.name}\``);
-            return { port, ...normal(general, port, input!) };
+            return { port, ...normalizeInput(general, port, input!) };
         });
-        const symbols = solve(general, given.map(({ shape }) => shape), options.symbols);
+        const symbols = bindSymbols(general, given.map(({ shape }) => shape), options.symbols);
         const { queue } = this.device;
         const encoder = this.device.createCommandEncoder();
         given.forEach(({ port, shape, data, buffer, offset }, index) => {
@@ -233,13 +233,13 @@ export class Session {
                         `\`${port.name}\` of shape [${shape.join(', ')}] takes ${count * bytes} bytes, but ${data.length * bytes} were given`,
                     );
                 }
-                // An array without elements is no memory, on which Deno ends.
+                // Deno fails on writes of zero bytes.
                 if (size) queue.writeBuffer(to, port.offset, toDevice(port.host_type, data, port.device_type, port.name) as BufferSource);
             } else if (buffer !== to) {
                 encoder.copyBufferToBuffer(buffer!, offset ?? 0, to, port.offset, size);
             }
         });
-        const ready = this.#prepared(name, symbols);
+        const ready = this.#prepareFunction(name, symbols);
         const pass = encoder.beginComputePass();
         ready.func.dispatches.forEach(({ pipeline }, index) => {
             const [x, y, z] = ready.grids[index]!;
@@ -263,7 +263,7 @@ export class Session {
         });
         queue.submit([encoder.finish()]);
         const out: Record<string, Tensor> = {};
-        // All are asked for before the first is waited for.
+        // Map all buffers at the same time.
         await Promise.all(reading.filter(({ size }) => size).map(({ back, size }) => back.mapAsync(MAP_READ, 0, size)));
         for (const { port, shape, back, size } of reading) {
             const bytes = size ? back.getMappedRange(0, size) : new ArrayBuffer(0);
@@ -274,13 +274,13 @@ export class Session {
         return out;
     }
 
-    /** The function for given symbol values, with its parameters written. */
-    #prepared(name: string, symbols: number[]): Ready {
+    /** Returns the function for these symbol values, with its parameters written. */
+    #prepareFunction(name: string, symbols: number[]): Ready {
         const fits = ({ func }: Ready) => func.name === name && func.symbols.every(({ min, max }, i) => symbols[i]! >= min && symbols[i]! <= max);
         const ready = this.memory.functions.filter(fits).at(-1)!;
         const key = symbols.join();
         if (ready.symbols === key) return ready;
-        const most = this.device.limits.maxComputeWorkgroupsPerDimension;
+        const maxGrid = this.device.limits.maxComputeWorkgroupsPerDimension;
         ready.symbols = undefined;
         ready.grids = ready.func.dispatches.map((dispatch) => {
             const place = `dispatch \`${dispatch.label}\``;
@@ -291,7 +291,7 @@ export class Session {
             });
             return dispatch.grid.map((expr) => {
                 const value = valueAt(expr, symbols, place);
-                if (value < 0 || value > most) tooLarge(`grid of \`${dispatch.label}\``, value);
+                if (value < 0 || value > maxGrid) tooLarge(`grid of \`${dispatch.label}\``, value);
                 return value;
             }) as [number, number, number];
         });
@@ -313,33 +313,33 @@ export class Session {
 
     #find(name: string): Func {
         const { functions } = this.variant;
-        const found = functions.find((func, index) => func.name === name && !isSpecial(this.variant, index));
-        return found ?? fail('NoSuchFunction', `no function \`${name}\`; there are: ${list(this.functions)}`);
+        const found = functions.find((func, index) => func.name === name && !isSpecialization(this.variant, index));
+        return found ?? fail('NoSuchFunction', `no function \`${name}\`; there are: ${quoteList(this.functions)}`);
     }
 
     #state(name: string): GPUBuffer {
         const found = this.memory.states[this.states.indexOf(name)];
-        return found ?? fail('NoSuchState', `the bundle has no state \`${name}\`; there are: ${list(this.states)}`);
+        return found ?? fail('NoSuchState', `the bundle has no state \`${name}\`; there are: ${quoteList(this.states)}`);
     }
 }
 
 const elements = (shape: readonly number[]): number => shape.reduce((product, dim) => product * dim, 1);
 
 const tooLarge = (place: string, value: number): never =>
-    fail('TooLarge', `${place}: ${value} does not fit; the sizes given are more than the bundle can run`);
+    fail('TooLarge', `${place}: ${value} is out of range; the given sizes exceed what the bundle supports`);
 
 const deviceLost = (during: string, message: string): DriftError =>
     new DriftError('DeviceLost', `the device was lost during ${during}${message ? ` (${message})` : ''}; load the bundle again`);
 
-function known(func: Func, kind: string, items: readonly { name: string }[], name: string): void {
+function checkName(func: Func, kind: string, items: readonly { name: string }[], name: string): void {
     if (items.some((item) => item.name === name)) return;
-    fail('NoSuchName', `function \`${func.name}\` has no ${kind} \`${name}\`; there are: ${list(items.map((item) => item.name))}`);
+    fail('NoSuchName', `function \`${func.name}\` has no ${kind} \`${name}\`; there are: ${quoteList(items.map((item) => item.name))}`);
 }
 
-/** What was given for an input: its shape, and either elements or a buffer of them. */
-function normal(func: Func, port: Port, input: Input): { shape: readonly number[]; data?: TypedArray; buffer?: GPUBuffer; offset?: number } {
+/** Returns the shape of an input, and either its array or its buffer. */
+function normalizeInput(func: Func, port: Port, input: Input): { shape: readonly number[]; data?: TypedArray; buffer?: GPUBuffer; offset?: number } {
     const given = ArrayBuffer.isView(input) ? { data: input } : input;
-    if ('data' in given && !holds(port.host_type, given.data)) {
+    if ('data' in given && !isArrayOf(port.host_type, given.data)) {
         fail('WrongType', `\`${port.name}\` takes ${port.host_type}, but the array given is ${given.data?.constructor.name}`);
     }
     const fixed = port.shape.map(constant);
@@ -348,28 +348,28 @@ function normal(func: Func, port: Port, input: Input): { shape: readonly number[
     return { ...given, shape: shape! };
 }
 
-/** The sections that a variant needs, and what is done with each: shaders become pipelines, chunks fill memory. */
-function consumer(bundle: Bundle, device: GPUDevice, variant: Variant, memory: Memory) {
+/** Lists the sections that a variant needs, with an action for each: create a pipeline, or fill memory. */
+function planFetch(bundle: Bundle, device: GPUDevice, variant: Variant, memory: Memory) {
     const { chunks, artifacts } = bundle.manifest;
     const actions = new Map<string, ((bytes: Uint8Array) => void)[]>();
-    const wanted: Section[] = [];
-    const want = (name: string, section: Omit<Section, 'name'>, action: (bytes: Uint8Array) => void) => {
+    const sections: Section[] = [];
+    const request = (name: string, section: Omit<Section, 'name'>, action: (bytes: Uint8Array) => void) => {
         const known = actions.get(name);
         if (known) return void known.push(action);
         actions.set(name, [action]);
-        wanted.push({ ...section, name });
+        sections.push({ ...section, name });
     };
-    const made: Promise<GPUComputePipeline>[] = [];
+    const created: Promise<GPUComputePipeline>[] = [];
     variant.pipelines.forEach(({ name, artifact, entry }, index) => {
-        want(`artifact ${artifact}`, artifacts[artifact]!, (bytes) => {
+        request(`artifact ${artifact}`, artifacts[artifact]!, (bytes) => {
             const module = device.createShaderModule({ label: name, code: new TextDecoder().decode(bytes) });
-            const making = device.createComputePipelineAsync({ label: name, layout: memory.layouts[index]!, compute: { module, entryPoint: entry } });
-            making.catch(() => undefined);
-            made[index] = making;
+            const pipeline = device.createComputePipelineAsync({ label: name, layout: memory.layouts[index]!, compute: { module, entryPoint: entry } });
+            pipeline.catch(() => undefined);
+            created[index] = pipeline;
         });
     });
     for (const { chunk, slot, offset } of variant.placements) {
-        want(`chunk ${chunk}`, chunks[chunk]!, (bytes) => {
+        request(`chunk ${chunk}`, chunks[chunk]!, (bytes) => {
             const rest = bytes.length % 4;
             const padded = rest ? new Uint8Array(bytes.length + 4 - rest) : bytes;
             if (rest) padded.set(bytes);
@@ -377,7 +377,7 @@ function consumer(bundle: Bundle, device: GPUDevice, variant: Variant, memory: M
         });
     }
     for (const [image, texture] of memory.constants) {
-        want(`chunk ${image.chunk}`, chunks[image.chunk!]!, (bytes) => {
+        request(`chunk ${image.chunk}`, chunks[image.chunk!]!, (bytes) => {
             const layout = { bytesPerRow: rowBytes(image), rowsPerImage: image.extent[1]! };
             device.queue.writeTexture({ texture }, bytes as BufferSource, layout, image.extent);
         });
@@ -385,10 +385,10 @@ function consumer(bundle: Bundle, device: GPUDevice, variant: Variant, memory: M
     const take = (section: Section, bytes: Uint8Array) => actions.get(section.name)!.forEach((action) => action(bytes));
     const pipelines = () =>
         Promise.all(
-            made.map((making, index) =>
-                making.catch((error) => fail('Gpu', `the driver failed in creating pipeline \`${variant.pipelines[index]!.name}\`: ${text(error)}`, error)),
+            created.map((pipeline, index) =>
+                pipeline.catch((error) => fail('Gpu', `the driver failed in creating pipeline \`${variant.pipelines[index]!.name}\`: ${messageOf(error)}`, error)),
             ),
         );
-    return { wanted, take, pipelines };
+    return { sections, take, pipelines };
 }
 

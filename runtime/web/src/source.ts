@@ -1,24 +1,24 @@
-// Where the bytes of a bundle come from, and where those that are kept for the next visit are.
+// Sources of a bundle's bytes, and the cache that keeps sections between visits.
 
-import { corrupt, fail, text } from './errors.js';
+import { corrupt, fail, messageOf } from './errors.js';
 
-/** Ranges of a file. */
+/** A file that is read in ranges. */
 export interface Source {
-    /** What it is called in messages. */
+    /** Name in messages. */
     readonly name: string;
-    /** The size of the file, where it is known. */
+    /** Size of the file, if known. */
     size: number | undefined;
     read(offset: number, size: number, signal?: AbortSignal): Promise<Uint8Array>;
 }
 
 export type BundleSource = string | URL | ArrayBuffer | Uint8Array | Blob;
 
-export function sourceOf(from: BundleSource): Source {
+export function openSource(from: BundleSource): Source {
     if (from instanceof Blob) {
         return {
             name: 'the blob',
             size: from.size,
-            read: async (offset, size) => whole(new Uint8Array(await from.slice(offset, offset + size).arrayBuffer()), offset, size),
+            read: async (offset, size) => checkLength(new Uint8Array(await from.slice(offset, offset + size).arrayBuffer()), offset, size),
         };
     }
     if (typeof from !== 'string' && !(from instanceof URL)) {
@@ -26,14 +26,14 @@ export function sourceOf(from: BundleSource): Source {
         return {
             name: 'the array',
             size: bytes.length,
-            read: async (offset, size) => whole(bytes.subarray(offset, offset + size), offset, size),
+            read: async (offset, size) => checkLength(bytes.subarray(offset, offset + size), offset, size),
         };
     }
     return url(String(from));
 }
 
-function whole(bytes: Uint8Array, offset: number, size: number): Uint8Array {
-    return bytes.length === size ? bytes : corrupt('section', offset, `${size} bytes from there are not in the file`);
+function checkLength(bytes: Uint8Array, offset: number, size: number): Uint8Array {
+    return bytes.length === size ? bytes : corrupt('section', offset, `${size} bytes at this offset exceed the file`);
 }
 
 const MAGIC = [0x89, 0x44, 0x52, 0x49, 0x46, 0x54, 0x0d, 0x0a];
@@ -51,38 +51,37 @@ function url(name: string): Source {
             if (size === 0) return new Uint8Array();
             const headers = { Range: `bytes=${offset}-${offset + size - 1}` };
             try {
-                // What is kept is kept by its hash, once.
+                // Sections are cached by their hashes, so the browser's cache is not used.
                 const response = await fetch(name, { headers, cache: 'no-store', ...(signal && { signal }) });
-                if (response.status === 416) return whole(new Uint8Array(), offset, size);
+                if (response.status === 416) return checkLength(new Uint8Array(), offset, size);
                 if (!response.ok) fail('Io', `${name}: ${response.status} ${response.statusText}`.trim());
                 if (response.status !== 206) {
                     const start = await response.body?.getReader().read();
                     if (offset === 0 && !isBundle(start?.value ?? new Uint8Array())) notABundle();
                     fail(
                         'NoRange',
-                        `${name}: the server sends the whole file for a range of it; ` +
-                            'serve it with Range requests, or fetch it and open the ArrayBuffer',
+                        `${name}: the server does not support Range requests; fetch the file and open the ArrayBuffer`,
                     );
                 }
                 const total = /\/(\d+)$/.exec(response.headers.get('Content-Range') ?? '');
                 if (total) source.size = Number(total[1]);
-                return whole(new Uint8Array(await response.arrayBuffer()), offset, size);
+                return checkLength(new Uint8Array(await response.arrayBuffer()), offset, size);
             } catch (error) {
                 if (signal?.aborted || (error as Error).name === 'DriftError') throw error;
-                return fail('Io', `${name}: ${text(error)}; check the address and the network`, error);
+                return fail('Io', `${name}: ${messageOf(error)}; check the address and the network`, error);
             }
         },
     };
     return source;
 }
 
-/** Keeps sections by their hashes. What it gives back is believed when it has the right size. */
+/** Store for sections, by hash. Stored bytes are trusted if their size matches. */
 export interface Cache {
     get(hash: string): Promise<Uint8Array | undefined>;
     put(hash: string, bytes: Uint8Array): Promise<void>;
 }
 
-/** A cache in the Cache API, which pages, workers and service workers of an origin share; none where there is none. */
+/** Returns a store in the Cache API, which all pages and workers of an origin share, or `undefined` without this API. */
 export async function cacheStorage(name = 'driftc'): Promise<Cache | undefined> {
     try {
         const store = await caches.open(name);

@@ -1,23 +1,23 @@
-// From the shapes of the arrays given to the values of a function's symbols, with everything checked.
+// Derives the values of a function's symbols from input shapes, and checks all shapes.
 
 import type { Expr, Func, Port } from './decode.js';
-import { fail, text } from './errors.js';
+import { fail, messageOf } from './errors.js';
 import { constant, evaluate, symbolOf } from './expr.js';
 
-/** The value of an expression of a place. */
+/** Evaluates an expression. `place` names it in errors. */
 export function valueAt(expr: Expr, symbols: readonly number[], place: string): number {
     try {
         return evaluate(expr, symbols);
     } catch (error) {
-        return fail('Expression', `${place}: ${text(error)}`);
+        return fail('Expression', `${place}: ${messageOf(error)}`);
     }
 }
 
-/** A port's shape for symbol values. */
+/** Returns the shape of a port for these symbol values. */
 export const shapeAt = (port: Port, symbols: readonly number[]): number[] =>
     port.shape.map((dim) => valueAt(dim, symbols, `shape of \`${port.name}\``));
 
-/** A port's shape with the names of symbols, such as `1, seq in 1..=8, 384`; a computed dimension is `?`. */
+/** Formats a port's shape with symbol names and bounds, such as `1, seq in 1..=8, 384`. A computed dimension is `?`. */
 export const shapeText = (func: Func, port: Port): string =>
     port.shape
         .map((dim) => {
@@ -33,8 +33,8 @@ function wrongShape(func: Func, port: Port, given: readonly number[]): never {
     );
 }
 
-/** Binds every symbol, checks bounds, and compares every dimension of every input; `given` are values by name. */
-export function solve(
+/** Binds every symbol, checks bounds, and compares every dimension of every input. `given` has symbol values set by name. */
+export function bindSymbols(
     func: Func,
     shapes: readonly (readonly number[])[],
     given: Readonly<Record<string, number>> = {},

@@ -1,4 +1,4 @@
-// Runs bundles on a device and compares what they give with what is expected; the same in browsers, Node and Deno.
+// Runs bundles on a device and compares their outputs with expected arrays, in browsers, Node and Deno.
 
 const ARRAYS = {
     f32: Float32Array, f16: Uint16Array, bf16: Uint16Array, f64: Float64Array, i8: Int8Array, i16: Int16Array,
@@ -10,7 +10,7 @@ const NPY = {
     u8: 'u64', b1: 'bool',
 };
 
-/** An array of a `.npy` file. */
+/** Reads a `.npy` file. */
 export function npy(buffer) {
     const length = new DataView(buffer).getUint16(8, true);
     const header = new TextDecoder().decode(new Uint8Array(buffer, 10, length));
@@ -19,42 +19,42 @@ export function npy(buffer) {
     return { type, shape, data: new ARRAYS[type](buffer.slice(10 + length)) };
 }
 
-const halves = (bits) => {
+const fromF16 = (bits) => {
     const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
     const size = exponent === 31 ? (fraction ? NaN : Infinity) : exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24;
     return bits & 0x8000 ? -size : size;
 };
-const brains = (bits) => new Float32Array(new Uint32Array([bits << 16]).buffer)[0];
+const fromBf16 = (bits) => new Float32Array(new Uint32Array([bits << 16]).buffer)[0];
 
 const floats = ({ type, data }) =>
-    type === 'f16' ? Float64Array.from(data, halves)
-    : type === 'bf16' ? Float64Array.from(data, brains)
+    type === 'f16' ? Float64Array.from(data, fromF16)
+    : type === 'bf16' ? Float64Array.from(data, fromBf16)
     : type === 'f32' || type === 'f64' ? data : undefined;
 
-/** Says how a result differs from what is expected; nothing where it does not. */
+/** Describes how a result differs from the expected array, or returns `undefined`. */
 export function difference(name, got, want, { relative, absolute }) {
     if (got.type !== want.type || got.shape.join() !== want.shape.join()) {
-        return `${name}: ${got.type}[${got.shape}] instead of ${want.type}[${want.shape}]`;
+        return `${name}: ${got.type}[${got.shape}], expected ${want.type}[${want.shape}]`;
     }
     const [a, b] = [floats(got), floats(want)];
     if (!a) {
         const wrong = got.data.findIndex((value, index) => value !== want.data[index]);
-        return wrong < 0 ? undefined : `${name}: element ${wrong} is ${got.data[wrong]} instead of ${want.data[wrong]}`;
+        return wrong < 0 ? undefined : `${name}: element ${wrong} is ${got.data[wrong]}, expected ${want.data[wrong]}`;
     }
     let largest = 0;
     for (const value of b) if (Number.isFinite(value)) largest = Math.max(largest, Math.abs(value));
     let worst = -1;
-    let most = 1;
+    let largestError = 1;
     for (let i = 0; i < b.length; i++) {
         if (a[i] === b[i] || (Number.isNaN(a[i]) && Number.isNaN(b[i]))) continue;
-        const off = Math.abs(a[i] - b[i]) / Math.max(relative * Math.abs(b[i]) + absolute * largest, 1e-38);
-        if (!(off <= most)) [worst, most] = [i, off];
-        if (Number.isNaN(off)) break;
+        const error = Math.abs(a[i] - b[i]) / Math.max(relative * Math.abs(b[i]) + absolute * largest, 1e-38);
+        if (!(error <= largestError)) [worst, largestError] = [i, error];
+        if (Number.isNaN(error)) break;
     }
-    return worst < 0 ? undefined : `${name}: element ${worst} of ${b.length} is ${a[worst]} instead of ${b[worst]} (${most.toFixed(1)} times the tolerance)`;
+    return worst < 0 ? undefined : `${name}: element ${worst} of ${b.length} is ${a[worst]}, expected ${b[worst]} (${largestError.toFixed(1)} times the tolerance)`;
 }
 
-/** The arrays of a run of a case: those of a file of them, or of `.npy` files. */
+/** Reads the arrays of a run, from one file with all arrays or from `.npy` files. */
 async function arrays(run, list, read) {
     if (typeof list[0] === 'string') return Promise.all(list.map(async (path) => npy(await read(path))));
     const bytes = await read(run.data);
@@ -64,7 +64,7 @@ async function arrays(run, list, read) {
     });
 }
 
-/** Runs one case; says what went wrong. */
+/** Runs one case. Returns a description of the failure, or `undefined`. */
 export async function runCase(drift, test, { read, open, device }) {
     const session = await drift.Session.load(await open(test.bundle), { device, cache: false });
     try {
@@ -74,7 +74,7 @@ export async function runCase(drift, test, { read, open, device }) {
             const want = await arrays(run, run.outputs, read);
             const named = Object.fromEntries(given.map((array, index) => [array.name ?? inputs[index].name, array]));
             const symbols = Object.fromEntries(Object.entries(run.symbols ?? {}));
-            // Symbols that no shape tells are given by name; others must agree.
+            // Only symbols that no input shape determines need a value.
             const got = await session.run('main', named, { symbols });
             for (const [index, array] of want.entries()) {
                 const name = array.name ?? outputs[index].name;
@@ -88,8 +88,8 @@ export async function runCase(drift, test, { read, open, device }) {
     return undefined;
 }
 
-/** Runs cases, a few at a time, and reports each. */
-export async function runAll(drift, tests, host, report, most = 4) {
+/** Runs cases, up to `parallel` at a time, and reports each. */
+export async function runAll(drift, tests, host, report, parallel = 4) {
     const left = tests.values();
     const worker = async () => {
         for (const test of left) {
@@ -102,5 +102,5 @@ export async function runAll(drift, tests, host, report, most = 4) {
             report(test.name, wrong);
         }
     };
-    await Promise.all(Array.from({ length: most }, worker));
+    await Promise.all(Array.from({ length: parallel }, worker));
 }

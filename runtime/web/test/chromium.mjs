@@ -1,4 +1,4 @@
-// Chromium with WebGPU on its software device. Without `fast` shaders are checked as they are for users.
+// Chromium with WebGPU on its software device. Without `fast`, shaders have the same checks as for users.
 
 import { chromium } from 'playwright-core';
 

@@ -1,5 +1,5 @@
-// The demo page in a real browser: what it shows, and what the second visit fetches. `node demo.mjs FOLDER` takes the
-// folder that `demo/build.sh` makes, and leaves a screenshot in it.
+// Tests the demo page in a browser: what it shows, and what the second visit fetches. `node demo.mjs FOLDER`: a folder from
+// `demo/build.sh`. Writes a screenshot to it.
 
 import assert from 'node:assert/strict';
 import { statSync } from 'node:fs';
@@ -23,15 +23,15 @@ const visit = async () => {
 const first = await visit();
 assert.equal(first.minilm.scores[0].text, 'A kitten is napping in the sun.');
 assert.ok(first.minilm.scores[0].score > 0.4 && first.minilm.scores[1].score < 0.3, JSON.stringify(first.minilm.scores));
-// Two lines of words are drawn, one at the upper left and one at the lower right.
+// The picture has two lines of words, at the upper left and at the lower right.
 const [upper, lower] = first.text.boxes;
 assert.equal(first.text.boxes.length, 2, JSON.stringify(first.text.boxes));
 assert.ok(upper.left > 20 && upper.right < 260 && upper.bottom < 90 && lower.left > 220 && lower.top > 160);
 assert.match(await page.textContent('#found'), /^2 lines/);
 const weights = statSync(`${folder}/minilm.drift`).size;
 assert.ok(first.minilm.fetched > 0.95 * weights && first.minilm.cached === 0);
-// The page asks for header and manifest, then for the end of what it runs, where the shaders lie, so that they compile while
-// weights are fetched, and last for the tokenizer.
+// The page fetches header and manifest first, then sections from the end of the file, where the shaders are, so that they
+// compile while weights are fetched. The tokenizer is last.
 const starts = server.starts.filter(([path]) => path === 'minilm.drift').map(([, start]) => start);
 const loaded = starts.slice(2, -1);
 assert.ok(loaded.length > 10 && loaded[0] === Math.max(...loaded), starts.join(' '));
@@ -45,7 +45,7 @@ const second = await visit();
 for (const model of ['minilm', 'text']) {
     assert.ok(second[model].fetched < 200_000 && second[model].cached > 1e6, JSON.stringify(second[model]));
     const sent = server.sent.get(`${model}.drift`);
-    assert.ok(sent < 1e6, `${sent} bytes of ${model} were sent again`);
+    assert.ok(sent < 1e6, `the server sent ${sent} bytes of ${model} again`);
 }
 for (const [visit, facts] of Object.entries({ first, second })) {
     for (const model of ['minilm', 'text']) {

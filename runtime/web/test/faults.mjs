@@ -1,5 +1,5 @@
-// What goes wrong in a browser: damaged bundles, servers, devices and arguments, each with its error; and what is kept
-// for the next visit. `node faults.mjs FOLDER` takes the folders that `tests/web.rs` writes: two versions of a model.
+// Tests errors in a browser: damaged bundles, servers, devices and arguments; and the cache between visits.
+// `node faults.mjs FOLDER`: a folder from `tests/web.rs` with two versions of a model.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -29,7 +29,7 @@ const test = async (name, body) => {
     }
     await context.close();
 };
-/** What an action in the page fails with. */
+/** Runs code in the page and returns its error. */
 const failure = (page, body, given) =>
     page.evaluate(
         async ([body, given]) => {
@@ -86,7 +86,7 @@ await test('a server without ranges, and one without the file', async (page) => 
     assert.match(missing.message, /404/);
 });
 
-await test('a damaged chunk is an error and is not kept', async (page) => {
+await test('a damaged chunk is an error and is not cached', async (page) => {
     const { kind, message } = await failure(page, "await drift.Session.load('/bundles/damaged.drift')");
     assert.equal(kind, 'Corrupt');
     assert.match(message, /its hash does not match; fetch or compile the bundle again/);
@@ -174,7 +174,7 @@ await test('buffers go in and out on the device, in a worker too', async (page) 
     assert.deepEqual(same, [true, true, true, true, true]);
 });
 
-await test('a second visit fetches no weights, a new version what changed', async (page) => {
+await test('a second visit fetches no weights, and a new version only changed sections', async (page) => {
     const visit = async (name) => {
         server.sent.clear();
         const stats = await page.evaluate(async (name) => {
@@ -183,7 +183,7 @@ await test('a second visit fetches no weights, a new version what changed', asyn
             session.destroy();
             return { ...session.stats, opened };
         }, `/bundles/${name}`);
-        // Gaps between sections that are fetched together come with them.
+        // A request for several sections includes the gaps between them.
         const gaps = server.sent.get(`bundles/${name}`) - stats.fetched;
         assert.ok(gaps >= 0 && gaps < 4096, `${gaps} bytes were sent and not counted`);
         return stats;
@@ -196,10 +196,10 @@ await test('a second visit fetches no weights, a new version what changed', asyn
     const next = await visit('second.drift');
     const changed = next.fetched - next.opened;
     const { chunks } = JSON.parse(readFileSync(`${folder}/changed.json`));
-    assert.equal(changed, chunks, 'what changed is fetched, and nothing else');
-    assert.ok(next.cached > changed, 'most is the same');
+    assert.equal(changed, chunks, 'only changed sections are fetched');
+    assert.ok(next.cached > changed, 'most sections come from the cache');
 });
 
-console.log(`web: ${passed} passed, ${process.exitCode ? 'some' : 0} failed, of what goes wrong`);
+console.log(`web: ${passed} passed, ${process.exitCode ? 'some' : 0} failed, errors and cache`);
 await browser.close();
 server.close();

@@ -1,4 +1,4 @@
-// `node run-chromium.mjs FOLDER [--checked] [--only TEXT]`: runs the cases of a folder (`web-cases` writes it) in Chromium.
+// Runs the cases of a folder from `web-cases` in Chromium: `node run-chromium.mjs FOLDER [--checked] [--only TEXT]`.
 
 import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';

@@ -1,5 +1,5 @@
-// `deno run -A run-deno.mjs FOLDER [--only TEXT]`: runs the cases of a folder (`web-cases` writes it) in Deno, and in
-// anything else that has WebGPU as `navigator.gpu` and reads files by `node:fs`.
+// Runs the cases of a folder from `web-cases` in Deno: `deno run -A run-deno.mjs FOLDER [--only TEXT]`. Also runs in other
+// hosts that have `navigator.gpu` and `node:fs`.
 
 import { readFileSync } from 'node:fs';
 import process from 'node:process';

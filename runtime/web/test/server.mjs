@@ -1,5 +1,5 @@
-// A server of files for tests and for the demo page, on the loopback address: it knows Range requests, and keeps
-// what it sends: how many bytes of each file, and from where in their order.
+// File server on the loopback address for tests and the demo page. It supports Range requests, and counts the bytes sent of
+// each file and the start offsets of the requests.
 
 import { createReadStream, statSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -8,8 +8,8 @@ import { extname, join, normalize } from 'node:path';
 const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'application/json', '.css': 'text/css', '.png': 'image/png', '.jpg': 'image/jpeg' };
 
 /**
- * Serves folders by the first part of the path; `.` is the one of all other paths. Returns the address, what was sent, and
- * switches that tests change.
+ * Serves folders by the first component of the path; folder `.` serves all other paths. Returns the address, the counts, and
+ * switches for tests.
  */
 export async function serve(folders, port = 0) {
     const state = { ranges: true, sent: new Map(), starts: [], close: () => server.close() };

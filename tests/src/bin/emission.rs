@@ -1,13 +1,12 @@
-//! Hashes of what is emitted for models outside of the repository, and the text behind any hash.
+//! Prints hashes of the shaders that the compiler emits, or the text behind a hash.
 //!
-//! `emission FOLDER... [--target NAME]... [--f16]` prints a table as `tests/emission.txt` is one, for ONNX files, folders
-//! with a `model.onnx`, and folders of such. `emission --text NAME PROFILE [--f16]` prints what is hashed for a kernel's
-//! cases or for one such model.
+//! `emission FOLDER... [--target NAME]... [--f16]` prints lines in the form of `tests/emission.txt` for ONNX files and for folders
+//! that contain a `model.onnx`. `emission --text NAME PROFILE [--f16]` prints the hashed text of a kernel's cases or of a model.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use drift_tests::emission::{candidates_of_cases, import, model, model_hash, models, table};
+use drift_tests::emission::{candidates_of_cases, import, lines, model, model_hash, models};
 use driftc::kernels::KERNELS;
 use driftc::passes::Precision;
 use driftc::target::{TargetProfile, names};
@@ -24,7 +23,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything could be hashed.
+/// Returns true if every model could be hashed.
 fn run(mut arguments: Vec<String>) -> Result<bool, String> {
     let half = arguments.iter().any(|a| a == "--f16");
     arguments.retain(|a| a != "--f16");
@@ -59,7 +58,7 @@ fn run(mut arguments: Vec<String>) -> Result<bool, String> {
     let targets = targets.iter().map(|name| load(name)).collect::<Result<Vec<_>, _>>()?;
     let mut whole = true;
     let paths: Vec<PathBuf> = arguments.iter().map(PathBuf::from).collect();
-    for (row, (name, path)) in models(&paths).into_iter().enumerate() {
+    for (name, path) in models(&paths) {
         // One model at a time: some are large.
         let mut failures = Vec::new();
         let text = match import(&path) {
@@ -67,15 +66,15 @@ fn run(mut arguments: Vec<String>) -> Result<bool, String> {
                 let hashes: Vec<Result<String, String>> =
                     targets.par_iter().map(|target| model_hash(&graph, target, precision)).collect();
                 failures.extend(hashes.iter().filter_map(|hash| hash.as_ref().err().cloned()));
-                table([name.as_str()], &targets, |_, i| hashes[i].clone().unwrap_or_else(|_| "failed".into()))
+                let cell = |i: usize| hashes[i].clone().unwrap_or_else(|_| "failed".into());
+                lines([name.as_str()], &targets, |_, i| Some(cell(i)))
             }
             Err(e) => {
                 failures.push(e);
                 String::new()
             }
         };
-        let skipped = usize::from(row > 0);
-        text.lines().skip(skipped).for_each(|line| println!("{line}"));
+        print!("{text}");
         for failure in &failures {
             whole = false;
             println!("{name}: {}", failure.lines().next().unwrap_or_default());

@@ -1,10 +1,9 @@
 //! Compiles stored models changed at random, and reports defects of the compiler.
 //!
-//! `fuzz-models [--seeds A..B] [--jobs N] [--keep DIR] [--unchanged] [--all] FOLDER...` takes the models from the folders'
-//! folders. A seed makes one model and draws one profile and precision; with `--unchanged` each model is taken as it is
-//! and compiled for every profile at every precision. Each model is compiled in a process of a few at a time, which is
-//! ended when it takes far too long or too much; what took more than 10 s of processor time or 2 GiB is reported. The
-//! models of defects are written to DIR; every model is listed with `--all`.
+//! `fuzz-models [--seeds A..B] [--jobs N] [--keep DIR] [--unchanged] [--all] FOLDER...` takes the models from subfolders. A seed
+//! gives one model, one profile and one precision. With `--unchanged` each model is compiled unchanged, for every profile at every
+//! precision. Child processes compile the models; a process that takes far too long or too much memory is ended, and models that
+//! take more than 10 s of processor time or 2 GiB are reported. Defective models are written to DIR; `--all` lists every model.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,9 +18,9 @@ use drift_tests::random_model::Pool;
 use drift_tests::random_model::outcome::{self, Class, PRECISIONS};
 use prost::Message;
 
-/// Processor time that one model may take, in seconds.
+/// Maximum processor time of one model, in seconds.
 const SECONDS: f64 = 10.0;
-/// Memory that one model may take, in bytes.
+/// Maximum memory of one model, in bytes.
 const BYTES: u64 = 2 << 30;
 /// Wall-clock time and memory after which a process is ended, on a machine with other work.
 const HANG: Duration = Duration::from_secs(120);
@@ -166,7 +165,7 @@ impl Worker {
         Ok(Self { child, lines })
     }
 
-    /// The line of a seed, or why there is none.
+    /// Returns the result line of a seed, or the reason for its absence.
     fn ask(&mut self, seed: u64, patience: Duration) -> Result<String, &'static str> {
         let input = self.child.stdin.as_mut().ok_or("no pipe")?;
         writeln!(input, "{seed}").map_err(|_| "died")?;
@@ -200,7 +199,7 @@ struct Report {
     bad: usize,
 }
 
-/// Hands the seeds to processes and counts what comes back; the number of models that show a defect.
+/// Distributes the seeds over processes and counts the results; returns the number of models with a defect.
 fn supervise(arguments: &Arguments) -> Result<usize, String> {
     let report = Mutex::new(Report { next: arguments.seeds.0, ..Report::default() });
     std::thread::scope(|scope| {

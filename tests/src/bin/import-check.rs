@@ -147,7 +147,7 @@ fn mutate(folder: &Path, n: u64) -> Result<usize, (usize, String)> {
     Ok(0)
 }
 
-/// The number of nodes, or what went wrong: 1 a wrong result, 2 a refusal, 3 a case that cannot be read.
+/// Returns the number of nodes, or an exit code: 1 a wrong result, 2 a refusal, 3 an unreadable case.
 fn check(folder: &Path, mode: Mode, dims: &BTreeMap<String, DimSpec>) -> Result<usize, (usize, String)> {
     if let Mode::Mutate(n) = mode {
         return mutate(folder, n);
@@ -166,7 +166,7 @@ fn check(folder: &Path, mode: Mode, dims: &BTreeMap<String, DimSpec>) -> Result<
         options.input_shapes = case.inputs.iter().map(|(n, a)| (n.clone(), sizes(&a.shape))).collect();
     }
     let mut attempt = onnx::load(&case.model, &options);
-    // Axes, shapes and the like are operands in ONNX; what the model cannot be compiled without becomes constant.
+    // Axes, shapes and similar inputs are operands in ONNX; inputs that the model needs at compile time become constants.
     for first in [1, 0] {
         if matches!(attempt, Err(Error::Unsupported { .. })) && mode == Mode::Concrete {
             let small = case.order.iter().skip(first).filter_map(|n| case.inputs.get_key_value(n));

@@ -1,8 +1,8 @@
-//! Counts the operator tests that pass for someone who knows nothing but the file: `driftc compile`, then
-//! `driftc run` with the inputs as `.npy`.
+//! Counts the operator tests that pass for a user who knows only the file: `driftc compile`, then `driftc run` with the inputs as
+//! `.npy`.
 //!
-//! `nodes-cli DRIFTC FOLDER...` runs the program at `DRIFTC` on the model of each folder, two at a time, prints what
-//! becomes of each, and the count. No size is given and no input is known at compile time.
+//! `nodes-cli DRIFTC FOLDER...` runs the program at `DRIFTC` on the model of each folder, two at a time, and prints the outcome of
+//! each and the count. No size and no input is given at compile time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -69,7 +69,7 @@ fn run(driftc: &Path, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a program; the first lines of what it says where it fails.
+/// Runs a program; returns the first lines of its error output if it fails.
 fn call(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|e| e.to_string())?;
     if output.status.success() {

@@ -1,6 +1,6 @@
 //! Writes bundles for browsers with inputs and expected outputs: `web-cases OUT TARGET [--f16] [--sample N] [MODEL...]`.
 //!
-//! Without models the cases of all kernels are written, or every N-th; else the models with their stored outputs.
+//! Without models it writes the cases of all kernels, or every N-th; otherwise the models with their stored outputs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

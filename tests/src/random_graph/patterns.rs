@@ -1,4 +1,4 @@
-//! Steps that add the longer forms in which exporters write one function: what passes recognise.
+//! Steps that add the longer forms in which exporters write one function, and which passes recognize.
 
 use driftc::Result;
 use driftc::ir::array::Array;
@@ -38,7 +38,7 @@ fn silu(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     g.builder.binary(BinaryFn::Mul, x, s)
 }
 
-/// `0.5 * x * (1 + erf(x / sqrt(2)))`, in either order of the products, or the form with tanh.
+/// `0.5 * x * (1 + erf(x / sqrt(2)))`, with the factors in either order, or the form with tanh.
 fn gelu(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     let inner = if g.rng.once_in(3) {
         let cube = scaled(g, BinaryFn::Pow, x, 3.0)?;
@@ -82,22 +82,22 @@ fn layer_norm(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let Some(last) = g.shape(x).len().checked_sub(1) else { return Ok(None) };
     let Some(width) = g.width(x) else { return Ok(None) };
     let mean = g.builder.reduce(ReduceKind::Mean, x, vec![last], true)?;
-    let centred = g.builder.binary(BinaryFn::Sub, x, mean)?;
+    let centered = g.builder.binary(BinaryFn::Sub, x, mean)?;
     let square = if g.rng.once_in(2) {
-        scaled(g, BinaryFn::Pow, centred, 2.0)?
+        scaled(g, BinaryFn::Pow, centered, 2.0)?
     } else {
-        g.builder.binary(BinaryFn::Mul, centred, centred)?
+        g.builder.binary(BinaryFn::Mul, centered, centered)?
     };
     let variance = g.builder.reduce(ReduceKind::Mean, square, vec![last], true)?;
     let variance = scaled(g, BinaryFn::Add, variance, 0.01)?;
     let deviation = g.builder.unary(UnaryFn::Sqrt, variance)?;
-    let normal = g.builder.binary(BinaryFn::Div, centred, deviation)?;
+    let normal = g.builder.binary(BinaryFn::Div, centered, deviation)?;
     let (scale, bias) = (g.constant(&[width], 1.5)?, g.constant(&[width], 0.5)?);
     let y = g.builder.binary(BinaryFn::Mul, normal, scale)?;
     g.builder.binary(BinaryFn::Add, y, bias).map(Some)
 }
 
-/// Two heads of self-attention over `[B, S, D]`, as products, a softmax and transposes.
+/// Two heads of self-attention over `[B, S, D]`: matmuls, a softmax and transposes.
 fn attention(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let shape = g.shape(x);
     let (Some(width), 3) = (g.width(x), shape.len()) else { return Ok(None) };

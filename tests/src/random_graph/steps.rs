@@ -87,7 +87,7 @@ fn unary(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.unary(f, x).map(Some)
 }
 
-/// With another value whose sizes are the same, or 1, wherever both have them.
+/// Combines `x` with another value of equal or broadcastable sizes.
 fn binary(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let y = g.rng.pick(&g.values.clone());
     let (a, b) = (g.shape(x), g.shape(y));
@@ -105,7 +105,7 @@ fn binary(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.binary(f, x, y).map(Some)
 }
 
-/// The value squeezed into -1..1, so that products do not grow.
+/// Squeezes the value into -1..1, so that results of matmuls stay small.
 fn tame(g: &mut Growth<'_>, x: NodeId) -> Result<NodeId> {
     g.builder.unary(UnaryFn::Tanh, x)
 }
@@ -173,7 +173,7 @@ fn matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     Ok(Some(y))
 }
 
-/// Products with matrices of a stack, picked by constant numbers for each leading position.
+/// A matmul with a stack of matrices, whose index is constant for each leading position.
 fn gather_matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let (rank, Some(width)) = (g.shape(x).len(), g.width(x)) else { return Ok(None) };
     if rank < 2 || !g.builder.tensor(x).dtype.is_float() {
@@ -183,12 +183,12 @@ fn gather_matmul(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let trans_b = g.rng.once_in(2);
     let sizes = if trans_b { [3, columns, width] } else { [3, width, columns] };
     let w = g.constant(&sizes, 1.5 / (width as f32).sqrt())?;
-    let picks = g.builder.constant(&Array::int(DType::I64, &[1], vec![g.rng.pick(&[0, 1, 2, -1])]))?;
-    let op = GatherMatMul { product: MatMul { trans_a: false, trans_b } };
-    g.builder.add(op, &[x, w, picks]).map(Some)
+    let indices = g.builder.constant(&Array::int(DType::I64, &[1], vec![g.rng.pick(&[0, 1, 2, -1])]))?;
+    let op = GatherMatMul { matmul: MatMul { trans_a: false, trans_b } };
+    g.builder.add(op, &[x, w, indices]).map(Some)
 }
 
-/// The channels of an image of rank 4.
+/// Number of channels of an image of rank 4.
 pub(super) fn channels(g: &Growth<'_>, x: NodeId) -> Option<usize> {
     match g.shape(x).as_slice() {
         [_, c, _, _] => c.as_known()?.try_into().ok(),
@@ -196,7 +196,7 @@ pub(super) fn channels(g: &Growth<'_>, x: NodeId) -> Option<usize> {
     }
 }
 
-/// Whether a window of the given extent fits both spatial axes whatever the symbols are.
+/// True if a window of this extent fits both spatial axes for all values of the symbols.
 fn window_fits(g: &Growth<'_>, x: NodeId, extent: usize) -> bool {
     let bounds = &g.builder.graph.bounds;
     g.shape(x).iter().skip(2).all(|d| d.range(bounds).0 >= extent as i64)
@@ -391,7 +391,7 @@ fn concat(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     g.builder.add(Concat { axis }, &[x, y]).map(Some)
 }
 
-/// Some positions of a value, or of a state, replaced by the first ones of the value.
+/// Replaces some positions of a value, or of a state, by the first ones of another value.
 fn update(g: &mut Growth<'_>, x: NodeId) -> Result<Option<NodeId>> {
     let tensor = g.builder.tensor(x).clone();
     let known = (0..tensor.rank()).filter(|axis| tensor.shape[*axis].as_known().is_some_and(|size| size > 1));

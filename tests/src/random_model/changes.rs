@@ -1,4 +1,4 @@
-//! What may be changed in a model: attributes, sizes, edges, types, constants, nodes.
+//! Changes of a model: attributes, sizes, edges, types, constants, nodes.
 //!
 //! A change returns `None` when the model has nothing of its kind, and leaves the model as it was then.
 
@@ -15,13 +15,13 @@ use driftc::ir::array::{Array, Data, count};
 use driftc::ir::tensor::DType;
 use prost::Message;
 
-use super::{Pool, Stored};
+use super::pool::{Pool, Stored};
 use crate::random_graph::Rng;
 
 /// A change of a model.
 pub type Change = fn(&mut Stored, &mut Rng, &Pool) -> Option<()>;
 
-/// Every change with its name. What keeps a model valid more often than not stands twice.
+/// Every change with its name. Changes that usually keep a model valid are listed twice.
 pub const CHANGES: &[(&str, Change)] = &[
     ("resize", resize),
     ("resize", resize),
@@ -50,7 +50,7 @@ pub const CHANGES: &[(&str, Change)] = &[
     ("opset", opset),
 ];
 
-/// Most elements that a constant is made to have.
+/// Maximum number of elements of a changed constant.
 const MOST_ELEMENTS: usize = 1 << 16;
 
 const INTEGERS: &[i64] =
@@ -188,7 +188,7 @@ fn refilled(array: &Array, shape: &[usize]) -> Option<Array> {
     })
 }
 
-/// Every constant: initializers and those among attributes.
+/// Every constant: initializers and tensors of attributes.
 fn constants(graph: &mut GraphProto) -> Vec<&mut TensorProto> {
     let attributes = graph.node.iter_mut().flat_map(|n| &mut n.attribute).filter_map(|a| a.t.as_mut());
     graph.initializer.iter_mut().chain(attributes).collect()
@@ -273,7 +273,7 @@ fn retype(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// Makes constants of the inputs that are shapes, axes and the like, which decide what is computed.
+/// Turns small inputs that decide the computation (shapes, axes) into constants.
 pub(super) fn pin_small(stored: &mut Stored) {
     let is_small = |t: &TensorProto| {
         let integer =
@@ -299,7 +299,7 @@ fn pin(stored: &mut Stored, rng: &mut Rng, _: &Pool) -> Option<()> {
     Some(())
 }
 
-/// A node of another model, with its constants, reads a value of this one.
+/// Inserts a node of another model, with its constants, that reads a value of this model.
 fn graft(stored: &mut Stored, rng: &mut Rng, pool: &Pool) -> Option<()> {
     let mut other = pool.small(rng)?;
     for _ in 0..other.inputs.len() {

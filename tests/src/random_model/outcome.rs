@@ -1,4 +1,4 @@
-//! What becomes of a model: it is compiled into a bundle, refused with a reason, or shows a defect of the compiler.
+//! The outcome of a model: a bundle, a refusal with a reason, or a defect of the compiler.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -12,7 +12,7 @@ use driftc::{Error, Result};
 use crate::device;
 use crate::random_graph::Rng;
 
-/// How compiling ended.
+/// Result of compiling a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// With a bundle.
@@ -42,7 +42,7 @@ impl Class {
         }
     }
 
-    /// Whether the compiler is at fault.
+    /// True if the compiler is at fault.
     pub fn is_defect(self) -> bool {
         matches!(self, Self::Unnamed | Self::Internal | Self::Panicked)
     }

@@ -1,4 +1,4 @@
-//! `driftc bench`: how long loading, a run and every dispatch take on the present device.
+//! `driftc bench`: measures loading, runs and dispatches of a bundle on this device.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,48 +10,49 @@ use drift_runtime::{Array, ArrayRef, Session};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
-use crate::arrays::{dtype, made_up, to_runtime};
+use crate::arrays::{dtype, generate_array, to_runtime};
+use crate::cli_help::DEVICE_OPTIONS;
 use crate::failure::{Failure, Result};
 use crate::measure::{dispatch_runs, median};
-use crate::model::{DimArg, parse_dim};
+use crate::model_args::{DimArg, parse_dim};
 use crate::output::{Out, bytes, milliseconds, nanoseconds, three_digits, time};
 use crate::progress::Progress;
-use crate::reused::Reused;
-use crate::roofline::{floor, profile_of, uses_matrices};
+use crate::reused::ReusedOutputs;
+use crate::roofline::{roofline, roofline_profile, uses_matrices};
 use crate::session::{CacheArgs, DeviceArgs, load};
 use crate::trace::write_trace;
 
-/// Without `--repeat`, runs are repeated for about this long.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Approximate time for measurements without `--repeat`.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// The bundle
+    /// Bundle to measure
     #[arg(value_name = "OUT.drift")]
     bundle: PathBuf,
-    /// The function to run
+    /// Run this function
     #[arg(long, value_name = "NAME", default_value = "main")]
     function: String,
-    /// Value of a symbolic size (default: the largest)
+    /// Set the value of a symbolic dimension (default: its upper bound)
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim)]
     dims: Vec<DimArg>,
-    /// Runs to measure (default: as many as fit into about two seconds)
+    /// Measure N runs (default: about two seconds of runs)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: Option<u32>,
-    /// Dispatches to list (default: all with --json, else 30)
+    /// List the N slowest dispatches (default: 30, all with --json)
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Use the variant for this target (default: the one that fits best)
-    #[arg(short, long, value_name = "TARGET")]
+    /// Select the variant for this target (default: best fit for the device)
+    #[arg(short, long, value_name = "TARGET", help_heading = DEVICE_OPTIONS)]
     target: Option<String>,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     cache: CacheArgs,
-    /// The profile whose bandwidth and peaks give the floors (default: the one the bundle was compiled for)
+    /// Compute rooflines from this profile (default: the profile of the bundle)
     #[arg(long, value_name = "TARGET")]
     profile: Option<String>,
-    /// Write when each dispatch of one run ran, for chrome://tracing or ui.perfetto.dev
+    /// Write the dispatch times of one run for chrome://tracing or ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
     /// Print one JSON document
@@ -67,16 +68,17 @@ struct Report {
     function: String,
     symbols: Vec<(String, i64)>,
     load: Load,
-    /// Inputs converted and uploaded, outputs downloaded and converted.
+    /// Runs with conversion and copies of inputs and outputs.
     with_copies: Times,
     /// Dispatches alone, from submission to completion.
     without_copies: Times,
-    /// The sum over the dispatches, by the device's clock; none where it has none.
+    /// Sum of the dispatch times by the device's clock. `None` if the device has no timestamps.
     device_ms: Option<f64>,
-    /// The profile that floors are computed from.
+    /// Profile of the rooflines.
     profile: Option<String>,
-    /// The sum of the dispatches' floors.
-    floor_ms: Option<f64>,
+    /// Sum of the dispatches' rooflines.
+    #[serde(rename = "floor_ms")]
+    roofline_ms: Option<f64>,
     dispatches: Vec<DispatchReport>,
 }
 
@@ -104,15 +106,18 @@ struct DispatchReport {
     kernel: String,
     node: String,
     ns: f64,
-    /// Of all dispatches.
+    /// Fraction of the time of all dispatches.
     share: f64,
     flops: i64,
     bytes: i64,
     gflop_s: f64,
     gb_s: f64,
-    /// The least time by the profile's numbers, what bounds it, and how many times as long it took.
-    floor_ns: Option<f64>,
+    /// Minimum time by the profile's numbers.
+    #[serde(rename = "floor_ns")]
+    roofline_ns: Option<f64>,
+    /// Limit of the roofline: `memory` or `arithmetic`.
     bound: Option<&'static str>,
+    /// Measured time divided by the roofline.
     ratio: Option<f64>,
 }
 
@@ -129,13 +134,13 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
         session.set_symbol(&function.name, &symbol.name, *value)?;
     }
     session.run(&function.name, &inputs)?;
-    // For these sizes there may be a more special one.
-    let function = session.replayed(&args.function)?.clone();
+    // The session may have selected a function that is specialized for these sizes.
+    let function = session.last_replayed(&args.function)?.clone();
     let stats = session.stats();
-    let mut outputs = Reused::new(&session, &function.name)?;
+    let mut outputs = ReusedOutputs::new(&session, &function.name)?;
     let with_copies = measure(args.repeat, || Ok(outputs.run(&mut session, &function.name, &inputs)?))?;
     let without_copies = measure(args.repeat, || Ok(session.replay_on_device(&function.name)?))?;
-    let dispatches = match timed(&mut session, &function, args.repeat) {
+    let dispatches = match dispatch_times(&mut session, &function, args.repeat) {
         Ok(times) => Some(times),
         Err(drift_runtime::Error::NoTimestamps) => None,
         Err(error) => return Err(error.into()),
@@ -146,10 +151,10 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
         write_trace(path, &session, &function.name, &times)?;
     }
     drop(progress);
-    let profile = profile_of(&session, args.profile.as_deref())?;
+    let profile = roofline_profile(&session, args.profile.as_deref())?;
     let dispatches =
-        describe(&session, &function, &symbols, &dispatches.unwrap_or_default(), profile.as_ref());
-    let floor_ns: f64 = dispatches.iter().filter_map(|d| d.floor_ns).sum();
+        describe_dispatches(&session, &function, &symbols, &dispatches.unwrap_or_default(), profile.as_ref());
+    let roofline_ns: f64 = dispatches.iter().filter_map(|d| d.roofline_ns).sum();
     let report = Report {
         device: session.device().name.clone(),
         driver: format!("{} {}", session.device().driver_name, session.device().driver_info),
@@ -168,7 +173,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
         with_copies,
         without_copies,
         device_ms: device_ns.map(|ns| ns / 1e6),
-        floor_ms: profile.as_ref().map(|_| floor_ns / 1e6),
+        roofline_ms: profile.as_ref().map(|_| roofline_ns / 1e6),
         profile: profile.map(|p| p.name),
         dispatches,
     };
@@ -178,7 +183,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut Out) -> Result<()> {
     }
 }
 
-/// The values of the function's symbols.
+/// Values of the function's symbols.
 fn symbols(function: &Function, dims: &[DimArg]) -> Result<Vec<i64>> {
     if let Some(unknown) = dims.iter().find(|d| function.symbols.iter().all(|s| s.name != d.name)) {
         let names: Vec<&str> = function.symbols.iter().map(|s| s.name.as_str()).collect();
@@ -190,8 +195,10 @@ fn symbols(function: &Function, dims: &[DimArg]) -> Result<Vec<i64>> {
         let Some(dim) = dims.iter().find(|d| d.name == symbol.name) else { return Ok(symbol.max) };
         match dim.low == dim.high && (symbol.min..=symbol.max).contains(&dim.low) {
             true => Ok(dim.low),
-            false => Err(Failure::usage(format!("--dim {} must be one size", dim.name))
-                .help(format!("the bundle was compiled for {}..{}", symbol.min, symbol.max))),
+            false => {
+                Err(Failure::usage(format!("--dim {} must be one size within the bundle's bounds", dim.name))
+                    .help(format!("the bundle was compiled for {}..={}", symbol.min, symbol.max)))
+            }
         }
     };
     function.symbols.iter().map(value).collect()
@@ -200,12 +207,13 @@ fn symbols(function: &Function, dims: &[DimArg]) -> Result<Vec<i64>> {
 fn inputs(function: &Function, symbols: &[i64]) -> Result<Vec<(String, Array)>> {
     let mut inputs = Vec::with_capacity(function.inputs.len());
     for (i, port) in function.inputs.iter().enumerate() {
-        let wrong = || Failure::input(format!("the shape of input `{}` cannot be computed", port.name));
+        let wrong = || Failure::input(format!("cannot compute the shape of input `{}`", port.name));
         let shape = port.shape_at(symbols).map_err(|e| wrong().because(e.to_string()))?;
         let within = element_count(&shape).is_some_and(|n| n <= 1 << 32);
         let sizes: Result<Vec<usize>, _> = shape.into_iter().map(usize::try_from).collect();
         let sizes = sizes.ok().filter(|_| within).ok_or_else(wrong)?;
-        inputs.push((port.name.clone(), to_runtime(&made_up(dtype(port.host_type), &sizes, i as u64))));
+        inputs
+            .push((port.name.clone(), to_runtime(&generate_array(dtype(port.host_type), &sizes, i as u64))));
     }
     Ok(inputs)
 }
@@ -215,7 +223,7 @@ fn measure(repeat: Option<u32>, mut run: impl FnMut() -> Result<()>) -> Result<T
     let mut times: Vec<Duration> = Vec::new();
     let more = |times: &[Duration]| match repeat {
         Some(n) => times.len() < n as usize,
-        None => times.len() < 3 || (times.len() < 1000 && begin.elapsed() < PATIENCE),
+        None => times.len() < 3 || (times.len() < 1000 && begin.elapsed() < TIME_LIMIT),
     };
     while more(&times) {
         let start = Instant::now();
@@ -230,20 +238,20 @@ fn measure(repeat: Option<u32>, mut run: impl FnMut() -> Result<()>) -> Result<T
     })
 }
 
-/// The median time of each dispatch over several runs, in nanoseconds.
-fn timed(
+/// Median time of each dispatch over several runs, in nanoseconds.
+fn dispatch_times(
     session: &mut Session,
     function: &Function,
     repeat: Option<u32>,
 ) -> Result<Vec<f64>, drift_runtime::Error> {
     let repeat = repeat.map(|n| n as usize);
-    let runs = dispatch_runs(session, &function.name, repeat, PATIENCE)?;
-    let of = |i: usize| runs.iter().filter_map(|run| run.get(i).copied()).collect();
-    Ok((0..function.dispatches.len()).map(|i| median(of(i))).collect())
+    let runs = dispatch_runs(session, &function.name, repeat, TIME_LIMIT)?;
+    let times = |i: usize| runs.iter().filter_map(|run| run.get(i).copied()).collect();
+    Ok((0..function.dispatches.len()).map(|i| median(times(i))).collect())
 }
 
-/// The dispatches, the slowest first.
-fn describe(
+/// Reports of the dispatches, slowest first.
+fn describe_dispatches(
     session: &Session,
     function: &Function,
     symbols: &[i64],
@@ -261,11 +269,11 @@ fn describe(
             let (flops, moved) =
                 (dispatch.flops.eval(symbols).unwrap_or(0), dispatch.bytes.eval(symbols).unwrap_or(0));
             let matrix = uses_matrices(session.bundle(), session.variant(), dispatch);
-            let floor = profile.map(|p| floor(p, matrix, flops, moved));
+            let roofline = profile.map(|p| roofline(p, matrix, flops, moved));
             DispatchReport {
-                floor_ns: floor.map(|f| f.ns),
-                bound: floor.map(|f| f.bound),
-                ratio: floor.filter(|f| f.ns > 0.0).map(|f| ns / f.ns),
+                roofline_ns: roofline.map(|r| r.ns),
+                bound: roofline.map(|r| r.bound),
+                ratio: roofline.filter(|r| r.ns > 0.0).map(|r| ns / r.ns),
                 index,
                 kernel: pipeline.map_or_else(String::new, |p| p.name.clone()),
                 node: dispatch.label.clone(),
@@ -312,18 +320,18 @@ fn print(report: &Report, top: usize, out: &mut Out) -> Result<()> {
         return Ok(writeln!(out, "dispatches      not timed: the device has no timestamps")?);
     };
     write!(out, "dispatches      {} in {}", report.dispatches.len(), ms(device_ms))?;
-    if let (Some(profile), Some(floor)) = (&report.profile, report.floor_ms) {
-        let ratio = three_digits(device_ms / floor.max(1e-9));
-        write!(out, ", {ratio} x the floor of {} by the numbers of {profile}", ms(floor))?;
+    if let (Some(profile), Some(roofline)) = (&report.profile, report.roofline_ms) {
+        let ratio = three_digits(device_ms / roofline.max(1e-9));
+        write!(out, ", {ratio} x the roofline of {} by the numbers of {profile}", ms(roofline))?;
     }
     writeln!(out, "\n")?;
-    let head = ["time", "share", "floor", "ratio", "bound by", "GFLOP/s", "GB/s", "kernel", "node"];
+    let head = ["time", "share", "roofline", "ratio", "bound by", "GFLOP/s", "GB/s", "kernel", "node"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for d in report.dispatches.iter().take(top) {
         rows.push(vec![
             nanoseconds(d.ns),
             format!("{:.1} %", d.share * 100.0),
-            d.floor_ns.map_or_else(String::new, nanoseconds),
+            d.roofline_ns.map_or_else(String::new, nanoseconds),
             d.ratio.map_or_else(String::new, three_digits),
             d.bound.unwrap_or_default().to_owned(),
             three_digits(d.gflop_s),
@@ -335,6 +343,6 @@ fn print(report: &Report, top: usize, out: &mut Out) -> Result<()> {
     out.table(&[true, true, true, true, false, true, true, false, false], &rows)?;
     match report.dispatches.len().saturating_sub(top) {
         0 => Ok(()),
-        more => Ok(writeln!(out, "and {more} more; --top shows more of them")?),
+        more => Ok(writeln!(out, "{more} more dispatches; list them with --top")?),
     }
 }

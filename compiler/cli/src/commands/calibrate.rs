@@ -1,8 +1,8 @@
-//! `driftc calibrate`: measures the candidates of the standing set of problems on the present device, into a database from
-//! which the parameters of kernels are fitted.
+//! `driftc calibrate`: measures the calibration suite's kernel candidates on this device. Cost parameters are fitted to
+//! the resulting database.
 //!
-//! Every stretch of the set has something of everything, so that what an hour leaves undone is of all kinds. What the
-//! database knows is not measured again: the same command continues an interrupted run.
+//! The suite is ordered so that every section covers all kinds of problems, in case the time limit cuts it short.
+//! Measurements that the database already has are not repeated, so the same command continues an interrupted run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -10,12 +10,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use driftc::calibration_suite::{graphs, problems};
 use driftc::plan::choice::Choice;
 use driftc::plan::select::candidates;
 use driftc::plan::trial::Trial;
 use driftc::plan::tuning::{self, Database};
 use driftc::shader::problem::Problem;
-use driftc::standing::{graphs, problems};
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
@@ -23,31 +23,31 @@ use crate::failure::{Failure, Result};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
-use crate::trials::{BATCH, Bench, Tally, save};
+use crate::trials::{BATCH, Tally, TrialRunner, save};
 
-/// The cheapest candidates of each kernel are measured, whatever the others cost.
-const OF_A_KERNEL: usize = 2;
-/// Candidates that are estimated to be this much slower than the cheapest are left out all the same.
-const HOPELESS: f64 = 256.0;
+/// Minimum candidates to measure of each kernel, cheapest first, whatever they cost.
+const MIN_PER_KERNEL: usize = 2;
+/// Maximum estimated cost of a measured candidate, relative to the cheapest one.
+const MAX_COST_RATIO: f64 = 256.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArgs {
-    /// The profile of the present device: a name or the path of its TOML file
+    /// Set the profile of this device: a name or a TOML file
     #[arg(short, long, value_name = "TARGET")]
     target: String,
-    /// The database; what it already knows is kept and not measured again [default: targets/measured/NAME.txt]
+    /// Add measurements to this database (default: targets/measured/NAME.txt)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Start no further measurement after so many minutes
+    /// Start no measurement after this many minutes
     #[arg(long, value_name = "MINUTES", default_value = "60")]
     limit: f64,
-    /// Candidates of each problem to measure, the cheapest by estimate
+    /// Measure the N cheapest candidates of each problem by estimate
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u16).range(1..))]
     candidates: u16,
-    /// Leave out what is estimated to take more than so many milliseconds
+    /// Skip candidates with an estimated time above this many milliseconds
     #[arg(long, value_name = "MS", default_value = "50")]
     longest: f64,
-    /// Only graphs of the set whose name contains this
+    /// Measure only suite graphs with this text in their name
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     #[command(flatten)]
@@ -63,11 +63,11 @@ struct Report {
     device: Option<String>,
     database: PathBuf,
     graphs: usize,
-    /// Graphs that time did not suffice for.
+    /// Graphs left because time ran out.
     left: usize,
     measured: usize,
     failed: usize,
-    /// Problems in the database, with those known before.
+    /// Problems in the database, including earlier ones.
     problems: usize,
 }
 
@@ -79,45 +79,50 @@ pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("targets").join("measured").join(format!("{}.txt", target.name)));
     if !(args.limit > 0.0 && args.longest > 0.0) {
-        return Err(Failure::usage("--limit and --longest are positive numbers"));
+        return Err(Failure::usage("--limit and --longest must be positive"));
     }
     let mut database = match output.exists() {
         true => Database::load(&output)?,
         false => Database::default(),
     };
     if !output.exists() {
-        // A place that cannot be written is told before anything is measured.
+        // Report a path that cannot be written before measuring anything.
         save(&output, &database)?;
     }
     let wanted = |name: &str| args.only.as_ref().is_none_or(|part| name.contains(part.as_str()));
     let set: Vec<_> = graphs().into_iter().filter(|g| wanted(&g.name)).collect();
-    let progress = Progress::start("measuring the standing set");
-    // A limit past all time is none.
+    let progress = Progress::start("measuring the calibration suite");
+    // A limit beyond the range of the clock is no limit.
     let end = Duration::try_from_secs_f64(args.limit * 60.0).ok().and_then(|limit| start.checked_add(limit));
-    let bench = Bench::new(&target, &args.device, &output, end)?;
+    let runner = TrialRunner::new(&target, &args.device, &output, end)?;
     let mut report = Report { target: target.name.clone(), graphs: set.len(), ..Report::default() };
-    // Trials that wait for a bundle to be full.
+    // Trials of the bundle that is being filled.
     let mut waiting = Vec::new();
     let mut begun: BTreeSet<(String, String)> = BTreeSet::new();
-    for (i, standing) in set.iter().enumerate() {
-        if bench.over() {
+    for (i, suite_graph) in set.iter().enumerate() {
+        if runner.is_over() {
             report.left = set.len() - i;
             break;
         }
-        progress.stage(&format!("{i} of {} graphs: {} {}", set.len(), standing.name, standing.precision));
-        let graph = standing.lowered(&target)?;
+        progress.stage(&format!(
+            "{i} of {} graphs: {} {}",
+            set.len(),
+            suite_graph.name,
+            suite_graph.precision
+        ));
+        let graph = suite_graph.lowered(&target)?;
         let mut trials = Vec::new();
         for problem in problems(&graph, &target) {
-            trials.extend(trials_of(args, &problem, &database)?);
+            trials.extend(unmeasured_trials(args, &problem, &database)?);
         }
-        // Graphs have problems in common, where a target lacks f16 all those of the two precisions.
+        // Graphs share problems. On a target without f16, both precisions of a graph have the same problems.
         trials.retain(|trial| begun.insert((trial.problem.clone(), trial.configuration.clone())));
         if waiting.len() + trials.len() > BATCH {
-            flush(&bench, &mut waiting, &mut database, &mut report, &progress)?;
+            flush(&runner, &mut waiting, &mut database, &mut report, &progress)?;
         }
         waiting.append(&mut trials);
     }
-    flush(&bench, &mut waiting, &mut database, &mut report, &progress)?;
+    flush(&runner, &mut waiting, &mut database, &mut report, &progress)?;
     drop(progress);
     report.device = database.device(&target.name).map(str::to_owned);
     report.problems = database.problems(&target.name);
@@ -125,39 +130,39 @@ pub(crate) fn run(args: &CalibrateArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, start.elapsed(), out) }
 }
 
-/// Measures what waits.
+/// Measures the waiting trials.
 fn flush(
-    bench: &Bench<'_>,
+    runner: &TrialRunner<'_>,
     waiting: &mut Vec<Trial>,
     database: &mut Database,
     report: &mut Report,
     progress: &Progress,
 ) -> Result<()> {
     let trials: Vec<&Trial> = waiting.iter().collect();
-    let Tally { measured, failed, .. } = bench.measure_all(&trials, database, progress)?;
+    let Tally { measured, failed, .. } = runner.measure_all(&trials, database, progress)?;
     (report.measured, report.failed) = (report.measured + measured, report.failed + failed);
     waiting.clear();
     Ok(())
 }
 
-/// The candidates of a problem that are to be measured.
-fn trials_of(args: &CalibrateArgs, problem: &Problem<'_>, database: &Database) -> Result<Vec<Trial>> {
+/// Trials of a problem's candidates that the database lacks.
+fn unmeasured_trials(args: &CalibrateArgs, problem: &Problem<'_>, database: &Database) -> Result<Vec<Trial>> {
     let choices = candidates(problem, None, None);
     let Some(cheapest) = choices.first().map(|c| c.candidate.cost) else { return Ok(Vec::new()) };
     let known = database.measured(&problem.target.name, || tuning::key(problem));
     let mut seen = BTreeSet::new();
-    let mut of_kernel: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut taken = 0;
+    let mut per_kernel: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut selected = 0;
     let mut wanted = |choice: &&Choice| {
         let cost = choice.candidate.cost;
-        let hopeless = cost > cheapest * HOPELESS || cost > args.longest * 1e6;
-        if hopeless || !seen.insert(tuning::configuration_with_hash(choice)) {
+        let too_slow = cost > cheapest * MAX_COST_RATIO || cost > args.longest * 1e6;
+        if too_slow || !seen.insert(tuning::configuration_with_hash(choice)) {
             return false;
         }
-        let own = of_kernel.entry(choice.kernel.name).or_default();
-        *own += 1;
-        taken += 1;
-        taken <= usize::from(args.candidates) || *own <= OF_A_KERNEL
+        let of_kernel = per_kernel.entry(choice.kernel.name).or_default();
+        *of_kernel += 1;
+        selected += 1;
+        selected <= usize::from(args.candidates) || *of_kernel <= MIN_PER_KERNEL
     };
     let mut out = Vec::new();
     for choice in choices.iter().filter(|choice| wanted(choice)) {
@@ -178,9 +183,9 @@ fn print(report: &Report, time: Duration, out: &mut Out) -> Result<()> {
     let took = crate::output::time(time);
     writeln!(out, "{measured} candidates measured in {took}, {failed} of them failed")?;
     if *left > 0 {
-        writeln!(out, "{left} of {graphs} graphs left; the same command continues")?;
+        writeln!(out, "{left} of {graphs} graphs left; run the same command again to continue")?;
     }
     let path = report.database.display();
-    writeln!(out, "{path} knows {problems} problems; a fit turns it into the parameters of kernels")?;
+    writeln!(out, "{path} has {problems} problems; fit the cost parameters to it next")?;
     Ok(())
 }

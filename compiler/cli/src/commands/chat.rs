@@ -1,7 +1,7 @@
 //! `driftc chat`: a conversation on the terminal.
 //!
-//! The whole conversation is put into one text each time, of which the caches hold the beginning, so that only what is
-//! new is computed.
+//! Each answer encodes the whole conversation again. The KV cache already holds its beginning, so the model computes
+//! only the new tokens.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::Arc;
@@ -12,59 +12,60 @@ use drift_runtime::Error;
 use drift_text::Message;
 
 use crate::failure::{Failure, Result};
-use crate::language::{ChoiceArgs, LanguageArgs, Printer, note_speed};
+use crate::language::{GenerationArgs, LanguageModelArgs, note_speed};
 use crate::output::{Out, note};
+use crate::token_printer::TokenPrinter;
 
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
-    model: LanguageArgs,
-    /// What the model is told before the conversation
+    model: LanguageModelArgs,
+    /// Start the conversation with this system message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     #[command(flatten)]
-    choice: ChoiceArgs,
+    generation: GenerationArgs,
 }
 
 pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<()> {
-    args.choice.request(&[])?;
-    let (mut generator, text) = args.model.open_with_text()?;
-    let mut request = args.choice.request(text.tokenizer.ends())?;
-    let mut draft = args.choice.draft(&args.model)?;
+    args.generation.request(&[])?;
+    let (mut generator, encoder) = args.model.open_with_encoder()?;
+    let mut request = args.generation.request(encoder.tokenizer.ends())?;
+    let mut draft = args.generation.draft(&args.model)?;
     let beginning: Vec<Message> = args.system.iter().map(|system| Message::new("system", system)).collect();
     let mut messages = beginning.clone();
     let interrupt = Interrupt::listen()?;
-    let asks = io::stdin().is_terminal();
-    if asks {
-        note("/reset begins anew, /exit or Ctrl-D ends, Ctrl-C stops an answer");
+    let interactive = io::stdin().is_terminal();
+    if interactive {
+        note("/reset starts a new conversation, /exit or Ctrl-D quits, Ctrl-C stops an answer");
     }
     let mut lines = io::stdin().lock().lines();
     loop {
-        if asks {
+        if interactive {
             out.write_all(b"> ")?;
             out.flush()?;
         }
         let Some(line) = lines.next() else { break };
-        let line = line.map_err(|e| Failure::input(format!("standard input: {e}")))?;
+        let line = line.map_err(|e| Failure::input(format!("cannot read standard input: {e}")))?;
         match line.trim() {
             "" => continue,
             "/exit" => break,
             "/reset" => {
                 messages.clone_from(&beginning);
-                generator.shorten(0);
+                generator.truncate(0);
                 continue;
             }
             command if command.starts_with('/') => {
-                note(&format!("there is no command {command}; /reset begins anew, /exit ends"));
+                note(&format!("there is no command {command}; use /reset or /exit"));
                 continue;
             }
-            said => messages.push(Message::new("user", said)),
+            text => messages.push(Message::new("user", text)),
         }
-        let ids = text.conversation(&messages)?;
+        let ids = encoder.encode_conversation(&messages)?;
         interrupt.answering(true);
-        let mut printer = Printer::new(&text.tokenizer, &ids, out);
-        let done = generator.set_text(&ids).and_then(|_| {
-            generator.generate(&request, &mut draft, &mut |id| printer.push(id) && !interrupt.asked())
+        let mut printer = TokenPrinter::new(&encoder.tokenizer, &ids, out);
+        let done = generator.set_tokens(&ids).and_then(|_| {
+            generator.generate(&request, &mut draft, &mut |id| printer.push(id) && !interrupt.requested())
         });
         interrupt.answering(false);
         let answer = printer.finish()?;
@@ -73,11 +74,11 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<()> {
                 messages.push(Message::new("assistant", &answer));
                 note_speed(&report);
             }
-            // The conversation is not over: what was said last may be shorter, or all of it forgotten.
+            // The chat goes on without the last message. The user can send a shorter one or reset.
             Err(full @ Error::ContextFull { .. }) => {
                 messages.pop();
                 let _ = Failure::from(full).report();
-                note("what was said last is forgotten; /reset makes room");
+                note("the last message is forgotten; send a shorter one, or start anew with /reset");
             }
             Err(error) => return Err(error.into()),
         }
@@ -86,30 +87,32 @@ pub(crate) fn run(args: &ChatArgs, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-/// Ctrl-C: stops an answer, or else the program.
+/// Ctrl-C handler: stops an answer, or quits the program between answers.
 struct Interrupt {
     answering: Arc<AtomicBool>,
-    asked: Arc<AtomicBool>,
+    requested: Arc<AtomicBool>,
 }
 
 impl Interrupt {
     fn listen() -> Result<Self> {
-        let (answering, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (is_answering, ask) = (answering.clone(), asked.clone());
+        let (answering, requested) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (is_answering, request) = (answering.clone(), requested.clone());
         let handler = move || match is_answering.load(Ordering::SeqCst) {
-            true => ask.store(true, Ordering::SeqCst),
+            true => request.store(true, Ordering::SeqCst),
             false => std::process::exit(130),
         };
-        ctrlc::set_handler(handler).map_err(|e| Failure::input(format!("Ctrl-C: {e}")))?;
-        Ok(Self { answering, asked })
+        ctrlc::set_handler(handler).map_err(|e| Failure::input(format!("cannot handle Ctrl-C: {e}")))?;
+        Ok(Self { answering, requested })
     }
 
+    /// Marks the start or the end of an answer, and clears the request.
     fn answering(&self, answering: bool) {
-        self.asked.store(false, Ordering::SeqCst);
+        self.requested.store(false, Ordering::SeqCst);
         self.answering.store(answering, Ordering::SeqCst);
     }
 
-    fn asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
+    /// True if Ctrl-C was pressed during this answer.
+    fn requested(&self) -> bool {
+        self.requested.load(Ordering::SeqCst)
     }
 }

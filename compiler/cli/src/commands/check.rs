@@ -1,4 +1,4 @@
-//! `driftc check`: whether a bundle is whole and runs on the present device.
+//! `driftc check`: checks whether a bundle is intact and runs on this device.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::session::DeviceArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The bundle
+    /// Bundle to check
     #[arg(value_name = "OUT.drift")]
     bundle: PathBuf,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(crate) struct CheckArgs {
 struct Report {
     device: String,
     driver: String,
-    /// The variant that runs here.
+    /// Target of the variant that would run on the device.
     fits: Option<String>,
     variants: Vec<Variant>,
 }
@@ -36,7 +36,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Variant {
     target: String,
-    /// Why it does not run here; empty where it does.
+    /// Requirements that the device does not meet. Empty if the variant can run.
     unmet: Vec<String>,
 }
 
@@ -59,14 +59,14 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
     if args.json {
         out.json(&report)?;
     } else {
-        writeln!(out, "bundle   {}, whole", args.bundle.display())?;
+        writeln!(out, "bundle   {}, intact", args.bundle.display())?;
         writeln!(out, "device   {} ({})", report.device, report.driver)?;
         for variant in &report.variants {
             let chosen = report.fits.as_deref() == Some(&variant.target);
             match (variant.unmet.is_empty(), chosen) {
-                (true, true) => writeln!(out, "variant  {}: fits, and is the one that runs", variant.target)?,
+                (true, true) => writeln!(out, "variant  {}: fits, selected", variant.target)?,
                 (true, false) => writeln!(out, "variant  {}: fits", variant.target)?,
-                (false, _) => writeln!(out, "variant  {}: does not fit", variant.target)?,
+                (false, _) => writeln!(out, "variant  {}: cannot run", variant.target)?,
             }
             for reason in &variant.unmet {
                 writeln!(out, "         - {reason}")?;
@@ -75,8 +75,8 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Out) -> Result<()> {
     }
     match report.fits {
         Some(_) => Ok(()),
-        None if args.json => Err(Failure::told()),
-        None => Err(Failure::input(format!("no variant runs on {}", report.device))
+        None if args.json => Err(Failure::reported()),
+        None => Err(Failure::input(format!("no variant of the bundle runs on {}", report.device))
             .help("compile for this device: `driftc targets probe > here.toml`, then `-t ./here.toml`")),
     }
 }

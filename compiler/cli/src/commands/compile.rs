@@ -1,6 +1,6 @@
-//! `driftc compile`: a model in, a bundle out.
+//! `driftc compile`: compiles a model into a bundle.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,41 +10,42 @@ use drift_runtime::Bundle;
 use drift_runtime::codec::Summary;
 use driftc::compile::{Lowered, write};
 use driftc::emit::{Language, wgsl};
-use driftc::functions::label;
+use driftc::entry_points::function_label;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
-use super::inspect::{apart_and_stored, own_and_shared};
+use crate::bundle_sizes::{own_and_shared_weights, undeduplicated_weights};
 use crate::failure::{Failure, Result};
-use crate::language;
-use crate::lowering::{lower_all, widened};
-use crate::model::{ModelArgs, show_notes};
-use crate::output::{Out, bytes, file_name, make_folder, milliseconds, time, write_file};
+use crate::lowering::{distinct_shaders, f16_widening_note, lower_all};
+use crate::model_args::ModelArgs;
+use crate::output::{Out, bytes, file_name, make_folder, milliseconds, show_notes, time, write_file};
 use crate::progress::Progress;
+use crate::prompt_encoder::tokenizer_notes;
 use crate::specialize::SpecializeArgs;
-use crate::tuning::{TuningArgs, measured_nodes};
+use crate::target_args::load_targets;
+use crate::tuning::{TuningArgs, count_measured_nodes};
 
 #[derive(Debug, Args)]
 pub(crate) struct CompileArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// A target: a profile's name (`driftc targets list`) or the path of its TOML file; several make one bundle
+    /// Compile for this target profile: a name from `driftc targets list` or a TOML file (repeatable)
     #[arg(short, long = "target", value_name = "TARGET", required = true)]
     targets: Vec<String>,
-    /// The bundle to write
+    /// Write the bundle to this file
     #[arg(short, long, value_name = "OUT.drift")]
     output: PathBuf,
     #[command(flatten)]
     tuning: TuningArgs,
     #[command(flatten)]
     specialize: SpecializeArgs,
-    /// Run spirv-opt over every shader
+    /// Optimize every SPIR-V shader with spirv-opt
     #[arg(long)]
     optimize: bool,
-    /// Write the WGSL of every kernel there, for WebGPU as the bundle has it
+    /// Write the WGSL source of every shader to this folder
     #[arg(long, value_name = "DIR")]
     emit_dir: Option<PathBuf>,
-    /// Threads to use; the result is the same for any number (default: one per processor)
+    /// Compile with N threads, with identical results for any number (default: one per processor)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Print one JSON document
@@ -59,8 +60,9 @@ struct Report {
     precision: &'static str,
     notes: Vec<String>,
     bytes: Sections,
-    /// Weights of all targets if none were shared; `bytes.chunks` are stored.
-    weights_apart: u64,
+    /// Bytes of all targets' weights without deduplication. The file stores `bytes.chunks`.
+    #[serde(rename = "weights_apart")]
+    undeduplicated_weights: u64,
     targets: Vec<Target>,
     times_ms: Times,
 }
@@ -81,38 +83,40 @@ struct Target {
     nodes_after: usize,
     dispatches: usize,
     pipelines: usize,
-    /// Nodes whose kernel a tuning database picked.
+    /// Nodes whose kernel was selected by a measured time.
     measured_nodes: usize,
     weight_bytes: u64,
-    /// Of the stored weights, those that no other target uses and those that another one uses too.
+    /// Bytes of stored weights that only this target uses.
     own_weight_bytes: u64,
+    /// Bytes of stored weights that another target also uses.
     shared_weight_bytes: u64,
     memory: Memory,
-    /// Functions for some of the sizes only.
-    specialized: Vec<Special>,
+    /// Functions that are specialized for some of the sizes.
+    specialized: Vec<Specialized>,
     passes: Vec<Pass>,
     passes_ms: f64,
     plan_ms: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct Special {
+struct Specialized {
     function: String,
     dispatches: usize,
     memory: Memory,
 }
 
-/// Of intermediate tensors, in bytes, as the bundle says it too.
+/// Bytes of intermediate tensors, as in the bundle.
 #[derive(Debug, Default, Serialize)]
 struct Memory {
     peak: u64,
     lower_bound: u64,
     naive: u64,
-    /// Bytes of each arena where there are several, and of one for all tensors that lie in them.
+    /// Bytes of each arena, if the target needs several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     arenas: Vec<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    together: Option<u64>,
+    /// Bytes of a single arena for all tensors of `arenas`.
+    #[serde(rename = "together", skip_serializing_if = "Option::is_none")]
+    single_arena: Option<u64>,
     strategy: &'static str,
 }
 
@@ -137,15 +141,15 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let start = Instant::now();
     if let Some(n) = args.threads {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(n.into()).build_global();
-        pool.map_err(|e| Failure::input(format!("{n} threads cannot be started: {e}")))?;
+        pool.map_err(|e| Failure::input(format!("cannot start {n} threads: {e}")))?;
     }
     let targets = load_targets(&args.targets)?;
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
     let mut notes = loaded.notes.clone();
-    notes.extend(language::notes(&loaded.model));
+    notes.extend(tokenizer_notes(&loaded.model));
     show_notes(&notes);
-    let mut options = loaded.options(&args.model.given, args.optimize)?;
+    let mut options = loaded.compile_options(&args.model.options, args.optimize)?;
     args.tuning.apply(&mut options, &targets)?;
     args.specialize.apply(&mut options)?;
     let model = &loaded.model;
@@ -155,13 +159,13 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     for target in &targets {
         progress.stage(&format!("planning for {}", target.name));
         let start = Instant::now();
-        let one = lower_all(&args.model, &loaded, target, &options)?;
-        reports.push(describe(&target.name, model.graph.len(), &one, start.elapsed()));
-        if let Some(note) = widened(target, options.precision, &one) {
+        let functions = lower_all(&args.model, &loaded, target, &options)?;
+        reports.push(describe(&target.name, model.graph.len(), &functions, start.elapsed()));
+        if let Some(note) = f16_widening_note(target, options.precision, &functions) {
             show_notes(std::slice::from_ref(&note));
             notes.push(note);
         }
-        lowered.push(one);
+        lowered.push(functions);
     }
     let planned = Instant::now();
     progress.stage("writing shaders and weights");
@@ -170,19 +174,19 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     let written = Bundle::open(&args.output)?;
     let manifest = written.manifest();
     for (report, variant) in reports.iter_mut().zip(&manifest.variants) {
-        (report.own_weight_bytes, report.shared_weight_bytes) = own_and_shared(variant, manifest);
+        (report.own_weight_bytes, report.shared_weight_bytes) = own_and_shared_weights(variant, manifest);
     }
     if let Some(folder) = &args.emit_dir {
-        emit(folder, &targets, &functions)?;
+        write_shaders(folder, &targets, &functions)?;
     }
     drop(progress);
     let report = Report {
         model: model.name.clone(),
         bundle: args.output.clone(),
-        precision: args.model.given.precision.name(),
+        precision: args.model.options.precision.name(),
         notes,
         bytes: sections(&summary),
-        weights_apart: apart_and_stored(manifest).0,
+        undeduplicated_weights: undeduplicated_weights(manifest),
         targets: reports,
         times_ms: Times {
             import: milliseconds(imported - start),
@@ -194,52 +198,32 @@ pub(crate) fn run(args: &CompileArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
-/// The profiles of `-t`, each once.
-pub(crate) fn load_targets(names: &[String]) -> Result<Vec<TargetProfile>> {
-    let mut targets: Vec<TargetProfile> = Vec::with_capacity(names.len());
-    for name in names {
-        let target = TargetProfile::load(name)?;
-        if targets.iter().any(|t| t.name == target.name) {
-            return Err(Failure::usage(format!("target `{}` is given twice", target.name)));
-        }
-        targets.push(target);
-    }
-    Ok(targets)
-}
-
-/// The distinct shaders of functions in order of first use, with their kernels' names.
-pub(crate) fn shaders(functions: &[Lowered]) -> Vec<(&'static str, &str)> {
-    let mut seen = BTreeSet::new();
-    let launches = functions.iter().flat_map(|f| &f.plan.dispatches).map(|step| &step.launch);
-    launches.filter(|l| seen.insert(l.wgsl.as_str())).map(|l| (l.kernel, l.wgsl.as_str())).collect()
-}
-
-/// What came of a target, whose first function is the one for all sizes.
+/// Report of a target. The first function is the general one for all sizes.
 fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Duration) -> Target {
-    let Some((lowered, special)) = functions.split_first() else { return Target::default() };
-    let in_passes: Duration = lowered.passes.iter().filter_map(|p| p.time).sum();
+    let Some((general, specialized)) = functions.split_first() else { return Target::default() };
+    let in_passes: Duration = general.passes.iter().filter_map(|p| p.time).sum();
     let packed = functions.iter().flat_map(|f| &f.plan.weights);
     let packed: BTreeMap<_, u64> = packed.map(|p| (p.identity(), p.bytes())).collect();
     Target {
         target: target.to_owned(),
         nodes_before,
-        nodes_after: lowered.graph.len(),
-        dispatches: lowered.plan.dispatches.len(),
-        pipelines: shaders(functions).len(),
-        measured_nodes: measured_nodes(lowered).0,
+        nodes_after: general.graph.len(),
+        dispatches: general.plan.dispatches.len(),
+        pipelines: distinct_shaders(functions).len(),
+        measured_nodes: count_measured_nodes(general).0,
         weight_bytes: packed.into_values().sum(),
         own_weight_bytes: 0,
         shared_weight_bytes: 0,
-        memory: memory(lowered),
-        specialized: special
+        memory: memory(general),
+        specialized: specialized
             .iter()
-            .map(|f| Special {
-                function: label(&f.name, &f.plan.bounds),
+            .map(|f| Specialized {
+                function: function_label(&f.name, &f.plan.bounds),
                 dispatches: f.plan.dispatches.len(),
                 memory: memory(f),
             })
             .collect(),
-        passes: lowered
+        passes: general
             .passes
             .iter()
             .map(|p| Pass {
@@ -256,14 +240,14 @@ fn describe(target: &str, nodes_before: usize, functions: &[Lowered], total: Dur
 }
 
 fn memory(function: &Lowered) -> Memory {
-    let (memory, placed) = (function.plan.footprint(), &function.plan.memory);
+    let (footprint, placement) = (function.plan.footprint(), &function.plan.memory);
     Memory {
-        arenas: placed.arenas.clone(),
-        together: (!placed.arenas.is_empty()).then_some(placed.together),
-        peak: memory.peak,
-        lower_bound: memory.lower_bound,
-        naive: memory.naive,
-        strategy: placed.strategy,
+        arenas: placement.arenas.clone(),
+        single_arena: (!placement.arenas.is_empty()).then_some(placement.single_arena_peak),
+        peak: footprint.peak,
+        lower_bound: footprint.lower_bound,
+        naive: footprint.naive,
+        strategy: placement.strategy,
     }
 }
 
@@ -277,19 +261,20 @@ fn sections(summary: &Summary) -> Sections {
     }
 }
 
-fn emit(folder: &Path, targets: &[TargetProfile], functions: &[&[Lowered]]) -> Result<()> {
+/// Writes the WGSL source of every shader, in a folder for each target if there are several.
+fn write_shaders(folder: &Path, targets: &[TargetProfile], functions: &[&[Lowered]]) -> Result<()> {
     for (target, functions) in targets.iter().zip(functions) {
         let folder = if targets.len() > 1 { folder.join(file_name(&target.name)) } else { folder.to_owned() };
         make_folder(&folder)?;
-        for (index, (kernel, wgsl)) in shaders(functions).into_iter().enumerate() {
-            let text = match Language::from(target.api.name) {
+        for (index, (kernel, wgsl)) in distinct_shaders(functions).into_iter().enumerate() {
+            let source = match Language::from(target.api.name) {
                 Language::Wgsl => {
                     wgsl::emit(wgsl).map_err(|e| Failure::input(format!("kernel {kernel}: {e}")))?
                 }
                 Language::Spirv | Language::Msl | Language::Hlsl => wgsl.to_owned(),
             };
             let path = folder.join(format!("{index:03}_{kernel}.wgsl"));
-            write_file(&path, |file| file.write_all(text.as_bytes()))?;
+            write_file(&path, |file| file.write_all(source.as_bytes()))?;
         }
     }
     Ok(())
@@ -300,30 +285,40 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
     for t in &report.targets {
         writeln!(out, "target {} at {}", t.target, report.precision)?;
         writeln!(out, "  nodes       {} -> {}", t.nodes_before, t.nodes_after)?;
-        writeln!(out, "  dispatches  {} through {} pipelines", t.dispatches, t.pipelines)?;
+        writeln!(out, "  dispatches  {} with {} pipelines", t.dispatches, t.pipelines)?;
         if t.measured_nodes > 0 {
-            writeln!(out, "  measured    kernels of {} nodes picked by measured times", t.measured_nodes)?;
+            writeln!(out, "  measured    kernels of {} nodes selected by measured times", t.measured_nodes)?;
         }
         let (own, shared) = (bytes(t.own_weight_bytes), bytes(t.shared_weight_bytes));
         match report.targets.len() {
             1 => writeln!(out, "  weights     {}", bytes(t.weight_bytes))?,
-            _ => writeln!(out, "  weights     {}: {own} of its own, {shared} shared", bytes(t.weight_bytes))?,
+            _ => writeln!(
+                out,
+                "  weights     {}: {own} only here, {shared} shared with other targets",
+                bytes(t.weight_bytes)
+            )?,
         }
         let m = &t.memory;
         let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
-        writeln!(out, "  memory      {peak} peak, lower bound {bound}, unshared {naive}")?;
+        writeln!(out, "  memory      {peak} peak, lower bound {bound}, {naive} without reuse")?;
         if m.arenas.len() > 1 {
-            let (own, together) = (bytes(m.arenas.iter().sum()), bytes(m.together.unwrap_or(0)));
-            writeln!(out, "  arenas      {} of {own}; one would take {together}", m.arenas.len())?;
+            let (sum, single) = (bytes(m.arenas.iter().sum()), bytes(m.single_arena.unwrap_or(0)));
+            writeln!(
+                out,
+                "  arenas      {} with {sum} in total; a single arena would take {single}",
+                m.arenas.len()
+            )?;
         }
-        for special in &t.specialized {
-            let (what, n, peak) = (&special.function, special.dispatches, bytes(special.memory.peak));
-            writeln!(out, "  specialised {what}: {n} dispatches, {peak} peak")?;
+        for specialized in &t.specialized {
+            let (function, n) = (&specialized.function, specialized.dispatches);
+            let peak = bytes(specialized.memory.peak);
+            writeln!(out, "  specialized {function}: {n} dispatches, {peak} peak")?;
         }
     }
     if report.targets.len() > 1 {
-        let (stored, apart) = (bytes(report.bytes.chunks), bytes(report.weights_apart));
-        writeln!(out, "{} targets store {stored} of weights instead of {apart}", report.targets.len())?;
+        let (stored, all) = (bytes(report.bytes.chunks), bytes(report.undeduplicated_weights));
+        let n = report.targets.len();
+        writeln!(out, "{n} targets store {stored} of weights; without deduplication {all}")?;
     }
     let ms = |ms: f64| time(Duration::from_secs_f64(ms / 1e3));
     let passes: f64 = report.targets.iter().map(|t| t.passes_ms).sum();
@@ -331,7 +326,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
     let times = &report.times_ms;
     writeln!(
         out,
-        "times  import {}, passes {}, plan {}, shaders and weights {}; {} in all",
+        "times  import {}, passes {}, plan {}, shaders and weights {}, total {}",
         ms(times.import),
         ms(passes),
         ms(plan),

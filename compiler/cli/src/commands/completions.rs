@@ -1,24 +1,23 @@
-//! `driftc completions`: what a shell needs to complete a command line.
+//! `driftc completions`: prints a shell completion script.
 
 use std::io::Write;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::Cli;
 use crate::failure::Result;
 use crate::output::Out;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell to complete for
     #[arg(value_enum, value_name = "SHELL")]
     shell: Shell,
 }
 
-pub(crate) fn run(args: &CompletionsArgs, out: &mut Out) -> Result<()> {
-    // The generator panics when its writer fails, so it gets one that cannot.
+pub(crate) fn run(args: &CompletionsArgs, mut parser: Command, out: &mut Out) -> Result<()> {
+    // The generator panics if its writer fails. Writing to a vector cannot fail.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "driftc", &mut script);
+    clap_complete::generate(args.shell, &mut parser, "driftc", &mut script);
     Ok(out.write_all(&script)?)
 }

@@ -1,4 +1,4 @@
-//! `driftc dump`: a model as text at a stage of compiling.
+//! `driftc dump`: prints a model at a compile stage.
 
 use std::io::Write;
 
@@ -7,33 +7,32 @@ use driftc::compile::Lowered;
 use driftc::plan::{Location, Plan};
 use driftc::target::TargetProfile;
 
-use super::compile::shaders;
 use crate::failure::Result;
-use crate::lowering::lower;
-use crate::model::{ModelArgs, show_notes};
-use crate::output::{Out, bytes};
+use crate::lowering::{distinct_shaders, lower};
+use crate::model_args::ModelArgs;
+use crate::output::{Out, bytes, show_notes};
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// What to print
+    /// Print the model at this stage
     #[arg(long, value_enum)]
     stage: Stage,
-    /// The target to compile for: a profile's name or the path of its TOML file
+    /// Compile for this target profile: a name or a TOML file
     #[arg(short, long, value_name = "TARGET", default_value = "vulkan-baseline")]
     target: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Stage {
-    /// The graph as the importer made it
+    /// Graph after import
     Import,
-    /// The graph after the passes
+    /// Graph after the passes
     Passes,
     /// Dispatches, bindings and memory
     Plan,
-    /// Every shader, specialised
+    /// Specialized shaders
     Wgsl,
 }
 
@@ -42,11 +41,14 @@ pub(crate) fn run(args: &DumpArgs, out: &mut Out) -> Result<()> {
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
     if args.stage == Stage::Import {
-        return Ok(write!(out, "{}", driftc::ir::text::print(&loaded.model.graph))?);
+        return Ok(write!(out, "{}", driftc::ir::graph_text::print(&loaded.model.graph))?);
     }
-    let lowered = lower(&args.model, &loaded, &target, &loaded.options(&args.model.given, false)?)?;
+    let options = loaded.compile_options(&args.model.options, false)?;
+    let lowered = lower(&args.model, &loaded, &target, &options)?;
     match args.stage {
-        Stage::Import | Stage::Passes => Ok(write!(out, "{}", driftc::ir::text::print(&lowered.graph))?),
+        Stage::Import | Stage::Passes => {
+            Ok(write!(out, "{}", driftc::ir::graph_text::print(&lowered.graph))?)
+        }
         Stage::Plan => plan(&lowered.plan, out),
         Stage::Wgsl => wgsl(&lowered, out),
     }
@@ -81,8 +83,8 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
                     )
                 }
                 Location::Image(t) => {
-                    let object = plan.images.places.get(t).copied().unwrap_or(t);
-                    let image = plan.images.objects.get(object);
+                    let object = plan.images.texture_of.get(t).copied().unwrap_or(t);
+                    let image = plan.images.textures.get(object);
                     let extent = image.map_or_else(String::new, |i| {
                         let [x, y, z] = i.extent;
                         format!(" ({} {x} x {y} x {z})", i.storage.name())
@@ -103,7 +105,11 @@ fn plan(plan: &Plan, out: &mut Out) -> Result<()> {
     }
     let m = plan.footprint();
     let (peak, bound, naive) = (bytes(m.peak), bytes(m.lower_bound), bytes(m.naive));
-    writeln!(out, "memory {peak} peak, lower bound {bound}, unshared {naive}, {}", plan.memory.strategy)?;
+    writeln!(
+        out,
+        "memory {peak} peak, lower bound {bound}, {naive} without reuse, {}",
+        plan.memory.strategy
+    )?;
     Ok(())
 }
 
@@ -113,7 +119,7 @@ fn list(dims: &[driftc::ir::dim::Dim]) -> String {
 }
 
 fn wgsl(lowered: &Lowered, out: &mut Out) -> Result<()> {
-    for (i, (kernel, wgsl)) in shaders(std::slice::from_ref(lowered)).into_iter().enumerate() {
+    for (i, (kernel, wgsl)) in distinct_shaders(std::slice::from_ref(lowered)).into_iter().enumerate() {
         let uses = lowered.plan.dispatches.iter().filter(|s| s.launch.wgsl == wgsl);
         let labels: Vec<&str> = uses.map(|s| s.label.as_str()).collect();
         writeln!(out, "// ---- {i:03} {kernel}, for {}\n{wgsl}", labels.join(", "))?;

@@ -1,40 +1,37 @@
-//! `driftc estimate`: what a model would take on devices that are not at hand: time, memory, bytes of the bundle, and the
-//! nodes that most of the time goes to.
+//! `driftc estimate`: estimates latency, memory, bundle size and the most expensive nodes for a target, without a
+//! device.
 //!
-//! Times are sums of what the picked candidates cost by the profile's numbers, of every function at the upper bounds of
-//! its symbols. A profile that was measured says how far such times are off; for others the margin is a guess that is said
-//! to be one.
+//! The time of a function is the sum of the selected candidates' estimates at the upper bounds of its symbols. A
+//! measured profile has a margin of error from its fit. Other profiles use a default margin, and the output says so.
 
 use std::io::Write;
 
 use clap::Args;
 use drift_runtime::Bundle;
 use driftc::compile::{Lowered, write};
-use driftc::functions::label;
+use driftc::entry_points::function_label;
+use driftc::plan::params::Params;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
-use super::compile::load_targets;
-use super::inspect::reads::Reads;
+use crate::bytes_read::BytesRead;
 use crate::failure::Result;
 use crate::lowering::lower_all;
-use crate::model::{ModelArgs, show_notes};
-use crate::output::{Out, bytes, nanoseconds};
+use crate::model_args::ModelArgs;
+use crate::output::{Out, bytes, nanoseconds, show_notes};
 use crate::progress::Progress;
 use crate::specialize::SpecializeArgs;
+use crate::target_args::load_targets;
 use crate::tuning::TuningArgs;
-
-/// How many times as long, or as short, as estimated a model may take where nobody measured the profile.
-const UNMEASURED: f64 = 4.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct EstimateArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// A target: a profile's name (`driftc targets list`) or the path of its TOML file; any number
+    /// Estimate for this target profile: a name from `driftc targets list` or a TOML file (repeatable)
     #[arg(short, long = "target", value_name = "TARGET", required = true)]
     targets: Vec<String>,
-    /// Nodes to show, those that take longest
+    /// Show the N most expensive nodes
     #[arg(long, value_name = "N", default_value = "5")]
     nodes: usize,
     #[command(flatten)]
@@ -50,8 +47,9 @@ pub(crate) struct EstimateArgs {
 struct Report {
     target: String,
     bundle_bytes: u64,
-    /// How many times as long, or as short, as estimated a run may take, and whether measurements say so.
+    /// Factor by which the real time may be longer or shorter than the estimate.
     margin: f64,
+    /// True if the margin comes from measurements on the device.
     measured: bool,
     functions: Vec<Function>,
 }
@@ -60,13 +58,14 @@ struct Report {
 struct Function {
     function: String,
     ns: f64,
-    /// Of that, copies between layouts.
+    /// Part of `ns` for copies between layouts.
     copies_ns: f64,
     dispatches: usize,
     /// Bytes of intermediate tensors.
     peak_bytes: u64,
-    reads: Reads,
-    dearest: Vec<Node>,
+    reads: BytesRead,
+    #[serde(rename = "dearest")]
+    most_expensive: Vec<Node>,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,7 +81,7 @@ pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
     let progress = Progress::start("importing");
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
-    let mut options = loaded.options(&args.model.given, false)?;
+    let mut options = loaded.compile_options(&args.model.options, false)?;
     args.tuning.apply(&mut options, &targets)?;
     args.specialize.apply(&mut options)?;
     let folder = tempfile::tempdir()?;
@@ -94,13 +93,21 @@ pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
         write(&loaded.model, std::slice::from_ref(target), &[&functions], &options, &path)?;
         let bundle = Bundle::open(&path)?;
         let variant = bundle.manifest().variants.first();
-        let reads = variant.into_iter().flat_map(|v| v.functions.iter().map(|f| Reads::of(f, v)));
+        let reads =
+            variant.into_iter().flat_map(|v| v.functions.iter().map(|f| BytesRead::from_function(f, v)));
         reports.push(Report {
             target: target.name.clone(),
             bundle_bytes: std::fs::metadata(&path)?.len(),
-            margin: target.fit.as_ref().map_or(UNMEASURED, |fit| fit.margin),
+            margin: match &target.fit {
+                Some(fit) => fit.margin,
+                None => Params::for_stage(target, "estimate")?.unmeasured_margin_ratio,
+            },
             measured: target.fit.is_some(),
-            functions: functions.iter().zip(reads).map(|(f, r)| function(f, r, target, args.nodes)).collect(),
+            functions: functions
+                .iter()
+                .zip(reads)
+                .map(|(f, r)| describe_function(f, r, target, args.nodes))
+                .collect(),
         });
     }
     drop(progress);
@@ -110,10 +117,10 @@ pub(crate) fn run(args: &EstimateArgs, out: &mut Out) -> Result<()> {
     reports.iter().try_for_each(|report| print(report, out))
 }
 
-fn function(lowered: &Lowered, reads: Reads, target: &TargetProfile, shown: usize) -> Function {
+fn describe_function(lowered: &Lowered, reads: BytesRead, target: &TargetProfile, shown: usize) -> Function {
     let plan = &lowered.plan;
-    let picked = plan.decisions.iter().filter_map(|d| Some((d, d.choices.first()?)));
-    let mut nodes: Vec<Node> = picked
+    let selected = plan.decisions.iter().filter_map(|d| Some((d, d.choices.first()?)));
+    let mut nodes: Vec<Node> = selected
         .map(|(decision, choice)| Node {
             node: decision.name.clone(),
             what: decision.what.clone(),
@@ -122,26 +129,27 @@ fn function(lowered: &Lowered, reads: Reads, target: &TargetProfile, shown: usiz
         })
         .collect();
     let machine = &target.machine;
-    let copies = plan.dispatches.iter().filter(|step| step.label.ends_with(" (copy)"));
-    let moved = copies.map(|step| step.bytes.range(&plan.bounds).1.max(0) as f64);
-    let copies_ns: f64 = moved.map(|moved| moved / machine.bandwidth_gb_s + machine.launch_us * 1e3).sum();
+    let copies = plan.dispatches.iter().filter(|step| step.is_copy);
+    let copied_bytes = copies.map(|step| step.bytes.range(&plan.bounds).1.max(0) as f64);
+    let copies_ns: f64 =
+        copied_bytes.map(|bytes| bytes / machine.bandwidth_gb_s + machine.launch_us * 1e3).sum();
     let ns = nodes.iter().map(|node| node.ns).sum::<f64>() + copies_ns;
     nodes.sort_by(|a, b| b.ns.total_cmp(&a.ns));
     nodes.truncate(shown);
     Function {
-        function: label(&lowered.name, &plan.bounds),
+        function: function_label(&lowered.name, &plan.bounds),
         ns,
         copies_ns,
         dispatches: plan.dispatches.len(),
         peak_bytes: plan.memory.peak,
         reads,
-        dearest: nodes,
+        most_expensive: nodes,
     }
 }
 
 fn print(report: &Report, out: &mut Out) -> Result<()> {
     let Report { target, margin, .. } = report;
-    writeln!(out, "{target}: a bundle of {}", bytes(report.bundle_bytes))?;
+    writeln!(out, "{target}: bundle of {}", bytes(report.bundle_bytes))?;
     for f in &report.functions {
         let [low, high] = [f.ns / margin, f.ns * margin].map(nanoseconds);
         let (time, peak) = (nanoseconds(f.ns), bytes(f.peak_bytes));
@@ -151,7 +159,7 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
             f.function, f.dispatches
         )?;
         writeln!(out, "    reads {}", f.reads)?;
-        for node in &f.dearest {
+        for node in &f.most_expensive {
             let share = node.ns / f.ns.max(1.0) * 100.0;
             writeln!(
                 out,
@@ -164,8 +172,8 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         }
     }
     let note = match report.measured {
-        true => "the range is that of nine in ten picks on the measured device",
-        false => "nobody measured this profile: parameters are generic, the range is a guess",
+        true => "the range covers 9 of 10 selected candidates on the measured device",
+        false => "not measured on this device: generic cost parameters, so the range is wide",
     };
     writeln!(out, "  {note}")?;
     Ok(())

@@ -1,76 +1,80 @@
-//! `driftc generate`: a text, and what a language model goes on with.
+//! `driftc generate`: generates text from a prompt.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use drift_runtime::Ended;
+use drift_runtime::StopReason;
 use drift_text::Message;
 
 use crate::failure::{Failure, Result};
-use crate::language::{ChoiceArgs, LanguageArgs, Printer, Text, ids_of, ids_to, note_speed};
+use crate::language::{GenerationArgs, LanguageModelArgs, note_speed};
 use crate::output::{Out, note};
+use crate::prompt_encoder::PromptEncoder;
+use crate::token_ids::{read_token_ids, write_token_ids};
+use crate::token_printer::TokenPrinter;
 
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
-    model: LanguageArgs,
-    /// The text to go on with
+    model: LanguageModelArgs,
+    /// Generate from this prompt
     #[arg(short, long, value_name = "TEXT", conflicts_with = "ids", required_unless_present = "ids")]
     prompt: Option<String>,
-    /// The text to go on with, as ids
+    /// Generate from a prompt of token ids
     #[arg(long, value_name = "IDS.npy")]
     ids: Option<PathBuf>,
-    /// Write the ids that were generated
+    /// Write the generated token ids to this file
     #[arg(long, value_name = "OUT.npy")]
     ids_out: Option<PathBuf>,
-    /// The prompt is what a user says, and the answer is wanted
+    /// Send the prompt as a user message through the model's chat template
     #[arg(long, conflicts_with = "ids")]
     chat: bool,
-    /// What the model is told before the user speaks
+    /// Start the chat with this system message
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
     #[command(flatten)]
-    choice: ChoiceArgs,
+    generation: GenerationArgs,
 }
 
 pub(crate) fn run(args: &GenerateArgs, out: &mut Out) -> Result<()> {
-    // What is wrong with the request is found before the model is loaded.
-    args.choice.request(&[])?;
-    let given = args.ids.as_deref().map(ids_of).transpose()?;
-    let (mut generator, text) = args.model.open_with_any_text()?;
-    let prompt = match (given, &text) {
+    // Report a wrong request before loading the model.
+    args.generation.request(&[])?;
+    let given = args.ids.as_deref().map(read_token_ids).transpose()?;
+    let (mut generator, encoder) = args.model.open_with_optional_encoder()?;
+    let prompt = match (given, &encoder) {
         (Some(ids), _) => ids,
-        (None, Some(text)) => prompt(args, text)?,
+        (None, Some(encoder)) => encode_prompt(args, encoder)?,
         (None, None) => {
-            return Err(Failure::input("the model has no tokenizer, so texts mean nothing to it")
-                .help("give ids: --ids IDS.npy --ids-out OUT.npy"));
+            return Err(Failure::input("the model has no tokenizer, so it cannot read a text")
+                .help("give token ids: --ids IDS.npy --ids-out OUT.npy"));
         }
     };
-    let request = args.choice.request(text.as_ref().map_or(&[], |text| text.tokenizer.ends()))?;
-    let mut draft = args.choice.draft(&args.model)?;
+    let stops = encoder.as_ref().map_or(&[][..], |encoder| encoder.tokenizer.ends());
+    let request = args.generation.request(stops)?;
+    let mut draft = args.generation.draft(&args.model)?;
     generator.append(&prompt)?;
-    let mut printer = text.as_ref().map(|text| Printer::new(&text.tokenizer, &prompt, out));
+    let mut printer = encoder.as_ref().map(|encoder| TokenPrinter::new(&encoder.tokenizer, &prompt, out));
     let done = generator
         .generate(&request, &mut draft, &mut |id| printer.as_mut().is_none_or(|printer| printer.push(id)));
-    printer.map(Printer::finish).transpose()?;
+    printer.map(TokenPrinter::finish).transpose()?;
     if let Some(path) = &args.ids_out {
-        ids_to(path, generator.text().get(prompt.len()..).unwrap_or_default())?;
+        write_token_ids(path, generator.tokens().get(prompt.len()..).unwrap_or_default())?;
     }
     let report = done?;
     note_speed(&report);
-    if report.ended == Ended::Length && text.is_some() {
-        note(&format!("the text was cut after {} tokens; --max-tokens allows more", report.tokens));
+    if report.stop_reason == StopReason::MaxTokens && encoder.is_some() {
+        note(&format!("output was cut after {} tokens; --max-tokens raises the limit", report.tokens));
     }
     Ok(())
 }
 
-/// The ids of the prompt.
-fn prompt(args: &GenerateArgs, text: &Text) -> Result<Vec<u32>> {
+/// Token ids of the prompt.
+fn encode_prompt(args: &GenerateArgs, encoder: &PromptEncoder) -> Result<Vec<u32>> {
     let prompt = args.prompt.as_deref().unwrap_or_default();
     if !args.chat {
-        return text.ids(prompt);
+        return encoder.encode_text(prompt);
     }
     let system = args.system.iter().map(|system| Message::new("system", system));
     let messages: Vec<Message> = system.chain([Message::new("user", prompt)]).collect();
-    text.conversation(&messages)
+    encoder.encode_conversation(&messages)
 }

@@ -1,4 +1,4 @@
-//! The commands, one file each; [`Command`] is the table.
+//! The commands, one file each. [`Command`] lists them.
 
 mod bench;
 mod calibrate;
@@ -19,60 +19,60 @@ mod perplexity;
 mod run;
 mod targets;
 mod tune;
-pub(crate) mod verify;
+mod verify;
 
 use clap::Subcommand;
 
 use crate::failure::Result;
 use crate::output::Out;
 
-/// What to do.
+/// Command to execute.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Compile a model into a bundle for one or more targets
     Compile(compile::CompileArgs),
-    /// Run a bundle or a model on the present device, arrays in and out as .npy files
+    /// Run a bundle or a model on this device with .npy inputs and outputs
     Run(run::RunArgs),
-    /// Go on with a text, token by token, by a language model's bundle or a model
+    /// Generate text from a prompt
     Generate(generate::GenerateArgs),
-    /// Talk to a language model on the terminal
+    /// Chat with a language model on the terminal
     Chat(chat::ChatArgs),
-    /// Write a language model's logits at every position of a text
+    /// Write a language model's logits for every position of a token sequence
     Logits(logits::LogitsArgs),
-    /// How well a language model foretells a text
+    /// Compute a language model's perplexity on a text
     Perplexity(perplexity::PerplexityArgs),
-    /// Compile, run, compare with the CPU reference, and name the first tensor that diverges
+    /// Compare results on this device with the CPU reference and find the first wrong tensor
     Verify(verify::VerifyArgs),
-    /// Show what is in a bundle
+    /// Show the contents of a bundle
     Inspect(inspect::InspectArgs),
-    /// Show which kernels were considered for each node, at which cost, the pick and why
+    /// Show the kernel candidates of each node, their costs and the selected one
     Explain(explain::ExplainArgs),
-    /// Tell what a model would take on devices that are not at hand: time, memory, bundle bytes, dearest nodes
+    /// Estimate latency, memory, bundle size and the most expensive nodes for a target
     Estimate(estimate::EstimateArgs),
-    /// Does this machine meet a bundle's requirements: which variant fits, or every reason why none does
+    /// Check whether this device can run a bundle
     Check(check::CheckArgs),
-    /// Measure loading, inference and every dispatch of a bundle
+    /// Measure the load time, run time and dispatch times of a bundle
     Bench(bench::BenchArgs),
-    /// What changed between two bundles
+    /// Compare two bundles
     Diff(diff::DiffArgs),
-    /// Measure candidates of a model's nodes on the present device, into a database for `compile --tuning`
+    /// Measure kernel candidates for a model on this device and write a tuning database
     Tune(tune::TuneArgs),
-    /// Measure the standing set of problems on the present device, to fit the parameters of a profile's kernels
+    /// Measure the kernel calibration suite on this device to fit cost parameters
     Calibrate(calibrate::CalibrateArgs),
-    /// Print a model at a stage of compiling
+    /// Print the graph, the plan or the shaders of a model at a compile stage
     Dump(dump::DumpArgs),
-    /// List, show or write target profiles
+    /// List, show or create target profiles
     Targets(targets::TargetsArgs),
-    /// List the ONNX operators that can be compiled
+    /// List the supported ONNX operators
     Ops(ops::OpsArgs),
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completions(completions::CompletionsArgs),
-    /// Print the manual page, or write one page for each command
+    /// Print the manual page or write one page for each command
     Man(man::ManArgs),
 }
 
-/// Does it.
-pub(crate) fn run(command: Command, out: &mut Out) -> Result<()> {
+/// Executes a command. `parser` describes the whole command line.
+pub(crate) fn run(command: Command, parser: clap::Command, out: &mut Out) -> Result<()> {
     match command {
         Command::Compile(args) => compile::run(&args, out),
         Command::Run(args) => run::run(&args, out),
@@ -92,7 +92,7 @@ pub(crate) fn run(command: Command, out: &mut Out) -> Result<()> {
         Command::Dump(args) => dump::run(&args, out),
         Command::Targets(args) => targets::run(&args, out),
         Command::Ops(args) => ops::run(&args, out),
-        Command::Completions(args) => completions::run(&args, out),
-        Command::Man(args) => man::run(&args, out),
+        Command::Completions(args) => completions::run(&args, parser, out),
+        Command::Man(args) => man::run(&args, parser, out),
     }
 }

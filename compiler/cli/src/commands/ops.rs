@@ -1,4 +1,4 @@
-//! `driftc ops`: the ONNX operators that can be compiled, with the operator sets that they are right for.
+//! `driftc ops`: lists the supported ONNX operators with their operator set versions.
 
 use std::io::Write;
 
@@ -20,9 +20,9 @@ pub(crate) struct OpsArgs {
 struct Row {
     operator: &'static str,
     domain: &'static str,
-    /// First version of the operator set.
+    /// First supported version of the operator set.
     since: i64,
-    /// Last version, where the operator was removed.
+    /// Last version that contains the operator, if it was removed later.
     until: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! `driftc run`: arrays in, arrays out. A model is compiled for the present device first, unless that was done before.
+//! `driftc run`: runs a bundle or a model on arrays. A model is first compiled for this device, unless it is cached.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,51 +10,52 @@ use drift_runtime::format::Port;
 use drift_runtime::{Array, ArrayRef, Session};
 use serde::Serialize;
 
-use crate::arrays::{NamedFile, known, named_file, read_named, to_host};
-use crate::cache::bundle_of;
+use crate::arrays::{NamedFile, list_names, named_file, read_named, to_host};
+use crate::cache::cached_bundle;
+use crate::cli_help::DEVICE_OPTIONS;
 use crate::failure::{Failure, Result};
-use crate::model::{Given, ModelArgs, is_model};
+use crate::model::is_model;
+use crate::model_args::{ModelArgs, ModelOptions};
 use crate::npy;
 use crate::output::{Out, file_name, make_folder, milliseconds, note, time};
 use crate::progress::Progress;
-use crate::reused::Reused;
+use crate::reused::ReusedOutputs;
 use crate::session::{CacheArgs, DeviceArgs, load};
 use crate::trace::write_trace;
 
-/// Elements that are shown of an output.
-const HEAD: usize = 8;
+/// Number of output elements to print.
+const SHOWN_ELEMENTS: usize = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// The bundle, or a model: an .onnx file or a Hugging Face folder, which is compiled for the device, for the
-    /// sizes of the inputs given, and kept for the next time
+    /// Bundle or model; driftc compiles a model for the device and the input sizes, and caches the bundle
     #[arg(value_name = "OUT.drift | MODEL")]
     path: PathBuf,
-    /// An input by its name, or by its position counted from 0
+    /// Read an input from a file, by name or by position from 0
     #[arg(short, long = "input", value_name = "NAME=FILE.npy", value_parser = named_file)]
     inputs: Vec<NamedFile>,
-    /// Folder for the outputs, each as NAME.npy; what a file name cannot hold becomes `_` (default: only show them)
+    /// Write each output to NAME.npy in this folder, with `_` for invalid characters (default: print the outputs)
     #[arg(short, long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
-    /// Write output_0.npy, output_1.npy, ... instead
+    /// Name the output files output_0.npy, output_1.npy, ...
     #[arg(long)]
     positional: bool,
-    /// The function to run
+    /// Run this function
     #[arg(long, value_name = "NAME", default_value = "main")]
     function: String,
-    /// Run N times more and report the times
+    /// Run N more times and report the times
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
-    /// Write when each dispatch ran, for chrome://tracing or ui.perfetto.dev
+    /// Write the dispatch times for chrome://tracing or ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     trace: Option<PathBuf>,
-    /// Use the variant for this target, or compile a model for this one (default: what fits the device best)
+    /// Select the bundle's variant for this target, or compile the model for it (default: best fit for the device)
     #[arg(short, long, value_name = "TARGET")]
     target: Option<String>,
     #[command(flatten)]
-    given: Given,
-    /// Folder where compiled models are kept (default: driftc in the user's cache folder)
-    #[arg(long, value_name = "DIR")]
+    options: ModelOptions,
+    /// Cache compiled models in this folder (default: driftc in the user's cache folder)
+    #[arg(long, value_name = "DIR", help_heading = DEVICE_OPTIONS)]
     cache_dir: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
@@ -83,7 +84,7 @@ struct OutputReport {
     dtype: &'static str,
     shape: Vec<usize>,
     file: Option<PathBuf>,
-    /// The first elements.
+    /// First elements as text.
     #[serde(skip)]
     head: String,
 }
@@ -124,15 +125,15 @@ pub(crate) fn run(args: &RunArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
-/// A session, the inputs by name, and how long loading took.
+/// Session, inputs by name, and load time.
 type Opened = (Session, Vec<(String, Array)>, Duration);
 
 fn open_bundle(args: &RunArgs) -> Result<Opened> {
-    if !args.given.is_empty() || args.cache_dir.is_some() {
+    if args.options.has_input_options() || args.cache_dir.is_some() {
         return Err(Failure::usage(
-            "--dim, --const, --like and --cache-dir are for models, this is a bundle",
+            "--dim, --const, --like and --cache-dir need a model, but this is a bundle",
         )
-        .help("compile the model again with them"));
+        .help("compile the model again with these options"));
     }
     let start = Instant::now();
     let session = load(&args.path, &args.device, args.target.as_deref(), &args.cache)?;
@@ -142,7 +143,7 @@ fn open_bundle(args: &RunArgs) -> Result<Opened> {
 }
 
 fn open_model(args: &RunArgs) -> Result<Opened> {
-    let model = ModelArgs { path: args.path.clone(), given: args.given.clone() };
+    let model = ModelArgs { path: args.path.clone(), options: args.options.clone() };
     let declared = model.inputs()?;
     let names: Vec<String> = declared.iter().map(|d| d.name.clone()).collect();
     let arrays = read_named(&args.inputs, &names, "input")?;
@@ -153,24 +154,25 @@ fn open_model(args: &RunArgs) -> Result<Opened> {
         .filter(|d| !arrays.contains_key(&d.name))
         .map(|d| (d.name.as_str(), d.shape.as_ref().is_some_and(|s| s.iter().all(|n| n.is(1)))))
         .collect();
-    check_given(&absent, &names)?;
+    check_absent(&absent, &names)?;
     let samples = arrays.iter().map(|(n, a)| Ok((n.clone(), to_host(a)?))).collect::<Result<_>>()?;
     let folder = args.cache_dir.as_deref();
-    let cached = bundle_of(&model, &samples, args.target.as_deref(), &args.device, folder)?;
+    let cached = cached_bundle(&model, &samples, args.target.as_deref(), &args.device, folder)?;
     match cached.compiled {
-        Some(took) => note(&format!("compiled in {} and kept as {}", time(took), cached.bundle.display())),
+        Some(took) => note(&format!("compiled in {} and cached as {}", time(took), cached.bundle.display())),
         None => note(&format!("compiled before: {}", cached.bundle.display())),
     }
-    let kept = args.cache.pipeline_cache.clone().unwrap_or(cached.pipelines);
+    let pipelines = args.cache.pipeline_cache.clone().unwrap_or(cached.pipelines);
     let start = Instant::now();
-    let session = load(&cached.bundle, &args.device, None, &CacheArgs { pipeline_cache: Some(kept) })?;
+    let session = load(&cached.bundle, &args.device, None, &CacheArgs { pipeline_cache: Some(pipelines) })?;
     let loading = start.elapsed();
     arrays.retain(|name, _| !cached.constants.contains(name));
     Ok((session, arrays.into_iter().collect(), loading))
 }
 
-/// Fails where inputs are absent; a single number may be given on the command line where a model is compiled.
-fn check_given(absent: &[(&str, bool)], names: &[String]) -> Result<()> {
+/// Fails if inputs are absent. An absent input comes with a flag: true suggests `--const` for a single number, false
+/// suggests `--input`.
+fn check_absent(absent: &[(&str, bool)], names: &[String]) -> Result<()> {
     let option = |(name, single): &(&str, bool)| match single {
         true => format!("--const {name}=VALUE"),
         false => format!("--input {name}=FILE.npy"),
@@ -182,17 +184,17 @@ fn check_given(absent: &[(&str, bool)], names: &[String]) -> Result<()> {
         [one] => format!("input {one} is missing"),
         all => format!("inputs {} are missing", all.join(", ")),
     };
-    Err(Failure::usage(reason).help(format!("add {}; {}", options.join(" "), known(names, "input"))))
+    Err(Failure::usage(reason).help(format!("add {}; {}", options.join(" "), list_names(names, "input"))))
 }
 
-/// The arrays for a function's inputs, in the function's order; every one must be there.
+/// Reads all inputs of a function, in the function's order.
 fn read_inputs(session: &Session, function: &str, files: &[NamedFile]) -> Result<Vec<(String, Array)>> {
     let names: Vec<String> = session.inputs(function)?.iter().map(|p| p.name.clone()).collect();
     let arrays = read_named(files, &names, "input")?;
     let given = |i: usize| arrays.iter().any(|(p, _)| *p == i);
     let absent: Vec<(&str, bool)> =
         names.iter().enumerate().filter(|(i, _)| !given(*i)).map(|(_, n)| (n.as_str(), false)).collect();
-    check_given(&absent, &names)?;
+    check_absent(&absent, &names)?;
     let named = arrays.into_iter().filter_map(|(p, array)| Some((names.get(p)?.clone(), array)));
     Ok(named.collect())
 }
@@ -204,7 +206,7 @@ fn repeat(
     n: u32,
 ) -> Result<Repeated> {
     let progress = Progress::steps("running", n as usize);
-    let mut outputs = Reused::new(session, function)?;
+    let mut outputs = ReusedOutputs::new(session, function)?;
     let mut times: Vec<Duration> = Vec::new();
     for _ in 0..n {
         let start = Instant::now();
@@ -228,7 +230,7 @@ fn write_outputs(args: &RunArgs, ports: &[Port], outputs: &[Array]) -> Result<Ve
         dtype: array.dtype.name(),
         shape: array.shape.clone(),
         file,
-        head: head(array),
+        head: first_elements(array),
     };
     Ok(ports.iter().zip(outputs).zip(files).map(one).collect())
 }
@@ -244,7 +246,7 @@ fn write_files(
     for (i, (port, array)) in ports.iter().zip(outputs).enumerate() {
         let name = if positional { format!("output_{i}") } else { file_name(&port.name) };
         let mut file = folder.join(format!("{name}.npy"));
-        // Two names may become one when characters are replaced.
+        // Two names may map to the same file name after character replacement.
         if files.iter().flatten().any(|f| *f == file) {
             file = folder.join(format!("{name}_{i}.npy"));
         }
@@ -254,10 +256,10 @@ fn write_files(
     Ok(files)
 }
 
-/// The first elements of an array, as text.
-fn head(array: &Array) -> String {
+/// First elements of an array as text.
+fn first_elements(array: &Array) -> String {
     let size = usize::try_from(array.dtype.size()).unwrap_or(1);
-    let bytes = array.bytes.get(..HEAD * size).unwrap_or(&array.bytes);
+    let bytes = array.bytes.get(..SHOWN_ELEMENTS * size).unwrap_or(&array.bytes);
     let first = Array { dtype: array.dtype, shape: vec![bytes.len() / size], bytes: bytes.to_vec() };
     let values: Vec<String> = first.to_f64().iter().map(|v| (*v as f32).to_string()).collect();
     let more = if first.bytes.len() < array.bytes.len() { ", ..." } else { "" };

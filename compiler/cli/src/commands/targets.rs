@@ -1,4 +1,4 @@
-//! `driftc targets`: the profiles there are, one of them in full, or one made from the present device.
+//! `driftc targets`: lists or shows target profiles, or creates one for this device.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,12 +25,13 @@ pub(crate) struct TargetsArgs {
 enum TargetsCommand {
     /// List the built-in profiles
     List,
-    /// Print a profile in full: a name or the path of a TOML file
+    /// Print a complete profile
     Show {
+        /// Name of a profile, or path of a TOML file
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Write a profile of the present device, from what its driver tells
+    /// Create a profile of this device from its driver's properties
     Probe(ProbeArgs),
 }
 
@@ -38,10 +39,10 @@ enum TargetsCommand {
 struct ProbeArgs {
     #[command(flatten)]
     device: DeviceArgs,
-    /// Name of the profile (default: made from the device's name)
+    /// Set the name of the profile (default: derived from the device's name)
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Write it there instead of printing it
+    /// Write the profile to this file instead of standard output
     #[arg(short, long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
     /// List the devices of this machine instead
@@ -97,7 +98,7 @@ fn write_probe(args: &ProbeArgs, json: bool, out: &mut Out) -> Result<()> {
     let device = probe(args.device.device.as_deref())?;
     let text = driftc::target::from_device(&device, args.name.as_deref())?;
     if json {
-        return out.json(&TargetProfile::from_toml(&text, "the present device")?);
+        return out.json(&TargetProfile::from_toml(&text, "this device")?);
     }
     match &args.output {
         Some(path) => write_file(path, |file| file.write_all(text.as_bytes())),

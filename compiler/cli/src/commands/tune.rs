@@ -1,8 +1,8 @@
-//! `driftc tune`: measures the candidates of a model's problems on the present device, into a database.
+//! `driftc tune`: measures kernel candidates for a model's problems on this device and writes a tuning database.
 //!
-//! Problems that occur several times are measured once. Many candidates go into one bundle, so that a device is opened
-//! and pipelines are created for all of them together; after each bundle the database is written, so that an
-//! interrupted run continues where it was.
+//! Problems that occur several times are measured once. One bundle holds many candidates, so the device is opened and
+//! pipelines are created once for all of them. The database is written after each bundle, so an interrupted run can
+//! continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -22,36 +22,36 @@ use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 use crate::lowering::lower_all;
-use crate::model::{ModelArgs, show_notes};
-use crate::output::{Out, nanoseconds};
+use crate::model_args::ModelArgs;
+use crate::output::{Out, nanoseconds, show_notes};
 use crate::progress::Progress;
 use crate::session::DeviceArgs;
-use crate::trials::{self, Bench};
+use crate::trials::{self, TrialRunner};
 
-/// Candidates that are estimated to be this much slower than the cheapest are not worth a measurement.
-const HOPELESS: f64 = 64.0;
-/// A pick that is slower than the fastest candidate by less than this is as good.
-const WORTH_TELLING: f64 = 1.05;
-/// A pick that takes no longer than this many times the fastest candidate is a good one.
-const GOOD: f64 = 1.15;
+/// Maximum estimated cost of a measured candidate, relative to the cheapest one.
+const MAX_COST_RATIO: f64 = 64.0;
+/// Minimum time of the estimates' choice, relative to the fastest candidate, for a line in the output.
+const REPORTED_RATIO: f64 = 1.05;
+/// Maximum time of the estimates' choice, relative to the fastest candidate, that counts as good.
+const GOOD_RATIO: f64 = 1.15;
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The profile of the present device: a name or the path of its TOML file
+    /// Set the profile of this device: a name or a TOML file
     #[arg(short, long, value_name = "TARGET")]
     target: String,
-    /// The database; what it already knows is kept and not measured again
+    /// Add measurements to this database and keep its earlier ones
     #[arg(short, long, value_name = "DB")]
     output: PathBuf,
-    /// Only nodes whose name contains this
+    /// Measure only nodes with this text in their name
     #[arg(long, value_name = "TEXT")]
     nodes: Option<String>,
-    /// Candidates of each problem to measure, the cheapest by estimate
+    /// Measure the N cheapest candidates of each problem by estimate
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..))]
     candidates: u16,
-    /// Start no further measurement after so many seconds; the most expensive problems come first
+    /// Start no measurement after this many seconds; expensive problems come first
     #[arg(long, value_name = "SECONDS")]
     budget: Option<u64>,
     #[command(flatten)]
@@ -67,16 +67,18 @@ struct Report {
     device: Option<String>,
     database: PathBuf,
     problems: usize,
-    /// Candidates measured now, known before, that failed, and left for another run.
+    /// Candidates measured in this run.
     measured: usize,
+    /// Candidates that the database already had.
     known: usize,
     failed: usize,
+    /// Candidates left for another run.
     left: usize,
-    /// Where a measurement disagrees with the estimates, the worst first.
+    /// Problems where the estimates select a slower candidate, worst first.
     changed: Vec<Changed>,
 }
 
-/// A problem whose cheapest candidate by estimate is not the fastest one.
+/// Problem whose cheapest candidate by estimate is not the fastest one.
 #[derive(Debug, Serialize)]
 struct Changed {
     problem: String,
@@ -86,13 +88,13 @@ struct Changed {
     fastest_ns: f64,
 }
 
-/// A distinct problem of the model.
+/// Distinct problem of the model.
 #[derive(Debug, Default)]
 struct Task {
     /// Estimated time of all its occurrences.
     weight: f64,
-    /// The way that the estimates prefer.
-    pick: String,
+    /// Configuration that the estimates select.
+    selected: String,
     trials: Vec<Trial>,
     known: usize,
 }
@@ -107,20 +109,20 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     let progress = Progress::start("planning");
     let loaded = args.model.load()?;
     show_notes(&loaded.notes);
-    let options = loaded.options(&args.model.given, false)?;
+    let options = loaded.compile_options(&args.model.options, false)?;
     let mut tasks = BTreeMap::new();
-    // A node that an alternative replaced is measured whole, too, so that the choice between the two can be.
-    let mut whole = options.clone();
-    whole.plan.alternatives = Alternatives::Never;
-    for lowered in [&options, &whole] {
+    // Also measure nodes that a decomposition would replace, so that measured times can decide between the two.
+    let mut undecomposed = options.clone();
+    undecomposed.plan.alternatives = Alternatives::Never;
+    for lowered in [&options, &undecomposed] {
         for function in lower_all(&args.model, &loaded, &target, lowered)? {
-            for (key, task) in tasks_of(args, &function.graph, &target, &options, &database)? {
+            for (key, task) in unmeasured_tasks(args, &function.graph, &target, &options, &database)? {
                 tasks.entry(key).or_insert(task);
             }
         }
     }
     if tasks.is_empty() && args.nodes.is_some() {
-        return Err(Failure::usage("no node's name contains what --nodes asks for")
+        return Err(Failure::usage("no node's name contains the text of --nodes")
             .help("`driftc explain` lists the nodes"));
     }
     drop(progress);
@@ -140,8 +142,8 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     let trials: Vec<&Trial> = order.iter().flat_map(|t| &t.trials).collect();
     let progress = Progress::steps("measuring", trials.len());
     let end = args.budget.map(|s| start + Duration::from_secs(s));
-    let bench = Bench::new(&target, &args.device, &args.output, end)?;
-    let tally = bench.measure_all(&trials, &mut database, &progress)?;
+    let runner = TrialRunner::new(&target, &args.device, &args.output, end)?;
+    let tally = runner.measure_all(&trials, &mut database, &progress)?;
     drop(progress);
     (report.measured, report.failed, report.left) = (tally.measured, tally.failed, tally.left);
     report.device = tally.measured.gt(&0).then(|| database.device(&target.name).map(str::to_owned)).flatten();
@@ -152,8 +154,8 @@ pub(crate) fn run(args: &TuneArgs, out: &mut Out) -> Result<()> {
     if args.json { out.json(&report) } else { print(&report, start.elapsed(), out) }
 }
 
-/// The distinct problems with the candidates that the database does not know.
-fn tasks_of(
+/// Distinct problems of a graph, with trials of the candidates that the database lacks.
+fn unmeasured_tasks(
     args: &TuneArgs,
     graph: &Graph,
     target: &TargetProfile,
@@ -174,13 +176,14 @@ fn tasks_of(
             return;
         }
         let mut task =
-            Task { weight: cost, pick: tuning::configuration_with_hash(cheapest), ..Task::default() };
+            Task { weight: cost, selected: tuning::configuration_with_hash(cheapest), ..Task::default() };
         let measured = database.measured(&target.name, || key.clone());
-        let hopeful = choices.iter().filter(|c| c.candidate.cost <= cost * HOPELESS);
-        // Candidates that differ in nothing but their reason are one.
+        let affordable = choices.iter().filter(|c| c.candidate.cost <= cost * MAX_COST_RATIO);
+        // Candidates with equal configurations differ only in their reason. Measure one of them.
         let mut seen = BTreeSet::new();
-        for choice in
-            hopeful.filter(|c| seen.insert(tuning::configuration_with_hash(c))).take(args.candidates.into())
+        for choice in affordable
+            .filter(|c| seen.insert(tuning::configuration_with_hash(c)))
+            .take(args.candidates.into())
         {
             if measured.is_some_and(|m| m.get(&tuning::configuration_with_hash(choice)).is_some()) {
                 task.known += 1;
@@ -204,14 +207,14 @@ fn changed(tasks: &BTreeMap<String, Task>, database: &Database, target: &str) ->
     let mut changed: Vec<Changed> = Vec::new();
     for (key, task) in tasks {
         let Some(measured) = database.measured(target, || key.clone()) else { continue };
-        let Some(Outcome::Took(estimated_ns)) = measured.get(&task.pick) else { continue };
-        let took = measured.iter().filter_map(|(way, outcome)| match outcome {
-            Outcome::Took(ns) => Some((way, ns)),
+        let Some(Outcome::Time(estimated_ns)) = measured.get(&task.selected) else { continue };
+        let took = measured.iter().filter_map(|(configuration, outcome)| match outcome {
+            Outcome::Time(ns) => Some((configuration, ns)),
             Outcome::Failed => None,
         });
         let Some((fastest, fastest_ns)) = took.min_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
         if fastest_ns < estimated_ns {
-            let (problem, estimated) = (key.clone(), task.pick.clone());
+            let (problem, estimated) = (key.clone(), task.selected.clone());
             let fastest = fastest.to_owned();
             changed.push(Changed { problem, estimated, estimated_ns, fastest, fastest_ns });
         }
@@ -226,25 +229,33 @@ fn print(report: &Report, time: Duration, out: &mut Out) -> Result<()> {
         writeln!(out, "{target} on {device}")?;
     }
     let took = crate::output::time(time);
-    writeln!(out, "{problems} problems: {measured} candidates measured in {took}, {known} known before")?;
+    writeln!(
+        out,
+        "{problems} problems: {measured} candidates measured in {took}, {known} already in the database"
+    )?;
     if *failed > 0 {
-        writeln!(out, "{failed} failed: the driver refused them or lost the device")?;
+        writeln!(out, "{failed} candidates failed: the driver refused them or lost the device")?;
     }
     if *left > 0 {
-        writeln!(out, "{left} left; the same command continues")?;
+        writeln!(out, "{left} candidates left; run the same command again to continue")?;
     }
-    let slow = report.changed.iter().filter(|c| c.estimated_ns > c.fastest_ns * GOOD).count();
+    let slow = report.changed.iter().filter(|c| c.estimated_ns > c.fastest_ns * GOOD_RATIO).count();
     let good = problems.saturating_sub(slow);
     writeln!(
         out,
-        "{good} of {problems} picks by estimate are within 15 % of the fastest candidate measured"
+        "for {good} of {problems} problems the estimates select a candidate within 15 % of the fastest one"
     )?;
-    let worth = |c: &&Changed| c.estimated_ns >= c.fastest_ns * WORTH_TELLING;
-    match report.changed.iter().filter(worth).count() {
-        0 => writeln!(out, "the estimates pick a candidate within 5 % of the fastest, for every problem")?,
-        n => writeln!(out, "for {n} problems the estimates pick a slower candidate:")?,
+    let reported = |c: &&Changed| c.estimated_ns >= c.fastest_ns * REPORTED_RATIO;
+    match report.changed.iter().filter(reported).count() {
+        0 => {
+            writeln!(
+                out,
+                "for every problem the estimates select a candidate within 5 % of the fastest one"
+            )?;
+        }
+        n => writeln!(out, "for {n} problems the estimates select a slower candidate:")?,
     }
-    for c in report.changed.iter().filter(worth) {
+    for c in report.changed.iter().filter(reported) {
         let ratio = c.estimated_ns / c.fastest_ns;
         writeln!(out, "{ratio:.2} x  {}", c.problem)?;
         writeln!(out, "    {:>8}  {}  by estimate", nanoseconds(c.estimated_ns), c.estimated)?;

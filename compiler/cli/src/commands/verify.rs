@@ -1,54 +1,54 @@
-//! `driftc verify`: compile a model, run it on the present device, and compare with the CPU reference and with given
-//! outputs. Where they differ, name what is at fault: a pass, or the first tensor that the device gets wrong.
+//! `driftc verify`: compiles a model, runs it on this device, and compares the outputs with the CPU reference and with
+//! given arrays. If they differ, it names the cause: a pass, or the first tensor that the device computes wrongly.
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 
 use clap::Args;
-use drift_runtime::ArrayRef;
-use driftc::compile::{Lowered, Model, Options, write};
+use driftc::compile::{Lowered, Model, write};
 use driftc::ir::array::Array;
 use driftc::ir::eval::eval;
 use driftc::target::TargetProfile;
 use serde::Serialize;
 
-use crate::arrays::{NamedFile, made_up, named_file, read_named, to_host, to_runtime};
+use crate::arrays::{NamedFile, generate_array, named_file, read_named, to_host};
 use crate::compare::{Comparison, Tolerance, compare};
-use crate::divergence::{BadPass, Suspect, first_bad_pass, first_bad_tensor};
+use crate::divergence::{BadPass, BadTensor, first_bad_pass, first_bad_tensor};
 use crate::failure::{Failure, Result};
 use crate::lowering::lower;
-use crate::model::{Loaded, ModelArgs, show_notes};
-use crate::output::{Out, note};
+use crate::model::Loaded;
+use crate::model_args::ModelArgs;
+use crate::output::{Out, note, show_notes};
 use crate::progress::Progress;
-use crate::session::{CacheArgs, DeviceArgs, load};
+use crate::session::DeviceArgs;
 use crate::tuning::TuningArgs;
+use crate::verify_case::{Case, run_bundle};
 
-/// The size of a symbolic dimension that neither an input nor `--dim` fixes, where its bounds allow it.
-const SIZE: i64 = 7;
+/// Size of a symbolic dimension that neither an input nor `--dim` fixes, clamped to its bounds.
+const DEFAULT_SIZE: i64 = 7;
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// The target: a profile's name or the path of its TOML file
+    /// Compile for this target profile: a name or a TOML file
     #[arg(short, long, value_name = "TARGET")]
     target: String,
     #[command(flatten)]
     tuning: TuningArgs,
-    /// An input by its name, or by its position counted from 0 (default: random floats, ones elsewhere)
+    /// Read an input from a file, by name or by position from 0 (default: random floats, ones for other types)
     #[arg(short, long = "input", value_name = "NAME=FILE.npy", value_parser = named_file)]
     inputs: Vec<NamedFile>,
-    /// What an output must be, besides what the reference says
+    /// Compare an output with this file too
     #[arg(short, long = "expect", value_name = "NAME=FILE.npy", value_parser = named_file)]
     expected: Vec<NamedFile>,
-    /// Tolerance as a part of the expected element (default: 1e-3, or 2e-2 for f16)
+    /// Set the relative tolerance (default: 1e-3, or 2e-2 for f16 and mixed)
     #[arg(long, value_name = "R", value_parser = tolerance)]
     rtol: Option<f64>,
-    /// Absolute tolerance (default: 1e-4, or 1e-2 for f16, of the largest expected element)
+    /// Set the absolute tolerance (default: 1e-4, or 1e-2 for f16 and mixed, times the largest expected element)
     #[arg(long, value_name = "A", value_parser = tolerance)]
     atol: Option<f64>,
-    /// Run spirv-opt over every shader
+    /// Optimize every SPIR-V shader with spirv-opt
     #[arg(long)]
     optimize: bool,
     #[command(flatten)]
@@ -66,10 +66,10 @@ struct Report {
     precision: &'static str,
     equal: bool,
     outputs: Vec<OutputReport>,
-    /// The pass that changes the result, where one does.
+    /// First pass that changes the result, if any.
     bad_pass: Option<BadPass>,
-    /// The first tensor that the device gets wrong, where it gets one wrong.
-    first_bad_tensor: Option<Suspect>,
+    /// First tensor that the device computes wrongly, if any.
+    first_bad_tensor: Option<BadTensor>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,16 +80,6 @@ struct OutputReport {
     expected: Option<Comparison>,
 }
 
-/// What the compiler and the device make of one set of inputs.
-#[derive(Debug)]
-pub(crate) struct Case<'a> {
-    pub(crate) target: &'a TargetProfile,
-    pub(crate) options: &'a Options,
-    pub(crate) inputs: &'a BTreeMap<String, Array>,
-    pub(crate) device: &'a DeviceArgs,
-    pub(crate) tolerance: Tolerance,
-}
-
 fn tolerance(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok();
     number.filter(|n| *n >= 0.0).ok_or_else(|| "write a number such as 1e-3".to_owned())
@@ -98,14 +88,14 @@ fn tolerance(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
     let target = TargetProfile::load(&args.target)?;
     let progress = Progress::start("importing");
-    let (loaded, inputs, made_up) = load_model(args)?;
+    let (loaded, inputs, generated) = load_model(args)?;
     let model = &loaded.model;
-    if !made_up.is_empty() {
-        note(&format!("no --input for {}: random floats, ones elsewhere", made_up.join(", ")));
+    if !generated.is_empty() {
+        note(&format!("no --input for {}: using random floats, ones for other types", generated.join(", ")));
     }
     let names: Vec<String> = model.graph.outputs().iter().map(|o| o.name.clone()).collect();
     let expected = read_named(&args.expected, &names, "output")?;
-    let mut options = loaded.options(&args.model.given, args.optimize)?;
+    let mut options = loaded.compile_options(&args.model.options, args.optimize)?;
     args.tuning.apply(&mut options, std::slice::from_ref(&target))?;
     let case = Case {
         target: &target,
@@ -135,31 +125,31 @@ pub(crate) fn run(args: &VerifyArgs, out: &mut Out) -> Result<()> {
     }
     let as_reference = reports.iter().all(|r| r.reference.equal());
     let as_expected = reports.iter().all(|r| r.expected.as_ref().is_none_or(Comparison::equal));
-    let (mut bad_pass, mut suspect) = (None, None);
+    let (mut bad_pass, mut bad_tensor) = (None, None);
     if !as_reference {
-        (bad_pass, suspect) = diagnose(model, &lowered, &reference, &case, &progress)?;
+        (bad_pass, bad_tensor) = diagnose(model, &lowered, &reference, &case, &progress)?;
     }
     drop(progress);
     let report = Report {
         model: model.name.clone(),
         target: target.name.clone(),
         device,
-        precision: args.model.given.precision.name(),
+        precision: args.model.options.precision.name(),
         equal: as_reference && as_expected,
         outputs: reports,
         bad_pass,
-        first_bad_tensor: suspect,
+        first_bad_tensor: bad_tensor,
     };
     if args.json {
         out.json(&report)?;
     } else {
         print(&report, out)?;
     }
-    if report.equal { Ok(()) } else { Err(Failure::told()) }
+    if report.equal { Ok(()) } else { Err(Failure::reported()) }
 }
 
 fn tolerances(args: &VerifyArgs) -> Tolerance {
-    let default = Tolerance::of(args.model.given.precision);
+    let default = Tolerance::for_precision(args.model.options.precision);
     Tolerance {
         relative: args.rtol.unwrap_or(default.relative),
         absolute: args.atol.unwrap_or(default.absolute),
@@ -167,7 +157,7 @@ fn tolerances(args: &VerifyArgs) -> Tolerance {
     }
 }
 
-/// The model for the inputs that are given, all its inputs, and the names of those made up.
+/// Returns the model for the given inputs, all its inputs, and the names of the generated ones.
 fn load_model(args: &VerifyArgs) -> Result<(Loaded, BTreeMap<String, Array>, Vec<String>)> {
     let names: Vec<String> = args.model.inputs()?.into_iter().map(|input| input.name).collect();
     let mut inputs = BTreeMap::new();
@@ -175,52 +165,42 @@ fn load_model(args: &VerifyArgs) -> Result<(Loaded, BTreeMap<String, Array>, Vec
         let Some(name) = names.get(position) else { continue };
         inputs.insert(name.clone(), to_host(&array)?);
     }
-    let loaded = args.model.given.load(&args.model.path, &inputs)?;
+    let loaded = args.model.options.load(&args.model.path, &inputs)?;
     show_notes(&loaded.notes);
     inputs.retain(|name, _| !loaded.constants.contains(name));
     let model = &loaded.model;
-    let open: driftc::ir::dim::Bindings = model
+    let sizes: driftc::ir::dim::Bindings = model
         .graph
         .bounds
         .iter()
-        .map(|(name, (low, high))| (name.clone(), SIZE.clamp(*low, *high)))
+        .map(|(name, (low, high))| (name.clone(), DEFAULT_SIZE.clamp(*low, *high)))
         .collect();
-    let mut made = Vec::new();
+    let mut generated = Vec::new();
     for (i, id) in model.graph.inputs().iter().enumerate() {
         let Some(input) = model.graph.input(*id) else { continue };
         if inputs.contains_key(&input.name) {
             continue;
         }
-        let sizes = input.shape.iter().map(|d| d.eval(&open).and_then(|n| usize::try_from(n).ok()));
-        let sizes: Vec<usize> = sizes.collect::<Option<_>>().ok_or_else(|| {
-            Failure::input(format!("the shape of input `{}` is not known", input.name))
+        let shape = input.shape.iter().map(|d| d.eval(&sizes).and_then(|n| usize::try_from(n).ok()));
+        let shape: Vec<usize> = shape.collect::<Option<_>>().ok_or_else(|| {
+            Failure::input(format!("the shape of input `{}` is unknown", input.name))
                 .help(format!("give it with --input {}=FILE.npy", input.name))
         })?;
-        inputs.insert(input.name.clone(), made_up(input.dtype, &sizes, i as u64));
-        made.push(format!("`{}`", input.name));
+        inputs.insert(input.name.clone(), generate_array(input.dtype, &shape, i as u64));
+        generated.push(format!("`{}`", input.name));
     }
-    Ok((loaded, inputs, made))
+    Ok((loaded, inputs, generated))
 }
 
-/// Loads a bundle and runs it; the device's name, and the outputs in their order.
-pub(crate) fn run_bundle(path: &Path, case: &Case<'_>) -> Result<(String, Vec<Array>)> {
-    let mut session = load(path, case.device, Some(&case.target.name), &CacheArgs::default())?;
-    let arrays: Vec<(&str, drift_runtime::Array)> =
-        case.inputs.iter().map(|(name, array)| (name.as_str(), to_runtime(array))).collect();
-    let arrays: Vec<(&str, ArrayRef<'_>)> = arrays.iter().map(|(name, a)| (*name, a.as_ref())).collect();
-    let outputs = session.run("main", &arrays)?;
-    let outputs = outputs.iter().map(to_host).collect::<Result<Vec<Array>>>()?;
-    Ok((session.device().name.clone(), outputs))
-}
-
-/// What is at fault: a pass when the reference of the graph after the passes differs, else the device or its kernels.
+/// Finds the cause of a wrong result: a pass if the reference differs after the passes, else the first wrong tensor of
+/// the device.
 fn diagnose(
     model: &Model,
     lowered: &Lowered,
     reference: &[(String, Array)],
     case: &Case<'_>,
     progress: &Progress,
-) -> Result<(Option<BadPass>, Option<Suspect>)> {
+) -> Result<(Option<BadPass>, Option<BadTensor>)> {
     progress.stage("looking for a pass that changes the result");
     let after: Vec<(String, Array)> = eval(&lowered.graph, case.inputs)?;
     let same = after.iter().zip(reference).all(|((_, a), (_, b))| compare(a, b, case.tolerance).equal());
@@ -234,9 +214,9 @@ fn diagnose(
 fn print(report: &Report, out: &mut Out) -> Result<()> {
     writeln!(out, "{} for {} at {} on {}", report.model, report.target, report.precision, report.device)?;
     for output in &report.outputs {
-        writeln!(out, "  {}: against the reference: {}", output.name, output.reference)?;
+        writeln!(out, "  {}: compared with the reference: {}", output.name, output.reference)?;
         if let Some(expected) = &output.expected {
-            writeln!(out, "  {}: against the file: {expected}", output.name)?;
+            writeln!(out, "  {}: compared with the file: {expected}", output.name)?;
         }
     }
     if report.equal {
@@ -247,16 +227,16 @@ fn print(report: &Report, out: &mut Out) -> Result<()> {
         writeln!(out, "  pass `{}` changes output `{}`: {}", bad.pass, bad.output, bad.comparison)?;
     }
     if let Some(s) = &report.first_bad_tensor {
-        writeln!(out, "  the first tensor that diverges is the result of node `{}`", s.node)?;
+        writeln!(out, "  first wrong tensor: the result of node `{}`", s.node)?;
         writeln!(out, "    {}\n    kernel {}\n    {}", s.what, s.kernel, s.comparison)?;
     }
-    let given_only = report.outputs.iter().all(|o| o.reference.equal());
-    if given_only {
-        let why = "the device agrees with the reference, so the expected file belongs to other inputs or weights, \
+    let only_files_differ = report.outputs.iter().all(|o| o.reference.equal());
+    if only_files_differ {
+        let why = "the device agrees with the reference: the expected file belongs to other inputs or weights, \
                    or the importer misreads the model";
         writeln!(out, "  {why}")?;
     } else if report.bad_pass.is_none() && report.first_bad_tensor.is_none() {
-        writeln!(out, "  every tensor by itself is right: the fault is in how the whole plan shares memory")?;
+        writeln!(out, "  every single tensor is right: the plan's reuse of memory is wrong")?;
     }
     Ok(())
 }

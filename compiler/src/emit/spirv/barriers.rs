@@ -1,8 +1,8 @@
-//! Makes barriers order what they should.
+//! Corrects scope and memory semantics of barriers.
 //!
-//! naga gives those of subgroups the storage class of subgroups alone, which Vulkan does not know: what one lane writes to
-//! workgroup memory another one of its subgroup would not have to see. Barriers of storage buffers it gives the scope of
-//! the device, which a module with cooperative matrices may name only with a feature of its own; WGSL means the workgroup.
+//! naga gives subgroup barriers only the semantics `SubgroupMemory`, which has no effect in Vulkan: lanes of a subgroup
+//! might not see each other's writes to workgroup memory. It gives storage barriers device scope, which modules with
+//! cooperative matrices may use only with an extra feature. WGSL means workgroup scope.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ const OP_CONSTANT: u16 = 43;
 const OP_CONTROL_BARRIER: u16 = 224;
 const SCOPE_WORKGROUP: u32 = 2;
 const SCOPE_SUBGROUP: u32 = 3;
-/// Acquire and release, of workgroup memory.
+/// AcquireRelease and WorkgroupMemory.
 const SEMANTICS: u32 = 0x8 | 0x100;
 
-/// Sets the memory semantics of subgroup barriers, and the scope of the others to the workgroup.
+/// Sets the memory semantics of subgroup barriers, and the memory scope of other barriers to the workgroup.
 ///
 /// # Errors
-/// When the module is malformed.
+/// If the module is malformed.
 pub(super) fn repair(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;

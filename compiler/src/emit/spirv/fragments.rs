@@ -1,9 +1,10 @@
-//! Fills products of fragments, whose invocations give and take the elements of matrices that they hold.
+//! Multiplication of fragments: the elements of cooperative matrices that one invocation holds.
 //!
-//! WGSL has no elements of cooperative matrices. A kernel that knows how they lie calls a function of one invocation's
-//! fragments, `(.., vec4<u32>, vec2<u32>, vec4<f32>) -> vec4<f32>`: pairs of halves of A and of B, and sums. It is written
-//! with a product of zero matrices in it, which tells their types; its body becomes the product of matrices of these elements,
-//! in the order in which an invocation holds them.
+//! WGSL cannot access single elements of cooperative matrices. A kernel that knows the device's fragment layout calls a
+//! function `(.., vec4<u32>, vec2<u32>, vec4<f32>) -> vec4<f32>` of one invocation's fragments: packed f16 of A and of
+//! B, and the f32 sums. In WGSL, the function multiplies zero matrices, which gives the matrix types. This rewrite
+//! replaces its body: it inserts the elements into matrices, in the order in which an invocation holds them, and
+//! multiplies these.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +25,13 @@ const OP_LABEL: u16 = 248;
 const OP_RETURN_VALUE: u16 = 254;
 const OP_COOPERATIVE_MATRIX_MUL_ADD: u16 = 4459;
 
-/// Types that the function is made of.
+/// Ids of the types that the function needs.
 struct Types {
     float: u32,
     half: u32,
     pair: u32,
     uint: u32,
-    /// Vectors of two and four words, and of four floats.
+    /// `vec2<u32>` and `vec4<u32>`.
     words: [u32; 2],
     floats: u32,
 }
@@ -42,7 +43,7 @@ struct Body<'a> {
 }
 
 impl Body<'_> {
-    /// An instruction of a type with a new result.
+    /// Adds an instruction with a result type and returns the result's id.
     fn push(&mut self, code: u16, ty: u32, operands: &[u32]) -> u32 {
         let id = *self.bound;
         *self.bound += 1;
@@ -52,7 +53,7 @@ impl Body<'_> {
         id
     }
 
-    /// A matrix of the pairs of halves in the words of a vector.
+    /// Builds a matrix from the packed f16 in the words of a vector.
     fn halves(&mut self, types: &Types, [ty, zero]: [u32; 2], vector: u32, words: u32) -> u32 {
         let mut matrix = zero;
         for word in 0..words {
@@ -67,10 +68,10 @@ impl Body<'_> {
     }
 }
 
-/// Fills every such function of a module whose matrices have their types.
+/// Replaces the body of every fragment multiplication in a module. The matrices already have their real types.
 ///
 /// # Errors
-/// When the module is malformed.
+/// If the module is malformed.
 pub(super) fn fill(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
@@ -129,7 +130,7 @@ pub(super) fn fill(words: &[u32]) -> Result<Vec<u32>, String> {
     Ok(out)
 }
 
-/// A function of fragments with its body; none where it is another one.
+/// Returns a fragment multiplication with its new body, or `None` for other functions.
 fn filled(
     function: &[&[u32]],
     types: &Types,

@@ -1,9 +1,9 @@
-//! Gives cooperative matrices their real types.
+//! Gives cooperative matrices their real element types and sizes.
 //!
-//! In WGSL a matrix has the element type of the memory it is loaded from, and is square. Kernels therefore load eight
-//! elements as the bits of a vector of f32, and all matrices are declared with elements of f32, which stand for those
-//! that the device multiplies and sums. Sizes follow from the use of a matrix: A is M x K, B is K x N, the accumulator
-//! M x N. naga's loads, stores and products do not bake in any of that; products of signed integers must say so.
+//! In WGSL, a matrix has the element type of the memory it is loaded from, and is square. Kernels therefore load 8
+//! elements as the bits of a vector of f32, and declare all matrices with f32 elements. The real sizes follow from the
+//! use of a matrix: A is M x K, B is K x N, the accumulator is M x N. naga's loads, stores and multiplications do not
+//! depend on the types; only multiplications of signed integers need an extra operand.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +22,12 @@ const CAPABILITY_INT8: u32 = 39;
 const USE_A: u32 = 0;
 const USE_B: u32 = 1;
 const SCOPE_WORKGROUP: u32 = 2;
-/// That the elements of A, B, the accumulator and the result are signed.
+/// Operand of a multiplication: elements of A, B, the accumulator and the result are signed.
 const ALL_SIGNED: u32 = 0xf;
-/// Words of a product without a word on signs.
+/// Words of a multiplication without the operand for signs.
 const MUL_ADD_WORDS: usize = 6;
 
-/// A numeric type: its instruction without the identifier, and the capability it takes.
+/// Returns a numeric type's opcode, its operands without the id, and the capability it needs.
 fn numeric(ty: MatrixType) -> Result<(u16, &'static [u32], Option<u32>), String> {
     match ty {
         MatrixType::F16 => Ok((OP_TYPE_FLOAT, &[16], Some(CAPABILITY_FLOAT16))),
@@ -36,18 +36,63 @@ fn numeric(ty: MatrixType) -> Result<(u16, &'static [u32], Option<u32>), String>
         MatrixType::U8 => Ok((OP_TYPE_INT, &[8, 0], Some(CAPABILITY_INT8))),
         MatrixType::I32 => Ok((OP_TYPE_INT, &[32, 1], None)),
         MatrixType::U32 => Ok((OP_TYPE_INT, &[32, 0], None)),
-        MatrixType::Bf16 => Err("matrices of bf16".into()),
+        MatrixType::Bf16 => Err("cooperative matrices of bf16 are not supported".into()),
     }
 }
 
-/// Sets the element types of matrices and, when `matrix` gives M, N and K, the sizes of all; without it A and B become
+/// Opcode of an instruction.
+fn opcode(instruction: &[u32]) -> u16 {
+    (instruction[0] & 0xffff) as u16
+}
+
+/// Type that a module declares, or that is added to it: id, declaration and needed capability.
+type ElementType = (u32, Vec<u32>, Option<u32>);
+
+/// Returns the types of elements. Types that the module lacks get an id from `fresh`.
+fn element_types(
+    instructions: &[&[u32]],
+    elements: [MatrixType; 2],
+    mut fresh: impl FnMut() -> u32,
+) -> Result<Vec<ElementType>, String> {
+    let mut types = Vec::new();
+    for element in elements {
+        let (code, rest, capability) = numeric(element)?;
+        let known = instructions.iter().find(|i| opcode(i) == code && i.get(2..) == Some(rest));
+        let id = known.and_then(|i| i.get(1)).copied().unwrap_or_else(&mut fresh);
+        let length = rest.len() as u32 + 2;
+        types.push((id, [&[length << 16 | u32::from(code), id], rest].concat(), capability));
+    }
+    Ok(types)
+}
+
+/// Adds the capabilities of types that the module lacks.
+fn add_capabilities(out: &mut Vec<u32>, types: &[ElementType], instructions: &[&[u32]]) {
+    for (_, _, capability) in types {
+        let wanted = capability.map(|capability| [2 << 16 | u32::from(OP_CAPABILITY), capability]);
+        if let Some(wanted) = wanted.filter(|wanted| !instructions.contains(&wanted.as_slice())) {
+            out.extend(wanted);
+        }
+    }
+}
+
+/// Returns the values of constants of a type, by id.
+fn constants(instructions: &[&[u32]], ty: u32) -> BTreeMap<u32, u32> {
+    instructions
+        .iter()
+        .filter_map(|i| match (opcode(i), *i) {
+            (OP_CONSTANT, [_, of, id, value]) if *of == ty => Some((*id, *value)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Sets the element types of matrices, and their sizes if `matrix` gives M, N and K. Without `matrix`, A and B become
 /// f16 and nothing else changes.
 ///
 /// # Errors
-/// When the module is malformed.
+/// If the module is malformed.
 pub(super) fn retype(words: &[u32], matrix: Option<Matrix>) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
-    let opcode = |i: &[u32]| (i[0] & 0xffff) as u16;
     if !instructions.iter().any(|i| opcode(i) == OP_TYPE_COOPERATIVE_MATRIX) {
         return Ok(words.to_vec());
     }
@@ -57,36 +102,18 @@ pub(super) fn retype(words: &[u32], matrix: Option<Matrix>) -> Result<Vec<u32>, 
         bound - 1
     };
     let elements = matrix.map_or([MatrixType::F16, MatrixType::F32], |matrix| matrix.elements);
-    let mut types = Vec::new();
-    for element in elements {
-        let (code, rest, capability) = numeric(element)?;
-        let known = instructions.iter().find(|i| opcode(i) == code && i.get(2..) == Some(rest));
-        let id = known.and_then(|i| i.get(1)).copied().unwrap_or_else(&mut fresh);
-        let length = rest.len() as u32 + 2;
-        types.push((id, [&[length << 16 | u32::from(code), id], rest].concat(), capability));
-    }
+    let types = element_types(&instructions, elements, &mut fresh)?;
     let uint = instructions.iter().find(|i| opcode(i) == OP_TYPE_INT && i.get(2..) == Some(&[32, 0]));
     let uint = uint.and_then(|i| i.get(1)).copied().ok_or("no u32 in a module")?;
-    // Constants, so that the use of a matrix can be told.
-    let values: BTreeMap<u32, u32> = instructions
-        .iter()
-        .filter_map(|i| match (opcode(i), *i) {
-            (OP_CONSTANT, [_, ty, id, value]) if *ty == uint => Some((*id, *value)),
-            _ => None,
-        })
-        .collect();
+    // Values of constants, to evaluate the use of a matrix.
+    let values = constants(&instructions, uint);
 
     let mut out = words[..HEADER_WORDS].to_vec();
-    for (_, _, capability) in &types {
-        let wanted = capability.map(|capability| [2 << 16 | u32::from(OP_CAPABILITY), capability]);
-        if let Some(wanted) = wanted.filter(|wanted| !instructions.contains(&wanted.as_slice())) {
-            out.extend(wanted);
-        }
-    }
+    add_capabilities(&mut out, &types, &instructions);
     let mut placed: Vec<u32> = Vec::new();
     let mut sized: BTreeMap<u32, u32> = BTreeMap::new();
     for i in &instructions {
-        // Element types come before the first matrix; where the module declares them later they are moved.
+        // Element types must precede the first matrix type, so later declarations of them are moved.
         if let Some((id, ..)) = types.iter().find(|(_, declaration, _)| declaration == i) {
             if !placed.contains(id) {
                 out.extend_from_slice(i);

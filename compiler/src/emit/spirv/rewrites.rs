@@ -1,19 +1,19 @@
-//! What is rewritten in the SPIR-V of small modules, against `rewrites.txt`: the instructions that each step removes and
-//! adds. DRIFT_BLESS=1 writes the file anew.
+//! Compares the SPIR-V rewrites of small modules with `rewrites.txt`, which lists the instructions that each step
+//! removes and adds. DRIFT_BLESS=1 rewrites the file.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use super::{
-    Matrix, barriers, fragments, halves, instructions, matrices, strip_explicit_layout, tensors, write,
+    Matrix, barriers, f16_bitcasts, fragments, instructions, matrices, strip_explicit_layout, tensors, write,
 };
 use crate::emit::texels;
 use crate::target::MatrixType;
 
-/// Modules with something to rewrite in each.
+/// Titles and modules. Each module needs some rewrite.
 const MODULES: &[(&str, &str)] = &[
     (
-        "types in workgroup memory have no layout, those of buffers keep it",
+        "types in workgroup memory lose their layout, types in buffers keep it",
         "struct Pair { a: f32, b: vec2<f32> }
 var<workgroup> pairs: array<Pair, 4>;
 @group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;
@@ -24,7 +24,7 @@ var<workgroup> pairs: array<Pair, 4>;
 }",
     ),
     (
-        "barriers of subgroups order workgroup memory, those of buffers have the scope of the workgroup",
+        "subgroup barriers order workgroup memory, storage barriers have workgroup scope",
         "var<workgroup> held: array<f32, 4>;
 @group(0) @binding(0) var<storage, read_write> out: array<f32>;
 @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {
@@ -36,7 +36,7 @@ var<workgroup> pairs: array<Pair, 4>;
 }",
     ),
     (
-        "textures of one dimension are texel buffers",
+        "1-D textures become texel buffers",
         "@group(0) @binding(0) var texels: texture_1d<f32>;
 @group(0) @binding(1) var<storage, read_write> out: array<vec4<f32>>;
 @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {
@@ -44,7 +44,7 @@ var<workgroup> pairs: array<Pair, 4>;
 }",
     ),
     (
-        "two halves are a word, and floats made of them stay floats",
+        "packing and unpacking of f16 pairs become bitcasts, other conversions stay",
         "enable f16;
 @group(0) @binding(0) var<storage, read_write> out: array<u32>;
 @compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {
@@ -55,7 +55,7 @@ var<workgroup> pairs: array<Pair, 4>;
 }",
     ),
     (
-        "a function of an invocation's fragments multiplies the matrices that they are of",
+        "a fragment multiplication becomes a cooperative-matrix multiplication",
         "enable wgpu_cooperative_matrix;
 @group(0) @binding(0) var<storage, read> left: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> right: array<vec2<u32>>;
@@ -69,7 +69,7 @@ fn multiply(a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
 }",
     ),
     (
-        "matrices have the types and sizes of the device",
+        "matrices get the types and sizes of the device",
         "enable wgpu_cooperative_matrix;
 @group(0) @binding(0) var<storage, read> left: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> right: array<vec4<f32>>;
@@ -83,7 +83,7 @@ fn multiply(a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
     ),
 ];
 
-/// What a device's matrices are, in words.
+/// Matrix shapes of devices, with titles.
 const MATRICES: [(&str, Option<Matrix>); 4] = [
     ("f16", None),
     (
@@ -95,12 +95,12 @@ const MATRICES: [(&str, Option<Matrix>); 4] = [
         Some(Matrix { sizes: [16, 16, 32], workgroup: false, elements: [MatrixType::I8, MatrixType::I32] }),
     ),
     (
-        "128 x 64 x 16 of a workgroup",
+        "128 x 64 x 16, workgroup scope",
         Some(Matrix { sizes: [128, 64, 16], workgroup: true, elements: [MatrixType::F16, MatrixType::F32] }),
     ),
 ];
 
-/// Instructions that the rewriting is about, by their numbers in the specification.
+/// Names of the rewritten instructions, by opcode.
 const NAMES: &[(u32, &str)] = &[
     (1, "OpUndef"),
     (10, "OpExtension"),
@@ -136,7 +136,7 @@ const NAMES: &[(u32, &str)] = &[
     (5375, "OpTensorLayoutSliceNV"),
 ];
 
-/// An instruction as a line.
+/// Returns an instruction as one line.
 fn shown(instruction: &[u32]) -> String {
     let opcode = instruction[0] & 0xffff;
     let name = NAMES.iter().find(|(number, _)| *number == opcode).map(|(_, name)| *name);
@@ -145,7 +145,7 @@ fn shown(instruction: &[u32]) -> String {
     line
 }
 
-/// The lines that two modules do not share, in order, those of the first with `-` and those of the second with `+`.
+/// Returns the lines in which two modules differ, in order: with `-` from the first and with `+` from the second.
 fn difference(before: &[u32], after: &[u32]) -> String {
     let [a, b] = [before, after].map(|words| -> Vec<String> {
         let bound = [format!("identifiers below {}", words[3])];
@@ -177,7 +177,7 @@ fn difference(before: &[u32], after: &[u32]) -> String {
 }
 
 #[test]
-fn rewrites_are_what_they_were() {
+fn rewrites_match_the_golden_file() {
     let mut text = String::new();
     for (what, wgsl) in MODULES {
         let raw = write(wgsl).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -196,7 +196,7 @@ fn rewrites_are_what_they_were() {
             };
             let next = step("layout", strip_explicit_layout(&raw).unwrap());
             let next = step("texels", texels::retype(next).unwrap());
-            let next = step("halves", halves::reinterpret(&next).unwrap());
+            let next = step("f16_bitcasts", f16_bitcasts::reinterpret(&next).unwrap());
             let next = step("matrices", matrices::retype(&next, *matrix).unwrap());
             let mut next = step("fragments", fragments::fill(&next).unwrap());
             if matrix.is_some_and(|matrix| matrix.workgroup) {
@@ -211,7 +211,7 @@ fn rewrites_are_what_they_were() {
     }
     let golden = std::fs::read_to_string(&file).unwrap_or_default();
     for (line, (got, want)) in text.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(got, want, "line {} of {}; DRIFT_BLESS=1 writes it anew", line + 1, file.display());
+        assert_eq!(got, want, "line {} of {}; DRIFT_BLESS=1 rewrites the file", line + 1, file.display());
     }
     assert_eq!(text.lines().count(), golden.lines().count(), "{}", file.display());
 }

@@ -1,8 +1,8 @@
-//! Loads matrices that a workgroup holds by tensor addressing.
+//! Loads workgroup-scope matrices by tensor addressing.
 //!
-//! Where such a matrix lies in a storage buffer, the driver moves it through workgroup memory by itself, and does so with
-//! fewer instructions when the load names a tensor (SPV_NV_tensor_addressing) than when it names a pointer and a stride.
-//! naga knows the latter form alone; this gives every such load the tensor of exactly its rows and columns.
+//! For a workgroup-scope matrix in a storage buffer, the driver copies the elements through workgroup memory. It needs
+//! fewer instructions for that if the load names a tensor (SPV_NV_tensor_addressing) instead of a pointer and a stride.
+//! naga supports only pointers. This rewrite gives each load a tensor of exactly the matrix's rows and columns.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,13 @@ const CAPABILITY_TENSOR_ADDRESSING: u32 = 5439;
 const EXTENSIONS: [&str; 2] = ["SPV_NV_tensor_addressing", "SPV_NV_cooperative_matrix2"];
 const CLASS_STORAGE_BUFFER: u32 = 12;
 const LAYOUT_ROW_MAJOR: u32 = 0;
-/// Strides of naga's loads count vectors of sixteen bytes, those of a tensor elements of f16.
+/// Elements of f16 per stride unit of naga's loads, which is a vector of 16 bytes.
 const ELEMENTS: u32 = 8;
 
-/// Rewrites every load of a matrix from a storage buffer.
+/// Rewrites all loads of matrices from storage buffers.
 ///
 /// # Errors
-/// When the module is malformed.
+/// If the module is malformed.
 pub(super) fn address(words: &[u32]) -> Result<Vec<u32>, String> {
     let instructions = instructions(words)?;
     let start = instructions.iter().position(|i| opcode(i) == OP_FUNCTION).ok_or("a module without code")?;
@@ -63,11 +63,11 @@ pub(super) fn address(words: &[u32]) -> Result<Vec<u32>, String> {
     Ok(out)
 }
 
-/// What is known of a module, and what is declared on the way.
+/// Facts about a module, and new declarations.
 struct Module {
     bound: u32,
     uint: u32,
-    /// Values of constants, and constants of values.
+    /// Values of constants by id, and ids by value.
     values: BTreeMap<u32, u32>,
     constants: BTreeMap<u32, u32>,
     /// Rows and columns of matrix types.
@@ -127,7 +127,7 @@ impl Module {
             undefined: BTreeMap::new(),
         };
         module.layout = module.fresh();
-        // Two dimensions; what lies outside is never read.
+        // Two dimensions, without clamping: no load reaches outside of the tensor.
         let (two, unclamped) = (module.constant(2), module.constant(0));
         push(&mut module.declarations, OP_TYPE_TENSOR_LAYOUT, &[module.layout, two, unclamped]);
         Ok(module)
@@ -211,13 +211,13 @@ fn opcode(instruction: &[u32]) -> u16 {
 }
 
 fn push(out: &mut Vec<u32>, opcode: u16, operands: &[u32]) {
-    // No instruction written here has more than a few operands.
+    // All instructions written here are short, so the length fits 16 bits.
     let length = operands.len() as u32 + 1;
     out.push(length << 16 | u32::from(opcode));
     out.extend_from_slice(operands);
 }
 
-/// A string as SPIR-V has it: little-endian words, ended by a zero.
+/// Encodes a SPIR-V string: little-endian words, terminated by a zero byte.
 fn text(name: &str) -> Vec<u32> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.push(0);

@@ -1,7 +1,8 @@
-//! Activations: element functions with parameters.
+//! Activation functions.
 
 use super::elementwise::typed_binary;
-use super::lowering::{Call, Lowered, OpEntry, Refused, microsoft, op};
+use super::lowering::{Call, Lowered, OpEntry, microsoft, op};
+use super::refused::Refused;
 use crate::ir::element::{BinaryFn, UnaryFn};
 
 pub(super) const OPS: &[OpEntry] = &[
@@ -64,7 +65,7 @@ fn apply(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
     Ok(call.b.unary(f, x)?.into())
 }
 
-/// The first operand through Swish, times the second one.
+/// Lowers SwiGLU: `swish(operand 0) * operand 1`.
 fn swi_glu(call: &mut Call<'_>) -> Lowered {
     let alpha = call.attributes.float("alpha", 1.0)?;
     let (gate, x) = (call.node(0)?, call.node(1)?);
@@ -76,11 +77,11 @@ fn gelu(call: &mut Call<'_>) -> Lowered {
     match call.attributes.text("approximate", "none")? {
         "none" => apply(call, UnaryFn::Gelu),
         "tanh" => apply(call, UnaryFn::GeluTanh),
-        other => Err(Refused::new(format!("approximation `{other}` is not known"))),
+        other => Err(Refused::attribute("approximate", other, "`none`, `tanh`")),
     }
 }
 
-/// A function of the sum of the operand and an optional bias.
+/// Applies a function to the sum of operand 0 and an optional bias, operand 1.
 fn biased(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
     let mut x = call.node(0)?;
     if let Some(bias) = call.optional(1)? {

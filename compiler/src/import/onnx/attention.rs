@@ -1,10 +1,11 @@
-//! Attention.
+//! Lowers Attention, and expands attention for other operators.
 //!
-//! Attention is one operator of the graph; the scores as a result need the expanded form. Queries
-//! that see no key give zeros in both.
+//! Attention is one operator of the graph. If a model uses the scores as an output, it is expanded to matmuls and a
+//! softmax. In both forms a query that attends to no key gives zeros.
 
 use super::generate::iota;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, op};
+use super::refused::Refused;
 use crate::ir::array::Array;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
@@ -16,41 +17,45 @@ use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[op("Attention", 23, attention)];
 
-/// What is computed from queries, keys and values `[B, H, S, D]`.
+/// Parameters of attention over queries, keys and values `[B, H, S, D]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scores {
+    /// Factor of the scores.
     pub(super) scale: f32,
-    /// Whether query i sees only keys up to `i + past`.
+    /// True if query i attends only to keys up to `i + past`.
     pub(super) causal: bool,
-    /// Where it is causal: how many keys query i sees at most, up to key `i + past`.
+    /// Maximum number of keys that query i attends to, the last being key `i + past`. Used only if causal.
     pub(super) window: Option<u32>,
-    /// `cap * tanh(score / cap)`, when positive.
+    /// Cap in `cap * tanh(score / cap)`; 0 for none.
     pub(super) softcap: f32,
-    /// Whether and where the scores are a second result: raw, capped, masked, after softmax.
-    pub(super) shown: Option<i64>,
+    /// Stage at which the scores are a second result: 0 raw, 1 capped, 2 masked, 3 after softmax. `None` without them.
+    pub(super) scores_output: Option<i64>,
 }
 
-/// `[B, S, H * D]` as `[B, H, S, D]`; a tensor of rank 4 stays.
+/// Reshapes `[B, S, H * D]` to `[B, H, S, D]`. A tensor of rank 4 is returned as it is.
 pub(super) fn split_heads(call: &mut Call<'_>, x: NodeId, heads: Option<i64>) -> Lowered<NodeId> {
     let shape = call.shape(x);
     match (shape.as_slice(), heads) {
         ([_, _, _, _], _) => Ok(x),
         ([b, s, d], Some(heads)) if heads > 0 => {
-            let size = d
-                .div_exact(&Dim::known(heads))
-                .ok_or_else(|| Refused::new(format!("size {d} does not divide into {heads} heads")))?;
+            let size = d.div_exact(&Dim::known(heads)).ok_or_else(|| {
+                Refused::new(format!("the size {d} is not a multiple of the {heads} heads"))
+            })?;
             let x = call.b.reshape(x, vec![b.clone(), s.clone(), Dim::known(heads), size])?;
             Ok(call.b.transpose(x, vec![0, 2, 1, 3])?)
         }
-        _ => Err(Refused::new(format!("rank {} without a number of heads", shape.len()))),
+        _ => Err(Refused::new(format!(
+            "an operand has rank {}; rank 3 with a number of heads, or rank 4, is needed",
+            shape.len()
+        ))),
     }
 }
 
-/// `[B, H, S, D]` as `[B, S, H * D]`.
+/// Reshapes `[B, H, S, D]` to `[B, S, H * D]`.
 pub(super) fn merge_heads(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let shape = call.shape(x);
     let [b, h, s, d] = shape.as_slice() else {
-        return Err(Refused::new("heads cannot be merged"));
+        return Err(Refused::new("the heads cannot be merged: the rank is not 4"));
     };
     let x = call.b.transpose(x, vec![0, 2, 1, 3])?;
     Ok(call.b.reshape(x, vec![b.clone(), s.clone(), h.mul(d)])?)
@@ -61,7 +66,7 @@ fn head_count(call: &Call<'_>, name: &str) -> Lowered<Option<i64>> {
 }
 
 fn attention(call: &mut Call<'_>) -> Lowered {
-    // Softmax is f32 or wider whatever is asked for.
+    // Softmax always computes in f32 or wider.
     call.attributes.ignore(&["softmax_precision"]);
     let (query, key, value) = (call.node(0)?, call.node(1)?, call.node(2)?);
     let flat = call.rank(query) == 3;
@@ -78,7 +83,7 @@ fn attention(call: &mut Call<'_>) -> Lowered {
             v = call.add(Concat { axis: 2 }, &[past_value, v])?;
         }
         (None, None) => {}
-        _ => return Err(Refused::new("it has a cache of keys or of values, not of both")),
+        _ => return Err(Refused::new("only one of past_key and past_value is given; give both or none")),
     }
     let depth = call.shape(q).get(3).cloned().unwrap_or_default();
     let scale = match call.attributes.float_opt("scale")? {
@@ -91,9 +96,9 @@ fn attention(call: &mut Call<'_>) -> Lowered {
         causal: call.attributes.flag("is_causal", false)?,
         window: None,
         softcap: call.attributes.float("softcap", 0.0)?,
-        shown: call.wants(3).then_some(mode),
+        scores_output: call.wants(3).then_some(mode),
     };
-    let (queries, keys) = (axis_2(call, q), axis_2(call, k));
+    let (queries, keys) = (sequence_length(call, q), sequence_length(call, k));
     let dtype = call.dtype(q);
     let mut mask = match call.optional(3)? {
         Some(mask) => {
@@ -102,20 +107,46 @@ fn attention(call: &mut Call<'_>) -> Lowered {
         }
         None => None,
     };
-    // Before opset 24 there is no such operand.
+    // Operand 6 (nonpad_kv_seqlen) exists from opset 24 on.
     let lengths = if call.opset < 24 { None } else { call.optional(6)? };
+    let conditions = conditions(call, lengths, &past, [&queries, &keys], &mut scores)?;
+    if let Some((first, rest)) = conditions.split_first() {
+        let mut all = *first;
+        for condition in rest {
+            all = call.b.binary(BinaryFn::And, all, *condition)?;
+        }
+        let bias = additive(call, all, dtype)?;
+        mask = joined(call, mask, Some(bias))?;
+    }
+    let (mut result, scores_output) = attend(call, [q, k, v], mask, &past, scores)?;
+    if flat {
+        result = merge_heads(call, result)?;
+    }
+    let scores_output = scores_output.map_or(Value::Absent, Value::Node);
+    Ok(Outputs(vec![Value::Node(result), Value::Node(k), Value::Node(v), scores_output]))
+}
+
+/// Returns the conditions under which a query sees a key: the key is within the lengths and the window. With lengths,
+/// also the causal condition, which is then cleared in `scores`.
+fn conditions(
+    call: &mut Call<'_>,
+    lengths: Option<NodeId>,
+    past: &Dim,
+    [queries, keys]: [&Dim; 2],
+    scores: &mut Scores,
+) -> Lowered<Vec<NodeId>> {
     let mut offset = Offset::Same(past.clone());
-    let mut seen = Vec::new();
+    let mut conditions = Vec::new();
     if let Some(lengths) = lengths {
         if call.has(4) {
-            return Err(Refused::new("it has a cache and the lengths of another one"));
+            return Err(Refused::new("past_key and nonpad_kv_seqlen are both given; only one is possible"));
         }
         let lengths = per_batch(call, lengths)?;
         let columns = iota(call, DType::I64, Dim::known(0), keys.clone())?;
-        seen.push(call.b.binary(BinaryFn::Less, columns, lengths)?);
+        conditions.push(call.b.binary(BinaryFn::Less, columns, lengths)?);
         offset = Offset::Ends(lengths);
         if scores.causal {
-            seen.push(window(call, &offset, &queries, &keys, BinaryFn::LessEqual, 0)?);
+            conditions.push(window(call, &offset, queries, keys, BinaryFn::LessEqual, 0)?);
             scores.causal = false;
         }
     }
@@ -125,41 +156,28 @@ fn attention(call: &mut Call<'_>) -> Lowered {
         match call.attributes.int(name, -1)? {
             -1 => {}
             size if size >= 0 => {
-                seen.push(window(call, &offset, &queries, &keys, side, size.saturating_mul(sign))?);
+                conditions.push(window(call, &offset, queries, keys, side, size.saturating_mul(sign))?);
             }
-            size => return Err(Refused::new(format!("attribute `{name}` is {size}"))),
+            size => return Err(Refused::attribute(name, size, "-1 (no limit), or 0 and more")),
         }
     }
-    if let Some((first, rest)) = seen.split_first() {
-        let mut all = *first;
-        for condition in rest {
-            all = call.b.binary(BinaryFn::And, all, *condition)?;
-        }
-        let bias = additive(call, all, dtype)?;
-        mask = joined(call, mask, Some(bias))?;
-    }
-    let (mut result, shown) = attend(call, [q, k, v], mask, &past, scores)?;
-    if flat {
-        result = merge_heads(call, result)?;
-    }
-    let shown = shown.map_or(Value::Absent, Value::Node);
-    Ok(Outputs(vec![Value::Node(result), Value::Node(k), Value::Node(v), shown]))
+    Ok(conditions)
 }
 
-/// Sequence length of `[B, H, S, D]`.
-fn axis_2(call: &Call<'_>, x: NodeId) -> Dim {
+/// Returns the sequence length of `[B, H, S, D]`.
+fn sequence_length(call: &Call<'_>, x: NodeId) -> Dim {
     call.shape(x).get(2).cloned().unwrap_or_default()
 }
 
-/// Where among the keys the first query stands.
+/// Position of the first query among the keys.
 enum Offset {
-    /// At the same place in every sequence.
+    /// Equal in all sequences.
     Same(Dim),
-    /// The last query stands at the last key, which these lengths `[B, 1, 1, 1]` tell.
+    /// The last query is at the last key of its sequence. The lengths are `[B, 1, 1, 1]`.
     Ends(NodeId),
 }
 
-/// One number per sequence as i64 `[B, 1, 1, 1]`.
+/// Reshapes one number per sequence to i64 `[B, 1, 1, 1]`.
 fn per_batch(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let n = call.tensor(x).elements();
     let x = call.b.cast(x, DType::I64)?;
@@ -167,7 +185,8 @@ fn per_batch(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     Ok(call.b.reshape(x, vec![n, one.clone(), one.clone(), one])?)
 }
 
-/// `[S, T]` or `[B, 1, S, T]`: whether key `t` compares so with the place of query `s`, moved by `distance`.
+/// Adds a condition `[S, T]` or `[B, 1, S, T]` that compares the position of key `t` with the position of query `s`
+/// plus `distance`.
 fn window(
     call: &mut Call<'_>,
     offset: &Offset,
@@ -189,7 +208,7 @@ fn window(
     Ok(call.b.binary(compare, columns, rows)?)
 }
 
-/// The sum of what is added to scores.
+/// Adds two optional masks.
 pub(super) fn joined(call: &mut Call<'_>, a: Option<NodeId>, b: Option<NodeId>) -> Lowered<Option<NodeId>> {
     Ok(match (a, b) {
         (Some(a), Some(b)) => Some(call.b.binary(BinaryFn::Add, a, b)?),
@@ -197,17 +216,17 @@ pub(super) fn joined(call: &mut Call<'_>, a: Option<NodeId>, b: Option<NodeId>) 
     })
 }
 
-/// A mask to add: a bool one becomes 0 where true and minus infinity elsewhere.
+/// Converts a mask to one that is added to the scores: a bool mask becomes 0 where true and minus infinity elsewhere.
 pub(super) fn additive(call: &mut Call<'_>, mask: NodeId, dtype: DType) -> Lowered<NodeId> {
     if call.dtype(mask) != DType::Bool {
         return Ok(call.b.cast(mask, dtype)?);
     }
     let zero = call.b.scalar(dtype, 0.0)?;
-    let never = call.b.scalar(dtype, f32::NEG_INFINITY)?;
-    Ok(call.b.select(mask, zero, never)?)
+    let excluded = call.b.scalar(dtype, f32::NEG_INFINITY)?;
+    Ok(call.b.select(mask, zero, excluded)?)
 }
 
-/// The mask with keys beyond its end masked out.
+/// Extends the mask to `length` keys; the added keys are masked out.
 fn lengthened(call: &mut Call<'_>, mask: NodeId, length: &Dim) -> Lowered<NodeId> {
     let shape = call.shape(mask);
     let (Some(have), Some(want)) = (shape.last().and_then(Dim::as_known), length.as_known()) else {
@@ -224,7 +243,7 @@ fn lengthened(call: &mut Call<'_>, mask: NodeId, length: &Dim) -> Lowered<NodeId
     call.add(Pad { mode: PadMode::Constant, before, after, value: f64::NEG_INFINITY }, &[mask])
 }
 
-/// The attended values, and the scores where they are asked for.
+/// Adds attention. Returns its result, and the scores if they are requested.
 pub(super) fn attend(
     call: &mut Call<'_>,
     [q, k, v]: [NodeId; 3],
@@ -234,20 +253,20 @@ pub(super) fn attend(
 ) -> Lowered<(NodeId, Option<NodeId>)> {
     let (queries, keys) = (call.shape(q), call.shape(k));
     let ([_, heads, s, _], [_, kv_heads, t, _]) = (queries.as_slice(), keys.as_slice()) else {
-        return Err(Refused::new("queries and keys are not of rank 4"));
+        return Err(Refused::new("queries and keys must have rank 4"));
     };
     let (heads, kv_heads, s, t) = (heads.clone(), kv_heads.clone(), s.clone(), t.clone());
     let dtype = call.dtype(q);
-    let plain = scores.shown.is_none();
+    let plain = scores.scores_output.is_none();
     let causal = scores.causal && plain && t.sub(&s) == *past;
     if scores.causal && !causal {
         let offset = Offset::Same(past.clone());
-        let mut seen = window(call, &offset, &s, &t, BinaryFn::LessEqual, 0)?;
+        let mut visible = window(call, &offset, &s, &t, BinaryFn::LessEqual, 0)?;
         if let Some(size) = scores.window {
             let late = window(call, &offset, &s, &t, BinaryFn::Greater, -i64::from(size))?;
-            seen = call.b.binary(BinaryFn::And, seen, late)?;
+            visible = call.b.binary(BinaryFn::And, visible, late)?;
         }
-        let bias = additive(call, seen, dtype)?;
+        let bias = additive(call, visible, dtype)?;
         mask = joined(call, mask, Some(bias))?;
     }
     if plain {
@@ -260,8 +279,8 @@ pub(super) fn attend(
     }
     let k = repeat_heads(call, k, &heads, &kv_heads)?;
     let v = repeat_heads(call, v, &heads, &kv_heads)?;
-    let product = call.add(MatMul { trans_a: false, trans_b: true }, &[q, k])?;
-    let raw = call.b.unary(UnaryFn::Affine { scale: scores.scale, shift: 0.0 }, product)?;
+    let matmul = call.add(MatMul { trans_a: false, trans_b: true }, &[q, k])?;
+    let raw = call.b.unary(UnaryFn::Affine { scale: scores.scale, shift: 0.0 }, matmul)?;
     let mut capped = raw;
     if scores.softcap > 0.0 {
         capped = softcapped(call, raw, scores.softcap)?;
@@ -272,29 +291,29 @@ pub(super) fn attend(
     }
     let mut weights = call.b.softmax(masked, 3)?;
     if let Some(mask) = mask {
-        weights = unless_blind(call, weights, mask)?;
+        weights = zero_masked_rows(call, weights, mask)?;
     }
     let result = call.b.matmul(weights, v)?;
-    let shown = match scores.shown {
+    let scores_output = match scores.scores_output {
         None => None,
         Some(0) => Some(raw),
         Some(1) => Some(capped),
         Some(2) => Some(masked),
         Some(3) => Some(weights),
-        Some(mode) => return Err(Refused::new(format!("qk_matmul_output_mode {mode} is not known"))),
+        Some(mode) => return Err(Refused::attribute("qk_matmul_output_mode", mode, "0 to 3")),
     };
-    Ok((result, shown))
+    Ok((result, scores_output))
 }
 
-/// The weights, zero for queries whose mask is minus infinity throughout.
-fn unless_blind(call: &mut Call<'_>, weights: NodeId, mask: NodeId) -> Lowered<NodeId> {
+/// Sets the attention weights to zero for queries whose mask is minus infinity for all keys.
+fn zero_masked_rows(call: &mut Call<'_>, weights: NodeId, mask: NodeId) -> Lowered<NodeId> {
     let Some(last) = call.rank(mask).checked_sub(1) else { return Ok(weights) };
     let dtype = call.dtype(mask);
     let best = call.b.reduce(ReduceKind::Max, mask, vec![last], true)?;
-    let never = call.b.scalar(dtype, f32::NEG_INFINITY)?;
-    let blind = call.b.binary(BinaryFn::Equal, best, never)?;
+    let excluded = call.b.scalar(dtype, f32::NEG_INFINITY)?;
+    let masked = call.b.binary(BinaryFn::Equal, best, excluded)?;
     let zero = call.b.scalar(dtype, 0.0)?;
-    Ok(call.b.select(blind, zero, weights)?)
+    Ok(call.b.select(masked, zero, weights)?)
 }
 
 fn softcapped(call: &mut Call<'_>, x: NodeId, cap: f32) -> Lowered<NodeId> {
@@ -303,24 +322,24 @@ fn softcapped(call: &mut Call<'_>, x: NodeId, cap: f32) -> Lowered<NodeId> {
     Ok(call.b.unary(UnaryFn::Affine { scale: cap, shift: 0.0 }, x)?)
 }
 
-/// Each key or value head as often as query heads share it.
+/// Repeats each key or value head for the query heads of its group (GQA).
 fn repeat_heads(call: &mut Call<'_>, x: NodeId, heads: &Dim, kv_heads: &Dim) -> Lowered<NodeId> {
     if heads == kv_heads {
         return Ok(x);
     }
-    let times = heads
-        .div_exact(kv_heads)
-        .ok_or_else(|| Refused::new(format!("{heads} query heads do not share {kv_heads} key heads")))?;
+    let times = heads.div_exact(kv_heads).ok_or_else(|| {
+        Refused::new(format!("the {heads} query heads are not a multiple of the {kv_heads} key heads"))
+    })?;
     let shape = call.shape(x);
     let [b, h, t, d] = shape.as_slice() else {
-        return Err(Refused::new("heads cannot be repeated"));
+        return Err(Refused::new("the heads cannot be repeated: the rank is not 4"));
     };
     let x = call.b.reshape(x, vec![b.clone(), h.clone(), Dim::known(1), t.clone(), d.clone()])?;
     let x = call.b.expand(x, vec![b.clone(), h.clone(), times, t.clone(), d.clone()])?;
     Ok(call.b.reshape(x, vec![b.clone(), heads.clone(), t.clone(), d.clone()])?)
 }
 
-/// A scalar of i64.
+/// Adds an i64 scalar.
 pub(super) fn integer(call: &mut Call<'_>, value: i64) -> Lowered<NodeId> {
     Ok(call.b.constant(&Array::int(DType::I64, &[], vec![value]))?)
 }

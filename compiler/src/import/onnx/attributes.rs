@@ -1,15 +1,15 @@
-//! Typed access to a node's attributes, read once at the boundary.
+//! Typed access to a node's attributes.
 //!
-//! A lowering names each attribute with its default; whatever it did not name is refused afterwards, so that an
-//! attribute that would change the result is never dropped in silence.
+//! A lowering reads each attribute by name, with its default. If it leaves an attribute unread, the node is refused, so
+//! an attribute that would change the result is never ignored silently.
 
 use std::cell::RefCell;
 
-use super::lowering::{Lowered, Refused};
+use super::refused::Refused;
 use super::schema::attribute_proto::AttributeType;
 use super::schema::{AttributeProto, GraphProto, TensorProto};
 
-/// The attributes of one node, with references to a function's attributes resolved.
+/// The attributes of one node. References to the attributes of an enclosing function are resolved.
 #[derive(Debug, Default)]
 pub(super) struct Attributes<'m> {
     list: Vec<(&'m str, &'m AttributeProto)>,
@@ -22,54 +22,55 @@ impl<'m> Attributes<'m> {
         Self { list, read }
     }
 
-    /// Every attribute under the name it has on this node.
+    /// Returns all attributes under their names on this node.
     pub(super) fn list(&self) -> &[(&'m str, &'m AttributeProto)] {
         &self.list
     }
 
-    fn find(&self, name: &str, kind: AttributeType) -> Lowered<Option<&'m AttributeProto>> {
+    /// Returns an attribute and marks it as read. Fails if it has another type.
+    fn typed(&self, name: &str, kind: AttributeType) -> Result<Option<&'m AttributeProto>, Refused> {
         let Some(at) = self.list.iter().position(|(n, _)| *n == name) else { return Ok(None) };
         let (_, attribute) = self.list[at];
         self.read.borrow_mut()[at] = true;
-        // Files older than IR 2 leave the type out.
+        // Files before IR version 2 leave the type out.
         match attribute.r#type {
             Some(t) if t != kind as i32 && t != AttributeType::Undefined as i32 => {
-                Err(Refused::new(format!("attribute `{name}` is not of type {}", kind.as_str_name())))
+                Err(Refused::new(format!("attribute `{name}` does not have type {}", kind.as_str_name())))
             }
             _ => Ok(Some(attribute)),
         }
     }
 
-    pub(super) fn int_opt(&self, name: &str) -> Lowered<Option<i64>> {
-        Ok(self.find(name, AttributeType::Int)?.map(|a| a.i()))
+    pub(super) fn int_opt(&self, name: &str) -> Result<Option<i64>, Refused> {
+        Ok(self.typed(name, AttributeType::Int)?.map(|a| a.i()))
     }
 
-    pub(super) fn int(&self, name: &str, default: i64) -> Lowered<i64> {
+    pub(super) fn int(&self, name: &str, default: i64) -> Result<i64, Refused> {
         Ok(self.int_opt(name)?.unwrap_or(default))
     }
 
-    pub(super) fn flag(&self, name: &str, default: bool) -> Lowered<bool> {
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, Refused> {
         Ok(self.int_opt(name)?.map_or(default, |v| v != 0))
     }
 
-    pub(super) fn float_opt(&self, name: &str) -> Lowered<Option<f32>> {
-        Ok(self.find(name, AttributeType::Float)?.map(|a| a.f()))
+    pub(super) fn float_opt(&self, name: &str) -> Result<Option<f32>, Refused> {
+        Ok(self.typed(name, AttributeType::Float)?.map(|a| a.f()))
     }
 
-    pub(super) fn float(&self, name: &str, default: f32) -> Lowered<f32> {
+    pub(super) fn float(&self, name: &str, default: f32) -> Result<f32, Refused> {
         Ok(self.float_opt(name)?.unwrap_or(default))
     }
 
-    pub(super) fn ints_opt(&self, name: &str) -> Lowered<Option<&'m [i64]>> {
-        Ok(self.find(name, AttributeType::Ints)?.map(|a| a.ints.as_slice()))
+    pub(super) fn ints_opt(&self, name: &str) -> Result<Option<&'m [i64]>, Refused> {
+        Ok(self.typed(name, AttributeType::Ints)?.map(|a| a.ints.as_slice()))
     }
 
-    /// A list of sizes, of the given length; `default` repeated when the attribute is absent.
-    pub(super) fn sizes(&self, name: &str, rank: usize, default: usize) -> Lowered<Vec<usize>> {
+    /// Returns a list of `rank` sizes; all are `default` if the attribute is absent.
+    pub(super) fn sizes(&self, name: &str, rank: usize, default: usize) -> Result<Vec<usize>, Refused> {
         let Some(values) = self.ints_opt(name)? else { return Ok(vec![default; rank]) };
         if values.len() != rank {
             return Err(Refused::new(format!(
-                "attribute `{name}` has {} values where {rank} are needed",
+                "attribute `{name}` has {} values; {rank} are needed",
                 values.len()
             )));
         }
@@ -77,40 +78,40 @@ impl<'m> Attributes<'m> {
             .iter()
             .map(|v| {
                 usize::try_from(*v)
-                    .map_err(|_| Refused::new(format!("attribute `{name}` holds the negative value {v}")))
+                    .map_err(|_| Refused::new(format!("attribute `{name}` contains the negative value {v}")))
             })
             .collect()
     }
 
-    pub(super) fn floats_opt(&self, name: &str) -> Lowered<Option<&'m [f32]>> {
-        Ok(self.find(name, AttributeType::Floats)?.map(|a| a.floats.as_slice()))
+    pub(super) fn floats_opt(&self, name: &str) -> Result<Option<&'m [f32]>, Refused> {
+        Ok(self.typed(name, AttributeType::Floats)?.map(|a| a.floats.as_slice()))
     }
 
-    pub(super) fn text(&self, name: &str, default: &'static str) -> Lowered<&'m str> {
-        let Some(attribute) = self.find(name, AttributeType::String)? else { return Ok(default) };
+    pub(super) fn text(&self, name: &str, default: &'static str) -> Result<&'m str, Refused> {
+        let Some(attribute) = self.typed(name, AttributeType::String)? else { return Ok(default) };
         std::str::from_utf8(attribute.s())
-            .map_err(|_| Refused::new(format!("attribute `{name}` is not UTF-8")))
+            .map_err(|_| Refused::new(format!("attribute `{name}` is not valid UTF-8")))
     }
 
-    pub(super) fn texts_opt(&self, name: &str) -> Lowered<Option<Vec<&'m str>>> {
-        let Some(attribute) = self.find(name, AttributeType::Strings)? else { return Ok(None) };
+    pub(super) fn texts_opt(&self, name: &str) -> Result<Option<Vec<&'m str>>, Refused> {
+        let Some(attribute) = self.typed(name, AttributeType::Strings)? else { return Ok(None) };
         attribute
             .strings
             .iter()
             .map(|s| std::str::from_utf8(s))
             .collect::<Result<Vec<_>, _>>()
             .map(Some)
-            .map_err(|_| Refused::new(format!("attribute `{name}` is not UTF-8")))
+            .map_err(|_| Refused::new(format!("attribute `{name}` is not valid UTF-8")))
     }
 
-    pub(super) fn tensor_opt(&self, name: &str) -> Lowered<Option<&'m TensorProto>> {
-        Ok(self.find(name, AttributeType::Tensor)?.and_then(|a| a.t.as_ref()))
+    pub(super) fn tensor_opt(&self, name: &str) -> Result<Option<&'m TensorProto>, Refused> {
+        Ok(self.typed(name, AttributeType::Tensor)?.and_then(|a| a.t.as_ref()))
     }
 
-    pub(super) fn graph(&self, name: &str) -> Lowered<&'m GraphProto> {
-        self.find(name, AttributeType::Graph)?
+    pub(super) fn graph(&self, name: &str) -> Result<&'m GraphProto, Refused> {
+        self.typed(name, AttributeType::Graph)?
             .and_then(|a| a.g.as_ref())
-            .ok_or_else(|| Refused::new(format!("the graph `{name}` is missing")))
+            .ok_or_else(|| Refused::new(format!("attribute `{name}`, a graph, is missing")))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -124,7 +125,7 @@ impl<'m> Attributes<'m> {
         }
     }
 
-    /// Attributes that nobody asked for.
+    /// Returns the attributes that the lowering did not read.
     pub(super) fn unread(&self) -> Vec<&'m str> {
         let read = self.read.borrow();
         self.list.iter().zip(read.iter()).filter(|(_, read)| !**read).map(|((n, _), _)| *n).collect()

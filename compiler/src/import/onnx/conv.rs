@@ -1,7 +1,8 @@
-//! Convolutions, with the padding rules that windows share.
+//! Convolutions, and the window attributes that convolutions and pools share.
 
 use super::elementwise::typed_binary;
-use super::lowering::{Call, Lowered, OpEntry, Refused, microsoft, op};
+use super::lowering::{Call, Lowered, OpEntry, microsoft, op};
+use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
@@ -21,27 +22,28 @@ pub(super) struct WindowAttributes {
     pub(super) dilations: Vec<usize>,
     pub(super) begin: Vec<usize>,
     pub(super) end: Vec<usize>,
-    /// Padding before and after that follows from symbolic sizes, beside that which is known.
-    pub(super) sized: Option<[Vec<Dim>; 2]>,
+    /// Symbolic padding before and after, in addition to `begin` and `end`; `None` if all padding is known.
+    pub(super) symbolic_padding: Option<[Vec<Dim>; 2]>,
 }
 
 impl WindowAttributes {
-    /// The input with the padding around it that follows from symbolic sizes.
-    pub(super) fn surrounded(&self, call: &mut Call<'_>, x: NodeId, value: f64) -> Lowered<NodeId> {
-        let Some(amounts) = &self.sized else { return Ok(x) };
+    /// Adds the symbolic padding around the input.
+    pub(super) fn pad_symbolic(&self, call: &mut Call<'_>, x: NodeId, value: f64) -> Lowered<NodeId> {
+        let Some(amounts) = &self.symbolic_padding else { return Ok(x) };
         let others = [Dim::known(0), Dim::known(0)];
         let [before, after] = amounts.clone().map(|list| [&others[..], &list[..]].concat());
         call.add(Pad { mode: PadMode::Constant, before, after, value }, &[x])
     }
 }
 
-/// How `auto_pad` asks for padding.
+/// Values of the attribute `auto_pad`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AutoPad {
     Explicit,
     Valid,
-    /// Output extent `ceil(in / stride)`; an odd rest goes to the end, or to the beginning.
+    /// Output size `ceil(in / stride)`. If the padding is odd, the end gets one more than the beginning, or one less.
     Same {
+        /// True if the end gets more.
         upper: bool,
     },
 }
@@ -52,31 +54,37 @@ fn auto_pad(call: &Call<'_>) -> Lowered<AutoPad> {
         "VALID" => AutoPad::Valid,
         "SAME_UPPER" => AutoPad::Same { upper: true },
         "SAME_LOWER" => AutoPad::Same { upper: false },
-        other => return Err(Refused::new(format!("auto_pad `{other}` is not known"))),
+        other => {
+            return Err(Refused::attribute(
+                "auto_pad",
+                other,
+                "`NOTSET`, `VALID`, `SAME_UPPER`, `SAME_LOWER`",
+            ));
+        }
     })
 }
 
 fn positive(name: &str, values: Vec<usize>) -> Lowered<Vec<usize>> {
     if values.contains(&0) {
-        return Err(Refused::new(format!("attribute `{name}` holds a zero")));
+        return Err(Refused::new(format!("attribute `{name}` contains 0; every value must be positive")));
     }
     Ok(values)
 }
 
-/// Half of a total on each side, an odd rest at the end when `upper`.
-fn halves(total: usize, upper: bool) -> (usize, usize) {
+/// Splits padding evenly. If it is odd, the end gets one more if `upper`, else the beginning.
+fn split_evenly(total: usize, upper: bool) -> (usize, usize) {
     let small = total / 2;
     if upper { (small, total - small) } else { (total - small, small) }
 }
 
-/// Reads the window attributes for spatial extents `extents` and a kernel.
+/// Reads the window attributes for an image of size `extents`.
 pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowered<WindowAttributes> {
     let rank = kernel.len();
     let strides = positive("strides", call.attributes.sizes("strides", rank, 1)?)?;
     let dilations = positive("dilations", call.attributes.sizes("dilations", rank, 1)?)?;
     let pads = call.attributes.sizes("pads", 2 * rank, 0)?;
     let (mut begin, mut end) = (pads[..rank].to_vec(), pads[rank..].to_vec());
-    let mut sized: Option<[Vec<Dim>; 2]> = None;
+    let mut symbolic_padding: Option<[Vec<Dim>; 2]> = None;
     match auto_pad(call)? {
         AutoPad::Explicit => {}
         AutoPad::Valid => {
@@ -89,47 +97,53 @@ pub(super) fn window(call: &Call<'_>, extents: &[Dim], kernel: &[usize]) -> Lowe
                 let total = same_padding(call, &extents[i], strides[i], reach)?;
                 (begin[i], end[i]) = (0, 0);
                 match total.as_known() {
-                    Some(total) => (begin[i], end[i]) = halves(usize::try_from(total).unwrap_or(0), upper),
+                    Some(total) => {
+                        (begin[i], end[i]) = split_evenly(usize::try_from(total).unwrap_or(0), upper);
+                    }
                     None => {
                         let small = total.floor_div(2);
                         let large = total.sub(&small);
-                        let lists = sized.get_or_insert_with(|| [(); 2].map(|()| vec![Dim::known(0); rank]));
+                        let lists = symbolic_padding
+                            .get_or_insert_with(|| [(); 2].map(|()| vec![Dim::known(0); rank]));
                         (lists[0][i], lists[1][i]) = if upper { (small, large) } else { (large, small) };
                     }
                 }
             }
         }
     }
-    Ok(WindowAttributes { strides, dilations, begin, end, sized })
+    Ok(WindowAttributes { strides, dilations, begin, end, symbolic_padding })
 }
 
-/// What is to be added to an extent so that windows of `reach` positions start at each multiple of the stride within it.
+/// Returns the total padding with which windows of `reach` elements start at every multiple of the stride within
+/// `extent`.
 fn same_padding(call: &Call<'_>, extent: &Dim, stride: usize, reach: usize) -> Lowered<Dim> {
     let (stride, reach) = (Dim::from(stride), Dim::from(reach));
     let (Some(step), Some(extra)) = (stride.as_known(), reach.sub(&stride).as_known()) else {
-        return Err(Refused::new("the window is too large"));
+        return Err(Refused::new("the window or stride is too large"));
     };
     let total = extent.ceil_div(step).scale(step).plus(extra).sub(extent);
     Ok(total.positive_within(call.bounds()))
 }
 
-/// The kernel extents of weights, checked against the attribute, and the spatial extents of `x`.
+/// Returns the kernel size, checked against the attribute `kernel_shape`, and the spatial sizes of `x`.
 fn kernel(call: &Call<'_>, x: NodeId, weights: NodeId) -> Lowered<(Vec<usize>, Vec<Dim>)> {
     let (data, shape) = (call.shape(x), call.shape(weights));
     if data.len() < 3 || data.len() != shape.len() {
         return Err(Refused::new(format!(
-            "an input of rank {} does not fit weights of rank {}",
+            "the input has rank {} and the weights have rank {}; both must have the same rank of at least 3",
             data.len(),
             shape.len()
         )));
     }
     let kernel =
-        shape[2..].iter().map(|d| call.known_dim(d, "a kernel extent")).collect::<Lowered<Vec<usize>>>()?;
+        shape[2..].iter().map(|d| call.known_dim(d, "a kernel size")).collect::<Lowered<Vec<usize>>>()?;
     let kernel = positive("kernel_shape", kernel)?;
     if call.attributes.has("kernel_shape")
         && call.attributes.sizes("kernel_shape", kernel.len(), 1)? != kernel
     {
-        return Err(Refused::new(format!("attribute `kernel_shape` differs from the weights' {kernel:?}")));
+        return Err(Refused::new(format!(
+            "attribute `kernel_shape` differs from the kernel size of the weights, {kernel:?}"
+        )));
     }
     Ok((kernel, data[2..].to_vec()))
 }
@@ -139,18 +153,18 @@ fn group(call: &Call<'_>) -> Lowered<usize> {
     usize::try_from(group)
         .ok()
         .filter(|g| *g > 0)
-        .ok_or_else(|| Refused::new(format!("attribute `group` is {group}")))
+        .ok_or_else(|| Refused::attribute("group", group, "1 or more"))
 }
 
 fn conv(call: &mut Call<'_>) -> Lowered<NodeId> {
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let bias = call.optional(2)?;
-    conv_of(call, x, weights, bias, Some(0.0))
+    convolve(call, x, weights, bias, Some(0.0))
 }
 
-/// The convolution that the node describes, of values made from its operands. What lies around the input is `outside`,
-/// where that is known; it is where padding follows from symbolic sizes, and zero where padding is known.
-pub(super) fn conv_of(
+/// Adds the convolution that the node describes, of `x` and `weights`. Symbolic padding is filled with `outside`, if
+/// known; known padding is always zero.
+pub(super) fn convolve(
     call: &mut Call<'_>,
     x: NodeId,
     weights: NodeId,
@@ -159,12 +173,12 @@ pub(super) fn conv_of(
 ) -> Lowered<NodeId> {
     let (kernel, extents) = kernel(call, x, weights)?;
     let window = window(call, &extents, &kernel)?;
-    let x = match (&window.sized, outside) {
+    let x = match (&window.symbolic_padding, outside) {
         (None, _) => x,
-        (Some(_), Some(value)) => window.surrounded(call, x, value)?,
+        (Some(_), Some(value)) => window.pad_symbolic(call, x, value)?,
         (Some(_), None) => {
             return Err(Refused::new(
-                "padding with a computed zero point follows from symbolic sizes; fix them with --dim",
+                "auto_pad with a computed zero point needs known sizes; fix them with --dim",
             ));
         }
     };
@@ -180,7 +194,7 @@ pub(super) fn conv_of(
     call.add(op, &operands)
 }
 
-/// Convolution, plus an optional tensor, then an activation.
+/// Lowers FusedConv: a convolution, plus an optional tensor, then an activation.
 fn fused_conv(call: &mut Call<'_>) -> Lowered {
     let mut result = conv(call)?;
     if let Some(z) = call.optional(3)? {
@@ -196,7 +210,13 @@ fn fused_conv(call: &mut Call<'_>) -> Lowered {
         "LeakyRelu" => UnaryFn::LeakyRelu { alpha: parameter(0, 0.01) },
         "Clip" => UnaryFn::Clip { low: parameter(0, f32::NEG_INFINITY), high: parameter(1, f32::INFINITY) },
         "HardSigmoid" => UnaryFn::HardSigmoid { alpha: parameter(0, 0.2), beta: parameter(1, 0.5) },
-        other => return Err(Refused::new(format!("activation `{other}` is not supported"))),
+        other => {
+            return Err(Refused::attribute(
+                "activation",
+                other,
+                "`Relu`, `Tanh`, `Sigmoid`, `LeakyRelu`, `Clip`, `HardSigmoid`",
+            ));
+        }
     };
     Ok(call.b.unary(f, result)?.into())
 }
@@ -215,7 +235,7 @@ fn conv_transpose(call: &mut Call<'_>) -> Lowered {
         begin = vec![0; rank];
         end = vec![0; rank];
     }
-    // A requested extent is met by cropping what is too much, or by zeros at the end.
+    // A requested output size is reached by cropping, or by zeros at the end.
     let requested = match call.attributes.ints_opt("output_shape")? {
         Some(_) => {
             let all = call.attributes.sizes("output_shape", rank, 0);
@@ -229,10 +249,10 @@ fn conv_transpose(call: &mut Call<'_>) -> Lowered {
     for i in 0..rank {
         let reach = kernel[i].saturating_sub(1).saturating_mul(dilations[i]).saturating_add(1);
         let upper = auto == AutoPad::Same { upper: true };
-        // The full extent less the requested one; a multiple of the input cancels the symbolic part.
+        // The full size minus the requested one. For SAME the symbolic part cancels.
         let surplus = match (&requested, auto) {
             (Some(sizes), _) => {
-                let extent = call.known_dim(&extents[i], "the extent under output_shape")?;
+                let extent = call.known_dim(&extents[i], "the input size with output_shape")?;
                 let full = extent.saturating_sub(1).saturating_mul(strides[i]).saturating_add(reach);
                 i64::try_from(full.saturating_add(output_padding[i])).unwrap_or(i64::MAX)
                     - i64::try_from(sizes[i]).unwrap_or(i64::MAX)
@@ -244,7 +264,7 @@ fn conv_transpose(call: &mut Call<'_>) -> Lowered {
             (None, _) => continue,
         };
         match usize::try_from(surplus) {
-            Ok(total) => (begin[i], end[i]) = halves(total, upper),
+            Ok(total) => (begin[i], end[i]) = split_evenly(total, upper),
             Err(_) => {
                 (begin[i], end[i]) = (0, 0);
                 let missing = usize::try_from(surplus.unsigned_abs()).unwrap_or(usize::MAX);

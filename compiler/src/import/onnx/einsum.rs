@@ -1,11 +1,12 @@
-//! Einsum: transposes and sums towards a batched matrix product, one operand at a time.
+//! Einsum, as a chain of batched matmuls.
 //!
-//! Each label is an axis. Operands are combined from the left; a label that neither the result nor a later
-//! operand needs is contracted. For a pair of operands the labels fall into four classes: in both and kept
-//! (batch), in both and contracted (inner), in one of them only (rows, columns). That is
-//! `[batch.., rows, inner] x [batch.., inner, columns]`, reshaped back.
+//! Each label is an axis. Operands are combined from left to right. A label that neither the result nor a later operand
+//! needs is contracted. For a pair of operands there are four kinds of labels: in both and kept (batch), in both and
+//! contracted (inner), in the first only (rows), in the second only (columns). The matmul is
+//! `[batch.., rows, inner] x [batch.., inner, columns]`, reshaped to the labels.
 
-use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use super::lowering::{Call, Lowered, OpEntry, op};
+use super::refused::Refused;
 use crate::ir::dim::{Dim, product};
 use crate::ir::element::BinaryFn;
 use crate::ir::graph::NodeId;
@@ -15,7 +16,7 @@ use crate::ir::tensor::DType;
 
 pub(super) const OPS: &[OpEntry] = &[op("Einsum", 12, einsum)];
 
-/// An axis: a letter, or a position within the ellipsis counted from its end.
+/// Label of an axis: a letter, or a position within the ellipsis, counted from its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Ellipsis(usize),
@@ -40,7 +41,7 @@ fn einsum(call: &mut Call<'_>) -> Lowered {
     let specs: Vec<&str> = left.split(',').collect();
     if specs.len() != operands.len() {
         return Err(Refused::new(format!(
-            "the equation `{equation}` names {} operands, not {}",
+            "the equation `{equation}` has {} operands, but the node has {}",
             specs.len(),
             operands.len()
         )));
@@ -58,7 +59,7 @@ fn einsum(call: &mut Call<'_>) -> Lowered {
         *term = diagonal(call, term.clone())?;
     }
     let mut rest = terms.into_iter();
-    let mut all = rest.next().ok_or_else(|| Refused::new("it has no operand"))?;
+    let mut all = rest.next().ok_or_else(|| Refused::new("the node has no operand"))?;
     let later: Vec<Term> = rest.collect();
     for (i, term) in later.iter().enumerate() {
         let needed = |l: &Label| result.contains(l) || later[i + 1..].iter().any(|t| t.labels.contains(l));
@@ -68,26 +69,29 @@ fn einsum(call: &mut Call<'_>) -> Lowered {
     Ok(ordered(call, &all, &result)?.into())
 }
 
-/// Labels of one operand; an ellipsis stands for as many axes as the letters leave of the rank.
+/// Parses the labels of one operand. An ellipsis stands for the axes of the rank that have no letter.
 fn parse(spec: &str, rank: Option<usize>) -> Lowered<Vec<Label>> {
     let wrong = |reason: &str| Refused::new(format!("the subscripts `{spec}` {reason}"));
-    let letters =
-        |text: &str| -> Lowered<Vec<Label>> {
-            text.chars()
-                .map(|c| {
-                    if c.is_ascii_alphabetic() { Ok(Label::Letter(c)) } else { Err(wrong("are not letters")) }
-                })
-                .collect()
-        };
+    let letters = |text: &str| -> Lowered<Vec<Label>> {
+        text.chars()
+            .map(|c| {
+                if c.is_ascii_alphabetic() {
+                    Ok(Label::Letter(c))
+                } else {
+                    Err(wrong("contain a character that is not a letter"))
+                }
+            })
+            .collect()
+    };
     let labels = match spec.split_once("...") {
         None => letters(spec)?,
         Some((before, after)) => {
             let (before, after) = (letters(before)?, letters(after)?);
             let given = before.len() + after.len();
             let extra = match rank {
-                Some(rank) => {
-                    rank.checked_sub(given).ok_or_else(|| wrong("name more axes than there are"))?
-                }
+                Some(rank) => rank
+                    .checked_sub(given)
+                    .ok_or_else(|| wrong("have more letters than the operand has axes"))?,
                 None => 0,
             };
             let ellipsis = (0..extra).rev().map(Label::Ellipsis);
@@ -95,12 +99,12 @@ fn parse(spec: &str, rank: Option<usize>) -> Lowered<Vec<Label>> {
         }
     };
     match rank {
-        Some(rank) if labels.len() != rank => Err(wrong(&format!("do not fit rank {rank}"))),
+        Some(rank) if labels.len() != rank => Err(wrong(&format!("do not match an operand of rank {rank}"))),
         _ => Ok(labels),
     }
 }
 
-/// The labels of the widest ellipsis, outermost first.
+/// Returns the labels of the widest ellipsis, outermost first.
 fn widest(terms: &[Term]) -> Vec<Label> {
     let count = |t: &Term| t.labels.iter().filter(|l| matches!(l, Label::Ellipsis(_))).count();
     let n = terms.iter().map(count).max().unwrap_or(0);
@@ -120,13 +124,16 @@ fn explicit(spec: &str, terms: &[Term]) -> Lowered<Vec<Label>> {
     }
     for (i, label) in labels.iter().enumerate() {
         if labels[..i].contains(label) || !terms.iter().any(|t| t.labels.contains(label)) {
-            return Err(Refused::new(format!("the result `{spec}` repeats or invents a subscript")));
+            return Err(Refused::new(format!(
+                "the result `{spec}` repeats a subscript, or has one that no operand has"
+            )));
         }
     }
     Ok(labels)
 }
 
-/// Without `->` the result has the ellipsis, then the letters that occur once, sorted.
+/// Returns the labels of the result of an equation without `->`: the ellipsis, then the letters that occur once,
+/// sorted.
 fn implicit(terms: &[Term]) -> Vec<Label> {
     let mut result = widest(terms);
     let all: Vec<Label> = terms.iter().flat_map(|t| t.labels.iter().copied()).collect();
@@ -140,22 +147,22 @@ fn implicit(terms: &[Term]) -> Vec<Label> {
     result
 }
 
-/// Replaces two axes with one label by their diagonal, until no label repeats.
+/// Replaces two axes with the same label by their diagonal, until no label repeats.
 fn diagonal(call: &mut Call<'_>, mut term: Term) -> Lowered<Term> {
     while let Some((i, j)) = repeated(&term.labels) {
         let shape = call.shape(term.node);
         if shape[i] != shape[j] {
-            return Err(Refused::new("a repeated subscript names axes of different sizes"));
+            return Err(Refused::new("a repeated subscript has axes of different sizes"));
         }
-        // With the two axes in front, the index pairs (0, 0), (1, 1), .. pick the diagonal.
+        // With the two axes first, the index pairs (0, 0), (1, 1), .. select the diagonal.
         let mut perm = vec![i, j];
         perm.extend((0..shape.len()).filter(|k| *k != i && *k != j));
         let front = call.b.transpose(term.node, perm.clone())?;
         let n = shape[i].clone();
-        let line =
+        let indices =
             call.add(Range { dtype: DType::I64, start: Dim::known(0), step: 1, length: n.clone() }, &[])?;
-        let line = call.b.reshape(line, vec![n.clone(), Dim::known(1)])?;
-        let pairs = call.b.expand(line, vec![n, Dim::known(2)])?;
+        let indices = call.b.reshape(indices, vec![n.clone(), Dim::known(1)])?;
+        let pairs = call.b.expand(indices, vec![n, Dim::known(2)])?;
         let node = call.add(GatherNd { batch_dims: 0 }, &[front, pairs])?;
         let labels = perm.iter().skip(1).map(|k| term.labels[*k]).collect();
         term = Term { node, labels };
@@ -177,7 +184,7 @@ fn sum_out(call: &mut Call<'_>, term: Term, needed: impl Fn(&Label) -> bool) -> 
     Ok(Term { node: call.b.reduce(ReduceKind::Sum, term.node, axes, false)?, labels })
 }
 
-/// The value with its axes in the order of `labels`; missing ones have size 1.
+/// Returns the value with its axes in the order of `labels`; missing axes have size 1.
 fn ordered(call: &mut Call<'_>, term: &Term, labels: &[Label]) -> Lowered<NodeId> {
     let perm: Vec<usize> = labels.iter().filter_map(|l| term.labels.iter().position(|t| t == l)).collect();
     let x = call.b.transpose(term.node, perm)?;
@@ -189,23 +196,23 @@ fn ordered(call: &mut Call<'_>, term: &Term, labels: &[Label]) -> Lowered<NodeId
     Ok(call.b.reshape(x, shape)?)
 }
 
-/// Combines two operands; labels that are not needed any more are summed over.
+/// Combines two operands. Labels that are no longer needed are summed over.
 fn contract(call: &mut Call<'_>, a: Term, b: Term, needed: impl Fn(&Label) -> bool) -> Lowered<Term> {
     let a = sum_out(call, a, |l| needed(l) || b.labels.contains(l))?;
     let b = sum_out(call, b, |l| needed(l) || a.labels.contains(l))?;
     let size = |call: &Call<'_>, t: &Term, l: &Label| {
         t.labels.iter().position(|x| x == l).map_or(Dim::known(1), |i| call.shape(t.node)[i].clone())
     };
-    let shared: Vec<Label> = a.labels.iter().filter(|l| b.labels.contains(l)).copied().collect();
-    let (batch, inner): (Vec<Label>, Vec<Label>) = shared.iter().partition(|l| needed(l));
-    let rows: Vec<Label> = a.labels.iter().filter(|l| !shared.contains(l)).copied().collect();
-    let columns: Vec<Label> = b.labels.iter().filter(|l| !shared.contains(l)).copied().collect();
-    let broadcasts = shared.iter().any(|l| {
+    let common: Vec<Label> = a.labels.iter().filter(|l| b.labels.contains(l)).copied().collect();
+    let (batch, inner): (Vec<Label>, Vec<Label>) = common.iter().partition(|l| needed(l));
+    let rows: Vec<Label> = a.labels.iter().filter(|l| !common.contains(l)).copied().collect();
+    let columns: Vec<Label> = b.labels.iter().filter(|l| !common.contains(l)).copied().collect();
+    let broadcasts = common.iter().any(|l| {
         let (x, y) = (size(call, &a, l), size(call, &b, l));
         x != y && (x.is(1) || y.is(1))
     });
     if inner.is_empty() || broadcasts {
-        // An elementwise product over all labels, then a sum over the contracted ones.
+        // An elementwise multiplication over all labels, then a sum over the contracted ones.
         let labels: Vec<Label> = [batch, rows, columns, inner].concat();
         let x = ordered(call, &a, &labels)?;
         let y = ordered(call, &b, &labels)?;
@@ -221,7 +228,7 @@ fn contract(call: &mut Call<'_>, a: Term, b: Term, needed: impl Fn(&Label) -> bo
     let inner_sizes = sizes(call, &a, &inner);
     let x = ordered(call, &a, &[batch.as_slice(), &rows, &inner].concat())?;
     let y = ordered(call, &b, &[batch.as_slice(), &inner, &columns].concat())?;
-    let matrix = |parts: [Dim; 2]| batch_sizes.iter().cloned().chain(parts).collect::<Vec<_>>();
+    let matrix = |sizes: [Dim; 2]| batch_sizes.iter().cloned().chain(sizes).collect::<Vec<_>>();
     let x = call.b.reshape(x, matrix([product(&row_sizes), product(&inner_sizes)]))?;
     let y = call.b.reshape(y, matrix([product(&inner_sizes), product(&column_sizes)]))?;
     let node = call.b.matmul(x, y)?;

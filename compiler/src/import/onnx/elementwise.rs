@@ -1,6 +1,7 @@
-//! Element functions of one, two and several operands: arithmetic, comparisons, logic, casts.
+//! Elementwise operators: arithmetic, comparisons, logic, casts.
 
-use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use super::lowering::{Call, Lowered, OpEntry, op};
+use super::refused::Refused;
 use super::schema::tensor_proto::DataType;
 use super::tensors;
 use crate::ir::dim::{Dim, product};
@@ -65,7 +66,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("CastLike", 15, cast_like),
 ];
 
-/// Attributes of casts that concern the conversion to floats of 8 and fewer bits only.
+/// Attributes of casts that only concern conversions to floats of at most 8 bits.
 pub(super) const CAST_TO_NARROW_FLOATS: &[&str] = &["saturate", "round_mode"];
 
 fn unary(call: &mut Call<'_>, f: UnaryFn) -> Lowered {
@@ -79,8 +80,8 @@ fn binary(call: &mut Call<'_>, f: BinaryFn) -> Lowered {
     Ok(typed_binary(call, f, a, b)?.into())
 }
 
-/// The second operand, with its axes where they broadcast: until opset 6 they lie along those of the first from the
-/// attribute `axis` on, if it is given.
+/// Reshapes the second operand so that it broadcasts. Before opset 7, the attribute `axis` is the axis of the first
+/// operand that matches the first axis of the second.
 fn aligned(call: &mut Call<'_>, a: NodeId, b: NodeId) -> Lowered<NodeId> {
     if call.opset >= 7 {
         return Ok(b);
@@ -89,13 +90,16 @@ fn aligned(call: &mut Call<'_>, a: NodeId, b: NodeId) -> Lowered<NodeId> {
     let Some(axis) = call.attributes.int_opt("axis")? else { return Ok(b) };
     let (rank, mut shape) = (call.rank(a), call.shape(b));
     let after = rank.checked_sub(normalize_axis(axis, rank)? + shape.len()).ok_or_else(|| {
-        Refused::new(format!("a second operand of rank {} does not fit from axis {axis} on", shape.len()))
+        Refused::new(format!(
+            "attribute `axis` is `{axis}`, but operand 1 has rank {}, too many for the axes from there on",
+            shape.len()
+        ))
     })?;
     shape.extend(vec![Dim::known(1); after]);
     Ok(call.b.reshape(b, shape)?)
 }
 
-/// Until opset 6 a vector of slopes lies along the channels.
+/// Lowers PRelu. Before opset 7 a vector of slopes lies along the channels.
 fn p_relu(call: &mut Call<'_>) -> Lowered {
     let (x, mut slope) = (call.node(0)?, call.node(1)?);
     let (rank, mut shape) = (call.rank(x), call.shape(slope));
@@ -106,22 +110,26 @@ fn p_relu(call: &mut Call<'_>) -> Lowered {
     Ok(typed_binary(call, BinaryFn::PRelu, x, slope)?.into())
 }
 
-/// An element function of operands that must have one type.
+/// Adds an element function of two operands, which must have the same type.
 pub(super) fn typed_binary(call: &mut Call<'_>, f: BinaryFn, a: NodeId, b: NodeId) -> Lowered<NodeId> {
     let (left, right) = (call.dtype(a), call.dtype(b));
     if left != right {
-        return Err(Refused::new(format!("operand types {} and {} differ", left.name(), right.name())));
+        return Err(Refused::new(format!(
+            "the operands have different types, {} and {}; insert a Cast",
+            left.name(),
+            right.name()
+        )));
     }
     Ok(call.b.binary(f, a, b)?)
 }
 
 fn variadic(call: &mut Call<'_>, f: BinaryFn) -> Lowered {
-    Ok(combined(call, f)?.into())
+    Ok(fold_operands(call, f)?.into())
 }
 
-fn combined(call: &mut Call<'_>, f: BinaryFn) -> Lowered<NodeId> {
+fn fold_operands(call: &mut Call<'_>, f: BinaryFn) -> Lowered<NodeId> {
     let operands = call.nodes()?;
-    let (first, rest) = operands.split_first().ok_or_else(|| Refused::new("it has no operand"))?;
+    let (first, rest) = operands.split_first().ok_or_else(|| Refused::new("the node has no operand"))?;
     let mut result = *first;
     for x in rest {
         result = typed_binary(call, f, result, *x)?;
@@ -130,8 +138,8 @@ fn combined(call: &mut Call<'_>, f: BinaryFn) -> Lowered<NodeId> {
 }
 
 fn mean(call: &mut Call<'_>) -> Lowered {
-    let sum = combined(call, BinaryFn::Add)?;
-    let scale = 1.0 / call.operands() as f32;
+    let sum = fold_operands(call, BinaryFn::Add)?;
+    let scale = 1.0 / call.operand_count() as f32;
     Ok(call.b.unary(UnaryFn::Affine { scale, shift: 0.0 }, sum)?.into())
 }
 
@@ -141,7 +149,7 @@ fn is_inf(call: &mut Call<'_>) -> Lowered {
     unary(call, UnaryFn::IsInf { negative, positive })
 }
 
-/// The exponent may have another type; an integer base with a float exponent is computed in floats.
+/// Lowers Pow. The exponent may have another type. An integer base with a float exponent is computed in floats.
 fn pow(call: &mut Call<'_>) -> Lowered {
     let (mut base, mut exponent) = (call.node(0)?, call.node(1)?);
     exponent = aligned(call, base, exponent)?;
@@ -166,7 +174,7 @@ fn bit_shift(call: &mut Call<'_>) -> Lowered {
     let f = match call.attributes.text("direction", "")? {
         "LEFT" => BinaryFn::ShiftLeft,
         "RIGHT" => BinaryFn::ShiftRight,
-        other => return Err(Refused::new(format!("direction `{other}` is not known"))),
+        other => return Err(Refused::attribute("direction", other, "`LEFT`, `RIGHT`")),
     };
     binary(call, f)
 }
@@ -174,10 +182,10 @@ fn bit_shift(call: &mut Call<'_>) -> Lowered {
 fn select(call: &mut Call<'_>) -> Lowered {
     let (condition, a, b) = (call.node(0)?, call.node(1)?, call.node(2)?);
     if call.dtype(condition) != DType::Bool {
-        return Err(Refused::new("the condition is not of type bool"));
+        return Err(Refused::new("operand 0, the condition, does not have type bool"));
     }
     if call.dtype(a) != call.dtype(b) {
-        return Err(Refused::new("the alternatives differ in type"));
+        return Err(Refused::new("operands 1 and 2 have different types; insert a Cast"));
     }
     Ok(call.b.select(condition, a, b)?.into())
 }
@@ -194,7 +202,7 @@ fn clip(call: &mut Call<'_>) -> Lowered {
             && !product(&call.shape(bound)).is(1)
         {
             return Err(Refused::new(format!(
-                "operand {i}, a bound, is {} and no number",
+                "operand {i}, a bound, must have one element, but is {}",
                 call.tensor(bound)
             )));
         }
@@ -227,9 +235,9 @@ fn cast(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let to = if call.opset < 6 {
         let name = call.attributes.text("to", "")?;
-        DataType::from_str_name(name)
-            .map(|t| t as i32)
-            .ok_or_else(|| Refused::new(format!("element type `{name}` is not known")))?
+        DataType::from_str_name(name).map(|t| t as i32).ok_or_else(|| {
+            Refused::new(format!("attribute `to` is `{name}`, which is not an element type of ONNX"))
+        })?
     } else {
         let to = call.attributes.int_opt("to")?.ok_or_else(|| Refused::new("attribute `to` is missing"))?;
         i32::try_from(to).unwrap_or(-1)

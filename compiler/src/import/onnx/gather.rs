@@ -1,8 +1,9 @@
-//! Indexed reads and writes.
+//! Gather and scatter operators, and operators that are expanded to them.
 
 use super::elementwise::typed_binary;
 use super::generate::iota;
-use super::lowering::{Call, Lowered, OpEntry, Refused, old, op};
+use super::lowering::{Call, Lowered, OpEntry, op, op_until};
+use super::refused::Refused;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::BinaryFn;
@@ -14,7 +15,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Gather", 1, gather),
     op("GatherElements", 11, gather_elements),
     op("GatherND", 11, gather_nd),
-    old("Scatter", 9, 10, scatter_elements),
+    op_until("Scatter", 9, 10, scatter_elements),
     op("ScatterElements", 11, scatter_elements),
     op("ScatterND", 11, scatter_nd),
     op("OneHot", 9, one_hot),
@@ -22,28 +23,29 @@ pub(super) const OPS: &[OpEntry] = &[
     op("ReverseSequence", 10, reverse_sequence),
 ];
 
-/// Fails where a constant index lies outside of the extent it counts along; negative ones count from its end.
+/// Fails if a constant index is outside of `extent`. Negative indices count from the end.
 fn check_indices(call: &Call<'_>, indices: NodeId, extent: &Dim) -> Lowered<()> {
     let Some(array) = call.constant(indices) else { return Ok(()) };
-    within(array.ints()?.iter().copied(), extent, call.bounds())
+    check_range(array.ints()?.iter().copied(), extent, call.bounds())
 }
 
-fn within(mut indices: impl Iterator<Item = i64>, extent: &Dim, bounds: &Bounds) -> Lowered<()> {
-    let most = extent.range(bounds).1;
-    match indices.find(|i| *i >= most || *i < most.saturating_neg()) {
+fn check_range(mut indices: impl Iterator<Item = i64>, extent: &Dim, bounds: &Bounds) -> Lowered<()> {
+    let largest = extent.range(bounds).1;
+    match indices.find(|i| *i >= largest || *i < largest.saturating_neg()) {
         Some(index) => {
-            Err(Refused::new(format!("the constant index {index} is outside of the size {extent}")))
+            Err(Refused::new(format!("the constant index {index} is out of range for the size {extent}")))
         }
         None => Ok(()),
     }
 }
 
-/// The same for tuples of indices, along the last axis, which count along the axes of `x` from `first` on.
+/// Fails if a constant tuple of indices is out of range. A tuple lies along the last axis of `indices` and indexes the
+/// axes of `x` from `first` on.
 fn check_tuples(call: &Call<'_>, x: NodeId, indices: NodeId, first: usize) -> Lowered<()> {
     let Some(array) = call.constant(indices) else { return Ok(()) };
     let (shape, width) = (call.shape(x), array.shape.last().copied().unwrap_or(0));
     for (k, extent) in shape.iter().skip(first).take(width).enumerate() {
-        within(array.ints()?.iter().copied().skip(k).step_by(width), extent, call.bounds())?;
+        check_range(array.ints()?.iter().copied().skip(k).step_by(width), extent, call.bounds())?;
     }
     Ok(())
 }
@@ -65,8 +67,8 @@ fn gather_elements(call: &mut Call<'_>) -> Lowered {
 fn gather_nd(call: &mut Call<'_>) -> Lowered {
     let (x, indices) = (call.node(0)?, call.node(1)?);
     let batch_dims = call.attributes.int("batch_dims", 0)?;
-    let batch_dims = usize::try_from(batch_dims)
-        .map_err(|_| Refused::new(format!("attribute `batch_dims` is {batch_dims}")))?;
+    let batch_dims =
+        usize::try_from(batch_dims).map_err(|_| Refused::attribute("batch_dims", batch_dims, "0 or more"))?;
     check_tuples(call, x, indices, batch_dims)?;
     Ok(call.add(GatherNd { batch_dims }, &[x, indices])?.into())
 }
@@ -78,7 +80,7 @@ fn combine(call: &Call<'_>) -> Lowered<Combine> {
         "mul" => Combine::Mul,
         "max" => Combine::Max,
         "min" => Combine::Min,
-        other => return Err(Refused::new(format!("reduction `{other}` is not known"))),
+        other => return Err(Refused::attribute("reduction", other, "`none`, `add`, `mul`, `max`, `min`")),
     })
 }
 
@@ -97,17 +99,22 @@ fn scatter_nd(call: &mut Call<'_>) -> Lowered {
     Ok(call.add(ScatterNd { combine }, &[x, indices, updates])?.into())
 }
 
-/// `values[1]` where the position along the new axis is the index, `values[0]` elsewhere.
+/// Lowers OneHot: `values[1]` where the position along the new axis equals the index, `values[0]` elsewhere.
 fn one_hot(call: &mut Call<'_>) -> Lowered {
     let (indices, values) = (call.node(0)?, call.node(2)?);
     match call.shape(values).as_slice() {
         [two] if two.is(2) => {}
-        _ => return Err(Refused::new(format!("{} are not the two values off and on", call.tensor(values)))),
+        _ => {
+            return Err(Refused::new(format!(
+                "operand 2 is {}; two values (off and on) are needed",
+                call.tensor(values)
+            )));
+        }
     }
     let depth = call.known_floats(1, "the depth")?;
     let depth = match depth.as_deref() {
         Some([d]) if *d >= 1.0 => *d as i64,
-        _ => return Err(Refused::new("the depth is no positive number")),
+        _ => return Err(Refused::new("operand 1, the depth, must be one constant positive number")),
     };
     let rank = call.rank(indices);
     let axis = normalize_axis(call.attributes.int("axis", -1)?, rank + 1)?;
@@ -131,11 +138,12 @@ fn one_hot(call: &mut Call<'_>) -> Lowered {
     Ok(call.b.select(hit, on, off)?.into())
 }
 
-/// With a constant condition the kept positions are constant indices.
+/// Lowers Compress with a constant condition to a Gather with constant indices.
 fn compress(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
-    let condition =
-        call.array(1).ok_or_else(|| Refused::new("the condition is computed from data at run time"))?;
+    let condition = call.array(1).ok_or_else(|| {
+        Refused::new("the condition is computed from data at run time; it must be known at compile time")
+    })?;
     let kept: Vec<i64> =
         condition.ints()?.iter().zip(0..).filter(|(c, _)| **c != 0).map(|(_, i)| i).collect();
     let (x, axis) = match call.attributes.int_opt("axis")? {
@@ -150,14 +158,14 @@ fn compress(call: &mut Call<'_>) -> Lowered {
     Ok(call.add(Gather { axis }, &[x, indices])?.into())
 }
 
-/// Element t of a sequence of length n is its element `n - 1 - t`, or t from n on.
+/// Lowers ReverseSequence: element t of a sequence of length n becomes element `n - 1 - t`; elements from n on stay.
 fn reverse_sequence(call: &mut Call<'_>) -> Lowered {
     let (x, lengths) = (call.node(0)?, call.node(1)?);
     let shape = call.shape(x);
     let time = normalize_axis(call.attributes.int("time_axis", 0)?, shape.len())?;
     let batch = normalize_axis(call.attributes.int("batch_axis", 1)?, shape.len())?;
     if time == batch {
-        return Err(Refused::new("the axes of time and batch are the same"));
+        return Err(Refused::new("attributes `time_axis` and `batch_axis` are the same axis"));
     }
     let along = |axis: usize| {
         let mut sizes = vec![Dim::known(1); shape.len()];
@@ -169,9 +177,9 @@ fn reverse_sequence(call: &mut Call<'_>) -> Lowered {
     let steps = call.b.reshape(steps, along(time))?;
     let one = call.b.constant(&Array::int(DType::I64, &[], vec![1]))?;
     let last = typed_binary(call, BinaryFn::Sub, lengths, one)?;
-    let turned = call.b.binary(BinaryFn::Sub, last, steps)?;
+    let reversed = call.b.binary(BinaryFn::Sub, last, steps)?;
     let inside = call.b.binary(BinaryFn::Less, steps, lengths)?;
-    let indices = call.b.select(inside, turned, steps)?;
+    let indices = call.b.select(inside, reversed, steps)?;
     let indices = call.b.expand(indices, shape)?;
     Ok(call.add(GatherElements { axis: time }, &[x, indices])?.into())
 }

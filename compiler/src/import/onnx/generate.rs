@@ -1,7 +1,9 @@
-//! Tensors made from little: constants, ranges, shapes.
+//! Operators that generate tensors: constants, ranges, windows and shapes.
 
-use super::ints::{Ints, shape_of};
-use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, OpEntry, Outputs, Refused, Value, op};
+use super::lowering::{Call, FOLDED_ELEMENTS, Lowered, OpEntry, Outputs, Value, op};
+use super::refused::Refused;
+use super::source::Source;
+use super::symbolic_ints::SymbolicInts;
 use super::tensors;
 use crate::ir::array::{Array, unravel};
 use crate::ir::dim::{Dim, product};
@@ -15,15 +17,15 @@ pub(super) const OPS: &[OpEntry] = &[
     op("ConstantOfShape", 9, constant_of_shape),
     op("Range", 11, range),
     op("EyeLike", 9, eye_like),
-    op("Shape", 1, |c| unknown(c, Ints::vector)),
-    op("Size", 1, |c| unknown(c, |dims| Ints::vector(vec![product(&dims)]))),
+    op("Shape", 1, |c| from_shape(c, SymbolicInts::vector)),
+    op("Size", 1, |c| from_shape(c, |dims| SymbolicInts::vector(vec![product(&dims)]))),
     op("NonZero", 9, non_zero),
     op("HannWindow", 17, |c| window(c, [0.5, 0.5, 0.0])),
     op("HammingWindow", 17, |c| window(c, [25.0 / 46.0, 21.0 / 46.0, 0.0])),
     op("BlackmanWindow", 17, |c| window(c, [0.42, 0.5, 0.08])),
 ];
 
-/// Integers from `start` on.
+/// Adds a vector of consecutive integers from `start` on.
 pub(super) fn iota(call: &mut Call<'_>, dtype: DType, start: Dim, length: Dim) -> Lowered<NodeId> {
     call.add(Range { dtype, start, step: 1, length }, &[])
 }
@@ -31,10 +33,10 @@ pub(super) fn iota(call: &mut Call<'_>, dtype: DType, start: Dim, length: Dim) -
 fn constant(call: &mut Call<'_>) -> Lowered {
     let a = call.attributes;
     let array = if let Some(tensor) = a.tensor_opt("value")? {
-        match tensors::read(tensor, &super::source::Source::none())? {
+        match tensors::read(tensor, &Source::none())? {
             tensors::Tensor::Constant(constant) => return Ok(call.add(constant, &[])?.into()),
-            tensors::Tensor::Nibbles(nibbles) => return Ok(Outputs(vec![Value::Nibbles(nibbles)])),
-            tensors::Tensor::Foreign(reason) => return Err(Refused::new(reason)),
+            tensors::Tensor::Int4(tensor) => return Ok(Outputs(vec![Value::Int4(tensor)])),
+            tensors::Tensor::Unsupported(reason) => return Err(Refused::new(reason)),
         }
     } else if let Some(value) = a.float_opt("value_float")? {
         Array::f32(&[], vec![value])
@@ -45,7 +47,9 @@ fn constant(call: &mut Call<'_>) -> Lowered {
     } else if let Some(values) = a.ints_opt("value_ints")? {
         Array::i64s(values)
     } else {
-        return Err(Refused::new("a constant without a dense numeric value is not supported"));
+        return Err(Refused::new(
+            "only dense numeric constants are supported, not strings or sparse tensors",
+        ));
     };
     Ok(call.add(Constant::from_array(&array), &[])?.into())
 }
@@ -57,17 +61,17 @@ fn constant_of_shape(call: &mut Call<'_>) -> Lowered {
         None => Array::f32(&[1], vec![0.0]),
     };
     if value.len() != 1 {
-        return Err(Refused::new(format!("the value has {} elements", value.len())));
+        return Err(Refused::new(format!("attribute `value` has {} elements; one is needed", value.len())));
     }
     if let Some(d) = shape.iter().find(|d| d.as_known().is_some_and(|d| d < 0)) {
-        return Err(Refused::new(format!("the size {d} is negative")));
+        return Err(Refused::new(format!("the shape contains the negative size {d}")));
     }
     let scalar = Array { shape: Vec::new(), ..value };
     let value = call.b.constant(&scalar)?;
     Ok(call.b.expand(value, shape)?.into())
 }
 
-/// Number of elements of `start, start + step, ..` before `limit`; `None` for a step of zero.
+/// Returns the number of elements of `start, start + step, ..` before `limit`; `None` for step 0.
 pub(super) fn range_length(start: i64, limit: i64, step: i64) -> Option<i64> {
     let distance = if step > 0 { limit.saturating_sub(start) } else { start.saturating_sub(limit) };
     let stride = step.saturating_abs();
@@ -77,9 +81,9 @@ pub(super) fn range_length(start: i64, limit: i64, step: i64) -> Option<i64> {
     Some(if distance <= 0 { 0 } else { (distance - 1) / stride + 1 })
 }
 
-/// An end of a range as a size: an integer, or a float that a size was cast to.
-fn end(call: &Call<'_>, index: usize) -> Option<Dim> {
-    let one = |ints: Ints| ints.values.first().cloned().filter(|_| ints.values.len() == 1);
+/// Returns operand `index` of Range as a size: an integer, or a float that was cast from a size.
+fn range_operand(call: &Call<'_>, index: usize) -> Option<Dim> {
+    let one = |ints: SymbolicInts| ints.values.first().cloned().filter(|_| ints.values.len() == 1);
     if let Some(ints) = call.ints(index) {
         return one(ints);
     }
@@ -94,7 +98,7 @@ fn end(call: &Call<'_>, index: usize) -> Option<Dim> {
             Op::Constant(_) => {
                 let array = call.constant(node).filter(|a| a.len() == 1)?;
                 let value = array.to_floats().first().copied()?;
-                // Whole numbers that a float holds exactly.
+                // Integers that f32 represents exactly.
                 let whole = value.fract() == 0.0 && value.abs() <= 16_777_216.0;
                 return whole.then(|| Dim::known(value as i64));
             }
@@ -104,7 +108,9 @@ fn end(call: &Call<'_>, index: usize) -> Option<Dim> {
 }
 
 fn range(call: &mut Call<'_>) -> Lowered {
-    if let (Some(start), Some(limit), Some(step)) = (end(call, 0), end(call, 1), end(call, 2)) {
+    if let (Some(start), Some(limit), Some(step)) =
+        (range_operand(call, 0), range_operand(call, 1), range_operand(call, 2))
+    {
         let floats = matches!(call.operand(0), Some(Value::Node(x)) if call.dtype(*x).is_float());
         let to = match call.operand(0) {
             Some(Value::Node(x)) => call.dtype(*x),
@@ -112,16 +118,15 @@ fn range(call: &mut Call<'_>) -> Lowered {
             _ => DType::I64,
         };
         let dtype = if floats { DType::I64 } else { to };
-        let step = step
-            .as_known()
-            .filter(|s| *s != 0)
-            .ok_or_else(|| Refused::new(format!("the step {step} is zero or symbolic")))?;
+        let step = step.as_known().filter(|s| *s != 0).ok_or_else(|| {
+            Refused::new(format!("the step is {step}; it must be a known number other than 0"))
+        })?;
         let length = match (start.as_known(), limit.as_known()) {
             (Some(s), Some(l)) => range_length(s, l, step)
                 .map(Dim::known)
-                .ok_or_else(|| Refused::new(format!("{s} to {l} are too many elements")))?,
-            _ if step > 0 => distance(call, &limit.sub(&start), step),
-            _ => distance(call, &start.sub(&limit), step),
+                .ok_or_else(|| Refused::new(format!("the range from {s} to {l} has too many elements")))?,
+            _ if step > 0 => steps_within(call, &limit.sub(&start), step),
+            _ => steps_within(call, &start.sub(&limit), step),
         };
         let integers = call.add(Range { dtype, start, step, length }, &[])?;
         return Ok(call.b.cast(integers, to)?.into());
@@ -129,24 +134,29 @@ fn range(call: &mut Call<'_>) -> Lowered {
     float_range(call)
 }
 
-fn distance(call: &Call<'_>, distance: &Dim, step: i64) -> Dim {
+/// Returns the number of steps within a distance, at least 0.
+fn steps_within(call: &Call<'_>, distance: &Dim, step: i64) -> Dim {
     distance.positive_within(call.bounds()).ceil_div(step.saturating_abs())
 }
 
-/// A range of floats is an affine function of a range of integers.
+/// Adds a range of floats: an affine function of a range of integers.
 fn float_range(call: &mut Call<'_>) -> Lowered {
     let mut ends = [0.0f64; 3];
     let mut dtype = DType::F32;
     for (i, end) in ends.iter_mut().enumerate() {
         let array = call.array(i).filter(|a| a.len() == 1);
-        let array = array.ok_or_else(|| Refused::new("its ends are computed from data at run time"))?;
+        let array = array.ok_or_else(|| {
+            Refused::new(
+                "start, limit or delta is computed from data at run time; all must be known at compile time",
+            )
+        })?;
         dtype = array.dtype;
         *end = array.to_floats().first().copied().map_or(0.0, f64::from);
     }
     let [start, limit, step] = ends;
     let length = ((limit - start) / step).ceil();
     if !length.is_finite() {
-        return Err(Refused::new(format!("a range from {start} to {limit} by {step} does not end")));
+        return Err(Refused::new(format!("the range from {start} to {limit} with step {step} is infinite")));
     }
     let indices = iota(call, DType::I64, Dim::known(0), Dim::known(length.max(0.0) as i64))?;
     let indices = call.b.cast(indices, dtype)?;
@@ -154,9 +164,9 @@ fn float_range(call: &mut Call<'_>) -> Lowered {
 }
 
 fn eye_like(call: &mut Call<'_>) -> Lowered {
-    let shape = shape_of(call, 0).ok_or_else(|| Refused::new("the operand is missing"))?;
+    let shape = call.operand_shape(0).ok_or_else(|| Refused::new("operand 0 is missing"))?;
     let [h, w] = shape.as_slice() else {
-        return Err(Refused::new(format!("rank {} is not 2", shape.len())));
+        return Err(Refused::new(format!("operand 0 has rank {}; rank 2 is needed", shape.len())));
     };
     let dtype = match call.attributes.int_opt("dtype")? {
         Some(number) => tensors::dtype(i32::try_from(number).unwrap_or(-1))?,
@@ -173,16 +183,20 @@ fn eye_like(call: &mut Call<'_>) -> Lowered {
     Ok(call.b.cast(diagonal, dtype)?.into())
 }
 
-/// Shapes of values are always known; these operators are evaluated before they are lowered.
-fn unknown(call: &mut Call<'_>, f: fn(Vec<Dim>) -> Ints) -> Lowered {
-    let dims = shape_of(call, 0).ok_or_else(|| Refused::new("the operand has no shape"))?;
+/// Lowers Shape and Size. The evaluation of known shapes normally replaces them before.
+fn from_shape(call: &mut Call<'_>, f: fn(Vec<Dim>) -> SymbolicInts) -> Lowered {
+    let dims = call.operand_shape(0).ok_or_else(|| Refused::new("the shape of operand 0 is not known"))?;
     Ok(f(dims).into())
 }
 
-/// Positions of the elements other than zero, which are known for constants only.
+/// Lowers NonZero of a constant to constant positions.
 fn non_zero(call: &mut Call<'_>) -> Lowered {
     let array = call.array(0).filter(|a| a.len() <= FOLDED_ELEMENTS);
-    let array = array.ok_or_else(|| Refused::new("the number of results depends on data at run time"))?;
+    let array = array.ok_or_else(|| {
+        Refused::new(
+            "the size of the result depends on data at run time; the operand must be known at compile time",
+        )
+    })?;
     let mut columns: Vec<Vec<i64>> = vec![Vec::new(); array.shape.len()];
     let mut coords = vec![0; array.shape.len()];
     for (i, value) in array.to_floats().iter().enumerate() {
@@ -199,20 +213,21 @@ fn non_zero(call: &mut Call<'_>) -> Lowered {
     Ok(Outputs::from(node))
 }
 
-/// Longest window that is computed while importing.
+/// Maximum length of a window, which is computed at compile time.
 const MAX_WINDOW: i64 = 1 << 20;
 
-/// `a - b cos(2 pi i / n) + c cos(4 pi i / n)`, where n counts the end when the window is symmetric.
+/// Computes a window `a - b cos(2 pi i / n) + c cos(4 pi i / n)`, where n is the size if periodic, else the size minus
+/// 1.
 fn window(call: &mut Call<'_>, [a, b, c]: [f64; 3]) -> Lowered {
     let size = call.known_scalar(0, "the size")?.ok_or_else(|| Refused::new("the size is missing"))?;
     if !(0..=MAX_WINDOW).contains(&size) {
-        return Err(Refused::new(format!("a window of {size} elements is not computed")));
+        return Err(Refused::new(format!("the window has {size} elements; 0 to {MAX_WINDOW} are supported")));
     }
     let periodic = call.attributes.flag("periodic", true)?;
     let dtype = tensors::dtype(i32::try_from(call.attributes.int("output_datatype", 1)?).unwrap_or(-1))?;
-    let turn = std::f64::consts::TAU / if periodic { size } else { (size - 1).max(1) } as f64;
+    let angle_step = std::f64::consts::TAU / if periodic { size } else { (size - 1).max(1) } as f64;
     let value = |i: i64| {
-        let angle = turn * i as f64;
+        let angle = angle_step * i as f64;
         (a - b * angle.cos() + c * (2.0 * angle).cos()) as f32
     };
     let values: Vec<f32> = (0..size).map(value).collect();

@@ -1,13 +1,14 @@
-//! com.microsoft.GroupQueryAttention: attention with a cache, rotary embedding and a sliding window in one node.
+//! com.microsoft.GroupQueryAttention: attention with a KV cache, RoPE and a sliding window in one node.
 //!
-//! The cache of one sequence grows by concatenation: `present = past ++ new`. Where it is a buffer that is longer than its
-//! contents, or where the sequences of a batch differ in length, what is new is scattered to where each sequence ends.
+//! A cache without free rows grows by concatenation: `present = past ++ new`. If the cache is a buffer with free rows,
+//! or if the sequences of a batch have different lengths, the new rows are scattered to the end of each sequence.
 
 use super::attention::{Scores, additive, attend, integer, joined, merge_heads, split_heads};
 use super::generate::iota;
-use super::ints::compare;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, microsoft};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, microsoft};
+use super::refused::Refused;
 use super::rotary::rotate;
+use super::symbolic_ints::compare;
 use crate::ir::dim::Dim;
 use crate::ir::element::BinaryFn;
 use crate::ir::graph::NodeId;
@@ -19,14 +20,14 @@ pub(super) const OPS: &[OpEntry] = &[microsoft("GroupQueryAttention", grouped_qu
 fn grouped_query(call: &mut Call<'_>) -> Lowered {
     let count = |name: &str| -> Lowered<i64> {
         let value = call.attributes.int(name, 0)?;
-        if value > 0 { Ok(value) } else { Err(Refused::new(format!("attribute `{name}` is {value}"))) }
+        if value > 0 { Ok(value) } else { Err(Refused::attribute(name, value, "1 or more")) }
     };
     let (heads, kv_heads) = (count("num_heads")?, count("kv_num_heads")?);
     if call.attributes.flag("smooth_softmax", false)? && call.attributes.int("smooth_softmax", 0)? > 0 {
-        return Err(Refused::new("smooth softmax is not supported"));
+        return Err(Refused::new("attribute `smooth_softmax` is not supported"));
     }
     if call.has(11) {
-        return Err(Refused::new("attention sinks are not supported"));
+        return Err(Refused::new("attention sinks (operand 11) are not supported"));
     }
     let [q, k, v] = projections(call, heads, kv_heads)?;
     let (s, b) = (call.shape(q)[2].clone(), call.shape(q)[0].clone());
@@ -34,13 +35,13 @@ fn grouped_query(call: &mut Call<'_>) -> Lowered {
         Some(past) => call.shape(past).get(2).cloned().unwrap_or_default(),
         None => Dim::known(0),
     };
-    let place = Place::of(call, &b, &past, &s)?;
+    let append = CacheAppend::from_operands(call, &b, &past, &s)?;
     let (mut q, mut k, mut v) = (q, k, v);
     if call.attributes.flag("do_rotary", false)? {
         let interleaved = call.attributes.flag("rotary_interleaved", false)?;
-        let [cos, sin] = angles(call, &place, &s)?;
+        let [cos, sin] = cos_sin_rows(call, &append, &s)?;
         let width = call.shape(cos).get(2).cloned().unwrap_or_default();
-        let width = 2 * i64::try_from(call.known_dim(&width, "the rotated size")?).unwrap_or(0);
+        let width = 2 * i64::try_from(call.known_dim(&width, "the width of the cos cache")?).unwrap_or(0);
         q = rotate(call, q, cos, sin, width, interleaved)?;
         k = rotate(call, k, cos, sin, width, interleaved)?;
     }
@@ -48,8 +49,8 @@ fn grouped_query(call: &mut Call<'_>) -> Lowered {
     if let (Some(past_key), Some(past_value)) = (call.optional(3)?, call.optional(4)?)
         && !past.is(0)
     {
-        k = place.join(call, past_key, k)?;
-        v = place.join(call, past_value, v)?;
+        k = append.concat(call, past_key, k)?;
+        v = append.concat(call, past_value, v)?;
     }
     let depth = call.shape(q)[3].clone();
     let scale = match call.attributes.float("scale", 0.0)? {
@@ -57,27 +58,27 @@ fn grouped_query(call: &mut Call<'_>) -> Lowered {
         scale => scale,
     };
     let softcap = call.attributes.float("softcap", 0.0)?;
-    // Query i sees only keys j with `i - j < window`.
+    // Query i attends only to keys j with `i - j < window`.
     let window = match call.attributes.int("local_window_size", -1)? {
         ..0 => None,
-        0 => return Err(Refused::new("attribute `local_window_size` is 0")),
+        0 => return Err(Refused::attribute("local_window_size", 0, "-1 (no window), or 1 and more")),
         window => u32::try_from(window).ok(),
     };
     let dtype = call.dtype(q);
     let mut mask = call.optional(10)?.map(|bias| call.b.cast(bias, dtype)).transpose()?;
-    let causal = matches!(place, Place::Behind(_));
-    if let Place::At { starts, length } = &place {
-        let seen = seen(call, *starts, &s, length, window)?;
-        let bias = additive(call, seen, dtype)?;
+    let causal = matches!(append, CacheAppend::Concat(_));
+    if let CacheAppend::Scatter { starts, length } = &append {
+        let visible = visible_keys(call, *starts, &s, length, window)?;
+        let bias = additive(call, visible, dtype)?;
         mask = joined(call, mask, Some(bias))?;
     }
-    let scores = Scores { scale, causal, window: window.filter(|_| causal), softcap, shown: None };
+    let scores = Scores { scale, causal, window: window.filter(|_| causal), softcap, scores_output: None };
     let (result, _) = attend(call, [q, k, v], mask, &past, scores)?;
     let result = merge_heads(call, result)?;
     Ok(Outputs(vec![Value::Node(result), Value::Node(k), Value::Node(v)]))
 }
 
-/// Queries, keys and values `[B, heads, S, D]`, which may come packed in the first operand.
+/// Returns queries, keys and values `[B, heads, S, D]`. They may be packed in operand 0.
 fn projections(call: &mut Call<'_>, heads: i64, kv_heads: i64) -> Lowered<[NodeId; 3]> {
     let query = call.node(0)?;
     let (mut q, k, v) = (query, call.optional(1)?, call.optional(2)?);
@@ -87,7 +88,11 @@ fn projections(call: &mut Call<'_>, heads: i64, kv_heads: i64) -> Lowered<[NodeI
             let all = call.shape(query).get(2).cloned().unwrap_or_default();
             let size = all
                 .div_exact(&Dim::known(heads.saturating_add(kv_heads.saturating_mul(2))))
-                .ok_or_else(|| Refused::new(format!("size {all} does not divide into the heads")))?;
+                .ok_or_else(|| {
+                    Refused::new(format!(
+                        "the packed size {all} is not a multiple of num_heads + 2 * kv_num_heads"
+                    ))
+                })?;
             let (wide, narrow) = (size.scale(heads), size.scale(kv_heads));
             q = call.b.slice(query, 2, Dim::known(0), wide.clone())?;
             let k = call.b.slice(query, 2, wide.clone(), narrow.clone())?;
@@ -102,27 +107,28 @@ fn projections(call: &mut Call<'_>, heads: i64, kv_heads: i64) -> Lowered<[NodeI
     ])
 }
 
-/// Where the new tokens stand.
-enum Place {
-    /// Behind a cache of this length, which has no gaps.
-    Behind(Dim),
-    /// In a cache of some length, from these positions `[B, 1]` on, i64.
-    At { starts: NodeId, length: Dim },
+/// Method of adding new rows to the cache.
+enum CacheAppend {
+    /// Concatenated to a cache of this length, which has no free rows.
+    Concat(Dim),
+    /// Scattered into a cache of `length` rows, from positions `starts` (i64 `[B, 1]`) on.
+    Scatter { starts: NodeId, length: Dim },
 }
 
-impl Place {
-    /// From the batch, the cache's length and the number of new tokens.
-    fn of(call: &mut Call<'_>, batch: &Dim, past: &Dim, s: &Dim) -> Lowered<Self> {
-        let behind = past.add(s);
-        // A number of tokens that is not known is taken to be that of a cache without room.
-        let total = call.ints(6).and_then(|t| t.values.first().cloned()).unwrap_or_else(|| behind.clone());
-        let differs = compare(&total, &behind, call.bounds(), |d| d == 0) == Some(false);
+impl CacheAppend {
+    /// Chooses from the batch size, the cache's length and the number `s` of new tokens.
+    fn from_operands(call: &mut Call<'_>, batch: &Dim, past: &Dim, s: &Dim) -> Lowered<Self> {
+        let concatenated = past.add(s);
+        // If the total number of tokens is not known, the cache is assumed to have no free rows.
+        let total =
+            call.ints(6).and_then(|t| t.values.first().cloned()).unwrap_or_else(|| concatenated.clone());
+        let differs = compare(&total, &concatenated, call.bounds(), |d| d == 0) == Some(false);
         let lengths = call.optional(5)?;
         if !differs && (batch.is(1) || past.is(0)) {
-            return Ok(Self::Behind(past.clone()));
+            return Ok(Self::Concat(past.clone()));
         }
         let length = past.larger(&total, call.bounds());
-        // A prompt fills the cache from its start on, however long each sequence is.
+        // A prompt fills the cache from position 0 on in every sequence.
         let starts = match (compare(&total, s, call.bounds(), |d| d == 0), lengths) {
             (Some(true), _) => {
                 let zero = integer(call, 0)?;
@@ -131,31 +137,35 @@ impl Place {
             (_, Some(lengths)) => {
                 let last = call.b.cast(lengths, DType::I64)?;
                 let last = call.b.reshape(last, vec![batch.clone(), Dim::known(1)])?;
-                let back = iota(call, DType::I64, Dim::known(1).sub(s), Dim::known(1))?;
-                call.b.binary(BinaryFn::Add, last, back)?
+                let offset = iota(call, DType::I64, Dim::known(1).sub(s), Dim::known(1))?;
+                call.b.binary(BinaryFn::Add, last, offset)?
             }
-            (_, None) => return Err(Refused::new("the lengths of the sequences are missing")),
+            (_, None) => {
+                return Err(Refused::new(
+                    "operand 5 (seqlens_k) is missing, but the sequences may have different lengths",
+                ));
+            }
         };
-        Ok(Self::At { starts, length })
+        Ok(Self::Scatter { starts, length })
     }
 
-    /// The cache `[B, heads, past, size]` with what is new in its place.
-    fn join(&self, call: &mut Call<'_>, past: NodeId, new: NodeId) -> Lowered<NodeId> {
-        let Self::At { starts, length } = self else {
+    /// Adds new rows to the cache `[B, heads, past, size]`.
+    fn concat(&self, call: &mut Call<'_>, past: NodeId, new: NodeId) -> Lowered<NodeId> {
+        let Self::Scatter { starts, length } = self else {
             return call.add(Concat { axis: 2 }, &[past, new]);
         };
-        let (held, shape) = (call.shape(past), call.shape(new));
-        let ([_, _, have, _], [batch, _, s, _]) = (held.as_slice(), shape.as_slice()) else {
-            return Err(Refused::new("keys and values are not of rank 4"));
+        let (cache_shape, shape) = (call.shape(past), call.shape(new));
+        let ([_, _, have, _], [batch, _, s, _]) = (cache_shape.as_slice(), shape.as_slice()) else {
+            return Err(Refused::new("keys and values must have rank 4"));
         };
         let mut whole = past;
         let missing = length.sub(have);
         if !missing.is(0) {
-            let mut room = held.clone();
-            room[2] = missing;
+            let mut free_rows = cache_shape.clone();
+            free_rows[2] = missing;
             let dtype = call.dtype(past);
             let zero = call.b.scalar(dtype, 0.0)?;
-            let zeros = call.b.expand(zero, room)?;
+            let zeros = call.b.expand(zero, free_rows)?;
             whole = call.add(Concat { axis: 2 }, &[past, zeros])?;
         }
         let one = Dim::known(1);
@@ -166,25 +176,25 @@ impl Place {
     }
 }
 
-/// The positions `[B, S]` of new tokens.
+/// Adds the positions `[B, S]` of the new tokens.
 fn positions(call: &mut Call<'_>, starts: NodeId, s: &Dim) -> Lowered<NodeId> {
     let steps = iota(call, DType::I64, Dim::known(0), s.clone())?;
     Ok(call.b.binary(BinaryFn::Add, starts, steps)?)
 }
 
-/// The rows of the tables of cosines and sines for the new tokens, `[B, S, D / 2]`.
-fn angles(call: &mut Call<'_>, place: &Place, s: &Dim) -> Lowered<[NodeId; 2]> {
+/// Gathers the rows of the cos and sin caches for the new tokens, `[B, S, D / 2]`.
+fn cos_sin_rows(call: &mut Call<'_>, append: &CacheAppend, s: &Dim) -> Lowered<[NodeId; 2]> {
     let tables = [call.node(7)?, call.node(8)?];
     let given = call.optional(9)?;
-    let mut rows = |table: NodeId| match (given, place) {
+    let mut rows = |table: NodeId| match (given, append) {
         (Some(positions), _) => call.add(Gather { axis: 0 }, &[table, positions]),
-        (None, Place::Behind(past)) => {
+        (None, CacheAppend::Concat(past)) => {
             let rows = call.b.slice(table, 0, past.clone(), s.clone())?;
             let mut shape = call.shape(rows);
             shape.insert(0, Dim::known(1));
             Ok(call.b.reshape(rows, shape)?)
         }
-        (None, Place::At { starts, .. }) => {
+        (None, CacheAppend::Scatter { starts, .. }) => {
             let positions = positions(call, *starts, s)?;
             call.add(Gather { axis: 0 }, &[table, positions])
         }
@@ -192,17 +202,23 @@ fn angles(call: &mut Call<'_>, place: &Place, s: &Dim) -> Lowered<[NodeId; 2]> {
     Ok([rows(tables[0])?, rows(tables[1])?])
 }
 
-/// `[B, 1, S, T]`: whether a query sees a key.
-fn seen(call: &mut Call<'_>, starts: NodeId, s: &Dim, length: &Dim, window: Option<u32>) -> Lowered<NodeId> {
+/// Adds a condition `[B, 1, S, T]` that is true where a query attends to a key.
+fn visible_keys(
+    call: &mut Call<'_>,
+    starts: NodeId,
+    s: &Dim,
+    length: &Dim,
+    window: Option<u32>,
+) -> Lowered<NodeId> {
     let batch = call.shape(starts).first().cloned().unwrap_or_default();
     let one = Dim::known(1);
     let rows = positions(call, starts, s)?;
     let rows = call.b.reshape(rows, vec![batch, one.clone(), s.clone(), one])?;
     let columns = iota(call, DType::I64, Dim::known(0), length.clone())?;
-    let seen = call.b.binary(BinaryFn::LessEqual, columns, rows)?;
-    let Some(window) = window else { return Ok(seen) };
+    let visible = call.b.binary(BinaryFn::LessEqual, columns, rows)?;
+    let Some(window) = window else { return Ok(visible) };
     let window = integer(call, -i64::from(window))?;
     let first = call.b.binary(BinaryFn::Add, rows, window)?;
     let late = call.b.binary(BinaryFn::Greater, columns, first)?;
-    Ok(call.b.binary(BinaryFn::And, seen, late)?)
+    Ok(call.b.binary(BinaryFn::And, visible, late)?)
 }

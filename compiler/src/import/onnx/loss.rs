@@ -1,7 +1,8 @@
-//! Losses, as exported by training graphs: negative log likelihood and softmax cross entropy.
+//! Loss operators of training graphs: negative log likelihood and softmax cross entropy.
 
 use super::attention::integer;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, op};
+use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
@@ -12,7 +13,7 @@ use crate::ir::tensor::DType;
 pub(super) const OPS: &[OpEntry] = &[
     op("NegativeLogLikelihoodLoss", 12, |c| {
         let x = c.node(0)?;
-        Ok(likelihood(c, x)?.into())
+        Ok(negative_log_likelihood(c, x)?.into())
     }),
     op("SoftmaxCrossEntropyLoss", 12, cross_entropy),
 ];
@@ -20,12 +21,12 @@ pub(super) const OPS: &[OpEntry] = &[
 fn cross_entropy(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let logarithm = call.add(Softmax { axis: 1, log: true }, &[x])?;
-    let loss = likelihood(call, logarithm)?;
+    let loss = negative_log_likelihood(call, logarithm)?;
     Ok(Outputs(vec![Value::Node(loss), Value::Node(logarithm)]))
 }
 
-/// `-x[n, target[n, ..], ..]`, weighted by class; ignored targets weigh nothing.
-fn likelihood(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
+/// Adds `-x[n, target[n, ..], ..]`, weighted by class. Ignored targets have weight 0.
+fn negative_log_likelihood(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let target = call.node(1)?;
     let dtype = call.dtype(x);
     let target = call.b.cast(target, DType::I64)?;
@@ -42,9 +43,9 @@ fn likelihood(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let mut wide = shape.clone();
     wide.insert(1.min(wide.len()), Dim::known(1));
     let index = call.b.reshape(safe, wide)?;
-    let picked = call.add(GatherElements { axis: 1 }, &[x, index])?;
-    let picked = call.b.reshape(picked, shape.clone())?;
-    let mut loss = call.b.unary(UnaryFn::Neg, picked)?;
+    let target_score = call.add(GatherElements { axis: 1 }, &[x, index])?;
+    let target_score = call.b.reshape(target_score, shape.clone())?;
+    let mut loss = call.b.unary(UnaryFn::Neg, target_score)?;
     let mut weights = kept;
     if let Some(classes) = call.optional(2)? {
         let weight = call.add(Gather { axis: 0 }, &[classes, safe])?;
@@ -68,6 +69,6 @@ fn likelihood(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
                 Ok(call.b.binary(BinaryFn::Div, loss, total)?)
             }
         },
-        other => Err(Refused::new(format!("reduction `{other}` is not known"))),
+        other => Err(Refused::attribute("reduction", other, "`none`, `sum`, `mean`")),
     }
 }

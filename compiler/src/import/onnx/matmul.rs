@@ -1,7 +1,8 @@
-//! Matrix products.
+//! Matrix multiplication operators.
 
 use super::elementwise::typed_binary;
-use super::lowering::{Call, Lowered, OpEntry, Refused, microsoft, op};
+use super::lowering::{Call, Lowered, OpEntry, microsoft, op};
+use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
@@ -16,11 +17,11 @@ pub(super) const OPS: &[OpEntry] = &[
 
 fn matmul(call: &mut Call<'_>) -> Lowered {
     let (a, b) = (call.node(0)?, call.node(1)?);
-    Ok(product(call, a, b)?.into())
+    Ok(numpy_matmul(call, a, b)?.into())
 }
 
-/// ONNX's (numpy's) matrix product: a vector operand gets an axis for the product that the result lacks.
-pub(super) fn product(call: &mut Call<'_>, a: NodeId, b: NodeId) -> Lowered<NodeId> {
+/// Adds a matmul with the rules of ONNX and NumPy: a vector operand gets an axis of size 1, which the result drops.
+pub(super) fn numpy_matmul(call: &mut Call<'_>, a: NodeId, b: NodeId) -> Lowered<NodeId> {
     let (left, right) = (call.shape(a), call.shape(b));
     let (mut matrix_a, mut matrix_b) = (a, b);
     if let [n] = left.as_slice() {
@@ -51,10 +52,10 @@ fn gemm(call: &mut Call<'_>) -> Lowered {
         call.attributes.ignore(&["broadcast"]);
     }
     if call.rank(a) != 2 || call.rank(b) != 2 {
-        return Err(Refused::new("the operands are not matrices"));
+        return Err(Refused::new("operands 0 and 1 must have rank 2"));
     }
-    let product = call.add(MatMul { trans_a, trans_b }, &[a, b])?;
-    let mut result = scaled(call, product, alpha)?;
+    let matmul = call.add(MatMul { trans_a, trans_b }, &[a, b])?;
+    let mut result = scaled(call, matmul, alpha)?;
     if let Some(c) = call.optional(2)? {
         let c = scaled(call, c, beta)?;
         result = typed_binary(call, BinaryFn::Add, result, c)?;
@@ -62,13 +63,15 @@ fn gemm(call: &mut Call<'_>) -> Lowered {
     Ok(result.into())
 }
 
-/// The value times a number.
+/// Multiplies a value by a number.
 pub(super) fn scaled(call: &mut Call<'_>, x: NodeId, scale: f32) -> Lowered<NodeId> {
     if scale == 1.0 {
         return Ok(x);
     }
     if !call.dtype(x).is_float() {
-        return Err(Refused::new("an integer product cannot be scaled"));
+        return Err(Refused::new(
+            "attributes `alpha` and `beta` other than 1 are not supported for integers",
+        ));
     }
     Ok(call.b.unary(UnaryFn::Affine { scale, shift: 0.0 }, x)?)
 }
@@ -87,12 +90,12 @@ fn fused_matmul(call: &mut Call<'_>) -> Lowered {
     let result = if call.rank(a) > 1 && call.rank(b) > 1 {
         call.add(MatMul { trans_a, trans_b }, &[a, b])?
     } else {
-        product(call, a, b)?
+        numpy_matmul(call, a, b)?
     };
     Ok(scaled(call, result, alpha)?.into())
 }
 
-/// `[b0, .., m, k]` from `[m, b0, .., k]`.
+/// Transposes `[m, b0, .., k]` to `[b0, .., m, k]`.
 fn batch_transposed(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let rank = call.rank(x);
     if rank < 3 {

@@ -1,8 +1,9 @@
-//! Fused operators that onnxruntime's optimizer writes (domain com.microsoft), expanded again.
+//! Fused operators that onnxruntime's optimizer writes (domain com.microsoft), expanded to standard operators.
 
 use super::attention::{Scores, attend, joined, merge_heads, split_heads};
 use super::elementwise::typed_binary;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, microsoft};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, microsoft};
+use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
@@ -20,7 +21,7 @@ pub(super) const OPS: &[OpEntry] = &[
     microsoft("MultiHeadAttention", multi_head_attention),
 ];
 
-/// Normalises `x + skip (+ bias)`; the sum is the fourth result.
+/// Normalizes `x + skip (+ bias)`. The sum is the fourth result.
 fn skip_norm(call: &mut Call<'_>, rms: bool) -> Lowered {
     let (x, skip, gamma) = (call.node(0)?, call.node(1)?, call.node(2)?);
     let epsilon = call.attributes.float("epsilon", if rms { 1e-6 } else { 1e-12 })?;
@@ -34,12 +35,12 @@ fn skip_norm(call: &mut Call<'_>, rms: bool) -> Lowered {
     operands.extend(beta);
     let result = call.add(LayerNorm { axis, epsilon, rms }, &operands)?;
     if call.wants(1) || call.wants(2) {
-        return Err(Refused::new("the statistics are not supported as results"));
+        return Err(Refused::new("the results mean and inv_std_var are not supported"));
     }
     Ok(Outputs(vec![Value::Node(result), Value::Absent, Value::Absent, Value::Node(sum)]))
 }
 
-/// Word, position and segment embeddings, summed and normalised; the second result counts unmasked tokens.
+/// Sums and normalizes word, position and segment embeddings. The second result is the number of unmasked tokens.
 fn embed_norm(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["mask_index_type"]);
     let ids = call.node(0)?;
@@ -75,11 +76,13 @@ fn embed_norm(call: &mut Call<'_>) -> Lowered {
     Ok(Outputs(vec![Value::Node(result), counts, Value::Node(sum)]))
 }
 
-/// Channels last to channels first, or back.
-fn moved(call: &mut Call<'_>, x: NodeId, to_first: bool) -> Lowered<NodeId> {
+/// Transposes channels-last to channels-first, or back.
+fn move_channels(call: &mut Call<'_>, x: NodeId, to_first: bool) -> Lowered<NodeId> {
     let rank = call.rank(x);
     if rank < 3 {
-        return Err(Refused::new(format!("rank {rank} has no spatial axis")));
+        return Err(Refused::new(format!(
+            "an operand has rank {rank}; at least 3 is needed for a spatial axis"
+        )));
     }
     let mut perm: Vec<usize> = (0..rank).collect();
     if to_first {
@@ -90,36 +93,39 @@ fn moved(call: &mut Call<'_>, x: NodeId, to_first: bool) -> Lowered<NodeId> {
     Ok(call.b.transpose(x, perm)?)
 }
 
-fn normalized(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
+fn normalize_groups(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     let (gamma, beta) = (call.node(1)?, call.node(2)?);
     let dtype = call.dtype(x);
     let gamma = call.b.cast(gamma, dtype)?;
     let beta = call.b.cast(beta, dtype)?;
     let epsilon = call.attributes.float("epsilon", 1e-5)?;
     let groups = call.attributes.int("groups", 0)?;
-    let groups = usize::try_from(groups).ok().filter(|g| *g > 0).ok_or_else(|| Refused::new("no groups"))?;
+    let groups = usize::try_from(groups)
+        .ok()
+        .filter(|g| *g > 0)
+        .ok_or_else(|| Refused::attribute("groups", groups, "1 or more"))?;
     let last = call.attributes.flag("channels_last", true)?;
     let silu = match call.attributes.int("activation", 0)? {
         0 => false,
         1 => true,
-        other => return Err(Refused::new(format!("activation {other} is not known"))),
+        other => return Err(Refused::attribute("activation", other, "0 (none), 1 (SiLU)")),
     };
-    let mut x = if last { moved(call, x, true)? } else { x };
+    let mut x = if last { move_channels(call, x, true)? } else { x };
     x = call.add(GroupNorm { groups, epsilon }, &[x, gamma, beta])?;
     if silu {
         x = call.b.unary(UnaryFn::Swish { alpha: 1.0 }, x)?;
     }
-    if last { moved(call, x, false) } else { Ok(x) }
+    if last { move_channels(call, x, false) } else { Ok(x) }
 }
 
 fn group_norm(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
-    Ok(normalized(call, x)?.into())
+    Ok(normalize_groups(call, x)?.into())
 }
 
 fn skip_group_norm(call: &mut Call<'_>) -> Lowered {
     let (x, mut skip) = (call.node(0)?, call.node(3)?);
-    // A skip of `[N, C]` stands for every pixel.
+    // A skip of `[N, C]` is broadcast over the pixels.
     if call.rank(skip) == 2 {
         let shape = call.shape(skip);
         if let [n, c] = shape.as_slice() {
@@ -131,18 +137,18 @@ fn skip_group_norm(call: &mut Call<'_>) -> Lowered {
     if let Some(bias) = call.optional(4)? {
         sum = typed_binary(call, BinaryFn::Add, sum, bias)?;
     }
-    let result = normalized(call, sum)?;
+    let result = normalize_groups(call, sum)?;
     Ok(vec![result, sum].into())
 }
 
-/// A convolution over `[N, spatial.., C]` with weights `[O, kernel.., I]`.
+/// Lowers NhwcConv: a convolution over `[N, spatial.., C]` with weights `[O, kernel.., I]`.
 fn nhwc_conv(call: &mut Call<'_>) -> Lowered {
     let (x, weights) = (call.node(0)?, call.node(1)?);
-    let x = moved(call, x, true)?;
-    let weights = moved(call, weights, true)?;
+    let x = move_channels(call, x, true)?;
+    let weights = move_channels(call, weights, true)?;
     let bias = call.optional(2)?;
-    let result = super::conv::conv_of(call, x, weights, bias, Some(0.0))?;
-    Ok(moved(call, result, false)?.into())
+    let result = super::conv::convolve(call, x, weights, bias, Some(0.0))?;
+    Ok(move_channels(call, result, false)?.into())
 }
 
 fn heads(call: &Call<'_>) -> Lowered<i64> {
@@ -159,8 +165,8 @@ fn default_scale(call: &Call<'_>, q: NodeId) -> Lowered<f32> {
     }
 }
 
-/// A mask to add to the scores from a key padding mask: `[B]` lengths, `[B, T]`, `[B, S, T]` or `[B, 1, S, T]`.
-fn padding(call: &mut Call<'_>, mask: NodeId, keys: &Dim, dtype: DType) -> Lowered<NodeId> {
+/// Adds an additive mask from a key padding mask: `[B]` lengths, `[B, T]`, `[B, S, T]` or `[B, 1, S, T]`.
+fn key_padding_mask(call: &mut Call<'_>, mask: NodeId, keys: &Dim, dtype: DType) -> Lowered<NodeId> {
     let filter = call.attributes.float("mask_filter_value", -10000.0)?;
     let shape = call.shape(mask);
     let one = || Dim::known(1);
@@ -180,18 +186,23 @@ fn padding(call: &mut Call<'_>, mask: NodeId, keys: &Dim, dtype: DType) -> Lower
             call.b.cast(mask, DType::Bool)?
         }
         [_, _, _, _] => call.b.cast(mask, DType::Bool)?,
-        _ => return Err(Refused::new(format!("a mask of rank {} is not supported", shape.len()))),
+        _ => {
+            return Err(Refused::new(format!(
+                "the mask has rank {}; ranks 1 to 4 are supported",
+                shape.len()
+            )));
+        }
     };
     let zero = call.b.scalar(dtype, 0.0)?;
     let filter = call.b.scalar(dtype, filter)?;
     Ok(call.b.select(valid, zero, filter)?)
 }
 
-/// `x [B, S, I]` through one packed projection `[I, 3 * N]` with bias.
+/// Lowers com.microsoft.Attention: projects `x [B, S, I]` with packed weights `[I, 3 * N]` and a bias, then attends.
 fn attention(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["past_present_share_buffer"]);
     if call.has(4) || call.wants(1) || call.attributes.flag("do_rotary", false)? {
-        return Err(Refused::new("a cache or rotary embedding inside is not supported"));
+        return Err(Refused::new("a KV cache or rotary embedding in this operator is not supported"));
     }
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let heads = heads(call)?;
@@ -200,23 +211,24 @@ fn attention(call: &mut Call<'_>) -> Lowered {
         packed = typed_binary(call, BinaryFn::Add, packed, bias)?;
     }
     let total = call.shape(packed).get(2).cloned().unwrap_or_default();
-    let total = i64::try_from(call.known_dim(&total, "the projection")?).unwrap_or(i64::MAX);
+    let total = i64::try_from(call.known_dim(&total, "the packed size of queries, keys and values")?)
+        .unwrap_or(i64::MAX);
     let sizes = match call.attributes.ints_opt("qkv_hidden_sizes")? {
         Some([q, k, v]) => [*q, *k, *v],
-        Some(_) => return Err(Refused::new("attribute `qkv_hidden_sizes` has not three values")),
+        Some(_) => return Err(Refused::new("attribute `qkv_hidden_sizes` must have three values")),
         None => [total / 3; 3],
     };
-    let mut parts = [packed; 3];
+    let mut projections = [packed; 3];
     let mut start = 0;
-    for (part, size) in parts.iter_mut().zip(sizes) {
+    for (projection, size) in projections.iter_mut().zip(sizes) {
         let slice = call.b.slice(packed, 2, Dim::known(start), Dim::known(size))?;
-        *part = split_heads(call, slice, Some(heads))?;
+        *projection = split_heads(call, slice, Some(heads))?;
         start = start.saturating_add(size);
     }
-    let [q, k, v] = parts;
+    let [q, k, v] = projections;
     let (dtype, keys) = (call.dtype(q), call.shape(k)[2].clone());
     let mask = match call.optional(3)? {
-        Some(mask) => Some(padding(call, mask, &keys, dtype)?),
+        Some(mask) => Some(key_padding_mask(call, mask, &keys, dtype)?),
         None => None,
     };
     let bias = call.optional(5)?;
@@ -226,7 +238,7 @@ fn attention(call: &mut Call<'_>) -> Lowered {
         causal: call.attributes.flag("unidirectional", false)?,
         window: None,
         softcap: 0.0,
-        shown: None,
+        scores_output: None,
     };
     call.attributes.ignore(&["mask_filter_value"]);
     let (result, _) = attend(call, [q, k, v], mask, &Dim::known(0), scores)?;
@@ -235,28 +247,31 @@ fn attention(call: &mut Call<'_>) -> Lowered {
 
 fn multi_head_attention(call: &mut Call<'_>) -> Lowered {
     if call.has(8) || call.has(9) {
-        return Err(Refused::new("a shared cache is not supported"));
+        return Err(Refused::new("operands 8 and 9 (cache indirection) are not supported"));
     }
     let query = call.node(0)?;
     let heads = heads(call)?;
     if call.rank(query) != 3 || !call.has(1) || !call.has(2) {
-        return Err(Refused::new("packed projections are not supported"));
+        return Err(Refused::new(
+            "packed queries, keys and values are not supported; query, key and value must be separate \
+             operands of rank 3",
+        ));
     }
     let (key, value) = (call.node(1)?, call.node(2)?);
-    let mut parts = [query, key, value];
+    let mut projections = [query, key, value];
     if let Some(bias) = call.optional(3)? {
         let mut start = Dim::known(0);
-        for part in &mut parts {
-            let size = call.shape(*part).last().cloned().unwrap_or_default();
+        for projection in &mut projections {
+            let size = call.shape(*projection).last().cloned().unwrap_or_default();
             let slice = call.b.slice(bias, 0, start.clone(), size.clone())?;
-            *part = typed_binary(call, BinaryFn::Add, *part, slice)?;
+            *projection = typed_binary(call, BinaryFn::Add, *projection, slice)?;
             start = start.add(&size);
         }
     }
-    for part in &mut parts {
-        *part = split_heads(call, *part, Some(heads))?;
+    for projection in &mut projections {
+        *projection = split_heads(call, *projection, Some(heads))?;
     }
-    let [q, mut k, mut v] = parts;
+    let [q, mut k, mut v] = projections;
     let mut past = Dim::known(0);
     if let (Some(past_key), Some(past_value)) = (call.optional(6)?, call.optional(7)?) {
         past = call.shape(past_key).get(2).cloned().unwrap_or_default();
@@ -265,7 +280,7 @@ fn multi_head_attention(call: &mut Call<'_>) -> Lowered {
     }
     let (dtype, keys) = (call.dtype(q), call.shape(k)[2].clone());
     let mask = match call.optional(4)? {
-        Some(mask) => Some(padding(call, mask, &keys, dtype)?),
+        Some(mask) => Some(key_padding_mask(call, mask, &keys, dtype)?),
         None => None,
     };
     let bias = call.optional(5)?;
@@ -275,7 +290,7 @@ fn multi_head_attention(call: &mut Call<'_>) -> Lowered {
         causal: call.attributes.flag("unidirectional", false)?,
         window: None,
         softcap: 0.0,
-        shown: None,
+        scores_output: None,
     };
     call.attributes.ignore(&["mask_filter_value"]);
     let (result, _) = attend(call, [q, k, v], mask, &past, scores)?;

@@ -1,8 +1,9 @@
-//! Normalisations.
+//! Normalization operators.
 
 use super::elementwise::typed_binary;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, inference, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, check_inference, op};
 use super::pool::lp_norm;
+use super::refused::Refused;
 use crate::ir::array::Array;
 use crate::ir::dim::{Dim, product};
 use crate::ir::element::{BinaryFn, UnaryFn};
@@ -25,19 +26,20 @@ pub(super) const OPS: &[OpEntry] = &[
     op("LpNormalization", 1, lp_normalization),
 ];
 
-/// A vector over channels, shaped to broadcast against `[N, C, spatial..]`.
+/// Reshapes a vector over channels so that it broadcasts to `[N, C, spatial..]`.
 fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
     let mut shape = vec![Dim::known(1); rank.max(2)];
     shape[1] = call.tensor(x).elements();
     Ok(call.b.reshape(x, shape)?)
 }
 
-/// `x * scale + shift` per channel; the two are computed here when the statistics are constant.
+/// Lowers BatchNormalization to `x * scale + shift` per channel. With constant statistics, scale and shift are
+/// constant.
 fn batch_norm(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["momentum"]);
-    inference(call)?;
+    check_inference(call)?;
     if call.opset < 9 && !call.attributes.flag("spatial", true)? {
-        return Err(Refused::new("statistics per pixel (`spatial` 0) are not supported"));
+        return Err(Refused::new("attribute `spatial` is 0 (statistics per pixel), which is not supported"));
     }
     let epsilon = call.attributes.float("epsilon", 1e-5)?;
     if call.attributes.flag("training_mode", false)? {
@@ -46,7 +48,7 @@ fn batch_norm(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let (rank, dtype) = (call.rank(x), call.dtype(x));
     if !dtype.is_float() {
-        return Err(Refused::new(format!("an operand of type {} cannot be normalised", dtype.name())));
+        return Err(Refused::new(format!("operand 0 has type {}; a float type is needed", dtype.name())));
     }
     let statistics: Vec<Option<Array>> = (1..5).map(|i| call.array(i)).collect();
     let (scale, shift) = if let [Some(scale), Some(bias), Some(mean), Some(variance)] = statistics.as_slice()
@@ -69,8 +71,8 @@ fn batch_norm(call: &mut Call<'_>) -> Lowered {
         let shift = call.b.binary(BinaryFn::Sub, operands[1], mean)?;
         (per_channel(call, scale, rank)?, per_channel(call, shift, rank)?)
     };
-    let product = call.b.binary(BinaryFn::Mul, x, scale)?;
-    Ok(call.b.binary(BinaryFn::Add, product, shift)?.into())
+    let scaled = call.b.binary(BinaryFn::Mul, x, scale)?;
+    Ok(call.b.binary(BinaryFn::Add, scaled, shift)?.into())
 }
 
 fn folded(
@@ -82,11 +84,11 @@ fn folded(
 ) -> Lowered<(Vec<f32>, Vec<f32>)> {
     let lists = [scale.to_floats(), bias.to_floats(), mean.to_floats(), variance.to_floats()];
     let [scale, bias, mean, variance] = lists.as_slice() else {
-        return Err(Refused::new("the statistics are missing"));
+        return Err(Refused::new("scale, bias, mean or variance is missing"));
     };
     let n = scale.len();
     if bias.len() != n || mean.len() != n || variance.len() != n {
-        return Err(Refused::new("the statistics differ in length"));
+        return Err(Refused::new("scale, bias, mean and variance have different lengths"));
     }
     let channel = |i: usize| {
         let factor = f64::from(scale[i]) / (f64::from(variance[i]) + f64::from(epsilon)).sqrt();
@@ -95,7 +97,7 @@ fn folded(
     Ok((0..n).map(channel).unzip())
 }
 
-/// The statistics are f32 whatever is asked for, which is at least as precise.
+/// Lowers LayerNormalization. The statistics are always f32, at least as precise as `stash_type` requires.
 fn layer_norm(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["stash_type"]);
     let x = call.node(0)?;
@@ -105,19 +107,19 @@ fn layer_norm(call: &mut Call<'_>) -> Lowered {
     operands.extend(call.optional(2)?);
     let mut outputs = Outputs::from(call.add(LayerNorm { axis, epsilon, rms: false }, &operands)?);
     if call.wants(1) || call.wants(2) {
-        let (mean, centred) = centred(call, x, (axis..call.rank(x)).collect())?;
-        let inverse = inverse_deviation(call, centred, (axis..call.rank(x)).collect(), epsilon)?;
+        let (mean, centered) = centered(call, x, (axis..call.rank(x)).collect())?;
+        let inverse = inverse_deviation(call, centered, (axis..call.rank(x)).collect(), epsilon)?;
         outputs.0.extend([Value::Node(mean), Value::Node(inverse)]);
     }
     Ok(outputs)
 }
 
-fn centred(call: &mut Call<'_>, x: NodeId, axes: Vec<usize>) -> Lowered<(NodeId, NodeId)> {
+fn centered(call: &mut Call<'_>, x: NodeId, axes: Vec<usize>) -> Lowered<(NodeId, NodeId)> {
     let mean = call.b.reduce(ReduceKind::Mean, x, axes, true)?;
     Ok((mean, call.b.binary(BinaryFn::Sub, x, mean)?))
 }
 
-/// `1 / sqrt(mean(x^2) + epsilon)` along axes, which stay with size 1.
+/// Adds `1 / sqrt(mean(x^2) + epsilon)` along axes, which keep size 1.
 fn inverse_deviation(call: &mut Call<'_>, x: NodeId, axes: Vec<usize>, epsilon: f32) -> Lowered<NodeId> {
     let square = call.b.binary(BinaryFn::Mul, x, x)?;
     let variance = call.b.reduce(ReduceKind::Mean, square, axes, true)?;
@@ -141,7 +143,9 @@ fn rms_norm(call: &mut Call<'_>) -> Lowered {
 
 fn channels(call: &Call<'_>, x: NodeId) -> Lowered<usize> {
     let shape = call.shape(x);
-    let channels = shape.get(1).ok_or_else(|| Refused::new("the input has no channel axis"))?;
+    let channels = shape
+        .get(1)
+        .ok_or_else(|| Refused::new("operand 0 has no channel axis; rank 2 or more is needed"))?;
     call.known_dim(channels, "the number of channels")
 }
 
@@ -158,26 +162,25 @@ fn group_norm(call: &mut Call<'_>) -> Lowered {
     let epsilon = call.attributes.float("epsilon", 1e-5)?;
     let groups = call.attributes.int("num_groups", 0)?;
     let channels = channels(call, x)?;
-    let groups = usize::try_from(groups)
-        .ok()
-        .filter(|g| *g > 0 && channels % *g == 0)
-        .ok_or_else(|| Refused::new(format!("{groups} groups do not divide {channels} channels")))?;
+    let groups = usize::try_from(groups).ok().filter(|g| *g > 0 && channels % *g == 0).ok_or_else(|| {
+        Refused::attribute("num_groups", groups, &format!("divisors of the {channels} channels"))
+    })?;
     if call.opset < 21 {
-        // Scale and bias are per group there.
+        // Scale and bias are per group before opset 21.
         scale = repeated(call, scale, groups, channels / groups)?;
         bias = repeated(call, bias, groups, channels / groups)?;
     }
     Ok(call.add(GroupNorm { groups, epsilon }, &[x, scale, bias])?.into())
 }
 
-/// Each of `n` elements `times` times.
+/// Repeats each of `n` elements `times` times.
 fn repeated(call: &mut Call<'_>, x: NodeId, n: usize, times: usize) -> Lowered<NodeId> {
     let x = call.b.reshape(x, vec![Dim::from(n), Dim::known(1)])?;
     let x = call.b.expand(x, vec![Dim::from(n), Dim::from(times)])?;
     Ok(call.b.reshape(x, vec![Dim::from(n * times)])?)
 }
 
-/// `x / (bias + alpha * mean over neighbouring channels of x^2) ^ beta`, where missing channels count as zero.
+/// Lowers LRN: `x / (bias + alpha * mean(x^2 over neighboring channels)) ^ beta`. Missing channels count as zero.
 fn local_response(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let alpha = call.attributes.float("alpha", 1e-4)?;
@@ -187,10 +190,13 @@ fn local_response(call: &mut Call<'_>) -> Lowered {
     let size = usize::try_from(size)
         .ok()
         .filter(|s| *s > 0)
-        .ok_or_else(|| Refused::new(format!("attribute `size` is {size}")))?;
+        .ok_or_else(|| Refused::attribute("size", size, "1 or more"))?;
     let (shape, dtype) = (call.shape(x), call.dtype(x));
     let [n, c, spatial @ ..] = shape.as_slice() else {
-        return Err(Refused::new(format!("rank {} has no channel axis", shape.len())));
+        return Err(Refused::new(format!(
+            "operand 0 has rank {}; at least 2 is needed for a channel axis",
+            shape.len()
+        )));
     };
     let square = call.b.binary(BinaryFn::Mul, x, x)?;
     let flat = vec![n.clone(), Dim::known(1), c.clone(), product(spatial)];
@@ -216,22 +222,22 @@ fn mean_variance(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let list = call.attributes.ints_opt("axes")?.unwrap_or(&[0, 2, 3]);
     let axes = super::lowering::axes(list, call.rank(x))?;
-    let (_, centred) = centred(call, x, axes.clone())?;
-    let square = call.b.binary(BinaryFn::Mul, centred, centred)?;
+    let (_, centered) = centered(call, x, axes.clone())?;
+    let square = call.b.binary(BinaryFn::Mul, centered, centered)?;
     let variance = call.b.reduce(ReduceKind::Mean, square, axes, true)?;
     let deviation = call.b.unary(UnaryFn::Sqrt, variance)?;
     let deviation = call.b.unary(UnaryFn::Affine { scale: 1.0, shift: 1e-9 }, deviation)?;
-    Ok(call.b.binary(BinaryFn::Div, centred, deviation)?.into())
+    Ok(call.b.binary(BinaryFn::Div, centered, deviation)?.into())
 }
 
-/// Zero where the norm is zero.
+/// Lowers LpNormalization. The result is zero where the norm is zero.
 fn lp_normalization(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let axis = normalize_axis(call.attributes.int("axis", -1)?, call.rank(x))?;
     let p = call.attributes.int("p", 2)?;
     let norm = lp_norm(call, x, p, vec![axis])?;
     let zero = call.b.scalar(call.dtype(x), 0.0)?;
-    let none = call.b.binary(BinaryFn::Equal, norm, zero)?;
+    let is_zero = call.b.binary(BinaryFn::Equal, norm, zero)?;
     let quotient = typed_binary(call, BinaryFn::Div, x, norm)?;
-    Ok(call.b.select(none, zero, quotient)?.into())
+    Ok(call.b.select(is_zero, zero, quotient)?.into())
 }

@@ -1,15 +1,15 @@
-//! Quantised tensors: `real = (stored - zero point) * scale`, with scales per tensor, per index of an axis or per
+//! Quantized tensors: `real = (quantized - zero point) * scale`, with scales per tensor, per index of an axis or per
 //! block of an axis.
 //!
-//! Products of 8-bit integers stay products of 8-bit integers, whose sums a device computes four at a time. Zero
-//! points are multiplied out, `sum (a - p)(b - q) = sum a b - q sum a - p sum (b - q)`: the last term is a constant
-//! where the second operand is one, and the middle one is absent where its zero point is zero, as that of weights
-//! mostly is. All of it is exact, modulo 2^32 as ONNX has it.
+//! Matmuls and convolutions of 8-bit integers stay 8-bit, because devices have dot products of four 8-bit integers.
+//! Zero points are multiplied out: `sum (a - p)(b - q) = sum a b - q sum a - p sum (b - q)`. The last term is constant
+//! if the second operand is. The middle term vanishes if its zero point is zero, as it usually is for weights. All sums
+//! are exact modulo 2^32, as ONNX defines.
 
-use super::conv::conv_of;
-use super::lowering::{Call, Lowered, OpEntry, Refused, Value, op};
-use super::matmul::product;
-use super::tensors;
+use super::conv::convolve;
+use super::lowering::{Call, Lowered, OpEntry, Value, op};
+use super::matmul::numpy_matmul;
+use super::refused::Refused;
 use crate::ir::array::Array;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
@@ -29,66 +29,69 @@ pub(super) const OPS: &[OpEntry] = &[
     op("QLinearConv", 10, q_linear_conv),
 ];
 
-/// The numbers that a quantised type holds.
+/// Returns the smallest and largest number of a quantized type.
 fn range(dtype: DType) -> Lowered<(f32, f32)> {
     Ok(match dtype {
         DType::I8 => (-128.0, 127.0),
         DType::U8 => (0.0, 255.0),
         DType::I16 => (-32768.0, 32767.0),
         DType::U16 => (0.0, 65535.0),
-        other => return Err(Refused::new(format!("quantisation to {} is not supported", other.name()))),
+        other => {
+            return Err(Refused::new(format!(
+                "quantization to {} is not supported; i8, u8, i16 and u16 are",
+                other.name()
+            )));
+        }
     })
 }
 
-/// A value of one element as a scalar, any other as it is.
-pub(super) fn scalar(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
+/// Reshapes a value with one element to a scalar; returns other values as they are.
+pub(super) fn as_scalar(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     if call.shape(x).iter().all(|d| d.is(1)) {
         return Ok(call.b.reshape(x, Vec::new())?);
     }
     Ok(x)
 }
 
-/// A scale or zero point of `x`, so that it broadcasts to `x`: one number, one per index of an axis, or one per block.
-fn spread(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Lowered<NodeId> {
-    let (own, shape) = (call.shape(parameter), call.shape(x));
+/// Broadcasts a scale or zero point to `x`. It has one number, one per index of an axis, or one per block.
+fn broadcast_parameter(call: &mut Call<'_>, parameter: NodeId, x: NodeId) -> Lowered<NodeId> {
+    let (sizes, shape) = (call.shape(parameter), call.shape(x));
     let block = call.attributes.int("block_size", 0)?;
-    // The axis of one number for all is of no meaning.
+    // With one number for all, the attribute `axis` has no meaning.
     call.attributes.ignore(&["axis"]);
-    if own.is_empty() || block == 0 && own.iter().all(|d| d.is(1)) {
-        // One number serves every index, whatever the axis.
+    if sizes.is_empty() || block == 0 && sizes.iter().all(|d| d.is(1)) {
         call.attributes.ignore(&["axis"]);
-        return scalar(call, parameter);
+        return as_scalar(call, parameter);
     }
     let axis = normalize_axis(call.attributes.int("axis", 1)?, shape.len())?;
-    if let ([_], 0) = (own.as_slice(), block) {
+    if let ([_], 0) = (sizes.as_slice(), block) {
         let mut aligned = vec![Dim::known(1); shape.len() - axis];
-        aligned[0] = own[0].clone();
+        aligned[0] = sizes[0].clone();
         return Ok(call.b.reshape(parameter, aligned)?);
     }
-    if block <= 0 || own.len() != shape.len() {
-        return Err(Refused::new("the scale has neither one number, nor one per index of an axis or block"));
+    if block <= 0 || sizes.len() != shape.len() {
+        return Err(Refused::new(
+            "the scale or zero point must have one element, one per index of an axis, or one per block",
+        ));
     }
-    // `[.., n, ..]` -> `[.., n, 1, ..]` -> `[.., n, block, ..]` -> `[.., n * block, ..]`, cut to the size of x.
-    let (mut apart, mut repeated, mut joined) = (own.clone(), own.clone(), own.clone());
-    apart.insert(axis + 1, Dim::known(1));
+    // `[.., n, ..]` -> `[.., n, 1, ..]` -> `[.., n, block, ..]` -> `[.., n * block, ..]`, sliced to the size of x.
+    let (mut with_block_axis, mut repeated, mut joined) = (sizes.clone(), sizes.clone(), sizes.clone());
+    with_block_axis.insert(axis + 1, Dim::known(1));
     repeated.insert(axis + 1, Dim::known(block));
-    joined[axis] = own[axis].scale(block);
-    let apart = call.b.reshape(parameter, apart)?;
-    let repeated = call.b.expand(apart, repeated)?;
+    joined[axis] = sizes[axis].scale(block);
+    let with_block_axis = call.b.reshape(parameter, with_block_axis)?;
+    let repeated = call.b.expand(with_block_axis, repeated)?;
     let joined = call.b.reshape(repeated, joined)?;
     Ok(call.b.slice(joined, axis, Dim::known(0), shape[axis].clone())?)
 }
 
-/// The attribute `output_dtype`, when it is given.
-pub(super) fn output_dtype(call: &Call<'_>) -> Lowered<Option<DType>> {
-    match call.attributes.int("output_dtype", 0)? {
-        0 => Ok(None),
-        number => tensors::dtype(i32::try_from(number).unwrap_or(-1)).map(Some),
-    }
-}
-
-/// `saturate(round(x) + zero point)` of a float.
-pub(super) fn saturated(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>, to: DType) -> Lowered<NodeId> {
+/// Adds `saturate(round(x) + zero point)` of a float.
+pub(super) fn round_saturating(
+    call: &mut Call<'_>,
+    x: NodeId,
+    zero: Option<NodeId>,
+    to: DType,
+) -> Lowered<NodeId> {
     let (low, high) = range(to)?;
     let mut value = call.b.unary(UnaryFn::Round, x)?;
     if let Some(zero) = zero {
@@ -100,11 +103,11 @@ pub(super) fn saturated(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>, to
 }
 
 pub(super) fn quantize_linear(call: &mut Call<'_>) -> Lowered {
-    // Both concern types that are refused, or name the type that is used anyway.
+    // `saturate` concerns float8 types, which are refused; `precision` is always f32.
     call.attributes.ignore(&["saturate", "precision"]);
     let (x, scale) = (call.node(0)?, call.node(1)?);
     let zero = call.optional(2)?;
-    let to = match (zero, output_dtype(call)?) {
+    let to = match (zero, call.output_dtype()?) {
         (Some(zero), Some(to)) => {
             check_zero(call, zero, to)?;
             to
@@ -112,34 +115,34 @@ pub(super) fn quantize_linear(call: &mut Call<'_>) -> Lowered {
         (Some(zero), None) => call.dtype(zero),
         (None, to) => to.unwrap_or(DType::U8),
     };
-    let scale = spread(call, scale, x)?;
-    let zero = zero.map(|z| spread(call, z, x)).transpose()?;
+    let scale = broadcast_parameter(call, scale, x)?;
+    let zero = zero.map(|z| broadcast_parameter(call, z, x)).transpose()?;
     let (x, scale) = (call.b.cast(x, DType::F32)?, call.b.cast(scale, DType::F32)?);
     let scaled = call.b.binary(BinaryFn::Div, x, scale)?;
-    Ok(saturated(call, scaled, zero, to)?.into())
+    Ok(round_saturating(call, scaled, zero, to)?.into())
 }
 
 pub(super) fn dequantize_linear(call: &mut Call<'_>) -> Lowered {
-    if let Some(Value::Nibbles(nibbles)) = call.operand(0) {
-        let nibbles = nibbles.clone();
-        return Ok(super::blocks::dequantize(call, &nibbles)?.into());
+    if let Some(Value::Int4(x)) = call.operand(0) {
+        let x = x.clone();
+        return Ok(super::block_quantized::dequantize(call, &x)?.into());
     }
     let (x, scale) = (call.node(0)?, call.node(1)?);
-    let to = output_dtype(call)?.unwrap_or(call.dtype(scale));
+    let to = call.output_dtype()?.unwrap_or(call.dtype(scale));
     let mut value = x;
     if let Some(zero) = call.optional(2)? {
         check_zero(call, zero, call.dtype(x))?;
-        let zero = spread(call, zero, x)?;
-        value = shifted(call, value, Some(zero))?;
+        let zero = broadcast_parameter(call, zero, x)?;
+        value = subtract_zero_point(call, value, Some(zero))?;
     }
-    let scale = spread(call, scale, x)?;
+    let scale = broadcast_parameter(call, scale, x)?;
     let (value, scale) = (call.b.cast(value, DType::F32)?, call.b.cast(scale, DType::F32)?);
     let value = call.b.binary(BinaryFn::Mul, value, scale)?;
     Ok(call.b.cast(value, to)?.into())
 }
 
-/// An integer less its zero point, in i32.
-pub(super) fn shifted(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>) -> Lowered<NodeId> {
+/// Subtracts the zero point from an integer, in i32.
+pub(super) fn subtract_zero_point(call: &mut Call<'_>, x: NodeId, zero: Option<NodeId>) -> Lowered<NodeId> {
     let x = call.b.cast(x, DType::I32)?;
     match zero {
         Some(zero) => {
@@ -155,7 +158,8 @@ fn dynamic_quantize_linear(call: &mut Call<'_>) -> Lowered {
     Ok(dynamic_scale(call, x)?.to_vec().into())
 }
 
-/// A tensor quantised to u8 such that its least and greatest number and zero fit, its scale and its zero point.
+/// Quantizes a tensor to u8, with a range that contains its minimum, its maximum and zero. Returns the quantized
+/// tensor, its scale and its zero point.
 pub(super) fn dynamic_scale(call: &mut Call<'_>, x: NodeId) -> Lowered<[NodeId; 3]> {
     let axes: Vec<usize> = (0..call.rank(x)).collect();
     let zero = call.b.scalar(DType::F32, 0.0)?;
@@ -166,53 +170,58 @@ pub(super) fn dynamic_scale(call: &mut Call<'_>, x: NodeId) -> Lowered<[NodeId; 
     let width = call.b.binary(BinaryFn::Sub, largest, smallest)?;
     let levels = call.b.scalar(DType::F32, 255.0)?;
     let scale = call.b.binary(BinaryFn::Div, width, levels)?;
-    // Nothing but zeros has no scale; any does.
-    let flat = call.b.binary(BinaryFn::Equal, width, zero)?;
+    // A tensor of zeros would have scale 0; use 1.
+    let all_zero = call.b.binary(BinaryFn::Equal, width, zero)?;
     let one = call.b.scalar(DType::F32, 1.0)?;
-    let divisor = call.b.select(flat, one, scale)?;
-    let below = call.b.unary(UnaryFn::Neg, smallest)?;
-    let place = call.b.binary(BinaryFn::Div, below, divisor)?;
-    let point = saturated(call, place, None, DType::U8)?;
+    let divisor = call.b.select(all_zero, one, scale)?;
+    let negated = call.b.unary(UnaryFn::Neg, smallest)?;
+    let quotient = call.b.binary(BinaryFn::Div, negated, divisor)?;
+    let point = round_saturating(call, quotient, None, DType::U8)?;
     let scaled = call.b.binary(BinaryFn::Div, x, divisor)?;
-    let y = saturated(call, scaled, Some(point), DType::U8)?;
+    let y = round_saturating(call, scaled, Some(point), DType::U8)?;
     Ok([y, divisor, point])
 }
 
-/// Whether a zero point is absent or known to be zero.
+/// Returns true if a zero point is absent or known to be zero.
 fn is_zero(call: &Call<'_>, zero: Option<NodeId>) -> bool {
     let Some(zero) = zero else { return true };
     let zeros = |a: Array| a.ints().is_ok_and(|v| v.iter().all(|v| *v == 0));
     call.constant(zero).is_some_and(zeros)
 }
 
-/// Fails unless a zero point has the type of the numbers it belongs to.
-fn check_zero(call: &Call<'_>, zero: NodeId, of: DType) -> Lowered<()> {
+/// Fails unless a zero point has the type of its quantized tensor.
+fn check_zero(call: &Call<'_>, zero: NodeId, quantized: DType) -> Lowered<()> {
     let dtype = call.dtype(zero);
-    if dtype == of {
+    if dtype == quantized {
         return Ok(());
     }
     Err(Refused::new(format!(
-        "a zero point of type {} does not belong to numbers of {}",
+        "the zero point has type {}, but the quantized tensor has type {}",
         dtype.name(),
-        of.name()
+        quantized.name()
     )))
 }
 
-/// Operand `index` as a zero point of numbers of a type, where there is one that matters.
-pub(super) fn zero_point(call: &mut Call<'_>, index: usize, of: DType) -> Lowered<Option<NodeId>> {
+/// Returns operand `index` as the zero point of a tensor of type `quantized`; `None` if it is absent or known to be
+/// zero.
+pub(super) fn zero_point(call: &mut Call<'_>, index: usize, quantized: DType) -> Lowered<Option<NodeId>> {
     let zero = call.optional(index)?;
     if let Some(zero) = zero {
-        check_zero(call, zero, of)?;
+        check_zero(call, zero, quantized)?;
     }
     if is_zero(call, zero) {
         return Ok(None);
     }
-    zero.map(|z| scalar(call, z)).transpose()
+    zero.map(|z| as_scalar(call, z)).transpose()
 }
 
-/// Constant weights less their zero point, and no zero point, where 8 bits still hold them: those of a zero point in
-/// the middle of unsigned numbers always do.
-fn centred(call: &mut Call<'_>, weights: NodeId, zero: Option<NodeId>) -> Lowered<(NodeId, Option<NodeId>)> {
+/// Subtracts the zero point from constant weights if the results fit i8, and returns no zero point then. For unsigned
+/// weights with zero point 128 they always fit.
+fn fold_zero_point(
+    call: &mut Call<'_>,
+    weights: NodeId,
+    zero: Option<NodeId>,
+) -> Lowered<(NodeId, Option<NodeId>)> {
     let Some(point) = zero else { return Ok((weights, None)) };
     let point = call.constant(point).filter(|p| p.len() == 1);
     let (Some(array), Some(point)) = (call.constant(weights), point) else { return Ok((weights, zero)) };
@@ -225,27 +234,28 @@ fn centred(call: &mut Call<'_>, weights: NodeId, zero: Option<NodeId>) -> Lowere
     Ok((weights, None))
 }
 
-/// Fails unless products are of 8-bit integers.
-fn bytes(call: &Call<'_>, operands: [NodeId; 2]) -> Lowered<()> {
+/// Fails unless both operands are 8-bit integers.
+fn check_8_bit(call: &Call<'_>, operands: [NodeId; 2]) -> Lowered<()> {
     for x in operands {
         if !matches!(call.dtype(x), DType::I8 | DType::U8) {
             let name = call.dtype(x).name();
             return Err(Refused::new(format!(
-                "products of {name} are not supported, only of 8-bit integers"
+                "an operand has type {name}; only 8-bit integers are supported"
             )));
         }
     }
     Ok(())
 }
 
-/// `x - factor * y` of i32, where factor may be of any integer type.
-fn less(call: &mut Call<'_>, x: NodeId, factor: NodeId, y: NodeId) -> Lowered<NodeId> {
+/// Adds `x - factor * y` in i32. The factor may have any integer type.
+fn subtract_scaled(call: &mut Call<'_>, x: NodeId, factor: NodeId, y: NodeId) -> Lowered<NodeId> {
     let factor = call.b.cast(factor, DType::I32)?;
     let term = call.b.binary(BinaryFn::Mul, factor, y)?;
     Ok(call.b.binary(BinaryFn::Sub, x, term)?)
 }
 
-/// One number per row of a matrix, broadcast over its columns; anything else as it is.
+/// Reshapes a vector with one number per matrix row so that it broadcasts over columns; returns other values as they
+/// are.
 pub(super) fn per_row(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     match call.shape(x).as_slice() {
         [rows] => Ok(call.b.reshape(x, vec![rows.clone(), Dim::known(1)])?),
@@ -253,32 +263,32 @@ pub(super) fn per_row(call: &mut Call<'_>, x: NodeId) -> Lowered<NodeId> {
     }
 }
 
-/// The product of integers less their zero points, in i32. A zero point is one number, one per row of the first or
-/// per column of the second operand, or of the operand's rank.
-pub(super) fn integer_product(
+/// Adds a matmul of integers minus their zero points, in i32. A zero point has one number, one per row of the first or
+/// column of the second operand, or the operand's rank.
+pub(super) fn integer_matmul(
     call: &mut Call<'_>,
     [a, b]: [NodeId; 2],
     [zero_a, zero_b]: [Option<NodeId>; 2],
 ) -> Lowered<NodeId> {
-    bytes(call, [a, b])?;
+    check_8_bit(call, [a, b])?;
     let (rank_a, rank_b) = (call.rank(a), call.rank(b));
     if rank_a < 2 || rank_b < 2 {
-        // Vectors are rare here and small.
-        let (a, b) = (shifted(call, a, zero_a)?, shifted(call, b, zero_b)?);
-        return product(call, a, b);
+        // Vectors are rare and small; no expansion is needed.
+        let (a, b) = (subtract_zero_point(call, a, zero_a)?, subtract_zero_point(call, b, zero_b)?);
+        return numpy_matmul(call, a, b);
     }
     let zero_a = zero_a.map(|zero| per_row(call, zero)).transpose()?;
-    let (b, zero_b) = centred(call, b, zero_b)?;
-    let mut result = product(call, a, b)?;
+    let (b, zero_b) = fold_zero_point(call, b, zero_b)?;
+    let mut result = numpy_matmul(call, a, b)?;
     if let Some(zero) = zero_b {
         let wide = call.b.cast(a, DType::I32)?;
         let sums = call.b.reduce(ReduceKind::Sum, wide, vec![rank_a - 1], true)?;
-        result = less(call, result, zero, sums)?;
+        result = subtract_scaled(call, result, zero, sums)?;
     }
     if let Some(zero) = zero_a {
-        let columns = shifted(call, b, zero_b)?;
+        let columns = subtract_zero_point(call, b, zero_b)?;
         let sums = call.b.reduce(ReduceKind::Sum, columns, vec![rank_b - 2], true)?;
-        result = less(call, result, zero, sums)?;
+        result = subtract_scaled(call, result, zero, sums)?;
     }
     Ok(result)
 }
@@ -287,44 +297,44 @@ fn matmul_integer(call: &mut Call<'_>) -> Lowered {
     let operands = [call.node(0)?, call.node(1)?];
     let [a, b] = operands.map(|x| call.dtype(x));
     let zeros = [zero_point(call, 2, a)?, zero_point(call, 3, b)?];
-    Ok(integer_product(call, operands, zeros)?.into())
+    Ok(integer_matmul(call, operands, zeros)?.into())
 }
 
-/// The scales of both operands over that of the result, which is operand 6: what turns a sum of products into steps
-/// of the result.
+/// Adds `first scale * second scale / result scale`, which converts an integer sum to quantized results. The result
+/// scale is operand 6.
 fn combined_scale(call: &mut Call<'_>, [first, second]: [NodeId; 2]) -> Lowered<NodeId> {
-    let mut parts = [first, second, call.node(6)?];
-    for part in &mut parts {
-        let value = scalar(call, *part)?;
-        *part = call.b.cast(value, DType::F32)?;
+    let mut scales = [first, second, call.node(6)?];
+    for scale in &mut scales {
+        let value = as_scalar(call, *scale)?;
+        *scale = call.b.cast(value, DType::F32)?;
     }
-    let [first, second, result] = parts;
+    let [first, second, result] = scales;
     let scale = call.b.binary(BinaryFn::Mul, first, second)?;
     Ok(call.b.binary(BinaryFn::Div, scale, result)?)
 }
 
-/// A sum of products in the steps of the result, whose zero point is operand 7.
+/// Requantizes an integer sum to the result, whose zero point is operand 7.
 fn requantized(call: &mut Call<'_>, sum: NodeId, scale: NodeId) -> Lowered<NodeId> {
     let to = call.node(7)?;
     let to = call.dtype(to);
     let zero = zero_point(call, 7, to)?;
     let sum = call.b.cast(sum, DType::F32)?;
     let scaled = call.b.binary(BinaryFn::Mul, sum, scale)?;
-    saturated(call, scaled, zero, to)
+    round_saturating(call, scaled, zero, to)
 }
 
 fn q_linear_matmul(call: &mut Call<'_>) -> Lowered {
     let operands = [call.node(0)?, call.node(3)?];
     let [a, b] = operands.map(|x| call.dtype(x));
     let zeros = [zero_point(call, 2, a)?, zero_point(call, 5, b)?];
-    let sum = integer_product(call, operands, zeros)?;
+    let sum = integer_matmul(call, operands, zeros)?;
     let (first, second) = (call.node(1)?, call.node(4)?);
     let first = per_row(call, first)?;
     let scale = combined_scale(call, [first, second])?;
     Ok(requantized(call, sum, scale)?.into())
 }
 
-/// One number per output channel, broadcast over the positions of a result of `rank` axes.
+/// Reshapes a vector with one number per output channel so that it broadcasts to a result of rank `rank`.
 fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
     match call.shape(x).as_slice() {
         [channels] if !channels.is(1) => {
@@ -332,40 +342,40 @@ fn per_channel(call: &mut Call<'_>, x: NodeId, rank: usize) -> Lowered<NodeId> {
             shape[0] = channels.clone();
             Ok(call.b.reshape(x, shape)?)
         }
-        _ => scalar(call, x),
+        _ => as_scalar(call, x),
     }
 }
 
-/// A constant of ones of a type and shape.
+/// Adds ones of a type and shape.
 fn ones(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> {
     let one = call.b.scalar(dtype, 1.0)?;
     Ok(call.b.expand(one, shape)?)
 }
 
-/// The convolution of integers less their zero points, in i32: that of an input is one number, that of filters one
-/// number or one per filter. What lies outside of the image is the input's zero point.
+/// Adds a convolution of integers minus their zero points, in i32. The zero point of the input has one number, that of
+/// the filters one number or one per filter. Padding has the value of the input's zero point.
 fn integer_conv(
     call: &mut Call<'_>,
     [x, w]: [NodeId; 2],
     [zero_x, zero_w]: [Option<NodeId>; 2],
 ) -> Lowered<NodeId> {
-    bytes(call, [x, w])?;
-    let (w, zero_w) = centred(call, w, zero_w)?;
+    check_8_bit(call, [x, w])?;
+    let (w, zero_w) = fold_zero_point(call, w, zero_w)?;
     let known = zero_x.and_then(|zero| call.constant(zero)).filter(|zero| zero.len() == 1);
     let outside = match (&known, zero_x) {
         (Some(zero), _) => zero.ints()?.first().map(|v| *v as f64),
         (None, Some(_)) => None,
         (None, None) => Some(0.0),
     };
-    let plain = conv_of(call, x, w, None, outside)?;
+    let plain = convolve(call, x, w, None, outside)?;
     let rank = call.rank(plain);
     let zero_w = zero_w.map(|zero| per_channel(call, zero, rank)).transpose()?;
     let Op::Conv(conv) = call.b.graph.op(plain).clone() else {
-        return Err(Refused::new("it is no convolution"));
+        return Err(Refused::new("it did not become a convolution"));
     };
     let x = call.b.graph.operands(plain).first().copied().unwrap_or(x);
     let padded = conv.pads_begin.iter().chain(&conv.pads_end).any(|p| *p > 0);
-    // A known zero point is put around the image; what it adds is then the same everywhere.
+    // Pad with a known zero point first. Its contribution is then the same at every position.
     let (x, conv, mut result) = match known {
         Some(zero) if padded => {
             let value = zero.ints()?.first().copied().unwrap_or(0) as f64;
@@ -381,22 +391,22 @@ fn integer_conv(
     };
     if let Some(zero) = zero_w {
         let sums = window_sums(call, &conv, [x, w])?;
-        result = less(call, result, zero, sums)?;
+        result = subtract_scaled(call, result, zero, sums)?;
     }
     if let Some(zero) = zero_x {
         let sums = filter_sums(call, &conv, [x, w], zero_w)?;
-        result = less(call, result, zero, sums)?;
+        result = subtract_scaled(call, result, zero, sums)?;
     }
     Ok(result)
 }
 
-/// Whether sums over the windows of a convolution of 8-bit integers are exact in floats: below 2^24.
+/// Returns true if f32 holds the sums over the windows of an 8-bit convolution exactly: they are below 2^24.
 fn exact_in_floats(call: &Call<'_>, w: NodeId) -> bool {
     let terms = call.shape(w).iter().skip(1).try_fold(1i64, |n, d| n.checked_mul(d.as_known()?));
     terms.is_some_and(|terms| terms.saturating_mul(255) < 1 << 24)
 }
 
-/// The sums of an image under the windows of a convolution; one group's serves all of its filters.
+/// Adds the sums of an image over the windows of a convolution, one per group and position.
 fn window_sums(call: &mut Call<'_>, conv: &Conv, [x, w]: [NodeId; 2]) -> Lowered<NodeId> {
     let mut filter = call.shape(w);
     if conv.group == 1 {
@@ -406,18 +416,18 @@ fn window_sums(call: &mut Call<'_>, conv: &Conv, [x, w]: [NodeId; 2]) -> Lowered
         let filter = ones(call, DType::U8, filter)?;
         return call.add(conv.clone(), &[x, filter]);
     }
-    // Over the channels of a group first, so that windows slide over one channel for each.
+    // Sum over the channels of each group first, so that the convolution has one channel per group.
     let groups = Dim::from(conv.group);
-    let (mut apart, mut together) = (call.shape(x), call.shape(x));
-    let rest = apart.split_off(2);
-    apart[1] = groups.clone();
-    apart.push(filter[1].clone());
-    apart.extend(rest);
-    together[1] = groups;
+    let (mut split, mut merged) = (call.shape(x), call.shape(x));
+    let rest = split.split_off(2);
+    split[1] = groups.clone();
+    split.push(filter[1].clone());
+    split.extend(rest);
+    merged[1] = groups;
     let wide = call.b.cast(x, DType::I32)?;
-    let wide = call.b.reshape(wide, apart)?;
+    let wide = call.b.reshape(wide, split)?;
     let planes = call.b.reduce(ReduceKind::Sum, wide, vec![2], false)?;
-    let planes = call.b.reshape(planes, together)?;
+    let planes = call.b.reshape(planes, merged)?;
     let planes = call.b.cast(planes, DType::F32)?;
     filter[1] = Dim::known(1);
     let filter = ones(call, DType::F32, filter)?;
@@ -425,7 +435,7 @@ fn window_sums(call: &mut Call<'_>, conv: &Conv, [x, w]: [NodeId; 2]) -> Lowered
     Ok(call.b.cast(sums, DType::I32)?)
 }
 
-/// The sum of filters less their zero points over the taps that lie in the image.
+/// Adds the sums of the filters minus their zero points over the taps that lie in the image.
 fn filter_sums(
     call: &mut Call<'_>,
     conv: &Conv,
@@ -444,17 +454,17 @@ fn filter_sums(
     let inside = conv.pads_begin.iter().chain(&conv.pads_end).all(|p| *p == 0);
     if inside {
         let zero = per_filter(call)?;
-        let filters = shifted(call, w, zero)?;
+        let filters = subtract_zero_point(call, w, zero)?;
         let sums = call.b.reduce(ReduceKind::Sum, filters, (1..rank).collect(), false)?;
         return per_channel(call, sums, rank);
     }
     let mut shape = call.shape(x);
     shape[0] = Dim::known(1);
     if exact_in_floats(call, w) {
-        // One channel of ones meets the sums of the filters over their channels.
+        // Sum the filters over their channels, and convolve one channel of ones with them.
         shape[1] = Dim::known(1);
         let zero = per_filter(call)?;
-        let filters = shifted(call, w, zero)?;
+        let filters = subtract_zero_point(call, w, zero)?;
         let filters = call.b.reduce(ReduceKind::Sum, filters, vec![1], true)?;
         let filters = call.b.cast(filters, DType::F32)?;
         let image = ones(call, DType::F32, shape)?;
@@ -466,7 +476,7 @@ fn filter_sums(
     let Some(zero) = zero else { return Ok(sums) };
     let filter = ones(call, DType::U8, call.shape(w))?;
     let counts = call.add(conv.clone(), &[image, filter])?;
-    less(call, sums, zero, counts)
+    subtract_scaled(call, sums, zero, counts)
 }
 
 fn conv_integer(call: &mut Call<'_>) -> Lowered {

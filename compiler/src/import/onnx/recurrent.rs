@@ -1,10 +1,11 @@
 //! RNN, GRU and LSTM.
 //!
-//! The input's part of every gate is one matrix product over all steps and directions; the operator `recurrent` goes
-//! through the steps. Biases that are merely added join the product.
+//! The input's contribution to all gates is one matmul over all steps and directions. The operator `recurrent` then
+//! iterates over the steps. Biases that are only added are added to the matmul.
 
 use super::elementwise::typed_binary;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, op};
+use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
 use crate::ir::graph::NodeId;
@@ -40,7 +41,7 @@ struct Sizes {
     batch: Dim,
     directions: Dim,
     hidden: Dim,
-    /// Columns of all gates.
+    /// Number of gates times the hidden size.
     gates: Dim,
     batch_first: bool,
 }
@@ -50,7 +51,7 @@ fn recurrent(call: &mut Call<'_>, kind: Kind) -> Lowered {
         "forward" => vec![false],
         "reverse" => vec![true],
         "bidirectional" => vec![false, true],
-        other => return Err(Refused::new(format!("direction `{other}` is not known"))),
+        other => return Err(Refused::attribute("direction", other, "`forward`, `reverse`, `bidirectional`")),
     };
     call.attributes.ignore(&["hidden_size", "output_sequence"]);
     let linear_before_reset = call.attributes.flag("linear_before_reset", false)?;
@@ -82,13 +83,14 @@ fn recurrent(call: &mut Call<'_>, kind: Kind) -> Lowered {
     outputs(call, all, states, &sizes)
 }
 
-/// The node's sizes, from its input and the state's weights `[D, G * H, H]`.
+/// Returns the node's sizes, from its input and the recurrence weights `[D, G * H, H]`.
 fn sizes(call: &mut Call<'_>, cell: Cell, directions: usize) -> Lowered<Sizes> {
     let batch_first = call.attributes.flag("layout", false)?;
     let (x, weights) = (call.node(0)?, call.node(2)?);
     let (x, weights) = (call.shape(x), call.shape(weights));
     let ([first, second, _], [d, gates, hidden]) = (x.as_slice(), weights.as_slice()) else {
-        let reason = format!("an input of rank {} and weights of rank {}, not 3", x.len(), weights.len());
+        let reason =
+            format!("operands 0 and 2 have ranks {} and {}; both must have rank 3", x.len(), weights.len());
         return Err(Refused::new(reason));
     };
     let (steps, batch) = if batch_first { (second, first) } else { (first, second) };
@@ -96,7 +98,8 @@ fn sizes(call: &mut Call<'_>, cell: Cell, directions: usize) -> Lowered<Sizes> {
     let columns = Dim::from(cell.gates().saturating_mul(count));
     if *d != Dim::from(directions) || *gates != columns {
         return Err(Refused::new(format!(
-            "weights of the state [{d}, {gates}, {hidden}] do not fit {directions} directions of {} gates",
+            "the recurrence weights [{d}, {gates}, {hidden}] do not match {directions} directions with {} \
+             gates",
             cell.gates()
         )));
     }
@@ -110,12 +113,13 @@ fn sizes(call: &mut Call<'_>, cell: Cell, directions: usize) -> Lowered<Sizes> {
     })
 }
 
-/// The inputs' part of the gates, `[S, B, D, G * H]`, and the bias that stays inside a reset product, `[D, H]`.
+/// Returns the input's contribution to the gates, `[S, B, D, G * H]`, and the bias that the reset gate multiplies, `[D,
+/// H]`.
 fn projected(call: &mut Call<'_>, cell: Cell, sizes: &Sizes) -> Lowered<(NodeId, Option<NodeId>)> {
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let (shape, rows) = (call.shape(x), call.shape(weights));
     let (Some(width), Some(inputs)) = (shape.get(2), rows.get(2)) else {
-        return Err(Refused::new(format!("weights of rank {}, not 3", rows.len())));
+        return Err(Refused::new(format!("operand 1 has rank {}; rank 3 is needed", rows.len())));
     };
     let all = sizes.directions.mul(&sizes.gates);
     let flat = call.b.reshape(x, vec![sizes.steps.mul(&sizes.batch), width.clone()])?;
@@ -153,7 +157,7 @@ fn projected(call: &mut Call<'_>, cell: Cell, sizes: &Sizes) -> Lowered<(NodeId,
     Ok((projected, inner))
 }
 
-/// The initial state `[D, B, H]`, zeros without one.
+/// Returns the initial state `[D, B, H]`; zeros if the operand is absent.
 fn initial(call: &mut Call<'_>, index: usize, sizes: &Sizes, x: NodeId) -> Lowered<NodeId> {
     match call.optional(index)? {
         Some(state) if sizes.batch_first => Ok(call.b.transpose(state, vec![1, 0, 2])?),
@@ -166,7 +170,7 @@ fn initial(call: &mut Call<'_>, index: usize, sizes: &Sizes, x: NodeId) -> Lower
     }
 }
 
-/// The list of the sequences' lengths, unless all are known to be as long as the input.
+/// Returns the sequence lengths; `None` if all are known to equal the input's length.
 fn lengths(call: &mut Call<'_>, sizes: &Sizes) -> Lowered<Option<NodeId>> {
     if let Some(known) = call.ints(4) {
         if known.values.iter().all(|l| *l == sizes.steps) {
@@ -177,13 +181,16 @@ fn lengths(call: &mut Call<'_>, sizes: &Sizes) -> Lowered<Option<NodeId>> {
             past || l.as_known().is_some_and(|l| l < 0)
         };
         if let Some(length) = known.values.iter().find(|l| outside(l)) {
-            return Err(Refused::new(format!("a length of {length} in a sequence of {} steps", sizes.steps)));
+            return Err(Refused::new(format!(
+                "a sequence length is {length}; it must be 0 to {}",
+                sizes.steps
+            )));
         }
     }
     call.optional(4)
 }
 
-/// The node's results as parts of `[S + states, D, B, H]`.
+/// Slices the node's results from `[S + states, D, B, H]`.
 fn outputs(call: &mut Call<'_>, all: NodeId, states: usize, sizes: &Sizes) -> Lowered {
     let mut sequence =
         if states == 0 { all } else { call.b.slice(all, 0, Dim::known(0), sizes.steps.clone())? };
@@ -203,7 +210,7 @@ fn outputs(call: &mut Call<'_>, all: NodeId, states: usize, sizes: &Sizes) -> Lo
     Ok(outputs)
 }
 
-/// The functions of one direction.
+/// Returns the activation functions of one direction.
 fn activations(call: &Call<'_>, kind: Kind, d: usize) -> Lowered<Vec<UnaryFn>> {
     let given = call.attributes.texts_opt("activations")?;
     let alphas = call.attributes.floats_opt("activation_alpha")?.unwrap_or(&[]);
@@ -214,7 +221,10 @@ fn activations(call: &Call<'_>, kind: Kind, d: usize) -> Lowered<Vec<UnaryFn>> {
         None => kind.activations().to_vec(),
     };
     if names.len() != n {
-        return Err(Refused::new(format!("{} activations are given where {n} are needed", names.len())));
+        return Err(Refused::new(format!(
+            "attribute `activations` has {} functions for a direction; {n} are needed",
+            names.len()
+        )));
     }
     names
         .iter()
@@ -233,7 +243,11 @@ fn activations(call: &Call<'_>, kind: Kind, d: usize) -> Lowered<Vec<UnaryFn>> {
                 "thresholdedrelu" => UnaryFn::ThresholdedRelu { alpha: alpha(1.0) },
                 "elu" => UnaryFn::Elu { alpha: alpha(1.0) },
                 "hardsigmoid" => UnaryFn::HardSigmoid { alpha: alpha(0.2), beta: beta(0.5) },
-                _ => return Err(Refused::new(format!("activation `{name}` is not supported"))),
+                _ => {
+                    let supported = "`Tanh`, `Sigmoid`, `Relu`, `Softsign`, `Softplus`, `Affine`, \
+                                     `LeakyRelu`, `ThresholdedRelu`, `Elu`, `HardSigmoid`";
+                    return Err(Refused::attribute("activations", name, supported));
+                }
             })
         })
         .collect()

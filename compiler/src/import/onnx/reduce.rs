@@ -1,6 +1,7 @@
-//! Reductions, positions of extremes, running sums and top-k.
+//! Reductions, arg-max and arg-min, cumulative sums and top-k.
 
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, Value, axes, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, Value, axes, op};
+use super::refused::Refused;
 use crate::ir::op::{ArgReduce, CumSum, TopK};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::normalize_axis;
@@ -22,11 +23,11 @@ pub(super) const OPS: &[OpEntry] = &[
     op("TopK", 1, top_k),
 ];
 
-/// `axes` is an attribute before the opset `as_input`, and an operand from it on.
-fn reduce(call: &mut Call<'_>, kind: ReduceKind, as_input: i64) -> Lowered {
+/// Lowers a reduction. `axes` is an attribute before opset `axes_operand_since`, and an operand from then on.
+fn reduce(call: &mut Call<'_>, kind: ReduceKind, axes_operand_since: i64) -> Lowered {
     let x = call.node(0)?;
     let rank = call.rank(x);
-    let given = if call.opset < as_input {
+    let given = if call.opset < axes_operand_since {
         call.attributes.ints_opt("axes")?.map(<[i64]>::to_vec)
     } else {
         call.known(1, "the list of axes")?
@@ -62,11 +63,12 @@ fn top_k(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let axis = call.axis(-1, call.rank(x))?;
     let largest = call.attributes.flag("largest", true)?;
-    // Sorted results are valid where any order is.
+    // Results are always sorted, which is valid for `sorted` 0, too.
     call.attributes.ignore(&["sorted"]);
     let k = if call.opset < 10 { call.attributes.int_opt("k")? } else { call.known_scalar(1, "k")? };
-    let k = k.ok_or_else(|| Refused::new("k is missing"))?;
-    let k = usize::try_from(k).map_err(|_| Refused::new(format!("k is {k}")))?;
+    let k = k.ok_or_else(|| Refused::new("the number of elements, k, is missing"))?;
+    let k = usize::try_from(k)
+        .map_err(|_| Refused::new(format!("the number of elements, k, is {k}; it must not be negative")))?;
     let mut outputs = Outputs(Vec::new());
     for indices in [false, true] {
         outputs.0.push(if call.wants(usize::from(indices)) {

@@ -1,7 +1,7 @@
-//! Every operator that can be lowered: the tables of the families, joined.
+//! Registry of the operators that can be lowered: the tables of all operator families.
 
-use super::lowering::{Lowered, OpEntry, Refused};
-use crate::error::UNKNOWN;
+use super::lowering::{Lowered, OpEntry};
+use super::refused::Refused;
 
 const FAMILIES: &[&[OpEntry]] = &[
     super::elementwise::OPS,
@@ -9,7 +9,7 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::matmul::OPS,
     super::conv::OPS,
     super::quantize::OPS,
-    super::blocks::OPS,
+    super::block_quantized::OPS,
     super::quantize_microsoft::OPS,
     super::pool::OPS,
     super::norm::OPS,
@@ -30,19 +30,19 @@ const FAMILIES: &[&[OpEntry]] = &[
     super::grouped_query::OPS,
 ];
 
-/// Every entry, family by family.
+/// Returns every entry, family by family.
 pub(super) fn entries() -> impl Iterator<Item = &'static OpEntry> {
     FAMILIES.iter().flat_map(|family| family.iter())
 }
 
-/// The entry for an operator at a version of its domain's operator set.
-pub(super) fn find(domain: &str, name: &str, opset: i64) -> Lowered<&'static OpEntry> {
+/// Returns the entry of an operator at a version of its domain's operator set.
+pub(super) fn find_operator(domain: &str, name: &str, opset: i64) -> Lowered<&'static OpEntry> {
     let mut known = entries().filter(|e| e.domain == domain && e.name == name).peekable();
     if known.peek().is_none() {
-        return Err(Refused::new(format!("{UNKNOWN} supported")));
+        return Err(Refused::unknown_operator("the operator is not supported"));
     }
-    let fits = |e: &&OpEntry| e.since <= opset && e.until.is_none_or(|u| opset <= u);
-    known.find(fits).ok_or_else(|| {
+    let covers = |e: &&OpEntry| e.since <= opset && e.until.is_none_or(|u| opset <= u);
+    known.find(covers).ok_or_else(|| {
         let versions: Vec<String> = entries()
             .filter(|e| e.domain == domain && e.name == name)
             .map(|e| match e.until {
@@ -50,8 +50,8 @@ pub(super) fn find(domain: &str, name: &str, opset: i64) -> Lowered<&'static OpE
                 None => format!("{} on", e.since),
             })
             .collect();
-        Refused::new(format!(
-            "{UNKNOWN} part of opset {opset}, or meant something else there; it is understood from opset {}; \
+        Refused::unknown_operator(format!(
+            "the operator is not part of opset {opset}, or has another meaning there; it is supported from opset {}; \
              convert the model with `onnx.version_converter`",
             versions.join(", ")
         ))

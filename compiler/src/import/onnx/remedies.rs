@@ -1,38 +1,41 @@
-//! What a user could say so that a refused model imports.
+//! Suggests command-line options with which a refused model imports.
 //!
-//! Nothing is said that was not tried: bounds of sizes that follow from the nodes themselves, values of small inputs (those that the model compares with something come
-//! first) together with typical values of sizes that nobody bounds. Where other nodes are refused then, more is tried
-//! on top. Of what lowers the number of refused nodes, only what is needed for that stays.
+//! Every suggestion was tried. Candidates are the bounds that refused nodes accept, and values of small inputs together
+//! with typical sizes for symbols without bounds. Input values that the model compares with come first. If other nodes
+//! are refused then, further options are added. Options that do not lower the number of refused nodes are dropped in
+//! the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
 
-use super::attempts::{is_small, with_shapes};
-use super::inputs::{self, Assumed, Declared};
+use super::declarations::{self, Declared};
+use super::inputs::{self, Assumed, is_small, with_sample_shapes};
 use super::lower;
 use super::schema::{GraphProto, ModelProto, NodeProto};
 use super::source::Source;
 use super::{DimSpec, Options, tensors};
 use crate::error::{Error, Result, Unsupported, Within};
-use crate::ir::array::{Array, count};
+use crate::ir::array::{Array, Data, count};
 
-/// How often a model is lowered in search of a remedy: as often as so many nodes allow, within these numbers.
-const NODES: usize = 20_000;
+/// Budget of lowered nodes in the search. The number of attempts is the budget over the size of the graph, within
+/// [`TRIES`].
+const NODE_BUDGET: usize = 20_000;
+/// Minimum and maximum number of attempts.
 const TRIES: std::ops::RangeInclusive<usize> = 8..=32;
 
-/// Something to say on the command line.
+/// A suggested command-line option.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Remedy {
-    /// An input has this value.
+    /// Fixes the value of an input.
     Constant {
-        /// The input.
+        /// Name of the input.
         name: String,
-        /// Its value.
+        /// Value of the input.
         value: Array,
     },
-    /// A symbolic size lies within these bounds.
+    /// Bounds a symbolic size.
     Size(Within),
 }
 
@@ -41,8 +44,8 @@ impl fmt::Display for Remedy {
         match self {
             Self::Constant { name, value } => {
                 let values: Vec<String> = match &value.data {
-                    crate::ir::array::Data::Float(v) => v.iter().map(ToString::to_string).collect(),
-                    crate::ir::array::Data::Int(v) => v.iter().map(ToString::to_string).collect(),
+                    Data::Float(v) => v.iter().map(ToString::to_string).collect(),
+                    Data::Int(v) => v.iter().map(ToString::to_string).collect(),
                 };
                 write!(f, "--const {name}={}", values.join(","))
             }
@@ -51,48 +54,50 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// What helps, and how far.
+/// Result of the search.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Remedies {
-    /// To be said together.
+    /// Options to pass together.
     pub list: Vec<Remedy>,
-    /// Nodes that are refused all the same.
+    /// Number of nodes that are still refused.
     pub left: usize,
 }
 
-/// Looks for remedies.
-pub(super) fn find(source: &Source, bytes: Bytes, options: &Options) -> Result<Remedies> {
-    let model = lower::decode(source, bytes)?;
+/// Searches for remedies.
+pub(super) fn find_remedies(source: &Source, bytes: Bytes, options: &Options) -> Result<Remedies> {
+    let model = lower::decode_model(source, bytes)?;
     let Some(graph) = &model.graph else { return Ok(Remedies::default()) };
-    let options = with_shapes(options);
-    let refusals = |said: &[Remedy]| match lower::model(source, &model, &saying(&options, said), 0) {
-        Ok(_) => Some(Vec::new()),
-        Err(Error::Unsupported { nodes }) => Some(nodes),
-        Err(_) => None,
-    };
-    let score = |said: &[Remedy]| refusals(said).map_or(usize::MAX, |nodes| nodes.len());
+    let options = with_sample_shapes(options);
+    let refusals =
+        |remedies: &[Remedy]| match lower::lower_model(source, &model, &with_remedies(&options, remedies), 0)
+        {
+            Ok(_) => Some(Vec::new()),
+            Err(Error::Unsupported { nodes }) => Some(nodes),
+            Err(_) => None,
+        };
+    let score = |remedies: &[Remedy]| refusals(remedies).map_or(usize::MAX, |nodes| nodes.len());
     let mut nodes = match refusals(&[]) {
-        Some(nodes) if nodes.iter().any(|n| !n.is_unknown()) => nodes,
+        Some(nodes) if nodes.iter().any(|n| !n.unknown_operator) => nodes,
         _ => return Ok(Remedies::default()),
     };
     let mut best: (usize, Vec<Remedy>) = (nodes.len(), Vec::new());
-    let mut tries = (NODES / graph.node.len().max(1)).clamp(*TRIES.start(), *TRIES.end());
-    let mut said: Vec<Remedy> = Vec::new();
+    let mut tries = (NODE_BUDGET / graph.node.len().max(1)).clamp(*TRIES.start(), *TRIES.end());
+    let mut tried: Vec<Remedy> = Vec::new();
     while best.0 > 0 && tries > 0 {
         let inputs = nodes.iter().flat_map(|n| n.inputs.iter().cloned()).collect();
         let mut next: Option<(Vec<Remedy>, Vec<Unsupported>)> = None;
-        let solved = nodes.iter().filter_map(|n| Some(vec![Remedy::Size(n.within.clone()?)]));
-        let guessed = proposals(&model, graph, &saying(&options, &said), &inputs);
-        for more in solved.chain(guessed) {
+        let from_nodes = nodes.iter().filter_map(|n| Some(vec![Remedy::Size(n.within.clone()?)]));
+        let proposed = proposals(&model, graph, &with_remedies(&options, &tried), &inputs);
+        for more in from_nodes.chain(proposed) {
             let Some(rest) = tries.checked_sub(1) else { break };
             tries = rest;
-            let all = [&said[..], &more].concat();
+            let all = [&tried[..], &more].concat();
             let Some(left) = refusals(&all) else { continue };
             let fewer = left.len() < best.0;
             if fewer {
                 best = (left.len(), all.clone());
             }
-            // What was refused is not any more: what it hid comes next.
+            // The nodes refused so far pass, and the nodes after them are refused: continue from here.
             let passed = !left.iter().any(|l| nodes.iter().any(|n| n.node == l.node));
             if fewer || passed && next.is_none() {
                 next = Some((all, left));
@@ -102,7 +107,7 @@ pub(super) fn find(source: &Source, bytes: Bytes, options: &Options) -> Result<R
             }
         }
         let Some(next) = next else { break };
-        (said, nodes) = next;
+        (tried, nodes) = next;
     }
     let (left, mut list) = best;
     let mut at = 0;
@@ -117,10 +122,10 @@ pub(super) fn find(source: &Source, bytes: Bytes, options: &Options) -> Result<R
     Ok(Remedies { list, left })
 }
 
-/// The options with what is said added.
-fn saying(options: &Options, said: &[Remedy]) -> Options {
+/// Returns the options with remedies added.
+fn with_remedies(options: &Options, remedies: &[Remedy]) -> Options {
     let mut options = options.clone();
-    for remedy in said {
+    for remedy in remedies {
         match remedy {
             Remedy::Constant { name, value } => {
                 options.input_shapes.remove(name);
@@ -135,22 +140,22 @@ fn saying(options: &Options, said: &[Remedy]) -> Options {
     options
 }
 
-/// What is tried, the simplest first: values for the inputs that may decide, or none, with sizes for all symbols, or
-/// none.
+/// Returns the combinations to try, simplest first: values for the inputs that may decide shapes, or none, with sizes
+/// for all symbols, or none.
 fn proposals(
     model: &ModelProto,
     graph: &GraphProto,
     options: &Options,
     deciding: &BTreeSet<String>,
 ) -> Vec<Vec<Remedy>> {
-    let mut inputs = declared(graph);
-    let compared = compared(model);
+    let mut inputs = open_inputs(graph);
+    let compared = compared_integers(model);
     let decides = |input: &&Declared| deciding.contains(&input.name);
     let values: Vec<(String, Vec<Array>)> =
         inputs.iter().filter(decides).map(|i| (i.name.clone(), candidates(i, &compared))).collect();
     let shapes = options.input_shapes.clone();
-    let found = inputs::resolve(graph, &mut inputs, &shapes, options, 0);
-    let assumed = found.map_or_else(|_| Vec::new(), |(_, assumed)| assumed);
+    let resolved = inputs::resolve_sizes(graph, &mut inputs, &shapes, options, 0);
+    let assumed = resolved.map_or_else(|_| Vec::new(), |(_, assumed)| assumed);
     let constants = |nth: usize| {
         let one = |(name, list): &(String, Vec<Array>)| {
             let value = list.get(nth).or(list.last())?.clone();
@@ -166,35 +171,40 @@ fn proposals(
         };
         assumed.iter().filter_map(one).collect::<Vec<Remedy>>()
     };
-    let most = values.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
-    let longest = assumed.iter().map(|a| a.role.typical().len()).max().unwrap_or(0);
+    let max_values = values.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
+    let max_sizes = assumed.iter().map(|a| a.role.typical().len()).max().unwrap_or(0);
     let mut proposals = Vec::new();
-    for value in std::iter::once(None).chain((0..most).map(Some)) {
-        for size in std::iter::once(None).chain((0..longest).map(Some)) {
-            let mut said = value.map(constants).unwrap_or_default();
-            said.extend(size.map(sizes).unwrap_or_default());
-            if !said.is_empty() {
-                proposals.push(said);
+    for value in std::iter::once(None).chain((0..max_values).map(Some)) {
+        for size in std::iter::once(None).chain((0..max_sizes).map(Some)) {
+            let mut remedies = value.map(constants).unwrap_or_default();
+            remedies.extend(size.map(sizes).unwrap_or_default());
+            if !remedies.is_empty() {
+                proposals.push(remedies);
             }
         }
     }
     proposals
 }
 
-/// The inputs that have no value of their own.
-fn declared(graph: &GraphProto) -> Vec<Declared> {
-    let own = |name: &str| graph.initializer.iter().any(|t| t.name() == name);
-    graph.input.iter().filter(|i| !own(i.name())).filter_map(|i| inputs::declared(i).ok()).collect()
+/// Returns the inputs without an initializer.
+fn open_inputs(graph: &GraphProto) -> Vec<Declared> {
+    let has_initializer = |name: &str| graph.initializer.iter().any(|t| t.name() == name);
+    graph
+        .input
+        .iter()
+        .filter(|i| !has_initializer(i.name()))
+        .filter_map(|i| declarations::read(i).ok())
+        .collect()
 }
 
-/// Values that a small input could have.
+/// Returns values to try for a small input.
 fn candidates(input: &Declared, compared: &[i64]) -> Vec<Array> {
     let (Ok(dtype), Some(shape)) = (&input.dtype, &input.shape) else { return Vec::new() };
     let known: Option<Vec<usize>> =
         shape.iter().map(|d| d.as_known().and_then(|n| usize::try_from(n).ok())).collect();
     let shapes: Vec<Vec<usize>> = match known {
         Some(shape) if is_small(&shape) => vec![shape],
-        // How many elements there are is not said.
+        // The number of elements is not declared; try 1 to 4.
         None if shape.len() == 1 => (1..=4).map(|n| vec![n]).collect(),
         _ => return Vec::new(),
     };
@@ -211,8 +221,8 @@ fn candidates(input: &Declared, compared: &[i64]) -> Vec<Array> {
     candidates
 }
 
-/// The single integers that anything in the model is compared with.
-fn compared(model: &ModelProto) -> Vec<i64> {
+/// Returns the constant integers that the model compares values with.
+fn compared_integers(model: &ModelProto) -> Vec<i64> {
     let mut graphs: Vec<&GraphProto> = model.graph.iter().collect();
     let mut nodes: Vec<&NodeProto> = model.functions.iter().flat_map(|f| &f.node).collect();
     let mut constants: BTreeMap<&str, Array> = BTreeMap::new();

@@ -1,6 +1,7 @@
-//! Resampling: Resize in all its versions, Upsample before it, and GridSample.
+//! Resampling operators: Resize, its predecessor Upsample, and GridSample.
 
-use super::lowering::{Call, Lowered, OpEntry, Refused, old, op};
+use super::lowering::{Call, Lowered, OpEntry, op, op_until};
+use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::op::{GridSample, Resize};
 use crate::ir::ops::grid_sample::{SampleMode, SamplePadding};
@@ -8,9 +9,9 @@ use crate::ir::ops::resize::{Coordinates, Filter, NearestRound};
 use crate::ir::tensor::normalize_axis;
 
 pub(super) const OPS: &[OpEntry] =
-    &[op("Resize", 10, resize), old("Upsample", 7, 9, upsample), op("GridSample", 16, grid_sample)];
+    &[op("Resize", 10, resize), op_until("Upsample", 7, 9, upsample), op("GridSample", 16, grid_sample)];
 
-/// How the extents follow from requested sizes.
+/// Values of the attribute `keep_aspect_ratio_policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Stretch,
@@ -23,11 +24,11 @@ fn filter(call: &Call<'_>, round: NearestRound) -> Lowered<Filter> {
         "nearest" => Filter::Nearest(round),
         "linear" | "bilinear" => Filter::Linear,
         "cubic" => Filter::Cubic { a: call.attributes.float("cubic_coeff_a", -0.75)? },
-        other => return Err(Refused::new(format!("mode `{other}` is not known"))),
+        other => return Err(Refused::attribute("mode", other, "`nearest`, `linear`, `cubic`")),
     })
 }
 
-/// Output `o` shows input `floor(o / scale)`.
+/// Lowers Upsample: output `o` reads input `floor(o / scale)`.
 fn upsample(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let shape = call.shape(x);
@@ -38,7 +39,7 @@ fn upsample(call: &mut Call<'_>) -> Lowered {
         call.known_floats(1, "the scales")?
     };
     let scales = scales.filter(|s| s.len() == shape.len());
-    let scales = scales.ok_or_else(|| Refused::new("the scales do not fit the rank"))?;
+    let scales = scales.ok_or_else(|| Refused::new("there must be one scale per axis of operand 0"))?;
     let sizes = scaled_sizes(&shape, &scales)?;
     let op = Resize {
         filter,
@@ -57,7 +58,7 @@ fn resize(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let shape = call.shape(x);
     let rank = shape.len();
-    // Version 10 has neither attributes nor a region.
+    // Opset 10 has neither these attributes nor a region.
     let old = call.opset < 11;
     let coordinates = match call
         .attributes
@@ -70,7 +71,11 @@ fn resize(call: &mut Call<'_>) -> Lowered {
         "asymmetric" => Coordinates::Asymmetric,
         "tf_half_pixel_for_nn" => Coordinates::TfHalfPixelForNn,
         "tf_crop_and_resize" => Coordinates::TfCropAndResize,
-        other => return Err(Refused::new(format!("coordinate transformation `{other}` is not known"))),
+        other => {
+            let supported = "`half_pixel`, `half_pixel_symmetric`, `pytorch_half_pixel`, `align_corners`, \
+                             `asymmetric`, `tf_half_pixel_for_nn`, `tf_crop_and_resize`";
+            return Err(Refused::attribute("coordinate_transformation_mode", other, supported));
+        }
     };
     let round =
         match call.attributes.text("nearest_mode", if old { "floor" } else { "round_prefer_floor" })? {
@@ -78,7 +83,13 @@ fn resize(call: &mut Call<'_>) -> Lowered {
             "round_prefer_ceil" => NearestRound::RoundPreferCeil,
             "floor" => NearestRound::Floor,
             "ceil" => NearestRound::Ceil,
-            other => return Err(Refused::new(format!("nearest_mode `{other}` is not known"))),
+            other => {
+                return Err(Refused::attribute(
+                    "nearest_mode",
+                    other,
+                    "`round_prefer_floor`, `round_prefer_ceil`, `floor`, `ceil`",
+                ));
+            }
         };
     let filter = filter(call, round)?;
     call.attributes.ignore(&["cubic_coeff_a"]);
@@ -86,7 +97,13 @@ fn resize(call: &mut Call<'_>) -> Lowered {
         "stretch" => Policy::Stretch,
         "not_larger" => Policy::NotLarger,
         "not_smaller" => Policy::NotSmaller,
-        other => return Err(Refused::new(format!("keep_aspect_ratio_policy `{other}` is not known"))),
+        other => {
+            return Err(Refused::attribute(
+                "keep_aspect_ratio_policy",
+                other,
+                "`stretch`, `not_larger`, `not_smaller`",
+            ));
+        }
     };
     let axes = match call.attributes.ints_opt("axes")? {
         Some(list) => list.iter().map(|a| normalize_axis(*a, rank)).collect::<Result<Vec<_>, _>>()?,
@@ -111,17 +128,17 @@ fn resize(call: &mut Call<'_>) -> Lowered {
     Ok(call.add(op, &[x])?.into())
 }
 
-/// The region of tf_crop_and_resize over all axes: starts, then ends.
+/// Returns the region of tf_crop_and_resize over all axes: starts, then ends.
 fn region(call: &Call<'_>, coordinates: Coordinates, axes: &[usize], rank: usize) -> Lowered<Vec<f32>> {
     if coordinates != Coordinates::TfCropAndResize {
-        // Files have a region of no meaning there.
+        // Other modes ignore the region, which files may still contain.
         call.ignore(&[1]);
         return Ok(Vec::new());
     }
     let given = call.known_floats(1, "the region")?.unwrap_or_default();
     if given.len() != 2 * axes.len() {
         return Err(Refused::new(format!(
-            "a region of {} numbers does not fit {} axes",
+            "the region has {} numbers; two for each of {} axes are needed",
             given.len(),
             axes.len()
         )));
@@ -135,7 +152,7 @@ fn region(call: &Call<'_>, coordinates: Coordinates, axes: &[usize], rank: usize
     Ok(roi)
 }
 
-/// Scales and sizes over all axes, from whichever the model gives for `axes`.
+/// Returns scales and sizes over all axes. The model gives one of them for `axes`.
 fn extents(
     call: &Call<'_>,
     shape: &[Dim],
@@ -148,10 +165,14 @@ fn extents(
     let mut scales = vec![1.0f32; shape.len()];
     if let Some(given) = given {
         if call.dims(sizes_at, "the list of sizes")?.is_some_and(|sizes| !sizes.is_empty()) {
-            return Err(Refused::new("both scales and sizes are given, of which only one may be"));
+            return Err(Refused::new("both scales and sizes are given; only one is possible"));
         }
         if given.len() != axes.len() {
-            return Err(Refused::new(format!("{} scales do not fit {} axes", given.len(), axes.len())));
+            return Err(Refused::new(format!(
+                "the list of scales has {} values; one for each of {} axes is needed",
+                given.len(),
+                axes.len()
+            )));
         }
         for (axis, scale) in axes.iter().zip(given) {
             scales[*axis] = scale;
@@ -165,22 +186,23 @@ fn extents(
         return Ok((scales, sizes));
     }
     let given = call.dims(sizes_at, "the list of sizes")?.filter(|s| s.len() == axes.len());
-    let given = given.ok_or_else(|| Refused::new("neither scales nor sizes fit the axes"))?;
+    let given = given
+        .ok_or_else(|| Refused::new("scales or sizes are missing, or do not have one value per axis"))?;
     let mut sizes = shape.to_vec();
     for (axis, size) in axes.iter().zip(&given) {
         scales[*axis] = ratio(size, &shape[*axis])?;
         sizes[*axis] = size.clone();
     }
     if policy != Policy::Stretch {
-        let chosen = axes.iter().map(|a| scales[*a]);
+        let axis_scales = axes.iter().map(|a| scales[*a]);
         let scale = if policy == Policy::NotLarger {
-            chosen.fold(f32::INFINITY, f32::min)
+            axis_scales.fold(f32::INFINITY, f32::min)
         } else {
-            chosen.fold(0.0, f32::max)
+            axis_scales.fold(0.0, f32::max)
         };
         for axis in axes {
-            let extent = call.known_dim(&shape[*axis], "an extent under keep_aspect_ratio_policy")?;
-            // Halves round up.
+            let extent = call.known_dim(&shape[*axis], "an input size with keep_aspect_ratio_policy")?;
+            // 0.5 rounds up.
             sizes[*axis] = Dim::known((scale * extent as f32 + 0.5).floor() as i64);
             scales[*axis] = scale;
         }
@@ -194,49 +216,58 @@ fn ratio(size: &Dim, extent: &Dim) -> Lowered<f32> {
     {
         return Ok(size as f32 / extent as f32);
     }
-    let whole = size.div_exact(extent).and_then(|d| d.as_known()).map(|d| d as f32);
-    let part = || extent.div_exact(size).and_then(|d| d.as_known()).map(|d| 1.0 / d as f32);
-    whole.or_else(part).ok_or_else(|| {
-        Refused::new(format!("the scale from {extent} to {size} depends on the symbols; fix them with --dim"))
+    let upscale = size.div_exact(extent).and_then(|d| d.as_known()).map(|d| d as f32);
+    let downscale = || extent.div_exact(size).and_then(|d| d.as_known()).map(|d| 1.0 / d as f32);
+    upscale.or_else(downscale).ok_or_else(|| {
+        Refused::new(format!(
+            "the scale from {extent} to {size} depends on symbolic sizes; fix them with --dim"
+        ))
     })
 }
 
-/// `floor(extent * scale)`; for symbols the scale must be a simple fraction.
+/// Returns `floor(extent * scale)` per axis. For a symbolic extent the scale must be a fraction with a divisor of at
+/// most 16.
 fn scaled_sizes(shape: &[Dim], scales: &[f32]) -> Lowered<Vec<Dim>> {
     let size = |(extent, scale): (&Dim, &f32)| {
         if !scale.is_finite() || *scale <= 0.0 {
-            return Err(Refused::new(format!("the scale {scale} is not a positive number")));
+            return Err(Refused::new(format!(
+                "the list of scales contains {scale}; every scale must be positive"
+            )));
         }
         if let Some(extent) = extent.as_known() {
             return Ok(Dim::known((extent as f32 * scale).floor() as i64));
         }
         let fraction = (1..=16i64).find(|d| (scale * *d as f32).fract() == 0.0);
         let divisor = fraction.ok_or_else(|| {
-            Refused::new(format!("the size {extent} * {scale} depends on the symbols; fix them with --dim"))
+            Refused::new(format!(
+                "the size {extent} * {scale} depends on symbolic sizes; fix them with --dim"
+            ))
         })?;
         Ok(extent.scale((scale * divisor as f32) as i64).floor_div(divisor))
     };
     shape.iter().zip(scales).map(size).collect()
 }
 
-/// Up to version 19 modes have the names that they have for images.
+/// Lowers GridSample. Before opset 20 the modes are named `bilinear` and `bicubic`.
 fn grid_sample(call: &mut Call<'_>) -> Lowered {
     let (x, grid) = (call.node(0)?, call.node(1)?);
     if !call.dtype(x).is_float() {
         let kind = call.dtype(x).name();
-        return Err(Refused::new(format!("an image of {kind} is not sampled; a Cast makes it a float")));
+        return Err(Refused::new(format!(
+            "operand 0 has type {kind}; a float type is needed: insert a Cast"
+        )));
     }
     let mode = match call.attributes.text("mode", "linear")? {
         "nearest" => SampleMode::Nearest,
         "linear" | "bilinear" => SampleMode::Linear,
         "cubic" | "bicubic" => SampleMode::Cubic,
-        other => return Err(Refused::new(format!("mode `{other}` is not known"))),
+        other => return Err(Refused::attribute("mode", other, "`nearest`, `linear`, `cubic`")),
     };
     let padding = match call.attributes.text("padding_mode", "zeros")? {
         "zeros" => SamplePadding::Zeros,
         "border" => SamplePadding::Border,
         "reflection" => SamplePadding::Reflection,
-        other => return Err(Refused::new(format!("padding_mode `{other}` is not known"))),
+        other => return Err(Refused::attribute("padding_mode", other, "`zeros`, `border`, `reflection`")),
     };
     let align_corners = call.attributes.flag("align_corners", false)?;
     Ok(call.add(GridSample { mode, padding, align_corners }, &[x, grid])?.into())

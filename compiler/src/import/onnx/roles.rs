@@ -1,39 +1,39 @@
-//! What a symbolic size counts, and which bounds it has where nobody says any.
+//! Roles of symbolic sizes (batch, sequence, ...), and the bounds that are assumed for each role.
 //!
-//! The symbol's name tells, else the operator that the axis meets first, else its place in the input. The bounds of
-//! a role are a list: the first is assumed, and the later ones are tried where a model refuses it, such as one
-//! whose windows are larger than the smallest picture.
+//! The role follows from the symbol's name, else from the first operator that reads the axis, else from its position in
+//! the input. A role has a list of bounds. The first are assumed; the others are tried if the model is refused with
+//! them, for example because its windows are larger than the smallest image.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inputs::{Declared, unnamed};
+use super::declarations::{Declared, unnamed_axis};
 use super::schema::{GraphProto, NodeProto, TensorProto};
 use crate::ir::dim::Dim;
 use crate::ir::tensor::DType;
 
-/// Operators that an axis is followed through before its role is given up.
+/// Maximum number of values through which an axis is followed to find its role.
 const MAX_STEPS: usize = 64;
 
-/// What a size counts.
+/// The quantity that a size counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    /// Items that are computed alike.
+    /// Items of a batch.
     Batch,
-    /// Tokens, frames or steps.
+    /// Tokens, frames or time steps.
     Sequence,
-    /// The height or width of a picture.
+    /// Height or width of an image.
     Side,
-    /// Samples of a sound.
+    /// Audio samples.
     Signal,
-    /// Anything else.
+    /// Any other quantity.
     Other,
 }
 
-/// How many bounds there are to try.
+/// Number of bounds in the list of a role.
 pub(super) const ASSUMPTIONS: usize = 5;
 
 impl Role {
-    /// Bounds to assume, the likeliest first; `None` where the options have them.
+    /// Returns the bounds to assume, most likely first; `None` for the default bounds of the options.
     fn bounds(self) -> Option<[(i64, i64); ASSUMPTIONS]> {
         Some(match self {
             Self::Batch => [(1, 8); ASSUMPTIONS],
@@ -44,7 +44,7 @@ impl Role {
         })
     }
 
-    /// The bounds of an attempt, counted from 0.
+    /// Returns the bounds of an attempt, counted from 0.
     pub(super) fn assumed(self, attempt: usize, default: (i64, i64)) -> (i64, i64) {
         match self.bounds() {
             Some(list) => list[attempt.min(ASSUMPTIONS - 1)],
@@ -52,7 +52,7 @@ impl Role {
         }
     }
 
-    /// One size that models of the kind are often used with, to be tried where none but a fixed one will do.
+    /// Returns common sizes, most common first. They are tried if a model needs a fixed size.
     pub(super) fn typical(self) -> &'static [i64] {
         match self {
             Self::Batch => &[1],
@@ -63,25 +63,25 @@ impl Role {
         }
     }
 
-    /// What it is, for the user.
-    pub(super) fn what(self) -> &'static str {
+    /// Returns the description for the user.
+    pub(super) fn description(self) -> &'static str {
         match self {
-            Self::Batch => "a batch",
-            Self::Sequence => "a sequence",
-            Self::Side => "a picture's side",
-            Self::Signal => "samples",
-            Self::Other => "a size",
+            Self::Batch => "batch",
+            Self::Sequence => "sequence",
+            Self::Side => "an image side",
+            Self::Signal => "audio samples",
+            Self::Other => "unknown role",
         }
     }
 }
 
-/// The role of each symbol.
+/// Returns the role of each symbol.
 pub(super) fn roles(
     graph: &GraphProto,
     inputs: &[Declared],
     symbols: &BTreeSet<String>,
 ) -> BTreeMap<String, Role> {
-    let names = Names::of(graph);
+    let names = Names::from_graph(graph);
     let role = |symbol: &String| {
         let dim = Dim::symbol(symbol);
         let axes = || {
@@ -91,20 +91,21 @@ pub(super) fn roles(
                 axes.map(move |(axis, _)| (input, axis, shape.len()))
             })
         };
-        let made_up = axes().any(|(input, axis, _)| unnamed(&input.name, axis) == *symbol);
-        let named = if made_up { None } else { by_name(symbol) };
-        let met = axes().find_map(|(input, axis, rank)| follow(&names, &input.name, axis, rank));
-        // A sequence of samples is longer than one of tokens.
-        let told = if met == Some(Role::Signal) { met } else { named.or(met) };
-        told.unwrap_or_else(|| by_place(&axes().collect::<Vec<_>>()))
+        let generated = axes().any(|(input, axis, _)| unnamed_axis(&input.name, axis) == *symbol);
+        let from_name = if generated { None } else { by_name(symbol) };
+        let from_use = axes().find_map(|(input, axis, rank)| follow_axis(&names, &input.name, axis, rank));
+        // Audio wins over a name such as `length`: a sequence of samples is longer than one of tokens.
+        let role = if from_use == Some(Role::Signal) { from_use } else { from_name.or(from_use) };
+        role.unwrap_or_else(|| by_position(&axes().collect::<Vec<_>>()))
     };
     symbols.iter().map(|s| (s.clone(), role(s))).collect()
 }
 
+/// Returns the role that a symbol's name implies.
 fn by_name(symbol: &str) -> Option<Role> {
     let name = symbol.to_lowercase();
     let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphabetic()).collect();
-    let has = |parts: &[&str]| parts.iter().any(|p| name.contains(p));
+    let has = |fragments: &[&str]| fragments.iter().any(|f| name.contains(f));
     let is = |list: &[&str]| words.iter().any(|w| list.contains(w));
     if has(&["batch"]) || is(&["n", "b", "bs", "bsz"]) {
         Some(Role::Batch)
@@ -119,8 +120,9 @@ fn by_name(symbol: &str) -> Option<Role> {
     }
 }
 
-/// By the places it has in the inputs: the first axis counts items, the second one of ids counts tokens.
-fn by_place(axes: &[(&Declared, usize, usize)]) -> Role {
+/// Returns the role that the positions of a size in the inputs imply. The first axis counts items; the second axis of
+/// ids counts tokens.
+fn by_position(axes: &[(&Declared, usize, usize)]) -> Role {
     let ids = |input: &Declared| matches!(&input.dtype, Ok(DType::I32 | DType::I64));
     let items = |(i, _, rank): &(&Declared, usize, usize)| *rank >= 3 || *rank == 2 && ids(i);
     if axes.iter().all(|(_, axis, _)| *axis == 0) && axes.iter().any(items) {
@@ -130,7 +132,7 @@ fn by_place(axes: &[(&Declared, usize, usize)]) -> Role {
     if tokens { Role::Sequence } else { Role::Other }
 }
 
-/// Who uses a name and which constant it is, in the graph and in its branches, which see the names around them.
+/// Users and constants by value name, in the graph and its nested graphs.
 #[derive(Default)]
 struct Names<'m> {
     users: BTreeMap<&'m str, Vec<&'m NodeProto>>,
@@ -138,7 +140,7 @@ struct Names<'m> {
 }
 
 impl<'m> Names<'m> {
-    fn of(graph: &'m GraphProto) -> Self {
+    fn from_graph(graph: &'m GraphProto) -> Self {
         let mut names = Self::default();
         let mut graphs = vec![graph];
         while let Some(graph) = graphs.pop() {
@@ -158,10 +160,10 @@ impl<'m> Names<'m> {
     }
 }
 
-/// What the first operator that tells says about an axis.
-fn follow(names: &Names<'_>, input: &str, axis: usize, rank: usize) -> Option<Role> {
-    // Samples come as they are: one row each, without channels.
-    let bare = rank <= 2;
+/// Returns the role that the first operator with a known meaning of the axis implies.
+fn follow_axis(names: &Names<'_>, input: &str, axis: usize, rank: usize) -> Option<Role> {
+    // Audio inputs have one row per item, without channels.
+    let without_channels = rank <= 2;
     let mut open = vec![(input, axis, rank)];
     let mut seen = BTreeSet::new();
     let mut at = 0;
@@ -171,25 +173,35 @@ fn follow(names: &Names<'_>, input: &str, axis: usize, rank: usize) -> Option<Ro
             continue;
         }
         for node in names.users.get(name).into_iter().flatten() {
-            match meet(names, node, name, axis, rank, bare) {
-                Met::Told(role) => return Some(role),
-                Met::Goes(axis, rank) => open.extend(node.output.first().map(|o| (o.as_str(), axis, rank))),
-                Met::Nothing => {}
+            match axis_use(names, node, name, axis, rank, without_channels) {
+                AxisUse::Role(role) => return Some(role),
+                AxisUse::Result(axis, rank) => {
+                    open.extend(node.output.first().map(|o| (o.as_str(), axis, rank)));
+                }
+                AxisUse::Unknown => {}
             }
         }
     }
     None
 }
 
-/// What an operator does to an axis, or says about it.
-enum Met {
-    Told(Role),
-    /// The axis of its first result, and that one's rank.
-    Goes(usize, usize),
-    Nothing,
+/// Effect of an operator on an axis of an operand.
+enum AxisUse {
+    /// The operator implies a role.
+    Role(Role),
+    /// The axis becomes this axis of the first result, which has this rank.
+    Result(usize, usize),
+    Unknown,
 }
 
-fn meet(names: &Names<'_>, node: &NodeProto, name: &str, axis: usize, rank: usize, bare: bool) -> Met {
+fn axis_use(
+    names: &Names<'_>,
+    node: &NodeProto,
+    name: &str,
+    axis: usize,
+    rank: usize,
+    without_channels: bool,
+) -> AxisUse {
     let operand = node.input.iter().position(|i| i == name).unwrap_or(0);
     match node.op_type() {
         "Conv" | "ConvInteger" | "QLinearConv" | "ConvTranspose" | "MaxPool" | "AveragePool" | "LpPool"
@@ -197,29 +209,29 @@ fn meet(names: &Names<'_>, node: &NodeProto, name: &str, axis: usize, rank: usiz
             if operand == 0 =>
         {
             match (axis, rank) {
-                (0, _) => Met::Told(Role::Batch),
-                (2.., 4..) => Met::Told(Role::Side),
-                (2.., _) => Met::Told(if bare { Role::Signal } else { Role::Sequence }),
-                _ => Met::Nothing,
+                (0, _) => AxisUse::Role(Role::Batch),
+                (2.., 4..) => AxisUse::Role(Role::Side),
+                (2.., _) => AxisUse::Role(if without_channels { Role::Signal } else { Role::Sequence }),
+                _ => AxisUse::Unknown,
             }
         }
-        "STFT" | "DFT" if axis > 0 => Met::Told(Role::Signal),
+        "STFT" | "DFT" if axis > 0 => AxisUse::Role(Role::Signal),
         "LSTM" | "GRU" | "RNN" if operand == 0 => match axis {
-            0 => Met::Told(Role::Sequence),
-            1 => Met::Told(Role::Batch),
-            _ => Met::Nothing,
+            0 => AxisUse::Role(Role::Sequence),
+            1 => AxisUse::Role(Role::Batch),
+            _ => AxisUse::Unknown,
         },
-        // The states before the first step.
-        "LSTM" | "GRU" | "RNN" if operand >= 5 && axis == 1 => Met::Told(Role::Batch),
+        // The initial states.
+        "LSTM" | "GRU" | "RNN" if operand >= 5 && axis == 1 => AxisUse::Role(Role::Batch),
         "Gather" if operand == 1 => match (axis, rank) {
-            (0, 2) => Met::Told(Role::Batch),
-            (1, 2) => Met::Told(Role::Sequence),
-            _ => Met::Nothing,
+            (0, 2) => AxisUse::Role(Role::Batch),
+            (1, 2) => AxisUse::Role(Role::Sequence),
+            _ => AxisUse::Unknown,
         },
         "MatMul" | "LayerNormalization" | "Attention" | "MultiHeadAttention" if rank == 3 => match axis {
-            0 => Met::Told(Role::Batch),
-            1 => Met::Told(Role::Sequence),
-            _ => Met::Nothing,
+            0 => AxisUse::Role(Role::Batch),
+            1 => AxisUse::Role(Role::Sequence),
+            _ => AxisUse::Unknown,
         },
         "Transpose" => {
             let perm: Vec<i64> = ints(node, "perm").unwrap_or_default();
@@ -229,51 +241,58 @@ fn meet(names: &Names<'_>, node: &NodeProto, name: &str, axis: usize, rank: usiz
             } else {
                 perm.iter().position(|p| usize::try_from(*p) == Ok(axis))
             };
-            to.map_or(Met::Nothing, |axis| Met::Goes(axis, rank))
+            to.map_or(AxisUse::Unknown, |axis| AxisUse::Result(axis, rank))
         }
         "Unsqueeze" => match axes(names, node) {
             Some(added) => {
                 let rank = rank + added.len();
-                let added: BTreeSet<usize> = added.into_iter().filter_map(|a| place(a, rank)).collect();
+                let added: BTreeSet<usize> =
+                    added.into_iter().filter_map(|a| nonnegative_axis(a, rank)).collect();
                 let kept = (0..rank).filter(|i| !added.contains(i)).nth(axis);
-                kept.map_or(Met::Nothing, |axis| Met::Goes(axis, rank))
+                kept.map_or(AxisUse::Unknown, |axis| AxisUse::Result(axis, rank))
             }
-            None => Met::Nothing,
+            None => AxisUse::Unknown,
         },
-        "Add"
-        | "Sub"
-        | "Mul"
-        | "Div"
-        | "Pow"
-        | "Cast"
-        | "Identity"
-        | "Clip"
-        | "Relu"
-        | "Sqrt"
-        | "Log"
-        | "Abs"
-        | "Neg"
-        | "Pad"
-        | "BatchNormalization"
-        | "InstanceNormalization"
-        | "QuantizeLinear"
-        | "DequantizeLinear"
-        | "DynamicQuantizeLinear"
-        | "Concat"
-        | "Slice"
-            if operand == 0 || !matches!(node.op_type(), "Pad" | "Slice") =>
-        {
-            Met::Goes(axis, rank)
+        op if keeps_axes(op) && (operand == 0 || !matches!(op, "Pad" | "Slice")) => {
+            AxisUse::Result(axis, rank)
         }
-        _ => Met::Nothing,
+        _ => AxisUse::Unknown,
     }
+}
+
+/// True if the axes of an operand become the axes of equal number of the result.
+fn keeps_axes(op: &str) -> bool {
+    matches!(
+        op,
+        "Add"
+            | "Sub"
+            | "Mul"
+            | "Div"
+            | "Pow"
+            | "Cast"
+            | "Identity"
+            | "Clip"
+            | "Relu"
+            | "Sqrt"
+            | "Log"
+            | "Abs"
+            | "Neg"
+            | "Pad"
+            | "BatchNormalization"
+            | "InstanceNormalization"
+            | "QuantizeLinear"
+            | "DequantizeLinear"
+            | "DynamicQuantizeLinear"
+            | "Concat"
+            | "Slice"
+    )
 }
 
 fn ints(node: &NodeProto, name: &str) -> Option<Vec<i64>> {
     Some(node.attribute.iter().find(|a| a.name() == name)?.ints.clone())
 }
 
-/// The axes of an Unsqueeze: an attribute until opset 12, a constant since.
+/// Returns the axes of an Unsqueeze: an attribute before opset 13, a constant from then on.
 fn axes(names: &Names<'_>, node: &NodeProto) -> Option<Vec<i64>> {
     if let Some(axes) = ints(node, "axes") {
         return Some(axes);
@@ -283,7 +302,7 @@ fn axes(names: &Names<'_>, node: &NodeProto) -> Option<Vec<i64>> {
     array.ints().ok().map(<[i64]>::to_vec)
 }
 
-fn place(axis: i64, rank: usize) -> Option<usize> {
+fn nonnegative_axis(axis: i64, rank: usize) -> Option<usize> {
     let rank = i64::try_from(rank).ok()?;
     usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()
 }
@@ -293,7 +312,7 @@ mod tests {
     use super::{Role, by_name};
 
     #[test]
-    fn names_tell() {
+    fn roles_follow_from_names() {
         for (name, role) in [
             ("batch_size", Some(Role::Batch)),
             ("N", Some(Role::Batch)),
@@ -309,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_has_bounds_that_hold_something() {
+    fn bounds_of_every_attempt_are_not_empty() {
         for role in [Role::Batch, Role::Sequence, Role::Side, Role::Signal, Role::Other] {
             for attempt in 0..8 {
                 let (low, high) = role.assumed(attempt, (1, 64));

@@ -1,8 +1,9 @@
-//! Rotary position embeddings: pairs of elements of each head are rotated by angles that grow with the position.
+//! Rotary position embeddings (RoPE): pairs of elements of each head are rotated by angles that grow with the position.
 
 use super::attention::{merge_heads, split_heads};
 use super::generate::iota;
-use super::lowering::{Call, Lowered, OpEntry, Refused, microsoft, op};
+use super::lowering::{Call, Lowered, OpEntry, microsoft, op};
+use super::refused::Refused;
 use crate::ir::dim::Dim;
 use crate::ir::element::BinaryFn;
 use crate::ir::graph::NodeId;
@@ -21,7 +22,8 @@ fn rotary(call: &mut Call<'_>) -> Lowered {
     Ok(rotate_call(call, x, cos, sin)?.into())
 }
 
-/// The positions are an operand always, one number meaning the position of the first token.
+/// Lowers com.microsoft.RotaryEmbedding. Positions are always an operand; one number is the position of the first
+/// token.
 fn rotary_microsoft(call: &mut Call<'_>) -> Lowered {
     call.attributes.ignore(&["is_packed_batching", "scale"]);
     let (x, mut positions) = (call.node(0)?, call.node(1)?);
@@ -39,14 +41,14 @@ fn rotary_microsoft(call: &mut Call<'_>) -> Lowered {
     Ok(rotate_call(call, x, cos, sin)?.into())
 }
 
-/// Reads the attributes and rotates `[B, H, S, D]` or `[B, S, H * D]` by `[B, S, D / 2]`.
+/// Reads the attributes, and rotates `[B, H, S, D]` or `[B, S, H * D]` by cos and sin `[B, S, D / 2]`.
 fn rotate_call(call: &mut Call<'_>, x: NodeId, cos: NodeId, sin: NodeId) -> Lowered<NodeId> {
     let interleaved = call.attributes.flag("interleaved", false)?;
     let width = call.attributes.int("rotary_embedding_dim", 0)?;
     let mut heads = call.attributes.int_opt("num_heads")?;
     let flat = call.rank(x) == 3;
     if flat && heads.unwrap_or(0) == 0 {
-        // Without a number of heads the caches' width tells the head's.
+        // Without a number of heads, the width of the cos cache is half the head size.
         let half = call.shape(cos).last().cloned().unwrap_or_default();
         let size = if width > 0 { None } else { Some(half.scale(2)) };
         let all = call.shape(x).last().cloned().unwrap_or_default();
@@ -71,7 +73,9 @@ pub(super) fn rotate(
     let depth = i64::try_from(call.known_dim(&depth, "the head size")?).unwrap_or(i64::MAX);
     let width = if width == 0 { depth } else { width };
     if width < 0 || width > depth || width % 2 != 0 {
-        return Err(Refused::new(format!("{width} of {depth} elements cannot be rotated in pairs")));
+        return Err(Refused::new(format!(
+            "the rotated width is {width}; it must be even and at most the head size {depth}"
+        )));
     }
     let half = width / 2;
     let head = call.b.slice(x, 3, Dim::known(0), Dim::known(width))?;
@@ -80,7 +84,7 @@ pub(super) fn rotate(
     for angle in &mut angles {
         let mut sizes = call.shape(*angle);
         if sizes.len() != 3 || !sizes[2].is(half) {
-            return Err(Refused::new(format!("the caches do not hold {half} angles a token")));
+            return Err(Refused::new(format!("the cos and sin caches must have {half} columns")));
         }
         sizes.insert(1, Dim::known(1));
         *angle = call.b.reshape(*angle, sizes)?;
@@ -110,7 +114,7 @@ pub(super) fn rotate(
     };
     let mut real = combine(call, cos, sin, BinaryFn::Sub)?;
     let mut imaginary = combine(call, sin, cos, BinaryFn::Add)?;
-    let mut parts;
+    let mut slices;
     if interleaved {
         let mut sizes = call.shape(real);
         sizes.push(Dim::known(1));
@@ -120,15 +124,15 @@ pub(super) fn rotate(
         let mut sizes = call.shape(pairs);
         sizes.truncate(3);
         sizes.push(Dim::known(width));
-        parts = vec![call.b.reshape(pairs, sizes)?];
+        slices = vec![call.b.reshape(pairs, sizes)?];
     } else {
-        parts = vec![real, imaginary];
+        slices = vec![real, imaginary];
     }
     if width < depth {
-        parts.push(call.b.slice(x, 3, Dim::known(width), Dim::known(depth - width))?);
+        slices.push(call.b.slice(x, 3, Dim::known(width), Dim::known(depth - width))?);
     }
-    match parts.as_slice() {
+    match slices.as_slice() {
         [one] => Ok(*one),
-        _ => call.add(Concat { axis: 3 }, &parts),
+        _ => call.add(Concat { axis: 3 }, &slices),
     }
 }

@@ -1,7 +1,8 @@
-//! Parts of tensors and their surroundings: Slice, Pad, Trilu.
+//! Slice, Pad, Trilu and CenterCropPad.
 
 use super::generate::iota;
-use super::lowering::{Call, Lowered, OpEntry, Refused, op};
+use super::lowering::{Call, Lowered, OpEntry, op};
+use super::refused::Refused;
 use crate::ir::dim::{Bounds, Dim};
 use crate::ir::element::BinaryFn;
 use crate::ir::graph::NodeId;
@@ -9,12 +10,19 @@ use crate::ir::op::{Pad, Slice};
 use crate::ir::ops::pad::PadMode;
 use crate::ir::tensor::{DType, normalize_axis};
 
-pub(super) const OPS: &[OpEntry] =
-    &[op("Slice", 1, slice), op("Pad", 1, pad), op("Trilu", 14, trilu), op("CenterCropPad", 18, center)];
+pub(super) const OPS: &[OpEntry] = &[
+    op("Slice", 1, slice),
+    op("Pad", 1, pad),
+    op("Trilu", 14, trilu),
+    op("CenterCropPad", 18, center_crop_pad),
+];
 
-/// Starts, ends, axes and steps of Slice: attributes until opset 9, operands since.
+/// Returns starts, ends, axes and steps of Slice: attributes before opset 10, operands from then on.
 #[expect(clippy::type_complexity, reason = "four lists, named where they are used")]
-pub(super) fn operands(call: &Call<'_>, rank: usize) -> Lowered<(Vec<Dim>, Vec<Dim>, Vec<usize>, Vec<i64>)> {
+pub(super) fn slice_operands(
+    call: &Call<'_>,
+    rank: usize,
+) -> Lowered<(Vec<Dim>, Vec<Dim>, Vec<usize>, Vec<i64>)> {
     let (starts, ends, axes, steps) = if call.opset < 10 {
         let list =
             |name| -> Lowered<Option<Vec<i64>>> { Ok(call.attributes.ints_opt(name)?.map(<[i64]>::to_vec)) };
@@ -26,7 +34,7 @@ pub(super) fn operands(call: &Call<'_>, rank: usize) -> Lowered<(Vec<Dim>, Vec<D
         (starts, ends, call.known(3, "the list of axes")?, call.known(4, "the list of steps")?)
     };
     let (Some(starts), Some(ends)) = (starts, ends) else {
-        return Err(Refused::new("starts or ends are missing"));
+        return Err(Refused::new("the list of starts or ends is missing"));
     };
     let axes = match axes {
         Some(list) => list.iter().map(|a| normalize_axis(*a, rank)).collect::<Result<Vec<_>, _>>()?,
@@ -35,19 +43,21 @@ pub(super) fn operands(call: &Call<'_>, rank: usize) -> Lowered<(Vec<Dim>, Vec<D
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
     let n = starts.len();
     if ends.len() != n || axes.len() != n || steps.len() != n || n > rank {
-        return Err(Refused::new("starts, ends, axes and steps differ in length"));
+        return Err(Refused::new(
+            "starts, ends, axes and steps have different lengths, or more values than the operand has axes",
+        ));
     }
     if steps.contains(&0) {
-        return Err(Refused::new("a step is zero"));
+        return Err(Refused::new("the list of steps contains 0"));
     }
     if axes.iter().enumerate().any(|(i, a)| axes[..i].contains(a)) {
-        return Err(Refused::new("an axis is named twice"));
+        return Err(Refused::new("the list of axes contains an axis twice"));
     }
     Ok((starts, ends, axes, steps))
 }
 
-/// First element and number of elements of a slice of a known extent.
-pub(super) fn known_extent(start: i64, end: i64, step: i64, extent: i64) -> (i64, i64) {
+/// Returns the first element and the number of elements of a slice of a known size.
+pub(super) fn known_range(start: i64, end: i64, step: i64, extent: i64) -> (i64, i64) {
     let from_end = |v: i64| if v < 0 { v.saturating_add(extent) } else { v };
     let (low, high) = if step > 0 { (0, extent) } else { (0, extent - 1) };
     let first = from_end(start).clamp(low, high.max(low));
@@ -59,14 +69,14 @@ pub(super) fn known_extent(start: i64, end: i64, step: i64, extent: i64) -> (i64
     if size == 0 { (0, 0) } else { (first, size) }
 }
 
-/// The same for sizes with symbols, when bounds decide what counts from the end.
-fn extent(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Lowered<(Dim, Dim)> {
+/// Like [`known_range`], for symbolic sizes. Fails if the bounds do not decide whether a position counts from the end.
+fn symbolic_range(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Lowered<(Dim, Dim)> {
     if let (Some(s), Some(e), Some(n)) = (start.as_known(), end.as_known(), size.as_known()) {
-        let (first, count) = known_extent(s, e, step, n);
+        let (first, count) = known_range(s, e, step, n);
         return Ok((Dim::known(first), Dim::known(count)));
     }
     let from_start = |v: &Dim| -> Lowered<Dim> {
-        // Beyond any size, so that nothing is added to it.
+        // A position beyond every size is clamped to the end or the beginning.
         match v.as_known() {
             Some(v) if v > i64::MAX / 4 => return Ok(size.clone()),
             Some(v) if v < i64::MIN / 4 => return Ok(Dim::known(-1)),
@@ -76,7 +86,8 @@ fn extent(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Low
             (0.., _) => Ok(v.clone()),
             (_, ..0) => Ok(v.add(size)),
             _ => Err(Refused::new(format!(
-                "whether {v} counts from the end of {size} elements depends on the symbols; narrow their bounds with --dim"
+                "the position {v} may be negative (counted from the end of {size} elements) or not; \
+                 narrow the bounds of the symbols with --dim"
             ))),
         }
     };
@@ -96,20 +107,21 @@ fn extent(start: &Dim, end: &Dim, step: i64, size: &Dim, bounds: &Bounds) -> Low
 fn slice(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let shape = call.shape(x);
-    let (from, to, axes, by) = operands(call, shape.len())?;
+    let (from, to, axes, by) = slice_operands(call, shape.len())?;
     let mut starts = vec![Dim::known(0); shape.len()];
     let mut steps = vec![1; shape.len()];
     let mut sizes = shape.clone();
     for (i, axis) in axes.iter().enumerate() {
-        let (first, size) = extent(&from[i], &to[i], by[i], &shape[*axis], call.bounds())?;
+        let (first, size) = symbolic_range(&from[i], &to[i], by[i], &shape[*axis], call.bounds())?;
         starts[*axis] = first;
         sizes[*axis] = size;
         steps[*axis] = by[i];
     }
-    Ok(part(call, x, starts, steps, sizes)?.into())
+    Ok(add_slice(call, x, starts, steps, sizes)?.into())
 }
 
-fn part(
+/// Adds a slice. Returns `x` if it covers all elements.
+fn add_slice(
     call: &mut Call<'_>,
     x: NodeId,
     starts: Vec<Dim>,
@@ -130,7 +142,7 @@ fn pad(call: &mut Call<'_>) -> Lowered {
         "reflect" => PadMode::Reflect,
         "edge" => PadMode::Edge,
         "wrap" => PadMode::Wrap,
-        other => return Err(Refused::new(format!("mode `{other}` is not known"))),
+        other => return Err(Refused::attribute("mode", other, "`constant`, `reflect`, `edge`, `wrap`")),
     };
     let (pads, value, axes) = if call.opset < 11 {
         let value = call.attributes.float("value", 0.0)?;
@@ -147,7 +159,11 @@ fn pad(call: &mut Call<'_>) -> Lowered {
         None => (0..rank).collect(),
     };
     if pads.len() != 2 * axes.len() {
-        return Err(Refused::new(format!("{} pads do not fit {} axes", pads.len(), axes.len())));
+        return Err(Refused::new(format!(
+            "the padding has {} values; two for each of {} axes are needed",
+            pads.len(),
+            axes.len()
+        )));
     }
     let (mut before, mut after) = (vec![Dim::known(0); rank], vec![Dim::known(0); rank]);
     for (i, axis) in axes.iter().enumerate() {
@@ -157,7 +173,7 @@ fn pad(call: &mut Call<'_>) -> Lowered {
     Ok(padded(call, x, mode, before, after, value)?.into())
 }
 
-/// Adds elements on each side; a negative number crops instead.
+/// Pads each side of each axis. A negative number crops.
 fn padded(
     call: &mut Call<'_>,
     x: NodeId,
@@ -168,14 +184,16 @@ fn padded(
 ) -> Lowered<NodeId> {
     let shape = call.shape(x);
     let amounts = [before, after];
-    // What is sure to crop is a slice; what may do either is left to the operator, which knows constants only.
+    // Padding that surely crops becomes a slice. Padding with either sign is left to the operator, which supports it
+    // only in constant mode.
     let crops = |d: &Dim| d.range(call.bounds()).1 <= 0;
     let either = |d: &&Dim| !crops(d) && d.range(call.bounds()).0 < 0;
     if mode != PadMode::Constant
         && let Some(d) = amounts.iter().flatten().find(either)
     {
         return Err(Refused::new(format!(
-            "whether the padding {d} is negative depends on the sizes; narrow them with --dim"
+            "the padding {d} may be negative or not, which only mode `constant` supports; narrow the \
+             bounds of the symbols with --dim"
         )));
     }
     let zero = Dim::known(0);
@@ -192,7 +210,7 @@ fn padded(
             shape[i]
         )));
     }
-    let x = part(call, x, starts, vec![1; shape.len()], sizes)?;
+    let x = add_slice(call, x, starts, vec![1; shape.len()], sizes)?;
     if before.iter().chain(&after).all(|d| d.is(0)) {
         return Ok(x);
     }
@@ -205,11 +223,11 @@ fn trilu(call: &mut Call<'_>) -> Lowered {
     let k = call.known_scalar(1, "the diagonal")?.unwrap_or(0);
     let shape = call.shape(x);
     let [.., h, w] = shape.as_slice() else {
-        return Err(Refused::new(format!("rank {} has no matrices", shape.len())));
+        return Err(Refused::new(format!("operand 0 has rank {}; at least 2 is needed", shape.len())));
     };
     let dtype = call.dtype(x);
     let columns = iota(call, DType::I64, Dim::known(0), w.clone())?;
-    // Row i keeps the columns from i + k on, or up to it.
+    // Row i keeps the columns from i + k on, or up to i + k.
     let rows = iota(call, DType::I64, Dim::known(k), h.clone())?;
     let rows = call.b.reshape(rows, vec![h.clone(), Dim::known(1)])?;
     let f = if upper { BinaryFn::GreaterEqual } else { BinaryFn::LessEqual };
@@ -218,8 +236,8 @@ fn trilu(call: &mut Call<'_>) -> Lowered {
     Ok(call.b.select(kept, x, zero)?.into())
 }
 
-/// Crops or pads around the centre to a shape.
-fn center(call: &mut Call<'_>) -> Lowered {
+/// Lowers CenterCropPad: crops or pads around the center to a shape.
+fn center_crop_pad(call: &mut Call<'_>) -> Lowered {
     let x = call.node(0)?;
     let shape = call.shape(x);
     let target = call.dims(1, "the shape")?.ok_or_else(|| Refused::new("the shape is missing"))?;
@@ -228,12 +246,12 @@ fn center(call: &mut Call<'_>) -> Lowered {
         None => (0..shape.len()).collect(),
     };
     if axes.len() != target.len() {
-        return Err(Refused::new("the shape does not fit the axes"));
+        return Err(Refused::new("the target shape must have one size per axis"));
     }
     let (mut before, mut after) = (vec![Dim::known(0); shape.len()], vec![Dim::known(0); shape.len()]);
     for (axis, to) in axes.iter().zip(&target) {
         let difference = to.sub(&shape[*axis]);
-        // Both directions round towards the beginning.
+        // Padding and cropping both round toward the beginning.
         let half = |d: Dim| d.positive_within(call.bounds()).floor_div(2);
         before[*axis] = half(difference.clone()).sub(&half(difference.scale(-1)));
         after[*axis] = difference.sub(&before[*axis]);

@@ -1,4 +1,4 @@
-//! Softmax and its relatives.
+//! Softmax, LogSoftmax and Hardmax.
 
 use super::lowering::{Call, Lowered, OpEntry, op};
 use crate::ir::dim::{Dim, product};
@@ -13,7 +13,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Hardmax", 1, |c| along_axis(c, hardmax)),
 ];
 
-/// Until opset 12 the axes from `axis` on are one axis; since then only `axis` counts.
+/// Applies a function along `axis`. Before opset 13 the axes from `axis` on are flattened to one.
 fn along_axis(call: &mut Call<'_>, f: fn(&mut Call<'_>, NodeId, usize) -> Lowered<NodeId>) -> Lowered {
     let x = call.node(0)?;
     let rank = call.rank(x);
@@ -31,7 +31,7 @@ fn along_axis(call: &mut Call<'_>, f: fn(&mut Call<'_>, NodeId, usize) -> Lowere
     Ok(call.b.reshape(result, shape)?.into())
 }
 
-/// One at the first of the largest elements along an axis, zero elsewhere.
+/// Adds Hardmax: 1 at the first largest element along an axis, 0 elsewhere.
 fn hardmax(call: &mut Call<'_>, x: NodeId, axis: usize) -> Lowered<NodeId> {
     let (shape, dtype) = (call.shape(x), call.dtype(x));
     let best = call.add(ArgReduce { axis, largest: true, last: false, keepdims: true }, &[x])?;
@@ -41,6 +41,6 @@ fn hardmax(call: &mut Call<'_>, x: NodeId, axis: usize) -> Lowered<NodeId> {
     let mut along = vec![Dim::known(1); shape.len()];
     along[axis] = length;
     let positions = call.b.reshape(positions, along)?;
-    let hit = call.b.binary(BinaryFn::Equal, positions, best)?;
-    Ok(call.b.cast(hit, dtype)?)
+    let is_best = call.b.binary(BinaryFn::Equal, positions, best)?;
+    Ok(call.b.cast(is_best, dtype)?)
 }

@@ -1,8 +1,8 @@
-//! The files a model is read from: mapped, hashed, and confined to the model's own folder.
+//! The files that a model is read from: the model file, and external data in the model's folder.
 //!
-//! A model names the files of its external data itself, so the names are hostile until proven otherwise: a
-//! location must resolve to a regular file inside the folder, and a tensor to a range inside that file. Files are
-//! mapped, never read, so a huge sparse file costs nothing.
+//! A model names the files of its external data, so the names are untrusted. A location must be a regular file inside
+//! the folder, and a tensor must be a range inside that file. Files are mapped, not read, so a huge sparse file costs
+//! nothing.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,23 +10,23 @@ use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::lowering::{Lowered, Refused};
+use super::refused::Refused;
 use super::schema::StringStringEntryProto;
 use crate::content::Content;
 use crate::error::{Error, Result};
 
-/// Where a model's bytes come from.
+/// Source of a model's bytes.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// The model file, as given; what errors name.
+    /// Path of the model file as given, for error messages.
     pub(super) path: PathBuf,
-    /// The folder that external data must lie in.
+    /// Folder that must contain external data; `None` if external data is refused.
     folder: Option<PathBuf>,
     mapped: RefCell<BTreeMap<String, Content>>,
 }
 
 impl Source {
-    /// A model without external data.
+    /// Source of a model without external data.
     pub(super) fn none() -> Self {
         Self::new(PathBuf::new(), None)
     }
@@ -40,7 +40,7 @@ impl Source {
         let io = |reason: String| Error::Io { path: path.to_path_buf(), reason };
         let metadata = std::fs::metadata(path).map_err(|e| io(e.to_string()))?;
         if !metadata.is_file() {
-            return Err(io("not a regular file".to_string()));
+            return Err(io("it is not a regular file".to_string()));
         }
         let bytes = Content::map(path).map_err(|e| io(e.to_string()))?.bytes().clone();
         let folder = match path.parent() {
@@ -50,24 +50,25 @@ impl Source {
         Ok((Self::new(path.to_path_buf(), Some(folder.to_path_buf())), bytes))
     }
 
-    /// The bytes of a tensor of `expected` bytes that is stored in another file.
-    pub(super) fn external(&self, entries: &[StringStringEntryProto], expected: usize) -> Lowered<Content> {
+    /// Returns the bytes of a tensor of `expected` bytes in an external file.
+    pub(super) fn external(
+        &self,
+        entries: &[StringStringEntryProto],
+        expected: usize,
+    ) -> Result<Content, Refused> {
         let entry = |key: &str| entries.iter().rev().find(|e| e.key() == key).map(|e| e.value());
         let location = entry("location").ok_or_else(|| Refused::new("its external data has no location"))?;
         let number = |key: &str| match entry(key) {
             None => Ok(None),
-            Some(text) => text
-                .parse::<u64>()
-                .map(Some)
-                .map_err(|_| Refused::new(format!("the {key} `{text}` of its external data is no number"))),
+            Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
+                Refused::new(format!("the {key} of its external data is `{text}`, which is not a number"))
+            }),
         };
         let offset = number("offset")?.unwrap_or(0);
         if let Some(length) = number("length")?
             && usize::try_from(length) != Ok(expected)
         {
-            return Err(Refused::new(format!(
-                "its external data has {length} bytes where {expected} are needed"
-            )));
+            return Err(Refused::new(format!("its external data has {length} bytes; {expected} are needed")));
         }
         let file = self.file(location)?;
         let range = usize::try_from(offset).ok().and_then(|start| {
@@ -77,26 +78,27 @@ impl Source {
         match range {
             Some(range) => Ok(file.slice(range)),
             None => Err(Refused::new(format!(
-                "its external data ({expected} bytes from {offset}) ends beyond the {} bytes of `{location}`",
+                "its external data ({expected} bytes at offset {offset}) ends after the end of \
+                 `{location}`, which has {} bytes",
                 file.len()
             ))),
         }
     }
 
-    /// The files that external data was found in.
+    /// Returns the files that external data was read from.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let folder = self.folder.clone().unwrap_or_default();
         self.mapped.borrow().keys().map(|location| folder.join(location)).collect()
     }
 
-    fn file(&self, location: &str) -> Lowered<Content> {
+    fn file(&self, location: &str) -> Result<Content, Refused> {
         if let Some(bytes) = self.mapped.borrow().get(location) {
             return Ok(bytes.clone());
         }
         let refused =
             |reason: &str| Refused::new(format!("the location `{location}` of its external data {reason}"));
         let Some(folder) = &self.folder else {
-            return Err(refused("cannot be resolved: the model was not opened from a file"));
+            return Err(refused("cannot be resolved, because the model was loaded from memory"));
         };
         let plain = Path::new(location).components().all(|c| matches!(c, Component::Normal(_)));
         if location.is_empty() || location.contains(['\\', '\0']) || !plain {
@@ -106,9 +108,9 @@ impl Source {
         let folder = folder.canonicalize().map_err(read)?;
         let path = folder.join(location).canonicalize().map_err(read)?;
         if !path.starts_with(&folder) {
-            return Err(refused("leads out of the model's folder"));
+            return Err(refused("is outside the model's folder"));
         }
-        // Opening anything but a regular file can block or have effects.
+        // Opening a device or pipe can block or have side effects.
         if !std::fs::metadata(&path).map_err(read)?.is_file() {
             return Err(refused("is not a regular file"));
         }

@@ -1,9 +1,10 @@
-//! Operators that carry a state from one call of a model to the next: causal convolutions, linear attention, and
-//! caches that are written in place.
+//! Operators that pass a state from one run of a model to the next: causal convolution, linear attention, and updates
+//! of a cache.
 
 use super::elementwise::typed_binary;
 use super::generate::iota;
-use super::lowering::{Call, Lowered, OpEntry, Outputs, Refused, op};
+use super::lowering::{Call, Lowered, OpEntry, Outputs, op};
+use super::refused::Refused;
 use crate::ir::array::Array;
 use crate::ir::dim::Dim;
 use crate::ir::element::{BinaryFn, UnaryFn};
@@ -17,7 +18,7 @@ pub(super) const OPS: &[OpEntry] = &[
     op("TensorScatter", 24, tensor_scatter),
 ];
 
-/// Longest sequence that is unrolled.
+/// Maximum sequence length that is unrolled.
 const MAX_STEPS: usize = 1024;
 
 fn zeros(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> {
@@ -25,16 +26,17 @@ fn zeros(call: &mut Call<'_>, dtype: DType, shape: Vec<Dim>) -> Lowered<NodeId> 
     Ok(call.b.expand(zero, shape)?)
 }
 
-/// A depthwise convolution of what went before and `x [B, C, L]`; the state is the end of both.
+/// Lowers CausalConvWithState: a depthwise convolution of the past inputs and `x [B, C, L]`. The new state is the last
+/// inputs.
 fn causal_conv(call: &mut Call<'_>) -> Lowered {
     let (x, weights) = (call.node(0)?, call.node(1)?);
     let (data, kernel) = (call.shape(x), call.shape(weights));
     let ([batch, channels, length], [_, _, reach]) = (data.as_slice(), kernel.as_slice()) else {
-        return Err(Refused::new("the input and the weights are not of rank 3"));
+        return Err(Refused::new("operands 0 and 1 must have rank 3"));
     };
     let group = call.known_dim(channels, "the number of channels")?;
-    let before = call.known_dim(reach, "the kernel's extent")?.checked_sub(1);
-    let before = Dim::from(before.ok_or_else(|| Refused::new("the kernel is empty"))?);
+    let before = call.known_dim(reach, "the kernel size")?.checked_sub(1);
+    let before = Dim::from(before.ok_or_else(|| Refused::new("the kernel size is 0"))?);
     let dtype = call.dtype(x);
     let past = match call.optional(3)? {
         Some(past) => past,
@@ -48,13 +50,13 @@ fn causal_conv(call: &mut Call<'_>) -> Lowered {
     match call.attributes.text("activation", "none")? {
         "none" => {}
         "silu" | "swish" => result = call.b.unary(UnaryFn::Swish { alpha: 1.0 }, result)?,
-        other => return Err(Refused::new(format!("activation `{other}` is not known"))),
+        other => return Err(Refused::attribute("activation", other, "`none`, `silu`, `swish`")),
     }
     let state = call.b.slice(all, 2, length.clone(), before)?;
     Ok(vec![result, state].into())
 }
 
-/// `[B, 1, H * D]` of step `t` of `[B, T, H * D]` as `[B, H, rows, columns]`.
+/// Slices step `t` of `[B, T, H * D]` and reshapes it to `[B, H, rows, columns]`.
 fn at_step(call: &mut Call<'_>, x: NodeId, t: usize, shape: &[Dim; 3]) -> Lowered<NodeId> {
     let batch = call.shape(x).first().cloned().unwrap_or_default();
     let step = call.b.slice(x, 1, Dim::from(t), Dim::known(1))?;
@@ -62,42 +64,63 @@ fn at_step(call: &mut Call<'_>, x: NodeId, t: usize, shape: &[Dim; 3]) -> Lowere
     Ok(call.b.reshape(step, vec![batch, heads, rows, columns])?)
 }
 
-/// The recurrence over a state `[B, H, K, V]`, unrolled: decay it, correct what it holds for the key by the value,
-/// and ask it with the query.
-fn linear_attention(call: &mut Call<'_>) -> Lowered {
-    call.attributes.ignore(&["chunk_size"]);
-    let count = |name: &str| match call.attributes.int(name, 0)? {
-        n if n > 0 => Ok(n),
-        n => Err(Refused::new(format!("attribute `{name}` is {n}"))),
-    };
-    let (heads, kv_heads) = (count("q_num_heads")?, count("kv_num_heads")?);
-    if heads % kv_heads != 0 {
-        return Err(Refused::new(format!("{heads} query heads do not share {kv_heads} key heads")));
-    }
-    let (gated, delta) = match call.attributes.text("update_rule", "gated_delta")? {
+/// Reads the update rule of LinearAttention: whether the state decays, and whether the rule is a delta rule.
+fn update_rule(call: &mut Call<'_>) -> Lowered<(bool, bool)> {
+    Ok(match call.attributes.text("update_rule", "gated_delta")? {
         "linear" => (false, false),
         "gated" => (true, false),
         "delta" => (false, true),
         "gated_delta" => (true, true),
-        other => return Err(Refused::new(format!("update_rule `{other}` is not known"))),
+        other => {
+            return Err(Refused::attribute(
+                "update_rule",
+                other,
+                "`linear`, `gated`, `delta`, `gated_delta`",
+            ));
+        }
+    })
+}
+
+/// Returns the number of steps of a sequence, which are unrolled.
+fn step_count(call: &Call<'_>, length: &Dim) -> Lowered<usize> {
+    let length = call.known_dim(length, "the sequence length")?;
+    if length == 0 || length > MAX_STEPS {
+        let reason = format!("the sequence length is {length}; 1 to {MAX_STEPS} are supported");
+        return Err(Refused::new(reason));
+    }
+    Ok(length)
+}
+
+/// Lowers LinearAttention: unrolls the recurrence over a state `[B, H, K, V]`. Each step decays the state, adds the
+/// outer product of key and value (minus the value that the state already has for the key, under a delta rule), and
+/// multiplies the query by the state.
+fn linear_attention(call: &mut Call<'_>) -> Lowered {
+    call.attributes.ignore(&["chunk_size"]);
+    let count = |name: &str| match call.attributes.int(name, 0)? {
+        n if n > 0 => Ok(n),
+        n => Err(Refused::attribute(name, n, "1 or more")),
     };
+    let (heads, kv_heads) = (count("q_num_heads")?, count("kv_num_heads")?);
+    if heads % kv_heads != 0 {
+        return Err(Refused::new(format!(
+            "the {heads} query heads are not a multiple of the {kv_heads} key heads"
+        )));
+    }
+    let (gated, delta) = update_rule(call)?;
     let mut operands = [call.node(0)?, call.node(1)?, call.node(2)?];
     let [query, key, value] = operands;
     let to = call.dtype(query);
     let width = |call: &Call<'_>, x: NodeId, n: i64| {
         let all = call.shape(x).get(2).cloned().unwrap_or_default();
-        all.div_exact(&Dim::known(n)).ok_or_else(|| Refused::new(format!("size {all} is not {n} heads")))
+        all.div_exact(&Dim::known(n))
+            .ok_or_else(|| Refused::new(format!("the size {all} is not a multiple of the {n} heads")))
     };
     let (depth, columns) = (width(call, key, kv_heads)?, width(call, value, kv_heads)?);
     let shape = call.shape(query);
     let [batch, length, _] = shape.as_slice() else {
-        return Err(Refused::new(format!("rank {} is not 3", shape.len())));
+        return Err(Refused::new(format!("operand 0 has rank {}; rank 3 is needed", shape.len())));
     };
-    let length = call.known_dim(length, "the sequence's length")?;
-    if length == 0 || length > MAX_STEPS {
-        let reason = format!("a sequence of {length} steps is not unrolled (at most {MAX_STEPS})");
-        return Err(Refused::new(reason));
-    }
+    let length = step_count(call, length)?;
     let scale = match call.attributes.float("scale", 0.0)? {
         0.0 => 1.0 / (call.known_dim(&depth, "the head size")? as f32).sqrt(),
         scale => scale,
@@ -107,7 +130,7 @@ fn linear_attention(call: &mut Call<'_>) -> Lowered {
         Some(past) => past,
         None => zeros(call, to, vec![batch.clone(), head.clone(), depth.clone(), columns.clone()])?,
     };
-    // The state is often wider than what goes in and comes out.
+    // The state often has a wider type than the operands and the result.
     let wide = call.dtype(state);
     for x in &mut operands {
         *x = call.b.cast(*x, wide)?;
@@ -117,7 +140,7 @@ fn linear_attention(call: &mut Call<'_>) -> Lowered {
     let decay = decay.map(|g| call.b.cast(g, wide)).transpose()?;
     let rate = if delta { Some(call.node(5)?) } else { None };
     let rate = rate.map(|b| call.b.cast(b, wide)).transpose()?;
-    let product = MatMul { trans_a: false, trans_b: false };
+    let matmul = MatMul { trans_a: false, trans_b: false };
     let mut results = Vec::with_capacity(length);
     for t in 0..length {
         if let Some(decay) = decay {
@@ -130,8 +153,8 @@ fn linear_attention(call: &mut Call<'_>) -> Lowered {
         let mut update = v;
         if let Some(rate) = rate {
             let k = at_step(call, key, t, &[head.clone(), one.clone(), depth.clone()])?;
-            let held = call.add(product.clone(), &[k, state])?;
-            let missing = call.b.binary(BinaryFn::Sub, v, held)?;
+            let stored_value = call.add(matmul.clone(), &[k, state])?;
+            let missing = call.b.binary(BinaryFn::Sub, v, stored_value)?;
             let heads = call.shape(rate).get(2).cloned().unwrap_or_default();
             let b = at_step(call, rate, t, &[heads, one.clone(), one.clone()])?;
             update = call.b.binary(BinaryFn::Mul, missing, b)?;
@@ -140,7 +163,7 @@ fn linear_attention(call: &mut Call<'_>) -> Lowered {
         let outer = call.b.binary(BinaryFn::Mul, k, update)?;
         state = typed_binary(call, BinaryFn::Add, state, outer)?;
         let q = at_step(call, query, t, &[head.clone(), Dim::known(heads / kv_heads), depth.clone()])?;
-        let result = call.add(product.clone(), &[q, state])?;
+        let result = call.add(matmul.clone(), &[q, state])?;
         results.push(call.b.reshape(result, vec![batch.clone(), one.clone(), columns.scale(heads)])?);
     }
     let mut result = match results.as_slice() {
@@ -151,18 +174,20 @@ fn linear_attention(call: &mut Call<'_>) -> Lowered {
     Ok(vec![call.b.cast(result, to)?, state].into())
 }
 
-/// The cache with new elements along an axis, from an index of each batch on.
+/// Lowers TensorScatter: writes new rows into a cache along an axis, from a start index per batch item on.
 fn tensor_scatter(call: &mut Call<'_>) -> Lowered {
     let (cache, update) = (call.node(0)?, call.node(1)?);
     let (shape, rank) = (call.shape(update), call.rank(cache));
     let axis = normalize_axis(call.attributes.int("axis", -2)?, rank)?;
     if axis == 0 || shape.len() != rank {
-        return Err(Refused::new("the sequence axis is that of the batch, or the ranks differ"));
+        return Err(Refused::new(
+            "attribute `axis` must not be 0, and operands 0 and 1 must have the same rank",
+        ));
     }
     let circular = match call.attributes.text("mode", "linear")? {
         "linear" => false,
         "circular" => true,
-        other => return Err(Refused::new(format!("mode `{other}` is not known"))),
+        other => return Err(Refused::attribute("mode", other, "`linear`, `circular`")),
     };
     let mut along = vec![Dim::known(1); rank];
     along[axis] = shape[axis].clone();
@@ -176,7 +201,7 @@ fn tensor_scatter(call: &mut Call<'_>) -> Lowered {
     }
     if circular {
         let extent = call.shape(cache)[axis].clone();
-        let extent = i64::try_from(call.known_dim(&extent, "the cache's length")?).unwrap_or(i64::MAX);
+        let extent = i64::try_from(call.known_dim(&extent, "the cache length")?).unwrap_or(i64::MAX);
         let extent = call.b.constant(&Array::int(DType::I64, &[], vec![extent]))?;
         indices = call.b.binary(BinaryFn::Mod, indices, extent)?;
     }

@@ -1,8 +1,8 @@
-//! Tensors of the model file: element types, inline data and data in a second file.
+//! Tensors of the model file: element types, inline data and external data.
 
 use bytes::Bytes;
 
-use super::lowering::{Lowered, Refused};
+use super::refused::Refused;
 use super::schema::TensorProto;
 use super::schema::tensor_proto::{DataLocation, DataType};
 use super::source::Source;
@@ -11,10 +11,10 @@ use crate::ir::array::Array;
 use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, MAX_ELEMENTS, MAX_RANK};
 
-/// The element type with a number of the schema.
-pub(super) fn dtype(number: i32) -> Lowered<DType> {
+/// Converts an element type number of the schema.
+pub(super) fn dtype(number: i32) -> Result<DType, Refused> {
     let Ok(kind) = DataType::try_from(number) else {
-        return Err(Refused::new(format!("element type {number} is not known")));
+        return Err(Refused::new(format!("element type number {number} is not defined by ONNX")));
     };
     Ok(match kind {
         DataType::Float => DType::F32,
@@ -36,41 +36,42 @@ pub(super) fn dtype(number: i32) -> Lowered<DType> {
     })
 }
 
-/// Numbers of 4 bits, two a byte with the first one in the low half.
+/// A 4-bit integer tensor. A byte holds two values, the first in the low half.
 #[derive(Debug, Clone)]
-pub(super) struct Nibbles {
+pub(super) struct Int4Tensor {
     pub(super) shape: Vec<usize>,
-    /// Whether they are -8 to 7 rather than 0 to 15.
+    /// True for INT4 (-8 to 7), false for UINT4 (0 to 15).
     pub(super) signed: bool,
     pub(super) bytes: Content,
 }
 
-impl Nibbles {
-    /// Why most operators refuse them.
+impl Int4Tensor {
+    /// Returns the reason with which most operators refuse the tensor.
     pub(super) fn refusal(&self) -> String {
         let name = if self.signed { "INT4" } else { "UINT4" };
         format!(
-            "element type {name} is supported as weights of DequantizeLinear and GatherBlockQuantized only"
+            "element type {name} is only supported for constant weights of DequantizeLinear and \
+             GatherBlockQuantized"
         )
     }
 }
 
-/// A tensor of the file.
+/// A tensor that was read.
 #[derive(Debug)]
 pub(super) enum Tensor {
-    /// One that the graph can hold.
+    /// A tensor that the graph can represent.
     Constant(Constant),
-    /// One of numbers of 4 bits.
-    Nibbles(Nibbles),
-    /// One whose element type the graph cannot hold.
-    Foreign(String),
+    /// A 4-bit integer tensor.
+    Int4(Int4Tensor),
+    /// A tensor with an unsupported element type, with the reason.
+    Unsupported(String),
 }
 
-/// Reads a tensor; its bytes stay in the mapped file where they are stored as such.
+/// Reads a tensor. Raw and external data are not copied.
 ///
 /// # Errors
-/// When the tensor is malformed.
-pub(super) fn read(tensor: &TensorProto, source: &Source) -> Lowered<Tensor> {
+/// Fails if the tensor is malformed.
+pub(super) fn read(tensor: &TensorProto, source: &Source) -> Result<Tensor, Refused> {
     let number = tensor.data_type.unwrap_or(0);
     if number == DataType::Undefined as i32 {
         return Err(Refused::new("it has no element type"));
@@ -88,16 +89,16 @@ pub(super) fn read(tensor: &TensorProto, source: &Source) -> Lowered<Tensor> {
         } else if let Some(raw) = &tensor.raw_data {
             raw.clone().into()
         } else {
-            // A byte of two numbers for each int32.
+            // Each int32 holds one byte with two values.
             tensor.int32_data.iter().map(|v| *v as u8).collect::<Vec<u8>>().into()
         };
         if bytes.len() != size {
             return Err(Refused::new(format!(
-                "{} bytes do not hold {shape:?} numbers of 4 bits",
+                "its data has {} bytes, which does not match the shape {shape:?} of 4-bit values",
                 bytes.len()
             )));
         }
-        return Ok(Tensor::Nibbles(Nibbles { shape, signed, bytes }));
+        return Ok(Tensor::Int4(Int4Tensor { shape, signed, bytes }));
     }
     let dtype = match dtype(number) {
         Ok(dtype) => dtype,
@@ -105,7 +106,7 @@ pub(super) fn read(tensor: &TensorProto, source: &Source) -> Lowered<Tensor> {
             if number == DataType::String as i32 && (tensor.raw_data.is_some() || external) {
                 return Err(Refused::new("strings cannot be stored as raw data"));
             }
-            return Ok(Tensor::Foreign(reason.0));
+            return Ok(Tensor::Unsupported(reason.reason));
         }
     };
     let bytes = if external {
@@ -114,23 +115,26 @@ pub(super) fn read(tensor: &TensorProto, source: &Source) -> Lowered<Tensor> {
     } else if let Some(raw) = &tensor.raw_data {
         raw.clone().into()
     } else {
-        typed(tensor, dtype)?.into()
+        typed_bytes(tensor, dtype)?.into()
     };
     Ok(Tensor::Constant(Constant::new(dtype, shape, bytes)?))
 }
 
-/// The elements of a tensor stored in the model file itself, such as an attribute.
-pub(super) fn inline(tensor: &TensorProto) -> Lowered<Array> {
+/// Returns the elements of a tensor without external data, such as an attribute.
+pub(super) fn inline(tensor: &TensorProto) -> Result<Array, Refused> {
     match read(tensor, &Source::none())? {
         Tensor::Constant(constant) => Ok(constant.to_array()?),
-        Tensor::Nibbles(nibbles) => Err(Refused::new(nibbles.refusal())),
-        Tensor::Foreign(reason) => Err(Refused::new(reason)),
+        Tensor::Int4(tensor) => Err(Refused::new(tensor.refusal())),
+        Tensor::Unsupported(reason) => Err(Refused::new(reason)),
     }
 }
 
-fn shape(tensor: &TensorProto) -> Lowered<Vec<usize>> {
+fn shape(tensor: &TensorProto) -> Result<Vec<usize>, Refused> {
     if tensor.dims.len() > MAX_RANK {
-        return Err(Refused::new(format!("its rank {} exceeds {MAX_RANK}", tensor.dims.len())));
+        return Err(Refused::new(format!(
+            "its rank is {}; at most {MAX_RANK} is supported",
+            tensor.dims.len()
+        )));
     }
     let mut elements = 1i64;
     let mut shape = Vec::with_capacity(tensor.dims.len());
@@ -139,13 +143,13 @@ fn shape(tensor: &TensorProto) -> Lowered<Vec<usize>> {
         shape.push(usize::try_from(*d).map_err(|_| Refused::new(format!("its size {d} is negative")))?);
     }
     if elements > MAX_ELEMENTS {
-        return Err(Refused::new(format!("it has more than {MAX_ELEMENTS} elements")));
+        return Err(Refused::new(format!("it has more than {MAX_ELEMENTS} elements, the maximum")));
     }
     Ok(shape)
 }
 
-/// Little-endian bytes of the typed data fields.
-fn typed(tensor: &TensorProto, dtype: DType) -> Lowered<Bytes> {
+/// Returns the typed data fields as little-endian bytes.
+fn typed_bytes(tensor: &TensorProto, dtype: DType) -> Result<Bytes, Refused> {
     let bytes: Vec<u8> = match dtype {
         DType::F32 => tensor.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
         DType::F64 => tensor.double_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
@@ -153,7 +157,7 @@ fn typed(tensor: &TensorProto, dtype: DType) -> Lowered<Bytes> {
         DType::U64 => tensor.uint64_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
         DType::U32 => tensor.uint64_data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
         DType::I32 => tensor.int32_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        // The bits of narrow types, floats included, are stored one element per int32.
+        // Each int32 holds the bits of one element, also for f16 and bf16.
         DType::I16 | DType::U16 | DType::F16 | DType::Bf16 => {
             tensor.int32_data.iter().flat_map(|v| (*v as u16).to_le_bytes()).collect()
         }

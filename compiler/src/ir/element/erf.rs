@@ -1,9 +1,9 @@
-//! The error function in f64, to about 1e-11 relative: the standard library has none.
+//! The error function in f64, with a relative error of about 1e-11. The standard library has none.
 //!
-//! Near zero `erf(x) / x` is a polynomial in `x²`; further out `erfc(x) * exp(x²)` is one in `1 / (1 + x)`.
+//! Near zero, `erf(x) / x` is a polynomial in `x²`. Elsewhere, `erfc(x) * exp(x²)` is a polynomial in `1 / (1 + x)`.
 //! Both are near-minimax fits (Chebyshev interpolation at 40 digits), coefficients in rising order.
 
-/// `erf(x) / x` over `x²` in 0..1.
+/// Coefficients of `erf(x) / x` over `x²` in 0..1.
 const NEAR: [f64; 11] = [
     1.128_379_167_095_512_2,
     -0.376_126_389_031_744,
@@ -18,7 +18,7 @@ const NEAR: [f64; 11] = [
     9.428_596_956_834_164e-9,
 ];
 
-/// `erfc(x) * exp(x²) / u` over `u = 1 / (1 + x)` for x in 1..29.
+/// Coefficients of `erfc(x) * exp(x²) / u` over `u = 1 / (1 + x)` for x in 1..29.
 const FAR: [f64; 14] = [
     0.564_189_574_432_870_7,
     0.564_190_554_138_214_2,
@@ -68,7 +68,7 @@ fn erfc_far(x: f64) -> f64 {
 mod tests {
     use super::{erf, erfc};
 
-    /// The Taylor series around zero; every term is positive, so it is exact to rounding, if slow.
+    /// Taylor series around zero. Every term is positive, so the result is exact up to rounding.
     fn series(x: f64) -> f64 {
         let (mut term, mut sum) = (x, x);
         for n in 1..200 {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_its_series() {
+    fn agrees_with_the_series() {
         for i in -6000..=6000 {
             let x = f64::from(i) / 1000.0;
             assert!((erf(x) - series(x)).abs() < 1e-11, "erf({x}) = {} not {}", erf(x), series(x));

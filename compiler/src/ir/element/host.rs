@@ -1,15 +1,15 @@
-//! Element functions on the host: what the CPU reference and constant folding apply to one element.
+//! Element functions on the host, for the CPU reference and constant folding.
 //!
-//! Formulas are ONNX's; where ONNX is silent, numpy's behaviour holds: minimum and maximum pass NaN on, and an
-//! integer division by zero gives 0. Floats are computed in f64 and rounded once, so the reference is as good
-//! as its type. Integers wrap to their type after every function.
+//! Formulas follow ONNX, or numpy where ONNX is silent: minimum and maximum propagate NaN, and an integer division by
+//! zero gives 0. Floats are computed in f64 and rounded once, so the reference has the full precision of its type.
+//! Integers wrap to their type after every function.
 
 use super::erf::{erf, erfc};
 use super::{BinaryFn, UnaryFn};
 use crate::ir::array::wrap;
 use crate::ir::tensor::DType;
 
-/// Applies a function to a float; a test gives 0 or 1.
+/// Applies a function to a float; predicates return 0 or 1.
 pub fn eval_unary(f: UnaryFn, x: f32) -> f32 {
     unary(f, f64::from(x)) as f32
 }
@@ -83,7 +83,7 @@ fn unary(f: UnaryFn, x: f64) -> f64 {
         UnaryFn::Clip { low, high } => clip(x, f64::from(low), f64::from(high)),
         UnaryFn::Affine { scale, shift } => x * f64::from(scale) + f64::from(shift),
         UnaryFn::Not => flag(x == 0.0),
-        // Bits of a float have no meaning here; the type check refuses them.
+        // Bitwise functions are not defined for floats; the type check refuses them.
         UnaryFn::BitNot => x,
         UnaryFn::IsNan => flag(x.is_nan()),
         UnaryFn::IsInf { negative, positive } => {
@@ -92,7 +92,7 @@ fn unary(f: UnaryFn, x: f64) -> f64 {
     }
 }
 
-/// Applies a function to an integer or bool of the given type; one for floats only goes through f64.
+/// Applies a function to an integer or bool of the given type. Functions that are only defined for floats use f64.
 pub fn eval_unary_int(f: UnaryFn, dtype: DType, x: i64) -> i64 {
     let unsigned = dtype.is_unsigned();
     let value = match f {
@@ -111,7 +111,7 @@ pub fn eval_unary_int(f: UnaryFn, dtype: DType, x: i64) -> i64 {
     wrap(dtype, value)
 }
 
-/// Applies a function to two floats; a comparison or logical function gives 0 or 1.
+/// Applies a function to two floats; comparisons and logical functions return 0 or 1.
 pub fn eval_binary(f: BinaryFn, a: f32, b: f32) -> f32 {
     let (a, b) = (f64::from(a), f64::from(b));
     let value = match f {
@@ -137,7 +137,7 @@ pub fn eval_binary(f: BinaryFn, a: f32, b: f32) -> f32 {
         BinaryFn::LessEqual => flag(a <= b),
         BinaryFn::Greater => flag(a > b),
         BinaryFn::GreaterEqual => flag(a >= b),
-        // Bits of a float have no meaning here; the type check refuses them.
+        // Bitwise functions are not defined for floats; the type check refuses them.
         BinaryFn::BitAnd
         | BinaryFn::BitOr
         | BinaryFn::BitXor
@@ -147,7 +147,7 @@ pub fn eval_binary(f: BinaryFn, a: f32, b: f32) -> f32 {
     value as f32
 }
 
-/// Applies a function to two integers or bools of the given type; a comparison gives 0 or 1.
+/// Applies a function to two integers or bools of the given type; comparisons return 0 or 1.
 pub fn eval_binary_int(f: BinaryFn, dtype: DType, a: i64, b: i64) -> i64 {
     if dtype.is_unsigned() {
         return wrap(dtype, unsigned_binary(f, a as u64, b as u64) as i64);
@@ -185,7 +185,7 @@ pub fn eval_binary_int(f: BinaryFn, dtype: DType, a: i64, b: i64) -> i64 {
     if f.is_comparison() { value } else { wrap(dtype, value) }
 }
 
-/// The functions that see a difference between signed and unsigned.
+/// Applies a function to two unsigned integers.
 fn unsigned_binary(f: BinaryFn, a: u64, b: u64) -> u64 {
     match f {
         BinaryFn::Div => a.checked_div(b).unwrap_or(0),
@@ -199,22 +199,22 @@ fn unsigned_binary(f: BinaryFn, a: u64, b: u64) -> u64 {
         BinaryFn::LessEqual => (a <= b).into(),
         BinaryFn::Greater => (a > b).into(),
         BinaryFn::GreaterEqual => (a >= b).into(),
-        // The others do not: those bits are the same.
+        // The other functions have the same result bits for signed integers.
         _ => eval_binary_int(f, DType::I64, a as i64, b as i64) as u64,
     }
 }
 
-/// An integer as f64, by its type.
+/// Converts an integer of the given type to f64.
 pub fn to_f64(dtype: DType, x: i64) -> f64 {
     if dtype == DType::U64 { (x as u64) as f64 } else { x as f64 }
 }
 
-/// A power of an integer base with a float exponent, truncated towards zero.
+/// Computes a power of an integer base and a float exponent, truncated towards zero.
 pub fn eval_pow_int_float(dtype: DType, base: i64, exponent: f32) -> i64 {
     wrap(dtype, to_f64(dtype, base).powf(f64::from(exponent)) as i64)
 }
 
-/// Wraps; a negative exponent leaves the integer part of the fraction.
+/// Computes a power with wrapping arithmetic; for a negative exponent the fraction is truncated.
 fn power(base: i64, exponent: i64) -> i64 {
     let Ok(mut exponent) = u64::try_from(exponent) else {
         return match base {
@@ -236,7 +236,7 @@ fn power(base: i64, exponent: i64) -> i64 {
 }
 
 fn clip_int(dtype: DType, x: i64, low: f64, high: f64) -> i64 {
-    // `as` saturates, which is what an infinite bound needs.
+    // `as` saturates, which gives the right result for an infinite bound.
     if dtype == DType::U64 {
         return (x as u64).max(low.ceil() as u64).min(high.floor() as u64) as i64;
     }
@@ -247,12 +247,12 @@ fn flag(value: bool) -> f64 {
     if value { 1.0 } else { 0.0 }
 }
 
-/// The larger one; NaN when one is NaN.
+/// Returns the maximum, or NaN if either is NaN.
 fn largest(a: f64, b: f64) -> f64 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// The smaller one; NaN when one is NaN.
+/// Returns the minimum, or NaN if either is NaN.
 fn smallest(a: f64, b: f64) -> f64 {
     if a < b || a.is_nan() { a } else { b }
 }

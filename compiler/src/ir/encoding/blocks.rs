@@ -1,26 +1,28 @@
-//! The blocks of GGUF files: 32 elements with a scale, or 256 with scales of 16 or 32 that have scales themselves.
+//! GGUF block encodings: 32 elements per block with one scale, or 256 elements ("K-quants") in groups of 16 or 32 whose
+//! scales are quantized too. `q` is the quantized value.
 //!
-//! | kind | elements | bytes | an element |
+//! | kind | elements | bytes in order | element |
 //! |---|---|---|---|
-//! | q4_0 | 32 | f16 d, 16 of codes | `(q - 8) * d` |
-//! | q4_1 | 32 | f16 d, f16 m, 16 of codes | `q * d + m` |
-//! | q5_0 | 32 | f16 d, 4 of fifth bits, 16 of codes | `(q - 16) * d` |
-//! | q5_1 | 32 | f16 d, f16 m, 4 of fifth bits, 16 of codes | `q * d + m` |
-//! | q8_0 | 32 | f16 d, 32 of codes | `q * d` |
-//! | q2_k | 256 | 16 scales and minima of 4 bits, 64 of codes, f16 d, f16 dmin | `d * scale * q - dmin * min` |
-//! | q3_k | 256 | 32 of third bits, 64 of codes, 16 scales of 6 bits, f16 d | `d * (scale - 32) * (q - 4)` |
-//! | q4_k | 256 | f16 d, f16 dmin, 8 scales and minima of 6 bits, 128 of codes | `d * scale * q - dmin * min` |
-//! | q5_k | 256 | f16 d, f16 dmin, 8 scales and minima of 6 bits, 32 of fifth bits, 128 of codes | the same |
-//! | q6_k | 256 | 128 of low bits, 64 of high bits, 16 scales of 8 bits, f16 d | `d * scale * (q - 32)` |
+//! | q4_0 | 32 | f16 d, 16 of values | `(q - 8) * d` |
+//! | q4_1 | 32 | f16 d, f16 m, 16 of values | `q * d + m` |
+//! | q5_0 | 32 | f16 d, 4 of fifth bits, 16 of values | `(q - 16) * d` |
+//! | q5_1 | 32 | f16 d, f16 m, 4 of fifth bits, 16 of values | `q * d + m` |
+//! | q8_0 | 32 | f16 d, 32 of values | `q * d` |
+//! | q2_k | 256 | 16 of 4-bit scales and minima, 64 of values, f16 d, f16 dmin | `d * scale * q - dmin * min` |
+//! | q3_k | 256 | 32 of third bits, 64 of values, 12 of 6-bit scales, f16 d | `d * (scale - 32) * (q - 4)` |
+//! | q4_k | 256 | f16 d, f16 dmin, 12 of 6-bit scales and minima, 128 of values | `d * scale * q - dmin * min` |
+//! | q5_k | 256 | f16 d, f16 dmin, 12 of 6-bit scales and minima, 32 of fifth bits, 128 of values | as q4_k |
+//! | q6_k | 256 | 128 of low bits, 64 of high bits, 16 of 8-bit scales, f16 d | `d * scale * (q - 32)` |
 
 use half::f16;
 
-use super::{Coding, byte, from, two};
+use super::bytes::{byte, byte_pair, tail};
+use super::quant_format::QuantFormat;
 use crate::ir::tensor::DType;
 
-/// A kind of block.
+/// A GGUF block type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names are those of the files")]
+#[expect(missing_docs, reason = "the names are GGUF's")]
 pub enum BlockKind {
     Q4_0,
     Q4_1,
@@ -35,7 +37,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// All of them.
+    /// All block types.
     pub const ALL: [Self; 10] = [
         Self::Q4_0,
         Self::Q4_1,
@@ -49,7 +51,7 @@ impl BlockKind {
         Self::Q6K,
     ];
 
-    /// The name in the graph's text form.
+    /// Returns the name in the graph's text form.
     pub fn name(self) -> &'static str {
         match self {
             Self::Q4_0 => "q4_0",
@@ -65,7 +67,7 @@ impl BlockKind {
         }
     }
 
-    /// Elements of a block.
+    /// Number of elements in a block.
     pub fn elements(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
@@ -73,7 +75,7 @@ impl BlockKind {
         }
     }
 
-    /// Bytes of a block.
+    /// Byte size of a block.
     pub fn bytes(self) -> usize {
         match self {
             Self::Q4_0 => 18,
@@ -89,8 +91,8 @@ impl BlockKind {
         }
     }
 
-    /// Where the f16 scales of a block lie.
-    pub(crate) fn scales(self) -> &'static [usize] {
+    /// Byte offsets of the f16 scales in a block.
+    pub(crate) fn scale_offsets(self) -> &'static [usize] {
         match self {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => &[0],
             Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => &[0, 2],
@@ -100,8 +102,8 @@ impl BlockKind {
         }
     }
 
-    /// How elements follow from codes.
-    pub(super) fn coding(self) -> Coding {
+    /// Returns the format of the quantized values.
+    pub(super) fn quant_format(self) -> QuantFormat {
         let (bits, group) = match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q4K => (4, 32),
             Self::Q5_0 | Self::Q5_1 | Self::Q5K => (5, 32),
@@ -110,18 +112,25 @@ impl BlockKind {
             Self::Q3K => (3, 16),
             Self::Q6K => (6, 16),
         };
-        // Products of scales with scales need more bits than f16 has.
+        // A K-quant scale is a product of two scales, which needs more bits than f16 has.
         let (scale, bias) = match self {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => (DType::F16, None),
             Self::Q4_1 | Self::Q5_1 => (DType::F16, Some(DType::F16)),
             Self::Q3K | Self::Q6K => (DType::F32, None),
             Self::Q2K | Self::Q4K | Self::Q5K => (DType::F32, Some(DType::F32)),
         };
-        Coding { bits, row: None, group, zero: self.zero(), scale, bias }
+        QuantFormat {
+            bits,
+            row_length: None,
+            group_size: group,
+            zero_point: self.zero_point(),
+            scale_dtype: scale,
+            bias_dtype: bias,
+        }
     }
 
-    /// What codes count from.
-    fn zero(self) -> u8 {
+    /// Zero point of all quantized values.
+    fn zero_point(self) -> u8 {
         match self {
             Self::Q4_0 => 8,
             Self::Q5_0 => 16,
@@ -132,27 +141,27 @@ impl BlockKind {
         }
     }
 
-    /// The element with a number, from the bytes of all blocks.
+    /// Returns the dequantized element at an index, from the bytes of all blocks.
     pub(super) fn value(self, bytes: &[u8], index: usize) -> f32 {
         let [scale, bias] = self.scale_and_bias(bytes, index);
-        (f32::from(self.code(bytes, index)) - f32::from(self.zero())) * scale + bias
+        (f32::from(self.quantized_value(bytes, index)) - f32::from(self.zero_point())) * scale + bias
     }
 
-    /// The code of the element with a number.
-    pub(super) fn code(self, bytes: &[u8], index: usize) -> u8 {
-        let block = from(bytes, index / self.elements() * self.bytes());
+    /// Returns the quantized value at an index.
+    pub(super) fn quantized_value(self, bytes: &[u8], index: usize) -> u8 {
+        let block = tail(bytes, index / self.elements() * self.bytes());
         let i = index % self.elements();
         match self {
             Self::Q4_0 => nibble(block, 2, i),
             Self::Q4_1 => nibble(block, 4, i),
             Self::Q5_0 => nibble(block, 6, i) | fifth(block, 2, i),
             Self::Q5_1 => nibble(block, 8, i) | fifth(block, 4, i),
-            // One with a sign.
+            // Signed bytes become unsigned with zero point 128.
             Self::Q8_0 => byte(block, 2 + i) ^ 0x80,
-            Self::Q2K => pair(block, 16, i),
-            Self::Q3K => pair(block, 32, i) | ((byte(block, i % 32) >> (i / 32)) & 1) << 2,
-            Self::Q4K => half_of_64(block, 16, i),
-            Self::Q5K => half_of_64(block, 48, i) | ((byte(block, 16 + i % 32) >> (i / 32)) & 1) << 4,
+            Self::Q2K => two_bits(block, 16, i),
+            Self::Q3K => two_bits(block, 32, i) | ((byte(block, i % 32) >> (i / 32)) & 1) << 2,
+            Self::Q4K => nibble_of_64(block, 16, i),
+            Self::Q5K => nibble_of_64(block, 48, i) | ((byte(block, 16 + i % 32) >> (i / 32)) & 1) << 4,
             Self::Q6K => {
                 let (half, rest) = (i / 128, i % 128);
                 let low = (byte(block, 64 * half + rest % 64) >> (rest / 64 * 4)) & 15;
@@ -162,11 +171,11 @@ impl BlockKind {
         }
     }
 
-    /// The scale and the bias of the element with a number.
+    /// Returns the scale and the bias of the element at an index.
     pub(super) fn scale_and_bias(self, bytes: &[u8], index: usize) -> [f32; 2] {
-        let block = from(bytes, index / self.elements() * self.bytes());
+        let block = tail(bytes, index / self.elements() * self.bytes());
         let i = index % self.elements();
-        let scale = |at: usize| f16::from_le_bytes(two(block, at)).to_f32();
+        let scale = |at: usize| f16::from_le_bytes(byte_pair(block, at)).to_f32();
         match self {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => [scale(0), 0.0],
             Self::Q4_1 | Self::Q5_1 => [scale(0), scale(2)],
@@ -181,40 +190,40 @@ impl BlockKind {
                 [scale(108) * (f32::from(low | high << 4) - 32.0), 0.0]
             }
             Self::Q4K | Self::Q5K => {
-                let (factor, least) = scale_and_min(block, i / 32);
-                [scale(0) * factor, -(scale(2) * least)]
+                let (factor, min) = scale_and_min(block, i / 32);
+                [scale(0) * factor, -(scale(2) * min)]
             }
             Self::Q6K => [scale(208) * f32::from(byte(block, 192 + i / 16).cast_signed()), 0.0],
         }
     }
 }
 
-/// Four bits of 16 bytes: the first 16 elements have the low ones.
+/// Returns a 4-bit value of 32 in 16 bytes. The first 16 elements are the low nibbles.
 fn nibble(block: &[u8], at: usize, i: usize) -> u8 {
     (byte(block, at + i % 16) >> (i / 16 * 4)) & 15
 }
 
-/// The fifth bit in its place.
+/// Returns the fifth bit of a value, shifted to bit 4.
 fn fifth(block: &[u8], at: usize, i: usize) -> u8 {
     ((byte(block, at + i / 8) >> (i % 8)) & 1) << 4
 }
 
-/// Two bits of 64 bytes: 32 bytes hold four times 32 elements.
-fn pair(block: &[u8], at: usize, i: usize) -> u8 {
+/// Returns a 2-bit value of 256 in 64 bytes. Each 32 bytes hold 4 times 32 elements.
+fn two_bits(block: &[u8], at: usize, i: usize) -> u8 {
     (byte(block, at + i / 128 * 32 + i % 32) >> (i % 128 / 32 * 2)) & 3
 }
 
-/// Four bits of 128 bytes: 32 bytes hold twice 32 elements.
-fn half_of_64(block: &[u8], at: usize, i: usize) -> u8 {
+/// Returns a 4-bit value of 256 in 128 bytes. Each 32 bytes hold 2 times 32 elements.
+fn nibble_of_64(block: &[u8], at: usize, i: usize) -> u8 {
     (byte(block, at + i / 64 * 32 + i % 32) >> (i / 32 % 2 * 4)) & 15
 }
 
-/// Scale and minimum of six bits each of one of eight parts, from the twelve bytes behind two scales.
-fn scale_and_min(block: &[u8], part: usize) -> (f32, f32) {
+/// Returns the 6-bit scale and minimum of one of 8 groups, from the 12 bytes after the two f16 scales.
+fn scale_and_min(block: &[u8], group: usize) -> (f32, f32) {
     let at = |i: usize| byte(block, 4 + i);
-    let (scale, least) = match part.checked_sub(4) {
-        None => (at(part) & 63, at(part + 4) & 63),
+    let (scale, min) = match group.checked_sub(4) {
+        None => (at(group) & 63, at(group + 4) & 63),
         Some(i) => (at(8 + i) & 15 | at(i) >> 6 << 4, at(8 + i) >> 4 | at(4 + i) >> 6 << 4),
     };
-    (f32::from(scale), f32::from(least))
+    (f32::from(scale), f32::from(min))
 }

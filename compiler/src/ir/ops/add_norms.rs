@@ -1,9 +1,9 @@
-//! The sum of two tensors, each normalised along its last axis by its root mean square and multiplied by a scale.
+//! The sum of two RMSNorms along the last axis.
 //!
-//! Operands: a, its scale, b, its scale; a and b are of one shape, and scales broadcast to it.
+//! Operands: a, scale of a, b, scale of b. a and b have one shape; scales broadcast to it.
 //!
-//! The operator exists because where a residual is itself a sum with a normalised tensor, and nothing else needs that sum, one
-//! dispatch computes both normalisations, with no barrier in between.
+//! The operator exists because a residual may itself be a sum with a normalized tensor. One dispatch then computes both
+//! norms without a barrier between them, if nothing else reads the residual.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,26 +12,26 @@ use super::layer_norm::rms_norm;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// The sum of two tensors that are normalised along their last axis.
+/// The sum of two RMSNorms along the last axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AddNorms {
-    /// What is added to the means of squares of either.
+    /// Epsilon of each norm.
     pub epsilons: [f32; 2],
 }
 
 impl Operation for AddNorms {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [a, scale_a, b, scale_b] = check::exactly(inputs)?;
+        let [a, scale_a, b, scale_b] = check::exact_operands(inputs)?;
         for (x, scale) in [(a, scale_a), (b, scale_b)] {
-            check::float(x, "what is normalised")?;
+            check::float(x, "a normalized operand")?;
             check::float(scale, "the scale")?;
             check::broadcasts_to(scale, &x.shape, "the scale")?;
         }
         if a.shape != b.shape || a.shape.is_empty() {
-            return Err(OpError::new(format!("{a} and {b} are not rows of one shape")));
+            return Err(OpError::new(format!("{a} and {b} must have one shape of at least one axis")));
         }
         Ok(TensorDesc::new(a.dtype, a.shape.clone()))
     }
@@ -40,10 +40,14 @@ impl Operation for AddNorms {
         Fusion::Reduce
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let [a, scale_a, b, scale_b] = *inputs else {
-                return Err(OpError::new("four operands are needed"));
+                return Err(OpError::new("expected four operands"));
             };
             let [first, second] = self.epsilons;
             let (a, b) = (rms_norm(a, scale_a, first, symbols)?, rms_norm(b, scale_b, second, symbols)?);
@@ -62,7 +66,7 @@ mod tests {
     use crate::ir::tensor::{DType, TensorDesc};
 
     #[test]
-    fn both_are_normalised() {
+    fn both_are_normalized() {
         let op = AddNorms { epsilons: [0.0, 3.0] };
         let a = Array::f32(&[2, 2], vec![3.0, -3.0, 0.5, 0.5]);
         let b = Array::f32(&[2, 2], vec![1.0, 1.0, -1.0, 1.0]);
@@ -85,7 +89,7 @@ mod tests {
     #[test]
     fn refuses() {
         let op = AddNorms { epsilons: [1e-5; 2] };
-        let of = |dtype, shape: &[usize]| TensorDesc::of(dtype, shape);
+        let of = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
         let (x, scale) = (of(DType::F16, &[2, 4]), of(DType::F32, &[4]));
         assert_eq!(op.infer(&[&x, &scale, &of(DType::F32, &[2, 4]), &scale]).unwrap(), x);
         assert!(op.infer(&[&x, &scale, &x]).is_err());

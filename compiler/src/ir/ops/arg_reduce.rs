@@ -8,7 +8,7 @@ use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// The index of the largest or smallest element along an axis, as i64.
@@ -16,11 +16,11 @@ use crate::ir::tensor::{DType, TensorDesc};
 pub struct ArgReduce {
     /// The axis.
     pub axis: usize,
-    /// Largest rather than smallest.
+    /// True for the largest element, false for the smallest.
     pub largest: bool,
-    /// The last of equal elements rather than the first.
+    /// True for the last of equal elements, false for the first.
     pub last: bool,
-    /// Whether the axis stays with size 1.
+    /// True if the axis stays with size 1.
     pub keepdims: bool,
 }
 
@@ -29,7 +29,7 @@ impl Operation for ArgReduce {
         let x = check::operands(inputs, 1..=1)?;
         check::numeric(x, "the input")?;
         if check::axis(x, self.axis)?.is(0) {
-            return Err(OpError::new(format!("axis {} of {x} has no element to choose", self.axis)));
+            return Err(OpError::new(format!("axis {} of {x} is empty", self.axis)));
         }
         let mut shape = x.shape.clone();
         if self.keepdims {
@@ -44,11 +44,15 @@ impl Operation for ArgReduce {
         Fusion::Opaque
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let x = inputs[0];
             Ok(Data::Int(match &x.data {
-                // Negation turns the order around and leaves NaN on top.
+                // Negation reverses the order and keeps NaN the greatest.
                 Data::Float(v) => self.choose(&x.shape, v, |a, b| {
                     if self.largest { lanes::float_order(a, b) } else { lanes::float_order(-a, -b) }
                 }),
@@ -62,14 +66,14 @@ impl Operation for ArgReduce {
 }
 
 impl ArgReduce {
-    /// The index of the greatest element of each lane by an order.
+    /// Returns the index of the greatest element of each lane.
     fn choose<T: Copy + Send + Sync>(
         &self,
         shape: &[usize],
         x: &[T],
         order: impl Fn(T, T) -> Ordering + Sync,
     ) -> Vec<i64> {
-        lanes::map(x, shape, self.axis, 1, |lane, index| {
+        lanes::map_lanes(x, shape, self.axis, 1, |lane, index| {
             let mut best = 0;
             for (i, v) in lane.iter().enumerate().skip(1) {
                 let order = order(*v, lane[best]);
@@ -117,9 +121,12 @@ mod tests {
     #[test]
     fn refuses() {
         let op = ArgReduce { axis: 1, largest: true, last: false, keepdims: false };
-        assert_eq!(op.infer(&[&TensorDesc::of(DType::F16, &[2, 3, 4])]).unwrap().to_string(), "i64[2, 4]");
-        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[2])]).is_err());
-        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[2, 0])]).is_err());
-        assert!(op.infer(&[&TensorDesc::of(DType::Bool, &[2, 2])]).is_err());
+        assert_eq!(
+            op.infer(&[&TensorDesc::from_sizes(DType::F16, &[2, 3, 4])]).unwrap().to_string(),
+            "i64[2, 4]"
+        );
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::F32, &[2])]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::F32, &[2, 0])]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::Bool, &[2, 2])]).is_err());
     }
 }

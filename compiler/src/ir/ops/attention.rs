@@ -1,8 +1,11 @@
 //! Scaled dot-product attention: `softmax(cap(q k^T * scale) + mask) v`, where `cap(x) = softcap * tanh(x / softcap)`.
 //!
-//! Operands: `q [B, H, S, D]`, `k [B, Hk, T, D]`, `v [B, Hk, T, E]` with H a multiple of Hk, and an optional additive float mask that broadcasts to `[B, H, S, T]`. Result `[B, H, S, E]`. Query head h reads key head `h / (H / Hk)`. A query that no key is visible to gives zeros. Scores and sums are f32.
+//! Operands: `q [B, H, S, D]`, `k [B, Hk, T, D]`, `v [B, Hk, T, E]` with H a multiple of Hk (GQA), and an optional
+//! additive float mask that broadcasts to `[B, H, S, T]`. The result is `[B, H, S, E]`. Query head h reads key head `h
+//! / (H / Hk)`. The result of a query that sees no key is zero. Scores and sums are f32.
 //!
-//! Keys and values may both be rows of codes as [`QuantizeRows`] makes them: u32 `[B, Hk, T, D / 4 + 1]` and `[B, Hk, T, E / 4 + 1]`.
+//! Keys and values may both be quantized rows as [`QuantizeRows`] computes them: u32 `[B, Hk, T, D / 4 + 1]` and
+//! `[B, Hk, T, E / 4 + 1]`.
 //!
 //! [`QuantizeRows`]: crate::ir::op::QuantizeRows
 
@@ -11,14 +14,14 @@ use std::borrow::Cow;
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
 use serde::{Deserialize, Serialize};
 
-use super::product::{Matrix, Size, products};
-use super::quantize_rows::elements;
+use super::blocked_matmul::{MatMulSize, Matrix, blocked_matmul};
+use super::quantize_rows::dequantize_rows;
 use super::softmax::softmax;
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// Scaled dot-product attention: `softmax(cap(q k^T * scale) + mask) v`.
@@ -26,9 +29,9 @@ use crate::ir::tensor::{DType, TensorDesc};
 pub struct Attention {
     /// Factor of the scores.
     pub scale: f32,
-    /// Whether query i sees only keys up to `i + T - S`.
+    /// True if query i sees only keys up to `i + T - S`.
     pub causal: bool,
-    /// How many keys query i sees at most, up to key `i + T - S`: those from `i + T - S + 1 - window` on.
+    /// Sliding window: the maximum number of keys that query i sees, from key `i + T - S + 1 - window` to `i + T - S`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u32>,
     /// Scores become `softcap * tanh(score / softcap)` before the mask is added.
@@ -39,26 +42,26 @@ pub struct Attention {
 impl Operation for Attention {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         if self.window == Some(0) || self.softcap.is_some_and(|cap| !cap.is_finite() || cap <= 0.0) {
-            return Err(OpError::new("the window and the soft cap must be positive"));
+            return Err(OpError::new("the window and the softcap must be positive"));
         }
         let q = check::operands(inputs, 3..=4)?;
         check::float(q, "the query")?;
         let (k, v) = (inputs[1], inputs[2]);
-        match coded(k.dtype) && coded(v.dtype) {
+        match is_quantized(k.dtype) && is_quantized(v.dtype) {
             true => check::same_type(&[&[q], &inputs[3..]].concat())?,
             false => check::same_type(inputs)?,
         }
         let ([b, h, s, d], [bk, hk, t, dk], [bv, hv, tv, e]) =
             (q.shape.as_slice(), k.shape.as_slice(), v.shape.as_slice())
         else {
-            return Err(OpError::new(format!("operands of rank four are needed, not {q}, {k} and {v}")));
+            return Err(OpError::new(format!("the operands must have rank four, found {q}, {k} and {v}")));
         };
-        check::equal(b, bk, "batch sizes of query and key")?;
-        check::equal(bk, bv, "batch sizes of key and value")?;
-        check::equal(hk, hv, "heads of key and value")?;
-        let [dk, e] = [(k, dk), (v, e)].map(|(x, size)| elements_of(x.dtype, size));
-        check::equal(d, &dk, "head sizes of query and key")?;
-        check::equal(t, tv, "lengths of key and value")?;
+        check::equal_sizes(b, bk, "batch sizes of query and key")?;
+        check::equal_sizes(bk, bv, "batch sizes of key and value")?;
+        check::equal_sizes(hk, hv, "heads of key and value")?;
+        let [dk, e] = [(k, dk), (v, e)].map(|(x, size)| elements_per_row(x.dtype, size));
+        check::equal_sizes(d, &dk, "head sizes of query and key")?;
+        check::equal_sizes(t, tv, "lengths of key and value")?;
         if let (Some(h), Some(hk)) = (h.as_known(), hk.as_known())
             && h.checked_rem(hk) != Some(0)
         {
@@ -74,6 +77,10 @@ impl Operation for Attention {
         Fusion::Anchor
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::MatMul, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
@@ -81,15 +88,15 @@ impl Operation for Attention {
             let [key_heads, t, e] = [k.shape[1], k.shape[2], out[3]];
             let (q, k, v) = (q.floats()?, values(k)?, values(v)?);
             let mask = inputs.get(3).map(|m| Mask::new(m, &[out[0], heads, s, t])).transpose()?;
-            // Which key head the i-th query head of the batch reads.
+            // Key head of the i-th query head of the batch.
             let key_head = |i: usize| i / heads * key_heads + i % heads / (heads / key_heads);
             let mut y = vec![0.0; count(out)];
-            let step = (SCORES / s.saturating_mul(t).max(1)).max(1);
+            let step = (MAX_SCORES / s.saturating_mul(t).max(1)).max(1);
             for (first, y) in (0..).step_by(step).zip(y.chunks_mut(step * s * e)) {
                 let mut scores = vec![0.0; y.len() / e * t];
-                products(
+                blocked_matmul(
                     &mut scores,
-                    Size { m: s, n: t, k: d },
+                    MatMulSize { m: s, n: t, k: d },
                     |i| Matrix { values: &q[(first + i) * s * d..], row: d, column: 1 },
                     |i, depth, columns, tile| {
                         let k = &k[key_head(first + i) * t * d..];
@@ -105,9 +112,9 @@ impl Operation for Attention {
                         self.probabilities(first * s + row, s, mask.as_ref(), scores);
                     });
                 }
-                products(
+                blocked_matmul(
                     y,
-                    Size { m: s, n: e, k: t },
+                    MatMulSize { m: s, n: e, k: t },
                     |i| Matrix { values: &scores[i * s * t..], row: t, column: 1 },
                     |i, depth, columns, tile| {
                         let v = &v[key_head(first + i) * t * e..];
@@ -122,31 +129,31 @@ impl Operation for Attention {
     }
 }
 
-/// Whether operands of this type are rows of codes.
-pub(crate) fn coded(dtype: DType) -> bool {
+/// True if keys or values of this type are quantized rows.
+pub(crate) fn is_quantized(dtype: DType) -> bool {
     dtype == DType::U32
 }
 
-/// Elements of a row of keys or values of so many elements or words.
-pub(crate) fn elements_of(dtype: DType, size: &Dim) -> Dim {
-    if coded(dtype) { size.plus(-1).scale(4) } else { size.clone() }
+/// Elements per row of keys or values; `size` counts elements, or packed words and a scale.
+pub(crate) fn elements_per_row(dtype: DType, size: &Dim) -> Dim {
+    if is_quantized(dtype) { size.plus(-1).scale(4) } else { size.clone() }
 }
 
-/// The elements of keys or values.
+/// Returns the elements of keys or values, dequantized if necessary.
 fn values(x: &Array) -> Result<Cow<'_, [f32]>, OpError> {
-    if coded(x.dtype) { elements(x).map(Cow::Owned) } else { x.floats().map(Cow::Borrowed) }
+    if is_quantized(x.dtype) { dequantize_rows(x).map(Cow::Owned) } else { x.floats().map(Cow::Borrowed) }
 }
 
-/// Scores held at a time.
-const SCORES: usize = 1 << 24;
+/// Maximum scores in memory at a time.
+const MAX_SCORES: usize = 1 << 24;
 
 impl Attention {
-    /// Attention of every key.
+    /// Attention without causality, window and softcap.
     pub fn plain(scale: f32) -> Self {
         Self { scale, causal: false, window: None, softcap: None }
     }
 
-    /// Makes the probabilities of one query of its products with the keys.
+    /// Turns the dot products of one query with all keys into probabilities.
     fn probabilities(&self, row: usize, queries: usize, mask: Option<&Mask<'_>>, scores: &mut [f32]) {
         let keys = scores.len();
         for score in scores.iter_mut() {
@@ -171,12 +178,12 @@ impl Attention {
         if scores.iter().all(|score| *score == f32::NEG_INFINITY) {
             return scores.fill(0.0);
         }
-        let products = scores.to_vec();
-        softmax(&products, false, scores);
+        let logits = scores.to_vec();
+        softmax(&logits, false, scores);
     }
 }
 
-/// A mask broadcast to one row of biases per query.
+/// A mask, broadcast to one row of biases per query.
 struct Mask<'a> {
     values: &'a [f32],
     rows: Vec<usize>,
@@ -189,7 +196,7 @@ impl<'a> Mask<'a> {
         let steps = lanes::broadcast_strides(&mask.shape, shape);
         Ok(Self {
             values: mask.floats()?,
-            rows: lanes::offsets(&shape[..3], &steps[..3]).collect(),
+            rows: lanes::strided_offsets(&shape[..3], &steps[..3]).collect(),
             step: steps[3],
             keys: shape[3],
         })
@@ -202,7 +209,7 @@ impl<'a> Mask<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Attention, elements};
+    use super::{Attention, dequantize_rows};
     use crate::ir::array::{Array, count};
     use crate::ir::dim::{Bindings, Dim};
     use crate::ir::op::{Operation, QuantizeRows};
@@ -210,7 +217,7 @@ mod tests {
     use crate::ir::ops::constant::random;
     use crate::ir::tensor::{DType, TensorDesc};
 
-    /// The definition, one query at a time.
+    /// Computes attention by its definition, one query at a time.
     fn naive(op: &Attention, q: &Array, k: &Array, v: &Array, mask: impl Fn([usize; 4]) -> f32) -> Vec<f32> {
         let [batch, heads, s, d] = q.shape[..] else { panic!("rank") };
         let [_, key_heads, t, e] = [v.shape[0], v.shape[1], v.shape[2], v.shape[3]];
@@ -256,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_may_be_codes() {
+    fn keys_and_values_may_be_quantized() {
         let op = Attention { causal: true, ..Attention::plain(0.3) };
         let q = random(DType::F32, &[1, 4, 3, 8], 1);
         let (k, v) = (random(DType::F32, &[1, 2, 9, 8], 2), random(DType::F32, &[1, 2, 9, 12], 3));
         let coded = |x: &Array| run(&QuantizeRows {}, &[x], &Bindings::new()).unwrap();
-        let floats = |x: &Array, last| Array::f32(&[1, 2, 9, last], elements(&coded(x)).unwrap());
+        let floats = |x: &Array, last| Array::f32(&[1, 2, 9, last], dequantize_rows(&coded(x)).unwrap());
         let y = run(&op, &[&q, &coded(&k), &coded(&v)], &Bindings::new()).unwrap();
         assert_eq!(y, run(&op, &[&q, &floats(&k, 8), &floats(&v, 12)], &Bindings::new()).unwrap());
-        let of = |dtype, shape: &[usize]| TensorDesc::of(dtype, shape);
+        let of = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
         let q = of(DType::F16, &[1, 4, 3, 8]);
         let k = of(DType::U32, &[1, 2, 9, 3]);
         assert_eq!(op.infer(&[&q, &k, &k]).unwrap(), q);
@@ -274,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_that_see_nothing() {
+    fn queries_that_see_no_key_give_zeros() {
         let op = Attention { causal: true, ..Attention::plain(1.0) };
         let q = Array::f32(&[1, 1, 2, 1], vec![1.0, 1.0]);
         let k = Array::f32(&[1, 1, 1, 1], vec![1.0]);
@@ -297,9 +304,9 @@ mod tests {
         assert_eq!(op.infer(&[&q, &k, &v]).unwrap().to_string(), "f16[1, 8, seq, 32]");
         let mask = TensorDesc::new(DType::F32, vec![Dim::symbol("seq"), past.clone()]);
         assert!(op.infer(&[&q, &k, &v, &mask]).is_ok());
-        let wrong = TensorDesc::of(DType::F32, &[2, 8, 1, 1]);
+        let wrong = TensorDesc::from_sizes(DType::F32, &[2, 8, 1, 1]);
         assert!(op.infer(&[&q, &k, &v, &wrong]).is_err());
-        assert!(op.infer(&[&q, &k, &v, &TensorDesc::of(DType::Bool, &[1])]).is_err());
+        assert!(op.infer(&[&q, &k, &v, &TensorDesc::from_sizes(DType::Bool, &[1])]).is_err());
         assert!(op.infer(&[&of(7, &past, 64), &k, &v]).is_err());
         assert!(op.infer(&[&q, &of(0, &past, 64), &of(0, &past, 64)]).is_err());
         assert!(op.infer(&[&q, &of(2, &past, 60), &v]).is_err());

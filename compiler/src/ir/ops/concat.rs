@@ -1,15 +1,15 @@
-//! Operands joined along an axis.
+//! Concatenation of operands along an axis.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, count};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check;
 use crate::ir::tensor::TensorDesc;
 
-/// Operands joined along an axis.
+/// Concatenation of operands along an axis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concat {
     /// The axis.
@@ -19,11 +19,11 @@ pub struct Concat {
 impl Operation for Concat {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let [first, rest @ ..] = inputs else {
-            return Err(OpError::new("nothing to concatenate"));
+            return Err(OpError::new("a concatenation needs at least one operand"));
         };
         check::axis(first, self.axis)?;
         if inputs.len() > usize::from(u16::MAX) {
-            return Err(OpError::new(format!("{} operands are too many", inputs.len())));
+            return Err(OpError::new(format!("{} operands exceed the limit {}", inputs.len(), u16::MAX)));
         }
         let mut result = TensorDesc::new(first.dtype, first.shape.clone());
         for x in rest {
@@ -35,7 +35,7 @@ impl Operation for Concat {
                 *a = if axis == self.axis {
                     a.add(b)
                 } else {
-                    check::equal(a, b, "sizes beside the axis")
+                    check::equal_sizes(a, b, "sizes of the other axes")
                         .map_err(|why| OpError::new(format!("{first} and {x} at axis {axis}: {why}")))?
                 };
             }
@@ -47,26 +47,34 @@ impl Operation for Concat {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        let layout = if self.axis >= 1 { LayoutClass::ImageSlices } else { LayoutClass::RowMajor };
+        Facts::new(layout, PrecisionClass::MovesValues, Exactness::Moves)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        fn go<'a, T: Copy + 'a>(parts: &[(&'a [T], usize)], outer: usize) -> Vec<T> {
-            let mut all = Vec::with_capacity(parts.iter().map(|(x, _)| x.len()).sum());
+        fn go<'a, T: Copy + 'a>(operands: &[(&'a [T], usize)], outer: usize) -> Vec<T> {
+            let mut all = Vec::with_capacity(operands.iter().map(|(x, _)| x.len()).sum());
             for i in 0..outer {
-                for (x, run) in parts {
+                for (x, run) in operands {
                     all.extend_from_slice(&x[i * run..(i + 1) * run]);
                 }
             }
             all
         }
-        check::concrete(self, inputs, out)?;
-        let Some(first) = inputs.first() else { return Err(OpError::new("nothing to concatenate")) };
+        check::check_arrays(self, inputs, out)?;
+        let Some(first) = inputs.first() else {
+            return Err(OpError::new("a concatenation needs at least one operand"));
+        };
         let outer = count(&out[..self.axis]);
         let run = |x: &Array| count(&x.shape[self.axis..]);
         if first.dtype.is_float() {
-            let parts: Result<Vec<_>, OpError> = inputs.iter().map(|x| Ok((x.floats()?, run(x)))).collect();
-            return Ok(Array::float(first.dtype, out, go(&parts?, outer)));
+            let operands: Result<Vec<_>, OpError> =
+                inputs.iter().map(|x| Ok((x.floats()?, run(x)))).collect();
+            return Ok(Array::float(first.dtype, out, go(&operands?, outer)));
         }
-        let parts: Result<Vec<_>, OpError> = inputs.iter().map(|x| Ok((x.ints()?, run(x)))).collect();
-        Ok(Array::int(first.dtype, out, go(&parts?, outer)))
+        let operands: Result<Vec<_>, OpError> = inputs.iter().map(|x| Ok((x.ints()?, run(x)))).collect();
+        Ok(Array::int(first.dtype, out, go(&operands?, outer)))
     }
 }
 
@@ -97,7 +105,7 @@ mod tests {
         assert_eq!(Concat { axis: 0 }.infer(&[&a, &b]).unwrap().to_string(), "f32[n+3, 4]");
         assert!(Concat { axis: 0 }.infer(&[&b, &tensor(vec![3usize.into(), 5usize.into()])]).is_err());
         assert!(Concat { axis: 0 }.infer(&[&b, &tensor(vec![3usize.into()])]).is_err());
-        assert!(Concat { axis: 0 }.infer(&[&b, &TensorDesc::of(DType::I32, &[3, 4])]).is_err());
+        assert!(Concat { axis: 0 }.infer(&[&b, &TensorDesc::from_sizes(DType::I32, &[3, 4])]).is_err());
         assert!(Concat { axis: 2 }.infer(&[&b]).is_err());
         assert!(Concat { axis: 0 }.infer(&[]).is_err());
     }

@@ -1,9 +1,9 @@
-//! A constant tensor. Its bytes are borrowed from the model file until a pass computes others.
+//! A constant tensor. Its bytes are borrowed from the model file until a pass computes new ones.
 //!
-//! Storing a float constant in another float type, and transposing or reshaping one, computes nothing: the constant
-//! keeps the file's bytes with the type and the order that they have, and elements are converted and put in place when
-//! they are read. So a model does not grow in memory. Weights of few bits keep their codes in the same way: how the bytes
-//! say the elements is an [encoding](crate::ir::encoding) of the constant.
+//! Casting a float constant to another float type, transposing and reshaping compute nothing. The constant keeps the
+//! file's bytes with an element type and strides, and elements are converted and reordered when they are read. A model
+//! therefore takes no extra memory. Quantized weights stay quantized in the same way, through the
+//! [encoding](crate::ir::encoding) of the constant.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,81 +14,110 @@ use crate::content::Content;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, strides};
 use crate::ir::dim::Bindings;
-use crate::ir::encoding::{BlockKind, Groups, Stack, Stored};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::encoding::{BlockKind, Encoding, GroupQuantized, Stack, StackMember};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::random::random_bytes;
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// Elements above which the text form prints a hash instead of values.
+pub use crate::ir::random::random;
+
+/// Maximum elements that the text form prints as values; larger constants are printed as a hash.
 const PRINTED_ELEMENTS: usize = 64;
 
-/// A constant tensor: little-endian row-major elements.
+/// A constant tensor. By default its elements are little-endian and row-major.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Constant {
-    /// Element type.
+    /// Element type. Elements of another float type in `bytes` are converted to it.
     pub dtype: DType,
-    /// Sizes.
+    /// Shape.
     pub shape: Vec<usize>,
-    /// How `bytes` say the elements: in `dtype`, or in floats that are converted to it.
-    pub stored: Stored,
-    /// Elements between neighbours along each axis, where they are not in row-major order; every element is one of
-    /// the shape.
+    /// Encoding of `bytes`.
+    pub encoding: Encoding,
+    /// Strides in elements; `None` for row-major order. Each element of the file belongs to exactly one position.
     pub strides: Option<Vec<usize>>,
-    /// As many bytes as `stored` needs for the shape, not necessarily aligned.
+    /// Bytes of the encoding, not necessarily aligned.
     pub bytes: Content,
 }
 
 impl Constant {
-    /// A constant over existing bytes; fails when their number does not fit.
+    /// Creates a constant from existing bytes; fails if their number does not match the shape.
     pub fn new(dtype: DType, shape: Vec<usize>, bytes: impl Into<Content>) -> Result<Self, OpError> {
         let bytes = bytes.into();
-        let stored = Stored::Plain(dtype);
-        stored.check(&shape, bytes.len())?;
-        Ok(Self { dtype, shape, stored, strides: None, bytes })
+        let encoding = Encoding::Plain(dtype);
+        encoding.check(&shape, bytes.len())?;
+        Ok(Self { dtype, shape, encoding, strides: None, bytes })
     }
 
-    /// A constant over encoded floats; fails when the encoding does not fit the bytes and the shape.
-    pub fn encoded(shape: Vec<usize>, stored: Stored, bytes: impl Into<Content>) -> Result<Self, OpError> {
+    /// Creates a constant from encoded bytes; fails if the encoding does not match the bytes and the shape.
+    pub fn encoded(
+        shape: Vec<usize>,
+        encoding: Encoding,
+        bytes: impl Into<Content>,
+    ) -> Result<Self, OpError> {
         let bytes = bytes.into();
-        stored.check(&shape, bytes.len())?;
-        Ok(Self { dtype: stored.element(), shape, stored, strides: None, bytes })
+        encoding.check(&shape, bytes.len())?;
+        Ok(Self { dtype: encoding.element_type(), shape, encoding, strides: None, bytes })
     }
 
-    /// Constants of one shape as one `[parts, ..]`, which are the same bytes; fails where they are not stored alike.
-    pub fn stack(parts: Vec<Self>) -> Result<Self, OpError> {
-        let stack = Stack::new(parts)?;
-        let Some(first) = stack.parts().first() else { return Err(OpError::new("a stack of nothing")) };
-        let shape = [stack.parts().len()].into_iter().chain(first.shape.iter().copied()).collect();
+    /// Stacks constants of one shape into `[members, ..]` without copying; fails if their shapes or types differ.
+    pub fn stack(members: Vec<Self>) -> Result<Self, OpError> {
+        let Some(first) = members.first() else {
+            return Err(OpError::new("a stack needs at least one constant"));
+        };
         let (dtype, bytes) = (first.dtype, first.bytes.clone());
-        Ok(Self { dtype, shape, stored: Stored::Stack(stack.into()), strides: None, bytes })
+        let shape = [members.len()].into_iter().chain(first.shape.iter().copied()).collect();
+        let matches_first =
+            |member: &Self| member.shape == first.shape && member.dtype == dtype && member.strides.is_none();
+        let stack = if members.iter().all(matches_first) {
+            let member_shape = first.shape.clone();
+            let member = |Self { encoding, bytes, .. }: Self| StackMember { encoding, bytes };
+            Stack::new(dtype, member_shape, members.into_iter().map(member).collect())
+        } else {
+            None
+        };
+        let stack =
+            stack.ok_or_else(|| OpError::new("stacked constants must be floats of one type and shape"))?;
+        Ok(Self { dtype, shape, encoding: Encoding::Stack(stack.into()), strides: None, bytes })
     }
 
-    /// The constant with an array's elements.
+    /// Returns the constants of a stack.
+    pub fn unstack(stack: &Stack) -> impl Iterator<Item = Self> {
+        stack.members().iter().map(|member| Self {
+            dtype: stack.dtype(),
+            shape: stack.shape().to_vec(),
+            encoding: member.encoding.clone(),
+            strides: None,
+            bytes: member.bytes.clone(),
+        })
+    }
+
+    /// Creates a constant from an array.
     pub fn from_array(array: &Array) -> Self {
         let dtype = array.dtype;
         let bytes = array.to_bytes().into();
-        Self { dtype, shape: array.shape.clone(), stored: Stored::Plain(dtype), strides: None, bytes }
+        Self { dtype, shape: array.shape.clone(), encoding: Encoding::Plain(dtype), strides: None, bytes }
     }
 
-    /// The elements as a host array.
+    /// Returns the elements as a host array.
     pub fn to_array(&self) -> Result<Array, OpError> {
-        let mut array = self.stored.array(&self.shape_of_file(), &self.bytes)?;
+        let mut array = self.encoding.array(&self.encoded_shape(), &self.bytes)?;
         array.shape.clone_from(&self.shape);
         if let Some(strides) = &self.strides {
             array.data = match &array.data {
-                Data::Float(v) => Data::Float(in_order(v, &self.shape, strides)),
-                Data::Int(v) => Data::Int(in_order(v, &self.shape, strides)),
+                Data::Float(v) => Data::Float(to_row_major(v, &self.shape, strides)),
+                Data::Int(v) => Data::Int(to_row_major(v, &self.shape, strides)),
             };
         }
-        Ok(if self.stored.element() == self.dtype { array } else { array.cast(self.dtype) })
+        Ok(if self.encoding.element_type() == self.dtype { array } else { array.cast(self.dtype) })
     }
 
-    /// The constant with its axes permuted, with the same bytes.
+    /// Permutes the axes without changing the bytes. Returns `None` for an empty constant or a wrong permutation.
     pub fn transposed(&self, perm: &[usize]) -> Option<Self> {
         let old = self.strides.clone().unwrap_or_else(|| strides(&self.shape));
-        let pick =
+        let permute =
             |list: &[usize]| perm.iter().map(|p| list.get(*p).copied()).collect::<Option<Vec<usize>>>();
-        let shape = pick(&self.shape)?;
-        let new = Some(pick(&old)?).filter(|new| !same_order(&shape, new));
+        let shape = permute(&self.shape)?;
+        let new = Some(permute(&old)?).filter(|new| !is_row_major(&shape, new));
         (perm.len() == self.shape.len() && self.elements() > 0).then(|| Self {
             shape,
             strides: new,
@@ -96,23 +125,23 @@ impl Constant {
         })
     }
 
-    /// The constant under another shape of as many elements, with the same bytes; `None` where the order of the
-    /// elements cannot be said with one stride for each axis.
+    /// Changes the shape without changing the bytes. Returns `None` if the number of elements differs, or if one stride
+    /// per axis cannot express the order.
     pub fn reshaped(&self, shape: &[usize]) -> Option<Self> {
-        let new = self.strides_under(shape)?;
-        let new = Some(new).filter(|new| !same_order(shape, new));
+        let new = self.strides_for_shape(shape)?;
+        let new = Some(new).filter(|new| !is_row_major(shape, new));
         Some(Self { shape: shape.to_vec(), strides: new, ..self.clone() })
     }
 
-    /// Elements between neighbours along each axis of the constant under another shape.
-    pub fn strides_under(&self, shape: &[usize]) -> Option<Vec<usize>> {
+    /// Returns the strides of the constant under another shape; `None` as for [`Self::reshaped`].
+    pub fn strides_for_shape(&self, shape: &[usize]) -> Option<Vec<usize>> {
         if count(shape) != self.elements() {
             return None;
         }
         let Some(old) = &self.strides else { return Some(strides(shape)) };
         let mut axes =
             self.shape.iter().copied().zip(old.iter().copied()).filter(|(size, _)| *size != 1).rev();
-        // What is left of the old axis at hand: elements, and the distance between them.
+        // Elements of the current old axis that no new axis covers yet, and their stride.
         let mut left = (1usize, 0usize);
         let mut out = Vec::with_capacity(shape.len());
         for size in shape.iter().rev() {
@@ -126,7 +155,7 @@ impl Constant {
             }
             out.push(left.1);
             while missing > left.0 {
-                // Old axes that follow each other without a gap are one.
+                // Adjacent old axes without a gap between them count as one axis.
                 let next = axes.next()?;
                 if !missing.is_multiple_of(left.0) || next.1 != left.0 * left.1 {
                     return None;
@@ -143,45 +172,45 @@ impl Constant {
         Some(out)
     }
 
-    /// A part along an axis. It has a part of the same bytes where those follow each other; elsewhere plain elements in
-    /// row-major order are copied. `None` for other parts, for stacks, and for codes whose scales lie elsewhere.
-    pub fn part(&self, axis: usize, range: Range<usize>) -> Option<Self> {
-        let own = self.strides.clone().unwrap_or_else(|| strides(&self.shape));
-        let (size, stride) = (*self.shape.get(axis)?, *own.get(axis)?);
+    /// Returns the range of positions of an axis. If the axis is the outermost one in the file, the result refers to a
+    /// byte range. Otherwise plain row-major elements are copied. Returns `None` for stacks, for separate scales
+    /// ([`Encoding::GroupQuantized`]), and for other ranges.
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Option<Self> {
+        let old = self.strides.clone().unwrap_or_else(|| strides(&self.shape));
+        let (size, stride) = (*self.shape.get(axis)?, *old.get(axis)?);
         if range.is_empty() || range.end > size {
             return None;
         }
-        // Not outermost in the file.
         if size.checked_mul(stride)? != self.elements() {
-            return self.copied_part(axis, range);
+            return self.copy_slice(axis, range);
         }
         let (start, end) = (range.start * stride, range.end * stride);
-        let (stored, bytes) = match &self.stored {
-            Stored::Plain(dtype) => (self.stored.clone(), start * dtype.bytes()..end * dtype.bytes()),
-            Stored::Blocks(kind) => {
+        let (encoding, bytes) = match &self.encoding {
+            Encoding::Plain(dtype) => (self.encoding.clone(), start * dtype.bytes()..end * dtype.bytes()),
+            Encoding::Blocks(kind) => {
                 let whole = |n: usize| {
                     n.is_multiple_of(kind.elements()).then_some(n / kind.elements() * kind.bytes())
                 };
-                (self.stored.clone(), whole(start)?..whole(end)?)
+                (self.encoding.clone(), whole(start)?..whole(end)?)
             }
-            Stored::Rounded(rounded) => {
-                let (rounded, bytes) = rounded.rows(start..end, self.bytes.len())?;
-                (Stored::Rounded(rounded.into()), bytes)
+            Encoding::QuantizedOnRead(matrix) => {
+                let (rows, bytes) = matrix.row_range(start..end, self.bytes.len())?;
+                (Encoding::QuantizedOnRead(rows.into()), bytes)
             }
-            Stored::Groups(_) | Stored::Stack(_) => return None,
+            Encoding::GroupQuantized(_) | Encoding::Stack(_) => return None,
         };
         if bytes.end > self.bytes.len() {
             return None;
         }
         let mut shape = self.shape.clone();
         *shape.get_mut(axis)? = range.len();
-        let strides = Some(own).filter(|own| !same_order(&shape, own));
-        Some(Self { dtype: self.dtype, shape, stored, strides, bytes: self.bytes.slice(bytes) })
+        let strides = Some(old).filter(|strides| !is_row_major(&shape, strides));
+        Some(Self { dtype: self.dtype, shape, encoding, strides, bytes: self.bytes.slice(bytes) })
     }
 
-    /// A part along an axis of plain elements in row-major order.
-    fn copied_part(&self, axis: usize, range: Range<usize>) -> Option<Self> {
-        let width = self.stored.plain().filter(|_| self.strides.is_none())?.bytes();
+    /// Copies a range of positions of an axis; plain row-major elements only.
+    fn copy_slice(&self, axis: usize, range: Range<usize>) -> Option<Self> {
+        let width = self.encoding.plain_dtype().filter(|_| self.strides.is_none())?.bytes();
         let inner = count(self.shape.get(axis + 1..)?) * width;
         let mut shape = self.shape.clone();
         let size = std::mem::replace(shape.get_mut(axis)?, range.len());
@@ -192,27 +221,29 @@ impl Constant {
         Some(Self { shape, bytes: bytes.into(), ..self.clone() })
     }
 
-    /// The constant in another float type, with the same bytes; `None` when elements have to be computed for that.
+    /// Casts to another float type without changing the bytes; `None` if elements must be computed.
     pub fn cast(&self, dtype: DType) -> Option<Self> {
-        let stored = self.stored.element();
+        let stored = self.encoding.element_type();
         let wider = match stored {
             DType::F16 | DType::Bf16 => matches!(self.dtype, DType::F32 | DType::F64),
             DType::F32 => self.dtype == DType::F64,
             _ => false,
         };
-        // Rounding twice is not rounding once.
+        // Rounding twice differs from rounding once.
         let exact = self.dtype == stored || wider;
         let floats = self.dtype.is_float() && dtype.is_float();
         (exact && floats).then(|| Self { dtype, ..self.clone() })
     }
 
-    /// The shape under which the bytes were described: rows of blocks are whole there, whatever the constant's shape is.
-    pub fn shape_of_file(&self) -> Vec<usize> {
-        match self.stored {
-            Stored::Blocks(_) => vec![self.elements()],
-            Stored::Plain(_) | Stored::Groups(_) | Stored::Rounded(_) | Stored::Stack(_) => {
-                self.shape.clone()
-            }
+    /// Shape that the encoding is checked with. Blocks are checked as one row, since a reshape may split rows of
+    /// blocks.
+    pub fn encoded_shape(&self) -> Vec<usize> {
+        match self.encoding {
+            Encoding::Blocks(_) => vec![self.elements()],
+            Encoding::Plain(_)
+            | Encoding::GroupQuantized(_)
+            | Encoding::QuantizedOnRead(_)
+            | Encoding::Stack(_) => self.shape.clone(),
         }
     }
 
@@ -222,13 +253,13 @@ impl Constant {
     }
 }
 
-/// Whether strides are those of row-major order, but for axes of one element.
-fn same_order(shape: &[usize], new: &[usize]) -> bool {
+/// True if strides are row-major; axes of one element are ignored.
+fn is_row_major(shape: &[usize], new: &[usize]) -> bool {
     strides(shape).iter().zip(new).zip(shape).all(|((a, b), size)| a == b || *size == 1)
 }
 
-/// Elements in row-major order, from where strides say they are.
-fn in_order<T: Copy>(values: &[T], shape: &[usize], strides: &[usize]) -> Vec<T> {
+/// Returns strided elements in row-major order.
+fn to_row_major<T: Copy>(values: &[T], shape: &[usize], strides: &[usize]) -> Vec<T> {
     let mut out = Vec::with_capacity(values.len());
     let mut position = vec![0usize; shape.len()];
     let mut at = 0;
@@ -248,11 +279,15 @@ fn in_order<T: Copy>(values: &[T], shape: &[usize], strides: &[usize]) -> Vec<T>
 
 impl Operation for Constant {
     fn infer(&self, _inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        Ok(TensorDesc::of(self.dtype, &self.shape))
+        Ok(TensorDesc::from_sizes(self.dtype, &self.shape))
     }
 
     fn fusion(&self) -> Fusion {
         Fusion::Opaque
+    }
+
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Constant, Exactness::Independent)
     }
 
     fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
@@ -260,14 +295,15 @@ impl Operation for Constant {
     }
 }
 
-/// The text form: values when few, a hash when many; `random` asks the parser for a reproducible tensor.
+/// Attributes in the text form: values of small constants, a hash of large ones. `random` makes the parser generate
+/// reproducible elements.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text<'a> {
     dtype: DType,
     shape: Cow<'a, [usize]>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    stored: Option<String>,
+    #[serde(default, rename = "stored", skip_serializing_if = "Option::is_none")]
+    encoding: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     values: Option<Vec<serde_json::Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,7 +317,7 @@ impl Serialize for Constant {
         let mut text = Text {
             dtype: self.dtype,
             shape: Cow::Borrowed(&self.shape),
-            stored: self.stored.plain().is_none().then(|| self.stored.to_string()),
+            encoding: self.encoding.plain_dtype().is_none().then(|| self.encoding.to_string()),
             values: None,
             hash: None,
             random: None,
@@ -291,7 +327,7 @@ impl Serialize for Constant {
         {
             text.values = Some(numbers(&array));
         } else {
-            let computed = self.stored != Stored::Plain(self.dtype) || self.strides.is_some();
+            let computed = self.encoding != Encoding::Plain(self.dtype) || self.strides.is_some();
             let hash = match self.to_array() {
                 Ok(array) if computed => blake3::hash(&array.to_bytes()),
                 _ => blake3::hash(&self.bytes),
@@ -302,7 +338,7 @@ impl Serialize for Constant {
     }
 }
 
-/// The elements as JSON numbers, or text where one is not finite.
+/// Returns the elements as JSON numbers, or strings if they are not finite.
 fn numbers(array: &Array) -> Vec<serde_json::Value> {
     match &array.data {
         Data::Int(v) => v.iter().map(|x| (*x).into()).collect(),
@@ -311,7 +347,7 @@ fn numbers(array: &Array) -> Vec<serde_json::Value> {
 }
 
 fn number(value: f32) -> serde_json::Value {
-    // The shortest text of the f32 itself, so that 0.1 prints as 0.1.
+    // The shortest text that parses to the same f32, so that 0.1 prints as 0.1.
     let finite = value.to_string().parse().ok().and_then(serde_json::Number::from_f64);
     match finite {
         Some(number) => number.into(),
@@ -320,7 +356,7 @@ fn number(value: f32) -> serde_json::Value {
     }
 }
 
-/// What [`number`] wrote.
+/// Parses the output of [`number`].
 fn parse_number(value: &serde_json::Value) -> Option<f32> {
     match value.as_str() {
         Some("inf") => Some(f32::INFINITY),
@@ -335,17 +371,17 @@ impl<'de> Deserialize<'de> for Constant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Text::deserialize(deserializer)?;
         let shape = text.shape.into_owned();
-        if let Some(stored) = text.stored {
-            return random_encoded(&shape, &stored, text.random).map_err(de::Error::custom);
+        if let Some(encoding) = text.encoding {
+            return random_encoded(&shape, &encoding, text.random).map_err(de::Error::custom);
         }
         let n = count(&shape);
         if n > 1 << 26 {
-            return Err(de::Error::custom("a constant in text has at most 2^26 elements"));
+            return Err(de::Error::custom("a constant in the text form may have at most 2^26 elements"));
         }
         let array = match (text.values, text.random) {
             (Some(values), _) if values.len() == n => {
                 let wrong = |v: &serde_json::Value| {
-                    de::Error::custom(format!("`{v}` is no {} element", text.dtype.name()))
+                    de::Error::custom(format!("`{v}` is not a value of type {}", text.dtype.name()))
                 };
                 if text.dtype.is_float() {
                     let values = values.iter().map(|v| parse_number(v).ok_or_else(|| wrong(v)));
@@ -365,118 +401,76 @@ impl<'de> Deserialize<'de> for Constant {
     }
 }
 
-/// Reproducible codes of an encoding by its name, with scales of about the size that weights have.
-fn random_encoded(shape: &[usize], stored: &str, seed: Option<u64>) -> Result<Constant, String> {
-    let kind = BlockKind::ALL.into_iter().find(|kind| kind.name() == stored);
+/// Returns a random constant of an encoding, by the encoding's text form. Scales have the magnitude of typical weights.
+fn random_encoded(shape: &[usize], encoding: &str, seed: Option<u64>) -> Result<Constant, String> {
+    let kind = BlockKind::ALL.into_iter().find(|kind| kind.name() == encoding);
     let (kind, seed) = match (kind, seed, shape) {
         (Some(kind), Some(seed), _) => (kind, seed),
         (None, Some(seed), [rows, columns]) if count(shape) <= 1 << 26 => {
-            return match Groups::random(stored, [*rows, *columns], seed) {
-                Some((groups, bytes)) => {
-                    Constant::encoded(shape.to_vec(), Stored::Groups(groups.into()), bytes).map_err(|e| e.0)
+            return match GroupQuantized::random(encoding, [*rows, *columns], seed) {
+                Some((matrix, bytes)) => {
+                    let encoding = Encoding::GroupQuantized(matrix.into());
+                    Constant::encoded(shape.to_vec(), encoding, bytes).map_err(|e| e.0)
                 }
-                None => Err(format!("`{stored}` is no encoding that a text can ask for")),
+                None => Err(format!("unknown encoding `{encoding}`")),
             };
         }
         _ => {
             return Err(format!(
-                "`{stored}` is read from text as blocks of GGUF, or as `u4 in groups of 32` of a matrix, with a random seed only"
+                "encoding `{encoding}` cannot be read: the text form has GGUF blocks, and matrices such as `u4 in groups of 32`, both with a random seed"
             ));
         }
     };
     let blocks =
         shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).unwrap_or(usize::MAX) / kind.elements();
     if blocks > 1 << 20 {
-        return Err("a constant in text has at most 2^26 elements".into());
+        return Err("a constant in the text form may have at most 2^26 elements".into());
     }
     let mut bytes = random_bytes(DType::U8, blocks * kind.bytes(), seed);
     for block in bytes.chunks_mut(kind.bytes()) {
-        for at in kind.scales() {
-            // An f16 of 2^-7 to 2^-6, so that a block's largest element is of the order of one.
+        for at in kind.scale_offsets() {
+            // An f16 scale of 2^-7 to 2^-6, so that the largest elements of a block have a magnitude of about 1.
             if let Some(high) = block.get_mut(at + 1) {
                 *high = 0x20 | *high & 3;
             }
         }
     }
-    Constant::encoded(shape.to_vec(), Stored::Blocks(kind), bytes).map_err(|e| e.0)
-}
-
-/// A reproducible tensor: floats in -1..1, 8-bit integers of any value, others in 0..8.
-pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Array {
-    let n = count(shape);
-    if dtype.is_float() {
-        Array::float(dtype, shape, (0..n).map(|i| unit(draw(seed, i))).collect())
-    } else {
-        // 8-bit numbers are quantised floats, of which all occur; others are counts and indices.
-        let bits = if matches!(dtype, DType::I8 | DType::U8) { 8 } else { 3 };
-        Array::int(dtype, shape, (0..n).map(|i| (draw(seed, i) >> (64 - bits)) as i64).collect())
-    }
-}
-
-/// Elements that are drawn of a random constant; a larger one repeats them. A prime number, so that no rows are alike.
-const DRAWN: usize = 65537;
-
-/// The bytes of a random constant of so many elements.
-pub(crate) fn random_bytes(dtype: DType, n: usize, seed: u64) -> Vec<u8> {
-    let drawn = random(dtype, &[n.min(DRAWN)], seed).to_bytes();
-    let wanted = n * dtype.bytes();
-    let mut out = Vec::with_capacity(wanted);
-    while out.len() < wanted {
-        out.extend_from_slice(drawn.get(..wanted - out.len()).unwrap_or(&drawn));
-    }
-    out
-}
-
-/// The random number of a position (splitmix64 of seed and position).
-fn draw(seed: u64, i: usize) -> u64 {
-    let mut z =
-        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add((i as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A float in -1..1 of 24 random bits.
-fn unit(drawn: u64) -> f32 {
-    (drawn >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    Constant::encoded(shape.to_vec(), Encoding::Blocks(kind), bytes).map_err(|e| e.0)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Constant, DRAWN, random, random_bytes};
+    use super::{Constant, random, random_bytes};
     use crate::ir::array::{Array, count};
     use crate::ir::dim::Bindings;
-    use crate::ir::encoding::{BlockKind, Factors, Rounded, Scheme, Stored};
+    use crate::ir::encoding::{BlockKind, ChannelFactors, Encoding, QuantScheme, QuantizedOnRead};
     use crate::ir::op::{Operation, Transpose};
+    use crate::ir::random::RANDOM_PERIOD;
     use crate::ir::tensor::DType;
     use crate::ir::tensor::DeviceType;
     use crate::shader::pack::presets::{CHW_C4, PANELS};
     use crate::shader::pack::{Arrangement, Packed, pack};
 
-    /// A transposed and reshaped array, with elements moved.
+    /// Transposes an array by moving its elements.
     fn moved(array: &Array, perm: &[usize]) -> Array {
         let shape: Vec<usize> = perm.iter().map(|p| array.shape[*p]).collect();
         (Transpose { perm: perm.to_vec() }).eval(&[array], &shape, &Bindings::new()).unwrap()
     }
 
     #[test]
-    fn random_bytes_are_those_of_a_random_tensor() {
-        assert_eq!(random_bytes(DType::U8, 1001, 7), random(DType::U8, &[7, 143], 7).to_bytes());
-    }
-
-    #[test]
-    fn large_random_constants_repeat_what_was_drawn() {
-        let text = serde_json::json!({"dtype": "f16", "shape": [3, DRAWN - 1], "random": 5});
+    fn large_random_constants_repeat() {
+        let text = serde_json::json!({"dtype": "f16", "shape": [3, RANDOM_PERIOD - 1], "random": 5});
         let constant: Constant = serde_json::from_value(text).unwrap();
-        let drawn = random(DType::F16, &[DRAWN], 5).to_bytes();
-        assert_eq!(constant.elements(), 3 * (DRAWN - 1));
-        assert_eq!(constant.bytes[..drawn.len()], drawn);
-        assert_eq!(constant.bytes[drawn.len()..2 * drawn.len()], drawn);
-        assert_eq!(random_bytes(DType::U8, 2 * DRAWN + 3, 7)[DRAWN..], random_bytes(DType::U8, DRAWN + 3, 7));
+        let period = random(DType::F16, &[RANDOM_PERIOD], 5).to_bytes();
+        assert_eq!(constant.elements(), 3 * (RANDOM_PERIOD - 1));
+        assert_eq!(constant.bytes[..period.len()], period);
+        assert_eq!(constant.bytes[period.len()..2 * period.len()], period);
+        let repeated = random_bytes(DType::U8, 2 * RANDOM_PERIOD + 3, 7);
+        assert_eq!(repeated[RANDOM_PERIOD..], random_bytes(DType::U8, RANDOM_PERIOD + 3, 7));
     }
 
     #[test]
-    fn seen_in_another_order_elements_are_those_that_were_moved() {
+    fn strided_constants_equal_arrays_with_moved_elements() {
         let array = random(DType::F32, &[6, 1, 10, 4], 3);
         let constant = Constant::from_array(&array);
         let perm = [2, 1, 0, 3];
@@ -490,7 +484,7 @@ mod tests {
         let last = constant.transposed(&[2, 3, 0, 1]).unwrap();
         let merged = last.reshaped(&[40, 6]).unwrap();
         assert_eq!(merged.to_array().unwrap().data, last.to_array().unwrap().data);
-        // An axis across what does not follow each other has no one stride.
+        // An axis across a gap has no single stride.
         assert!(seen.reshaped(&[60, 4]).is_none() && seen.reshaped(&[10, 24]).is_none());
         assert!(seen.reshaped(&[3]).is_none());
         let back = seen.transposed(&perm).unwrap();
@@ -499,46 +493,50 @@ mod tests {
         assert_eq!(narrow.to_array().unwrap(), moved.cast(DType::F16));
     }
 
-    /// Random blocks of a kind, as the text form makes them.
+    /// A constant of random blocks, parsed from the text form.
     fn encoded(kind: BlockKind, shape: &[usize]) -> Constant {
         let text = serde_json::json!({"dtype": "f32", "shape": shape, "stored": kind.name(), "random": 5});
         serde_json::from_value(text).unwrap()
     }
 
     #[test]
-    fn encoded_constants_are_seen_and_packed_like_their_elements() {
+    fn encoded_constants_are_transposed_and_packed_like_plain_ones() {
         for kind in BlockKind::ALL {
-            let codes = encoded(kind, &[24, 256]);
-            let array = codes.to_array().unwrap();
+            let quantized = encoded(kind, &[24, 256]);
+            let array = quantized.to_array().unwrap();
             let largest = array.floats().unwrap().iter().fold(0f32, |most, v| most.max(v.abs()));
             assert!(largest > 0.01 && largest < 1000.0, "{kind:?} has {largest}");
-            assert_eq!(codes.cast(DType::F16).unwrap().to_array().unwrap(), array.cast(DType::F16));
-            assert!(codes.cast(DType::F16).unwrap().cast(DType::F32).is_none());
-            let seen = codes.transposed(&[1, 0]).unwrap();
-            assert!(seen.bytes == codes.bytes);
+            assert_eq!(quantized.cast(DType::F16).unwrap().to_array().unwrap(), array.cast(DType::F16));
+            assert!(quantized.cast(DType::F16).unwrap().cast(DType::F32).is_none());
+            let seen = quantized.transposed(&[1, 0]).unwrap();
+            assert!(seen.bytes == quantized.bytes);
             assert_eq!(seen.to_array().unwrap(), moved(&array, &[1, 0]));
-            let split = codes.reshaped(&[4, 6, 64, 4]).unwrap().transposed(&[2, 0, 3, 1]).unwrap();
+            let split = quantized.reshaped(&[4, 6, 64, 4]).unwrap().transposed(&[2, 0, 3, 1]).unwrap();
             let plain = Constant::from_array(&array);
             let plain = plain.reshaped(&[4, 6, 64, 4]).unwrap().transposed(&[2, 0, 3, 1]).unwrap();
             assert_eq!(split.to_array().unwrap(), plain.to_array().unwrap());
-            for (codes, plain) in [(codes, Constant::from_array(&array)), (split, plain)] {
+            for (quantized, plain) in [(quantized, Constant::from_array(&array)), (split, plain)] {
                 for device in [DeviceType::F32, DeviceType::F16] {
                     let packed = |source: &Constant| {
                         let elements = source.elements() / 24;
-                        let order =
-                            PANELS.of(source, &[('N', 24), ('K', elements)], &[('r', 1), ('n', 16)], device);
+                        let order = PANELS.packed(
+                            source,
+                            &[('N', 24), ('K', elements)],
+                            &[('r', 1), ('n', 16)],
+                            device,
+                        );
                         let source = source.clone();
                         let dense = Packed { source, arrangement: Arrangement::Dense, device };
                         [pack(&order).unwrap(), pack(&dense).unwrap()]
                     };
-                    assert!(packed(&codes) == packed(&plain), "{kind:?} in {device:?}");
+                    assert!(packed(&quantized) == packed(&plain), "{kind:?} in {device:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn parts_are_those_of_the_elements() {
+    fn slices_have_the_elements_of_the_range() {
         let columns = |array: &Array, range: std::ops::Range<usize>| {
             let [rows, all] = array.shape[..] else { panic!("{:?}", array.shape) };
             let values = array.floats().unwrap();
@@ -547,60 +545,61 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let floats = Constant::from_array(&random(DType::F32, &[24, 256], 8));
-        let stored = [24, 256];
+        let size = [24, 256];
         let mut constants =
-            vec![floats.clone(), encoded(BlockKind::Q4K, &stored), encoded(BlockKind::Q8_0, &stored)];
-        for (bits, group, zeros) in [(8, None, false), (4, Some(32), false), (4, Some(64), true)] {
-            let scheme = Scheme { bits, group, zeros };
-            let factors =
-                Factors { rows: Some((1..=24).map(|n| n as f32).collect::<Vec<_>>().into()), columns: None };
-            let lies = (stored, [256, 1]);
-            let rounded = Rounded::multiplied(DType::F32, &floats.bytes, lies, scheme, factors).unwrap();
-            let rounded = Stored::Rounded(rounded.into());
-            constants.push(Constant::encoded(stored.to_vec(), rounded, floats.bytes.clone()).unwrap());
+            vec![floats.clone(), encoded(BlockKind::Q4K, &size), encoded(BlockKind::Q8_0, &size)];
+        for (bits, group, asymmetric) in [(8, None, false), (4, Some(32), false), (4, Some(64), true)] {
+            let scheme = QuantScheme { bits, group, asymmetric };
+            let rows = (1..=24).map(|n| n as f32).collect::<Vec<_>>();
+            let factors = ChannelFactors { rows: Some(rows.into()), columns: None };
+            let layout = (size, [256, 1]);
+            let matrix =
+                QuantizedOnRead::with_factors(DType::F32, &floats.bytes, layout, scheme, factors).unwrap();
+            let encoding = Encoding::QuantizedOnRead(matrix.into());
+            constants.push(Constant::encoded(size.to_vec(), encoding, floats.bytes.clone()).unwrap());
         }
         for constant in constants {
             let seen = constant.transposed(&[1, 0]).unwrap();
             let whole = constant.to_array().unwrap();
             for range in [0..7, 7..24, 3..4] {
                 let want = whole.floats().unwrap()[range.start * 256..range.end * 256].to_vec();
-                let part = constant.part(0, range.clone()).unwrap();
-                assert_eq!(part.to_array().unwrap().floats().unwrap(), want, "{}", constant.stored);
-                let parts = [seen.part(1, range.clone()).unwrap(), part.transposed(&[1, 0]).unwrap()];
-                let [one, other] = parts.map(|part| part.to_array().unwrap());
+                let slice = constant.slice(0, range.clone()).unwrap();
+                assert_eq!(slice.to_array().unwrap().floats().unwrap(), want, "{}", constant.encoding);
+                let slices = [seen.slice(1, range.clone()).unwrap(), slice.transposed(&[1, 0]).unwrap()];
+                let [one, other] = slices.map(|slice| slice.to_array().unwrap());
                 assert_eq!(one, other);
                 assert_eq!(one.floats().unwrap(), columns(&seen.to_array().unwrap(), range.clone()));
-                // The same part of the same constant is known as such, so that it is packed once.
-                let again = constant.part(0, range.clone()).unwrap().stored.aside();
-                assert_eq!(again, constant.part(0, range).unwrap().stored.aside());
+                // Equal slices of one constant have one identity, so that they are packed once.
+                let again = constant.slice(0, range.clone()).unwrap().encoding.scales_address();
+                assert_eq!(again, constant.slice(0, range).unwrap().encoding.scales_address());
             }
-            let across = constant.part(1, 32..70);
-            assert_eq!(across.is_some(), constant.stored.plain().is_some());
+            let across = constant.slice(1, 32..70);
+            assert_eq!(across.is_some(), constant.encoding.plain_dtype().is_some());
             if let Some(across) = across {
                 assert_eq!(across.to_array().unwrap().floats().unwrap(), columns(&whole, 32..70));
             }
-            assert!(constant.part(0, 3..25).is_none());
-            assert!(constant.part(0, 3..3).is_none() && constant.part(2, 0..1).is_none());
+            assert!(constant.slice(0, 3..25).is_none());
+            assert!(constant.slice(0, 3..3).is_none() && constant.slice(2, 0..1).is_none());
         }
     }
 
     #[test]
-    fn the_text_form_says_how_elements_are_stored() {
-        let codes = encoded(BlockKind::Q4K, &[2, 512]);
-        let text = serde_json::to_string(&codes).unwrap();
+    fn the_text_form_names_the_encoding() {
+        let quantized = encoded(BlockKind::Q4K, &[2, 512]);
+        let text = serde_json::to_string(&quantized).unwrap();
         assert!(text.contains("\"stored\":\"q4_k\"") && text.contains("\"hash\""), "{text}");
-        let refused = |stored: &str, shape: &[usize]| {
-            let text = serde_json::json!({"dtype": "f32", "shape": shape, "stored": stored, "random": 1});
+        let refused = |encoding: &str, shape: &[usize]| {
+            let text = serde_json::json!({"dtype": "f32", "shape": shape, "stored": encoding, "random": 1});
             serde_json::from_value::<Constant>(text).unwrap_err().to_string()
         };
         assert!(refused("q9_k", &[256]).contains("`q9_k`"));
-        assert!(refused("q4_0", &[3, 48]).contains("no whole blocks"));
-        let short = Constant::encoded(vec![2, 32], Stored::Blocks(BlockKind::Q8_0), vec![0; 67]);
+        assert!(refused("q4_0", &[3, 48]).contains("not a multiple"));
+        let short = Constant::encoded(vec![2, 32], Encoding::Blocks(BlockKind::Q8_0), vec![0; 67]);
         assert!(short.unwrap_err().0.contains("67 bytes"));
     }
 
     #[test]
-    fn constants_in_another_order_are_packed_like_moved_ones() {
+    fn strided_constants_are_packed_like_row_major_ones() {
         let array = random(DType::F32, &[30, 3, 50], 4);
         let seen = Constant::from_array(&array).transposed(&[1, 0, 2]).unwrap();
         let copy = Constant::from_array(&seen.to_array().unwrap());
@@ -608,10 +607,10 @@ mod tests {
         let arrangements: [fn(&Constant, DeviceType) -> Packed; 3] = [
             |source, _| Packed::dense(source),
             |source, device| {
-                PANELS.of(source, &[('K', 3), ('N', 30), ('S', 50)], &[('r', 2), ('n', 4)], device)
+                PANELS.packed(source, &[('K', 3), ('N', 30), ('S', 50)], &[('r', 2), ('n', 4)], device)
             },
-            // No strides say this, so elements are moved first.
-            |source, device| CHW_C4.of(source, &[('C', 90), ('S', 50)], &[], device),
+            // No strides express this shape, so elements are reordered first.
+            |source, device| CHW_C4.packed(source, &[('C', 90), ('S', 50)], &[], device),
         ];
         for (i, arrangement) in arrangements.into_iter().enumerate() {
             let packed = |source: &Constant| pack(&arrangement(source, device)).unwrap();

@@ -1,45 +1,46 @@
 //! Convolution of `x [N, C, spatial..]` with weights `[O, C / group, kernel..]` and an optional bias `[O]`.
-//! 8-bit integers of either sign give sums in i32, and so is their bias; outside the image there are zeros.
+//! 8-bit integers of any signedness give sums in i32, with an i32 bias. Positions outside the image are zero.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::blocked_matmul::{MatMulSize, Matrix, Scalar, blocked_matmul};
 use super::check;
-use super::product::{Matrix, Scalar, Size, products};
 use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, unravel};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
 /// Convolution of `x [N, C, spatial..]` with weights `[O, C / group, kernel..]` and an optional bias `[O]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conv {
-    /// Per spatial axis.
+    /// Strides, per spatial axis.
     pub strides: Vec<usize>,
-    /// Per spatial axis.
+    /// Dilations, per spatial axis.
     pub dilations: Vec<usize>,
-    /// Zeros before, per spatial axis.
+    /// Zero padding before the input, per spatial axis.
     pub pads_begin: Vec<usize>,
-    /// Zeros after, per spatial axis.
+    /// Zero padding after the input, per spatial axis.
     pub pads_end: Vec<usize>,
-    /// Number of independent channel groups.
+    /// Number of channel groups.
     pub group: usize,
 }
 
 impl Conv {
-    /// The window along each spatial axis; ranks and kernel extents are checked.
+    /// Returns the window along each spatial axis; checks ranks and kernel extents.
     fn windows(&self, x: &TensorDesc, w: &TensorDesc) -> Result<Vec<Window>, OpError> {
         if x.rank() < 3 || w.rank() != x.rank() {
             return Err(OpError::new(format!(
-                "an input of rank three or more and filters of the same rank are needed, not {x} and {w}"
+                "the input and the filters must have one rank of at least three, found {x} and {w}"
             )));
         }
         let kernel: Option<Vec<usize>> =
             w.shape[2..].iter().map(|d| usize::try_from(d.as_known()?).ok()).collect();
-        let kernel = kernel.ok_or_else(|| OpError::new(format!("the kernel of {w} is not of known size")))?;
+        let kernel =
+            kernel.ok_or_else(|| OpError::new(format!("the kernel extents of {w} must be known")))?;
         let attributes = Attributes {
             kernel: &kernel,
             strides: &self.strides,
@@ -55,7 +56,7 @@ impl Operation for Conv {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let x = check::operands(inputs, 2..=3)?;
         let w = inputs[1];
-        let dtype = check::product_type(x, w)?;
+        let dtype = check::matmul_type(x, w)?;
         if dtype == x.dtype {
             check::float(x, "the input")?;
         }
@@ -63,13 +64,13 @@ impl Operation for Conv {
         let ([batch, channels, spatial @ ..], [filters, per_group, ..]) =
             (x.shape.as_slice(), w.shape.as_slice())
         else {
-            return Err(OpError::new(format!("{x} and {w} are not an input and its filters")));
+            return Err(OpError::new(format!("{x} and {w} are not an input and filters")));
         };
-        let group = check::small(self.group, "group")?;
+        let group = check::checked_attribute(self.group, "group")?;
         if group == 0 {
             return Err(OpError::new("group must not be 0"));
         }
-        check::equal(channels, &per_group.scale(group), "channels of the input and of the filters")?;
+        check::equal_sizes(channels, &per_group.scale(group), "channels of the input and of the filters")?;
         if filters.as_known().is_some_and(|o| o % group != 0) {
             return Err(OpError::new(format!("{filters} filters do not divide into {group} groups")));
         }
@@ -86,6 +87,10 @@ impl Operation for Conv {
 
     fn fusion(&self) -> Fusion {
         Fusion::Anchor
+    }
+
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::Convolution, PrecisionClass::MatMul, Exactness::Independent)
     }
 
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
@@ -106,7 +111,7 @@ impl Operation for Conv {
 }
 
 impl Conv {
-    /// The convolution of an input and filters, each with its elements.
+    /// Computes the convolution of an input and filters, each with its elements.
     fn convolve<T: Scalar>(
         &self,
         (x, xs): (&Array, &[T]),
@@ -114,29 +119,29 @@ impl Conv {
         bias: Option<&[T]>,
         out: &[usize],
     ) -> Result<Vec<T>, OpError> {
-        let descs = [TensorDesc::of(x.dtype, &x.shape), TensorDesc::of(w.dtype, &w.shape)];
+        let descs = [TensorDesc::from_sizes(x.dtype, &x.shape), TensorDesc::from_sizes(w.dtype, &w.shape)];
         let windows = self.windows(&descs[0], &descs[1])?;
-        let gather =
-            Gather { windows: &windows, input: &x.shape[2..], output: &out[2..], kernel: &w.shape[2..] };
+        let im2col =
+            Im2Col { windows: &windows, input: &x.shape[2..], output: &out[2..], kernel: &w.shape[2..] };
         let group = self.group;
         let (filters, per_group) = (out[1] / group, w.shape[1]);
-        let k = per_group * count(gather.kernel);
-        let plane = count(gather.input);
-        let mut y = start(out, bias);
-        products(
+        let k = per_group * count(im2col.kernel);
+        let plane = count(im2col.input);
+        let mut y = init_with_bias(out, bias);
+        blocked_matmul(
             &mut y,
-            Size { m: filters, n: count(gather.output), k },
+            MatMulSize { m: filters, n: count(im2col.output), k },
             |i| Matrix { values: &ws[i % group * filters * k..], row: k, column: 1 },
             |i, depth, columns, tile| {
-                gather.fill(&xs[i * per_group * plane..], depth, columns, tile);
+                im2col.fill(&xs[i * per_group * plane..], depth, columns, tile);
             },
         );
         Ok(y)
     }
 }
 
-/// A result of shape `[N, C, spatial..]` that holds the bias of its channels, or zeros.
-pub(crate) fn start<T: Scalar>(out: &[usize], bias: Option<&[T]>) -> Vec<T> {
+/// Returns a result of shape `[N, C, spatial..]` filled with the bias of each channel, or zeros.
+pub(crate) fn init_with_bias<T: Scalar>(out: &[usize], bias: Option<&[T]>) -> Vec<T> {
     let mut y = vec![T::default(); count(out)];
     if let Some(bias) = bias {
         let plane = count(&out[2..]);
@@ -147,17 +152,17 @@ pub(crate) fn start<T: Scalar>(out: &[usize], bias: Option<&[T]>) -> Vec<T> {
     y
 }
 
-/// The matrix of which a convolution is a product with the filters: a row per channel and tap, a column per
-/// output position.
-struct Gather<'a> {
+/// The im2col matrix: one row per channel and tap, one column per output position. The convolution is the matmul of the
+/// filters with it.
+struct Im2Col<'a> {
     windows: &'a [Window],
     input: &'a [usize],
     output: &'a [usize],
     kernel: &'a [usize],
 }
 
-impl Gather<'_> {
-    /// Stores a tile of the matrix for the channels that `x` starts with.
+impl Im2Col<'_> {
+    /// Writes a tile of the matrix, for the channels at the start of `x`.
     fn fill<T: Scalar>(&self, x: &[T], depth: Range<usize>, columns: Range<usize>, tile: &mut [T]) {
         let last = self.input.len() - 1;
         let (taps, plane) = (count(self.kernel), count(self.input));
@@ -169,22 +174,22 @@ impl Gather<'_> {
             let mut rest = row;
             let mut column = columns.start;
             while !rest.is_empty() {
-                // The part of one output line that lies in the tile.
+                // Columns of the tile in one output line.
                 let (line, first) = (column / self.output[last], column % self.output[last]);
                 let length = rest.len().min(self.output[last] - first);
-                let (part, more) = rest.split_at_mut(length);
+                let (columns, more) = rest.split_at_mut(length);
                 unravel(line, &self.output[..last], &mut at);
                 match self.line(&at, &tap) {
                     Some(line) => {
                         let x = &x[line * self.input[last]..][..self.input[last]];
                         copy_line(
                             x,
-                            part,
+                            columns,
                             self.windows[last].position(first, tap[last]),
                             self.windows[last].stride,
                         );
                     }
-                    None => part.fill(T::default()),
+                    None => columns.fill(T::default()),
                 }
                 rest = more;
                 column += length;
@@ -192,7 +197,7 @@ impl Gather<'_> {
         }
     }
 
-    /// The input line that a tap of an output line reads; `None` in the padding.
+    /// Returns the input line that a tap of an output line reads; `None` in the padding.
     fn line(&self, at: &[usize], tap: &[usize]) -> Option<usize> {
         at.iter().zip(tap).zip(self.windows).zip(self.input).try_fold(
             0,
@@ -204,7 +209,7 @@ impl Gather<'_> {
     }
 }
 
-/// Stores every `stride`-th element of a line from a position on; zeros outside it.
+/// Copies every `stride`-th element of a line from a position on; zeros outside the line.
 fn copy_line<T: Scalar>(line: &[T], out: &mut [T], position: i64, stride: i64) {
     let before = if position < 0 { (-position + stride - 1) / stride } else { 0 };
     let before = usize::try_from(before).map_or(out.len(), |b| b.min(out.len()));
@@ -226,7 +231,7 @@ mod tests {
     use crate::ir::ops::constant::random;
     use crate::ir::tensor::{DType, TensorDesc};
 
-    /// The definition, one output element at a time.
+    /// Computes a convolution by its definition, one output element at a time.
     fn naive(conv: &Conv, x: &Array, w: &Array, bias: &[f32], out: &[usize]) -> Vec<f32> {
         let (xv, wv) = (x.floats().unwrap(), w.floats().unwrap());
         let filter = count(&w.shape[1..]);
@@ -266,7 +271,7 @@ mod tests {
                 let (x, w) = (random(DType::F32, x, 1), random(DType::F32, w, 2));
                 let bias = random(DType::F32, &w.shape[..1], 3);
                 let operands = [&x, &w, &bias];
-                let descs = operands.map(|a| TensorDesc::of(a.dtype, &a.shape));
+                let descs = operands.map(|a| TensorDesc::from_sizes(a.dtype, &a.shape));
                 let out = conv.infer(&[&descs[0], &descs[1], &descs[2]]).unwrap().known_shape().unwrap();
                 let y = conv.eval(&operands, &out, &Bindings::new()).unwrap();
                 let expected = naive(&conv, &x, &w, bias.floats().unwrap(), &out);
@@ -308,16 +313,16 @@ mod tests {
     fn symbolic_extents() {
         let dims = vec![Dim::symbol("batch"), Dim::known(3), Dim::symbol("h"), Dim::known(224)];
         let x = TensorDesc::new(DType::F32, dims);
-        let w = TensorDesc::of(DType::F32, &[64, 3, 3, 3]);
+        let w = TensorDesc::from_sizes(DType::F32, &[64, 3, 3, 3]);
         let y = conv(2, 1).infer(&[&x, &w]).unwrap();
         assert_eq!(y.to_string(), "f32[batch, 64, (h+1)//2, 112]");
     }
 
     #[test]
     fn refuses() {
-        let x = TensorDesc::of(DType::F32, &[1, 4, 5, 5]);
+        let x = TensorDesc::from_sizes(DType::F32, &[1, 4, 5, 5]);
         let infer = |conv: Conv, w: &[usize]| {
-            conv.infer(&[&x, &TensorDesc::of(DType::F32, w)]).map_err(|e| e.to_string())
+            conv.infer(&[&x, &TensorDesc::from_sizes(DType::F32, w)]).map_err(|e| e.to_string())
         };
         assert!(infer(conv(1, 1), &[8, 4, 3, 3]).is_ok());
         assert_eq!(infer(conv(0, 1), &[8, 4, 3, 3]), Err("stride must not be 0".into()));
@@ -334,9 +339,10 @@ mod tests {
         assert!(infer(conv(1, 1), &[8, 4, 0, 3]).is_err());
         assert!(infer(conv(1, 1), &[8, 4, 3]).is_err());
         assert!(infer(conv(usize::MAX, usize::MAX), &[8, 4, 3, 3]).is_err());
-        let (w, bias) = (TensorDesc::of(DType::F32, &[8, 4, 1, 1]), TensorDesc::of(DType::F32, &[7]));
+        let (w, bias) =
+            (TensorDesc::from_sizes(DType::F32, &[8, 4, 1, 1]), TensorDesc::from_sizes(DType::F32, &[7]));
         assert!(conv(1, 1).infer(&[&x, &w, &bias]).is_err());
-        assert!(conv(1, 1).infer(&[&x, &TensorDesc::of(DType::I64, &[8, 4, 1, 1])]).is_err());
+        assert!(conv(1, 1).infer(&[&x, &TensorDesc::from_sizes(DType::I64, &[8, 4, 1, 1])]).is_err());
         assert!(conv(1, 1).infer(&[&x, &w, &bias, &bias]).is_err());
     }
 }

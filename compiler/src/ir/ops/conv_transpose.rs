@@ -6,44 +6,45 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::blocked_matmul::{MatMulSize, Matrix, blocked_matmul};
 use super::check;
-use super::conv::start;
-use super::product::{Matrix, Size, products};
+use super::conv::init_with_bias;
 use super::window::{Attributes, Window, windows};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, unravel};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
 /// Transposed convolution of `x [N, C, spatial..]` with weights `[C, O / group, kernel..]` and an optional bias `[O]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConvTranspose {
-    /// Per spatial axis.
+    /// Strides, per spatial axis.
     pub strides: Vec<usize>,
-    /// Per spatial axis.
+    /// Dilations, per spatial axis.
     pub dilations: Vec<usize>,
-    /// Cropped before, per spatial axis.
+    /// Cropped positions at the start, per spatial axis.
     pub pads_begin: Vec<usize>,
-    /// Cropped after, per spatial axis.
+    /// Cropped positions at the end, per spatial axis.
     pub pads_end: Vec<usize>,
-    /// Extra extent at the end, per spatial axis.
+    /// Additional positions at the end, per spatial axis.
     pub output_padding: Vec<usize>,
-    /// Number of independent channel groups.
+    /// Number of channel groups.
     pub group: usize,
 }
 
 impl ConvTranspose {
-    /// The window along each spatial axis; ranks and kernel extents are checked.
+    /// Returns the window along each spatial axis; checks ranks and kernel extents.
     fn windows(&self, x: &TensorDesc, w: &TensorDesc) -> Result<Vec<Window>, OpError> {
         if x.rank() < 3 || w.rank() != x.rank() {
             return Err(OpError::new(format!(
-                "an input of rank three or more and filters of the same rank are needed, not {x} and {w}"
+                "the input and the filters must have one rank of at least three, found {x} and {w}"
             )));
         }
         let kernel: Option<Vec<usize>> =
             w.shape[2..].iter().map(|d| usize::try_from(d.as_known()?).ok()).collect();
-        let kernel = kernel.ok_or_else(|| OpError::new(format!("the kernel of {w} is not of known size")))?;
+        let kernel =
+            kernel.ok_or_else(|| OpError::new(format!("the kernel extents of {w} must be known")))?;
         let spatial = x.rank() - 2;
         if self.output_padding.len() != spatial {
             return Err(OpError::new(format!(
@@ -72,13 +73,13 @@ impl Operation for ConvTranspose {
         let ([batch, channels, spatial @ ..], [filters, per_group, ..]) =
             (x.shape.as_slice(), w.shape.as_slice())
         else {
-            return Err(OpError::new(format!("{x} and {w} are not an input and its filters")));
+            return Err(OpError::new(format!("{x} and {w} are not an input and filters")));
         };
-        let group = check::small(self.group, "group")?;
+        let group = check::checked_attribute(self.group, "group")?;
         if group == 0 {
             return Err(OpError::new("group must not be 0"));
         }
-        let channels = check::equal(channels, filters, "channels of the input and of the filters")?;
+        let channels = check::equal_sizes(channels, filters, "channels of the input and of the filters")?;
         if channels.as_known().is_some_and(|c| c % group != 0) {
             return Err(OpError::new(format!("{channels} channels do not divide into {group} groups")));
         }
@@ -88,7 +89,7 @@ impl Operation for ConvTranspose {
         }
         let mut shape = vec![batch.clone(), outputs];
         for ((d, window), extra) in spatial.iter().zip(&windows).zip(&self.output_padding) {
-            let extra = check::small(*extra, "output padding")?;
+            let extra = check::checked_attribute(*extra, "output padding")?;
             let rest = window.extent() + extra - window.begin - window.end;
             let size = d.plus(-1).scale(window.stride).plus(rest);
             if size.as_known().is_some_and(|n| n <= 0) {
@@ -103,24 +104,33 @@ impl Operation for ConvTranspose {
         Fusion::Anchor
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::Convolution, PrecisionClass::MatMul, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let (x, w) = (inputs[0], inputs[1]);
-            let descs = [TensorDesc::of(x.dtype, &x.shape), TensorDesc::of(w.dtype, &w.shape)];
+            let descs =
+                [TensorDesc::from_sizes(x.dtype, &x.shape), TensorDesc::from_sizes(w.dtype, &w.shape)];
             let windows = self.windows(&descs[0], &descs[1])?;
-            let spread =
-                Spread { windows: &windows, input: &x.shape[2..], output: &out[2..], kernel: &w.shape[2..] };
+            let im2col = TransposedIm2Col {
+                windows: &windows,
+                input: &x.shape[2..],
+                output: &out[2..],
+                kernel: &w.shape[2..],
+            };
             let (channels, outputs) = (x.shape[1] / self.group, w.shape[1]);
-            let (plane, taps) = (count(spread.input), count(spread.kernel));
+            let (plane, taps) = (count(im2col.input), count(im2col.kernel));
             let (x, w, group) = (x.floats()?, filters_first(w, self.group)?, self.group);
             let k = channels * taps;
-            let mut y = start(out, inputs.get(2).map(|b| b.floats()).transpose()?);
-            products(
+            let mut y = init_with_bias(out, inputs.get(2).map(|b| b.floats()).transpose()?);
+            blocked_matmul(
                 &mut y,
-                Size { m: outputs, n: count(spread.output), k },
+                MatMulSize { m: outputs, n: count(im2col.output), k },
                 |i| Matrix { values: &w[i % group * outputs * k..], row: k, column: 1 },
                 |i, depth, columns, tile| {
-                    spread.fill(&x[i * channels * plane..], depth, columns, tile);
+                    im2col.fill(&x[i * channels * plane..], depth, columns, tile);
                 },
             );
             Ok(Data::Float(y))
@@ -128,7 +138,7 @@ impl Operation for ConvTranspose {
     }
 }
 
-/// The filters `[C, O / group, kernel..]` as `[group, O / group, C / group, kernel..]`.
+/// Reorders the filters `[C, O / group, kernel..]` to `[group, O / group, C / group, kernel..]`.
 fn filters_first(w: &Array, group: usize) -> Result<Vec<f32>, OpError> {
     let (channels, outputs) = (w.shape[0] / group, w.shape[1]);
     let taps = count(&w.shape[2..]);
@@ -144,17 +154,18 @@ fn filters_first(w: &Array, group: usize) -> Result<Vec<f32>, OpError> {
     Ok(out)
 }
 
-/// The matrix of which a transposed convolution is a product with the filters: a row per channel and tap, a column
-/// per output position, zero where the tap of an input element does not reach the position.
-struct Spread<'a> {
+/// The im2col matrix of a transposed convolution: one row per channel and tap, one column per output position. An
+/// element is zero if the tap of no input element reaches the position. The result is the matmul of the filters with
+/// the matrix.
+struct TransposedIm2Col<'a> {
     windows: &'a [Window],
     input: &'a [usize],
     output: &'a [usize],
     kernel: &'a [usize],
 }
 
-impl Spread<'_> {
-    /// Stores a tile of the matrix for the channels that `x` starts with.
+impl TransposedIm2Col<'_> {
+    /// Writes a tile of the matrix, for the channels at the start of `x`.
     fn fill(&self, x: &[f32], depth: Range<usize>, columns: Range<usize>, tile: &mut [f32]) {
         let last = self.input.len() - 1;
         let (taps, plane) = (count(self.kernel), count(self.input));
@@ -166,16 +177,16 @@ impl Spread<'_> {
             let mut rest = row;
             let mut column = columns.start;
             while !rest.is_empty() {
-                // The part of one output line that lies in the tile.
+                // Columns of the tile in one output line.
                 let (line, first) = (column / self.output[last], column % self.output[last]);
                 let length = rest.len().min(self.output[last] - first);
-                let (part, more) = rest.split_at_mut(length);
-                part.fill(0.0);
+                let (columns, more) = rest.split_at_mut(length);
+                columns.fill(0.0);
                 unravel(line, &self.output[..last], &mut at);
                 if let Some(line) = self.line(&at, &tap) {
                     let x = &x[line * self.input[last]..][..self.input[last]];
                     let window = self.windows[last];
-                    spread_line(x, part, distance(window, first, tap[last]), window.stride);
+                    scatter_line(x, columns, distance(window, first, tap[last]), window.stride);
                 }
                 rest = more;
                 column += length;
@@ -183,7 +194,7 @@ impl Spread<'_> {
         }
     }
 
-    /// The input line whose tap reaches an output line.
+    /// Returns the input line whose tap reaches an output line; `None` if there is none.
     fn line(&self, at: &[usize], tap: &[usize]) -> Option<usize> {
         at.iter().zip(tap).zip(self.windows).zip(self.input).try_fold(
             0,
@@ -197,13 +208,13 @@ impl Spread<'_> {
     }
 }
 
-/// How far an output position lies behind the one that a tap of the first input element reaches.
+/// Distance from the output position that a tap of the first input element reaches to an output position.
 fn distance(window: Window, at: usize, tap: usize) -> i64 {
     at as i64 + window.begin - tap as i64 * window.dilation
 }
 
-/// Stores the elements of a line `stride` apart, the first one `-distance` behind the start of `out`.
-fn spread_line(line: &[f32], out: &mut [f32], distance: i64, stride: i64) {
+/// Writes the elements of a line `stride` apart; the first element goes to `-distance`, which may be negative.
+fn scatter_line(line: &[f32], out: &mut [f32], distance: i64, stride: i64) {
     let (skip, source) = if distance < 0 {
         (-distance, 0)
     } else {
@@ -243,7 +254,8 @@ mod tests {
                 group,
             };
             let (x, w) = (random(DType::F32, x, 1), random(DType::F32, w, 2));
-            let descs = [TensorDesc::of(x.dtype, &x.shape), TensorDesc::of(w.dtype, &w.shape)];
+            let descs =
+                [TensorDesc::from_sizes(x.dtype, &x.shape), TensorDesc::from_sizes(w.dtype, &w.shape)];
             let out = conv.infer(&[&descs[0], &descs[1]]).unwrap().known_shape().unwrap();
             let y = random(DType::F32, &out, 3);
             let mut transposed = ConvTranspose {
@@ -254,7 +266,7 @@ mod tests {
                 output_padding: vec![0; stride.len()],
                 group,
             };
-            let back = transposed.infer(&[&TensorDesc::of(DType::F32, &out), &descs[1]]).unwrap();
+            let back = transposed.infer(&[&TensorDesc::from_sizes(DType::F32, &out), &descs[1]]).unwrap();
             for (i, size) in back.known_shape().unwrap()[2..].iter().enumerate() {
                 transposed.output_padding[i] = x.shape[i + 2] - size;
             }
@@ -270,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn spreads_with_bias() {
+    fn strides_and_bias() {
         let x = Array::f32(&[1, 1, 3], vec![1.0, 2.0, 3.0]);
         let w = Array::f32(&[1, 2, 2], vec![1.0, 10.0, 0.0, 1.0]);
         let bias = Array::f32(&[2], vec![0.5, 0.0]);
@@ -298,11 +310,11 @@ mod tests {
             group: 2,
         };
         let x = TensorDesc::new(DType::F32, vec![Dim::known(1), Dim::known(4), Dim::symbol("n")]);
-        let w = TensorDesc::of(DType::F32, &[4, 3, 4]);
+        let w = TensorDesc::from_sizes(DType::F32, &[4, 3, 4]);
         assert_eq!(op.infer(&[&x, &w]).unwrap().to_string(), "f32[1, 6, 2*n]");
-        assert!(op.infer(&[&x, &TensorDesc::of(DType::F32, &[5, 3, 4])]).is_err());
+        assert!(op.infer(&[&x, &TensorDesc::from_sizes(DType::F32, &[5, 3, 4])]).is_err());
         op.pads_begin = vec![40];
-        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[1, 4, 3]), &w]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::F32, &[1, 4, 3]), &w]).is_err());
         op.output_padding = vec![usize::MAX];
         assert!(op.infer(&[&x, &w]).is_err());
         op.output_padding = vec![];

@@ -1,4 +1,4 @@
-//! Running sums along an axis.
+//! Cumulative sums along an axis.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,17 +6,17 @@ use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Running sums along an axis.
+/// Cumulative sums along an axis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CumSum {
     /// The axis.
     pub axis: usize,
-    /// Whether element i is left out of sum i.
+    /// True if sum i does not include element i.
     pub exclusive: bool,
-    /// Whether sums run from the end.
+    /// True if sums start at the end.
     pub reverse: bool,
 }
 
@@ -32,15 +32,19 @@ impl Operation for CumSum {
         Fusion::Opaque
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Sums)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let x = inputs[0];
             let n = x.shape[self.axis];
             Ok(match &x.data {
-                Data::Float(v) => Data::Float(lanes::map(v, &x.shape, self.axis, n, |lane, sums| {
+                Data::Float(v) => Data::Float(lanes::map_lanes(v, &x.shape, self.axis, n, |lane, sums| {
                     self.run(lane, sums, 0.0f64, |a, b| a + f64::from(b), |a| a as f32);
                 })),
-                Data::Int(v) => Data::Int(lanes::map(v, &x.shape, self.axis, n, |lane, sums| {
+                Data::Int(v) => Data::Int(lanes::map_lanes(v, &x.shape, self.axis, n, |lane, sums| {
                     self.run(lane, sums, 0, i64::wrapping_add, |a| a);
                 })),
             })
@@ -49,7 +53,7 @@ impl Operation for CumSum {
 }
 
 impl CumSum {
-    /// The running sums of one lane.
+    /// Computes the cumulative sums of one lane.
     fn run<T: Copy, S: Copy>(
         &self,
         lane: &[T],

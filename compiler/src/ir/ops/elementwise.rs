@@ -1,4 +1,4 @@
-//! An element function over operands that broadcast to the result.
+//! An element function of operands that broadcast to the result.
 
 use std::borrow::Cow;
 
@@ -12,14 +12,14 @@ use crate::ir::element::{
     BinaryFn, Element, eval_binary, eval_binary_int, eval_pow_int_float, eval_unary, eval_unary_int,
 };
 use crate::ir::movement;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::ops::check;
 use crate::ir::tensor::{DType, TensorDesc, broadcast};
 
-/// An element function over operands that broadcast to the result.
+/// An element function of operands that broadcast to the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Elementwise {
-    /// What is applied.
+    /// Element function.
     pub element: Element,
 }
 
@@ -35,13 +35,17 @@ impl Operation for Elementwise {
         Fusion::Elementwise
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::ImageSlices, PrecisionClass::Other, Exactness::Computes)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
+        check::check_arrays(self, inputs, out)?;
         apply(self.element, inputs, out)
     }
 }
 
-/// Elements below which one thread is faster than several.
+/// Minimum elements per parallel task.
 const GRAIN: usize = 1 << 14;
 
 /// Applies an element function to operands that broadcast to the shape `out`.
@@ -59,7 +63,7 @@ pub fn apply(element: Element, inputs: &[&Array], out: &[usize]) -> Result<Array
         (Element::Binary(f), [a, b]) => match (&a.data, &b.data) {
             (Data::Float(a), Data::Float(b)) => Data::Float(zip(a, b, |a, b| eval_binary(f, a, b))),
             (Data::Int(x), Data::Int(y)) => Data::Int(zip(x, y, |x, y| eval_binary_int(f, a.dtype, x, y))),
-            // Only the exponent may be of another kind than the base.
+            // Only the exponent of a power may be of another kind than the base.
             (Data::Float(a), Data::Int(b)) => {
                 Data::Float(zip(a, b, |a, b| eval_binary(BinaryFn::Pow, a, b as f32)))
             }
@@ -73,12 +77,12 @@ pub fn apply(element: Element, inputs: &[&Array], out: &[usize]) -> Result<Array
                 _ => return Err(OpError::new("both choices must have one type")),
             }
         }
-        _ => return Err(OpError::new(format!("{} operands are needed", element.arity()))),
+        _ => return Err(OpError::new(format!("expected {} operands", element.arity()))),
     };
     Ok(typed(dtype, out, data))
 }
 
-/// Elements under a declared type: rounded to its precision, or a test's 0 and 1 as bool.
+/// Creates an array of a declared type: floats are rounded to its precision, predicates become bools.
 fn typed(dtype: DType, shape: &[usize], data: Data) -> Array {
     let data = match data {
         Data::Float(mut v) if dtype.is_float() => {
@@ -152,7 +156,7 @@ mod tests {
     #[test]
     fn types_follow_onnx() {
         let infer = |element: Element, types: &[DType]| {
-            let tensors: Vec<TensorDesc> = types.iter().map(|t| TensorDesc::of(*t, &[2])).collect();
+            let tensors: Vec<TensorDesc> = types.iter().map(|t| TensorDesc::from_sizes(*t, &[2])).collect();
             let refs: Vec<&TensorDesc> = tensors.iter().collect();
             Elementwise { element }.infer(&refs).map(|t| t.dtype).ok()
         };

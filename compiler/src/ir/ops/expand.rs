@@ -1,4 +1,4 @@
-//! Broadcast to a shape; sizes of 1 repeat, leading axes appear.
+//! Broadcast to a shape: axes of size 1 repeat, and leading axes are added.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,21 +6,21 @@ use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::movement;
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, equal, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, equal_sizes, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// Broadcast to a shape; sizes of 1 repeat, leading axes appear.
+/// Broadcast to a shape: axes of size 1 repeat, and leading axes are added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expand {
-    /// The result's shape.
+    /// Shape of the result.
     pub shape: Vec<Dim>,
 }
 
 impl Operation for Expand {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x] = exactly(inputs)?;
-        let fits = |(from, to): (&Dim, &Dim)| from.is(1) || equal(from, to, "sizes").is_ok();
+        let [x] = exact_operands(inputs)?;
+        let fits = |(from, to): (&Dim, &Dim)| from.is(1) || equal_sizes(from, to, "sizes").is_ok();
         let skip = self.shape.len().checked_sub(x.rank());
         let fits = skip.is_some_and(|skip| x.shape.iter().zip(self.shape.iter().skip(skip)).all(fits));
         let result = TensorDesc::new(x.dtype, self.shape.clone());
@@ -38,9 +38,13 @@ impl Operation for Expand {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::View, Exactness::Moves)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(&Self { shape: check::substitute(&self.shape, symbols) }, inputs, out)?;
-        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        check::check_arrays(&Self { shape: check::substitute(&self.shape, symbols) }, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("expected one operand")) };
         movement::expand(x, out)
     }
 }
@@ -65,7 +69,7 @@ mod tests {
 
     #[test]
     fn refuses_to_shrink() {
-        let x = TensorDesc::of(DType::F32, &[2, 3]);
+        let x = TensorDesc::from_sizes(DType::F32, &[2, 3]);
         for shape in [vec![3i64], vec![1, 3], vec![2, 6]] {
             let shape = shape.into_iter().map(Dim::known).collect();
             assert!(Expand { shape }.infer(&[&x]).is_err());

@@ -1,15 +1,16 @@
-//! A matrix product with what stands beside it in a transformer: the normalisation of its rows before it, the residual sum
-//! that is normalised, a second product of the same rows that joins it element by element, and the rotation of queries and
-//! keys behind it.
+//! A matmul of a transformer with its neighbors: residual add, RMSNorm of the rows, gate (SwiGLU), and RoPE.
 //!
-//! Operands: `x [.., M, K]`, a matrix, with `join` a second matrix of the same shape, with `epsilon` a scale `[K]`, with
-//! `residual` a residual `[.., M, K]` and another scale `[K]`, and with `rotary` the cosines and sines of each row. With
-//! `residual` rows are normalised by their root mean square, multiplied by that other scale and added to the residual first.
-//! Then they are normalised and scaled; the result is `#0 = x * matrix`, or what `join` makes of it and of
-//! `@2 = x * second matrix`, with its columns rotated in pairs.
+//! Operands in order: `x [.., M, K]`; a matrix; with `gate` a second matrix of the same shape; with `epsilon` a norm
+//! scale `[K]`; with `residual` a residual `[.., M, K]` and its norm scale `[K]`; with `rotary` the cosines and sines
+//! of each row.
 //!
-//! The operator exists because a kernel that streams constants computes all of it in one dispatch, with nothing stored in
-//! between.
+//! 1. With `residual`: `x = residual + rms_norm(x) * residual_scale`.
+//! 2. With `epsilon`: `x = rms_norm(x) * scale`.
+//! 3. `#0 = x * matrix`; with `gate` also `@2 = x * second_matrix`, and the gate combines both.
+//! 4. With `rotary`: pairs of columns are rotated.
+//!
+//! The operator exists because a kernel that streams weights computes all of it in one dispatch, without storing
+//! intermediate values.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,33 +21,34 @@ use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::element::{Arg, EpilogueStep};
-use crate::ir::eval::chained;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::eval::apply_epilogue;
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// The place of the second matrix among the operands, by which `join` names the product with it.
-pub const SECOND: u32 = 2;
+/// Operand index of the second matrix. Steps of `gate` use it for the result of the second matmul.
+pub const SECOND_MATRIX: u32 = 2;
 
-/// Which columns of a product are pairs that are rotated, as rotary position embeddings do ("RoFormer", arXiv:2104.09864).
+/// Rotary position embedding of a matmul's result ("RoFormer", arXiv:2104.09864).
 ///
-/// A head is `2 * half` columns. Pair `j` of it is `(j, j + half)`, or `(2 * j, 2 * j + 1)` where pairs are interleaved; of
-/// `(a, b)` become `(a * cos - b * sin, b * cos + a * sin)`. Cosines and sines are `[M, 1, 1, half]`, or `[M, 1, half, 1]`.
+/// A head has `2 * half` columns. Pair `j` is `(j, j + half)`, or `(2 * j, 2 * j + 1)` if interleaved. A pair `(a, b)`
+/// becomes `(a * cos - b * sin, b * cos + a * sin)`. Cosines and sines are `[M, 1, 1, half]`, or `[M, 1, half, 1]` if
+/// interleaved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotary {
-    /// Pairs of a head.
+    /// Pairs per head.
     pub half: usize,
-    /// Whether the elements of a pair are neighbours.
+    /// True if the elements of a pair are adjacent.
     pub interleaved: bool,
 }
 
 impl Rotary {
-    /// The columns of pair `j` of the head that starts at `head`.
+    /// Returns the columns of pair `j` of the head that starts at column `head`.
     fn pair(self, head: usize, j: usize) -> [usize; 2] {
         if self.interleaved { [head + 2 * j, head + 2 * j + 1] } else { [head + j, head + j + self.half] }
     }
 
-    /// Rotates rows of `columns` elements, of which every `rows` have the same angles as those before.
-    fn turn(self, values: &mut [f32], [rows, columns]: [usize; 2], cos: &[f32], sin: &[f32]) -> Option<()> {
+    /// Rotates rows of `columns` elements. The angles repeat after `rows` rows. Returns `None` if angles are missing.
+    fn rotate(self, values: &mut [f32], [rows, columns]: [usize; 2], cos: &[f32], sin: &[f32]) -> Option<()> {
         for (i, row) in values.chunks_mut(columns.max(1)).enumerate() {
             let first = i % rows.max(1) * self.half;
             for head in (0..columns).step_by((2 * self.half).max(1)) {
@@ -63,93 +65,96 @@ impl Rotary {
     }
 }
 
-/// A matrix product, the normalisation before it, a second product that joins it and the rotation behind it.
+/// A matmul with optional residual add, RMSNorm, gate and RoPE.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FusedMatMul {
-    /// Which operands are transposed.
-    pub product: MatMul,
-    /// Added to the mean of squares of a row; rows are taken as they are where there is none.
+    /// Transposed operands.
+    #[serde(rename = "product")]
+    pub matmul: MatMul,
+    /// Epsilon of the RMSNorm before the matmul; `None` without a norm.
     pub epsilon: Option<f32>,
-    /// The same of the normalisation before that, whose result is added to a residual; none where there is none. Rows are
-    /// normalised behind it, so that it stands with `epsilon` only.
+    /// Epsilon of the RMSNorm whose result is added to the residual; `None` without a residual add. It requires
+    /// `epsilon`, because the sum is normalized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<f32>,
-    /// What makes one value of both products; empty where there is one matrix.
-    pub join: Vec<EpilogueStep>,
-    /// Which columns are rotated; none where there is none.
+    /// Steps that combine the results of both matmuls; empty if there is one matrix.
+    #[serde(rename = "join")]
+    pub gate: Vec<EpilogueStep>,
+    /// Rotation of the result; `None` without RoPE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotary: Option<Rotary>,
 }
 
 impl From<MatMul> for FusedMatMul {
-    /// The product with nothing beside it.
-    fn from(product: MatMul) -> Self {
-        Self { product, epsilon: None, residual: None, join: Vec::new(), rotary: None }
+    /// Returns the matmul with nothing fused.
+    fn from(matmul: MatMul) -> Self {
+        Self { matmul, epsilon: None, residual: None, gate: Vec::new(), rotary: None }
     }
 }
 
-/// The parts that operands have.
-struct Parts<'a, T> {
+/// Operands by role.
+struct Operands<'a, T> {
     x: &'a T,
     matrix: &'a T,
     second: Option<&'a T>,
     scale: Option<&'a T>,
-    /// The residual and the scale of what is added to it.
+    /// Residual and norm scale of the value that is added to it.
     residual: Option<[&'a T; 2]>,
     /// Cosines and sines.
     angles: Option<[&'a T; 2]>,
 }
 
 impl FusedMatMul {
-    /// Matrices that rows are multiplied with.
+    /// Number of matrices: 1, or 2 with a gate.
     pub fn matrices(&self) -> usize {
-        if self.join.is_empty() { 1 } else { 2 }
+        if self.gate.is_empty() { 1 } else { 2 }
     }
 
-    /// The place of the scale among the operands.
-    pub fn scale(&self) -> Option<usize> {
+    /// Operand index of the norm scale; `None` without a norm.
+    pub fn scale_operand(&self) -> Option<usize> {
         self.epsilon.map(|_| 1 + self.matrices())
     }
 
-    /// The place of the residual among the operands, before that of the scale of what is added to it.
-    pub fn residual(&self) -> Option<usize> {
-        self.residual.map(|_| self.before_residual())
+    /// Operand index of the residual; its norm scale follows it. `None` without a residual add.
+    pub fn residual_operand(&self) -> Option<usize> {
+        self.residual.map(|_| self.first_residual_operand())
     }
 
-    /// The place of the cosines among the operands, before that of the sines.
-    pub fn angles(&self) -> Option<usize> {
-        self.rotary.map(|_| self.before_angles())
+    /// Operand index of the cosines; the sines follow them. `None` without RoPE.
+    pub fn rotary_operand(&self) -> Option<usize> {
+        self.rotary.map(|_| self.first_rotary_operand())
     }
 
-    /// Operands before a residual.
-    pub fn before_residual(&self) -> usize {
+    /// Operand index at which a residual is inserted.
+    pub fn first_residual_operand(&self) -> usize {
         1 + self.matrices() + usize::from(self.epsilon.is_some())
     }
 
-    /// Operands other than cosines and sines.
-    fn before_angles(&self) -> usize {
-        self.before_residual() + if self.residual.is_some() { 2 } else { 0 }
+    /// Operand index at which the cosines are inserted.
+    fn first_rotary_operand(&self) -> usize {
+        self.first_residual_operand() + if self.residual.is_some() { 2 } else { 0 }
     }
 
-    fn parts<'a, T>(&self, inputs: &[&'a T]) -> Result<Parts<'a, T>, OpError> {
-        let wanted = self.before_angles() + if self.rotary.is_some() { 2 } else { 0 };
-        let missing = || OpError::new(format!("{wanted} operands are needed, not {}", inputs.len()));
+    fn operands<'a, T>(&self, inputs: &[&'a T]) -> Result<Operands<'a, T>, OpError> {
+        let wanted = self.first_rotary_operand() + if self.rotary.is_some() { 2 } else { 0 };
+        let missing = || OpError::new(format!("expected {wanted} operands, found {}", inputs.len()));
         let [x, matrix, rest @ ..] = inputs else { return Err(missing()) };
         if inputs.len() != wanted {
             return Err(missing());
         }
-        let second = (!self.join.is_empty()).then(|| rest.first().copied()).flatten();
-        let scale = self.scale().and_then(|place| inputs.get(place).copied());
-        let two = |place: Option<usize>| match inputs.get(place?..)? {
+        let second = (!self.gate.is_empty()).then(|| rest.first().copied()).flatten();
+        let scale = self.scale_operand().and_then(|index| inputs.get(index).copied());
+        let pair = |index: Option<usize>| match inputs.get(index?..)? {
             [first, second, ..] => Some([*first, *second]),
             _ => None,
         };
-        Ok(Parts { x, matrix, second, scale, residual: two(self.residual()), angles: two(self.angles()) })
+        let (residual, angles) = (pair(self.residual_operand()), pair(self.rotary_operand()));
+        Ok(Operands { x, matrix, second, scale, residual, angles })
     }
 }
 
-/// Whether a scale is one number for each element of a row.
-pub(crate) fn is_row(scale: &TensorDesc, x: &TensorDesc) -> bool {
+/// True if a norm scale has one number for each element of a row.
+pub(crate) fn is_row_scale(scale: &TensorDesc, x: &TensorDesc) -> bool {
     match (scale.shape.as_slice(), x.shape.last()) {
         ([before @ .., last], Some(depth)) => last == depth && before.iter().all(|size| size.is(1)),
         _ => false,
@@ -158,37 +163,40 @@ pub(crate) fn is_row(scale: &TensorDesc, x: &TensorDesc) -> bool {
 
 impl Operation for FusedMatMul {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let parts = self.parts(inputs)?;
-        check::float(parts.x, "the first operand")?;
-        if self.product.trans_a {
-            return Err(OpError::new("rows that lie along columns are not normalised"));
+        let operands = self.operands(inputs)?;
+        check::float(operands.x, "the first operand")?;
+        if self.matmul.trans_a {
+            return Err(OpError::new("the first operand must not be transposed"));
         }
         if self.residual.is_some() && self.epsilon.is_none() {
-            return Err(OpError::new("what is added to a residual is normalised behind it"));
+            return Err(OpError::new("a residual add needs a norm after it (`epsilon`)"));
         }
-        let [residual, inner] = parts.residual.map_or([None; 2], |residual| residual.map(Some));
+        let [residual, inner] = operands.residual.map_or([None; 2], |residual| residual.map(Some));
         if let Some(residual) = residual {
             check::float(residual, "the residual")?;
-            if residual.shape != parts.x.shape {
-                return Err(OpError::new(format!("{residual} is no residual of {}", parts.x)));
+            if residual.shape != operands.x.shape {
+                return Err(OpError::new(format!(
+                    "the residual {residual} must have the shape of {}",
+                    operands.x
+                )));
             }
         }
-        for scale in parts.scale.into_iter().chain(inner) {
-            check::broadcasts_to(scale, &parts.x.shape, "the scale")?;
-            if !is_row(scale, parts.x) {
-                return Err(OpError::new(format!("{scale} is no scale of a row of {}", parts.x)));
+        for scale in operands.scale.into_iter().chain(inner) {
+            check::broadcasts_to(scale, &operands.x.shape, "the scale")?;
+            if !is_row_scale(scale, operands.x) {
+                return Err(OpError::new(format!("{scale} is not a scale of the rows of {}", operands.x)));
             }
         }
-        let result = self.product.infer(&[parts.x, parts.matrix])?;
-        if let Some(second) = parts.second {
-            let joined = self.product.infer(&[parts.x, second])?;
-            if joined.shape != result.shape {
-                return Err(OpError::new(format!("products {result} and {joined} do not join")));
+        let result = self.matmul.infer(&[operands.x, operands.matrix])?;
+        if let Some(second) = operands.second {
+            let other = self.matmul.infer(&[operands.x, second])?;
+            if other.shape != result.shape {
+                return Err(OpError::new(format!("the results {result} and {other} must have one shape")));
             }
         }
-        if let (Some(Rotary { half, interleaved }), Some(angles)) = (self.rotary, parts.angles) {
+        if let (Some(Rotary { half, interleaved }), Some(angles)) = (self.rotary, operands.angles) {
             let [.., rows, columns] = result.shape.as_slice() else {
-                return Err(OpError::new("rows of columns are rotated"));
+                return Err(OpError::new("only matrices are rotated"));
             };
             let one = Dim::known(1);
             let last =
@@ -196,23 +204,28 @@ impl Operation for FusedMatMul {
             let [third, fourth] = last;
             let shape = [rows.clone(), one, third, fourth];
             if half == 0 || columns.div_exact(&Dim::from(2 * half)).is_none() {
-                return Err(OpError::new(format!("{columns} columns are no heads of {half} pairs")));
+                return Err(OpError::new(format!(
+                    "{columns} columns do not divide into heads of {half} pairs"
+                )));
             }
-            for of in angles {
-                check::float(of, "cosines and sines")?;
-                if of.shape != shape {
-                    return Err(OpError::new(format!("{of} are no angles of {result}")));
+            for angle in angles {
+                check::float(angle, "cosines and sines")?;
+                if angle.shape != shape {
+                    return Err(OpError::new(format!("the angles {angle} do not match {result}")));
                 }
             }
         }
-        let steps = self.join.iter().enumerate();
+        let steps = self.gate.iter().enumerate();
         for (i, arg) in steps.flat_map(|(i, step)| step.args.iter().map(move |arg| (i, arg))) {
             let known = match *arg {
                 Arg::Step(s) => s as usize <= i,
-                Arg::Input(k) => k == SECOND,
+                Arg::Input(k) => k == SECOND_MATRIX,
             };
             if !known {
-                return Err(OpError::new(format!("step {} names neither product", i + 1)));
+                return Err(OpError::new(format!(
+                    "step {} of the gate uses another operand than the matmuls",
+                    i + 1
+                )));
             }
         }
         Ok(result)
@@ -222,33 +235,37 @@ impl Operation for FusedMatMul {
         Fusion::Anchor
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
-            let parts = self.parts(inputs)?;
-            let mut x = parts.x.clone();
-            if let (Some([residual, scale]), Some(epsilon)) = (parts.residual, self.residual) {
+            let operands = self.operands(inputs)?;
+            let mut x = operands.x.clone();
+            if let (Some([residual, scale]), Some(epsilon)) = (operands.residual, self.residual) {
                 let inner = rms_norm(&x, scale, epsilon, symbols)?;
                 let sums = inner.floats()?.iter().zip(residual.floats()?).map(|(a, b)| a + b).collect();
                 x = Array { data: Data::Float(sums), ..x };
             }
-            if let (Some(scale), Some(epsilon)) = (parts.scale, self.epsilon) {
+            if let (Some(scale), Some(epsilon)) = (operands.scale, self.epsilon) {
                 x = rms_norm(&x, scale, epsilon, symbols)?;
             }
-            let first = self.product.eval(&[&x, parts.matrix], out, symbols)?;
-            let joined = match parts.second {
+            let first = self.matmul.eval(&[&x, operands.matrix], out, symbols)?;
+            let combined = match operands.second {
                 Some(second) => {
-                    let second = self.product.eval(&[&x, second], out, symbols)?;
-                    chained(first, &self.join, &[&x, parts.matrix, &second])?
+                    let second = self.matmul.eval(&[&x, second], out, symbols)?;
+                    apply_epilogue(first, &self.gate, &[&x, operands.matrix, &second])?
                 }
                 None => first,
             };
-            let mut values = joined.floats()?.to_vec();
-            if let (Some(rotary), Some([cos, sin])) = (self.rotary, parts.angles) {
+            let mut values = combined.floats()?.to_vec();
+            if let (Some(rotary), Some([cos, sin])) = (self.rotary, operands.angles) {
                 let [.., rows, columns] = *out else {
-                    return Err(OpError::new("rows of columns are rotated"));
+                    return Err(OpError::new("only matrices are rotated"));
                 };
-                let turned = rotary.turn(&mut values, [rows, columns], cos.floats()?, sin.floats()?);
-                turned.ok_or_else(|| OpError::new("angles are missing"))?;
+                let rotated = rotary.rotate(&mut values, [rows, columns], cos.floats()?, sin.floats()?);
+                rotated.ok_or_else(|| OpError::new("angles are missing"))?;
             }
             Ok(Data::Float(values))
         })
@@ -270,9 +287,9 @@ mod tests {
         let relu = EpilogueStep { element: Element::Unary(UnaryFn::Relu), args: vec![Arg::Step(0)] };
         let mul =
             EpilogueStep { element: Element::Binary(BinaryFn::Mul), args: vec![Arg::Step(1), Arg::Input(2)] };
-        let join = if second { vec![relu, mul] } else { Vec::new() };
-        let product = MatMul { trans_a: false, trans_b: true };
-        FusedMatMul { epsilon, join, ..product.into() }
+        let gate = if second { vec![relu, mul] } else { Vec::new() };
+        let matmul = MatMul { trans_a: false, trans_b: true };
+        FusedMatMul { epsilon, gate, ..matmul.into() }
     }
 
     fn with_residual(epsilon: Option<f32>, second: bool) -> FusedMatMul {
@@ -293,10 +310,10 @@ mod tests {
             let [cos, sin] = angles(last);
             run(&op, &[&x, &b, &cos, &sin], &Bindings::new()).unwrap().floats().unwrap().to_vec()
         };
-        // The first pair turns by a right angle, the second one stays.
+        // The first pair is rotated by a right angle, the second one by zero.
         assert_eq!(rotated(false, [1, 2]), [-3.0, 2.0, 1.0, 4.0]);
         assert_eq!(rotated(true, [2, 1]), [-2.0, 1.0, 3.0, 4.0]);
-        let of = |shape: &[usize]| TensorDesc::of(DType::F32, shape);
+        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
         let op = FusedMatMul { rotary: Some(Rotary { half: 2, interleaved: false }), ..op(None, false) };
         let infer = |n, angles: &[usize]| op.infer(&[&of(&[1, 4]), &of(&[n, 4]), &of(angles), &of(angles)]);
         assert!(infer(8, &[1, 1, 1, 2]).is_ok());
@@ -304,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_normalised_and_products_joined() {
+    fn rows_are_normalized_and_results_gated() {
         let x = Array::f32(&[2, 2], vec![3.0, 4.0, 0.0, -2.0]);
         let (b, c) = (Array::f32(&[1, 2], vec![1.0, 1.0]), Array::f32(&[1, 2], vec![10.0, 0.0]));
         let scale = Array::f32(&[2], vec![5.0, 10.0]);
@@ -332,7 +349,7 @@ mod tests {
         let [first, second] = [sums[0] / factor, 2.0 * sums[1] / factor];
         let want = (first + second) * 10.0 * first;
         assert!((y.floats().unwrap()[0] - want).abs() < 1e-4, "{:?}, not {want}", y.floats());
-        // What is optional and absent is absent in the text form.
+        // Absent options are not in the text form.
         let text = |op: &FusedMatMul| serde_json::to_string(op).unwrap();
         assert!(text(&with_residual(Some(0.0), true)).contains("\"residual\":0.0"));
         assert!(!text(&op(Some(0.0), true)).contains("residual"));
@@ -340,7 +357,7 @@ mod tests {
 
     #[test]
     fn refusals() {
-        let of = |shape: &[usize]| TensorDesc::of(DType::F16, shape);
+        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
         let (x, b, scale) = (of(&[3, 4]), of(&[6, 4]), of(&[4]));
         let infer = |epsilon, second, inputs: &[&TensorDesc]| op(epsilon, second).infer(inputs);
         assert_eq!(infer(Some(1e-5), true, &[&x, &b, &b, &scale]).unwrap().to_string(), "f16[3, 6]");

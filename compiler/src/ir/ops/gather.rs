@@ -1,6 +1,7 @@
-//! Slices of the first operand along an axis, picked by the second operand's indices; negative indices count from the end.
+//! Slices of the first operand along an axis, selected by the indices in the second operand. Negative indices count
+//! from the end.
 //!
-//! The device clamps an index outside the axis; the reference refuses it.
+//! The device clamps an index out of range; the reference fails.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +9,12 @@ use crate::error::OpError;
 use crate::ir::array::{Array, count};
 use crate::ir::dim::Bindings;
 use crate::ir::movement;
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// Slices of the first operand along an axis, picked by the second operand's indices; negative indices count from the end.
+/// Slices of the first operand along an axis, selected by the indices in the second operand. Negative indices count
+/// from the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gather {
     /// The axis.
@@ -21,7 +23,7 @@ pub struct Gather {
 
 impl Operation for Gather {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x, indices] = exactly(inputs)?;
+        let [x, indices] = exact_operands(inputs)?;
         check::axis(x, self.axis)?;
         check::indices(indices)?;
         let mut shape = x.shape.clone();
@@ -33,9 +35,13 @@ impl Operation for Gather {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::LooksUp, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
-        let [x, indices] = inputs else { return Err(OpError::new("two operands are needed")) };
+        check::check_arrays(self, inputs, out)?;
+        let [x, indices] = inputs else { return Err(OpError::new("expected two operands")) };
         let size = x.shape[self.axis];
         let inner = count(&x.shape[self.axis + 1..]);
         let indices: Result<Vec<usize>, OpError> =
@@ -58,7 +64,7 @@ mod tests {
     use crate::ir::tensor::{DType, TensorDesc};
 
     #[test]
-    fn picks_slices() {
+    fn selects_slices() {
         let x = Array::int(DType::I32, &[2, 3], (0..6).collect());
         let at = Array::int(DType::I64, &[1, 2], vec![2, -3]);
         let y = run(&Gather { axis: 1 }, &[&x, &at], &Bindings::new()).unwrap();
@@ -71,8 +77,8 @@ mod tests {
 
     #[test]
     fn refuses() {
-        let x = TensorDesc::of(DType::F32, &[2]);
-        assert!(Gather { axis: 1 }.infer(&[&x, &TensorDesc::of(DType::I64, &[])]).is_err());
+        let x = TensorDesc::from_sizes(DType::F32, &[2]);
+        assert!(Gather { axis: 1 }.infer(&[&x, &TensorDesc::from_sizes(DType::I64, &[])]).is_err());
         assert!(Gather { axis: 0 }.infer(&[&x, &x]).is_err());
         assert!(Gather { axis: 0 }.infer(&[&x]).is_err());
     }

@@ -6,8 +6,8 @@ use crate::error::OpError;
 use crate::ir::array::{Array, strides, unravel};
 use crate::ir::dim::Bindings;
 use crate::ir::movement;
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
 /// One element per index: `out[i][j] = x[index[i][j]][j]` for axis 0.
@@ -19,7 +19,7 @@ pub struct GatherElements {
 
 impl Operation for GatherElements {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x, indices] = exactly(inputs)?;
+        let [x, indices] = exact_operands(inputs)?;
         check::indices(indices)?;
         check_inside(x, indices, self.axis)?;
         Ok(TensorDesc::new(x.dtype, indices.shape.clone()))
@@ -29,14 +29,19 @@ impl Operation for GatherElements {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
-        let [x, indices] = inputs else { return Err(OpError::new("two operands are needed")) };
-        movement::pick(x, out, &offsets(&x.shape, indices, self.axis)?)
+        check::check_arrays(self, inputs, out)?;
+        let [x, indices] = inputs else { return Err(OpError::new("expected two operands")) };
+        movement::gather(x, out, &offsets(&x.shape, indices, self.axis)?)
     }
 }
 
-/// Fails unless the axis exists, the ranks agree and the indices' other sizes are at most the tensor's.
+/// Checks that the axis exists, the ranks are equal, and the sizes of the indices' other axes do not exceed the
+/// tensor's.
 pub(super) fn check_inside(x: &TensorDesc, indices: &TensorDesc, axis: usize) -> Result<(), OpError> {
     check::axis(x, axis)?;
     if indices.rank() != x.rank() {
@@ -44,13 +49,13 @@ pub(super) fn check_inside(x: &TensorDesc, indices: &TensorDesc, axis: usize) ->
     }
     for (at, (i, d)) in indices.shape.iter().zip(&x.shape).enumerate() {
         if at != axis && d.sub(i).as_known().is_some_and(|room| room < 0) {
-            return Err(OpError::new(format!("indices {indices} exceed {x} at axis {at}")));
+            return Err(OpError::new(format!("axis {at} of the indices {indices} exceeds {x}")));
         }
     }
     Ok(())
 }
 
-/// For each index, the offset of the element it names in a tensor of the given shape.
+/// Returns for each index the offset of its element in a tensor of the given shape.
 pub(super) fn offsets(shape: &[usize], indices: &Array, axis: usize) -> Result<Vec<usize>, OpError> {
     let strides = strides(shape);
     let mut coords = vec![0usize; shape.len()];
@@ -73,7 +78,7 @@ mod tests {
     use crate::ir::tensor::{DType, TensorDesc};
 
     #[test]
-    fn picks_elements() {
+    fn selects_elements() {
         let x = Array::int(DType::I32, &[3, 3], (1..10).collect());
         let at = Array::int(DType::I64, &[2, 3], vec![1, 2, 0, 2, 0, -3]);
         let y = run(&GatherElements { axis: 0 }, &[&x, &at], &Bindings::new()).unwrap();
@@ -84,8 +89,8 @@ mod tests {
 
     #[test]
     fn refuses() {
-        let x = TensorDesc::of(DType::F32, &[2, 2]);
-        let at = |shape: &[usize]| TensorDesc::of(DType::I64, shape);
+        let x = TensorDesc::from_sizes(DType::F32, &[2, 2]);
+        let at = |shape: &[usize]| TensorDesc::from_sizes(DType::I64, shape);
         assert!(GatherElements { axis: 0 }.infer(&[&x, &at(&[5, 1])]).is_ok());
         assert!(GatherElements { axis: 0 }.infer(&[&x, &at(&[1, 3])]).is_err());
         assert!(GatherElements { axis: 0 }.infer(&[&x, &at(&[2])]).is_err());

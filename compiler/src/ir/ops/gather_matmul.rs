@@ -1,11 +1,11 @@
-//! Matrix products of which each has a matrix of its own, picked by a number from a stack of them.
+//! Matrix multiplications whose matrices are selected from a stack by index, as in a mixture of experts.
 //!
-//! Operands: `x [.., M, K]`, matrices `[E, K, N]` (or `[E, N, K]`, transposed), and numbers of matrices, whose shape broadcasts
-//! with the leading axes of `x`. The result is `[.., M, N]`. Negative numbers count from the end; the device takes the nearest
-//! matrix for a number outside, which the reference refuses.
+//! Operands: `x [.., M, K]`, a stack of matrices `[E, K, N]` (or `[E, N, K]` if transposed), and expert indices, whose
+//! shape broadcasts with the leading axes of `x`. The result is `[.., M, N]`. Negative indices count from the end. For
+//! an index out of range the device uses the nearest valid one; the reference fails.
 //!
-//! The operator exists because a product with few rows takes as long as reading its matrix: a mixture of experts that
-//! computes the experts that a token uses reads those alone, which no product after a gather does.
+//! The operator exists because the time of a small-M matmul is the time to read its matrix. It reads only the matrices
+//! of the experts that a token uses. A matmul after a gather would read and write copies of them first.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,45 +15,52 @@ use super::matmul::MatMul;
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{TensorDesc, broadcast};
 
-/// Matrix products of which each has a matrix of its own, picked by a number from a stack of them.
+/// Matrix multiplications whose matrices are selected from a stack by index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatherMatMul {
-    /// Which operands are transposed.
-    pub product: MatMul,
+    /// Transposed operands.
+    #[serde(rename = "product")]
+    pub matmul: MatMul,
 }
 
-/// The place of the numbers among the operands.
-pub const PICKS: usize = 2;
+/// Operand that holds the expert indices.
+pub const EXPERT_INDICES: usize = 2;
 
 impl Operation for GatherMatMul {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x, matrices, picks] = check::exactly(inputs)?;
+        let [x, matrices, indices] = check::exact_operands(inputs)?;
         check::float(x, "the first operand")?;
-        check::indices(picks)?;
+        check::indices(indices)?;
         let [_, rows, columns] = matrices.shape.as_slice() else {
-            return Err(OpError::new(format!("a stack of matrices is needed, not {matrices}")));
+            return Err(OpError::new(format!(
+                "the second operand must be a stack of matrices, not {matrices}"
+            )));
         };
-        let one = TensorDesc::new(matrices.dtype, vec![rows.clone(), columns.clone()]);
-        let product = self.product.infer(&[x, &one])?;
-        let (batch, sizes) = product.shape.split_at(product.rank().saturating_sub(2));
-        let mut shape = broadcast(&[batch, &picks.shape])?;
+        let matrix = TensorDesc::new(matrices.dtype, vec![rows.clone(), columns.clone()]);
+        let result = self.matmul.infer(&[x, &matrix])?;
+        let (batch, sizes) = result.shape.split_at(result.rank().saturating_sub(2));
+        let mut shape = broadcast(&[batch, &indices.shape])?;
         shape.extend_from_slice(sizes);
-        Ok(TensorDesc::new(product.dtype, shape))
+        Ok(TensorDesc::new(result.dtype, shape))
     }
 
     fn fusion(&self) -> Fusion {
         Fusion::Anchor
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::MatMul, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
-        let [x, matrices, picks] = inputs else { return Err(OpError::new("three operands are needed")) };
-        let shape: Vec<usize> = picks.shape.iter().chain(matrices.shape.iter().skip(1)).copied().collect();
-        let picked = Gather { axis: 0 }.eval(&[matrices, picks], &shape, symbols)?;
-        self.product.eval(&[x, &picked], out, symbols)
+        check::check_arrays(self, inputs, out)?;
+        let [x, matrices, indices] = inputs else { return Err(OpError::new("expected three operands")) };
+        let shape: Vec<usize> = indices.shape.iter().chain(matrices.shape.iter().skip(1)).copied().collect();
+        let selected = Gather { axis: 0 }.eval(&[matrices, indices], &shape, symbols)?;
+        self.matmul.eval(&[x, &selected], out, symbols)
     }
 }
 
@@ -67,15 +74,15 @@ mod tests {
     use crate::ir::ops::matmul::MatMul;
     use crate::ir::tensor::{DType, TensorDesc};
 
-    const OP: GatherMatMul = GatherMatMul { product: MatMul { trans_a: false, trans_b: true } };
+    const OP: GatherMatMul = GatherMatMul { matmul: MatMul { trans_a: false, trans_b: true } };
 
     #[test]
-    fn each_product_has_its_matrix() {
-        // Two tokens of one row each, two picks a token, matrices [3, 1, 2].
+    fn each_matmul_has_its_own_matrix() {
+        // Two tokens of one row each, two experts per token, matrices [3, 1, 2].
         let x = Array::f32(&[2, 1, 1, 2], vec![1.0, 2.0, 3.0, 4.0]);
         let matrices = Array::f32(&[3, 1, 2], vec![1.0, 0.0, 0.0, 1.0, 10.0, 10.0]);
-        let picks = Array::int(DType::I64, &[2, 2], vec![0, 2, 1, -1]);
-        let y = run(&OP, &[&x, &matrices, &picks], &Bindings::new()).unwrap();
+        let indices = Array::int(DType::I64, &[2, 2], vec![0, 2, 1, -1]);
+        let y = run(&OP, &[&x, &matrices, &indices], &Bindings::new()).unwrap();
         assert_eq!(
             (y.shape.as_slice(), y.floats().unwrap()),
             (&[2, 2, 1, 1][..], &[1.0, 30.0, 4.0, 70.0][..])
@@ -89,14 +96,14 @@ mod tests {
 
     #[test]
     fn refusals() {
-        let of = |shape: &[usize]| TensorDesc::of(DType::F16, shape);
+        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
         let (x, matrices) = (of(&[4, 1, 8]), of(&[3, 6, 8]));
-        let picks = |shape: &[usize]| TensorDesc::of(DType::I32, shape);
-        assert_eq!(OP.infer(&[&x, &matrices, &picks(&[4])]).unwrap().to_string(), "f16[4, 1, 6]");
-        assert_eq!(OP.infer(&[&x, &matrices, &picks(&[5, 1])]).unwrap().to_string(), "f16[5, 4, 1, 6]");
-        assert!(OP.infer(&[&x, &matrices, &picks(&[3])]).is_err());
-        assert!(OP.infer(&[&x, &of(&[6, 8]), &picks(&[4])]).is_err());
-        assert!(OP.infer(&[&x, &of(&[3, 6, 7]), &picks(&[4])]).is_err());
+        let indices = |shape: &[usize]| TensorDesc::from_sizes(DType::I32, shape);
+        assert_eq!(OP.infer(&[&x, &matrices, &indices(&[4])]).unwrap().to_string(), "f16[4, 1, 6]");
+        assert_eq!(OP.infer(&[&x, &matrices, &indices(&[5, 1])]).unwrap().to_string(), "f16[5, 4, 1, 6]");
+        assert!(OP.infer(&[&x, &matrices, &indices(&[3])]).is_err());
+        assert!(OP.infer(&[&x, &of(&[6, 8]), &indices(&[4])]).is_err());
+        assert!(OP.infer(&[&x, &of(&[3, 6, 7]), &indices(&[4])]).is_err());
         assert!(OP.infer(&[&x, &matrices, &of(&[4])]).is_err());
     }
 }

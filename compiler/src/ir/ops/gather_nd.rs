@@ -1,4 +1,4 @@
-//! Slices picked by index tuples along the last axis of the second operand (ONNX GatherND).
+//! Slices selected by the index tuples along the last axis of the second operand (ONNX GatherND).
 
 use serde::{Deserialize, Serialize};
 
@@ -6,31 +6,31 @@ use crate::error::OpError;
 use crate::ir::array::{Array, count, strides};
 use crate::ir::dim::Bindings;
 use crate::ir::movement;
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, equal, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, equal_sizes, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// Slices picked by index tuples along the last axis of the second operand (ONNX GatherND).
+/// Slices selected by the index tuples along the last axis of the second operand (ONNX GatherND).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatherNd {
-    /// Leading axes shared by both operands.
+    /// Number of leading batch axes of both operands.
     pub batch_dims: usize,
 }
 
 impl Operation for GatherNd {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x, indices] = exactly(inputs)?;
+        let [x, indices] = exact_operands(inputs)?;
         check::indices(indices)?;
         let tuple = tuple_length(indices, x.rank().saturating_sub(self.batch_dims))?;
         if indices.rank() <= self.batch_dims {
-            return Err(OpError::new(format!("{indices} has no {} batch axes", self.batch_dims)));
+            return Err(OpError::new(format!("{indices} has fewer than {} batch axes", self.batch_dims)));
         }
         let mut shape = Vec::with_capacity(indices.rank() + x.rank());
         for (a, b) in x.shape.iter().zip(&indices.shape).take(self.batch_dims) {
-            shape.push(equal(a, b, "batch axes")?);
+            shape.push(equal_sizes(a, b, "batch axes")?);
         }
-        let picks = indices.rank() - 1 - self.batch_dims;
-        shape.extend(indices.shape.iter().skip(self.batch_dims).take(picks).cloned());
+        let tuple_axes = indices.rank() - 1 - self.batch_dims;
+        shape.extend(indices.shape.iter().skip(self.batch_dims).take(tuple_axes).cloned());
         shape.extend(x.shape.iter().skip(self.batch_dims + tuple).cloned());
         Ok(TensorDesc::new(x.dtype, shape))
     }
@@ -39,16 +39,21 @@ impl Operation for GatherNd {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
-        let [x, indices] = inputs else { return Err(OpError::new("two operands are needed")) };
+        check::check_arrays(self, inputs, out)?;
+        let [x, indices] = inputs else { return Err(OpError::new("expected two operands")) };
         let tuple = indices.shape.last().copied().unwrap_or(1);
         let starts = starts(&x.shape, indices, self.batch_dims)?;
         movement::copy_chunks(x, out, &starts, count(&x.shape[self.batch_dims + tuple..]))
     }
 }
 
-/// The length of the index tuples along the last axis; it must be known, and at most the rank they index.
+/// Returns the length of the index tuples along the last axis. It must be known and at most `rank`, the rank of the
+/// indexed axes.
 pub(super) fn tuple_length(indices: &TensorDesc, rank: usize) -> Result<usize, OpError> {
     let Some(last) = indices.shape.last() else {
         return Err(OpError::new("index tuples need at least one axis"));
@@ -59,7 +64,7 @@ pub(super) fn tuple_length(indices: &TensorDesc, rank: usize) -> Result<usize, O
         .ok_or_else(|| OpError::new(format!("index tuples of length {last} do not fit {rank} indexed axes")))
 }
 
-/// For each index tuple, the offset of the slice it names in a tensor of the given shape.
+/// Returns for each index tuple the offset of its slice in a tensor of the given shape.
 pub(super) fn starts(shape: &[usize], indices: &Array, batch_dims: usize) -> Result<Vec<usize>, OpError> {
     let tuple = indices.shape.last().copied().unwrap_or(1);
     let values = indices.ints()?;
@@ -71,9 +76,11 @@ pub(super) fn starts(shape: &[usize], indices: &Array, batch_dims: usize) -> Res
     let batch_stride = count(&shape[batch_dims..]);
     let per_batch = (values.len() / tuple).checked_div(batch).unwrap_or(0).max(1);
     let mut all = Vec::with_capacity(values.len() / tuple);
-    for (at, picked) in values.chunks_exact(tuple).enumerate() {
+    for (at, tuple_values) in values.chunks_exact(tuple).enumerate() {
         let mut offset = at / per_batch * batch_stride;
-        for ((index, size), stride) in picked.iter().zip(&shape[batch_dims..]).zip(&strides[batch_dims..]) {
+        for ((index, size), stride) in
+            tuple_values.iter().zip(&shape[batch_dims..]).zip(&strides[batch_dims..])
+        {
             offset += movement::normalize_index(*index, *size)? * stride;
         }
         all.push(offset);
@@ -91,7 +98,7 @@ mod tests {
     use crate::ir::tensor::{DType, TensorDesc};
 
     #[test]
-    fn picks_by_tuple() {
+    fn selects_by_tuple() {
         let x = Array::int(DType::I32, &[2, 2, 2], (0..8).collect());
         let at = Array::int(DType::I64, &[2, 2], vec![0, 1, 1, -2]);
         let y = run(&GatherNd { batch_dims: 0 }, &[&x, &at], &Bindings::new()).unwrap();
@@ -110,7 +117,7 @@ mod tests {
 
     #[test]
     fn refuses() {
-        let x = TensorDesc::of(DType::F32, &[2, 3]);
+        let x = TensorDesc::from_sizes(DType::F32, &[2, 3]);
         let at = |dims: Vec<Dim>| TensorDesc::new(DType::I64, dims);
         let op = |batch_dims| GatherNd { batch_dims };
         assert!(op(0).infer(&[&x, &at(vec![])]).is_err());

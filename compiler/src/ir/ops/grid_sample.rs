@@ -1,7 +1,7 @@
-//! Samples an image at positions that a second operand gives (ONNX GridSample with every mode).
+//! Sampling of an image at the positions of a second operand (ONNX GridSample with every mode).
 //!
-//! Positions are between -1 and 1 along each spatial axis, and may lie beyond. Every mode is separable: at a position the
-//! result is the sum over a few taps along each axis, with a weight each. [`GridSample::taps`] lists them for one axis.
+//! Positions are between -1 and 1 along each spatial axis, and may lie outside. Every mode is separable: a sample is a
+//! weighted sum over a few taps along each axis. [`GridSample::taps`] returns the taps of one axis.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,50 +9,50 @@ use super::check;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Keys' coefficient of the cubic mode.
+/// Coefficient of Keys' kernel in cubic mode.
 pub const CUBIC: f32 = -0.75;
 
-/// How a sample is made from its neighbours.
+/// Interpolation mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SampleMode {
-    /// The nearest element, the even one of two.
+    /// The nearest element, ties to even.
     Nearest,
-    /// Linear in each axis.
+    /// Linear interpolation along each axis.
     Linear,
-    /// Cubic in each axis.
+    /// Cubic interpolation along each axis.
     Cubic,
 }
 
-/// What lies outside the image.
+/// Value of taps outside the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SamplePadding {
-    /// Zeros.
+    /// Zero.
     Zeros,
-    /// The element at the border.
+    /// The border element.
     Border,
-    /// The image, reflected at its border as often as it takes.
+    /// The image, reflected at its border repeatedly.
     Reflection,
 }
 
-/// Samples `[N, C, spatial..]` at the positions `[N, places.., axes]`: a result `[N, C, places..]`. The last spatial axis
-/// is the first of a position.
+/// Samples `[N, C, spatial..]` at the positions `[N, places.., axes]`; the result is `[N, C, places..]`. The first
+/// component of a position belongs to the last spatial axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GridSample {
-    /// How a sample is made from its neighbours.
+    /// Interpolation mode.
     pub mode: SampleMode,
-    /// What lies outside the image.
+    /// Value of taps outside the image.
     pub padding: SamplePadding,
-    /// Whether -1 and 1 are the middles of the first and the last element, rather than their outer edges.
+    /// True if -1 and 1 are the centers of the first and the last element; false if they are their outer edges.
     pub align_corners: bool,
 }
 
 impl GridSample {
-    /// Taps along each axis.
+    /// Number of taps along each axis.
     pub fn count(&self) -> usize {
         match self.mode {
             SampleMode::Nearest => 1,
@@ -61,8 +61,8 @@ impl GridSample {
         }
     }
 
-    /// The elements along an axis of `size` that make the sample at `position`, with their weights; those outside are
-    /// left out. Computed in f32, as devices do.
+    /// Returns the elements along an axis of `size` elements that contribute to the sample at `position`, with their
+    /// weights. Taps that are zero by padding are left out. The computation is in f32, as on the device.
     pub fn taps(&self, position: f32, size: usize) -> Vec<(usize, f32)> {
         let last = size as f32 - 1.0;
         let low = if self.align_corners { 0.0 } else { -0.5 };
@@ -102,7 +102,7 @@ impl GridSample {
     }
 }
 
-/// A position outside `low..high`, reflected at the ends until it lies inside.
+/// Reflects a position outside `low..high` at both ends until it lies inside.
 fn reflect(x: f32, low: f32, high: f32) -> f32 {
     let range = high - low;
     if range <= 0.0 {
@@ -111,7 +111,7 @@ fn reflect(x: f32, low: f32, high: f32) -> f32 {
     let beyond = if x < low { low - x } else { x - high };
     let times = (beyond / range).floor();
     let rest = (beyond - times * range).clamp(0.0, range);
-    // An even number of whole lengths leaves it on the side that it came from.
+    // After an even number of whole ranges, the position lies on the side that it came from.
     if (x < low) == (times % 2.0 == 0.0) { low + rest } else { high - rest }
 }
 
@@ -126,28 +126,28 @@ fn keys(d: f32) -> f32 {
 
 impl Operation for GridSample {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x, grid] = check::exactly(inputs)?;
+        let [x, grid] = check::exact_operands(inputs)?;
         check::float(x, "the image")?;
         check::float(grid, "the grid of positions")?;
         let axes = x.rank().saturating_sub(2);
         if !(1..=3).contains(&axes) {
-            return Err(OpError::new(format!("an image has one to three spatial axes, unlike {x}")));
+            return Err(OpError::new(format!("the image must have one to three spatial axes, found {x}")));
         }
         let [batch, places @ .., last] = grid.shape.as_slice() else {
             return Err(OpError::new(format!(
-                "a grid of positions has a batch and positions, unlike {grid}"
+                "the grid must have a batch axis and a position axis, found {grid}"
             )));
         };
         if places.len() != axes || !last.is(axes as i64) {
             return Err(OpError::new(format!(
-                "a grid of positions for {x} has {} axes, of which the last is {axes} long, unlike {grid}",
+                "the grid for {x} must have {} axes, the last of size {axes}; found {grid}",
                 axes + 2
             )));
         }
         if x.shape.iter().skip(2).any(|size| size.is(0)) && !places.iter().any(|size| size.is(0)) {
             return Err(OpError::new(format!("{x} has no element to sample")));
         }
-        let batch = check::equal(&x.shape[0], batch, "the batches of image and grid")?;
+        let batch = check::equal_sizes(&x.shape[0], batch, "the batches of image and grid")?;
         let mut shape = vec![batch, x.shape[1].clone()];
         shape.extend_from_slice(places);
         Ok(TensorDesc::new(x.dtype, shape))
@@ -157,26 +157,30 @@ impl Operation for GridSample {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::ImageSlices, PrecisionClass::Samples, Exactness::Samples)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
-            let [x, grid] = inputs else { return Err(OpError::new("two operands are needed")) };
+            let [x, grid] = inputs else { return Err(OpError::new("expected two operands")) };
             let (values, positions) = (x.floats()?, grid.floats()?);
             let [batches, channels, sizes @ ..] = x.shape.as_slice() else {
-                return Err(OpError::new("an image is needed"));
+                return Err(OpError::new("the first operand must be an image"));
             };
             let (axes, image, places) = (sizes.len(), count(sizes), count(&out[2..]));
             let mut result = vec![0.0f32; count(out)];
             for n in 0..*batches {
                 for place in 0..places {
                     let at = &positions[(n * places + place) * axes..][..axes];
-                    // Offsets into an image and their weights, axis by axis.
+                    // Offsets in an image and their weights, extended axis by axis.
                     let mut taps = vec![(0usize, 1.0f32)];
                     for (size, position) in sizes.iter().zip(at.iter().rev()) {
                         let along = self.taps(*position, *size);
-                        let joined = taps.iter().flat_map(|(offset, weight)| {
+                        let product = taps.iter().flat_map(|(offset, weight)| {
                             along.iter().map(move |(i, w)| (offset * size + i, weight * w))
                         });
-                        taps = joined.collect();
+                        taps = product.collect();
                     }
                     for c in 0..*channels {
                         let plane = &values[(n * channels + c) * image..][..image];
@@ -207,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn corners_are_edges_or_middles() {
+    fn corners_are_edges_or_centers() {
         use SampleMode::Linear;
         use SamplePadding::Zeros;
         assert_eq!(line(Linear, Zeros, true, &[-1.0, 0.0, 1.0]), [1.0, 2.5, 4.0]);
@@ -216,18 +220,18 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_follows_the_padding() {
+    fn positions_outside_follow_the_padding() {
         use SampleMode::{Cubic, Linear, Nearest};
         use SamplePadding::{Border, Reflection, Zeros};
         assert_eq!(line(Linear, Border, false, &[-3.0, 9.0, f32::INFINITY]), [1.0, 4.0, 4.0]);
-        // Reflected at the outer edges, and at the middles of the outer elements.
+        // Reflected at the outer edges, and at the centers of the outer elements.
         assert_eq!(line(Nearest, Reflection, false, &[-1.25, -1.75, 1.25, 3.25]), [1.0, 2.0, 4.0, 1.0]);
         assert_eq!(line(Linear, Reflection, true, &[2.0, 3.0, 5.0]), [2.5, 1.0, 4.0]);
         assert_eq!(line(Cubic, Zeros, true, &[-9.0]), [0.0]);
     }
 
     #[test]
-    fn an_axis_of_one_element_is_everywhere() {
+    fn an_axis_of_one_element_is_constant() {
         let x = Array::f32(&[1, 1, 1], vec![7.0]);
         let grid = Array::f32(&[1, 2, 1], vec![-4.0, 0.5]);
         for align_corners in [false, true] {
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_position_is_the_last_axis() {
+    fn the_first_component_belongs_to_the_last_axis() {
         let x = Array::f32(&[1, 2, 2, 3], (0..12).map(|v| v as f32).collect());
         let grid = Array::f32(&[1, 1, 1, 2], vec![1.0, -1.0]);
         let op = GridSample { mode: SampleMode::Cubic, padding: SamplePadding::Border, align_corners: true };
@@ -252,7 +256,7 @@ mod tests {
     #[test]
     fn refuses() {
         let op = GridSample { mode: SampleMode::Linear, padding: SamplePadding::Zeros, align_corners: false };
-        let of = |shape: &[usize]| TensorDesc::of(DType::F32, shape);
+        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
         assert_eq!(
             op.infer(&[&of(&[2, 3, 4, 5]), &of(&[2, 6, 7, 2])]).unwrap().to_string(),
             "f32[2, 3, 6, 7]"
@@ -267,6 +271,6 @@ mod tests {
         ] {
             assert!(op.infer(&[&of(x), &of(grid)]).is_err(), "{x:?} at {grid:?}");
         }
-        assert!(op.infer(&[&TensorDesc::of(DType::I32, &[1, 1, 2]), &of(&[1, 2, 1])]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::I32, &[1, 1, 2]), &of(&[1, 2, 1])]).is_err());
     }
 }

@@ -1,19 +1,21 @@
-//! Normalises `x [N, C, spatial..]` over groups of channels and all spatial axes, then `* scale [C] + bias [C]`.
+//! GroupNorm of `x [N, C, spatial..]`: normalizes over groups of channels and all spatial axes, then applies
+//! `* scale [C] + bias [C]`.
 //!
-//! With `groups == C` it is instance normalisation.
+//! With `groups == C` it is InstanceNorm.
 
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSlice, ParallelSliceMut};
 use serde::{Deserialize, Serialize};
 
 use super::check;
-use super::layer_norm::statistics;
+use super::layer_norm::mean_and_rstd;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Normalises `x [N, C, spatial..]` over groups of channels and all spatial axes, then `* scale [C] + bias [C]`.
+/// GroupNorm of `x [N, C, spatial..]`: normalizes over groups of channels and all spatial axes, then applies
+/// `* scale [C] + bias [C]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupNorm {
     /// Number of channel groups.
@@ -28,9 +30,9 @@ impl Operation for GroupNorm {
         check::float(x, "the input")?;
         check::same_type(inputs)?;
         let [_, channels, ..] = x.shape.as_slice() else {
-            return Err(OpError::new(format!("an input of rank two or more is needed, not {x}")));
+            return Err(OpError::new(format!("the input must have rank two or more, found {x}")));
         };
-        let groups = check::small(self.groups, "groups")?;
+        let groups = check::checked_attribute(self.groups, "groups")?;
         if groups == 0 {
             return Err(OpError::new("groups must not be 0"));
         }
@@ -46,6 +48,10 @@ impl Operation for GroupNorm {
         Fusion::Reduce
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::ImageSlices, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let x = inputs[0];
@@ -56,7 +62,7 @@ impl Operation for GroupNorm {
             let n = per_group * plane;
             let mut y = vec![0.0; x.len()];
             y.par_chunks_mut(n).zip(x.floats()?.par_chunks(n)).enumerate().for_each(|(group, (y, x))| {
-                let (mean, factor) = statistics(x, self.epsilon, false);
+                let (mean, factor) = mean_and_rstd(x, self.epsilon, false);
                 let first = group % self.groups * per_group;
                 for (c, (y, x)) in y.chunks_mut(plane).zip(x.chunks(plane)).enumerate() {
                     let (scale, bias) = (f64::from(scale[first + c]), f64::from(bias[first + c]));
@@ -93,13 +99,13 @@ mod tests {
 
     #[test]
     fn refuses() {
-        let x = TensorDesc::of(DType::F32, &[1, 4, 3]);
-        let c = TensorDesc::of(DType::F32, &[4]);
+        let x = TensorDesc::from_sizes(DType::F32, &[1, 4, 3]);
+        let c = TensorDesc::from_sizes(DType::F32, &[4]);
         let infer = |groups, scale: &TensorDesc| GroupNorm { groups, epsilon: 0.0 }.infer(&[&x, scale, &c]);
         assert!(infer(2, &c).is_ok());
         assert!(infer(0, &c).is_err());
         assert!(infer(3, &c).is_err());
-        assert!(infer(2, &TensorDesc::of(DType::F32, &[2])).is_err());
+        assert!(infer(2, &TensorDesc::from_sizes(DType::F32, &[2])).is_err());
         assert!(GroupNorm { groups: 2, epsilon: 0.0 }.infer(&[&x, &c]).is_err());
     }
 }

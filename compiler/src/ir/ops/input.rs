@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::exactly;
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::exact_operands;
 use crate::ir::tensor::{DType, TensorDesc};
 
 /// A graph input.
@@ -16,13 +16,13 @@ pub struct Input {
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Sizes; symbols are bound when the bundle runs.
+    /// Shape; symbols get values when the bundle runs.
     pub shape: Vec<Dim>,
 }
 
 impl Operation for Input {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [] = exactly(inputs)?;
+        let [] = exact_operands(inputs)?;
         Ok(TensorDesc::new(self.dtype, self.shape.clone()))
     }
 
@@ -34,8 +34,12 @@ impl Operation for Input {
         Fusion::Opaque
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Input, Exactness::Independent)
+    }
+
     fn eval(&self, _inputs: &[&Array], _out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        Err(OpError::new(format!("the value of input `{}` comes from the caller", self.name)))
+        Err(OpError::new(format!("the caller must provide the value of input `{}`", self.name)))
     }
 }
 
@@ -51,6 +55,6 @@ mod tests {
         let input =
             Input { name: "x".into(), dtype: DType::U8, shape: vec![Dim::symbol("n"), 2usize.into()] };
         assert_eq!(input.infer(&[]).unwrap().to_string(), "u8[n, 2]");
-        assert!(input.infer(&[&TensorDesc::of(DType::F32, &[])]).is_err());
+        assert!(input.infer(&[&TensorDesc::from_sizes(DType::F32, &[])]).is_err());
     }
 }

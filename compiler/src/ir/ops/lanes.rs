@@ -1,4 +1,4 @@
-//! Walking over tensors: along one axis, over several axes, and under broadcasting.
+//! Iteration over host tensors: lanes along one axis, strided offsets over several axes, and broadcasting.
 
 use std::cmp::Ordering;
 
@@ -7,9 +7,9 @@ use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut
 use crate::ir::array::{count, strides};
 use crate::ir::tensor::DType;
 
-/// Applies `f(lane, result)` to every lane of `x` along an axis; a result has `length` elements and takes the
-/// lane's place.
-pub(crate) fn map<T, U>(
+/// Applies `f(lane, result)` to every lane of `x` along an axis. A lane is the sequence of elements along the axis.
+/// Each result has `length` elements and replaces its lane.
+pub(crate) fn map_lanes<T, U>(
     x: &[T],
     shape: &[usize],
     axis: usize,
@@ -48,8 +48,8 @@ where
     out
 }
 
-/// The offsets of all elements of a box with given sizes and strides, row-major.
-pub(crate) fn offsets(sizes: &[usize], steps: &[usize]) -> impl Iterator<Item = usize> {
+/// Iterates over the offsets of all elements of a box with given sizes and strides, in row-major order.
+pub(crate) fn strided_offsets(sizes: &[usize], steps: &[usize]) -> impl Iterator<Item = usize> {
     let axes: Vec<(usize, usize)> = sizes.iter().copied().zip(steps.iter().copied()).collect();
     let mut at = vec![0usize; axes.len()];
     let mut next = (count(sizes) > 0).then_some(0usize);
@@ -70,7 +70,7 @@ pub(crate) fn offsets(sizes: &[usize], steps: &[usize]) -> impl Iterator<Item = 
     })
 }
 
-/// The strides with which a tensor is read when broadcast to a shape: 0 where its size is 1.
+/// Returns the strides for reading a tensor that is broadcast to a shape: 0 for axes of size 1.
 pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     let mut steps = vec![0; to.len()];
     let skip = to.len().saturating_sub(from.len());
@@ -80,22 +80,22 @@ pub(crate) fn broadcast_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     steps
 }
 
-/// The offset in a tensor of each element of the shape that it broadcasts to.
+/// Returns the offset in a tensor for each element of the shape that it broadcasts to.
 pub(crate) fn broadcast_offsets(from: &[usize], to: &[usize]) -> Vec<usize> {
-    offsets(to, &broadcast_strides(from, to)).collect()
+    strided_offsets(to, &broadcast_strides(from, to)).collect()
 }
 
-/// Order of floats with NaN above everything and equal zeros.
+/// Compares floats; NaN is greater than all numbers, and both zeros are equal.
 pub(crate) fn float_order(a: f32, b: f32) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// Order of integers of a declared type.
+/// Compares integers of a declared type.
 pub(crate) fn int_order(dtype: DType, a: i64, b: i64) -> Ordering {
     if dtype == DType::U64 { (a as u64).cmp(&(b as u64)) } else { a.cmp(&b) }
 }
 
-/// The least and the greatest value of an integer type, as an [`crate::ir::array::Array`] holds them.
+/// Minimum and maximum of an integer type, in the representation of [`crate::ir::array::Array`].
 pub(crate) fn int_range(dtype: DType) -> (i64, i64) {
     match dtype {
         DType::I8 => (i8::MIN.into(), i8::MAX.into()),
@@ -112,21 +112,21 @@ pub(crate) fn int_range(dtype: DType) -> (i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{broadcast_offsets, map, offsets};
+    use super::{broadcast_offsets, map_lanes, strided_offsets};
 
     #[test]
-    fn walks() {
-        assert_eq!(offsets(&[2, 3], &[10, 1]).collect::<Vec<_>>(), [0, 1, 2, 10, 11, 12]);
-        assert_eq!(offsets(&[], &[]).collect::<Vec<_>>(), [0]);
-        assert_eq!(offsets(&[2, 0], &[1, 1]).count(), 0);
+    fn offsets_and_broadcasts() {
+        assert_eq!(strided_offsets(&[2, 3], &[10, 1]).collect::<Vec<_>>(), [0, 1, 2, 10, 11, 12]);
+        assert_eq!(strided_offsets(&[], &[]).collect::<Vec<_>>(), [0]);
+        assert_eq!(strided_offsets(&[2, 0], &[1, 1]).count(), 0);
         assert_eq!(broadcast_offsets(&[2, 1], &[2, 2, 3]), [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]);
     }
 
     #[test]
     fn lanes_along_an_inner_axis() {
         let x = [1, 2, 3, 4, 5, 6, 7, 8];
-        let sums = map(&x, &[2, 2, 2], 1, 1, |lane, out: &mut [i32]| out[0] = lane.iter().sum());
+        let sums = map_lanes(&x, &[2, 2, 2], 1, 1, |lane, out: &mut [i32]| out[0] = lane.iter().sum());
         assert_eq!(sums, [4, 6, 12, 14]);
-        assert_eq!(map(&[0i32; 0], &[2, 0, 2], 1, 1, |_, out: &mut [i32]| out[0] = 7), [7; 4]);
+        assert_eq!(map_lanes(&[0i32; 0], &[2, 0, 2], 1, 1, |_, out: &mut [i32]| out[0] = 7), [7; 4]);
     }
 }

@@ -1,4 +1,5 @@
-//! Normalises over the axes from `axis` on: `(x - mean) / sqrt(variance + epsilon) * scale + bias`, or with `rms` `x / sqrt(mean(x^2) + epsilon) * scale`.
+//! LayerNorm over the axes from `axis` on: `(x - mean) / sqrt(variance + epsilon) * scale + bias`; with `rms` RMSNorm:
+//! `x / sqrt(mean(x^2) + epsilon) * scale`.
 //!
 //! Operands: x, scale and an optional bias; scale and bias broadcast to x.
 
@@ -9,17 +10,18 @@ use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Normalises over the axes from `axis` on: `(x - mean) / sqrt(variance + epsilon) * scale + bias`, or with `rms` `x / sqrt(mean(x^2) + epsilon) * scale`.
+/// LayerNorm over the axes from `axis` on: `(x - mean) / sqrt(variance + epsilon) * scale + bias`; with `rms` RMSNorm:
+/// `x / sqrt(mean(x^2) + epsilon) * scale`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {
-    /// First normalised axis.
+    /// First normalized axis.
     pub axis: usize,
     /// Added to the variance.
     pub epsilon: f32,
-    /// Root mean square without centring.
+    /// True for RMSNorm, which does not subtract the mean.
     pub rms: bool,
 }
 
@@ -40,16 +42,20 @@ impl Operation for LayerNorm {
         Fusion::Reduce
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let x = inputs[0];
             let (lead, tail) = x.shape.split_at(self.axis);
-            let scale = Spread::new(inputs[1], lead, tail)?;
-            let bias = inputs.get(2).map(|b| Spread::new(b, lead, tail)).transpose()?;
+            let scale = BroadcastRows::new(inputs[1], lead, tail)?;
+            let bias = inputs.get(2).map(|b| BroadcastRows::new(b, lead, tail)).transpose()?;
             let n = count(tail);
             let mut y = vec![0.0; x.len()];
             y.par_chunks_mut(n).zip(x.floats()?.par_chunks(n)).enumerate().for_each(|(row, (y, x))| {
-                let (mean, factor) = statistics(x, self.epsilon, self.rms);
+                let (mean, factor) = mean_and_rstd(x, self.epsilon, self.rms);
                 for (i, (y, x)) in y.iter_mut().zip(x).enumerate() {
                     let normal = (f64::from(*x) - mean) * factor;
                     let shift = bias.as_ref().map_or(0.0, |b| b.at(row, i));
@@ -61,33 +67,32 @@ impl Operation for LayerNorm {
     }
 }
 
-/// Rows normalised along their last axis by their root mean square, times a scale of any float type: what operators that take
-/// a normalisation in compute.
+/// Computes an RMSNorm along the last axis, with a scale of any float type; for operators with a fused norm.
 ///
 /// # Errors
-/// As those of [`LayerNorm`].
+/// As [`LayerNorm::eval`](Operation::eval).
 pub(crate) fn rms_norm(x: &Array, scale: &Array, epsilon: f32, symbols: &Bindings) -> Result<Array, OpError> {
     let norm = LayerNorm { axis: x.shape.len().saturating_sub(1), epsilon, rms: true };
     let scale = Array { dtype: x.dtype, ..scale.clone() };
     norm.eval(&[x, &scale], &x.shape, symbols)
 }
 
-/// The mean (0 with `rms`) and the reciprocal of the root of the variance around it.
-pub(crate) fn statistics(x: &[f32], epsilon: f32, rms: bool) -> (f64, f64) {
+/// Returns the mean (0 with `rms`) and the reciprocal standard deviation.
+pub(crate) fn mean_and_rstd(x: &[f32], epsilon: f32, rms: bool) -> (f64, f64) {
     let n = x.len() as f64;
     let mean = if rms { 0.0 } else { x.iter().map(|v| f64::from(*v)).sum::<f64>() / n };
     let variance = x.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / n;
     (mean, 1.0 / (variance + f64::from(epsilon)).sqrt())
 }
 
-/// A tensor broadcast to rows of normalised elements.
-struct Spread<'a> {
+/// A scale or bias, broadcast to the normalized rows.
+struct BroadcastRows<'a> {
     values: &'a [f32],
     rows: Vec<usize>,
     elements: Vec<usize>,
 }
 
-impl<'a> Spread<'a> {
+impl<'a> BroadcastRows<'a> {
     fn new(x: &'a Array, lead: &[usize], tail: &[usize]) -> Result<Self, OpError> {
         let shape = [lead, tail].concat();
         let (lead_steps, tail_steps) = {
@@ -97,8 +102,8 @@ impl<'a> Spread<'a> {
         };
         Ok(Self {
             values: x.floats()?,
-            rows: lanes::offsets(lead, &lead_steps).collect(),
-            elements: lanes::offsets(tail, &tail_steps).collect(),
+            rows: lanes::strided_offsets(lead, &lead_steps).collect(),
+            elements: lanes::strided_offsets(tail, &tail_steps).collect(),
         })
     }
 
@@ -116,7 +121,7 @@ mod tests {
     use crate::ir::tensor::{DType, TensorDesc};
 
     #[test]
-    fn centred_and_root_mean_square() {
+    fn centered_and_root_mean_square() {
         let x = Array::f32(&[2, 2], vec![1.0, 3.0, -2.0, 2.0]);
         let scale = Array::f32(&[2], vec![1.0, 10.0]);
         let bias = Array::f32(&[2, 1], vec![0.5, 0.25]);
@@ -141,13 +146,13 @@ mod tests {
     #[test]
     fn refuses() {
         let norm = LayerNorm { axis: 1, epsilon: 1e-5, rms: false };
-        let x = TensorDesc::of(DType::F16, &[2, 4]);
-        assert_eq!(norm.infer(&[&x, &TensorDesc::of(DType::F32, &[4])]).unwrap(), x);
-        assert!(norm.infer(&[&x, &TensorDesc::of(DType::F32, &[3])]).is_err());
-        assert!(norm.infer(&[&x, &TensorDesc::of(DType::F32, &[3, 2, 4])]).is_err());
-        let row = TensorDesc::of(DType::F16, &[1, 4]);
-        assert!(norm.infer(&[&row, &TensorDesc::of(DType::F32, &[2, 4])]).is_err());
+        let x = TensorDesc::from_sizes(DType::F16, &[2, 4]);
+        assert_eq!(norm.infer(&[&x, &TensorDesc::from_sizes(DType::F32, &[4])]).unwrap(), x);
+        assert!(norm.infer(&[&x, &TensorDesc::from_sizes(DType::F32, &[3])]).is_err());
+        assert!(norm.infer(&[&x, &TensorDesc::from_sizes(DType::F32, &[3, 2, 4])]).is_err());
+        let row = TensorDesc::from_sizes(DType::F16, &[1, 4]);
+        assert!(norm.infer(&[&row, &TensorDesc::from_sizes(DType::F32, &[2, 4])]).is_err());
         let outside = LayerNorm { axis: 2, epsilon: 1e-5, rms: false };
-        assert!(outside.infer(&[&x, &TensorDesc::of(DType::F32, &[4])]).is_err());
+        assert!(outside.infer(&[&x, &TensorDesc::from_sizes(DType::F32, &[4])]).is_err());
     }
 }

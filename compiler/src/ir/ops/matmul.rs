@@ -1,24 +1,24 @@
-//! Matrix product over the last two axes of operands of rank two or more; leading axes broadcast.
+//! Matrix multiplication over the last two axes of operands of rank two or more; leading axes broadcast.
 //!
-//! `[.., M, K] x [.., K, N] -> [.., M, N]`; a transposed operand has its last two axes swapped before the product.
-//! 8-bit integers of either sign give sums in i32; zero points are terms of their own around the product.
+//! `[.., M, K] x [.., K, N] -> [.., M, N]`. A transposed operand has its last two axes swapped. 8-bit integers of any
+//! signedness give sums in i32; zero points are separate operators around the matmul.
 
 use serde::{Deserialize, Serialize};
 
-use super::product::{Matrix, Scalar, Size, products};
+use super::blocked_matmul::{MatMulSize, Matrix, Scalar, blocked_matmul};
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{TensorDesc, broadcast};
 
-/// Matrix product over the last two axes of operands of rank two or more; leading axes broadcast.
+/// Matrix multiplication over the last two axes of operands of rank two or more; leading axes broadcast.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatMul {
-    /// Whether the first operand is `[.., K, M]`.
+    /// True if the first operand is `[.., K, M]`.
     pub trans_a: bool,
-    /// Whether the second operand is `[.., N, K]`.
+    /// True if the second operand is `[.., N, K]`.
     pub trans_b: bool,
 }
 
@@ -26,15 +26,15 @@ impl Operation for MatMul {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let a = check::operands(inputs, 2..=2)?;
         let b = inputs[1];
-        let dtype = check::product_type(a, b)?;
+        let dtype = check::matmul_type(a, b)?;
         check::numeric(a, "the first operand")?;
         let ([batch_a @ .., a0, a1], [batch_b @ .., b0, b1]) = (a.shape.as_slice(), b.shape.as_slice())
         else {
-            return Err(OpError::new(format!("operands of rank two or more are needed, not {a} and {b}")));
+            return Err(OpError::new(format!("the operands must have rank two or more, found {a} and {b}")));
         };
         let (m, ka) = if self.trans_a { (a1, a0) } else { (a0, a1) };
         let (kb, n) = if self.trans_b { (b1, b0) } else { (b0, b1) };
-        check::equal(ka, kb, "inner sizes")?;
+        check::equal_sizes(ka, kb, "inner sizes")?;
         let mut shape = broadcast(&[batch_a, batch_b])?;
         shape.extend([m.clone(), n.clone()]);
         Ok(TensorDesc::new(dtype, shape))
@@ -42,6 +42,10 @@ impl Operation for MatMul {
 
     fn fusion(&self) -> Fusion {
         Fusion::Anchor
+    }
+
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::MatMul, Exactness::Independent)
     }
 
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
@@ -58,7 +62,7 @@ impl Operation for MatMul {
 }
 
 impl MatMul {
-    /// The product of two operands, each a shape with its elements.
+    /// Multiplies two operands, each a shape with its elements.
     fn multiply<T: Scalar>(&self, a: (&[usize], &[T]), b: (&[usize], &[T]), out: &[usize]) -> Vec<T> {
         let (batch_a, [a0, a1]) = split(a.0);
         let (batch_b, [b0, b1]) = split(b.0);
@@ -68,9 +72,9 @@ impl MatMul {
         let starts_b = lanes::broadcast_offsets(batch_b, batch);
         let (row, column) = if self.trans_a { (1, a1) } else { (a1, 1) };
         let mut c = vec![T::default(); count(out)];
-        products(
+        blocked_matmul(
             &mut c,
-            Size { m, n, k },
+            MatMulSize { m, n, k },
             |i| Matrix { values: &a.1[starts_a[i] * a0 * a1..], row, column },
             |i, depth, columns, tile| {
                 let b = &b.1[starts_b[i] * b0 * b1..];
@@ -89,7 +93,7 @@ impl MatMul {
     }
 }
 
-/// Leading sizes and the last two.
+/// Returns the leading sizes and the last two sizes.
 fn split(shape: &[usize]) -> (&[usize], [usize; 2]) {
     match shape {
         [batch @ .., rows, columns] => (batch, [*rows, *columns]),
@@ -111,21 +115,21 @@ mod tests {
     fn shapes() {
         let a =
             TensorDesc::new(DType::F16, vec![Dim::symbol("n"), Dim::known(1), Dim::known(3), Dim::known(4)]);
-        let b = TensorDesc::of(DType::F32, &[5, 4, 6]);
+        let b = TensorDesc::from_sizes(DType::F32, &[5, 4, 6]);
         assert_eq!(PLAIN.infer(&[&a, &b]).unwrap().to_string(), "f16[n, 5, 3, 6]");
         let transposed = MatMul { trans_a: true, trans_b: false };
         assert!(transposed.infer(&[&a, &b]).is_err());
-        let int = TensorDesc::of(DType::I64, &[4, 6]);
+        let int = TensorDesc::from_sizes(DType::I64, &[4, 6]);
         assert_eq!(
             PLAIN.infer(&[&a, &int]).unwrap_err().to_string(),
-            "operand types f16 and i64 do not go together"
+            "operand types f16 and i64 cannot be combined"
         );
-        let bytes = |dtype, shape: &[usize]| TensorDesc::of(dtype, shape);
-        let product = PLAIN.infer(&[&bytes(DType::U8, &[2, 4]), &bytes(DType::I8, &[4, 6])]).unwrap();
-        assert_eq!(product.to_string(), "i32[2, 6]");
+        let bytes = |dtype, shape: &[usize]| TensorDesc::from_sizes(dtype, shape);
+        let result = PLAIN.infer(&[&bytes(DType::U8, &[2, 4]), &bytes(DType::I8, &[4, 6])]).unwrap();
+        assert_eq!(result.to_string(), "i32[2, 6]");
         assert!(PLAIN.infer(&[&bytes(DType::U8, &[2, 4]), &bytes(DType::I32, &[4, 6])]).is_err());
         assert!(PLAIN.infer(&[&a]).is_err());
-        assert!(PLAIN.infer(&[&a, &TensorDesc::of(DType::F32, &[4])]).is_err());
+        assert!(PLAIN.infer(&[&a, &TensorDesc::from_sizes(DType::F32, &[4])]).is_err());
     }
 
     #[test]
@@ -144,7 +148,7 @@ mod tests {
         let c = PLAIN.eval(&[&a, &b], &[2, 2, 2, 2], &Bindings::new()).unwrap();
         let expected = [10, 13, 28, 40, 28, 31, 100, 112, 46, 67, 64, 94, 172, 193, 244, 274];
         assert_eq!(c.floats().unwrap(), expected.map(|v: u16| f32::from(v)));
-        // a^T and b^T hold the same numbers with the last two axes swapped.
+        // a^T and b^T hold the same elements with the last two axes swapped.
         let swap = |x: &Array, shape: &[usize]| {
             let [.., r, c] = x.shape.as_slice() else { panic!("matrix") };
             let v = x.floats().unwrap();

@@ -1,8 +1,9 @@
-//! One file per operator: payload, shape rule, fusion class and CPU reference.
+//! Operators, one file each: payload, shape rule, facts for passes, and CPU reference.
 
 pub mod add_norms;
 pub mod arg_reduce;
 pub mod attention;
+pub(crate) mod blocked_matmul;
 pub(crate) mod check;
 pub mod concat;
 pub mod constant;
@@ -24,7 +25,6 @@ pub mod layer_norm;
 pub mod matmul;
 pub mod pad;
 pub mod pool;
-pub(crate) mod product;
 pub mod quantize_rows;
 pub mod range;
 pub mod recurrent;
@@ -32,7 +32,7 @@ pub mod reduce;
 pub mod relayout;
 pub mod reshape;
 pub mod resize;
-pub mod sampling;
+pub mod resize_samples;
 pub mod scatter_elements;
 pub mod scatter_nd;
 pub mod separable_conv;

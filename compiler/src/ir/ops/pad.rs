@@ -1,4 +1,4 @@
-//! Elements added before and after, per axis.
+//! Padding before and after each axis.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,53 +6,55 @@ use crate::error::OpError;
 use crate::ir::array::{Array, strides};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::movement;
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// Where added elements come from.
+/// Source of the padding elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PadMode {
     /// A constant.
     Constant,
-    /// Mirrored without repeating the edge.
+    /// The tensor, reflected without repeating the edge element.
     Reflect,
-    /// The edge repeated.
+    /// The edge element.
     Edge,
-    /// The other end.
+    /// The opposite end of the tensor.
     Wrap,
 }
 
-/// Elements added before and after, per axis. With a constant, a negative number takes elements away.
+/// Padding before and after each axis. In constant mode, a negative number crops the tensor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pad {
-    /// Where added elements come from.
+    /// Source of the padding elements.
     pub mode: PadMode,
-    /// Per axis.
+    /// Number of elements before the tensor, per axis.
     pub before: Vec<Dim>,
-    /// Per axis.
+    /// Number of elements after the tensor, per axis.
     pub after: Vec<Dim>,
-    /// The added value in constant mode.
-    #[serde(with = "crate::ir::element::bound")]
+    /// Padding value in constant mode.
+    #[serde(with = "crate::ir::element::float_or_text")]
     pub value: f64,
 }
 
 impl Operation for Pad {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_operands(inputs)?;
         if self.before.len() != x.rank() || self.after.len() != x.rank() {
-            return Err(OpError::new(format!("a pad before and one after are needed per axis of {x}")));
+            return Err(OpError::new(format!(
+                "the numbers of pads before and after must be the rank of {x}"
+            )));
         }
         let mut shape = Vec::with_capacity(x.rank());
         for ((dim, before), after) in x.shape.iter().zip(&self.before).zip(&self.after) {
             let added = before.add(after);
             if self.mode != PadMode::Constant && dim.is(0) && !added.is(0) {
-                return Err(OpError::new(format!("{x} has no element to pad with")));
+                return Err(OpError::new(format!("{x} is empty, so only constant padding is possible")));
             }
             let least = [before, after].into_iter().filter_map(Dim::as_known).min();
             if self.mode != PadMode::Constant && least.is_some_and(|n| n < 0) {
-                return Err(OpError::new("only padding with a constant takes elements away"));
+                return Err(OpError::new("negative padding is only possible in constant mode"));
             }
             shape.push(dim.add(&added));
         }
@@ -67,25 +69,31 @@ impl Operation for Pad {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        let keeps_channels = self.before.iter().zip(&self.after).take(2).all(|(b, a)| b.is(0) && a.is(0));
+        let layout = if keeps_channels { LayoutClass::ImageSlices } else { LayoutClass::RowMajor };
+        Facts::new(layout, PrecisionClass::MovesValues, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         let [before, after] = [&self.before, &self.after].map(|list| check::substitute(list, symbols));
         let bound = Self { before, after, ..self.clone() };
-        check::concrete(&bound, inputs, out)?;
-        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        check::check_arrays(&bound, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("expected one operand")) };
         let mut axes = Vec::with_capacity(out.len());
         for (((size, before), stride), to) in
             x.shape.iter().zip(&bound.before).zip(strides(&x.shape)).zip(out)
         {
-            let before = check::bound(before, symbols)?;
+            let before = check::eval_dim(before, symbols)?;
             let source = |i: usize| Some(source(self.mode, i as i64 - before, *size)? * stride);
             axes.push((0..*to).map(source).collect());
         }
-        movement::pick_or(x, out, &movement::combine(&axes), self.value)
+        movement::gather_or(x, out, &movement::combine_offsets(&axes), self.value)
     }
 }
 
-/// The element of an axis of `size` elements that stands at `at`, which may lie outside; `None` for the constant.
-/// A mirror or wrap longer than the axis goes on periodically, as in numpy.
+/// Returns the index of the element at position `at` of an axis of `size` elements; `None` for the padding constant.
+/// Reflection and wrapping repeat periodically, as in numpy.
 pub fn source(mode: PadMode, at: i64, size: usize) -> Option<usize> {
     let n = i64::try_from(size).ok()?;
     let inside = if (0..n).contains(&at) {
@@ -120,15 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn amounts_of_sizes() {
-        // Up to a multiple of four, less one element before.
+    fn symbolic_padding_and_cropping() {
+        // Pad to a multiple of four, and crop one element at the start.
         let (n, x) = (Dim::symbol("n"), Array::i64s(&[1, 2, 3, 4, 5]));
         let after = n.ceil_div(4).scale(4).sub(&n);
         let op = Pad { before: vec![Dim::known(-1)], after: vec![after], ..pad(PadMode::Constant, 0, 0) };
         let y = run(&op, &[&x], &Bindings::from([("n".into(), 5)])).unwrap();
         assert_eq!(y.ints().unwrap(), [2, 3, 4, 5, 9, 9, 9]);
         assert!(run(&op, &[&x], &Bindings::new()).is_err());
-        assert!(pad(PadMode::Edge, -1, 2).infer(&[&TensorDesc::of(DType::F32, &[4])]).is_err());
+        assert!(pad(PadMode::Edge, -1, 2).infer(&[&TensorDesc::from_sizes(DType::F32, &[4])]).is_err());
     }
 
     #[test]
@@ -158,10 +166,10 @@ mod tests {
 
     #[test]
     fn refuses() {
-        let empty = TensorDesc::of(DType::F32, &[0]);
+        let empty = TensorDesc::from_sizes(DType::F32, &[0]);
         assert!(pad(PadMode::Edge, 1, 0).infer(&[&empty]).is_err());
         assert!(pad(PadMode::Constant, 1, 0).infer(&[&empty]).is_ok());
-        assert!(pad(PadMode::Constant, 1, 0).infer(&[&TensorDesc::of(DType::F32, &[1, 1])]).is_err());
+        assert!(pad(PadMode::Constant, 1, 0).infer(&[&TensorDesc::from_sizes(DType::F32, &[1, 1])]).is_err());
         let huge = pad(PadMode::Constant, i64::MAX, i64::MAX).infer(&[&empty]).unwrap();
         assert!(huge.check(&Default::default()).is_err());
     }

@@ -1,4 +1,4 @@
-//! Windows over the spatial axes of `x [N, C, spatial..]`.
+//! Pooling over the spatial axes of `x [N, C, spatial..]`.
 
 use std::cmp::Ordering;
 
@@ -10,23 +10,23 @@ use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count, strides, unravel};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// How a window combines.
+/// Function of a pooling window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolKind {
-    /// Largest element; padding never wins.
+    /// Maximum; padding is ignored.
     Max,
-    /// Flat index (within the whole input tensor, as i64) of the largest element, spatial axes row-major or column-major.
+    /// Flat index of the maximum in the input tensor, as i64.
     MaxIndex {
-        /// Whether the first spatial axis is fastest.
+        /// True if the first spatial axis is the fastest.
         column_major: bool,
     },
-    /// Mean; the divisor counts padding when asked.
+    /// Mean.
     Average {
-        /// Whether padding counts.
+        /// True if the divisor counts padding.
         count_include_pad: bool,
     },
     /// `(sum |x|^p)^(1/p)`.
@@ -36,30 +36,30 @@ pub enum PoolKind {
     },
 }
 
-/// Windows over the spatial axes of `x [N, C, spatial..]`.
+/// Pooling over the spatial axes of `x [N, C, spatial..]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// How a window combines.
+    /// Function of a window.
     pub kind: PoolKind,
-    /// Window extents.
+    /// Window extents, per spatial axis.
     pub kernel: Vec<usize>,
-    /// Per spatial axis.
+    /// Strides, per spatial axis.
     pub strides: Vec<usize>,
-    /// Per spatial axis.
+    /// Dilations, per spatial axis.
     pub dilations: Vec<usize>,
-    /// Per spatial axis.
+    /// Padding before the input, per spatial axis.
     pub pads_begin: Vec<usize>,
-    /// Per spatial axis.
+    /// Padding after the input, per spatial axis.
     pub pads_end: Vec<usize>,
-    /// Whether output extents round up; a window that would start in the end padding is dropped.
+    /// True if output extents round up; a window that would start in the end padding is dropped.
     pub ceil: bool,
 }
 
 impl Pool {
-    /// The window along each spatial axis.
+    /// Returns the window along each spatial axis.
     fn windows(&self, spatial: usize) -> Result<Vec<Window>, OpError> {
         if spatial == 0 {
-            return Err(OpError::new("an input of rank three or more is needed"));
+            return Err(OpError::new("the input must have rank three or more"));
         }
         let attributes = Attributes {
             kernel: &self.kernel,
@@ -82,7 +82,7 @@ impl Operation for Pool {
             PoolKind::Lp { .. } => check::float(x, "the input")?,
         }
         let [batch, channels, spatial @ ..] = x.shape.as_slice() else {
-            return Err(OpError::new(format!("an input of rank three or more is needed, not {x}")));
+            return Err(OpError::new(format!("the input must have rank three or more, found {x}")));
         };
         let windows = self.windows(spatial.len())?;
         let mut shape = vec![batch.clone(), channels.clone()];
@@ -97,35 +97,45 @@ impl Operation for Pool {
         Fusion::Reduce
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::ImageSlices, PrecisionClass::MovesValues, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let x = inputs[0];
             let sizes = &x.shape[2..];
             let windows = self.windows(sizes.len())?;
-            let walk = Walk { windows: &windows, planes: out[0] * out[1], sizes, output: &out[2..] };
+            let pool_windows =
+                PoolWindows { windows: &windows, planes: out[0] * out[1], sizes, output: &out[2..] };
             let int_order = |a, b| lanes::int_order(x.dtype, a, b);
             Ok(match (self.kind, &x.data) {
-                (PoolKind::Max, Data::Float(v)) => Data::Float(walk.map(v, |part| {
-                    part.best(lanes::float_order).map_or(f32::NEG_INFINITY, |at| part.plane[at])
+                (PoolKind::Max, Data::Float(v)) => Data::Float(pool_windows.map(v, |view| {
+                    view.argmax(lanes::float_order).map_or(f32::NEG_INFINITY, |at| view.plane[at])
                 })),
                 (PoolKind::Max, Data::Int(v)) => {
                     let least = lanes::int_range(x.dtype).0;
-                    Data::Int(walk.map(v, |part| part.best(int_order).map_or(least, |at| part.plane[at])))
+                    Data::Int(
+                        pool_windows.map(v, |view| view.argmax(int_order).map_or(least, |at| view.plane[at])),
+                    )
                 }
                 (PoolKind::MaxIndex { column_major }, Data::Float(v)) => {
-                    Data::Int(walk.map(v, |part| part.index(lanes::float_order, column_major, sizes)))
+                    Data::Int(pool_windows.map(v, |view| view.index(lanes::float_order, column_major, sizes)))
                 }
                 (PoolKind::MaxIndex { column_major }, Data::Int(v)) => {
-                    Data::Int(walk.map(v, |part| part.index(int_order, column_major, sizes)))
+                    Data::Int(pool_windows.map(v, |view| view.index(int_order, column_major, sizes)))
                 }
-                (PoolKind::Average { count_include_pad }, _) => Data::Float(walk.map(x.floats()?, |part| {
-                    let n = if count_include_pad { part.padded } else { part.taps.len() };
-                    (part.sum(|v| v) / n as f64) as f32
-                })),
+                (PoolKind::Average { count_include_pad }, _) => {
+                    Data::Float(pool_windows.map(x.floats()?, |view| {
+                        let n = if count_include_pad { view.padded } else { view.taps.len() };
+                        (view.sum(|v| v) / n as f64) as f32
+                    }))
+                }
                 (PoolKind::Lp { p }, _) => {
                     let p = f64::from(p);
                     Data::Float(
-                        walk.map(x.floats()?, |part| part.sum(|v| v.abs().powf(p)).powf(p.recip()) as f32),
+                        pool_windows
+                            .map(x.floats()?, |view| view.sum(|v| v.abs().powf(p)).powf(p.recip()) as f32),
                     )
                 }
             })
@@ -133,8 +143,8 @@ impl Operation for Pool {
     }
 }
 
-/// The windows of a pool over the planes of a tensor.
-struct Walk<'a> {
+/// Pooling windows over the planes of a tensor. A plane holds the spatial axes of one image and channel.
+struct PoolWindows<'a> {
     windows: &'a [Window],
     planes: usize,
     sizes: &'a [usize],
@@ -142,22 +152,22 @@ struct Walk<'a> {
 }
 
 /// One window on one plane.
-struct Part<'a, T> {
-    /// Position of the plane's first element in the tensor.
+struct WindowView<'a, T> {
+    /// Offset of the plane in the tensor.
     start: usize,
     plane: &'a [T],
-    /// Offsets in the plane of the taps that fall on it, row-major.
+    /// Offsets of the taps on the plane, row-major.
     taps: &'a [usize],
-    /// Number of taps that fall on the plane or its padding.
+    /// Number of taps on the plane or its padding.
     padded: usize,
 }
 
-impl Walk<'_> {
-    /// What `f` makes of each window.
+impl PoolWindows<'_> {
+    /// Applies `f` to every window.
     fn map<T: Sync, U: Copy + Default + Send>(
         &self,
         x: &[T],
-        f: impl Fn(&Part<'_, T>) -> U + Sync,
+        f: impl Fn(&WindowView<'_, T>) -> U + Sync,
     ) -> Vec<U> {
         let (plane, length) = (count(self.sizes), count(self.output));
         let mut y = vec![U::default(); self.planes * length];
@@ -168,13 +178,13 @@ impl Walk<'_> {
                 unravel(j, self.output, &mut at);
                 let padded = self.taps(&at, &mut taps);
                 let start = i * plane;
-                *y = f(&Part { start, plane: &x[start..start + plane], taps: &taps, padded });
+                *y = f(&WindowView { start, plane: &x[start..start + plane], taps: &taps, padded });
             }
         });
         y
     }
 
-    /// Stores the taps of a window; returns how many fall on the plane or its padding.
+    /// Stores the taps of a window; returns the number of taps on the plane or its padding.
     fn taps(&self, at: &[usize], taps: &mut Vec<usize>) -> usize {
         let (mut first, mut padded) = (0, 1usize);
         let (mut lengths, mut steps) = (Vec::new(), Vec::new());
@@ -189,23 +199,23 @@ impl Walk<'_> {
             padded = padded.saturating_mul(window.padded_taps(*at, *size));
         }
         taps.clear();
-        taps.extend(lanes::offsets(&lengths, &steps).map(|o| first + o));
+        taps.extend(lanes::strided_offsets(&lengths, &steps).map(|o| first + o));
         padded
     }
 }
 
-impl<T: Copy> Part<'_, T> {
-    /// The offset of the first greatest element; `None` when the whole window lies in the padding.
-    fn best(&self, order: impl Fn(T, T) -> Ordering) -> Option<usize> {
+impl<T: Copy> WindowView<'_, T> {
+    /// Returns the offset of the first maximum; `None` if the whole window lies in the padding.
+    fn argmax(&self, order: impl Fn(T, T) -> Ordering) -> Option<usize> {
         self.taps
             .iter()
             .copied()
             .reduce(|best, at| if order(self.plane[at], self.plane[best]).is_gt() { at } else { best })
     }
 
-    /// The flat index in the tensor of the first greatest element; -1 when there is none.
+    /// Returns the flat index in the tensor of the first maximum; -1 if the whole window lies in the padding.
     fn index(&self, order: impl Fn(T, T) -> Ordering, column_major: bool, sizes: &[usize]) -> i64 {
-        let Some(mut offset) = self.best(order) else { return -1 };
+        let Some(mut offset) = self.argmax(order) else { return -1 };
         if column_major {
             let mut at = vec![0; sizes.len()];
             unravel(offset, sizes, &mut at);
@@ -215,7 +225,7 @@ impl<T: Copy> Part<'_, T> {
     }
 }
 
-impl Part<'_, f32> {
+impl WindowView<'_, f32> {
     fn sum(&self, f: impl Fn(f64) -> f64) -> f64 {
         self.taps.iter().map(|at| f(f64::from(self.plane[*at]))).sum()
     }
@@ -242,7 +252,7 @@ mod tests {
     }
 
     fn eval(op: &Pool, x: &Array) -> Array {
-        let out = op.infer(&[&TensorDesc::of(x.dtype, &x.shape)]).unwrap().known_shape().unwrap();
+        let out = op.infer(&[&TensorDesc::from_sizes(x.dtype, &x.shape)]).unwrap().known_shape().unwrap();
         op.eval(&[x], &out, &Bindings::new()).unwrap()
     }
 
@@ -271,7 +281,7 @@ mod tests {
         assert_eq!(eval(&without, &x).floats().unwrap(), [2.0, 3.0, 5.0, 6.0]);
     }
 
-    /// What lies beyond the padded input, because extents round up, never counts.
+    /// Positions after the padded input, which exist because extents round up, never count.
     #[test]
     fn averages_with_ceil() {
         let x = Array::f32(&[1, 1, 4], vec![1.0, 2.0, 3.0, 4.0]);
@@ -280,7 +290,8 @@ mod tests {
         assert_eq!(eval(&op, &x).floats().unwrap(), [2.0, 3.5]);
         op.pads_begin = vec![1];
         op.pads_end = vec![1];
-        // Windows start at -1, 1 and 3; the last one holds 4, one padding and one position beyond it.
+        // Windows start at -1, 1 and 3. The last one has the element 4, one padding, and one position after the
+        // padding.
         assert_eq!(eval(&op, &x).floats().unwrap(), [1.0, 3.0, 2.0]);
     }
 
@@ -302,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_numbers() {
+    fn extreme_attributes() {
         let empty = Array::f32(&[1, 1, 0], vec![]);
         assert_eq!(eval(&pool(PoolKind::Max, &[1], 1, 1), &empty).floats().unwrap(), [f32::NEG_INFINITY; 2]);
         let huge = i32::MAX as usize;
@@ -310,7 +321,7 @@ mod tests {
         let x = Array::f32(&[1, 1, 1], vec![3.0]);
         assert_eq!(eval(&op, &x).floats().unwrap(), [0.0, 3.0 / huge as f32]);
         op.dilations = vec![usize::MAX];
-        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[1, 1, 1])]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::F32, &[1, 1, 1])]).is_err());
     }
 
     #[test]
@@ -332,8 +343,10 @@ mod tests {
         assert!(pool(PoolKind::Max, &[3, 8], 1, 0).infer(&[&x]).is_err());
         assert!(pool(PoolKind::Max, &[3, 3], 0, 0).infer(&[&x]).is_err());
         assert!(pool(PoolKind::Lp { p: 0 }, &[3, 3], 1, 0).infer(&[&x]).is_err());
-        let ints = TensorDesc::of(DType::I32, &[1, 1, 4]);
+        let ints = TensorDesc::from_sizes(DType::I32, &[1, 1, 4]);
         assert!(pool(PoolKind::Average { count_include_pad: true }, &[2], 1, 0).infer(&[&ints]).is_err());
-        assert!(pool(PoolKind::Max, &[], 1, 0).infer(&[&TensorDesc::of(DType::F32, &[1, 1])]).is_err());
+        assert!(
+            pool(PoolKind::Max, &[], 1, 0).infer(&[&TensorDesc::from_sizes(DType::F32, &[1, 1])]).is_err()
+        );
     }
 }

@@ -1,22 +1,22 @@
-//! The integers `start, start + step, ...` (no operand).
+//! The integers `start, start + step, ...`; no operands.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, count};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// The integers `start, start + step, ...` (no operand).
+/// The integers `start, start + step, ...`; no operands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Range {
     /// An integer type.
     pub dtype: DType,
     /// First element.
     pub start: Dim,
-    /// Difference of neighbours.
+    /// Difference between adjacent elements.
     pub step: i64,
     /// Number of elements.
     pub length: Dim,
@@ -24,9 +24,12 @@ pub struct Range {
 
 impl Operation for Range {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [] = exactly(inputs)?;
+        let [] = exact_operands(inputs)?;
         if !self.dtype.is_integer() {
-            return Err(OpError::new(format!("a range counts in integers, not {}", self.dtype.name())));
+            return Err(OpError::new(format!(
+                "a range must have an integer type, not {}",
+                self.dtype.name()
+            )));
         }
         if self.step == 0 {
             return Err(OpError::new("the step of a range must not be 0"));
@@ -42,10 +45,14 @@ impl Operation for Range {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
-        let length = Dim::known(check::bound(&self.length, symbols)?);
-        check::concrete(&Self { length, ..self.clone() }, inputs, out)?;
-        let start = check::bound(&self.start, symbols)?;
+        let length = Dim::known(check::eval_dim(&self.length, symbols)?);
+        check::check_arrays(&Self { length, ..self.clone() }, inputs, out)?;
+        let start = check::eval_dim(&self.start, symbols)?;
         let at = |i: usize| start.wrapping_add((i as i64).wrapping_mul(self.step));
         Ok(Array::int(self.dtype, out, (0..count(out)).map(at).collect()))
     }

@@ -1,13 +1,17 @@
-//! RNN, GRU and LSTM cells along a sequence, given the inputs' part of every gate.
+//! RNN, GRU and LSTM along a sequence. The matmul of the inputs with their weights is a separate operator.
 //!
 //! Operands, for S steps, B sequences, D directions, H units and G gates:
-//! the inputs' part of the gates with every bias that is merely added, `[S, B, D, G * H]`; the weights of the state,
-//! `[D, H, G * H]`; the initial state `[D, B, H]`, and for an LSTM the initial cell state; then, where the payload asks
-//! for them, the peepholes `[D, 3 * H]` (input, output, forget) or the bias `[D, H]` inside a reset product; last the
-//! lengths of the sequences, integers `[B]`. Gates are in ONNX's order: update, reset, new; input, output, forget, cell.
+//! 1. inputs times input weights plus additive biases, `[S, B, D, G * H]`;
+//! 2. recurrent weights `[D, H, G * H]`;
+//! 3. initial hidden state `[D, B, H]`; for an LSTM also the initial cell state;
+//! 4. if the payload requires it: peephole weights `[D, 3 * H]` (input, output, forget), or the recurrent bias of the
+//!    new gate `[D, H]`;
+//! 5. if `lengths`: sequence lengths, integers `[B]`.
 //!
-//! The result is `[S + states, D, B, H]`: the state after each step, zero past a sequence's end, then the final state
-//! and the final cell state as far as `states` asks.
+//! Gates have ONNX's order: update, reset, new (GRU); input, output, forget, cell (LSTM).
+//!
+//! The result is `[S + states, D, B, H]`: the hidden state after each step (zero after the end of a sequence), then the
+//! final hidden state and the final cell state, depending on `states`.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,32 +20,31 @@ use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::element::{UnaryFn, eval_unary};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// What a step computes.
+/// Kind of recurrent cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cell {
     /// `h = f(x + h R)`.
     Rnn,
-    /// A gated recurrent unit.
+    /// Gated recurrent unit.
     Gru {
-        /// Whether the reset gate multiplies the product with the state, of which the bias is an operand, rather than
-        /// the state.
+        /// True if the reset gate multiplies `h R + bias` instead of `h`. The bias is then an operand.
         linear_before_reset: bool,
     },
-    /// A long short-term memory.
+    /// Long short-term memory.
     Lstm {
-        /// Whether gates see the cell state through weights of their own.
+        /// True if the gates also see the cell state, through peephole weights.
         peepholes: bool,
-        /// Whether the forget gate is one less the input gate.
+        /// True if the forget gate is one minus the input gate.
         coupled: bool,
     },
 }
 
 impl Cell {
-    /// Gates.
+    /// Number of gates.
     pub fn gates(self) -> usize {
         match self {
             Self::Rnn => 1,
@@ -50,7 +53,7 @@ impl Cell {
         }
     }
 
-    /// Functions of one direction: those of the gates, then of what is shown of an LSTM's cell state.
+    /// Number of activation functions per direction: of the gates, and of the cell state of an LSTM.
     pub fn functions(self) -> usize {
         match self {
             Self::Rnn => 1,
@@ -59,77 +62,85 @@ impl Cell {
         }
     }
 
-    /// States that one step hands to the next.
+    /// Number of states that one step passes to the next.
     pub fn states(self) -> usize {
         if matches!(self, Self::Lstm { .. }) { 2 } else { 1 }
     }
 
-    /// Whether an operand of weights follows the initial states.
-    pub fn extra(self) -> bool {
+    /// True if an operand of extra weights (peepholes, or the bias of `linear_before_reset`) follows the initial
+    /// states.
+    pub fn has_extra_weights(self) -> bool {
         matches!(self, Self::Gru { linear_before_reset: true } | Self::Lstm { peepholes: true, .. })
     }
 }
 
-/// RNN, GRU and LSTM cells along a sequence, given the inputs' part of every gate.
+/// RNN, GRU and LSTM along a sequence, after the matmul of the inputs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recurrent {
-    /// What a step computes.
+    /// Kind of cell.
     pub cell: Cell,
-    /// For each direction, whether it starts at the end of a sequence.
+    /// True for each direction that starts at the end of a sequence.
     pub reverse: Vec<bool>,
-    /// Functions of each direction in turn.
+    /// Activation functions, direction by direction.
     pub functions: Vec<UnaryFn>,
-    /// Bound of what gates' functions are applied to, on either side.
+    /// Bound of the magnitude of the arguments of the gates' functions.
     pub clip: Option<f32>,
-    /// Whether the last operand holds the sequences' lengths.
+    /// True if the last operand holds the sequence lengths.
     pub lengths: bool,
-    /// How many states follow the outputs of the steps.
+    /// Number of final states in the result.
     pub states: usize,
 }
 
 impl Recurrent {
-    /// The operand of the weights that follow the initial states.
-    pub fn extra(&self) -> Option<usize> {
-        self.cell.extra().then_some(2 + self.cell.states())
+    /// Operand index of the extra weights; `None` without them.
+    pub fn extra_weights(&self) -> Option<usize> {
+        self.cell.has_extra_weights().then_some(2 + self.cell.states())
     }
 
-    /// Operands.
-    pub fn operands(&self) -> usize {
-        2 + self.cell.states() + usize::from(self.cell.extra()) + usize::from(self.lengths)
+    /// Number of operands.
+    pub fn operand_count(&self) -> usize {
+        2 + self.cell.states() + usize::from(self.cell.has_extra_weights()) + usize::from(self.lengths)
     }
 }
 
 impl Operation for Recurrent {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let x = check::operands(inputs, self.operands()..=self.operands())?;
-        check::float(x, "the inputs' part")?;
+        let x = check::operands(inputs, self.operand_count()..=self.operand_count())?;
+        check::float(x, "the gate inputs")?;
         let [steps, batch, directions, all] = x.shape.as_slice() else {
-            return Err(OpError::new(format!("the inputs' part {x} is not of rank 4")));
+            return Err(OpError::new(format!("the gate inputs must have rank 4, found {x}")));
         };
         let gates = Dim::from(self.cell.gates());
         let hidden = all.div_exact(&gates).ok_or_else(|| {
             OpError::new(format!("{all} columns do not divide into {} gates", self.cell.gates()))
         })?;
         if hidden.as_known().is_none_or(|h| h < 1) {
-            return Err(OpError::new(format!("the number of units {hidden} is not known or zero")));
+            return Err(OpError::new(format!(
+                "the number of units must be known and positive, found {hidden}"
+            )));
         }
         if !directions.is(i64::try_from(self.reverse.len()).unwrap_or(-1)) || self.reverse.is_empty() {
-            return Err(OpError::new(format!("{directions} directions, {} known", self.reverse.len())));
+            let declared = self.reverse.len();
+            return Err(OpError::new(format!("{directions} directions, but {declared} are declared")));
         }
         if self.functions.len() != self.cell.functions() * self.reverse.len() {
-            return Err(OpError::new(format!("{} functions do not fit the cell", self.functions.len())));
+            let wanted = self.cell.functions() * self.reverse.len();
+            let reason = format!("{} activation functions, expected {wanted}", self.functions.len());
+            return Err(OpError::new(reason));
         }
         if self.states > self.cell.states() {
-            return Err(OpError::new(format!("the cell has no {} states", self.states)));
+            let most = self.cell.states();
+            return Err(OpError::new(format!("{} final states, but the cell has {most}", self.states)));
         }
         let state = vec![directions.clone(), batch.clone(), hidden.clone()];
-        let mut wanted = vec![(vec![directions.clone(), hidden.clone(), all.clone()], "the state's weights")];
+        let mut wanted =
+            vec![(vec![directions.clone(), hidden.clone(), all.clone()], "the recurrent weights")];
         for _ in 0..self.cell.states() {
             wanted.push((state.clone(), "an initial state"));
         }
-        if self.cell.extra() {
+        if self.cell.has_extra_weights() {
             let each = if self.cell.gates() == 4 { hidden.scale(3) } else { hidden.clone() };
-            wanted.push((vec![directions.clone(), each], "the weights after the initial states"));
+            wanted.push((vec![directions.clone(), each], "the extra weights"));
         }
         for ((shape, role), given) in wanted.iter().zip(&inputs[1..]) {
             check::float(given, role)?;
@@ -137,12 +148,12 @@ impl Operation for Recurrent {
                 return Err(OpError::new(format!("{role} must have rank {}, not {given}", shape.len())));
             }
             for (a, b) in given.shape.iter().zip(shape) {
-                check::equal(a, b, role)?;
+                check::equal_sizes(a, b, role)?;
             }
         }
         if let Some(lengths) = inputs.last().filter(|_| self.lengths) {
             check::indices(lengths)?;
-            check::vector(lengths, batch, "the list of lengths")?;
+            check::vector(lengths, batch, "the sequence lengths")?;
         }
         let rows = steps.add(&Dim::from(self.states));
         Ok(TensorDesc::new(x.dtype, vec![rows, directions.clone(), batch.clone(), hidden]))
@@ -152,9 +163,13 @@ impl Operation for Recurrent {
         Fusion::Opaque
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
-            let floats = inputs.iter().take(self.operands() - usize::from(self.lengths));
+            let floats = inputs.iter().take(self.operand_count() - usize::from(self.lengths));
             let floats: Vec<&[f32]> = floats.map(|x| x.floats()).collect::<Result<_, _>>()?;
             let shape = &inputs[0].shape;
             let [steps, batch, directions] = [shape[0], shape[1], shape[2]];
@@ -183,21 +198,21 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Where the result of a sequence at a step starts.
+    /// Offset of the result of a sequence at a step.
     fn row(&self, step: usize, d: usize, b: usize) -> usize {
         ((step * self.directions + d) * self.batch + b) * self.hidden
     }
 }
 
 impl Recurrent {
-    /// One direction of one sequence.
+    /// Computes one direction of one sequence.
     fn sequence(&self, operands: &[&[f32]], s: &Sizes, d: usize, b: usize, length: usize, out: &mut [f32]) {
         let (hidden, all) = (s.hidden, s.hidden * self.cell.gates());
         let weights = &operands[1][d * hidden * all..][..hidden * all];
         let start = |i: usize| operands[i][(d * s.batch + b) * hidden..][..hidden].to_vec();
         let mut state = start(2);
-        let mut kept = if self.cell.states() == 2 { start(3) } else { Vec::new() };
-        let extra = self.extra().map_or(&[][..], |i| {
+        let mut cell_state = if self.cell.states() == 2 { start(3) } else { Vec::new() };
+        let extra = self.extra_weights().map_or(&[][..], |i| {
             let each = operands[i].len() / s.directions;
             &operands[i][d * each..][..each]
         });
@@ -210,11 +225,11 @@ impl Recurrent {
             match self.cell {
                 Cell::Rnn => state = cell.rnn(&state),
                 Cell::Gru { linear_before_reset } => state = cell.gru(&state, linear_before_reset),
-                Cell::Lstm { coupled, .. } => state = cell.lstm(&state, &mut kept, coupled),
+                Cell::Lstm { coupled, .. } => state = cell.lstm(&state, &mut cell_state, coupled),
             }
             out[s.row(t, d, b)..][..hidden].copy_from_slice(&state);
         }
-        for (i, last) in [&state, &kept].into_iter().take(self.states).enumerate() {
+        for (i, last) in [&state, &cell_state].into_iter().take(self.states).enumerate() {
             out[s.row(s.steps + i, d, b)..][..hidden].copy_from_slice(last);
         }
     }
@@ -231,14 +246,14 @@ struct TimeStep<'a> {
 }
 
 impl TimeStep<'_> {
-    /// The product of a state with the weights of unit `j` of a gate.
+    /// Returns the dot product of a state with the recurrent weights of unit `j` of a gate.
     fn product(&self, state: &[f32], gate: usize, j: usize) -> f32 {
         let column = gate * self.hidden + j;
         let products = state.iter().zip(self.weights[column..].iter().step_by(self.x.len()));
         products.map(|(h, w)| f64::from(*h) * f64::from(*w)).sum::<f64>() as f32
     }
 
-    fn part(&self, gate: usize, j: usize) -> f32 {
+    fn input_part(&self, gate: usize, j: usize) -> f32 {
         self.x[gate * self.hidden + j]
     }
 
@@ -247,17 +262,17 @@ impl TimeStep<'_> {
         eval_unary(self.functions[function], bound)
     }
 
-    /// What a gate sees of the cell state.
-    fn peep(&self, i: usize, j: usize, kept: f32) -> f32 {
-        self.extra.get(i * self.hidden + j).map_or(0.0, |w| w * kept)
+    /// Returns the peephole term of a gate; 0 without peepholes.
+    fn peephole(&self, i: usize, j: usize, cell_state: f32) -> f32 {
+        self.extra.get(i * self.hidden + j).map_or(0.0, |w| w * cell_state)
     }
 
     fn rnn(&self, h: &[f32]) -> Vec<f32> {
-        (0..self.hidden).map(|j| self.gate(0, self.part(0, j) + self.product(h, 0, j))).collect()
+        (0..self.hidden).map(|j| self.gate(0, self.input_part(0, j) + self.product(h, 0, j))).collect()
     }
 
     fn gru(&self, h: &[f32], linear: bool) -> Vec<f32> {
-        let gate = |g: usize, j: usize| self.gate(0, self.part(g, j) + self.product(h, g, j));
+        let gate = |g: usize, j: usize| self.gate(0, self.input_part(g, j) + self.product(h, g, j));
         let reset: Vec<f32> = (0..self.hidden).map(|j| gate(1, j)).collect();
         let seen: Vec<f32> = h.iter().zip(&reset).map(|(h, r)| h * r).collect();
         let fresh = |j: usize| {
@@ -266,7 +281,7 @@ impl TimeStep<'_> {
             } else {
                 self.product(&seen, 2, j)
             };
-            self.gate(1, self.part(2, j) + product)
+            self.gate(1, self.input_part(2, j) + product)
         };
         (0..self.hidden)
             .map(|j| {
@@ -276,17 +291,17 @@ impl TimeStep<'_> {
             .collect()
     }
 
-    fn lstm(&self, h: &[f32], kept: &mut [f32], coupled: bool) -> Vec<f32> {
-        let sum = |g: usize, j: usize| self.part(g, j) + self.product(h, g, j);
+    fn lstm(&self, h: &[f32], cell_state: &mut [f32], coupled: bool) -> Vec<f32> {
+        let sum = |g: usize, j: usize| self.input_part(g, j) + self.product(h, g, j);
         (0..self.hidden)
             .map(|j| {
-                let before = kept[j];
-                let input = self.gate(0, sum(0, j) + self.peep(0, j, before));
+                let before = cell_state[j];
+                let input = self.gate(0, sum(0, j) + self.peephole(0, j, before));
                 let forget =
-                    if coupled { 1.0 - input } else { self.gate(0, sum(2, j) + self.peep(2, j, before)) };
-                kept[j] = forget * before + input * self.gate(1, sum(3, j));
-                let output = self.gate(0, sum(1, j) + self.peep(1, j, kept[j]));
-                output * eval_unary(self.functions[2], kept[j])
+                    if coupled { 1.0 - input } else { self.gate(0, sum(2, j) + self.peephole(2, j, before)) };
+                cell_state[j] = forget * before + input * self.gate(1, sum(3, j));
+                let output = self.gate(0, sum(1, j) + self.peephole(1, j, cell_state[j]));
+                output * eval_unary(self.functions[2], cell_state[j])
             })
             .collect()
     }
@@ -309,7 +324,7 @@ mod tests {
 
     #[test]
     fn directions_and_lengths() {
-        // One unit that adds up its inputs.
+        // One unit that sums its inputs.
         let x = Array::f32(&[3, 2, 2, 1], vec![1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0, 6.0, 6.0]);
         let one = Array::f32(&[2, 1, 1], vec![1.0, 1.0]);
         let start = Array::f32(&[2, 2, 1], vec![10.0, 0.0, 0.0, 20.0]);
@@ -325,8 +340,8 @@ mod tests {
     }
 
     #[test]
-    fn cells_without_products() {
-        // Weights of the state are zero: a step is a formula of its inputs.
+    fn cells_without_recurrent_weights() {
+        // The recurrent weights are zero, so a step depends on its inputs only.
         let zero = |n: usize| Array::f32(&[1, 1, n], vec![0.0; n]);
         let cell = Cell::Lstm { peepholes: true, coupled: false };
         let functions = vec![UnaryFn::Relu, UnaryFn::Relu, UnaryFn::Relu];

@@ -1,4 +1,4 @@
-//! Combines the elements along axes.
+//! Reduction of the elements along axes.
 
 use rayon::prelude::{IntoParallelIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,10 @@ use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, strides};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// How elements combine, by ONNX's names.
+/// Function of a reduction, by ONNX's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names are ONNX's operators")]
@@ -27,14 +27,14 @@ pub enum ReduceKind {
     SumSquare,
 }
 
-/// Combines the elements along axes.
+/// Reduction of the elements along axes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reduce {
-    /// How elements combine.
+    /// Function.
     pub kind: ReduceKind,
-    /// Sorted, distinct axes; empty combines each element with nothing, so `L1` is then the absolute value.
+    /// Sorted, distinct axes. Without axes, each element is reduced alone, so `L1` is the absolute value.
     pub axes: Vec<usize>,
-    /// Whether reduced axes stay with size 1.
+    /// True if reduced axes stay with size 1.
     pub keepdims: bool,
 }
 
@@ -65,6 +65,16 @@ impl Operation for Reduce {
         Fusion::Reduce
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        let keeps_channels = self.keepdims && self.axes.iter().all(|a| *a >= 2);
+        let exactness = match self.kind {
+            ReduceKind::Max | ReduceKind::Min => Exactness::Independent,
+            _ => Exactness::Sums,
+        };
+        let layout = if keeps_channels { LayoutClass::ImageSlices } else { LayoutClass::RowMajor };
+        Facts::new(layout, PrecisionClass::Other, exactness)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let x = inputs[0];
@@ -79,28 +89,28 @@ impl Operation for Reduce {
 }
 
 impl Reduce {
-    /// Applies `f` to the elements of each result.
+    /// Applies `f` to the elements that each result element combines.
     fn lanes<T: Copy + Send + Sync>(&self, shape: &[usize], x: &[T], f: impl Fn(&[T]) -> T + Sync) -> Vec<T> {
         let (mut sizes, mut steps) = ([vec![], vec![]], [vec![], vec![]]);
         for (i, (size, stride)) in shape.iter().zip(strides(shape)).enumerate() {
             let reduced = usize::from(self.axes.contains(&i));
             sizes[reduced].push(*size);
-            // Strides of a tensor without elements may be too large to count with.
+            // Strides of an empty tensor may overflow.
             steps[reduced].push(if x.is_empty() { 0 } else { stride });
         }
-        let starts: Vec<usize> = lanes::offsets(&sizes[0], &steps[0]).collect();
+        let starts: Vec<usize> = lanes::strided_offsets(&sizes[0], &steps[0]).collect();
         starts
             .into_par_iter()
             .map_init(Vec::new, |lane, start| {
                 lane.clear();
-                lane.extend(lanes::offsets(&sizes[1], &steps[1]).map(|o| x[start + o]));
+                lane.extend(lanes::strided_offsets(&sizes[1], &steps[1]).map(|o| x[start + o]));
                 f(lane)
             })
             .collect()
     }
 }
 
-/// Combines floats; NaN spreads.
+/// Reduces floats; NaN propagates.
 fn reduce_floats(kind: ReduceKind, x: &[f32]) -> f32 {
     let sum = |f: fn(f64) -> f64| x.iter().map(|v| f(f64::from(*v))).sum::<f64>();
     let extreme = |worst: f32, better: fn(f32, f32) -> bool| {
@@ -121,7 +131,7 @@ fn reduce_floats(kind: ReduceKind, x: &[f32]) -> f32 {
     value as f32
 }
 
-/// Combines integers with wrapping arithmetic; what is not an integer is cut towards zero.
+/// Reduces integers with wrapping arithmetic; fractions are truncated towards zero.
 fn reduce_ints(kind: ReduceKind, dtype: DType, x: &[i64]) -> i64 {
     let exact = |v: i64| if dtype == DType::U64 { i128::from(v as u64) } else { i128::from(v) };
     let real = |f: fn(f64) -> f64| x.iter().map(|v| f(exact(*v) as f64)).sum::<f64>();
@@ -146,7 +156,7 @@ fn reduce_ints(kind: ReduceKind, dtype: DType, x: &[i64]) -> i64 {
     }
 }
 
-/// The logarithm of a sum of exponentials, none of which overflows.
+/// Returns the logarithm of a sum of exponentials without overflow.
 fn log_sum_exp(x: impl Iterator<Item = f64> + Clone) -> f64 {
     let max = x.clone().fold(f64::NEG_INFINITY, |a, b| if b.is_nan() || b > a { b } else { a });
     if max.is_finite() { max + x.map(|v| (v - max).exp()).sum::<f64>().ln() } else { max }
@@ -240,6 +250,6 @@ mod tests {
         assert!(infer(&[1, 0]).is_err());
         assert!(infer(&[1, 1]).is_err());
         let sum = Reduce { kind: ReduceKind::Sum, axes: vec![], keepdims: false };
-        assert!(sum.infer(&[&TensorDesc::of(DType::Bool, &[3])]).is_err());
+        assert!(sum.infer(&[&TensorDesc::from_sizes(DType::Bool, &[3])]).is_err());
     }
 }

@@ -1,26 +1,26 @@
-//! The same tensor in another layout.
+//! Conversion of a tensor to another layout.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::{Layout, TensorDesc};
 
-/// The same tensor in another layout.
+/// Conversion of a tensor to another layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relayout {
-    /// The result's layout.
+    /// Layout of the result.
     pub layout: Layout,
 }
 
 impl Operation for Relayout {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_operands(inputs)?;
         if !self.layout.holds(&x.shape) {
-            return Err(OpError::new(format!("slices of channels need 2 to 5 axes, not {x}")));
+            return Err(OpError::new(format!("the layout needs 2 to 5 axes, found {x}")));
         }
         Ok(TensorDesc { layout: self.layout, ..x.clone() })
     }
@@ -29,10 +29,14 @@ impl Operation for Relayout {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        // A host array is always row-major.
-        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
-        check::concrete(self, inputs, out)?;
+        // Host arrays are always row-major.
+        let [x] = inputs else { return Err(OpError::new("expected one operand")) };
+        check::check_arrays(self, inputs, out)?;
         Ok((*x).clone())
     }
 }
@@ -44,10 +48,10 @@ mod tests {
     use crate::ir::tensor::{DType, Layout, TensorDesc};
 
     #[test]
-    fn needs_channels() {
+    fn slices_need_a_channel_axis() {
         let op = Relayout { layout: Layout::SLICES4 };
-        let image = TensorDesc::of(DType::F32, &[1, 5, 2, 2]);
+        let image = TensorDesc::from_sizes(DType::F32, &[1, 5, 2, 2]);
         assert_eq!(op.infer(&[&image]).unwrap().to_string(), "f32[1, 5, 2, 2]@slices4");
-        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[5])]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::F32, &[5])]).is_err());
     }
 }

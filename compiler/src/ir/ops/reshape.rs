@@ -1,30 +1,30 @@
-//! The same elements in row-major order under another shape.
+//! A new shape for the elements in row-major order.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, equal, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, equal_sizes, exact_operands};
 use crate::ir::tensor::{MAX_RANK, TensorDesc};
 
-/// The same elements in row-major order under another shape.
+/// A new shape for the elements in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reshape {
-    /// The shape.
+    /// Shape of the result.
     pub shape: Vec<Dim>,
 }
 
 impl Operation for Reshape {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_operands(inputs)?;
         if self.shape.len() > MAX_RANK {
             return Err(OpError::new(format!("rank {} exceeds {MAX_RANK}", self.shape.len())));
         }
         let result = TensorDesc::new(x.dtype, self.shape.clone());
-        if equal(&x.elements(), &result.elements(), "element counts").is_err() {
-            return Err(OpError::new(format!("{x} does not have as many elements as {result}")));
+        if equal_sizes(&x.elements(), &result.elements(), "element counts").is_err() {
+            return Err(OpError::new(format!("{x} and {result} have different numbers of elements")));
         }
         Ok(result)
     }
@@ -37,10 +37,14 @@ impl Operation for Reshape {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::View, Exactness::Moves)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         let bound = Self { shape: check::substitute(&self.shape, symbols) };
-        check::concrete(&bound, inputs, out)?;
-        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        check::check_arrays(&bound, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("expected one operand")) };
         Ok(Array { shape: out.to_vec(), ..(*x).clone() })
     }
 }
@@ -72,7 +76,7 @@ mod tests {
         let to = |shape: Vec<Dim>| Reshape { shape }.infer(&[&x]);
         assert_eq!(to(vec![n.scale(2), 3usize.into()]).unwrap().to_string(), "f32[2*n, 3]");
         assert!(to(vec![n.scale(6).plus(1)]).is_err());
-        // The symbol may be 2, for all that is known here.
+        // The symbol may be 2, so the shapes may match.
         assert!(to(vec![12usize.into()]).is_ok());
         assert!(to(vec![n.clone(); 100]).is_err());
     }

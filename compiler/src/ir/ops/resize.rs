@@ -1,39 +1,39 @@
-//! Resamples a tensor to other extents (ONNX Resize with every mode).
+//! Resampling of a tensor to another shape (ONNX Resize with every mode).
 //!
-//! Every mode is separable: along one axis an output element is a weighted sum of a few input elements, and the
-//! axes follow one another. [`Resize::samples`] lists those weights, so that nobody else has to know the modes.
+//! Every mode is separable. Along one axis, an output element is a weighted sum of a few input elements, and the axes
+//! are processed one after another. [`Resize::samples`] returns the weights, so no other code needs to know the modes.
 
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::sampling::Sample;
+use super::resize_samples::Sample;
 use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// Scales that are not a mistake; the width of an antialiasing filter is the reciprocal.
+/// Accepted scales. The width of an antialiasing filter is the reciprocal, so extreme scales would exhaust memory.
 const SCALES: RangeInclusive<f32> = 1e-6..=1e6;
 
-/// How a sample is made from its neighbours.
+/// Interpolation filter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Filter {
-    /// The nearest element, with ties and fractions rounded as named.
+    /// The nearest element; fractions are rounded as named.
     Nearest(NearestRound),
-    /// Linear in each axis.
+    /// Linear interpolation along each axis.
     Linear,
-    /// Cubic in each axis.
+    /// Cubic interpolation along each axis.
     Cubic {
-        /// Keys' coefficient, usually -0.75.
+        /// Coefficient of Keys' kernel, usually -0.75.
         a: f32,
     },
 }
 
-/// How a fractional position becomes an index.
+/// Rounding of a fractional position to an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names are ONNX's")]
@@ -44,7 +44,7 @@ pub enum NearestRound {
     Ceil,
 }
 
-/// How an output position maps to an input position, by ONNX's names.
+/// Mapping of output positions to input positions, by ONNX's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names are ONNX's")]
@@ -58,24 +58,24 @@ pub enum Coordinates {
     TfCropAndResize,
 }
 
-/// Resamples a tensor to other extents (ONNX Resize with every mode).
+/// Resampling of a tensor to another shape (ONNX Resize with every mode).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resize {
-    /// How a sample is made from its neighbours.
+    /// Interpolation filter.
     pub filter: Filter,
-    /// How an output position maps to an input position.
+    /// Mapping of output positions to input positions.
     pub coordinates: Coordinates,
-    /// Output over input extent as the model states it, per axis.
+    /// Scale of each axis as the model states it: output extent over input extent.
     pub scales: Vec<f32>,
-    /// Output extents.
+    /// Output shape.
     pub sizes: Vec<Dim>,
-    /// Region for `TfCropAndResize`: starts then ends, per axis; otherwise empty.
+    /// Region for `TfCropAndResize`: all starts, then all ends; otherwise empty.
     pub roi: Vec<f32>,
     /// Value outside the region for `TfCropAndResize`.
     pub extrapolation: f32,
-    /// Whether the filter widens when shrinking.
+    /// True if the filter widens when the tensor shrinks.
     pub antialias: bool,
-    /// Whether weights outside the input are dropped and the rest renormalised, rather than given to its edge.
+    /// True if weights outside the input are dropped and the others renormalized; false if they go to the edge element.
     pub exclude_outside: bool,
 }
 
@@ -91,15 +91,15 @@ impl Operation for Resize {
             )));
         }
         if let Some(scale) = self.scales.iter().find(|s| !SCALES.contains(s)) {
-            return Err(OpError::new(format!("scale {scale} is not a positive number of sane size")));
+            return Err(OpError::new(format!("scale {scale} is outside 1e-6..1e6")));
         }
         if self.coordinates == Coordinates::TfCropAndResize
             && (self.roi.len() != 2 * rank || self.roi.iter().any(|r| !r.is_finite()))
         {
-            return Err(OpError::new(format!("a region of {} finite numbers is needed", 2 * rank)));
+            return Err(OpError::new(format!("`roi` must have {} finite numbers", 2 * rank)));
         }
         if self.antialias && matches!(self.filter, Filter::Nearest(_)) {
-            return Err(OpError::new("nearest neighbours cannot be antialiased"));
+            return Err(OpError::new("antialiasing is not defined for nearest-neighbor resizing"));
         }
         if let Filter::Cubic { a } = self.filter
             && !a.is_finite()
@@ -109,7 +109,7 @@ impl Operation for Resize {
         for ((d, size), scale) in x.shape.iter().zip(&self.sizes).zip(&self.scales) {
             let refused = match (d.as_known(), size.as_known()) {
                 (Some(d), Some(size)) => {
-                    // Extents round up or down; a region to crop changes them freely.
+                    // Extents round up or down; cropping changes them freely.
                     let exact = d as f64 * f64::from(*scale);
                     let crop = self.coordinates == Coordinates::TfCropAndResize;
                     let far = (exact - size as f64).abs() > 1.0 + exact * 1e-5;
@@ -118,7 +118,7 @@ impl Operation for Resize {
                 _ => false,
             };
             if refused {
-                return Err(OpError::new(format!("an extent of {d} scaled by {scale} is not {size}")));
+                return Err(OpError::new(format!("extent {d} scaled by {scale} does not give {size}")));
             }
         }
         Ok(TensorDesc::new(x.dtype, self.sizes.clone()))
@@ -132,6 +132,13 @@ impl Operation for Resize {
         Fusion::Injective
     }
 
+    fn facts(&self, inputs: &[&TensorDesc]) -> Facts {
+        // Slices need unchanged images and channels.
+        let keeps_channels = inputs.first().is_some_and(|x| x.shape.get(..2) == self.sizes.get(..2));
+        let layout = if keeps_channels { LayoutClass::ImageSlices } else { LayoutClass::RowMajor };
+        Facts::new(layout, PrecisionClass::MovesValues, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         let bound = Self { sizes: check::substitute(&self.sizes, symbols), ..self.clone() };
         check::evaluate(&bound, inputs, out, || {
@@ -143,7 +150,7 @@ impl Operation for Resize {
                     Ok(Data::Float(values.into_iter().map(|v| v as f32).collect()))
                 }
                 (Data::Int(v), Filter::Nearest(_)) if self.coordinates != Coordinates::TfCropAndResize => {
-                    Ok(Data::Int(self.pick(v.clone(), &x.shape, out)))
+                    Ok(Data::Int(self.resample_nearest(v.clone(), &x.shape, out)))
                 }
                 (Data::Int(v), _) => {
                     let values = v.iter().map(|v| real(x.dtype, *v)).collect();
@@ -156,21 +163,21 @@ impl Operation for Resize {
 }
 
 impl Resize {
-    /// Whether the elements along an axis stay as they are.
-    pub fn keeps(&self, axis: usize, input: usize, output: usize) -> bool {
+    /// True if the elements along an axis do not change.
+    pub fn is_identity(&self, axis: usize, input: usize, output: usize) -> bool {
         let scale = self.scales.get(axis).copied().unwrap_or(1.0);
         input == output && scale == 1.0 && self.coordinates != Coordinates::TfCropAndResize
     }
 
-    /// Weighted sums along each axis in turn.
+    /// Computes weighted sums along one axis after another.
     fn resample(&self, mut x: Vec<f64>, from: &[usize], to: &[usize]) -> Vec<f64> {
         let mut shape = from.to_vec();
         for (axis, output) in to.iter().enumerate() {
-            if self.keeps(axis, shape[axis], *output) {
+            if self.is_identity(axis, shape[axis], *output) {
                 continue;
             }
             let samples = self.samples(axis, shape[axis], *output);
-            x = lanes::map(&x, &shape, axis, *output, |lane, result| {
+            x = lanes::map_lanes(&x, &shape, axis, *output, |lane, result| {
                 for (r, sample) in result.iter_mut().zip(&samples) {
                     *r = match sample {
                         Sample::Taps(taps) => taps.iter().map(|(i, w)| lane[*i] * w).sum(),
@@ -183,15 +190,15 @@ impl Resize {
         x
     }
 
-    /// The nearest elements along each axis in turn, untouched.
-    fn pick(&self, mut x: Vec<i64>, from: &[usize], to: &[usize]) -> Vec<i64> {
+    /// Selects the nearest elements along one axis after another, without arithmetic.
+    fn resample_nearest(&self, mut x: Vec<i64>, from: &[usize], to: &[usize]) -> Vec<i64> {
         let mut shape = from.to_vec();
         for (axis, output) in to.iter().enumerate() {
-            if self.keeps(axis, shape[axis], *output) {
+            if self.is_identity(axis, shape[axis], *output) {
                 continue;
             }
             let samples = self.samples(axis, shape[axis], *output);
-            x = lanes::map(&x, &shape, axis, *output, |lane, result| {
+            x = lanes::map_lanes(&x, &shape, axis, *output, |lane, result| {
                 for (r, sample) in result.iter_mut().zip(&samples) {
                     if let Sample::Taps(taps) = sample {
                         *r = taps.first().map_or(0, |(i, _)| lane[*i]);
@@ -204,19 +211,19 @@ impl Resize {
     }
 }
 
-/// An integer of a declared type as a real number.
+/// Converts an integer of a declared type to a real number.
 fn real(dtype: DType, v: i64) -> f64 {
     if dtype == DType::U64 { v as u64 as f64 } else { v as f64 }
 }
 
-/// The nearest integer of a type, halves to even.
+/// Rounds to the nearest integer of a type, ties to even; saturates.
 fn integer(dtype: DType, v: f64) -> i64 {
     let v = v.round_ties_even();
     if dtype == DType::U64 {
         return v as u64 as i64;
     }
-    let (least, greatest) = lanes::int_range(dtype);
-    (v as i64).clamp(least, greatest)
+    let (min, max) = lanes::int_range(dtype);
+    (v as i64).clamp(min, max)
 }
 
 #[cfg(test)]
@@ -263,18 +270,18 @@ mod tests {
         let round = Filter::Nearest(NearestRound::RoundPreferFloor);
         let op = resize(round, Coordinates::HalfPixel, &[2.0, 1.5], &[4, 3]);
         assert_eq!(eval(&op, &bytes).data, Data::Int(vec![1, 1, 2, 1, 1, 2, 3, 3, 4, 3, 3, 4]));
-        let picks = |round, expected: [f32; 6]| {
+        let nearest = |round, expected: [f32; 6]| {
             let op = resize(Filter::Nearest(round), Coordinates::Asymmetric, &[1.5], &[6]);
             agrees(&op, &counted(&[4]), &expected);
         };
-        picks(NearestRound::Floor, [1.0, 1.0, 2.0, 3.0, 3.0, 4.0]);
-        picks(NearestRound::Ceil, [1.0, 2.0, 3.0, 3.0, 4.0, 4.0]);
-        let halves = |round, expected: [f32; 4]| {
+        nearest(NearestRound::Floor, [1.0, 1.0, 2.0, 3.0, 3.0, 4.0]);
+        nearest(NearestRound::Ceil, [1.0, 2.0, 3.0, 3.0, 4.0, 4.0]);
+        let ties = |round, expected: [f32; 4]| {
             let op = resize(Filter::Nearest(round), Coordinates::Asymmetric, &[2.0], &[4]);
             agrees(&op, &counted(&[2]), &expected);
         };
-        halves(NearestRound::RoundPreferFloor, [1.0, 1.0, 2.0, 2.0]);
-        halves(NearestRound::RoundPreferCeil, [1.0, 2.0, 2.0, 2.0]);
+        ties(NearestRound::RoundPreferFloor, [1.0, 1.0, 2.0, 2.0]);
+        ties(NearestRound::RoundPreferCeil, [1.0, 2.0, 2.0, 2.0]);
     }
 
     #[test]
@@ -336,7 +343,7 @@ mod tests {
         agrees(&op, &counted(&[4, 4]), &[7.6, 10.0, 10.0, 12.4, 10.0, 10.0, 10.0, 10.0, 10.0]);
     }
 
-    /// 1/3 is not an f32; a scale that is the quotient of the extents is taken as exactly that.
+    /// 1/3 is not an f32; a scale that rounds the quotient of the extents is replaced by the exact quotient.
     #[test]
     fn exact_quotients() {
         let floor = Filter::Nearest(NearestRound::Floor);
@@ -353,7 +360,7 @@ mod tests {
 
     #[test]
     fn refuses() {
-        let x = TensorDesc::of(DType::F32, &[4, 4]);
+        let x = TensorDesc::from_sizes(DType::F32, &[4, 4]);
         let good = resize(Filter::Linear, Coordinates::HalfPixel, &[1.0, 2.0], &[4, 8]);
         assert_eq!(good.infer(&[&x]).unwrap().to_string(), "f32[4, 8]");
         let refuse = |change: fn(&mut Resize)| {
@@ -372,6 +379,6 @@ mod tests {
             op.antialias = true;
             op.filter = Filter::Nearest(NearestRound::Floor);
         });
-        assert!(good.infer(&[&TensorDesc::of(DType::F32, &[4, 0])]).is_err());
+        assert!(good.infer(&[&TensorDesc::from_sizes(DType::F32, &[4, 0])]).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! A copy of the first operand with updates (third) at indices (second) along an axis.
+//! A copy of the first operand with elements replaced or combined at indices along an axis. Operands: tensor, indices,
+//! updates.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +7,24 @@ use crate::error::OpError;
 use crate::ir::array::{Array, Data, round_floats};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::element::{BinaryFn, eval_binary, eval_binary_int};
-use crate::ir::op::{Combine, Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Combine, Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::ops::gather_elements::{check_inside, offsets};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// A copy of the first operand with updates (third) at indices (second) along an axis.
+/// A copy of the first operand with elements replaced or combined at indices along an axis. Operands: tensor, indices,
+/// updates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScatterElements {
     /// The axis.
     pub axis: usize,
-    /// How an update combines with what is there.
+    /// Combination of an update with the existing element.
     pub combine: Combine,
 }
 
 impl Operation for ScatterElements {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x, indices, updates] = exactly(inputs)?;
+        let [x, indices, updates] = exact_operands(inputs)?;
         check::indices(indices)?;
         check_inside(x, indices, self.axis)?;
         check_updates(self.combine, x, updates, &indices.shape)?;
@@ -33,15 +35,19 @@ impl Operation for ScatterElements {
         Fusion::Opaque
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
-        let [x, indices, updates] = inputs else { return Err(OpError::new("three operands are needed")) };
+        check::check_arrays(self, inputs, out)?;
+        let [x, indices, updates] = inputs else { return Err(OpError::new("expected three operands")) };
         let offsets = offsets(&x.shape, indices, self.axis)?;
         scatter(self.combine, x, &offsets, 1, updates)
     }
 }
 
-/// Fails unless the updates have the tensor's type and the given shape, and the type can be combined.
+/// Checks that the updates have the tensor's type and the given shape, and that the type can be combined.
 pub(super) fn check_updates(
     combine: Combine,
     x: &TensorDesc,
@@ -49,18 +55,18 @@ pub(super) fn check_updates(
     shape: &[Dim],
 ) -> Result<(), OpError> {
     let same = shape.len() == updates.rank()
-        && shape.iter().zip(&updates.shape).all(|(a, b)| check::equal(a, b, "sizes").is_ok());
+        && shape.iter().zip(&updates.shape).all(|(a, b)| check::equal_sizes(a, b, "sizes").is_ok());
     if check::same_type(&[x, updates]).is_err() || !same {
         let needed = TensorDesc::new(x.dtype, shape.to_vec());
         return Err(OpError::new(format!("updates must be {needed}, not {updates}")));
     }
     if combine != Combine::Replace && x.dtype == DType::Bool {
-        return Err(OpError::new("bool updates can only replace"));
+        return Err(OpError::new("updates of type bool can only replace elements"));
     }
     Ok(())
 }
 
-/// A copy of a tensor with runs of `length` updates combined into it at the given offsets, in order.
+/// Returns a copy of a tensor with runs of `length` updates combined into it at the given offsets, in order.
 pub(super) fn scatter(
     combine: Combine,
     x: &Array,
@@ -131,12 +137,12 @@ mod tests {
 
     #[test]
     fn refuses() {
-        let x = TensorDesc::of(DType::F32, &[2]);
-        let at = TensorDesc::of(DType::I64, &[1]);
+        let x = TensorDesc::from_sizes(DType::F32, &[2]);
+        let at = TensorDesc::from_sizes(DType::I64, &[1]);
         let op = |combine| ScatterElements { axis: 0, combine };
-        assert!(op(Combine::Add).infer(&[&x, &at, &TensorDesc::of(DType::F32, &[2])]).is_err());
-        assert!(op(Combine::Add).infer(&[&x, &at, &TensorDesc::of(DType::I64, &[1])]).is_err());
-        let flags = TensorDesc::of(DType::Bool, &[1]);
+        assert!(op(Combine::Add).infer(&[&x, &at, &TensorDesc::from_sizes(DType::F32, &[2])]).is_err());
+        assert!(op(Combine::Add).infer(&[&x, &at, &TensorDesc::from_sizes(DType::I64, &[1])]).is_err());
+        let flags = TensorDesc::from_sizes(DType::Bool, &[1]);
         assert!(op(Combine::Add).infer(&[&flags, &at, &flags]).is_err());
         assert!(op(Combine::Replace).infer(&[&flags, &at, &flags]).is_ok());
     }

@@ -1,26 +1,28 @@
-//! A copy of the first operand with slices (third) at index tuples (second).
+//! A copy of the first operand with slices replaced or combined at index tuples. Operands: tensor, index tuples,
+//! updates.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, count};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Combine, Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Combine, Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::ops::gather_nd::{starts, tuple_length};
 use crate::ir::ops::scatter_elements::{check_updates, scatter};
 use crate::ir::tensor::TensorDesc;
 
-/// A copy of the first operand with slices (third) at index tuples (second).
+/// A copy of the first operand with slices replaced or combined at index tuples. Operands: tensor, index tuples,
+/// updates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScatterNd {
-    /// How an update combines with what is there.
+    /// Combination of an update with the existing element.
     pub combine: Combine,
 }
 
 impl Operation for ScatterNd {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x, indices, updates] = exactly(inputs)?;
+        let [x, indices, updates] = exact_operands(inputs)?;
         check::indices(indices)?;
         let tuple = tuple_length(indices, x.rank())?;
         let mut shape = indices.shape.clone();
@@ -34,9 +36,13 @@ impl Operation for ScatterNd {
         Fusion::Opaque
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
-        let [x, indices, updates] = inputs else { return Err(OpError::new("three operands are needed")) };
+        check::check_arrays(self, inputs, out)?;
+        let [x, indices, updates] = inputs else { return Err(OpError::new("expected three operands")) };
         let tuple = indices.shape.last().copied().unwrap_or(1);
         let starts = starts(&x.shape, indices, 0)?;
         scatter(self.combine, x, &starts, count(&x.shape[tuple..]), updates)
@@ -77,12 +83,12 @@ mod tests {
 
     #[test]
     fn refuses() {
-        let x = TensorDesc::of(DType::F32, &[2, 2]);
+        let x = TensorDesc::from_sizes(DType::F32, &[2, 2]);
         let op = ScatterNd { combine: Combine::Replace };
-        let at = TensorDesc::of(DType::I64, &[1, 1]);
-        assert!(op.infer(&[&x, &at, &TensorDesc::of(DType::F32, &[1, 2])]).is_ok());
-        assert!(op.infer(&[&x, &at, &TensorDesc::of(DType::F32, &[1])]).is_err());
+        let at = TensorDesc::from_sizes(DType::I64, &[1, 1]);
+        assert!(op.infer(&[&x, &at, &TensorDesc::from_sizes(DType::F32, &[1, 2])]).is_ok());
+        assert!(op.infer(&[&x, &at, &TensorDesc::from_sizes(DType::F32, &[1])]).is_err());
         assert!(op.infer(&[&x, &x, &x]).is_err());
-        assert!(op.infer(&[&x, &TensorDesc::of(DType::I64, &[1, 3]), &x]).is_err());
+        assert!(op.infer(&[&x, &TensorDesc::from_sizes(DType::I64, &[1, 3]), &x]).is_err());
     }
 }

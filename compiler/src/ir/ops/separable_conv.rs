@@ -1,9 +1,10 @@
-//! A depthwise convolution, an epilogue, and a pointwise convolution, with nothing stored in between.
+//! A depthwise convolution, its epilogue, and a pointwise convolution, fused.
 //!
-//! Operands: `x [N, C, spatial..]`, depthwise filters `[C, 1, kernel..]`, pointwise filters `[O, C, 1..]`, those of the
-//! epilogue (which broadcast to the depthwise result), and a bias `[O]` where `bias` says so. Result `[N, O, spatial..]`.
+//! Operands: `x [N, C, spatial..]`, depthwise filters `[C, 1, kernel..]`, pointwise filters `[O, C, 1..]`, operands of
+//! the epilogue (which broadcast to the depthwise result), and with `bias` a bias `[O]`. The result is `[N, O,
+//! spatial..]`.
 //!
-//! The operator exists because only a kernel that computes both keeps what lies between them on the chip.
+//! The operator exists because one kernel for both convolutions keeps the depthwise result on the chip.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,90 +14,98 @@ use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
 use crate::ir::element::{Arg, EpilogueStep};
-use crate::ir::eval::chained;
+use crate::ir::eval::apply_epilogue;
 use crate::ir::graph::epilogue_type;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Operands before those of the epilogue.
-pub const FIXED: usize = 3;
+/// Index of the first operand of the epilogue.
+pub const FIRST_EPILOGUE_OPERAND: usize = 3;
 
-/// A depthwise convolution and the pointwise convolution behind it.
+/// A depthwise convolution followed by a pointwise convolution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SeparableConv {
-    /// The depthwise convolution, which has no bias but in the epilogue.
+    /// Depthwise convolution; a bias is part of the epilogue.
     pub depthwise: Conv,
-    /// What is applied to its result: `#0` is that result, `@k` operand k of this operator.
+    /// Epilogue of the depthwise convolution: `#0` is its result, `@k` is operand k of this operator.
     #[serde(rename = "chain")]
     pub epilogue: Vec<EpilogueStep>,
-    /// Whether the last operand is the bias of the second convolution.
+    /// True if the last operand is the bias of the pointwise convolution.
     pub bias: bool,
 }
 
-/// The parts that operands have.
-struct Parts<'a, T> {
+/// Operands by role.
+struct Operands<'a, T> {
     depthwise: [&'a T; 2],
     pointwise: &'a T,
     bias: Option<&'a T>,
 }
 
 impl SeparableConv {
-    /// A pointwise convolution over so many spatial axes.
+    /// Returns a pointwise convolution over `axes` spatial axes.
     pub fn pointwise(axes: usize) -> Conv {
         let (ones, zeros) = (vec![1; axes], vec![0; axes]);
         Conv { strides: ones.clone(), dilations: ones, pads_begin: zeros.clone(), pads_end: zeros, group: 1 }
     }
 
-    fn parts<'a, T>(&self, inputs: &[&'a T]) -> Result<Parts<'a, T>, OpError> {
-        let least = FIXED + usize::from(self.bias);
+    fn operands<'a, T>(&self, inputs: &[&'a T]) -> Result<Operands<'a, T>, OpError> {
+        let min = FIRST_EPILOGUE_OPERAND + usize::from(self.bias);
         let [x, depthwise, pointwise, rest @ ..] = inputs else {
-            return Err(OpError::new(format!("{least} operands or more are needed, not {}", inputs.len())));
+            return Err(OpError::new(format!("expected at least {min} operands, found {}", inputs.len())));
         };
         let bias = match (self.bias, rest.last()) {
             (true, None) => return Err(OpError::new("the bias is missing")),
             (true, last) => last.copied(),
             (false, _) => None,
         };
-        Ok(Parts { depthwise: [x, depthwise], pointwise, bias })
+        Ok(Operands { depthwise: [x, depthwise], pointwise, bias })
     }
 }
 
 impl Operation for SeparableConv {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let parts = self.parts(inputs)?;
-        let mut between = self.depthwise.infer(&parts.depthwise)?;
+        let operands = self.operands(inputs)?;
+        let mut intermediate = self.depthwise.infer(&operands.depthwise)?;
         for (i, arg) in self.epilogue.iter().flat_map(|s| &s.args).enumerate() {
             if let Arg::Input(k) = arg {
-                let operand = inputs.get(*k as usize).filter(|_| *k as usize >= FIXED);
+                let operand = inputs.get(*k as usize).filter(|_| *k as usize >= FIRST_EPILOGUE_OPERAND);
                 let operand =
-                    operand.ok_or_else(|| OpError::new("a epilogue step names a missing operand"))?;
-                check::broadcasts_to(operand, &between.shape, &format!("argument {i} of the chain"))?;
+                    operand.ok_or_else(|| OpError::new("an epilogue step names a missing operand"))?;
+                check::broadcasts_to(operand, &intermediate.shape, &format!("argument {i} of the epilogue"))?;
             }
         }
-        between.dtype = epilogue_type(between.dtype, &self.epilogue, inputs)?;
-        if !parts.pointwise.shape.iter().skip(2).all(|taps| taps.is(1)) {
-            return Err(OpError::new(format!("pointwise filters are needed, not {}", parts.pointwise)));
+        intermediate.dtype = epilogue_type(intermediate.dtype, &self.epilogue, inputs)?;
+        if !operands.pointwise.shape.iter().skip(2).all(|taps| taps.is(1)) {
+            let reason =
+                format!("the pointwise filters must have extents of 1, found {}", operands.pointwise);
+            return Err(OpError::new(reason));
         }
-        let operands: Vec<&TensorDesc> = [&between, parts.pointwise].into_iter().chain(parts.bias).collect();
-        Self::pointwise(between.rank().saturating_sub(2)).infer(&operands)
+        let inputs: Vec<&TensorDesc> =
+            [&intermediate, operands.pointwise].into_iter().chain(operands.bias).collect();
+        Self::pointwise(intermediate.rank().saturating_sub(2)).infer(&inputs)
     }
 
     fn fusion(&self) -> Fusion {
         Fusion::Anchor
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::Convolution, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
-            let parts = self.parts(inputs)?;
+            let operands = self.operands(inputs)?;
             let mut shape = out.to_vec();
-            if let (Some(channels), [x, _]) = (shape.get_mut(1), parts.depthwise) {
+            if let (Some(channels), [x, _]) = (shape.get_mut(1), operands.depthwise) {
                 *channels = x.shape.get(1).copied().unwrap_or(0);
             }
-            let between = self.depthwise.eval(&parts.depthwise, &shape, symbols)?;
-            let between = chained(between, &self.epilogue, inputs)?;
-            let operands: Vec<&Array> = [&between, parts.pointwise].into_iter().chain(parts.bias).collect();
+            let intermediate = self.depthwise.eval(&operands.depthwise, &shape, symbols)?;
+            let intermediate = apply_epilogue(intermediate, &self.epilogue, inputs)?;
+            let inputs: Vec<&Array> =
+                [&intermediate, operands.pointwise].into_iter().chain(operands.bias).collect();
             let pointwise = Self::pointwise(out.len().saturating_sub(2));
-            Ok(Data::Float(pointwise.eval(&operands, out, symbols)?.floats()?.to_vec()))
+            Ok(Data::Float(pointwise.eval(&inputs, out, symbols)?.floats()?.to_vec()))
         })
     }
 }
@@ -121,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn both_convolutions_and_the_chain() {
+    fn convolutions_and_epilogue() {
         let x = Array::f32(&[1, 2, 3], vec![1.0, 2.0, 3.0, -1.0, 0.0, 1.0]);
         let depthwise = Array::f32(&[2, 1, 2], vec![1.0, 1.0, 2.0, 0.0]);
         let pointwise = Array::f32(&[1, 2, 1], vec![1.0, 10.0]);
         let (shift, bias) = (Array::f32(&[2, 1], vec![-2.0, 1.0]), Array::f32(&[1], vec![0.5]));
-        // Depthwise: [1, 3, 5] and [0, -2, 0]; shifted and cut: [0, 1, 3] and [1, 0, 1].
+        // Depthwise: [1, 3, 5] and [0, -2, 0]; after add and relu: [0, 1, 3] and [1, 0, 1].
         let y = run(&op(2, true), &[&x, &depthwise, &pointwise, &shift, &bias], &Bindings::new()).unwrap();
         assert_eq!((y.shape.as_slice(), y.floats().unwrap()), (&[1, 1, 3][..], &[10.5, 1.5, 13.5][..]));
         let none = Array::f32(&[0, 2, 3], vec![]);
@@ -136,7 +145,7 @@ mod tests {
 
     #[test]
     fn shapes_and_refusals() {
-        let of = |shape: &[usize]| TensorDesc::of(DType::F16, shape);
+        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F16, shape);
         let x = TensorDesc::new(DType::F16, vec![Dim::symbol("n"), Dim::known(4), Dim::symbol("w")]);
         let (depthwise, pointwise, shift) = (of(&[4, 1, 2]), of(&[6, 4, 1]), of(&[4, 1]));
         let infer = |group, bias, inputs: &[&TensorDesc]| op(group, bias).infer(inputs);

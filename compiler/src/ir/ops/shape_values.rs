@@ -1,15 +1,15 @@
-//! A small integer tensor whose elements are sizes, known once the symbols are (no operand).
+//! A small integer tensor whose elements are symbolic dimensions; no operands.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, count};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// A small integer tensor whose elements are sizes, known once the symbols are (no operand).
+/// A small integer tensor whose elements are symbolic dimensions; no operands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShapeValues {
     /// An integer type.
@@ -22,15 +22,15 @@ pub struct ShapeValues {
 
 impl Operation for ShapeValues {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [] = exactly(inputs)?;
+        let [] = exact_operands(inputs)?;
         if !self.dtype.is_integer() {
-            return Err(OpError::new(format!("sizes are integers, not {}", self.dtype.name())));
+            return Err(OpError::new(format!("sizes must have an integer type, not {}", self.dtype.name())));
         }
         if count(&self.shape) != self.values.len() {
             let n = self.values.len();
             return Err(OpError::new(format!("{n} values do not fill the shape {:?}", self.shape)));
         }
-        Ok(TensorDesc::of(self.dtype, &self.shape))
+        Ok(TensorDesc::from_sizes(self.dtype, &self.shape))
     }
 
     fn sizes_mut(&mut self) -> Vec<&mut Dim> {
@@ -41,10 +41,14 @@ impl Operation for ShapeValues {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
+        check::check_arrays(self, inputs, out)?;
         let values: Result<Vec<i64>, OpError> =
-            self.values.iter().map(|v| check::bound(v, symbols)).collect();
+            self.values.iter().map(|v| check::eval_dim(v, symbols)).collect();
         Ok(Array::int(self.dtype, out, values?))
     }
 }

@@ -6,8 +6,8 @@ use crate::error::OpError;
 use crate::ir::array::{Array, count, strides};
 use crate::ir::dim::{Bindings, Dim};
 use crate::ir::movement;
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
 /// `out[i] = x[starts + i * steps]` per axis.
@@ -15,14 +15,14 @@ use crate::ir::tensor::TensorDesc;
 pub struct Slice {
     /// First element, per axis.
     pub starts: Vec<Dim>,
-    /// EpilogueStep, per axis; may be negative, never zero.
+    /// Step, per axis; may be negative, never zero.
     pub steps: Vec<i64>,
-    /// Elements kept, per axis.
+    /// Number of elements, per axis.
     pub sizes: Vec<Dim>,
 }
 
 impl Slice {
-    /// Fails when an element is outside the axis whatever the symbols are.
+    /// Fails if an element is outside the axis for all values of the symbols.
     fn check_axis(&self, axis: usize, dim: &Dim) -> Result<(), String> {
         let (start, step, size) = (&self.starts[axis], self.steps[axis], &self.sizes[axis]);
         if step == 0 {
@@ -32,15 +32,15 @@ impl Slice {
             return Ok(());
         }
         let last = size.plus(-1).scale(step).add(start);
-        // A symbolic size may be 0, which leaves no element to be outside.
-        let ends = if size.as_known().is_some() { vec![start, &last] } else { vec![] };
+        // A symbolic size may be 0; then no element can be outside.
+        let bounds = if size.as_known().is_some() { vec![start, &last] } else { vec![] };
         let outside =
             |at: &Dim| at.as_known().is_some_and(|v| v < 0) || dim.sub(at).as_known().is_some_and(|v| v <= 0);
-        if let Some(at) = ends.into_iter().find(|at| outside(at)) {
-            return Err(format!("element {at} is outside its size {dim}"));
+        if let Some(at) = bounds.into_iter().find(|at| outside(at)) {
+            return Err(format!("element {at} is outside the axis of size {dim}"));
         }
         if matches!(step, 1 | -1) && dim.sub(size).as_known().is_some_and(|v| v < 0) {
-            return Err(format!("{size} elements are more than its size {dim}"));
+            return Err(format!("{size} elements exceed the axis of size {dim}"));
         }
         Ok(())
     }
@@ -48,10 +48,12 @@ impl Slice {
 
 impl Operation for Slice {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_operands(inputs)?;
         let rank = x.rank();
         if self.starts.len() != rank || self.steps.len() != rank || self.sizes.len() != rank {
-            return Err(OpError::new(format!("a start, a step and a size are needed per axis of {x}")));
+            return Err(OpError::new(format!(
+                "the numbers of starts, steps and sizes must be the rank of {x}"
+            )));
         }
         for (axis, dim) in x.shape.iter().enumerate() {
             self.check_axis(axis, dim).map_err(|why| OpError::new(format!("axis {axis} of {x}: {why}")))?;
@@ -67,21 +69,25 @@ impl Operation for Slice {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::View, Exactness::Moves)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         let bound = Self {
             starts: check::substitute(&self.starts, symbols),
             sizes: check::substitute(&self.sizes, symbols),
             steps: self.steps.clone(),
         };
-        check::concrete(&bound, inputs, out)?;
-        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        check::check_arrays(&bound, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("expected one operand")) };
         if count(out) == 0 {
             return Ok(Array::zeros(x.dtype, out));
         }
         let mut base = 0i64;
         let mut steps = Vec::with_capacity(out.len());
         for ((start, step), stride) in bound.starts.iter().zip(&bound.steps).zip(strides(&x.shape)) {
-            base += check::bound(start, symbols)? * stride as i64;
+            base += check::eval_dim(start, symbols)? * stride as i64;
             steps.push(step.saturating_mul(stride as i64));
         }
         movement::strided(x, out, &steps, base)
@@ -102,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_either_way() {
+    fn positive_and_negative_steps() {
         let x = Array::i64s(&[0, 1, 2, 3, 4]);
         let ints =
             |op: &Slice| run(op, &[&x], &Bindings::from([("n".into(), 5)])).unwrap().ints().unwrap().to_vec();
@@ -111,7 +117,7 @@ mod tests {
         assert_eq!(ints(&slice(5i64, 1, 0i64)), [0i64; 0]);
         let n = Dim::symbol("n");
         assert_eq!(ints(&slice(n.plus(-2), 1, 2i64)), [3, 4]);
-        // A step of one element leads nowhere, however large.
+        // With one element, the step does not matter.
         assert_eq!(ints(&slice(3i64, i64::MAX, 1i64)), [3]);
         assert_eq!(ints(&slice(3i64, i64::MIN, 1i64)), [3]);
         let two =
@@ -122,7 +128,7 @@ mod tests {
 
     #[test]
     fn refuses_elements_outside() {
-        let x = TensorDesc::of(DType::F32, &[5]);
+        let x = TensorDesc::from_sizes(DType::F32, &[5]);
         let bad = [slice(0i64, 0, 1i64), slice(3i64, 1, 3i64), slice(1i64, -1, 3i64), slice(5i64, 1, 1i64)];
         for op in bad.iter().chain(&[
             slice(-1i64, 1, 1i64),
@@ -131,7 +137,7 @@ mod tests {
         ]) {
             assert!(op.infer(&[&x]).is_err(), "{op:?}");
         }
-        assert!(slice(0i64, 1, 1i64).infer(&[&TensorDesc::of(DType::F32, &[5, 5])]).is_err());
+        assert!(slice(0i64, 1, 1i64).infer(&[&TensorDesc::from_sizes(DType::F32, &[5, 5])]).is_err());
         let n = Dim::symbol("n");
         let x = TensorDesc::new(DType::F32, vec![n.clone()]);
         assert!(slice(0i64, 1, n.plus(1)).infer(&[&x]).is_err());

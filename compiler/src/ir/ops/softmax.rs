@@ -6,7 +6,7 @@ use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::Bindings;
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
 /// Softmax or log-softmax along one axis.
@@ -14,7 +14,7 @@ use crate::ir::tensor::TensorDesc;
 pub struct Softmax {
     /// The axis.
     pub axis: usize,
-    /// Whether the logarithm is returned.
+    /// True if the result is the logarithm of the softmax.
     pub log: bool,
 }
 
@@ -30,16 +30,20 @@ impl Operation for Softmax {
         Fusion::Reduce
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         check::evaluate(self, inputs, out, || {
             let x = inputs[0];
             let apply = |lane: &[f32], result: &mut [f32]| softmax(lane, self.log, result);
-            Ok(Data::Float(lanes::map(x.floats()?, &x.shape, self.axis, x.shape[self.axis], apply)))
+            Ok(Data::Float(lanes::map_lanes(x.floats()?, &x.shape, self.axis, x.shape[self.axis], apply)))
         })
     }
 }
 
-/// Softmax of one lane: stable, since every exponent is at most 0.
+/// Computes the softmax of one lane. It is numerically stable, because every exponent is at most 0.
 pub(crate) fn softmax(x: &[f32], log: bool, result: &mut [f32]) {
     let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     for (r, x) in result.iter_mut().zip(x) {
@@ -87,8 +91,8 @@ mod tests {
     #[test]
     fn refuses() {
         let softmax = Softmax { axis: 1, log: false };
-        assert!(softmax.infer(&[&TensorDesc::of(DType::F32, &[4])]).is_err());
-        assert!(softmax.infer(&[&TensorDesc::of(DType::I32, &[4, 4])]).is_err());
+        assert!(softmax.infer(&[&TensorDesc::from_sizes(DType::F32, &[4])]).is_err());
+        assert!(softmax.infer(&[&TensorDesc::from_sizes(DType::I32, &[4, 4])]).is_err());
         let empty = softmax.eval(&[&Array::f32(&[2, 0], vec![])], &[2, 0], &Bindings::new());
         assert!(empty.unwrap().is_empty());
     }

@@ -1,6 +1,6 @@
-//! The contents of a state: memory of the device that is kept between runs, and zero before the first.
+//! The contents of a state: device memory that survives a run, zero before the first run.
 //!
-//! The value is what the state held when the run began. What it holds afterwards is said by a store of the graph
+//! The value is the contents at the start of the run. A store of the graph sets the contents at the end
 //! ([`crate::ir::graph::Graph::add_store`]).
 
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use crate::error::OpError;
 use crate::ir::array::Array;
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::exactly;
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::exact_operands;
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// The contents of a state. Functions of a bundle share states of one name.
+/// The contents of a state. Functions of a bundle use one state per name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Name of the state.
     pub name: String,
     /// Element type.
     pub dtype: DType,
-    /// Sizes, which are known.
+    /// Shape.
     pub shape: Vec<usize>,
 }
 
 impl Operation for State {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [] = exactly(inputs)?;
+        let [] = exact_operands(inputs)?;
         Ok(TensorDesc::new(self.dtype, self.shape.iter().copied().map(Dim::from).collect()))
     }
 
@@ -33,7 +33,11 @@ impl Operation for State {
         Fusion::Opaque
     }
 
-    /// Zeros: a run that carries states puts their contents in the place of this.
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::State, Exactness::Independent)
+    }
+
+    /// Returns zeros; an evaluation with states uses their contents instead.
     fn eval(&self, _inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
         Ok(Array::zeros(self.dtype, out))
     }
@@ -49,6 +53,6 @@ mod tests {
     fn has_its_declared_type() {
         let state = State { name: "keys".into(), dtype: DType::F16, shape: vec![1, 8] };
         assert_eq!(state.infer(&[]).unwrap().to_string(), "f16[1, 8]");
-        assert!(state.infer(&[&TensorDesc::of(DType::F32, &[])]).is_err());
+        assert!(state.infer(&[&TensorDesc::from_sizes(DType::F32, &[])]).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! The k largest or smallest elements along an axis in order, or their indices (i64); ties keep the lower index first.
+//! The k largest or smallest elements along an axis in order, or their indices (i64). Of equal elements, the lower
+//! index comes first.
 
 use std::cmp::Ordering;
 
@@ -8,19 +9,20 @@ use super::{check, lanes};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::{DType, TensorDesc};
 
-/// The k largest or smallest elements along an axis in order, or their indices (i64); ties keep the lower index first.
+/// The k largest or smallest elements along an axis in order, or their indices (i64). Of equal elements, the lower
+/// index comes first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopK {
     /// The axis.
     pub axis: usize,
-    /// How many.
+    /// Number of selected elements.
     pub k: usize,
-    /// Largest rather than smallest.
+    /// True for the largest elements, false for the smallest.
     pub largest: bool,
-    /// Whether the result is the indices rather than the values.
+    /// True if the result holds the indices, false for the values.
     pub indices: bool,
 }
 
@@ -28,7 +30,7 @@ impl Operation for TopK {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let x = check::operands(inputs, 1..=1)?;
         check::numeric(x, "the input")?;
-        let k = check::small(self.k, "k")?;
+        let k = check::checked_attribute(self.k, "k")?;
         if check::axis(x, self.axis)?.as_known().is_some_and(|n| k > n) {
             return Err(OpError::new(format!("axis {} of {x} has fewer than {k} elements", self.axis)));
         }
@@ -39,6 +41,10 @@ impl Operation for TopK {
 
     fn fusion(&self) -> Fusion {
         Fusion::Opaque
+    }
+
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
     }
 
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
@@ -59,15 +65,16 @@ impl Operation for TopK {
 }
 
 impl TopK {
-    /// What `take` makes of index and value of the chosen elements of each lane.
+    /// Selects k elements of each lane; `result` maps index and value of a selected element to an element of the
+    /// result.
     fn select<T: Copy + Send + Sync, U: Copy + Default + Send>(
         &self,
         shape: &[usize],
         x: &[T],
         order: impl Fn(T, T) -> Ordering + Sync,
-        take: impl Fn(usize, T) -> U + Sync,
+        result: impl Fn(usize, T) -> U + Sync,
     ) -> Vec<U> {
-        lanes::map(x, shape, self.axis, self.k, |lane, chosen| {
+        lanes::map_lanes(x, shape, self.axis, self.k, |lane, selected| {
             let rank = |a: &usize, b: &usize| {
                 let order = order(lane[*a], lane[*b]);
                 (if self.largest { order.reverse() } else { order }).then(a.cmp(b))
@@ -78,8 +85,8 @@ impl TopK {
                 indices.truncate(self.k);
             }
             indices.sort_unstable_by(rank);
-            for (chosen, i) in chosen.iter_mut().zip(indices) {
-                *chosen = take(i, lane[i]);
+            for (selected, i) in selected.iter_mut().zip(indices) {
+                *selected = result(i, lane[i]);
             }
         })
     }
@@ -123,9 +130,9 @@ mod tests {
     #[test]
     fn refuses() {
         let op = TopK { axis: 0, k: 5, largest: true, indices: false };
-        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[4])]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::F32, &[4])]).is_err());
         let symbolic = TensorDesc::new(DType::F32, vec![Dim::symbol("n")]);
         assert_eq!(op.infer(&[&symbolic]).unwrap().to_string(), "f32[5]");
-        assert!(op.infer(&[&TensorDesc::of(DType::F32, &[])]).is_err());
+        assert!(op.infer(&[&TensorDesc::from_sizes(DType::F32, &[])]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Axes permuted: `out.shape[i] = x.shape[perm[i]]`.
+//! Permutation of axes: `out.shape[i] = x.shape[perm[i]]`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use crate::error::OpError;
 use crate::ir::array::{Array, strides};
 use crate::ir::dim::Bindings;
 use crate::ir::movement;
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// Axes permuted: `out.shape[i] = x.shape[perm[i]]`.
+/// Permutation of axes: `out.shape[i] = x.shape[perm[i]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transpose {
     /// A permutation of the axes.
@@ -19,11 +19,11 @@ pub struct Transpose {
 
 impl Operation for Transpose {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x] = exactly(inputs)?;
+        let [x] = exact_operands(inputs)?;
         let mut sorted = self.perm.clone();
         sorted.sort_unstable();
         if sorted.len() != x.rank() || sorted.iter().enumerate().any(|(i, p)| i != *p) {
-            return Err(OpError::new(format!("{:?} does not permute the axes of {x}", self.perm)));
+            return Err(OpError::new(format!("{:?} is not a permutation of the axes of {x}", self.perm)));
         }
         let shape = self.perm.iter().filter_map(|p| x.shape.get(*p).cloned()).collect();
         Ok(TensorDesc::new(x.dtype, shape))
@@ -33,9 +33,13 @@ impl Operation for Transpose {
         Fusion::Injective
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::View, Exactness::Moves)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
-        check::concrete(self, inputs, out)?;
-        let [x] = inputs else { return Err(OpError::new("one operand is needed")) };
+        check::check_arrays(self, inputs, out)?;
+        let [x] = inputs else { return Err(OpError::new("expected one operand")) };
         let strides = strides(&x.shape);
         let steps: Vec<i64> = self.perm.iter().map(|p| strides[*p] as i64).collect();
         movement::strided(x, out, &steps, 0)
@@ -61,8 +65,8 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_permutation() {
-        let x = TensorDesc::of(DType::F32, &[2, 3]);
+    fn other_lists_are_refused() {
+        let x = TensorDesc::from_sizes(DType::F32, &[2, 3]);
         for perm in [vec![0], vec![0, 0], vec![0, 2], vec![0, usize::MAX], vec![0, 1, 2]] {
             assert!(Transpose { perm }.infer(&[&x]).is_err());
         }

@@ -1,28 +1,28 @@
-//! A tensor with some of its positions along an axis replaced, as XLA's `DynamicUpdateSlice`.
+//! A tensor with some positions along an axis replaced, as XLA's `DynamicUpdateSlice`.
 //!
-//! Of a state it is no copy: the plan writes the positions where the state lies.
+//! An update of a state copies nothing: the plan writes the positions in place.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::OpError;
 use crate::ir::array::{Array, Data, count};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
-use crate::ir::ops::check::{self, exactly};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
+use crate::ir::ops::check::{self, exact_operands};
 use crate::ir::tensor::TensorDesc;
 
-/// `out = whole`, but `out[start..start + n] = part` along an axis, where `n` is the size of `part`.
+/// A copy of `whole` with `out[start..start + n] = part` along an axis, where `n` is the size of `part`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
     /// The axis.
     pub axis: usize,
-    /// First position that is replaced.
+    /// First replaced position.
     pub start: Dim,
 }
 
 impl Operation for Update {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [whole, part] = exactly(inputs)?;
+        let [whole, part] = exact_operands(inputs)?;
         check::same_type(&[whole, part])?;
         check::axis(whole, self.axis)?;
         if whole.rank() != part.rank() {
@@ -30,14 +30,14 @@ impl Operation for Update {
         }
         for (axis, (a, b)) in whole.shape.iter().zip(&part.shape).enumerate() {
             if axis != self.axis {
-                check::equal(a, b, "sizes beside the axis")?;
+                check::equal_sizes(a, b, "sizes of the other axes")?;
                 continue;
             }
             let left = a.sub(&self.start).sub(b);
             let outside = |at: &Dim| at.as_known().is_some_and(|at| at < 0);
             if outside(&self.start) || outside(&left) {
                 return Err(OpError::new(format!(
-                    "{b} positions from {} on do not lie within {a}",
+                    "{b} positions from {} on are not within an axis of size {a}",
                     self.start
                 )));
             }
@@ -53,6 +53,10 @@ impl Operation for Update {
         Fusion::Opaque
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Update, Exactness::Updates)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         fn go<T: Copy>(whole: &mut [T], part: &[T], [run, from, length]: [usize; 3]) -> Result<(), OpError> {
             if run == 0 || length == 0 {
@@ -60,14 +64,14 @@ impl Operation for Update {
             }
             for (to, part) in whole.chunks_mut(run).zip(part.chunks(length)) {
                 let to = to.get_mut(from..from + part.len());
-                to.ok_or_else(|| OpError::new("positions lie outside of the whole"))?.copy_from_slice(part);
+                to.ok_or_else(|| OpError::new("positions are outside the tensor"))?.copy_from_slice(part);
             }
             Ok(())
         }
-        let start = check::bound(&self.start, symbols)?;
+        let start = check::eval_dim(&self.start, symbols)?;
         let bound = Self { axis: self.axis, start: Dim::known(start) };
-        check::concrete(&bound, inputs, out)?;
-        let [whole, part] = inputs else { return Err(OpError::new("two operands are needed")) };
+        check::check_arrays(&bound, inputs, out)?;
+        let [whole, part] = inputs else { return Err(OpError::new("expected two operands")) };
         let inner = count(out.get(self.axis + 1..).unwrap_or_default());
         let size = |x: &Array| x.shape.get(self.axis).copied().unwrap_or(0) * inner;
         let start = usize::try_from(start).map_err(|e| OpError::new(e.to_string()))?;
@@ -76,7 +80,7 @@ impl Operation for Update {
         match (&mut result.data, &part.data) {
             (Data::Float(to), Data::Float(from)) => go(to, from, runs)?,
             (Data::Int(to), Data::Int(from)) => go(to, from, runs)?,
-            _ => return Err(OpError::new("the operands' types differ")),
+            _ => return Err(OpError::new("the operands have different types")),
         }
         Ok(result)
     }
@@ -109,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_do_not_fit_are_refused() {
-        let of = |shape: &[usize]| TensorDesc::of(DType::F32, shape);
+    fn positions_out_of_range_are_refused() {
+        let of = |shape: &[usize]| TensorDesc::from_sizes(DType::F32, shape);
         let op = |start: i64| Update { axis: 1, start: Dim::known(start) };
         assert_eq!(op(2).infer(&[&of(&[2, 4]), &of(&[2, 2])]).unwrap(), of(&[2, 4]));
         for (start, whole, part) in [(3, [2, 4], [2, 2]), (-1, [2, 4], [2, 2]), (0, [2, 4], [1, 2])] {
             assert!(op(start).infer(&[&of(&whole), &of(&part)]).is_err());
         }
         assert!(op(0).infer(&[&of(&[2, 4]), &of(&[2])]).is_err());
-        assert!(op(0).infer(&[&of(&[2, 4]), &TensorDesc::of(DType::I64, &[2, 2])]).is_err());
+        assert!(op(0).infer(&[&of(&[2, 4]), &TensorDesc::from_sizes(DType::I64, &[2, 2])]).is_err());
     }
 }

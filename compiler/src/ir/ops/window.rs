@@ -1,4 +1,4 @@
-//! Geometry of sliding windows along one axis, shared by convolutions and pools.
+//! Geometry of sliding windows along one axis, for convolutions and pooling.
 
 use std::ops::Range;
 
@@ -9,15 +9,15 @@ use crate::ir::dim::Dim;
 /// A sliding window along one axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Taps.
+    /// Number of taps.
     pub(crate) kernel: i64,
-    /// Distance of neighbouring windows.
+    /// Distance between adjacent windows.
     pub(crate) stride: i64,
-    /// Distance of neighbouring taps.
+    /// Distance between adjacent taps.
     pub(crate) dilation: i64,
-    /// Positions before the input.
+    /// Padding before the input.
     pub(crate) begin: i64,
-    /// Positions after the input.
+    /// Padding after the input.
     pub(crate) end: i64,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Attributes<'a> {
     pub(crate) pads_end: &'a [usize],
 }
 
-/// One window per spatial axis; every number is checked, so that no arithmetic on windows overflows.
+/// Returns one window per spatial axis. All attributes are checked, so that no arithmetic on windows overflows.
 pub(crate) fn windows(a: &Attributes<'_>, spatial: usize) -> Result<Vec<Window>, OpError> {
     let lists = [
         ("kernel", a.kernel),
@@ -44,7 +44,7 @@ pub(crate) fn windows(a: &Attributes<'_>, spatial: usize) -> Result<Vec<Window>,
             return Err(OpError::new(format!("{name} has {} values for {spatial} spatial axes", list.len())));
         }
     }
-    let positive = |value: usize, what: &str| match check::small(value, what)? {
+    let positive = |value: usize, what: &str| match check::checked_attribute(value, what)? {
         0 => Err(OpError::new(format!("{what} must not be 0"))),
         v => Ok(v),
     };
@@ -54,27 +54,27 @@ pub(crate) fn windows(a: &Attributes<'_>, spatial: usize) -> Result<Vec<Window>,
                 kernel: positive(a.kernel[i], "kernel extent")?,
                 stride: positive(a.strides[i], "stride")?,
                 dilation: positive(a.dilations[i], "dilation")?,
-                begin: check::small(a.pads_begin[i], "padding")?,
-                end: check::small(a.pads_end[i], "padding")?,
+                begin: check::checked_attribute(a.pads_begin[i], "padding")?,
+                end: check::checked_attribute(a.pads_end[i], "padding")?,
             })
         })
         .collect()
 }
 
 impl Window {
-    /// Positions from the first to the last tap.
+    /// Number of positions from the first to the last tap.
     pub(crate) fn extent(&self) -> i64 {
         self.dilation * (self.kernel - 1) + 1
     }
 
-    /// Number of windows over an input.
+    /// Returns the number of windows over an input.
     ///
-    /// With `ceil` a last incomplete window counts too, unless it starts in the padding at the end.
+    /// With `ceil`, an incomplete last window counts too, unless it starts in the end padding.
     pub(crate) fn count(&self, input: &Dim, ceil: bool) -> Result<Dim, OpError> {
         let mut slack = self.end - self.extent();
         if ceil {
-            // floor((n + slack + stride - 1) / stride) + 1 windows less one when the last starts at n or later,
-            // where n is input and padding before it: a case distinction that does not depend on n.
+            // The count is floor((n + slack + stride - 1) / stride) + 1, minus one if the last window starts at n or
+            // later, where n is the input plus the begin padding. The case distinction does not depend on n.
             let up = slack + self.stride - 1;
             slack = if up < self.stride { up.min(-1) } else { up - self.stride };
         }
@@ -90,7 +90,7 @@ impl Window {
         Ok(windows)
     }
 
-    /// The taps of window `at` that fall on an input of `size` elements.
+    /// Returns the taps of window `at` that fall on an input of `size` elements.
     pub(crate) fn taps(&self, at: usize, size: usize) -> Range<usize> {
         let start = self.start(at);
         let size = i64::try_from(size).unwrap_or(i64::MAX);
@@ -100,19 +100,19 @@ impl Window {
         first.min(last) as usize..last as usize
     }
 
-    /// Number of taps of window `at` that fall on an input of `size` elements or its padding.
+    /// Returns the number of taps of window `at` that fall on an input of `size` elements or its padding.
     pub(crate) fn padded_taps(&self, at: usize, size: usize) -> usize {
         let end = i64::try_from(size).unwrap_or(i64::MAX).saturating_add(self.end);
         let room = end.saturating_sub(self.start(at)).saturating_add(self.dilation - 1);
         usize::try_from((room / self.dilation).min(self.kernel)).unwrap_or(0)
     }
 
-    /// The input position of the first tap of window `at`; negative in the padding.
+    /// Returns the input position of the first tap of window `at`; negative in the begin padding.
     pub(crate) fn start(&self, at: usize) -> i64 {
         i64::try_from(at).unwrap_or(i64::MAX).saturating_mul(self.stride).saturating_sub(self.begin)
     }
 
-    /// The input position of a tap; outside the input in the padding.
+    /// Returns the input position of a tap; outside the input in the padding.
     pub(crate) fn position(&self, at: usize, tap: usize) -> i64 {
         self.start(at).saturating_add((tap as i64).saturating_mul(self.dilation))
     }
@@ -123,15 +123,15 @@ mod tests {
     use super::Window;
     use crate::ir::dim::{Bindings, Dim};
 
-    /// Counts windows by ONNX's text: round up, then drop a last window that starts in the end padding.
-    fn by_the_text(w: &Window, n: i64) -> i64 {
+    /// Counts windows as ONNX specifies: round up, then drop a last window that starts in the end padding.
+    fn specified_count(w: &Window, n: i64) -> i64 {
         let room = n + w.begin + w.end - w.extent();
         let out = room.div_euclid(w.stride) + i64::from(room.rem_euclid(w.stride) != 0) + 1;
         out - i64::from((out - 1) * w.stride >= n + w.begin)
     }
 
     #[test]
-    fn ceil_mode_follows_the_text() {
+    fn ceil_mode_follows_onnx() {
         let symbol = Dim::symbol("n");
         for kernel in 1..4 {
             for stride in 1..5 {
@@ -139,12 +139,12 @@ mod tests {
                     let w = Window { kernel, stride, dilation: 2, begin: 1, end };
                     let symbolic = w.count(&symbol, true).unwrap();
                     for n in 4..12 {
-                        let expected = by_the_text(&w, n);
+                        let expected = specified_count(&w, n);
                         if expected > 0 {
                             assert_eq!(w.count(&Dim::known(n), true).unwrap(), Dim::known(expected));
                         }
-                        let bound = symbolic.eval(&Bindings::from([("n".into(), n)]));
-                        assert_eq!(bound, Some(expected), "{w:?} over {n}");
+                        let count = symbolic.eval(&Bindings::from([("n".into(), n)]));
+                        assert_eq!(count, Some(expected), "{w:?} over {n}");
                     }
                 }
             }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn taps_are_those_on_the_input() {
+    fn taps_outside_the_input_are_left_out() {
         for size in 0..7 {
             for begin in 0..5 {
                 let w = Window { kernel: 3, stride: 2, dilation: 2, begin, end: 9 };

@@ -1,21 +1,21 @@
-//! What the two transforms of Winograd's convolution share: its matrices, and the transform of filters.
+//! Matrices of Winograd's convolution, and the transform of its filters; used by both tile transforms.
 //!
-//! A window of 3 x 3 over a tile of `n x n` pixels gives `m x m` results, `n = m + 2`, by `n * n` products instead of
-//! `9 * m * m`: `y = A' [ (G g G') * (B' d B) ] A`, elementwise in the middle. The matrices follow from `n - 1` numbers
-//! at which polynomials are evaluated, and infinity.
+//! A window of 3 x 3 over a tile of `n x n` pixels gives `m x m` results, `n = m + 2`, with `n * n` multiplications
+//! instead of `9 * m * m`: `y = A' [ (G g G') * (B' d B) ] A`, with an elementwise product in the middle. The matrices
+//! follow from `n - 1` interpolation points and infinity.
 //!
-//! For 4 x 4 results these are 0, ±√½ and ±√2, as in TensorFlow Lite's GPU delegate: pairs of reciprocals round far less
-//! than the textbook's 0, ±1, ±2. Rows are scaled by powers of two to a length of about one, so that f16 holds what it
-//! held before the transform. With everything in between in f16 and sums in f32, random data of 16 to 512 channels give
-//! errors of at most 0.3 % of the largest result (0.2 % with f32 behind the product), where the textbook's numbers give
-//! 1.2 %.
+//! For 4 x 4 results the points are 0, ±√½ and ±√2, as in TensorFlow Lite's GPU delegate: pairs of reciprocals round
+//! far less than the textbook's 0, ±1, ±2. Rows are scaled by powers of two to a length of about one, so the transform
+//! does not enlarge the range that f16 must hold. With f16 intermediates and f32 sums, random data of 16 to 512
+//! channels has errors of at most 0.3 % of the largest result (0.2 % with f32 after the matmul). The textbook's points
+//! give 1.2 %.
 
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSliceMut};
 
-/// The matrices for `outputs x outputs` results, row-major.
+/// Matrices for `outputs x outputs` results per tile, row-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matrices {
-    /// Pixels along a side of a tile.
+    /// Pixels per side of a tile.
     pub side: usize,
     /// `B'`: `side x side`.
     pub input: Vec<f64>,
@@ -25,11 +25,11 @@ pub struct Matrices {
     pub output: Vec<f64>,
 }
 
-/// Taps along a side of a window.
+/// Taps per side of a window.
 const TAPS: usize = 3;
 
 impl Matrices {
-    /// For results of 2 x 2 or 4 x 4; there are no others.
+    /// Returns the matrices for 2 x 2 or 4 x 4 results; `None` for other sizes.
     pub fn new(outputs: usize) -> Option<Self> {
         let half = std::f64::consts::FRAC_1_SQRT_2;
         let points: &[f64] = match outputs {
@@ -41,7 +41,7 @@ impl Matrices {
         let [mut input, mut filter] = [Vec::new(), Vec::new()];
         let mut columns = Vec::new();
         for j in 0..side {
-            // Infinity keeps the highest power alone.
+            // The point at infinity selects the highest power.
             let point = points.get(j);
             let others: Vec<f64> =
                 points.iter().enumerate().filter(|(l, _)| *l != j).map(|(_, p)| *p).collect();
@@ -50,10 +50,10 @@ impl Matrices {
                 Some(p) => std::iter::repeat_n(*p, i).product(),
                 None => f64::from(u8::from(i + 1 == count)),
             };
-            let mut row = product(&others);
+            let mut row = polynomial_from_roots(&others);
             row.resize(side, 0.0);
             let taps: Vec<f64> = (0..TAPS).map(|i| power(TAPS, i) / divisor).collect();
-            let (a, b) = (unit(&row), unit(&taps));
+            let (a, b) = (power_of_two_scale(&row), power_of_two_scale(&taps));
             input.extend(row.iter().map(|v| v * a));
             filter.extend(taps.iter().map(|v| v * b));
             columns.push((0..outputs).map(|i| power(outputs, i) / (a * b)).collect::<Vec<f64>>());
@@ -63,8 +63,8 @@ impl Matrices {
     }
 }
 
-/// The coefficients of `(x - r0) (x - r1) ..`, lowest power first.
-fn product(roots: &[f64]) -> Vec<f64> {
+/// Returns the coefficients of `(x - r0) (x - r1) ..`, lowest power first.
+fn polynomial_from_roots(roots: &[f64]) -> Vec<f64> {
     let mut out = vec![1.0];
     for root in roots {
         let mut next = vec![0.0; out.len() + 1];
@@ -77,14 +77,14 @@ fn product(roots: &[f64]) -> Vec<f64> {
     out
 }
 
-/// The power of two that brings a row closest to length one.
-fn unit(row: &[f64]) -> f64 {
+/// Returns the power of two that scales a row to a length closest to one.
+fn power_of_two_scale(row: &[f64]) -> f64 {
     let length = row.iter().map(|v| v * v).sum::<f64>().sqrt();
     (-length.log2()).round().exp2()
 }
 
-/// `matrix * square * matrix'` for a matrix of `rows x side` and a square of `side x side`.
-pub(crate) fn both_sides(matrix: &[f64], side: usize, square: &[f64]) -> Vec<f64> {
+/// Computes `matrix * square * matrix'` for a matrix of `rows x side` and a square of `side x side`.
+pub(crate) fn transform_tile(matrix: &[f64], side: usize, square: &[f64]) -> Vec<f64> {
     let rows = matrix.len() / side;
     let mut half = vec![0.0; rows * side];
     for i in 0..rows {
@@ -101,13 +101,13 @@ pub(crate) fn both_sides(matrix: &[f64], side: usize, square: &[f64]) -> Vec<f64
     out
 }
 
-/// Filters `[O, I, 3, 3]` as one matrix `[I, O]` for each of the products of a tile.
-pub fn filters(matrices: &Matrices, outputs: usize, inputs: usize, values: &[f32]) -> Vec<f32> {
+/// Transforms filters `[O, I, 3, 3]` to one matrix `[I, O]` for each of the `side * side` elements of a tile.
+pub fn transform_filters(matrices: &Matrices, outputs: usize, inputs: usize, values: &[f32]) -> Vec<f32> {
     let rows: Vec<&[f64]> = matrices.filter.chunks_exact(TAPS).collect();
     let pairs: Vec<(&[f64], &[f64])> = rows.iter().flat_map(|a| rows.iter().map(|b| (*a, *b))).collect();
     let mut out = vec![0.0; pairs.len() * inputs * outputs];
     out.par_chunks_mut((inputs * outputs).max(1)).zip(pairs).for_each(|(matrix, (down, across))| {
-        // What each tap counts in this product.
+        // Weight of each tap in this matrix.
         let taps: Vec<f64> = down.iter().flat_map(|a| across.iter().map(move |b| a * b)).collect();
         for (o, windows) in values.chunks_exact((inputs * taps.len()).max(1)).enumerate() {
             for (i, window) in windows.chunks_exact(taps.len()).enumerate() {
@@ -121,7 +121,7 @@ pub fn filters(matrices: &Matrices, outputs: usize, inputs: usize, values: &[f32
 
 #[cfg(test)]
 mod tests {
-    use super::{Matrices, both_sides};
+    use super::{Matrices, transform_tile};
 
     #[test]
     fn convolves_a_tile() {
@@ -131,9 +131,9 @@ mod tests {
             assert_eq!((n, m.output.len()), (outputs + 2, outputs * n));
             let tile: Vec<f64> = (0..n * n).map(|i| ((i * 7) % 11) as f64 - 4.0).collect();
             let window: Vec<f64> = (0..9).map(|i| ((i * 5) % 7) as f64 - 3.0).collect();
-            let (u, v) = (both_sides(&m.filter, 3, &window), both_sides(&m.input, n, &tile));
+            let (u, v) = (transform_tile(&m.filter, 3, &window), transform_tile(&m.input, n, &tile));
             let products: Vec<f64> = u.iter().zip(&v).map(|(a, b)| a * b).collect();
-            let y = both_sides(&m.output, n, &products);
+            let y = transform_tile(&m.output, n, &products);
             for i in 0..outputs {
                 for j in 0..outputs {
                     let taps = (0..9).map(|t| tile[(i + t / 3) * n + j + t % 3] * window[t]);

@@ -1,58 +1,61 @@
-//! Tiles of an image in Winograd's domain: `[N, C, H, W]` -> `[n * n, tiles, C]`, a row per tile for each of the products
-//! that a tile takes. Tiles overlap by two pixels, go over the rows of each image in turn, and are zero past its border.
+//! Winograd transform of an image: `[N, C, H, W]` to `[n * n, tiles, C]`, a matrix of tiles by channels for each of the
+//! `n * n` elements of a tile. Tiles overlap by two pixels and are counted row by row through each image. Pixels
+//! outside the image are zero.
 
 use serde::{Deserialize, Serialize};
 
 use super::check;
-use super::winograd::{Matrices, both_sides};
+use super::winograd::{Matrices, transform_tile};
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Tiles of an image in Winograd's domain, for windows of 3 x 3.
+/// Winograd transform of an image, for windows of 3 x 3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WinogradInput {
-    /// Results along a side of a tile: 2 or 4.
+    /// Results per side of a tile: 2 or 4.
     pub outputs: usize,
-    /// Zeros before, per spatial axis.
+    /// Zero padding before the image, per spatial axis.
     pub pads_begin: [usize; 2],
-    /// Zeros after, per spatial axis.
+    /// Zero padding after the image, per spatial axis.
     pub pads_end: [usize; 2],
 }
 
 impl WinogradInput {
-    /// Tiles along each spatial axis.
+    /// Returns the number of tiles along each spatial axis.
     ///
     /// # Errors
-    /// When no window fits.
+    /// If no window fits the padded image.
     pub fn tiles(&self, x: &TensorDesc) -> Result<[Dim; 2], OpError> {
         let [_, _, height, width] = x.shape.as_slice() else {
-            return Err(OpError::new(format!("an image of rank four is needed, not {x}")));
+            return Err(OpError::new(format!("the image must have rank four, found {x}")));
         };
         let along = |size: &Dim, i: usize| {
-            let pads =
-                check::small(self.pads_begin[i], "padding")? + check::small(self.pads_end[i], "padding")?;
+            let pads = check::checked_attribute(self.pads_begin[i], "padding")?
+                + check::checked_attribute(self.pads_end[i], "padding")?;
             let windows = size.plus(pads - 2);
             if windows.as_known().is_some_and(|n| n < 1) {
-                return Err(OpError::new(format!("no window of three fits {size} with {pads} of padding")));
+                return Err(OpError::new(format!(
+                    "a window of 3 does not fit {size} with {pads} of padding"
+                )));
             }
-            Ok(windows.ceil_div(check::small(self.outputs, "tiles")?))
+            Ok(windows.ceil_div(check::checked_attribute(self.outputs, "tiles")?))
         };
         Ok([along(height, 0)?, along(width, 1)?])
     }
 }
 
-/// The matrices, or why there are none.
+/// Returns the Winograd matrices; fails for unsupported tile sizes.
 pub(crate) fn matrices(outputs: usize) -> Result<Matrices, OpError> {
     Matrices::new(outputs)
-        .ok_or_else(|| OpError::new(format!("tiles have 2 or 4 results a side, not {outputs}")))
+        .ok_or_else(|| OpError::new(format!("tiles must have 2 or 4 results per side, found {outputs}")))
 }
 
 impl Operation for WinogradInput {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
-        let [x] = check::exactly(inputs)?;
+        let [x] = check::exact_operands(inputs)?;
         check::float(x, "the image")?;
         let side = matrices(self.outputs)?.side;
         let [down, across] = self.tiles(x)?;
@@ -62,6 +65,10 @@ impl Operation for WinogradInput {
 
     fn fusion(&self) -> Fusion {
         Fusion::Opaque
+    }
+
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
     }
 
     fn eval(&self, inputs: &[&Array], out: &[usize], _symbols: &Bindings) -> Result<Array, OpError> {
@@ -85,7 +92,7 @@ impl Operation for WinogradInput {
                         at.map_or(0.0, |at| f64::from(values[at]))
                     };
                     let pixels: Vec<f64> = (0..side * side).map(pixel).collect();
-                    for (p, value) in both_sides(&m.input, side, &pixels).into_iter().enumerate() {
+                    for (p, value) in transform_tile(&m.input, side, &pixels).into_iter().enumerate() {
                         tiles[(p * out[1] + tile) * channels + c] = value as f32;
                     }
                 }
@@ -105,11 +112,11 @@ mod tests {
     #[test]
     fn counts_tiles() {
         let op = |outputs| WinogradInput { outputs, pads_begin: [1, 0], pads_end: [1, 1] };
-        let x = TensorDesc::of(DType::F32, &[2, 3, 9, 8]);
+        let x = TensorDesc::from_sizes(DType::F32, &[2, 3, 9, 8]);
         assert_eq!(op(4).infer(&[&x]).unwrap().to_string(), "f32[36, 12, 3]");
         assert_eq!(op(2).infer(&[&x]).unwrap().to_string(), "f32[16, 40, 3]");
         assert!(op(3).infer(&[&x]).is_err());
-        assert!(op(4).infer(&[&TensorDesc::of(DType::F32, &[2, 3, 9, 1])]).is_err());
+        assert!(op(4).infer(&[&TensorDesc::from_sizes(DType::F32, &[2, 3, 9, 1])]).is_err());
         let dims = vec![Dim::symbol("n"), Dim::known(3), Dim::symbol("h"), Dim::known(8)];
         let x = TensorDesc::new(DType::F32, dims);
         assert_eq!(op(4).infer(&[&x]).unwrap().to_string(), "f32[36, 2*n*(h+3)//4, 3]");

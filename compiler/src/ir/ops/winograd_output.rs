@@ -1,42 +1,44 @@
-//! Tiles back from Winograd's domain: `[n * n, tiles, O]` -> `[N, O, H, W]`, with an optional bias `[O]`. What a tile has
-//! past the image's border is dropped.
+//! Inverse Winograd transform: `[n * n, tiles, O]` to `[N, O, H, W]`, with an optional bias `[O]`. Results outside the
+//! image are dropped.
 
 use serde::{Deserialize, Serialize};
 
 use super::check;
-use super::winograd::both_sides;
+use super::winograd::transform_tile;
 use super::winograd_input::matrices;
 use crate::error::OpError;
 use crate::ir::array::{Array, Data};
 use crate::ir::dim::{Bindings, Dim};
-use crate::ir::op::{Fusion, Operation};
+use crate::ir::op::{Exactness, Facts, Fusion, LayoutClass, Operation, PrecisionClass};
 use crate::ir::tensor::TensorDesc;
 
-/// Tiles back from Winograd's domain.
+/// Inverse Winograd transform.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WinogradOutput {
-    /// Results along a side of a tile: 2 or 4.
+    /// Results per side of a tile: 2 or 4.
     pub outputs: usize,
-    /// The image's shape.
+    /// Shape of the image.
     pub shape: Vec<Dim>,
 }
 
 impl Operation for WinogradOutput {
     fn infer(&self, inputs: &[&TensorDesc]) -> Result<TensorDesc, OpError> {
         let x = check::operands(inputs, 1..=2)?;
-        check::float(x, "the products")?;
+        check::float(x, "the transformed tiles")?;
         check::same_type(inputs)?;
         let side = matrices(self.outputs)?.side;
-        let ([products, tiles, channels], [batch, filters, height, width]) =
+        let ([elements, tiles, channels], [batch, filters, height, width]) =
             (x.shape.as_slice(), self.shape.as_slice())
         else {
-            return Err(OpError::new(format!("products of rank three for an image are needed, not {x}")));
+            return Err(OpError::new(format!(
+                "tiles of rank three and an image of rank four are expected, found {x}"
+            )));
         };
-        check::equal(products, &Dim::from(side * side), "products of a tile")?;
-        check::equal(channels, filters, "channels")?;
-        let outputs = check::small(self.outputs, "tiles")?;
+        check::equal_sizes(elements, &Dim::from(side * side), "elements of a tile")?;
+        check::equal_sizes(channels, filters, "channels")?;
+        let outputs = check::checked_attribute(self.outputs, "tiles")?;
         let wanted = batch.mul(&height.ceil_div(outputs)).mul(&width.ceil_div(outputs));
-        check::equal(tiles, &wanted, "tiles")?;
+        check::equal_sizes(tiles, &wanted, "tiles")?;
         if let Some(bias) = inputs.get(1) {
             check::vector(bias, filters, "the bias")?;
         }
@@ -51,6 +53,10 @@ impl Operation for WinogradOutput {
         Fusion::Anchor
     }
 
+    fn facts(&self, _inputs: &[&TensorDesc]) -> Facts {
+        Facts::new(LayoutClass::RowMajor, PrecisionClass::Other, Exactness::Independent)
+    }
+
     fn eval(&self, inputs: &[&Array], out: &[usize], symbols: &Bindings) -> Result<Array, OpError> {
         let bound = Self { shape: check::substitute(&self.shape, symbols), ..self.clone() };
         check::evaluate(&bound, inputs, out, || {
@@ -63,11 +69,11 @@ impl Operation for WinogradOutput {
             for tile in 0..x.shape[1] {
                 let (n, row, column) = (tile / (down * across), tile / across % down, tile % across);
                 for c in 0..channels {
-                    let products: Vec<f64> = (0..x.shape[0])
+                    let elements: Vec<f64> = (0..x.shape[0])
                         .map(|p| f64::from(values[(p * x.shape[1] + tile) * channels + c]))
                         .collect();
                     let shift = bias.map_or(0.0, |b| f64::from(b[c]));
-                    for (i, value) in both_sides(&m.output, m.side, &products).into_iter().enumerate() {
+                    for (i, value) in transform_tile(&m.output, m.side, &elements).into_iter().enumerate() {
                         let y = row * self.outputs + i / self.outputs;
                         let x = column * self.outputs + i % self.outputs;
                         if y < height && x < width {
@@ -91,13 +97,14 @@ mod tests {
     fn checks_tiles() {
         let shape = [2usize, 5, 7, 4].map(Into::into).to_vec();
         let op = WinogradOutput { outputs: 4, shape };
-        let infer = |shape: &[usize]| op.infer(&[&TensorDesc::of(DType::F32, shape)]);
+        let infer = |shape: &[usize]| op.infer(&[&TensorDesc::from_sizes(DType::F32, shape)]);
         assert_eq!(infer(&[36, 4, 5]).unwrap().to_string(), "f32[2, 5, 7, 4]");
         assert!(infer(&[36, 5, 5]).is_err());
         assert!(infer(&[16, 4, 5]).is_err());
         assert!(infer(&[36, 4, 6]).is_err());
         assert!(infer(&[36, 4]).is_err());
-        let (x, bias) = (TensorDesc::of(DType::F32, &[36, 4, 5]), TensorDesc::of(DType::F32, &[4]));
+        let (x, bias) =
+            (TensorDesc::from_sizes(DType::F32, &[36, 4, 5]), TensorDesc::from_sizes(DType::F32, &[4]));
         assert!(op.infer(&[&x, &bias]).is_err());
     }
 }

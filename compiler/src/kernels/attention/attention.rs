@@ -5,9 +5,9 @@ use serde::Deserialize;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Attention, Op};
-use crate::ir::ops::attention::{coded, elements_of};
+use crate::ir::ops::attention::{elements_per_row, is_quantized};
 use crate::kernels::cost::{Parameters, barriers, waiting};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
@@ -16,108 +16,127 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "attention",
     wgsl: include_str!("attention.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
+config! {
+    /// Configuration of the kernel.
+    struct Config {
+        /// Invocations per workgroup.
+        THREADS => threads: u32,
+        /// Queries per workgroup.
+        QUERIES => queries: u32,
+        /// Keys per invocation and step.
+        KEYS => keys: u32,
+    }
+}
+
 /// Sizes of the problem.
 pub(super) struct Sizes {
-    /// Batch times key heads.
+    /// Product of batch size and key heads.
     pub(super) heads: Dim,
     /// Key heads.
     key_heads: Dim,
-    /// Query heads that share a key head.
-    shared: Dim,
-    /// Query positions, keys, and keys that a query may see: the last ones.
+    /// Query heads per key head.
+    queries_per_key_head: Dim,
+    /// Query positions.
     s: Dim,
+    /// Keys.
     pub(super) keys: Dim,
+    /// Keys that any query may see: the last ones.
     pub(super) t: Dim,
-    /// Head sizes of queries and values.
+    /// Head size of queries and keys.
     pub(super) d: i64,
+    /// Head size of values.
     pub(super) e: i64,
 }
 
 impl Sizes {
-    pub(super) fn of(problem: &Problem<'_>, op: &Attention) -> Option<Self> {
+    /// Returns the sizes. Returns `None` if a head size is symbolic.
+    pub(super) fn from_problem(problem: &Problem<'_>, op: &Attention) -> Option<Self> {
         let [q, k, v] = problem.operands.get(..3)? else { return None };
-        let (d, e) = (q.shape[3].as_known()?, elements_of(v.dtype, &v.shape[3]).as_known()?);
-        let shared = q.shape[1].div_exact(&k.shape[1])?;
-        let (s, all) = (&q.shape[2], &k.shape[2]);
-        // The first query sees the earliest keys. A mask is read in whole vectors, from its start on.
+        let (d, e) = (q.shape[3].as_known()?, elements_per_row(v.dtype, &v.shape[3]).as_known()?);
+        let queries_per_key_head = q.shape[1].div_exact(&k.shape[1])?;
+        let (s, keys) = (&q.shape[2], &k.shape[2]);
+        // The first query sees the earliest keys. With a mask, all keys are read: mask vectors start at key 0.
         let t = match op.window.filter(|_| problem.arity == 3) {
-            Some(window) => all.smaller(&s.plus(i64::from(window) - 1), problem.bounds),
-            None => all.clone(),
+            Some(window) => keys.smaller(&s.plus(i64::from(window) - 1), problem.bounds),
+            None => keys.clone(),
         };
         Some(Self {
             heads: k.shape[0].mul(&k.shape[1]),
             key_heads: k.shape[1].clone(),
-            shared,
+            queries_per_key_head,
             s: s.clone(),
-            keys: all.clone(),
+            keys: keys.clone(),
             t,
             d,
             e,
         })
     }
 
-    /// Which part of the keys is read at all.
-    pub(super) fn part(&self, problem: &Problem<'_>) -> f64 {
+    /// Returns the fraction of the keys that is read.
+    pub(super) fn read_fraction(&self, problem: &Problem<'_>) -> f64 {
         let [all, read] = [&self.keys, &self.t].map(|d| problem.max(d).max(1) as f64);
         read / all
     }
 
-    /// The keys that a query sees at most.
-    pub(super) fn walked(&self, problem: &Problem<'_>, op: &Attention, block: i64) -> f64 {
+    /// Returns the maximum number of keys that a tile of `queries` queries reads.
+    pub(super) fn visible_keys(&self, problem: &Problem<'_>, op: &Attention, queries: i64) -> f64 {
         let t = problem.max(&self.t).max(1);
-        // Queries of a block are neighbours, whose windows overlap.
-        let seen = op.window.map_or(t, |w| i64::from(w).saturating_add(block));
-        t.min(seen) as f64
+        // Queries of a tile are adjacent, so their windows overlap.
+        let visible = op.window.map_or(t, |w| i64::from(w).saturating_add(queries));
+        t.min(visible) as f64
     }
 
-    /// Queries that share their keys.
+    /// Returns the query rows per key head.
     pub(super) fn rows(&self) -> Dim {
-        self.s.mul(&self.shared)
+        self.s.mul(&self.queries_per_key_head)
     }
 }
 
-/// Statements that turn `head` and `row` into coordinates.
-pub(super) struct Preludes {
-    /// `b` and `hk`, of keys and values.
+/// WGSL statements that turn `head` and `row` into coordinates.
+pub(super) struct HeadCoordinates {
+    /// Statements for keys and values. They define `b` and `hk`.
     pub(super) key: String,
-    /// Those, `h` and `s`, of queries and results.
+    /// Statements for queries and results. They define `b`, `hk`, `h` and `s`.
     pub(super) query: String,
 }
 
-/// Sets the sizes and which keys a row sees.
-pub(super) fn declare(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) -> Preludes {
+/// Declares the sizes and the range of keys visible to a row.
+pub(super) fn declare_sizes(shader: &mut Shader<'_>, sizes: &Sizes, op: &Attention) -> HeadCoordinates {
     shader.size("rows", &sizes.rows());
     shader.size("size_t", &sizes.keys);
-    let [key_heads, shared, s] = [&sizes.key_heads, &sizes.shared, &sizes.s].map(|d| shader.dim(d));
+    let [key_heads, queries_per_key_head, s] =
+        [&sizes.key_heads, &sizes.queries_per_key_head, &sizes.s].map(|d| shader.dim(d));
     if op.causal {
-        let text = format!(
-            "fn visible(row: u32) -> u32 {{
-    return u32(max(i32(row / {shared}) + 1 + i32(size_t()) - i32({s}), 0));
+        let function = format!(
+            "fn visible_end(row: u32) -> u32 {{
+    return u32(max(i32(row / {queries_per_key_head}) + 1 + i32(size_t()) - i32({s}), 0));
 }}"
         );
-        shader.replace("visible", text);
+        shader.replace("visible_end", function);
     }
     if let Some(window) = op.window {
-        let text = format!(
-            "fn earliest(row: u32) -> u32 {{
-    return u32(max(i32(row / {shared}) + 1 + i32(size_t()) - i32({s}) - {window}, 0));
+        let function = format!(
+            "fn visible_start(row: u32) -> u32 {{
+    return u32(max(i32(row / {queries_per_key_head}) + 1 + i32(size_t()) - i32({s}) - {window}, 0));
 }}"
         );
-        shader.replace("earliest", text);
+        shader.replace("visible_start", function);
     }
     let key = format!("    let b = head / {key_heads};\n    let hk = head % {key_heads};\n");
-    let query = format!("{key}    let h = hk * {shared} + row % {shared};\n    let s = row / {shared};\n");
-    Preludes { key, query }
+    let query = format!(
+        "{key}    let h = hk * {queries_per_key_head} + row % {queries_per_key_head};\n    let s = row / {queries_per_key_head};\n"
+    );
+    HeadCoordinates { key, query }
 }
 
-/// The hook that caps scores of a type.
-pub(super) fn cap(shader: &mut Shader<'_>, op: &Attention, kind: &str) {
+/// Declares the hook that applies the soft cap to scores of type `kind`.
+pub(super) fn declare_softcap(shader: &mut Shader<'_>, op: &Attention, kind: &str) {
     let Some(cap) = op.softcap else { return };
     let inner = 1.0 / cap;
     shader.replace(
@@ -130,29 +149,36 @@ pub(super) fn cap(shader: &mut Shader<'_>, op: &Attention, kind: &str) {
     );
 }
 
-/// The hooks that read queries, keys, values and what is added to scores.
-pub(super) fn loads(shader: &mut Shader<'_>, op: &Attention, Preludes { key, query }: &Preludes) {
+/// Declares the hooks that load queries, keys, values and the mask.
+pub(super) fn declare_loads(
+    shader: &mut Shader<'_>,
+    op: &Attention,
+    HeadCoordinates { key, query }: &HeadCoordinates,
+) {
     let problem = shader.problem;
     shader.number("scale", op.scale);
-    cap(shader, op, "f32");
+    declare_softcap(shader, op, "f32");
     let params = "head: u32, row: u32, d4: u32";
-    let at = Coordinates::four(axes(["b", "h", "s", "d4"]), 3);
+    let at = Coordinates::vec4(axes(["b", "h", "s", "d4"]), 3);
     if problem.operands[0].shape[3].is(1) {
-        // A lane axis of one element is read into all lanes, and a score is a sum over lanes.
-        let text = shader.read_fn("one_q", params, query, 0, &at, false);
+        // An axis of one element is broadcast to all lanes, but a score is a sum over lanes.
+        let one_q = shader.read_fn("one_q", params, query, 0, &at, false);
         let call = "return vec4<f32>(one_q(head, row, d4).x, 0.0, 0.0, 0.0);";
-        shader.replace("load_q", format!("{text}fn load_q({params}) -> vec4<f32> {{ {call} }}\n"));
+        shader.replace("load_q", format!("{one_q}fn load_q({params}) -> vec4<f32> {{ {call} }}\n"));
     } else {
         shader.read("load_q", params, query, 0, &at);
     }
     for (index, name, unit) in [(1, "load_k", "d4"), (2, "load_v", "e4")] {
         let params = format!("head: u32, key: u32, {unit}: u32");
-        if let Some(coded) = Coded::of(shader, index, key) {
-            let text = format!("fn {name}({params}) -> vec4<f32> {{ return {}; }}\n", coded.four(unit));
-            shader.replace(name, coded.text + &text);
+        if let Some(quantized) = QuantizedRows::from_operand(shader, index, key) {
+            let text = format!(
+                "fn {name}({params}) -> vec4<f32> {{ return {}; }}\n",
+                quantized.vec4_expression(unit)
+            );
+            shader.replace(name, quantized.word_function + &text);
             continue;
         }
-        shader.read(name, &params, key, index, &Coordinates::four(axes(["b", "hk", "key", unit]), 3));
+        shader.read(name, &params, key, index, &Coordinates::vec4(axes(["b", "hk", "key", unit]), 3));
     }
     if problem.arity > 3 {
         let rank = problem.operands[3].rank();
@@ -161,96 +187,100 @@ pub(super) fn loads(shader: &mut Shader<'_>, op: &Attention, Preludes { key, que
     }
 }
 
-/// Keys or values that are rows of codes.
-pub(super) struct Coded {
-    /// WGSL functions that read a word.
-    pub(super) text: String,
+/// Keys or values with quantized rows.
+pub(super) struct QuantizedRows {
+    /// WGSL function that reads a packed word.
+    pub(super) word_function: String,
     name: String,
-    /// Words of codes in a row; the scale lies behind them.
+    /// Packed words per row, without the scale, which follows them.
     words: i64,
 }
 
-impl Coded {
-    /// Operand `index`, where it is rows of codes, at the `key` of a `head`; `prelude` turns those into coordinates.
-    pub(super) fn of(shader: &mut Shader<'_>, index: usize, prelude: &str) -> Option<Self> {
-        let operand = shader.problem.operands.get(index).filter(|operand| coded(operand.dtype))?;
+impl QuantizedRows {
+    /// Returns operand `index` if it is quantized. `prelude` turns `head` and `key` into coordinates.
+    pub(super) fn from_operand(shader: &mut Shader<'_>, index: usize, prelude: &str) -> Option<Self> {
+        let operand = shader.problem.operands.get(index).filter(|operand| is_quantized(operand.dtype))?;
         let words = operand.shape.get(3)?.as_known()? - 1;
         let name = format!("word_{index}");
         let at = Coordinates::element(axes(["b", "hk", "key", "word"]));
-        let text = shader.read_fn(&name, "head: u32, key: u32, word: u32", prelude, index, &at, false);
-        Some(Self { text, name, words })
+        let word_function =
+            shader.read_fn(&name, "head: u32, key: u32, word: u32", prelude, index, &at, false);
+        Some(Self { word_function, name, words })
     }
 
-    /// The four elements of word `at`, a WGSL expression.
-    pub(super) fn four(&self, at: &str) -> String {
+    /// Returns a WGSL expression for the vec4 in word `at`. `at` is also a WGSL expression.
+    pub(super) fn vec4_expression(&self, at: &str) -> String {
         let Self { name, words, .. } = self;
         format!(
             "(bitcast<f32>({name}(head, key, {words}u)) * vec4<f32>(unpack4xI8({name}(head, key, {at}))))"
         )
     }
 
-    /// Eight elements in f16 from word `2 * at` on, as the bits of a vector; zeros past the end of a row.
-    pub(super) fn eight(&self, name: &str, at: &str) -> String {
-        let (low, high) = (self.four("low"), self.four("high"));
-        let Self { text, words, .. } = self;
+    /// Returns the WGSL function `name` for 8 elements, from word `2 * at`, as packed f16. Past the end of a row they
+    /// are zero.
+    pub(super) fn f16_vec8_function(&self, name: &str, at: &str) -> String {
+        let (low, high) = (self.vec4_expression("low"), self.vec4_expression("high"));
+        let Self { word_function, words, .. } = self;
         format!(
-            "{text}fn {name}(head: u32, key: u32, {at}: u32) -> vec4<f32> {{
+            "{word_function}fn {name}(head: u32, key: u32, {at}: u32) -> vec4<f32> {{
     let low = {at} * 2u;
     let high = min(low + 1u, {words}u - 1u);
     let first = {low};
     let second = select(vec4<f32>(), {high}, low + 1u < {words}u);
-    return vec4<f32>(halves(first.xy), halves(first.zw), halves(second.xy), halves(second.zw));
+    return vec4<f32>(pack_f16(first.xy), pack_f16(first.zw), pack_f16(second.xy), pack_f16(second.zw));
 }}
 "
         )
     }
 }
 
-/// The axes of an operand of rank four.
+/// Returns the coordinates of an operand of rank 4.
 pub(super) fn axes(names: [&str; 4]) -> Vec<String> {
     names.map(str::to_string).to_vec()
 }
 
-/// Queries whose sums are joined at once: as many as have room where the scores of `each` keys an invocation lie.
-pub(super) fn joined_queries(block: u32, each: u32) -> u32 {
-    (block * each / 4).clamp(1, block)
+/// Returns the number of queries whose partial sums are added at once. Their sums must fit where the scores of
+/// `keys` keys per invocation are stored.
+pub(super) fn summed_queries(queries: u32, keys: u32) -> u32 {
+    (queries * keys / 4).clamp(1, queries)
 }
 
 /// Bytes of workgroup memory.
-fn memory(threads: u32, block: u32, each: u32, d: i64) -> u32 {
+fn memory(Config { threads, queries, keys }: Config, d: i64) -> u32 {
     let d4 = d.div_euclid(4) as u32 + 1;
-    block * d4 * 16
-        + (block * each).max(joined_queries(block, each) * 4) * threads * 4
+    queries * d4 * 16
+        + (queries * keys).max(summed_queries(queries, keys) * 4) * threads * 4
         + threads * 4
-        + block * 4
+        + queries * 4
 }
 
-/// Parameters of the estimate; times are nanoseconds on a device of that latency of memory.
+/// Cost parameters. All are positive. Times in nanoseconds hold for a device with the reference latency; they scale
+/// with the memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Loads that an invocation has in flight.
-    abreast: f64,
-    /// The latency of memory that belongs to the times below.
-    latency: f64,
-    /// Until the first key and after the last.
-    ends: f64,
-    /// A level of the reductions through workgroup memory.
-    level: f64,
-    /// A vector of a key.
-    load: f64,
-    /// Its products with a query.
-    score: f64,
-    /// A value that an invocation weighs, for a query.
-    value: f64,
-    /// A weight of a query.
-    weight: f64,
-    /// A query.
-    query: f64,
-    /// Each invocation that shares a column of a query.
-    split: f64,
+    /// Loads in flight per invocation, for the occupancy.
+    concurrent_loads: f64,
+    /// Nanoseconds before the first key and after the last.
+    fixed_ns: f64,
+    /// Memory latency in nanoseconds of the device to which the other times belong.
+    reference_latency_ns: f64,
+    /// Nanoseconds per level of the reductions through workgroup memory.
+    reduction_level_ns: f64,
+    /// Nanoseconds to load a vec4 of a key.
+    key_vec4_ns: f64,
+    /// Nanoseconds per query of a workgroup.
+    query_ns: f64,
+    /// Arithmetic throughput relative to the f32 peak, before the reuse and occupancy factors. May exceed 1.
+    peak_ratio: f64,
+    /// Nanoseconds to multiply a vec4 of a key by one query.
+    score_vec4_ns: f64,
+    /// Nanoseconds per query and invocation that splits the sum of a value column.
+    value_split_ns: f64,
+    /// Nanoseconds per query to accumulate one weighted value.
+    value_ns: f64,
+    /// Nanoseconds per query and key to compute a softmax weight.
+    weight_ns: f64,
 }
 
 impl Parameters for Params {
@@ -259,7 +289,7 @@ impl Parameters for Params {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::Attention(op) = problem.op else { return Vec::new() };
-    let Some(sizes) = Sizes::of(problem, op) else { return Vec::new() };
+    let Some(sizes) = Sizes::from_problem(problem, op) else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     if sizes.d < 1 || sizes.e < 1 || sizes.d > 1024 {
         return Vec::new();
@@ -267,53 +297,54 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let rows = problem.max(&sizes.rows()).max(1);
     let heads = problem.max(&sizes.heads) as f64;
-    // Multiply-adds of vectors that reading one takes: less than on others where the cache keeps up with arithmetic.
+    // Cost of reading a vec4 from the cache, in multiply-adds of vec4s.
     let read = (2.0 * machine.peak.f32 / machine.cache_bandwidth_gb_s.max(1e-3)).min(4.0);
     let mut out = Vec::new();
     for threads in [32u32, 64, 128, 256] {
-        for block in [1u32, 2, 4, 8, 16] {
-            let t = sizes.walked(problem, op, i64::from(block));
-            for each in [1u32, 2, 4] {
+        for queries in [1u32, 2, 4, 8, 16] {
+            let t = sizes.visible_keys(problem, op, i64::from(queries));
+            for keys in [1u32, 2, 4] {
+                let config = Config { threads, queries, keys };
                 let fits = threads <= limits.max_workgroup_invocations
                     && i64::from(threads) * 4 >= sizes.e
-                    && memory(threads, block, each, sizes.d) <= limits.max_workgroup_memory;
-                // No more invocations than keys, unless the columns of a value need them.
+                    && memory(config, sizes.d) <= limits.max_workgroup_memory;
+                // Not more invocations than keys, unless the value columns need them.
                 let needed = (t as i64).max(sizes.e / 4);
-                let wasted = i64::from(block) >= 2 * rows
+                let wasted = i64::from(queries) >= 2 * rows
                     || threads > 32 && i64::from(threads) >= 2 * needed
-                    || each > 1 && i64::from(threads * each) >= 2 * needed;
+                    || keys > 1 && i64::from(threads * keys) >= 2 * needed;
                 if !fits || wasted {
                     continue;
                 }
-                let blocks = (rows as f64 / f64::from(block)).ceil();
-                let groups = blocks * heads;
-                let all = groups * f64::from(threads);
-                let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-                let busy = (p.abreast * all / room).clamp(1e-3, 1.0);
-                // More queries per key read mean more arithmetic per byte.
-                let work = (sizes.d + sizes.e) as f64 * t * groups * f64::from(block) * 2.0;
-                let reuse = f64::from(block) / (f64::from(block) + read);
-                let computing = work / (machine.peak.f32 * p.reached * reuse * busy).max(1e-3);
+                let groups = (rows as f64 / f64::from(queries)).ceil() * heads;
+                let invocations = groups * f64::from(threads);
+                let resident = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
+                let occupancy = (p.concurrent_loads * invocations / resident).clamp(1e-3, 1.0);
+                // More queries per loaded key mean more arithmetic per byte.
+                let work = (sizes.d + sizes.e) as f64 * t * groups * f64::from(queries) * 2.0;
+                let reuse = f64::from(queries) / (f64::from(queries) + read);
+                let computing = work / (machine.peak.f32 * p.peak_ratio * reuse * occupancy).max(1e-3);
                 let bytes = groups * t * (sizes.d + sizes.e) as f64 * 4.0;
-                let streaming = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * busy);
-                let lanes = threads / block;
-                let tiles = (t / f64::from(threads * each)).ceil();
+                let streaming = bytes / (machine.cache_bandwidth_gb_s.max(1e-3) * occupancy);
+                let lanes = threads / queries;
+                let tiles = (t / f64::from(threads * keys)).ceil();
                 let split = (i64::from(threads) / ((sizes.e + 3) / 4)).max(1) as f64;
-                let seen = f64::from(threads * each).min(t) / split;
-                let (queries, keys) = (f64::from(block), f64::from(each));
+                let visible = f64::from(threads * keys).min(t) / split;
+                let [queries_f, keys_f] = [queries, keys].map(f64::from);
                 let levels = f64::from(lanes.max(2).ilog2());
-                let tile = levels * p.level
-                    + keys * (sizes.d as f64 / 4.0).ceil() * (p.load + p.score * queries)
-                    + queries * (p.value * seen + p.weight * keys);
-                let step = tiles * tile + queries * (p.query + p.split * split) + p.ends;
-                let waiting =
-                    waiting(problem, all, step / p.latency) + barriers(problem, all, tiles * levels);
+                let tile = levels * p.reduction_level_ns
+                    + keys_f * (sizes.d as f64 / 4.0).ceil() * (p.key_vec4_ns + p.score_vec4_ns * queries_f)
+                    + queries_f * (p.value_ns * visible + p.weight_ns * keys_f);
+                let total_ns =
+                    tiles * tile + queries_f * (p.query_ns + p.value_split_ns * split) + p.fixed_ns;
+                let waiting = waiting(problem, invocations, total_ns / p.reference_latency_ns)
+                    + barriers(problem, invocations, tiles * levels);
                 out.push(Candidate {
-                    knobs: vec![("THREADS", threads), ("BLOCK", block), ("EACH", each)],
+                    knobs: config.knobs(),
                     cost: computing.max(streaming).max(waiting) + machine.launch_us * 1e3,
                     reason: format!(
-                        "{groups} workgroups of {block} queries walk over {t} keys, {} at a time",
-                        threads * each
+                        "{groups} workgroups of {queries} queries loop over {t} keys in tiles of {}",
+                        threads * keys
                     ),
                 });
             }
@@ -322,24 +353,23 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Attention(op) = problem.op else { return Err(OpError::new("not attention")) };
-    let sizes = Sizes::of(problem, op).ok_or_else(|| OpError::new("head sizes must be known"))?;
-    let [threads, block, each] = ["THREADS", "BLOCK", "EACH"].map(|name| candidate.knob(name));
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let Op::Attention(op) = problem.op else { return Err(OpError::new("the operator is not attention")) };
+    let sizes = Sizes::from_problem(problem, op)
+        .ok_or_else(|| OpError::new("a head size is symbolic; it must be known"))?;
+    let Config { threads, queries, keys } = config;
     let mut shader = Shader::new(problem);
-    shader.knob("THREADS", threads);
-    shader.knob("BLOCK", block);
-    shader.knob("EACH", each);
-    shader.knob("ROUND", joined_queries(block, each));
+    config.declare(&mut shader);
+    shader.knob("SUMMED_QUERIES", summed_queries(queries, keys));
     shader.knob("D4", sizes.d.unsigned_abs().div_ceil(4) as u32);
     shader.knob("E4", sizes.e.unsigned_abs().div_ceil(4) as u32);
-    let preludes = declare(&mut shader, &sizes, op);
-    loads(&mut shader, op, &preludes);
-    let query = preludes.query;
-    let at = Coordinates::four(axes(["b", "h", "s", "e4"]), 3);
+    let coordinates = declare_sizes(&mut shader, &sizes, op);
+    declare_loads(&mut shader, op, &coordinates);
+    let query = coordinates.query;
+    let at = Coordinates::vec4(axes(["b", "h", "s", "e4"]), 3);
     shader.write("store", "head: u32, row: u32, e4: u32", &query, &at)?;
-    shader.workgroup_memory(memory(threads, block, each, sizes.d));
-    let groups = [sizes.rows().ceil_div(i64::from(block)), sizes.heads.clone(), Dim::known(1)];
+    shader.workgroup_memory(memory(config, sizes.d));
+    let groups = [sizes.rows().ceil_div(i64::from(queries)), sizes.heads.clone(), Dim::known(1)];
     let flops = sizes.rows().mul(&sizes.heads).mul(&sizes.t).scale(2 * (sizes.d + sizes.e));
     let grid = Grid { groups, workgroup: [threads, 1, 1] };
     Ok(vec![shader.finish("attention", KERNEL.wgsl, grid, flops)?])

@@ -1,27 +1,27 @@
-// Attention without a matrix of scores in memory: a workgroup takes BLOCK queries that share their keys, walks over
-// the keys TILE at a time, and keeps each query's running maximum, sum and weighted values (flash attention).
-// Query heads that share a key head are queries of one block, so that keys and values are read once for all of them:
-// query `row` is position `row / heads per key head` of one of them. Keys are split among invocations for the scores;
-// value columns, four at a time, and every SPLIT-th key for the weighted sums. Picked for every attention.
+// Scaled dot-product attention without a matrix of scores in memory (flash attention). A workgroup computes QUERIES
+// queries of one key head. It loops over the keys in tiles of TILE keys and keeps each query's running maximum, sum and
+// weighted values. Query heads that share a key head (GQA) are rows of one tile, so keys and values are read once for
+// all of them: row `row` is position `row / query heads per key head` of one query head. For the scores, invocations
+// split the keys. For the weighted sums, they split the value columns (a vec4 each) and every VALUE_SPLIT-th key.
 //
-// Replaced: the knobs, the sizes and the hooks. The loads return zero past the head sizes.
+// Replaced by the compiler: knobs, sizes and hooks. The loads return zero past the head sizes.
 
 const THREADS = 64u;
-const BLOCK = 4u;
-/// Keys that an invocation scores in one tile.
-const EACH = 1u;
-const TILE = THREADS * EACH;
-/// Queries whose sums are joined at once.
-const ROUND = 1u;
-const PLANE = ROUND * THREADS;
-/// Head sizes of queries and values in groups of four.
+const QUERIES = 4u;
+/// Keys per invocation in one tile.
+const KEYS = 1u;
+const TILE = THREADS * KEYS;
+/// Queries whose partial sums are added at once.
+const SUMMED_QUERIES = 1u;
+const PLANE = SUMMED_QUERIES * THREADS;
+/// Head sizes of queries and values in vec4s.
 const D4 = 2u;
 const E4 = 2u;
-const SPLIT = THREADS / E4;
-/// Invocations that share the softmax of one query.
-const LANES = THREADS / BLOCK;
+const VALUE_SPLIT = THREADS / E4;
+/// Invocations per query in the softmax.
+const LANES = THREADS / QUERIES;
 fn scale() -> f32 { return 0.5; }
-const_assert THREADS % BLOCK == 0u && (LANES & (LANES - 1u)) == 0u && E4 <= THREADS;
+const_assert THREADS % QUERIES == 0u && (LANES & (LANES - 1u)) == 0u && E4 <= THREADS;
 const LOWEST = -3.4028234e38;
 
 @group(0) @binding(0) var<storage, read> queries: array<vec4<f32>>;
@@ -29,70 +29,70 @@ const LOWEST = -3.4028234e38;
 @group(0) @binding(2) var<storage, read> values: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> result: array<vec4<f32>>;
 
-/// Queries of one key head, and keys.
+/// Query rows per key head, and number of keys.
 fn rows() -> u32 { return 10u; }
 fn size_t() -> u32 { return 100u; }
-/// The keys that a query sees: those from the earliest on, of as many from the first on.
-fn visible(row: u32) -> u32 { return size_t(); }
-fn earliest(row: u32) -> u32 { return 0u; }
-/// Four elements of a query, a key or a value; `head` counts the key heads of all batches.
+/// Range of keys visible to a query row.
+fn visible_end(row: u32) -> u32 { return size_t(); }
+fn visible_start(row: u32) -> u32 { return 0u; }
+/// A vec4 of a query, a key or a value. `head` is the index of the key head among all batches.
 fn load_q(head: u32, row: u32, d4: u32) -> vec4<f32> { return queries[(head * 10u + row) * D4 + d4]; }
 fn load_k(head: u32, key: u32, d4: u32) -> vec4<f32> { return keys[(head * 100u + key) * D4 + d4]; }
 fn load_v(head: u32, key: u32, e4: u32) -> vec4<f32> { return values[(head * 100u + key) * E4 + e4]; }
-/// The score of a product.
+/// Applies the soft cap to a score.
 fn capped(score: f32) -> f32 { return score; }
-/// Added to the score.
+/// Additive mask.
 fn mask(head: u32, row: u32, key: u32) -> f32 { return 0.0; }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 10u + row) * E4 + e4] = v; }
 
-var<workgroup> query: array<vec4<f32>, BLOCK * D4>;
-/// The scores of a tile, and in the end the sums of ROUND queries, lane by lane.
-var<workgroup> scores: array<f32, max(BLOCK * TILE, PLANE * 4u)>;
-var<workgroup> parts: array<f32, THREADS>;
-var<workgroup> factors: array<f32, BLOCK>;
+var<workgroup> query: array<vec4<f32>, QUERIES * D4>;
+/// Scores of a tile. After the loop: partial sums of SUMMED_QUERIES queries, one plane per vec4 component.
+var<workgroup> scores: array<f32, max(QUERIES * TILE, PLANE * 4u)>;
+var<workgroup> lane_values: array<f32, THREADS>;
+var<workgroup> rescale: array<f32, QUERIES>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let head = group.y;
-    let first = group.x * BLOCK;
-    let last = min(first + BLOCK, rows()) - 1u;
-    for (var i = local; i < BLOCK * D4; i += THREADS) {
+    let first = group.x * QUERIES;
+    let last = min(first + QUERIES, rows()) - 1u;
+    for (var i = local; i < QUERIES * D4; i += THREADS) {
         let row = first + i / D4;
         var v = vec4<f32>(0.0);
         if (row <= last) { v = load_q(head, row, i % D4) * scale(); }
         query[i] = v;
     }
     workgroupBarrier();
-    let hidden = bitcast<f32>(0xff800000u);
-    let own = local / LANES;
+    let minus_infinity = bitcast<f32>(0xff800000u);
+    let softmax_query = local / LANES;
     let lane = local % LANES;
     let column = local % E4;
-    let part = local / E4;
-    var top = LOWEST;
+    let value_part = local / E4;
+    var row_max = LOWEST;
     var sum = 0.0;
-    var acc: array<vec4<f32>, BLOCK>;
+    var acc: array<vec4<f32>, QUERIES>;
     // unroll
-    for (var r = 0u; r < BLOCK; r++) { acc[r] = vec4<f32>(0.0); }
-    // The last query of the block sees the latest keys, the first one the earliest.
-    let end = visible(last);
-    for (var base = earliest(first) / TILE * TILE; base < end; base += TILE) {
+    for (var r = 0u; r < QUERIES; r++) { acc[r] = vec4<f32>(0.0); }
+    // The last query of the tile sees the latest keys, the first query the earliest keys.
+    let end = visible_end(last);
+    for (var base = visible_start(first) / TILE * TILE; base < end; base += TILE) {
         for (var at = local; at < TILE; at += THREADS) {
             let key = base + at;
-            var dots: array<f32, BLOCK>;
+            var dots: array<f32, QUERIES>;
             // unroll
-            for (var r = 0u; r < BLOCK; r++) { dots[r] = 0.0; }
+            for (var r = 0u; r < QUERIES; r++) { dots[r] = 0.0; }
             if (key < end) {
                 for (var d4 = 0u; d4 < D4; d4++) {
                     let k = load_k(head, key, d4);
                     // unroll
-                    for (var r = 0u; r < BLOCK; r++) { dots[r] += dot(query[r * D4 + d4], k); }
+                    for (var r = 0u; r < QUERIES; r++) { dots[r] += dot(query[r * D4 + d4], k); }
                 }
             }
             // unroll
-            for (var r = 0u; r < BLOCK; r++) {
-                var score = hidden;
+            for (var r = 0u; r < QUERIES; r++) {
+                var score = minus_infinity;
                 if (first + r <= last) {
-                    if (key >= earliest(first + r) && key < visible(first + r)) {
+                    if (key >= visible_start(first + r) && key < visible_end(first + r)) {
                         score = capped(dots[r]) + mask(head, first + r, key);
                     }
                 }
@@ -100,46 +100,46 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
         workgroupBarrier();
-        var higher = top;
-        for (var i = lane; i < TILE; i += LANES) { higher = max(higher, scores[own * TILE + i]); }
-        parts[local] = higher;
+        var new_max = row_max;
+        for (var i = lane; i < TILE; i += LANES) { new_max = max(new_max, scores[softmax_query * TILE + i]); }
+        lane_values[local] = new_max;
         workgroupBarrier();
         for (var step = LANES / 2u; step > 0u; step /= 2u) {
-            if (lane < step) { parts[local] = max(parts[local], parts[local + step]); }
+            if (lane < step) { lane_values[local] = max(lane_values[local], lane_values[local + step]); }
             workgroupBarrier();
         }
-        higher = parts[own * LANES];
-        let factor = exp(top - higher);
-        top = higher;
+        new_max = lane_values[softmax_query * LANES];
+        let factor = exp(row_max - new_max);
+        row_max = new_max;
         sum *= factor;
         for (var i = lane; i < TILE; i += LANES) {
-            let weight = exp(scores[own * TILE + i] - top);
-            scores[own * TILE + i] = weight;
+            let weight = exp(scores[softmax_query * TILE + i] - row_max);
+            scores[softmax_query * TILE + i] = weight;
             sum += weight;
         }
-        if (lane == 0u) { factors[own] = factor; }
+        if (lane == 0u) { rescale[softmax_query] = factor; }
         workgroupBarrier();
-        if (part < SPLIT) {
+        if (value_part < VALUE_SPLIT) {
             // unroll
-            for (var r = 0u; r < BLOCK; r++) { acc[r] *= factors[r]; }
-            for (var at = part; at < min(TILE, end - base); at += SPLIT) {
+            for (var r = 0u; r < QUERIES; r++) { acc[r] *= rescale[r]; }
+            for (var at = value_part; at < min(TILE, end - base); at += VALUE_SPLIT) {
                 let v = load_v(head, base + at, column);
                 // unroll
-                for (var r = 0u; r < BLOCK; r++) { acc[r] += scores[r * TILE + at] * v; }
+                for (var r = 0u; r < QUERIES; r++) { acc[r] += scores[r * TILE + at] * v; }
             }
         }
         workgroupBarrier();
     }
-    parts[local] = sum;
+    lane_values[local] = sum;
     workgroupBarrier();
     for (var step = LANES / 2u; step > 0u; step /= 2u) {
-        if (lane < step) { parts[local] += parts[local + step]; }
+        if (lane < step) { lane_values[local] += lane_values[local + step]; }
         workgroupBarrier();
     }
     // unroll
-    for (var start = 0u; start < BLOCK; start += ROUND) {
+    for (var start = 0u; start < QUERIES; start += SUMMED_QUERIES) {
         // unroll
-        for (var i = 0u; i < ROUND; i++) {
+        for (var i = 0u; i < SUMMED_QUERIES; i++) {
             let at = i * THREADS + local;
             scores[at] = acc[start + i].x;
             scores[PLANE + at] = acc[start + i].y;
@@ -147,16 +147,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             scores[3u * PLANE + at] = acc[start + i].w;
         }
         workgroupBarrier();
-        for (var i = local; i < ROUND * E4; i += THREADS) {
+        for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
             let r = start + i / E4;
             if (first + r <= last) {
                 var total = vec4<f32>(0.0);
-                for (var p = 0u; p < SPLIT; p++) {
+                for (var p = 0u; p < VALUE_SPLIT; p++) {
                     let at = i / E4 * THREADS + p * E4 + i % E4;
                     total += vec4<f32>(scores[at], scores[PLANE + at], scores[2u * PLANE + at], scores[3u * PLANE + at]);
                 }
-                // A query that sees no key gives zero.
-                let weight = parts[r * LANES];
+                // The result of a query without visible keys is zero.
+                let weight = lane_values[r * LANES];
                 store(head, first + r, i % E4, select(vec4<f32>(0.0), total / weight, weight > 0.0));
             }
         }

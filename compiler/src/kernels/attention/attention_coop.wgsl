@@ -1,17 +1,17 @@
-// Attention on matrix units, f16 inputs, f32 scores and sums: a workgroup takes the rows (queries of one key head, as in
-// `attention.wgsl`) of SUBS subgroups, which walk over the keys SPAN at a time. Keys and values pass through workgroup
-// memory, the next ones waiting in registers meanwhile. A subgroup multiplies its ROWS fragments of queries by the keys,
-// passes the scores through a piece of memory of its own, where lanes turn them into weights, and multiplies those by
-// the values; PER lanes share a row.
+// Attention on matrix units with f16 inputs and f32 scores and sums. A workgroup computes the query rows of SUBGROUPS
+// subgroups (rows as in `attention.wgsl`). The subgroups loop over the keys in tiles of KEY_TILE keys. Keys and values
+// are staged in workgroup memory while the next tile is loaded into registers. A subgroup multiplies its ROW_FRAGS
+// fragments of queries by the keys and stores the scores in its own region of workgroup memory. There, lanes turn
+// scores into weights, ROW_LANES lanes per row. Then the subgroup multiplies the weights by the values.
 //
-// Fragments cannot be scaled in registers. The maximum that weights are relative to is therefore raised only when it is
-// exceeded by more than ROOM, which f16 leaves, so that the sums so far rarely have to be scaled in memory. Each row
-// raises its own, so that no row's result depends on its neighbours.
+// Fragments cannot be scaled in registers. Weights are therefore relative to a maximum that is raised only if a score
+// exceeds it by more than MAX_EXCESS, which is safe in f16. The sums are rarely rescaled in memory. Each row has its
+// own maximum, so a row's result is independent of the other rows.
 //
-// With PARTS above one that many workgroups take steps of keys in turn, and leave sums, their maxima and the sums of
-// weights for attention_merge.wgsl.
+// If KV_SPLIT is above 1, that many workgroups split the keys: tile t belongs to workgroup t % KV_SPLIT. They store
+// sums, maxima and sums of weights for attention_merge.wgsl.
 //
-// Replaced: the knobs, the matrix types, the sizes and the hooks. The loads return zero past the head sizes, eight f16
+// Replaced by the compiler: knobs, matrix types, sizes and hooks. The loads return zero past the head sizes, and 8 f16
 // as the bits of a vec4<f32>; see `coop.wgsl`.
 
 enable wgpu_cooperative_matrix;
@@ -23,322 +23,322 @@ const SIDE_K = 16u;
 alias MatrixA = coop_mat16x16<f32, A>;
 alias MatrixB = coop_mat16x16<f32, B>;
 alias MatrixC = coop_mat16x16<f32, C>;
-const SUBS = 4u;
-/// Fragments of rows that a subgroup owns, and of keys that it takes at a time.
-const ROWS = 1u;
-const KEYS = 4u;
-/// Head sizes of queries in groups of eight, and of values in groups of eight and of four.
+const SUBGROUPS = 4u;
+/// Fragments of query rows per subgroup, and fragments of keys per tile.
+const ROW_FRAGS = 1u;
+const KEY_FRAGS = 4u;
+/// Head size of queries in vec8s, and of values in vec8s and vec4s.
 const D8 = 2u;
 const E8 = 2u;
 const E4 = 4u;
-/// Fragments of head sizes.
-const DEPTH = 1u;
-const WIDE = 1u;
-/// Fragments of values that pass through workgroup memory at once.
-const HELD = 1u;
-/// Parts of the keys.
-const PARTS = 1u;
+/// Head sizes of queries and values in fragments.
+const DEPTH_FRAGS = 1u;
+const VALUE_FRAGS = 1u;
+/// Fragments of values that are staged in workgroup memory at once.
+const STAGED_FRAGS = 1u;
+/// Workgroups that split the keys.
+const KV_SPLIT = 1u;
 fn scale() -> f32 { return 0.5; }
-/// What scores are multiplied by for powers of two.
-const UNIT = 1.4426950408889634;
-/// Whether a row may see fewer keys than a step has, and whether there is a mask.
-const GUARDED = true;
+/// Factor of scores for exp2.
+const EXP2_SCALE = 1.4426950408889634;
+/// True if some keys of a tile may be invisible to a row, and true if there is a mask.
+const CHECK_VISIBLE = true;
 const MASKED = false;
-const ROOM = 8.0 / UNIT;
+const MAX_EXCESS = 8.0 / EXP2_SCALE;
 const LOWEST = -3.4028234e38;
 const LN_2 = 0.6931471805599453;
-const THREADS = SUBS * LANES;
-const SPAN = KEYS * SIDE_N;
-const PER = LANES / SIDE_M;
-/// Groups of eight keys per lane.
-const OWN = SPAN / 8u / PER;
-const STEPS = SPAN / SIDE_K;
+const THREADS = SUBGROUPS * LANES;
+const KEY_TILE = KEY_FRAGS * SIDE_N;
+const ROW_LANES = LANES / SIDE_M;
+/// Vec8s of keys per lane.
+const LANE_VEC8S = KEY_TILE / 8u / ROW_LANES;
+const STEPS = KEY_TILE / SIDE_K;
 const S8 = SIDE_N / 8u;
 const S4 = SIDE_N / 4u;
 const K8 = SIDE_K / 8u;
-const DEPTH8 = DEPTH * K8;
-/// Rows in workgroup memory are padded by 16 bytes, which spreads them over its banks.
-const ROW_K = DEPTH8 + 1u;
-const ROW_V = WIDE * S8 + 1u;
-const ROW_S = SPAN / 4u + 1u;
-const SIZE_K = SPAN * ROW_K;
-const SIZE_V = SPAN * ROW_V;
-/// Vectors of a subgroup for scores, or for queries where those take more.
-const SIZE_S = SIDE_M * ROW_S;
-const UNITS_Q = SIDE_M * DEPTH8;
-const UNITS_K = SPAN * D8;
-const UNITS_V = SPAN * E8;
-const LOADS_Q = (UNITS_Q + LANES - 1u) / LANES;
-const LOADS_K = (UNITS_K + THREADS - 1u) / THREADS;
-const LOADS_V = (UNITS_V + THREADS - 1u) / THREADS;
-const_assert LANES % SIDE_M == 0u && SPAN % (8u * PER) == 0u && SPAN % SIDE_K == 0u && WIDE % HELD == 0u;
-const_assert HELD <= KEYS && SIZE_S >= SIDE_M * ROW_S && SIZE_S >= SIDE_M * ROW_K;
+const DEPTH_VEC8S = DEPTH_FRAGS * K8;
+/// Row pitches in workgroup memory, padded by 16 bytes to spread rows over the banks.
+const PITCH_K = DEPTH_VEC8S + 1u;
+const PITCH_V = VALUE_FRAGS * S8 + 1u;
+const PITCH_S = KEY_TILE / 4u + 1u;
+const SIZE_K = KEY_TILE * PITCH_K;
+const SIZE_V = KEY_TILE * PITCH_V;
+/// Vec4s of workgroup memory per subgroup: scores or queries, whichever is larger.
+const SIZE_S = SIDE_M * PITCH_S;
+const VEC8S_Q = SIDE_M * DEPTH_VEC8S;
+const VEC8S_K = KEY_TILE * D8;
+const VEC8S_V = KEY_TILE * E8;
+const LOADS_Q = (VEC8S_Q + LANES - 1u) / LANES;
+const LOADS_K = (VEC8S_K + THREADS - 1u) / THREADS;
+const LOADS_V = (VEC8S_V + THREADS - 1u) / THREADS;
+const_assert LANES % SIDE_M == 0u && KEY_TILE % (8u * ROW_LANES) == 0u && KEY_TILE % SIDE_K == 0u && VALUE_FRAGS % STAGED_FRAGS == 0u;
+const_assert STAGED_FRAGS <= KEY_FRAGS && SIZE_S >= SIDE_M * PITCH_S && SIZE_S >= SIDE_M * PITCH_K;
 
 @group(0) @binding(0) var<storage, read> queries: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> keys: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> values: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> result: array<vec4<f32>>;
 
-/// Queries of one key head, and keys.
+/// Query rows per key head, and number of keys.
 fn rows() -> u32 { return 64u; }
 fn size_t() -> u32 { return 100u; }
-/// The keys that a query sees: those from the earliest on, of as many from the first on.
-fn visible(row: u32) -> u32 { return size_t(); }
-fn earliest(row: u32) -> u32 { return 0u; }
-/// Eight elements of a query, a key or a value; `head` counts the key heads of all batches.
+/// Range of keys visible to a query row.
+fn visible_end(row: u32) -> u32 { return size_t(); }
+fn visible_start(row: u32) -> u32 { return 0u; }
+/// A vec8 of a query, a key or a value. `head` is the index of the key head among all batches.
 fn load_q(head: u32, row: u32, d8: u32) -> vec4<f32> { return queries[(head * 64u + row) * D8 + d8]; }
 fn load_k(head: u32, key: u32, d8: u32) -> vec4<f32> { return keys[(head * 100u + key) * D8 + d8]; }
 fn load_v(head: u32, key: u32, e8: u32) -> vec4<f32> { return values[(head * 100u + key) * E8 + e8]; }
-/// The scores of four products.
+/// Applies the soft cap to four scores.
 fn capped(score: vec4<f32>) -> vec4<f32> { return score; }
-/// Added to the scores of four keys.
+/// Additive mask of four keys.
 fn mask(head: u32, row: u32, key4: u32) -> vec4<f32> { return vec4<f32>(); }
 fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) { result[(head * 64u + row) * E4 + e4] = v; }
-/// What a query found in a part of the keys; its maximum, as a natural logarithm, and its sum of weights.
-fn keep(at: u32, e4: u32, v: vec4<f32>) {}
-fn keep_stats(at: u32, v: vec2<f32>) {}
+/// Partial result of a query and KV split: weighted values, and the maximum score with the sum of weights.
+fn store_partial(at: u32, e4: u32, v: vec4<f32>) {}
+fn store_partial_stats(at: u32, v: vec2<f32>) {}
 
 var<workgroup> tile_k: array<vec4<f32>, SIZE_K>;
 var<workgroup> tile_v: array<vec4<f32>, SIZE_V>;
-var<workgroup> scores: array<vec4<f32>, SUBS * SIZE_S>;
+var<workgroup> scores: array<vec4<f32>, SUBGROUPS * SIZE_S>;
 
-/// Keys and values past the end repeat the last one; their weights are zero.
-fn stretch_k(head: u32, base: u32, i: u32) -> vec4<f32> {
+/// Keys and values of a tile. Past the end, the last one is repeated; its weight is zero.
+fn tile_load_k(head: u32, base: u32, i: u32) -> vec4<f32> {
     return load_k(head, min(base + i / D8, size_t() - 1u), i % D8);
 }
-fn stretch_v(head: u32, base: u32, i: u32) -> vec4<f32> {
+fn tile_load_v(head: u32, base: u32, i: u32) -> vec4<f32> {
     return load_v(head, min(base + i / E8, size_t() - 1u), i % E8);
 }
-/// Whether a lane of the subgroup wants to raise its maximum.
-fn raises(wanted: bool) -> bool { return subgroupAny(wanted); }
-fn highest(v: vec4<f32>) -> f32 { return max(max(v.x, v.y), max(v.z, v.w)); }
-fn halves(v: vec2<f32>) -> f32 { return bitcast<f32>(pack2x16float(v)); }
+/// True if the condition holds for any lane of the subgroup.
+fn any_lane(wanted: bool) -> bool { return subgroupAny(wanted); }
+fn max_component(v: vec4<f32>) -> f32 { return max(max(v.x, v.y), max(v.z, v.w)); }
+fn pack_f16(v: vec2<f32>) -> f32 { return bitcast<f32>(pack2x16float(v)); }
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let head = group.y;
     let lane = local % LANES;
-    let mine = local / LANES * SIZE_S;
+    let subgroup_start = local / LANES * SIZE_S;
     let last = rows() - 1u;
-    let first = (group.x * SUBS + local / LANES) * (ROWS * SIDE_M);
-    // The row of a fragment that the lane shares, and where it lies.
+    let first = (group.x * SUBGROUPS + local / LANES) * (ROW_FRAGS * SIDE_M);
+    // Row of a fragment that the lane works on, and its start in workgroup memory.
     let row = lane % SIDE_M;
-    let part = lane / SIDE_M;
-    let line = mine + row * ROW_S;
-    let hidden = bitcast<f32>(0xff800000u);
-    var q: array<MatrixA, ROWS * DEPTH>;
+    let row_part = lane / SIDE_M;
+    let row_start = subgroup_start + row * PITCH_S;
+    let minus_infinity = bitcast<f32>(0xff800000u);
+    var q: array<MatrixA, ROW_FRAGS * DEPTH_FRAGS>;
     // unroll
-    for (var f = 0u; f < ROWS; f++) {
+    for (var f = 0u; f < ROW_FRAGS; f++) {
         var next_q: array<vec4<f32>, LOADS_Q>;
         // unroll
         for (var i = 0u; i < LOADS_Q; i++) {
-            let unit = min(lane + i * LANES, UNITS_Q - 1u);
-            let at = min(first + f * SIDE_M + unit / DEPTH8, last);
-            let v = load_q(head, at, min(unit % DEPTH8, D8 - 1u));
-            next_q[i] = select(v, vec4<f32>(), unit % DEPTH8 >= D8);
+            let unit = min(lane + i * LANES, VEC8S_Q - 1u);
+            let at = min(first + f * SIDE_M + unit / DEPTH_VEC8S, last);
+            let v = load_q(head, at, min(unit % DEPTH_VEC8S, D8 - 1u));
+            next_q[i] = select(v, vec4<f32>(), unit % DEPTH_VEC8S >= D8);
         }
         // unroll
         for (var i = 0u; i < LOADS_Q; i++) {
             let unit = lane + i * LANES;
-            if (UNITS_Q % LANES == 0u || unit < UNITS_Q) { scores[mine + unit / DEPTH8 * ROW_K + unit % DEPTH8] = next_q[i]; }
+            if (VEC8S_Q % LANES == 0u || unit < VEC8S_Q) { scores[subgroup_start + unit / DEPTH_VEC8S * PITCH_K + unit % DEPTH_VEC8S] = next_q[i]; }
         }
         subgroupBarrier();
         // unroll
-        for (var k = 0u; k < DEPTH; k++) {
-            let at = mine + k * K8;
-            q[f * DEPTH + k] = coopLoadT<MatrixA>(&scores[at], ROW_K);
+        for (var k = 0u; k < DEPTH_FRAGS; k++) {
+            let at = subgroup_start + k * K8;
+            q[f * DEPTH_FRAGS + k] = coopLoadT<MatrixA>(&scores[at], PITCH_K);
         }
         subgroupBarrier();
     }
-    // What pads the head size must not be infinite.
+    // The padding of the head size must be finite.
     for (var i = local; i < SIZE_K; i += THREADS) { tile_k[i] = vec4<f32>(); }
-    var acc: array<MatrixC, ROWS * WIDE>;
+    var acc: array<MatrixC, ROW_FRAGS * VALUE_FRAGS>;
     // unroll
-    for (var i = 0u; i < ROWS * WIDE; i++) { acc[i] = MatrixC(); }
-    var top: array<f32, ROWS>;
-    var sum: array<f32, ROWS>;
+    for (var i = 0u; i < ROW_FRAGS * VALUE_FRAGS; i++) { acc[i] = MatrixC(); }
+    var row_max: array<f32, ROW_FRAGS>;
+    var sum: array<f32, ROW_FRAGS>;
     // unroll
-    for (var f = 0u; f < ROWS; f++) {
-        top[f] = LOWEST;
+    for (var f = 0u; f < ROW_FRAGS; f++) {
+        row_max[f] = LOWEST;
         sum[f] = 0.0;
     }
-    let block = group.x * (SUBS * ROWS * SIDE_M);
-    // The last row of the workgroup sees the latest keys, the first the earliest; all of them see those in between.
-    let lowest = min(block + SUBS * ROWS * SIDE_M - 1u, last);
-    let end = visible(lowest);
-    let seen = visible(min(block, last));
-    var start = earliest(min(block, last)) / SPAN * SPAN;
-    if (PARTS > 1u) {
-        let skipped = (start / SPAN + PARTS - 1u - group.z) / PARTS;
-        start = (skipped * PARTS + group.z) * SPAN;
+    let group_first = group.x * (SUBGROUPS * ROW_FRAGS * SIDE_M);
+    // The last row of the workgroup sees the latest keys, the first row the earliest. All rows see the keys between these two.
+    let last_row = min(group_first + SUBGROUPS * ROW_FRAGS * SIDE_M - 1u, last);
+    let end = visible_end(last_row);
+    let fully_visible_end = visible_end(min(group_first, last));
+    var start = visible_start(min(group_first, last)) / KEY_TILE * KEY_TILE;
+    if (KV_SPLIT > 1u) {
+        let skipped = (start / KEY_TILE + KV_SPLIT - 1u - group.z) / KV_SPLIT;
+        start = (skipped * KV_SPLIT + group.z) * KEY_TILE;
     }
-    let late = earliest(lowest);
+    let fully_visible_start = visible_start(last_row);
     var next_k: array<vec4<f32>, LOADS_K>;
     var next_v: array<vec4<f32>, LOADS_V>;
     // unroll
-    for (var i = 0u; i < LOADS_K; i++) { next_k[i] = stretch_k(head, start, min(local + i * THREADS, UNITS_K - 1u)); }
+    for (var i = 0u; i < LOADS_K; i++) { next_k[i] = tile_load_k(head, start, min(local + i * THREADS, VEC8S_K - 1u)); }
     // unroll
-    for (var i = 0u; i < LOADS_V; i++) { next_v[i] = stretch_v(head, start, min(local + i * THREADS, UNITS_V - 1u)); }
-    for (var base = start; base < end; base += PARTS * SPAN) {
+    for (var i = 0u; i < LOADS_V; i++) { next_v[i] = tile_load_v(head, start, min(local + i * THREADS, VEC8S_V - 1u)); }
+    for (var base = start; base < end; base += KV_SPLIT * KEY_TILE) {
         workgroupBarrier();
         // unroll
         for (var i = 0u; i < LOADS_K; i++) {
             let unit = local + i * THREADS;
-            if (UNITS_K % THREADS == 0u || unit < UNITS_K) { tile_k[unit / D8 * ROW_K + unit % D8] = next_k[i]; }
+            if (VEC8S_K % THREADS == 0u || unit < VEC8S_K) { tile_k[unit / D8 * PITCH_K + unit % D8] = next_k[i]; }
         }
         // unroll
         for (var i = 0u; i < LOADS_V; i++) {
             let unit = local + i * THREADS;
-            if (UNITS_V % THREADS == 0u || unit < UNITS_V) { tile_v[unit / E8 * ROW_V + unit % E8] = next_v[i]; }
+            if (VEC8S_V % THREADS == 0u || unit < VEC8S_V) { tile_v[unit / E8 * PITCH_V + unit % E8] = next_v[i]; }
         }
         workgroupBarrier();
-        // The last step loads again what it has.
-        let following = select(base, base + PARTS * SPAN, base + PARTS * SPAN < end);
+        // The last step loads its own tile again.
+        let next_base = select(base, base + KV_SPLIT * KEY_TILE, base + KV_SPLIT * KEY_TILE < end);
         // unroll
-        for (var i = 0u; i < LOADS_K; i++) { next_k[i] = stretch_k(head, following, min(local + i * THREADS, UNITS_K - 1u)); }
+        for (var i = 0u; i < LOADS_K; i++) { next_k[i] = tile_load_k(head, next_base, min(local + i * THREADS, VEC8S_K - 1u)); }
         // unroll
-        for (var i = 0u; i < LOADS_V; i++) { next_v[i] = stretch_v(head, following, min(local + i * THREADS, UNITS_V - 1u)); }
-        var s: array<MatrixC, ROWS * KEYS>;
+        for (var i = 0u; i < LOADS_V; i++) { next_v[i] = tile_load_v(head, next_base, min(local + i * THREADS, VEC8S_V - 1u)); }
+        var s: array<MatrixC, ROW_FRAGS * KEY_FRAGS>;
         // unroll
-        for (var j = 0u; j < KEYS; j++) {
+        for (var j = 0u; j < KEY_FRAGS; j++) {
             // unroll
-            for (var f = 0u; f < ROWS; f++) { s[f * KEYS + j] = MatrixC(); }
+            for (var f = 0u; f < ROW_FRAGS; f++) { s[f * KEY_FRAGS + j] = MatrixC(); }
             // unroll
-            for (var k = 0u; k < DEPTH; k++) {
-                let at = j * (SIDE_N * ROW_K) + k * K8;
-                let b = coopLoad<MatrixB>(&tile_k[at], ROW_K);
+            for (var k = 0u; k < DEPTH_FRAGS; k++) {
+                let at = j * (SIDE_N * PITCH_K) + k * K8;
+                let b = coopLoad<MatrixB>(&tile_k[at], PITCH_K);
                 // unroll
-                for (var f = 0u; f < ROWS; f++) { s[f * KEYS + j] = coopMultiplyAdd(q[f * DEPTH + k], b, s[f * KEYS + j]); }
+                for (var f = 0u; f < ROW_FRAGS; f++) { s[f * KEY_FRAGS + j] = coopMultiplyAdd(q[f * DEPTH_FRAGS + k], b, s[f * KEY_FRAGS + j]); }
             }
         }
-        var weights: array<MatrixA, ROWS * STEPS>;
+        var weights: array<MatrixA, ROW_FRAGS * STEPS>;
         // unroll
-        for (var f = 0u; f < ROWS; f++) {
+        for (var f = 0u; f < ROW_FRAGS; f++) {
             let at = min(first + f * SIDE_M + row, last);
             // unroll
-            for (var j = 0u; j < KEYS; j++) {
-                let to = mine + j * S4;
-                let product = s[f * KEYS + j];
-                coopStoreT(product, &scores[to], ROW_S);
+            for (var j = 0u; j < KEY_FRAGS; j++) {
+                let to = subgroup_start + j * S4;
+                let score_fragment = s[f * KEY_FRAGS + j];
+                coopStoreT(score_fragment, &scores[to], PITCH_S);
             }
             subgroupBarrier();
-            var v: array<vec4<f32>, 2u * OWN>;
+            var v: array<vec4<f32>, 2u * LANE_VEC8S>;
             // unroll
-            for (var i = 0u; i < 2u * OWN; i++) {
-                v[i] = capped(scores[line + (i / 2u * PER + part) * 2u + i % 2u] * scale());
+            for (var i = 0u; i < 2u * LANE_VEC8S; i++) {
+                v[i] = capped(scores[row_start + (i / 2u * ROW_LANES + row_part) * 2u + i % 2u] * scale());
             }
             subgroupBarrier();
             if (MASKED) {
                 // unroll
-                for (var i = 0u; i < 2u * OWN; i++) {
-                    let key4 = base / 4u + (i / 2u * PER + part) * 2u + i % 2u;
+                for (var i = 0u; i < 2u * LANE_VEC8S; i++) {
+                    let key4 = base / 4u + (i / 2u * ROW_LANES + row_part) * 2u + i % 2u;
                     v[i] += mask(head, at, min(key4, (size_t() - 1u) / 4u));
                 }
             }
-            if (GUARDED) {
-                if (base + SPAN > seen || base < late) {
-                    let most = visible(at);
-                    let least = earliest(at);
+            if (CHECK_VISIBLE) {
+                if (base + KEY_TILE > fully_visible_end || base < fully_visible_start) {
+                    let row_end = visible_end(at);
+                    let row_first = visible_start(at);
                     // unroll
-                    for (var i = 0u; i < 2u * OWN; i++) {
-                        let key = base + (i / 2u * PER + part) * 8u + i % 2u * 4u;
-                        let four = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
-                        v[i] = select(vec4<f32>(hidden), v[i], (four >= vec4<u32>(least)) & (four < vec4<u32>(most)));
+                    for (var i = 0u; i < 2u * LANE_VEC8S; i++) {
+                        let key = base + (i / 2u * ROW_LANES + row_part) * 8u + i % 2u * 4u;
+                        let key_vec4 = vec4<u32>(key, key + 1u, key + 2u, key + 3u);
+                        v[i] = select(vec4<f32>(minus_infinity), v[i], (key_vec4 >= vec4<u32>(row_first)) & (key_vec4 < vec4<u32>(row_end)));
                     }
                 }
             }
-            var higher = top[f];
+            var new_max = row_max[f];
             // unroll
-            for (var i = 0u; i < 2u * OWN; i++) { higher = max(higher, highest(v[i])); }
-            for (var far = SIDE_M; far < LANES; far *= 2u) { higher = max(higher, subgroupShuffleXor(higher, far)); }
-            // A branch that is left at once: matrices may not be loaded under a condition, as the validator does not know
-            // that this one is the same throughout a subgroup.
+            for (var i = 0u; i < 2u * LANE_VEC8S; i++) { new_max = max(new_max, max_component(v[i])); }
+            for (var distance = SIDE_M; distance < LANES; distance *= 2u) { new_max = max(new_max, subgroupShuffleXor(new_max, distance)); }
+            // A loop of one iteration instead of a branch: the validator forbids matrix loads under a condition that it
+            // cannot prove uniform within the subgroup.
             loop {
-                let own = higher > top[f] + ROOM;
-                if (!raises(own)) { break; }
-                let factor = select(1.0, exp2((top[f] - higher) * UNIT), own);
+                let raise_max = new_max > row_max[f] + MAX_EXCESS;
+                if (!any_lane(raise_max)) { break; }
+                let factor = select(1.0, exp2((row_max[f] - new_max) * EXP2_SCALE), raise_max);
                 sum[f] *= factor;
-                top[f] = select(top[f], higher, own);
+                row_max[f] = select(row_max[f], new_max, raise_max);
                 if (base == start) { break; }
                 // unroll
-                for (var e = 0u; e < WIDE; e += HELD) {
+                for (var e = 0u; e < VALUE_FRAGS; e += STAGED_FRAGS) {
                     // unroll
-                    for (var h = 0u; h < HELD; h++) {
-                        let to = mine + h * S4;
-                        let before = acc[f * WIDE + e + h];
-                        coopStoreT(before, &scores[to], ROW_S);
+                    for (var h = 0u; h < STAGED_FRAGS; h++) {
+                        let to = subgroup_start + h * S4;
+                        let sum_fragment = acc[f * VALUE_FRAGS + e + h];
+                        coopStoreT(sum_fragment, &scores[to], PITCH_S);
                     }
                     subgroupBarrier();
-                    for (var i = part; i < HELD * S4; i += PER) { scores[line + i] *= factor; }
+                    for (var i = row_part; i < STAGED_FRAGS * S4; i += ROW_LANES) { scores[row_start + i] *= factor; }
                     subgroupBarrier();
                     // unroll
-                    for (var h = 0u; h < HELD; h++) {
-                        let start = mine + h * S4;
-                        acc[f * WIDE + e + h] = coopLoadT<MatrixC>(&scores[start], ROW_S);
+                    for (var h = 0u; h < STAGED_FRAGS; h++) {
+                        let start = subgroup_start + h * S4;
+                        acc[f * VALUE_FRAGS + e + h] = coopLoadT<MatrixC>(&scores[start], PITCH_S);
                     }
                     subgroupBarrier();
                 }
                 break;
             }
             // unroll
-            for (var i = 0u; i < OWN; i++) {
-                let low = exp2((v[i * 2u] - top[f]) * UNIT);
-                let high = exp2((v[i * 2u + 1u] - top[f]) * UNIT);
+            for (var i = 0u; i < LANE_VEC8S; i++) {
+                let low = exp2((v[i * 2u] - row_max[f]) * EXP2_SCALE);
+                let high = exp2((v[i * 2u + 1u] - row_max[f]) * EXP2_SCALE);
                 sum[f] += dot(low + high, vec4<f32>(1.0));
-                scores[line + i * PER + part] = vec4<f32>(halves(low.xy), halves(low.zw), halves(high.xy), halves(high.zw));
+                scores[row_start + i * ROW_LANES + row_part] = vec4<f32>(pack_f16(low.xy), pack_f16(low.zw), pack_f16(high.xy), pack_f16(high.zw));
             }
             subgroupBarrier();
             // unroll
             for (var k = 0u; k < STEPS; k++) {
-                let start = mine + k * K8;
-                weights[f * STEPS + k] = coopLoadT<MatrixA>(&scores[start], ROW_S);
+                let start = subgroup_start + k * K8;
+                weights[f * STEPS + k] = coopLoadT<MatrixA>(&scores[start], PITCH_S);
             }
             subgroupBarrier();
         }
         // unroll
         for (var k = 0u; k < STEPS; k++) {
             // unroll
-            for (var e = 0u; e < WIDE; e++) {
-                let at = k * (SIDE_K * ROW_V) + e * S8;
-                let b = coopLoadT<MatrixB>(&tile_v[at], ROW_V);
+            for (var e = 0u; e < VALUE_FRAGS; e++) {
+                let at = k * (SIDE_K * PITCH_V) + e * S8;
+                let b = coopLoadT<MatrixB>(&tile_v[at], PITCH_V);
                 // unroll
-                for (var f = 0u; f < ROWS; f++) {
-                    acc[f * WIDE + e] = coopMultiplyAdd(weights[f * STEPS + k], b, acc[f * WIDE + e]);
+                for (var f = 0u; f < ROW_FRAGS; f++) {
+                    acc[f * VALUE_FRAGS + e] = coopMultiplyAdd(weights[f * STEPS + k], b, acc[f * VALUE_FRAGS + e]);
                 }
             }
         }
     }
     // unroll
-    for (var f = 0u; f < ROWS; f++) {
+    for (var f = 0u; f < ROW_FRAGS; f++) {
         var total = sum[f];
-        for (var far = SIDE_M; far < LANES; far *= 2u) { total += subgroupShuffleXor(total, far); }
-        if (part == 0u) {
-            // A query that sees no key gives zero.
+        for (var distance = SIDE_M; distance < LANES; distance *= 2u) { total += subgroupShuffleXor(total, distance); }
+        if (row_part == 0u) {
+            // The result of a query without visible keys is zero.
             var factor = select(1.0 / total, 0.0, total == 0.0);
-            if (PARTS > 1u) {
+            if (KV_SPLIT > 1u) {
                 factor = 1.0;
                 let at = first + f * SIDE_M + row;
-                let natural = max(top[f] * (UNIT * LN_2), LOWEST);
-                if (at <= last) { keep_stats((head * rows() + at) * PARTS + group.z, vec2<f32>(natural, total)); }
+                let natural_max = max(row_max[f] * (EXP2_SCALE * LN_2), LOWEST);
+                if (at <= last) { store_partial_stats((head * rows() + at) * KV_SPLIT + group.z, vec2<f32>(natural_max, total)); }
             }
-            scores[line + ROW_S - 1u] = vec4<f32>(factor);
+            scores[row_start + PITCH_S - 1u] = vec4<f32>(factor);
         }
         // unroll
-        for (var e = 0u; e < WIDE; e += HELD) {
+        for (var e = 0u; e < VALUE_FRAGS; e += STAGED_FRAGS) {
             // unroll
-            for (var h = 0u; h < HELD; h++) {
-                let to = mine + h * S4;
-                let done = acc[f * WIDE + e + h];
-                coopStoreT(done, &scores[to], ROW_S);
+            for (var h = 0u; h < STAGED_FRAGS; h++) {
+                let to = subgroup_start + h * S4;
+                let result_fragment = acc[f * VALUE_FRAGS + e + h];
+                coopStoreT(result_fragment, &scores[to], PITCH_S);
             }
             subgroupBarrier();
-            for (var u = lane; u < SIDE_M * HELD * S4; u += LANES) {
-                let start = mine + u / (HELD * S4) * ROW_S;
-                let at = first + f * SIDE_M + u / (HELD * S4);
-                let e4 = e * S4 + u % (HELD * S4);
+            for (var u = lane; u < SIDE_M * STAGED_FRAGS * S4; u += LANES) {
+                let start = subgroup_start + u / (STAGED_FRAGS * S4) * PITCH_S;
+                let at = first + f * SIDE_M + u / (STAGED_FRAGS * S4);
+                let e4 = e * S4 + u % (STAGED_FRAGS * S4);
                 if (at <= last && e4 < E4) {
-                    let v = scores[start + u % (HELD * S4)] * scores[start + ROW_S - 1u].x;
-                    if (PARTS > 1u) { keep((head * rows() + at) * PARTS + group.z, e4, v); } else { store(head, at, e4, v); }
+                    let v = scores[start + u % (STAGED_FRAGS * S4)] * scores[start + PITCH_S - 1u].x;
+                    if (KV_SPLIT > 1u) { store_partial((head * rows() + at) * KV_SPLIT + group.z, e4, v); } else { store(head, at, e4, v); }
                 }
             }
             subgroupBarrier();

@@ -1,23 +1,24 @@
-//! Graphs in text form by operator, with sizes that do not divide tiles: one list for tests and benches.
+//! Test graphs in text form, by operator. Their sizes are not multiples of tile sizes. Tests and benches use the same
+//! list.
 //!
-//! A case is no kernel's own: every kernel that offers a candidate for it is run on it.
+//! A case belongs to no kernel: every kernel with a candidate for it is run on it.
 
-/// The cases of an operator, or of a few that are alike.
+/// Cases of an operator, or of several similar operators.
 #[derive(Debug)]
 pub struct Cases {
-    /// Name of the file.
+    /// Name of the file, without extension.
     pub operator: &'static str,
     text: &'static str,
 }
 
 impl Cases {
-    /// The graphs; in the file an empty line stands between them.
-    pub fn graphs(&self) -> impl Iterator<Item = &'static str> + use<> {
+    /// Iterates over the graphs, which are separated by empty lines.
+    pub fn graphs(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
         self.text.split("\n\n")
     }
 }
 
-/// Every operator that kernels compute.
+/// Cases of all operators that kernels compute.
 pub const CASES: &[Cases] = &[
     Cases { operator: "add_norms", text: include_str!("add_norms.txt") },
     Cases { operator: "arg_reduce", text: include_str!("arg_reduce.txt") },

@@ -1,50 +1,52 @@
-//! What the estimates of convolutions share whose invocations each compute a block of pixels and slices.
+//! Cost estimate of convolution kernels whose invocations compute blocks of pixels and output slices.
 
 use serde::Deserialize;
 
 use crate::kernels::cost::{roofline, waiting};
 use crate::shader::problem::Problem;
 
-/// Parameters of such an estimate; waits in latencies of memory.
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Vectors that an invocation holds before fewer of them fit.
-    vectors: f64,
-    /// A step.
-    step: f64,
-    /// Before the first step and after the last.
-    ends: f64,
+    /// Memory latencies before the first step and after the last.
+    fixed_latencies: f64,
+    /// Arithmetic throughput relative to the f32 peak, before the reuse, register and occupancy factors. May exceed 1.
+    peak_ratio: f64,
+    /// Memory latencies per step.
+    step_latencies: f64,
+    /// Maximum vec4 registers per invocation at full occupancy.
+    full_occupancy_vec4s: f64,
 }
 
-/// What invocations do.
+/// Work of a dispatch.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// How many invocations there are.
+    /// Number of invocations.
     pub(super) lanes: f64,
-    /// Sums of vectors that each has.
+    /// Vec4 sums per invocation.
     pub(super) sums: f64,
-    /// Vectors that each holds.
+    /// Vec4 registers per invocation.
     pub(super) vectors: f64,
-    /// Steps of each.
+    /// Steps per invocation.
     pub(super) steps: f64,
-    /// Operations of all.
+    /// Operations of all invocations.
     pub(super) flops: f64,
-    /// The part of a step's instructions that computes.
+    /// Fraction of a step's instructions that are arithmetic.
     pub(super) reuse: f64,
 }
 
 impl Work {
-    /// Nanoseconds, the occupancy of the device, and the part of the time that goes into computing.
+    /// Returns the time in nanoseconds, the occupancy, and the fraction of arithmetic instructions.
     pub(super) fn estimate(&self, p: &Params, problem: &Problem<'_>) -> (f64, f64, f64) {
         let machine = &problem.target.machine;
-        // Sums of several vectors hide latency like more invocations do.
+        // Several independent sums per invocation hide latency like more invocations.
         let occupancy = (self.lanes * self.sums.min(4.0) / machine.invocations()).clamp(0.001, 1.0);
-        let pressure = if self.vectors > p.vectors { p.vectors / self.vectors } else { 1.0 };
-        let waiting = waiting(problem, self.lanes, p.step * self.steps + p.ends) + machine.launch_us * 1e3;
-        let efficiency = p.reached * self.reuse * pressure * occupancy;
+        let pressure =
+            if self.vectors > p.full_occupancy_vec4s { p.full_occupancy_vec4s / self.vectors } else { 1.0 };
+        let waiting = waiting(problem, self.lanes, p.step_latencies * self.steps + p.fixed_latencies)
+            + machine.launch_us * 1e3;
+        let efficiency = p.peak_ratio * self.reuse * pressure * occupancy;
         let cost = roofline(problem, self.flops, problem.traffic() as f64, efficiency).max(waiting);
         (cost, occupancy, self.reuse * pressure)
     }

@@ -1,4 +1,4 @@
-//! `conv.wgsl`: convolutions of images with constant filters, a block of pixels and output slices per invocation.
+//! `conv.wgsl`: convolution with constant filters. Each invocation computes a block of pixels and output slices.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Conv, Op};
 use crate::kernels::cost::{Parameters, roofline, waiting};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, grid, group_shape, known, pack_filters, read_filters, with_bias,
     workgroups,
@@ -18,26 +18,44 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv",
     wgsl: include_str!("conv.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Parameters of the estimate; waits in latencies of memory.
+config! {
+    /// Configuration of the kernel.
+    struct Config {
+        /// Invocations of a workgroup along x.
+        GROUP_X => group_x: u32,
+        /// Invocations of a workgroup along y.
+        GROUP_Y => group_y: u32,
+        /// Pixels along x per invocation.
+        BLOCK_X => block_x: u32,
+        /// Pixels along y per invocation.
+        BLOCK_Y => block_y: u32,
+        /// Output slices (of four channels) per invocation.
+        SLICES => slices: u32,
+        /// Invocations that split the input channels of a block.
+        SPLIT => split: u32,
+    }
+}
+
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Reads of a slice's filters in a step, of which a workgroup shares some.
-    filter_reads: f64,
-    /// Vectors that an invocation holds before fewer of them fit.
-    vectors: f64,
-    /// A step.
-    step: f64,
-    /// Before the first step and after the last.
-    ends: f64,
+    /// Memory latencies before the first step and after the last.
+    fixed_latencies: f64,
+    /// Filter reads per step and output slice, counting reads that hit in the cache of a workgroup in part.
+    slice_filter_reads: f64,
+    /// Reached fraction of the f32 peak, before the reuse, register and occupancy factors. 0 to 1.
+    peak_fraction: f64,
+    /// Memory latencies per step.
+    step_latencies: f64,
+    /// Maximum vec4 registers per invocation at full occupancy.
+    full_occupancy_vec4s: f64,
 }
 
 impl Parameters for Params {
@@ -61,11 +79,12 @@ const BLOCKS: &[[u32; 3]] = &[
     [4, 1, 4],
 ];
 
-/// A convolution that this kernel computes.
+/// Convolution that this kernel can compute.
 struct Shape {
     windows: Windows,
-    /// Slices of four input and output channels per group, and groups.
+    /// Input slices (of four channels) per group.
     inputs: usize,
+    /// Output slices (of four channels) per group.
     outputs: usize,
     groups: usize,
 }
@@ -77,22 +96,22 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
         return None;
     }
     let (c, o) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
-    let whole = (c / op.group).is_multiple_of(4) && (o / op.group).is_multiple_of(4);
-    if op.group > 1 && !whole {
+    let whole_slices = (c / op.group).is_multiple_of(4) && (o / op.group).is_multiple_of(4);
+    if op.group > 1 && !whole_slices {
         return None;
     }
-    let windows = Windows::of_conv(op, problem)?;
+    let windows = Windows::from_conv(op, problem)?;
     let (inputs, outputs) = ((c / op.group).div_ceil(4), (o / op.group).div_ceil(4));
     Some(Shape { windows, inputs, outputs, groups: op.group })
 }
 
-/// Whether the image index is the fastest of the grid: it is in slices of four.
+/// True if the batch is the fastest index of the grid, as in layouts of channel slices.
 fn batch_inner(problem: &Problem<'_>) -> bool {
     problem.result.is_slices4()
 }
 
-/// Blocks of pixels along x (times images, when they are fastest), blocks along y, and blocks of slices of all planes (times
-/// images).
+/// Returns the number of blocks along x (times images, if the batch is the fastest index), along y, and along planes
+/// and output slices (times images otherwise).
 fn blocks(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Dim; 3] {
     let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let batch = &problem.result.shape[0];
@@ -102,7 +121,7 @@ fn blocks(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Di
     if batch_inner(problem) { [width.mul(batch), height, slices] } else { [width, height, slices.mul(batch)] }
 }
 
-/// Invocations that share the input channels of a block.
+/// Invocations that split the input channels of a block.
 const SPLITS: &[u32] = &[1, 4, 8, 16];
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -113,7 +132,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let mut out = Vec::new();
     for &block in BLOCKS {
         let slices = block[2] as usize;
-        // A block of slices must lie in one group, and must not be mostly padding.
+        // A block of slices must lie in one group, and less than half of it may be padding.
         let divides = shape.groups == 1 || shape.outputs.is_multiple_of(slices);
         let packed = pack_filters(filters, device, op.group, slices, false);
         if divides && slices < 2 * shape.outputs && packed.is_ok_and(|p| fits(problem, &p)) {
@@ -123,7 +142,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-/// One candidate; `None` where it exceeds a limit or splits sums where the device is occupied already.
+/// Returns one candidate, or `None` if it exceeds a limit or splits sums although the device is occupied.
 fn candidate(
     p: &Params,
     problem: &Problem<'_>,
@@ -149,58 +168,59 @@ fn candidate(
     let pixels = x * y;
     let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
     let needed = machine.invocations();
-    // Sums of several vectors hide latency like more invocations do.
-    let abreast = lanes * (pixels * slices).min(4.0);
-    let parts = f64::from(split);
-    if split > 1 && (abreast * parts > needed * 2.0 || shape.inputs < 2 * split as usize) {
+    // Several independent sums per invocation hide latency like more invocations.
+    let concurrent = lanes * (pixels * slices).min(4.0);
+    let split_f = f64::from(split);
+    if split > 1 && (concurrent * split_f > needed * 2.0 || shape.inputs < 2 * split as usize) {
         return None;
     }
-    let occupancy = (abreast * parts / needed).clamp(0.001, 1.0);
+    let occupancy = (concurrent * split_f / needed).clamp(0.001, 1.0);
     let steps = (shape.windows.taps() * shape.inputs) as f64;
-    let flops = lanes * pixels * slices * (steps * 32.0 + if split > 1 { 32.0 * parts } else { 0.0 });
-    // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels are
-    // not neighbours) and those of the filters.
-    let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.filter_reads * slices;
+    let flops = lanes * pixels * slices * (steps * 32.0 + if split > 1 { 32.0 * split_f } else { 0.0 });
+    // Per step: 4 vec4 multiply-adds per pixel and slice, and one read per pixel (4 if channels are not contiguous)
+    // plus the reads of filters.
+    let reads =
+        pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.slice_filter_reads * slices;
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let vectors = pixels * slices + pixels + 6.0;
-    let pressure = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
-    let waiting = waiting(problem, lanes * parts, p.step * (steps / parts).ceil() + p.ends);
-    let cost = roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * pressure * occupancy)
-        .max(waiting + machine.launch_us * 1e3);
+    let pressure = if vectors > p.full_occupancy_vec4s { p.full_occupancy_vec4s / vectors } else { 1.0 };
+    let waiting =
+        waiting(problem, lanes * split_f, p.step_latencies * (steps / split_f).ceil() + p.fixed_latencies);
+    let cost =
+        roofline(problem, flops, problem.traffic() as f64, p.peak_fraction * reuse * pressure * occupancy)
+            .max(waiting + machine.launch_us * 1e3);
     Some(Candidate {
-        knobs: vec![
-            ("GROUP_X", gx),
-            ("GROUP_Y", gy),
-            ("BLOCK_X", block[0]),
-            ("BLOCK_Y", block[1]),
-            ("SLICES", block[2]),
-            ("SPLIT", split),
-        ],
+        knobs: Config {
+            group_x: gx,
+            group_y: gy,
+            block_x: block[0],
+            block_y: block[1],
+            slices: block[2],
+            split,
+        }
+        .knobs(),
         cost,
         reason: format!(
-            "{x}x{y} pixels and {slices} slices each for {} invocations of {gx}x{gy}x{split}; occupancy {:.0} %, {:.0} % of the time computing",
-            lanes * parts,
+            "{x}x{y} pixels and {slices} slices per invocation, {} invocations in workgroups of {gx}x{gy}x{split}; occupancy {:.0} %, {:.0} % arithmetic instructions",
+            lanes * split_f,
             occupancy * 100.0,
             reuse * pressure * 100.0
         ),
     })
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let [gx, gy, x, y, slices, split] =
-        ["GROUP_X", "GROUP_Y", "BLOCK_X", "BLOCK_Y", "SLICES", "SPLIT"].map(|n| candidate.knob(n));
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
+    let filters = constant(problem, 1).ok_or_else(|| OpError::new("the filters must be constant"))?;
+    let Config { group_x: gx, group_y: gy, block_x: x, block_y: y, slices, split } = config;
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
+    config.declare(&mut shader);
     if split == 1 {
-        let alone = "fn combine(v: vec4<f32>, block: u32, part: u32) -> vec4<f32> { return v; }";
-        shader.replace("combine", alone.to_string());
+        let unsplit = "fn combine(v: vec4<f32>, block: u32, split_index: u32) -> vec4<f32> { return v; }";
+        shader.replace("combine", unsplit.to_string());
     } else {
         shader.workgroup_memory(gx * gy * split * 16);
     }
@@ -213,13 +233,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shape.windows.declare_image(&mut shader, &[0, 1, 2]);
     shader.constant("BATCH_INNER", batch_inner(problem));
     shader.constant("DEEP", shape.windows.deep(rank));
-    // With one slice the guards of its lanes become constants.
+    // With one input slice, the guards of its lanes become constants.
     let slice = if shape.inputs * shape.groups == 1 { "0u" } else { "s" };
-    let at = shape.windows.four_channels(rank, "b", slice, ["z", "y", "x"]);
+    let at = shape.windows.vec4_channels(rank, "b", slice, ["z", "y", "x"]);
     shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
     read_filters(&mut shader, filters, device, op.group, slices as usize, false)?;
-    let at = shape.windows.four_channels(rank, "b", "s", ["z", "y", "x"]);
+    let at = shape.windows.vec4_channels(rank, "b", "s", ["z", "y", "x"]);
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let grid = grid(blocks(problem, &shape, [x, y, slices]), [gx, gy], split);
     let taps = Dim::from(shape.windows.taps() * filters.shape[1]);

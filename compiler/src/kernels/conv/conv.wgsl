@@ -1,11 +1,10 @@
-// Convolution over one to three spatial axes: each invocation computes BLOCK_Y x BLOCK_X pixels of SLICES slices of four
-// output channels, reading four input channels at a time and every filter once per block. With SPLIT above one as many
-// invocations share the input channels of a block, which keeps the device busy where the image is small.
-// Picked for constant filters, without groups or with groups of whole slices.
+// Convolution over one to three spatial axes. Each invocation computes BLOCK_Y x BLOCK_X pixels of SLICES slices of
+// four output channels. It reads four input channels at a time, and every filter once per block. If SPLIT is above 1,
+// that many invocations split the input channels of a block, which occupies the device for small images. For constant
+// filters, without groups or with groups of whole slices.
 //
-// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image
-// along the axes that are guarded; slices
-// past the last output slice are computed with zero filters and never stored.
+// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes.
+// Slices past the last output slice are computed with zero filters and never stored.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
@@ -28,17 +27,17 @@ const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
 const PAD_Z = 0i;
-/// Whether taps outside the image along an axis, if there are any, must be masked.
+/// True if taps may be outside the image along an axis and must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = true;
-/// Whether there is more than one position along z.
+/// True if there is more than one position along z.
 const DEEP = false;
-/// Slices of four input and output channels per group.
+/// Input and output slices (of four channels) per group.
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
 const GROUPS = 1u;
-/// Whether the image is the fastest index of the grid rather than the slowest.
+/// True if the batch is the fastest index of the grid, false if it is the slowest.
 const BATCH_INNER = true;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
@@ -55,26 +54,26 @@ fn out_d() -> u32 { return 1u; }
 
 /// Channels `4s..4s+4` of a pixel.
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
-/// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
-/// channel four output channels.
+/// Vec4 i of the filters, four output channels each: per block of SLICES slices, per tap, per input slice, per slice of
+/// the block, per input channel.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
-/// The four vectors from i on: those of four input channels to the four of slice `column` of the outputs, where `row`
-/// counts the slices of inputs of all taps.
+/// The 4 x 4 filters from vec4 i: four input channels by the four output channels of slice `column`. `row` is the index
+/// of the input slice, counted over all taps.
 fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
     return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
 }
-/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 var<workgroup> partial: array<vec4<f32>, GROUP_X * GROUP_Y * SPLIT>;
 
-/// The sum of what the invocations of a block found, for the first of them. Without SPLIT it is `v`.
-fn combine(v: vec4<f32>, block: u32, part: u32) -> vec4<f32> {
+/// Returns the sum over the SPLIT invocations of a block to its first invocation. Replaced by `v` if SPLIT is 1.
+fn combine(v: vec4<f32>, block: u32, split_index: u32) -> vec4<f32> {
     workgroupBarrier();
-    partial[part * (GROUP_X * GROUP_Y) + block] = v;
+    partial[split_index * (GROUP_X * GROUP_Y) + block] = v;
     workgroupBarrier();
     var sum = v;
-    for (var i = 1u; i < select(1u, SPLIT, part == 0u); i++) { sum += partial[i * (GROUP_X * GROUP_Y) + block]; }
+    for (var i = 1u; i < select(1u, SPLIT, split_index == 0u); i++) { sum += partial[i * (GROUP_X * GROUP_Y) + block]; }
     return sum;
 }
 
@@ -83,7 +82,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     var block_x = group.x * GROUP_X + local.x;
     let block_y = group.y * GROUP_Y + local.y;
     var block_s = group.z;
-    let part = local.z % SPLIT;
+    let split_index = local.z % SPLIT;
     var b = 0u;
     if (BATCH_INNER) {
         b = block_x % batches();
@@ -99,12 +98,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     }
     let first_x = block_x * BLOCK_X;
     let first_y = block_y * BLOCK_Y;
-    // Invocations outside have no taps to visit; they must not leave before `combine`.
+    // Invocations outside the image have no taps. They must not return before the barriers of `combine`.
     let taps_y = select(0u, KERNEL_Y, first_x < out_w() && first_y < out_h());
     let first_slice = block_s * SLICES;
     let first_in = first_slice / OUT_SLICES * IN_SLICES;
 
-    // Pixels past the image's end repeat the last one and are not stored.
+    // Pixels past the end of the image repeat the last pixel and are not stored.
     var base_x: array<i32, BLOCK_X>;
     var base_y: array<i32, BLOCK_Y>;
     // unroll
@@ -132,7 +131,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
                     y[p] = select(0u, y[p], inside[p]);
                 }
                 let tap = (kz * KERNEL_Y + ky) * KERNEL_X + kx;
-                for (var s = part; s < IN_SLICES; s += SPLIT) {
+                for (var s = split_index; s < IN_SLICES; s += SPLIT) {
                     let at = ((block_s * TAPS + tap) * IN_SLICES + s) * (SLICES * 4u);
                     var v: array<vec4<f32>, PIXELS>;
                     // unroll
@@ -158,10 +157,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     for (var p = 0u; p < PIXELS; p++) {
         let x = first_x + p % BLOCK_X;
         let y = first_y + p / BLOCK_X;
-        let inside = part == 0u && x < out_w() && y < out_h();
+        let inside = split_index == 0u && x < out_w() && y < out_h();
         // unroll or shift acc
         for (var o = 0u; o < SLICES; o++) {
-            let sum = combine(acc[p * SLICES + o], local.y * GROUP_X + local.x, part);
+            let sum = combine(acc[p * SLICES + o], local.y * GROUP_X + local.x, split_index);
             if (inside && first_slice + o < OUT_SLICES * GROUPS) { store(b, z, y, x, first_slice + o, sum); }
         }
     }

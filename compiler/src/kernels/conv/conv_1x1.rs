@@ -1,11 +1,11 @@
-//! Pointwise convolutions as matrix products through `tiled.wgsl`: a row per pixel, K input channels, N output
-//! channels. Images in slices of four are read by pixel, so that nothing has to be divided.
+//! Pointwise convolutions as matmuls with `tiled.wgsl`: M pixels, K input channels, N output channels. Images in
+//! channel slices are read by pixel index, without divisions.
 
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{Constant, Conv, Op};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::pixels::{positions, rows};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel};
+use crate::kernels::shared::pixels::{pixel_rows, row_coordinates};
 use crate::kernels::shared::tiled;
 use crate::kernels::shared::window::{axes, constant, fits, known, with_bias};
 use crate::shader::access::Coordinates;
@@ -18,7 +18,7 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_1x1",
     wgsl: tiled::WGSL,
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<tiled::Params>()],
     in_place: InPlace::Epilogue,
@@ -40,7 +40,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if applies(op, problem).is_none() {
         return Vec::new();
     }
-    let rows = rows(problem);
+    let rows = pixel_rows(problem);
     let filters = &problem.operands[1].shape;
     let packed = constant(problem, 1).map(|w| pack(w, problem.operands[1].dtype.on_device()));
     if packed.is_some_and(|p| !fits(problem, &p)) {
@@ -48,52 +48,55 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let sizes = [&rows.m, &filters[0], &filters[1]].map(|d| problem.max(d));
     let limits = problem.target.limits.max_workgroup_count;
-    let mut out =
-        tiled::tiles(problem, problem.max(&rows.batch), sizes, [!problem.operands[0].is_slices4(), false]);
+    let mut out = tiled::tile_candidates(
+        problem,
+        problem.max(&rows.batch),
+        sizes,
+        [!problem.operands[0].is_slices4(), false],
+    );
     out.retain(|c| {
-        let tile = i64::from(c.knob("THREADS_M") * c.knob("ROWS"));
-        sizes[0] / tile < i64::from(limits[1]) && problem.max(&rows.batch) <= i64::from(limits[2])
+        let tile_m =
+            c.config::<tiled::Config>().map_or(1, |config| i64::from(config.threads_m * config.rows));
+        sizes[0] / tile_m < i64::from(limits[1]) && problem.max(&rows.batch) <= i64::from(limits[2])
     });
     out
 }
 
-/// Filters as rows of K with N padded to fours.
+/// Packs filters as K rows of N, padded to a multiple of 4.
 fn pack(filters: &Constant, device: crate::ir::tensor::DeviceType) -> Packed {
-    I_O4.of(filters, &[('O', filters.shape[0]), ('I', filters.shape[1])], &[], device)
+    I_O4.packed(filters, &[('O', filters.shape[0]), ('I', filters.shape[1])], &[], device)
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
+fn launches(problem: &Problem<'_>, config: tiled::Config) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
-    let rows = rows(problem);
+    let rows = pixel_rows(problem);
     let rank = problem.result.rank();
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
+    config.declare(&mut shader);
     let (n, k) = (problem.operands[1].shape[0].clone(), problem.operands[1].shape[1].clone());
     shader.size("size_m", &rows.m);
     shader.size("size_n", &n);
     shader.size("size_k", &k);
-    let (prelude, places) = positions(&mut shader, &rows);
+    let (prelude, coordinates) = row_coordinates(&mut shader, &rows);
 
     let strided = op.strides.iter().any(|s| *s != 1);
-    let mut source: Vec<String> = places.clone();
-    for (place, stride) in source[2..].iter_mut().zip(&op.strides) {
-        if *stride != 1 && place != "0u" {
-            *place = format!("({place} * {stride}u)");
+    let mut source: Vec<String> = coordinates.clone();
+    for (coordinate, stride) in source[2..].iter_mut().zip(&op.strides) {
+        if *stride != 1 && coordinate != "0u" {
+            *coordinate = format!("({coordinate} * {stride}u)");
         }
     }
     source[1] = "k4".into();
-    let pixel = (rows.all && !strided).then(|| "row".to_string());
-    let at = Coordinates { axes: source, lanes: Some(1), pixel, unit: None };
+    let pixel = (rows.all_images && !strided).then(|| "row".to_string());
+    let at = Coordinates { axes: source, lanes: Some(1), pixel, vec4_index: None };
     shader.read("load_a", "batch: u32, row: u32, k4: u32", &prelude, 0, &at);
 
     let device = problem.operands[1].dtype.on_device();
     match constant(problem, 1) {
         Some(filters) => {
-            let vector = shader.packed_grid(pack(filters, device), "k", "n4");
+            let vector = shader.packed_vector_at(pack(filters, device), "k", "n4");
             shader.replace(
                 "load_b",
                 format!(
@@ -102,17 +105,17 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
             );
         }
         None => {
-            let at = Coordinates::four(axes(rank, "n4", "k", ["0u"; 3]), 0);
+            let at = Coordinates::vec4(axes(rank, "n4", "k", ["0u"; 3]), 0);
             shader.read("load_b", "batch: u32, k: u32, n4: u32", "", 1, &at);
         }
     }
 
-    let mut places = places;
-    places[1] = "n4".into();
-    let pixel = rows.all.then(|| "row".to_string());
-    let at = Coordinates { axes: places, lanes: Some(1), pixel, unit: None };
+    let mut coordinates = coordinates;
+    coordinates[1] = "n4".into();
+    let pixel = rows.all_images.then(|| "row".to_string());
+    let at = Coordinates { axes: coordinates, lanes: Some(1), pixel, vec4_index: None };
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
-    let grid = tiled::grid(&mut shader, candidate, &rows.batch, &rows.m, &n);
+    let grid = tiled::declare_grid(&mut shader, config, &rows.batch, &rows.m, &n);
     let flops = product(&problem.result.shape).mul(&k).scale(2);
     Ok(vec![shader.finish("conv_1x1", KERNEL.wgsl, grid, flops)?])
 }

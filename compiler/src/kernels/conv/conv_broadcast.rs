@@ -1,11 +1,11 @@
-//! `conv_broadcast.wgsl`: convolutions whose filters a subgroup loads once and hands around.
+//! `conv_broadcast.wgsl`: convolution whose subgroups load filters once and broadcast them.
 
 use super::blocks::{Params, Work};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Conv, Op};
 use crate::kernels::cost::named;
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, grid, group_shape, known, pack_filters, read_packed, with_bias,
     workgroups,
@@ -17,20 +17,35 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_broadcast",
     wgsl: include_str!("conv_broadcast.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::named::<Params>("conv_broadcast")],
     in_place: InPlace::Epilogue,
 };
 
+config! {
+    /// Configuration of the kernel.
+    struct Config {
+        /// Invocations per workgroup.
+        THREADS => threads: u32,
+        /// Invocations of a workgroup along x.
+        TILE_X => tile_x: u32,
+        /// Pixels along x per invocation.
+        BLOCK_X => block_x: u32,
+        /// Output slices (of four channels) per invocation.
+        SLICES => slices: u32,
+    }
+}
+
 /// Pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [4, 1], [1, 2], [2, 2], [4, 2], [2, 4], [4, 4]];
 
-/// A convolution that this kernel computes.
+/// Convolution that this kernel can compute.
 struct Shape {
     windows: Windows,
-    /// Slices of four input and output channels.
+    /// Input slices (of four channels).
     inputs: usize,
+    /// Output slices (of four channels).
     outputs: usize,
 }
 
@@ -41,12 +56,12 @@ fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
     if problem.target.shuffling_subgroup().is_none() || !images || op.group != 1 {
         return None;
     }
-    let windows = Windows::of_conv(op, problem)?;
+    let windows = Windows::from_conv(op, problem)?;
     Some(Shape { windows, inputs: inputs.div_ceil(4), outputs: outputs.div_ceil(4) })
 }
 
-/// Blocks of pixels along x (times images, when they are fastest), lines, and blocks of slices of all planes
-/// (times images).
+/// Returns the number of blocks along x (times images, if the batch is the fastest index), lines, and blocks along
+/// planes and output slices (times images otherwise).
 fn blocks(problem: &Problem<'_>, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 3] {
     let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let (batch, width) = (&problem.result.shape[0], width.ceil_div(i64::from(x)));
@@ -65,8 +80,8 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let device = problem.operands[1].dtype.on_device();
     let able = |[_, slices]: &&[u32; 2]| {
         let packed = pack_filters(filters, device, 1, *slices as usize, false);
-        let whole = lanes.is_multiple_of(slices * 4) && (*slices as usize) < 2 * shape.outputs;
-        whole && packed.is_ok_and(|p| fits(problem, &p))
+        let divides = lanes.is_multiple_of(slices * 4) && (*slices as usize) < 2 * shape.outputs;
+        divides && packed.is_ok_and(|p| fits(problem, &p))
     };
     BLOCKS.iter().filter(able).filter_map(|block| candidate(&p, problem, &shape, *block)).collect()
 }
@@ -79,51 +94,48 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape, block: [u32; 2]) 
     let [gx, gy] = group_shape(wanted, limits.max_workgroup_invocations, across, down);
     let groups = workgroups(problem, [across, down, deep], [gx, gy])?;
     let threads = gx * gy;
-    let whole = threads.is_multiple_of(subgroup)
+    let divides = threads.is_multiple_of(subgroup)
         && threads / subgroup <= limits.max_workgroup_subgroups
         && threads <= limits.max_workgroup_size[0];
-    if !whole {
+    if !divides {
         return None;
     }
     let [pixels, slices] = block.map(f64::from);
     let lanes = f64::from(threads) * groups.iter().map(|g| *g as f64).product::<f64>();
     let steps = (shape.windows.taps() * shape.inputs) as f64;
     let flops = lanes * pixels * slices * steps * 32.0;
-    // Per step: 4 multiply-adds of vectors per pixel and slice, against one read per pixel (four where channels are
-    // not neighbours), four broadcasts per slice, and each lane's share of reading the filters.
+    // Per step: 4 vec4 multiply-adds per pixel and slice, one read per pixel (4 if channels are not contiguous), 4
+    // broadcasts per slice, and 1 / subgroup size of the reads of filters.
     let reads = pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 }
         + 4.0 * slices * (machine.shuffle_fmas + 1.0 / f64::from(subgroup));
     let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
     let work =
         Work { lanes, sums: pixels * slices, vectors: pixels * slices + pixels + 5.0, steps, flops, reuse };
-    let (cost, busy, computing) = work.estimate(p, problem);
+    let (cost, occupancy, arithmetic) = work.estimate(p, problem);
     Some(Candidate {
-        knobs: vec![("THREADS", threads), ("TILE_X", gx), ("BLOCK_X", block[0]), ("SLICES", block[1])],
+        knobs: Config { threads, tile_x: gx, block_x: block[0], slices: block[1] }.knobs(),
         cost,
         reason: format!(
-            "{pixels} pixels and {slices} slices each for {lanes} invocations, whose subgroups of {subgroup} load filters once; {:.0} % of the device busy, {:.0} % of the time computing",
-            busy * 100.0,
-            computing * 100.0
+            "{pixels} pixels and {slices} slices per invocation, {lanes} invocations; subgroups of {subgroup} broadcast filters; occupancy {:.0} %, {:.0} % arithmetic instructions",
+            occupancy * 100.0,
+            arithmetic * 100.0
         ),
     })
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let [threads, tile, block, slices] =
-        ["THREADS", "TILE_X", "BLOCK_X", "SLICES"].map(|name| candidate.knob(name));
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
+    let filters = constant(problem, 1).ok_or_else(|| OpError::new("the filters must be constant"))?;
+    let Config { threads, tile_x: tile, block_x: block, slices } = config;
     let subgroup = problem.target.subgroup.preferred;
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
     shader.needs(&[Need::Subgroups, Need::SubgroupShuffle]);
     shader.knob("LANES", subgroup);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
-    // Loops are unrolled by number, so what follows from the knobs is one too.
+    config.declare(&mut shader);
+    // Loops are unrolled only if their bounds are literals.
     shader.knob("STEPS", subgroup / (slices * 4).max(1));
     shape.windows.declare(&mut shader, &[0, 1, 2]);
     declare_guards(&mut shader, 0, &[0, 1, 2], shape.windows.padded());
@@ -132,13 +144,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shape.windows.declare_image(&mut shader, &[0, 1, 2]);
     shader.constant("DEEP", shape.windows.deep(problem.result.rank()));
     let rank = problem.result.rank();
-    // With one slice the guards of its lanes become constants.
+    // With one input slice, the guards of its lanes become constants.
     let slice = if shape.inputs == 1 { "0u" } else { "s" };
-    let at = shape.windows.four_channels(rank, "b", slice, ["z", "y", "x"]);
+    let at = shape.windows.vec4_channels(rank, "b", slice, ["z", "y", "x"]);
     shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
     read_packed(&mut shader, "weight", pack_filters(filters, device, 1, slices as usize, false)?);
-    let at = shape.windows.four_channels(rank, "b", "s", ["z", "y", "x"]);
+    let at = shape.windows.vec4_channels(rank, "b", "s", ["z", "y", "x"]);
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let high = (threads / tile.max(1)).max(1);
     let grid = grid(blocks(problem, &shape, [block, slices]), [tile, high], 1);

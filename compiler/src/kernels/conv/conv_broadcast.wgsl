@@ -1,20 +1,18 @@
-// Convolution over one to three spatial axes whose filters are handed around in a subgroup: each invocation loads one
-// vector of filters at a time, and all read it from that invocation's registers. So a filter is loaded once per
-// subgroup, not once per invocation. Each invocation computes BLOCK_X neighbouring pixels of SLICES slices of four
-// output channels.
-// Picked for constant filters without groups where subgroups can shuffle.
+// Convolution over one to three spatial axes with filters broadcast in a subgroup. Each invocation loads one vec4 of
+// filters at a time, and all invocations of the subgroup read it by shuffles. A filter is loaded once per subgroup, not
+// once per invocation. Each invocation computes BLOCK_X neighboring pixels of SLICES slices of four output channels.
+// For constant filters without groups, on devices with subgroup shuffles.
 //
-// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image
-// along the axes that are guarded. No
-// invocation leaves before the last broadcast.
+// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes.
+// No invocation returns before the last shuffle.
 
 const LANES = 8u;
-/// Invocations, which are linear, and how many of them lie side by side.
+/// Invocations of the one-dimensional workgroup, and invocations along x.
 const THREADS = 64u;
 const TILE_X = 8u;
 const BLOCK_X = 2u;
 const SLICES = 2u;
-/// Slices of input channels, of one tap after the other, whose filters a subgroup holds at once.
+/// Input slices, counted over all taps, whose filters a subgroup loads at once.
 const STEPS = LANES / (SLICES * 4u);
 const_assert STEPS * SLICES * 4u == LANES && STEPS > 0u && THREADS % LANES == 0u;
 
@@ -30,17 +28,17 @@ const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
 const PAD_Z = 0i;
-/// Whether taps outside the image along an axis, if there are any, must be masked.
+/// True if taps may be outside the image along an axis and must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = true;
-/// Whether there is more than one position or tap along z.
+/// True if there is more than one position or tap along z.
 const DEEP = false;
-/// Slices of four input and output channels.
+/// Input and output slices (of four channels).
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
 const ALL_STEPS = KERNEL_X * KERNEL_Y * KERNEL_Z * IN_SLICES;
-/// Whether the image is the fastest index of the grid rather than the slowest.
+/// True if the batch is the fastest index of the grid, false if it is the slowest.
 const BATCH_INNER = true;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
@@ -57,10 +55,10 @@ fn out_d() -> u32 { return 1u; }
 
 /// Channels `4s..4s+4` of a pixel.
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
-/// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
-/// channel four output channels.
+/// Vec4 i of the filters, four output channels each: per block of SLICES slices, per tap, per input slice, per slice of
+/// the block, per input channel.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
-/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 @compute @workgroup_size(THREADS, 1, 1)
@@ -87,7 +85,7 @@ fn main(
     }
     let first_x = block_x * BLOCK_X;
 
-    // Pixels past the image's end repeat the last one and are not stored.
+    // Pixels past the end of the image repeat the last pixel and are not stored.
     var base_x: array<i32, BLOCK_X>;
     // unroll
     for (var p = 0u; p < BLOCK_X; p++) { base_x[p] = i32(min(first_x + p, out_w() - 1u)) * STRIDE_X - PAD_X; }
@@ -98,13 +96,13 @@ fn main(
     // unroll
     for (var i = 0u; i < BLOCK_X * SLICES; i++) { acc[i] = vec4<f32>(0.0); }
     let first = block_s * (ALL_STEPS * SLICES * 4u);
-    for (var held = 0u; held < ALL_STEPS; held += STEPS) {
-        let mine = weight(first + min(held * (SLICES * 4u) + lane, ALL_STEPS * SLICES * 4u - 1u));
+    for (var first_step = 0u; first_step < ALL_STEPS; first_step += STEPS) {
+        let lane_filters = weight(first + min(first_step * (SLICES * 4u) + lane, ALL_STEPS * SLICES * 4u - 1u));
         // unroll
         for (var k = 0u; k < STEPS; k++) {
-            // Steps past the last one read inside the image and add nothing.
-            let step = min(held + k, ALL_STEPS - 1u);
-            let counts = held + k < ALL_STEPS;
+            // Steps past the last one read inside the image and add zero.
+            let step = min(first_step + k, ALL_STEPS - 1u);
+            let is_step = first_step + k < ALL_STEPS;
             let tap = step / IN_SLICES;
             let s = step % IN_SLICES;
             var ky = tap / KERNEL_X;
@@ -114,21 +112,21 @@ fn main(
                 ky = ky % KERNEL_Y;
             }
             let row = u32(base_y + i32(ky) * DILATION_Y);
-            let inside_y = counts && (!GUARD_Y || row < in_h()) && (!GUARD_Z || plane < in_d());
+            let inside_y = is_step && (!GUARD_Y || row < in_h()) && (!GUARD_Z || plane < in_d());
             var v: array<vec4<f32>, BLOCK_X>;
             // unroll
             for (var p = 0u; p < BLOCK_X; p++) {
                 let x = u32(base_x[p] + i32(tap % KERNEL_X) * DILATION_X);
                 let inside = inside_y && (!GUARD_X || x < in_w());
-                let read = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
-                v[p] = select(vec4<f32>(0.0), read, inside);
+                let pixel = src(b, select(0u, plane, inside), select(0u, row, inside), select(0u, x, inside), s);
+                v[p] = select(vec4<f32>(0.0), pixel, inside);
             }
             // unroll
             for (var o = 0u; o < SLICES; o++) {
                 // unroll
                 for (var i = 0u; i < 4u; i++) {
-                    // A number when the loops are unrolled; `subgroupBroadcast` takes nothing else.
-                    let w = subgroupShuffle(mine, (k * SLICES + o) * 4u + i);
+                    // The lane is a constant after unrolling, as `subgroupBroadcast` would need.
+                    let w = subgroupShuffle(lane_filters, (k * SLICES + o) * 4u + i);
                     // unroll
                     for (var p = 0u; p < BLOCK_X; p++) {
                         acc[p * SLICES + o] = fma(vec4<f32>(v[p][i]), w, acc[p * SLICES + o]);

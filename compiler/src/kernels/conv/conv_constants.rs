@@ -1,4 +1,4 @@
-//! `conv_constants.wgsl`: convolutions with few filters, which are read from a uniform buffer.
+//! `conv_constants.wgsl`: convolution with few filters, which are read from a uniform buffer.
 
 use super::blocks::{Params, Work};
 use crate::error::OpError;
@@ -6,7 +6,7 @@ use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, Conv, Op};
 use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::named;
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, grid, group_shape, known, with_bias, workgroups,
 };
@@ -20,20 +20,32 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_constants",
     wgsl: include_str!("conv_constants.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::named::<Params>("conv_constants")],
     in_place: InPlace::Epilogue,
 };
 
-/// Pixels along x of an invocation, with the most slices of sums that it then keeps.
+config! {
+    /// Configuration of the kernel.
+    struct Config {
+        /// Invocations of a workgroup along x.
+        GROUP_X => group_x: u32,
+        /// Invocations of a workgroup along y.
+        GROUP_Y => group_y: u32,
+        /// Pixels along x per invocation.
+        BLOCK_X => block_x: u32,
+    }
+}
+
+/// Pixels along x per invocation, and the maximum output slices with that many pixels.
 const BLOCKS: &[(u32, usize)] = &[(1, 8), (2, 8), (4, 4)];
 
-/// A convolution that this kernel computes.
+/// Convolution that this kernel can compute.
 struct Shape<'a> {
     windows: Windows,
     inputs: usize,
-    /// Slices of four output channels.
+    /// Output slices (of four channels).
     slices: usize,
     filters: Packed,
     constant: &'a Constant,
@@ -43,29 +55,29 @@ fn shape<'a>(op: &Conv, problem: &Problem<'a>) -> Option<Shape<'a>> {
     let filters = constant(problem, 1)?;
     let (inputs, outputs) = (known(&problem.operands.first()?.shape[1])?, known(&problem.result.shape[1])?);
     let slices = outputs.div_ceil(4);
-    let most = BLOCKS.iter().map(|(_, slices)| *slices).max()?;
+    let max_slices = BLOCKS.iter().map(|(_, slices)| *slices).max()?;
     let images = problem.computed.is_float() && (3..=4).contains(&problem.result.rank());
-    if !images || op.group != 1 || slices > most {
+    if !images || op.group != 1 || slices > max_slices {
         return None;
     }
     let packed = pack(filters, problem.operands[1].dtype.on_device());
     let limits = &problem.target.limits;
-    // The other uniform buffer has the sizes.
+    // A second uniform buffer holds the sizes.
     if packed.bytes() > limits.max_uniform_range || limits.max_uniform_buffers < 2 {
         return None;
     }
-    let windows = Windows::of_conv(op, problem)?;
+    let windows = Windows::from_conv(op, problem)?;
     Some(Shape { windows, inputs, slices, filters: packed, constant: filters })
 }
 
-/// Filters as a vector of four outputs per tap, input and slice.
+/// Packs filters as vec4s of outputs per tap, input channel and output slice.
 fn pack(filters: &Constant, device: DeviceType) -> Packed {
     let [o, i, taps @ ..] = filters.shape.as_slice() else { return Packed::dense(filters) };
     let axes = [('O', *o), ('I', *i), ('S', taps.iter().product())];
-    HWI_O4.of(filters, &axes, &[], device)
+    HWI_O4.packed(filters, &axes, &[], device)
 }
 
-/// Blocks of pixels along x (times images, when they are fastest), lines, and images.
+/// Returns the number of blocks along x (times images, if the batch is the fastest index), lines, and images otherwise.
 fn blocks(problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -> [Dim; 3] {
     let [_, height, width] = shape.windows.sizes(&problem.result.shape);
     let (batch, width) = (problem.result.shape[0].clone(), width.ceil_div(i64::from(block)));
@@ -82,7 +94,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let Some(shape) = shape(op, problem) else { return Vec::new() };
     let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
-    let blocks = BLOCKS.iter().filter(|(_, most)| shape.slices <= *most);
+    let blocks = BLOCKS.iter().filter(|(_, max_slices)| shape.slices <= *max_slices);
     blocks.filter_map(|(block, _)| candidate(&p, problem, &shape, *block)).collect()
 }
 
@@ -96,53 +108,51 @@ fn candidate(p: &Params, problem: &Problem<'_>, shape: &Shape<'_>, block: u32) -
     let lanes = f64::from(gx * gy) * groups.iter().map(|g| *g as f64).product::<f64>();
     let taps = shape.windows.taps() as f64;
     let flops = lanes * pixels * slices * taps * shape.inputs as f64 * 8.0;
-    // Per input channel: a multiply-add per pixel and slice, against a quarter of a read per pixel (a whole one where
-    // channels are no neighbours) and a broadcast filter per slice.
+    // Per input channel: one vec4 multiply-add per pixel and slice, 1/4 read per pixel (1 if channels are not
+    // contiguous), and one filter from the uniform buffer per slice.
     let reads = pixels * if problem.operands[0].is_slices4() { 0.25 } else { 1.0 }
         + machine.uniform_read_fmas * slices;
     let steps = taps * (shape.inputs as f64 / 4.0).ceil();
     let reuse = pixels * slices / (pixels * slices + reads);
     let work =
         Work { lanes, sums: pixels * slices, vectors: pixels * slices + pixels + 4.0, steps, flops, reuse };
-    let (cost, occupancy, computing) = work.estimate(p, problem);
+    let (cost, occupancy, arithmetic) = work.estimate(p, problem);
     Some(Candidate {
-        knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", block)],
+        knobs: Config { group_x: gx, group_y: gy, block_x: block }.knobs(),
         cost,
         reason: format!(
-            "{block} pixels and all {} outputs each for {lanes} invocations, with {} bytes of filters in a uniform buffer; occupancy {:.0} %, {:.0} % of the time computing",
+            "{block} pixels and all {} outputs per invocation, {lanes} invocations, {} bytes of filters in a uniform buffer; occupancy {:.0} %, {:.0} % arithmetic instructions",
             shape.constant.shape[0],
             shape.filters.bytes(),
             occupancy * 100.0,
-            computing * 100.0
+            arithmetic * 100.0
         ),
     })
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("few constant filters are needed"))?;
-    let [gx, gy, block] = ["GROUP_X", "GROUP_Y", "BLOCK_X"].map(|name| candidate.knob(name));
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant, and few"))?;
+    let Config { group_x: gx, group_y: gy, block_x: block } = config;
     let blocks = blocks(problem, &shape, block);
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
+    config.declare(&mut shader);
     shape.windows.declare(&mut shader, &[1, 2]);
     declare_guards(&mut shader, 0, &[1, 2], shape.windows.padded());
     shader.constant("INPUTS", format_args!("{}u", shape.inputs));
     shader.constant("SLICES", format_args!("{}u", shape.slices));
     shape.windows.declare_image(&mut shader, &[1, 2]);
     let rank = problem.result.rank();
-    // With one slice the guards of its lanes become constants.
+    // With one input slice, the guards of its lanes become constants.
     let slice = if shape.inputs <= 4 { "0u" } else { "s" };
-    let at = shape.windows.four_channels(rank, "b", slice, ["0u", "y", "x"]);
+    let at = shape.windows.vec4_channels(rank, "b", slice, ["0u", "y", "x"]);
     shader.read("src", "b: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let flops = problem.result.elements().mul(&Dim::from(shape.windows.taps() * shape.inputs)).scale(2);
     let vector = shader.uniform_vector(shape.filters, "i");
     shader.replace("weight", format!("fn weight(i: u32) -> vec4<f32> {{ return {vector}; }}\n"));
-    let at = shape.windows.four_channels(rank, "b", "s", ["0u", "y", "x"]);
+    let at = shape.windows.vec4_channels(rank, "b", "s", ["0u", "y", "x"]);
     shader.write("store", "b: u32, y: u32, x: u32, s: u32", "", &at)?;
     let grid = grid(blocks, [gx, gy], 1);
     Ok(vec![shader.finish("conv_constants", KERNEL.wgsl, grid, flops)?])

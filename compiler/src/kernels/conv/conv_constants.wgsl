@@ -1,11 +1,9 @@
-// Convolution over one or two spatial axes with few output channels: each invocation computes BLOCK_X neighbouring
-// pixels with all output channels. All invocations read the same filters at the same time, from memory that the device
-// keeps close for that, and filters of input channels that do not exist are not stored. So nothing but the image is
-// read from buffers or textures.
-// Picked for small constant filters without groups.
+// Convolution over one or two spatial axes with few output channels. Each invocation computes BLOCK_X neighboring
+// pixels with all output channels. All invocations read the same filters at the same time from a uniform buffer, which
+// devices serve from a constant cache. Filters are not padded along input channels. For small constant filters without
+// groups.
 //
-// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image
-// along the axes that are guarded.
+// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
@@ -19,13 +17,13 @@ const DILATION_X = 1i;
 const DILATION_Y = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
-/// Whether taps outside the image along x and y, if there are any, must be masked.
+/// True if taps may be outside the image along x or y and must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
-/// Input channels, and slices of four output channels.
+/// Input channels, and output slices (of four channels).
 const INPUTS = 6u;
 const SLICES = 2u;
-/// Whether the image is the fastest index of the grid rather than the slowest.
+/// True if the batch is the fastest index of the grid, false if it is the slowest.
 const BATCH_INNER = true;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
@@ -40,9 +38,9 @@ fn out_h() -> u32 { return 8u; }
 
 /// Channels `4s..4s+4` of a pixel.
 fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
-/// Vector i of the filters: per tap, per input channel, per slice four output channels.
+/// Vec4 i of the filters: per tap, per input channel, per slice, four output channels.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
-/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
 
 @compute @workgroup_size(GROUP_X, GROUP_Y, 1)
@@ -57,7 +55,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let first_x = block_x * BLOCK_X;
     if (first_x >= out_w() || y >= out_h()) { return; }
 
-    // Pixels past the image's end repeat the last one and are not stored.
+    // Pixels past the end of the image repeat the last pixel and are not stored.
     var base_x: array<i32, BLOCK_X>;
     // unroll
     for (var p = 0u; p < BLOCK_X; p++) { base_x[p] = i32(min(first_x + p, out_w() - 1u)) * STRIDE_X - PAD_X; }

@@ -1,4 +1,4 @@
-//! `conv_direct.wgsl`: every convolution and transposed convolution, one position at a time.
+//! `conv_direct.wgsl`: all convolutions and transposed convolutions, one output pixel per invocation.
 
 use serde::Deserialize;
 
@@ -7,49 +7,49 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::Op;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::{Parameters, roofline, waiting};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::window::{Windows, axes, declare_guards, four_channels, with_bias};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
+use crate::kernels::shared::window::{Windows, axes, declare_guards, vec4_channels, with_bias};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_direct",
     wgsl: include_str!("conv_direct.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Parameters of the estimate; waits in latencies of memory.
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// A multiply-add, with two reads.
-    step: f64,
-    /// Before the first and after the last.
-    ends: f64,
+    /// Memory latencies before the first multiply-add and after the last.
+    fixed_latencies: f64,
+    /// Reached fraction of the f32 peak. 0 to 1.
+    peak_fraction: f64,
+    /// Memory latencies per multiply-add, which has two reads.
+    step_latencies: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "conv_direct";
 }
 
-/// Whether sums of a type can be computed: floats, and what products of 8-bit integers add up to.
-fn sums(computed: DType) -> bool {
+/// True if sums of a type can be computed: floats, and i32 as the sum of products of 8-bit integers.
+fn is_summable(computed: DType) -> bool {
     computed.is_float() || computed == DType::I32
 }
 
-/// The attributes of either operator.
+/// Returns the windows, the groups, and true for a transposed convolution.
 fn geometry(problem: &Problem<'_>) -> Option<(Windows, usize, bool)> {
     let filters = problem.operands.get(1)?;
     let taps: Vec<usize> =
         filters.shape.get(2..)?.iter().map(|d| usize::try_from(d.as_known()?).ok()).collect::<Option<_>>()?;
-    if !(3..=5).contains(&problem.result.rank()) || !sums(problem.computed) {
+    if !(3..=5).contains(&problem.result.rank()) || !is_summable(problem.computed) {
         return None;
     }
     match problem.op {
@@ -75,29 +75,29 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let flops = 2.0 * results as f64 * (inputs * windows.taps() as i64) as f64;
     let spread: f64 = if transposed { windows.stride.iter().product::<usize>() as f64 } else { 1.0 };
     let steps = inputs as f64 * windows.taps() as f64;
-    let waiting = waiting(problem, results as f64 / 4.0, p.step * steps + p.ends);
-    let cost = roofline(problem, flops / spread, problem.traffic() as f64, p.reached)
+    let waiting = waiting(problem, results as f64 / 4.0, p.step_latencies * steps + p.fixed_latencies);
+    let cost = roofline(problem, flops / spread, problem.traffic() as f64, p.peak_fraction)
         .max(waiting + problem.target.machine.launch_us * 1e3);
     vec![Candidate {
-        knobs: vec![("THREADS", problem.threads())],
+        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
         cost,
         reason: format!(
-            "{} taps of {inputs} channels for {results} elements, with two reads per multiply-add",
+            "{} taps of {inputs} channels for {results} elements, two reads per multiply-add",
             windows.taps()
         ),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let (windows, group, transposed) =
-        geometry(problem).ok_or_else(|| OpError::new("not a convolution of one to three axes"))?;
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+    let (windows, group, transposed) = geometry(problem)
+        .ok_or_else(|| OpError::new("the operator is not a convolution over one to three axes"))?;
     let group = i64::try_from(group).map_err(|e| OpError::new(e.to_string()))?;
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
-    shader.alias("E", Class::of(problem.computed).scalar());
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
+    shader.alias("E", ValueType::from_dtype(problem.computed).scalar());
     windows.declare(&mut shader, &[0, 1, 2]);
     shader.constant("TRANSPOSED", transposed);
     if !transposed {
@@ -122,7 +122,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         Coordinates::element(axes(rank, "o", "i", ["z", "y", "x"]))
     };
     shader.read("weight", "o: u32, first: u32, i: u32, z: u32, y: u32, x: u32", "", 1, &at);
-    let at = four_channels(rank, "b", "s", ["z", "y", "x"]);
+    let at = vec4_channels(rank, "b", "s", ["z", "y", "x"]);
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let mut units = result;
     units[1] = units[1].ceil_div(4);

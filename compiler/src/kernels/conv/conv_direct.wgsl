@@ -1,9 +1,9 @@
-// Convolution and transposed convolution of any rank up to three spatial axes, any groups, and filters that may be
-// computed at run time: each invocation sums four output channels at one position, one tap and channel at a time.
-// Picked where no faster kernel applies.
+// Convolution and transposed convolution over one to three spatial axes, with any groups and with filters that may be
+// computed at run time. Each invocation computes four output channels of one pixel, one tap and input channel at a
+// time. The fallback if no faster kernel applies.
 //
-// Replaced: the element type, the geometry, the sizes and the three hooks. `weight` is only called inside its tensor,
-// `src` along the axes that are guarded.
+// Replaced by the compiler: element type, geometry, sizes and hooks. `weight` is called only inside its tensor, `src`
+// only inside the image along guarded axes.
 
 const THREADS = 64u;
 
@@ -21,13 +21,13 @@ const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
 const PAD_Z = 0i;
-/// Whether strides spread the input instead of thinning the output.
+/// True for a transposed convolution, whose strides spread the input.
 const TRANSPOSED = false;
-/// Whether positions outside the tensor along an axis, if there are any, must be left out.
+/// True if taps may be outside the image along an axis and must be skipped.
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = true;
-/// Whether the image is the fastest index of the grid rather than the slowest.
+/// True if the batch is the fastest index of the grid, false if it is the slowest.
 const BATCH_INNER = true;
 
 @group(0) @binding(0) var<storage, read> source: array<f32>;
@@ -46,16 +46,17 @@ fn out_w() -> u32 { return 8u; }
 fn out_h() -> u32 { return 8u; }
 fn out_d() -> u32 { return 1u; }
 
-/// Input channel c at a position, of whichever type it is.
+/// Input channel c of a pixel, in the type of the input.
 fn src(b: u32, c: u32, z: u32, y: u32, x: u32) -> f32 { return source[((b * 4u + c) * 8u + y) * 8u + x + z]; }
-/// The filter from channel `first + i` to output o, at a tap; `first` is the first input of o's group.
+/// The filter of output channel o for input channel `first + i`, at a tap. `first` is the first input channel of the
+/// group of o.
 fn weight(o: u32, first: u32, i: u32, z: u32, y: u32, x: u32) -> f32 {
     return filters[((o * 4u + first + i) * 3u + y) * 3u + x + z];
 }
-/// Applies the chain to channels `4s..4s+4` of a position and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a position and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<E>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
-/// The input position that a tap of output position `at` reads; where it is guarded, -1 outside.
+/// Returns the input position of a tap for output position `at`, or -1 if it is outside and guarded.
 fn position(at: u32, tap: u32, stride: i32, dilation: i32, pad: i32, size: u32, guard: bool) -> i32 {
     var p = i32(at) * stride - pad + i32(tap) * dilation;
     if (TRANSPOSED) {

@@ -1,6 +1,6 @@
-//! `tiled_dot.wgsl` for convolutions of 8-bit integers with constant filters, as implicit matrix products: a row per
-//! pixel, K runs over taps and input channels in words of four, N over output channels. Nothing is unfolded in memory;
-//! the hook that loads the image does it.
+//! `tiled_dot.wgsl` for convolutions of 8-bit integers with constant filters as implicit GEMM: M pixels, K taps and
+//! input channels in packed words of four, N output channels. The load hook computes im2col addresses; no im2col matrix
+//! is stored.
 
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
@@ -9,7 +9,7 @@ use crate::ir::tensor::DeviceType;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::dot::{Signs, varies};
 use crate::kernels::shared::pixels::{Image, load_image};
-use crate::kernels::shared::pixels::{Rows, positions, rows};
+use crate::kernels::shared::pixels::{PixelRows, pixel_rows, row_coordinates};
 use crate::kernels::shared::tiled_dot;
 use crate::kernels::shared::window::{Windows, constant, fits, known, with_bias};
 use crate::shader::access::Coordinates;
@@ -22,47 +22,48 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_dot",
     wgsl: tiled_dot::WGSL,
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<tiled_dot::Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// A convolution that this kernel computes.
+/// Convolution that this kernel can compute.
 struct Shape {
     windows: Windows,
-    /// Input channels, and the same in groups of four.
+    /// Input channels.
     channels: usize,
-    fours: usize,
-    rows: Rows,
+    /// Packed words of four input channels.
+    words: usize,
+    rows: PixelRows,
     signs: Signs,
 }
 
 fn shape(op: &Conv, problem: &Problem<'_>) -> Option<Shape> {
-    let (filters, signs) = (constant(problem, 1)?, Signs::of(problem)?);
-    // A single channel is read into all four places, of which three must be zero where the filters' bits are flipped.
-    let placed = !signs.flips(1) || varies(&problem.operands[0], 1);
-    if op.group != 1 || !(3..=5).contains(&problem.result.rank()) || !placed {
+    let (filters, signs) = (constant(problem, 1)?, Signs::from_problem(problem)?);
+    // A single channel is broadcast to all four lanes. Three must be zero if the sign bits of the filters are flipped.
+    let is_masked = !signs.flips(1) || varies(&problem.operands[0], 1);
+    if op.group != 1 || !(3..=5).contains(&problem.result.rank()) || !is_masked {
         return None;
     }
     let channels = known(&problem.operands.first()?.shape[1])?;
     known(&problem.result.shape[1])?;
     let windows =
         Windows::new(filters.shape.get(2..)?, &op.strides, &op.dilations, &op.pads_begin, &op.pads_end);
-    Some(Shape { windows, channels, fours: channels.div_ceil(4), rows: rows(problem), signs })
+    Some(Shape { windows, channels, words: channels.div_ceil(4), rows: pixel_rows(problem), signs })
 }
 
-/// Filters `[O, I, taps]` as words: one matrix of inputs by outputs for each tap.
+/// Packs filters `[O, I, taps]` as packed words: one matrix of inputs by outputs per tap.
 fn pack(filters: &Constant, problem: &Problem<'_>) -> Option<Packed> {
     let [o, i, taps @ ..] = filters.shape.as_slice() else { return None };
     let axes = [('N', *o), ('K', *i), ('B', taps.iter().product())];
-    let packed = N4K4.of(filters, &axes, &[], DeviceType::Byte);
+    let packed = N4K4.packed(filters, &axes, &[], DeviceType::Byte);
     fits(problem, &packed).then_some(packed)
 }
 
-/// K, with the channels of each tap in whole groups of four.
+/// Returns K, with the channels of each tap padded to a multiple of 4.
 fn depth(shape: &Shape) -> Dim {
-    Dim::from(shape.windows.taps() * shape.fours * 4)
+    Dim::from(shape.windows.taps() * shape.words * 4)
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
@@ -72,56 +73,58 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
         return Vec::new();
     };
     let sizes = [&shape.rows.m, &problem.result.shape[1], &depth(&shape)].map(|d| problem.max(d));
-    tiled_dot::tiles(problem, shape.signs, problem.max(&shape.rows.batch), sizes, Some(&packed))
+    tiled_dot::tile_candidates(problem, shape.signs, problem.max(&shape.rows.batch), sizes, Some(&packed))
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Conv(op) = problem.op else { return Err(OpError::new("not a convolution")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
+fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Launch>, OpError> {
+    let Op::Conv(op) = problem.op else { return Err(OpError::new("the operator is not a convolution")) };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let packed = constant(problem, 1).and_then(|filters| pack(filters, problem));
-    let packed = packed.ok_or_else(|| OpError::new("filters do not fit"))?;
+    let packed =
+        packed.ok_or_else(|| OpError::new("the filters exceed the maximum size of a storage buffer"))?;
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
-    let (prelude, places) = positions(&mut shader, &shape.rows);
-    let image = Image { op, windows: &shape.windows, rows: &shape.rows, groups: shape.fours, group: "u32" };
-    let text = load_image(
+    let (prelude, coordinates) = row_coordinates(&mut shader, &shape.rows);
+    let image =
+        Image { op, windows: &shape.windows, rows: &shape.rows, groups: shape.words, group_type: "u32" };
+    let word_a = load_image(
         &mut shader,
         &image,
         "word_a",
-        (&prelude, &places),
+        (&prelude, &coordinates),
         |shader, name, params, before, at| {
             let values = shader.read_fn("values_a", params, before, 0, at, false);
             let names = params.replace(": u32", "");
             Ok(format!(
-                "{values}fn {name}({params}) -> u32 {{ return word(vec4<u32>(values_a({names}))); }}\n"
+                "{values}fn {name}({params}) -> u32 {{ return pack_bytes(vec4<u32>(values_a({names}))); }}\n"
             ))
         },
     )?;
-    let word = shape.signs.flipped(0, "word_a(batch, row, k4)");
+    let word = shape.signs.flipped_word(0, "word_a(batch, row, k4)");
     shader.replace(
         "load_a",
-        format!("{text}fn load_a(batch: u32, row: u32, k4: u32) -> u32 {{ return {word}; }}\n"),
+        format!("{word_a}fn load_a(batch: u32, row: u32, k4: u32) -> u32 {{ return {word}; }}\n"),
     );
 
     let n = problem.result.shape[1].clone();
     let bound = shader.packed(packed);
     let buffer = shader.bind(bound, "vec4<u32>", false);
     let wide = shader.dim(&n.ceil_div(4));
-    let words = shape.signs.four_flipped(&format!("{buffer}[k4 * {wide} + n4]"));
+    let words = shape.signs.flipped_vec4(&format!("{buffer}[k4 * {wide} + n4]"));
     shader.replace(
         "load_b",
         format!("fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> {{ return {words}; }}\n"),
     );
 
-    let mut places = places;
-    places[1] = "n4".into();
-    let pixel = shape.rows.all.then(|| "row".to_string());
-    let at = Coordinates { axes: places, lanes: Some(1), pixel, unit: None };
+    let mut coordinates = coordinates;
+    coordinates[1] = "n4".into();
+    let pixel = shape.rows.all_images.then(|| "row".to_string());
+    let at = Coordinates { axes: coordinates, lanes: Some(1), pixel, vec4_index: None };
     shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &at)?;
     let taps = Dim::from(shape.windows.taps() * shape.channels);
     let flops = product(&problem.result.shape).mul(&taps).scale(2);
     let sizes = [&shape.rows.m, &n, &depth(&shape)];
-    let grid = tiled_dot::declare(&mut shader, candidate, shape.signs, &shape.rows.batch, sizes);
+    let grid = tiled_dot::declare_matmul(&mut shader, config, shape.signs, &shape.rows.batch, sizes);
     Ok(vec![shader.finish("conv_dot", KERNEL.wgsl, grid, flops)?])
 }

@@ -1,4 +1,5 @@
-//! `conv_separable.wgsl`: a depthwise convolution and the pointwise convolution behind it, tile by tile.
+//! `conv_separable.wgsl`: depthwise separable convolution (depthwise, then pointwise) through tiles in workgroup
+//! memory.
 
 use serde::Deserialize;
 
@@ -9,52 +10,73 @@ use crate::ir::op::{Op, SeparableConv};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::{Parameters, waiting};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
-    Windows, constant, declare_guards, fits, four_channels, groups_for, known, pack_filters, read_packed,
-    spatial, with_bias_at,
+    Windows, constant, declare_guards, fits, groups_for, known, pack_filters, read_packed, spatial,
+    vec4_channels, with_bias_at,
 };
 use crate::shader::pack::Packed;
 use crate::shader::problem::{Operand, Placement, Problem};
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_separable",
     wgsl: include_str!("conv_separable.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Parameters of the estimate; waits in latencies of memory.
+config! {
+    /// Configuration of the kernel.
+    struct Config {
+        /// Pixels of a tile along x.
+        TILE_X => tile_x: u32,
+        /// Pixels of a tile along y.
+        TILE_Y => tile_y: u32,
+        /// Pixels per invocation in the pointwise convolution.
+        ROWS => rows: u32,
+        /// Output slices (of four channels) per invocation.
+        COLS => cols: u32,
+        /// Invocations along output slices.
+        LANES => lanes: u32,
+        /// Input slices per step.
+        DEPTH => depth: u32,
+        /// Neighboring pixels per invocation in the depthwise convolution.
+        RUN => run: u32,
+    }
+}
+
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that the depthwise part reaches.
-    reached_first: f64,
-    /// The same of the products.
-    reached_second: f64,
-    /// Loads that an invocation has in flight.
-    abreast: f64,
-    /// Vectors that an invocation holds before fewer of them fit.
-    vectors: f64,
-    /// A chunk of slices of inputs.
-    chunk: f64,
-    /// A read of the depthwise part.
-    read: f64,
-    /// A vector of the result.
-    store: f64,
-    /// Before the first chunk and after the last.
-    ends: f64,
+    /// Loads in flight per invocation, for the occupancy.
+    concurrent_loads: f64,
+    /// Memory latencies per chunk of input slices.
+    chunk_latencies: f64,
+    /// Memory latencies before the first chunk and after the last.
+    fixed_latencies: f64,
+    /// Reached fraction of the f32 peak in the depthwise convolution, before the other factors. 0 to 1.
+    depthwise_peak_fraction: f64,
+    /// Reached fraction of the f32 peak in the pointwise convolution, before the other factors. 0 to 1.
+    pointwise_peak_fraction: f64,
+    /// Memory latencies per read of the depthwise convolution.
+    depthwise_read_latencies: f64,
+    /// Memory latencies per vec4 of the result.
+    store_latencies: f64,
+    /// Maximum vec4 registers per invocation at full occupancy.
+    full_occupancy_vec4s: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "conv_separable";
 }
 
-/// Pixels of a tile, pixels and output slices per invocation, most invocations along output slices, and pixels of a run.
+/// Pixels per tile, pixels and output slices per invocation, maximum invocations along output slices, and pixels per
+/// run.
 const BLOCKS: &[[u32; 5]] = &[
     [16, 4, 1, 16, 2],
     [16, 2, 1, 8, 2],
@@ -72,7 +94,7 @@ const BLOCKS: &[[u32; 5]] = &[
     [128, 8, 2, 4, 4],
 ];
 
-/// Sides of tiles.
+/// Tile shapes.
 const SIDES: &[[u32; 2]] = &[
     [4, 4],
     [8, 2],
@@ -89,12 +111,14 @@ const SIDES: &[[u32; 2]] = &[
     [128, 1],
 ];
 
-/// A pair of convolutions that these kernels compute.
+/// Separable convolution that the kernels can compute.
 pub(super) struct Shape {
     pub(super) windows: Windows,
-    /// Channels between the two, and slices of four of them and of the result.
+    /// Channels between the two convolutions.
     channels: usize,
+    /// Slices (of four channels) between the two convolutions.
     pub(super) inputs: u32,
+    /// Slices (of four channels) of the result.
     pub(super) outputs: u32,
 }
 
@@ -116,17 +140,17 @@ pub(super) fn shape(op: &SeparableConv, problem: &Problem<'_>) -> Option<Shape> 
     })
 }
 
-/// The filters of both convolutions; pointwise ones in blocks of so many output slices.
+/// Packs the filters of both convolutions, pointwise filters in blocks of `slices` output slices.
 pub(super) fn packed(problem: &Problem<'_>, slices: u32) -> Result<[Packed; 2], OpError> {
     let device = |i: usize| problem.operands.get(i).map(|o| o.dtype.on_device());
-    let parts = (constant(problem, 1), constant(problem, 2), device(1), device(2));
-    let (Some(filters), Some(matrix), Some(first), Some(second)) = parts else {
-        return Err(OpError::new("constant filters are needed"));
+    let operands = (constant(problem, 1), constant(problem, 2), device(1), device(2));
+    let (Some(filters), Some(matrix), Some(filter_type), Some(matrix_type)) = operands else {
+        return Err(OpError::new("the filters must be constant"));
     };
-    Ok([depthwise::pack(filters, first), pack_filters(matrix, second, 1, slices as usize, false)?])
+    Ok([depthwise::pack(filters, filter_type), pack_filters(matrix, matrix_type, 1, slices as usize, false)?])
 }
 
-/// Tiles along x times images, along y, and blocks of output slices.
+/// Returns the number of tiles along x (times images) and along y, and of blocks of output slices.
 pub(super) fn tiles(problem: &Problem<'_>, shape: &Shape, [x, y, slices]: [u32; 3]) -> [Dim; 3] {
     let [_, height, width] = spatial(&problem.result.shape);
     let across = width.ceil_div(i64::from(x)).mul(&problem.result.shape[0]);
@@ -140,23 +164,23 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let mut out: Vec<Candidate> = Vec::new();
     for block in BLOCKS {
         let candidate = candidate(&p, problem, &shape, *block);
-        // Blocks of few slices come to the same.
+        // Several blocks may give the same configuration.
         out.extend(candidate.filter(|c| out.iter().all(|known| known.knobs != c.knobs)));
     }
     out
 }
 
-/// One candidate; `None` where it exceeds a limit.
+/// Returns one candidate, or `None` if it exceeds a limit.
 fn candidate(
     p: &Params,
     problem: &Problem<'_>,
     shape: &Shape,
-    [pixels, rows, cols, most, run]: [u32; 5],
+    [pixels, rows, cols, max_lanes, run]: [u32; 5],
 ) -> Option<Candidate> {
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
     let windows = &shape.windows;
-    // As few blocks as there can be, and as even as they can be: each computes the depthwise results anew.
-    let blocks = shape.outputs.div_ceil(cols * most);
+    // Minimum number of blocks, of equal size: each block computes the depthwise results again.
+    let blocks = shape.outputs.div_ceil(cols * max_lanes);
     let lanes = shape.outputs.div_ceil(blocks * cols);
     let [_, height, width] = spatial(&problem.result.shape).map(|d| problem.max(&d));
     let [x, y] = *SIDES
@@ -167,14 +191,14 @@ fn candidate(
     let depth = (threads * run / pixels).next_power_of_two().clamp(2, 8).min(shape.inputs);
     let memory = depth * pixels * 16;
     let groups = tiles(problem, shape, [x, y, lanes * cols]).map(|d| problem.max(&d));
-    let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most));
-    let most_threads = limits.max_workgroup_invocations.min(limits.max_workgroup_size[0]);
+    let too_many = groups.iter().zip(limits.max_workgroup_count).any(|(g, limit)| *g > i64::from(limit));
+    let max_threads = limits.max_workgroup_invocations.min(limits.max_workgroup_size[0]);
     let span = depthwise::span(windows, run);
     let packed = packed(problem, lanes * cols).ok()?;
     if too_many
-        || threads > most_threads
+        || threads > max_threads
         || memory > limits.max_workgroup_memory
-        || span > depthwise::MOST_SPAN
+        || span > depthwise::MAX_SPAN
         || !packed.iter().all(|p| fits(problem, p))
     {
         return None;
@@ -184,107 +208,106 @@ fn candidate(
         [shape.inputs, pixels, rows, cols, run, depth].map(f64::from);
     let subgroup = problem.target.subgroup.preferred.max(1);
     let invocations = groups * f64::from(threads.next_multiple_of(subgroup));
-    let room = machine.invocations();
-    // Sums of several vectors hide latency like more invocations do.
-    let occupancy = (p.abreast * invocations * (rows_f * cols_f).min(4.0) / room).clamp(0.001, 1.0);
-    // The depthwise part, in rounds of the whole workgroup for each chunk of slices, as `depthwise` counts it.
+    let resident = machine.invocations();
+    // Several independent sums per invocation hide latency like more invocations.
+    let occupancy =
+        (p.concurrent_loads * invocations * (rows_f * cols_f).min(4.0) / resident).clamp(0.001, 1.0);
+    // Depthwise convolution, estimated as in `depthwise`: rounds of the whole workgroup for each chunk of slices.
     let rounds = (depth_f * pixels_f / run_f / f64::from(threads)).ceil();
     let chunks = (slices_in / depth_f).ceil();
     let taps = windows.taps() as f64;
-    let apart = if problem.operands[0].is_slices4() { 1.0 } else { 4.0 };
-    let reads = (windows.kernel[1] * span) as f64 * apart + taps;
+    let reads_per_vec4 = if problem.operands[0].is_slices4() { 1.0 } else { 4.0 };
+    let reads = (windows.kernel[1] * span) as f64 * reads_per_vec4 + taps;
     let work = run_f * taps;
-    let first = invocations * chunks * rounds * work * 8.0;
-    let first_efficiency = p.reached_first * work / (work + reads);
-    // The products, as `matmul` counts them: pixels come from workgroup memory, and filters from a place of each lane's.
-    let second = invocations * rows_f * cols_f * slices_in * 32.0;
+    let depthwise_flops = invocations * chunks * rounds * work * 8.0;
+    let depthwise_efficiency = p.depthwise_peak_fraction * work / (work + reads);
+    // Pointwise convolution, estimated as in `matmul`: pixels from workgroup memory, filters from memory for each lane.
+    let pointwise_flops = invocations * rows_f * cols_f * slices_in * 32.0;
     let reuse = 1.0 / (1.0 / rows_f + 0.25 / cols_f);
-    let second_efficiency = p.reached_second * reuse / (reuse + 1.0);
+    let pointwise_efficiency = p.pointwise_peak_fraction * reuse / (reuse + 1.0);
     let vectors = rows_f * cols_f + (span as f64 + run_f).max(rows_f + 6.0);
-    let pressure = if vectors > p.vectors { p.vectors / vectors } else { 1.0 };
-    let compute =
-        (first / first_efficiency + second / second_efficiency) / (machine.peak.f32 * occupancy * pressure);
-    // Every tile reads its pixels with their border, and every block all of its filters.
+    let pressure = if vectors > p.full_occupancy_vec4s { p.full_occupancy_vec4s / vectors } else { 1.0 };
+    let compute = (depthwise_flops / depthwise_efficiency + pointwise_flops / pointwise_efficiency)
+        / (machine.peak.f32 * occupancy * pressure);
+    // Every tile reads its pixels with a border, and every block reads all of its filters.
     let border = |tile: u32, i: usize| {
         ((tile as usize - 1) * windows.stride[i] + (windows.kernel[i] - 1) * windows.dilation[i] + 1) as f64
     };
     let element = problem.operands[0].dtype.on_device().bytes() as f64;
-    let seen = border(x, 2) * border(y, 1) + taps + f64::from(lanes * cols) * 4.0;
-    let cached = groups * seen * slices_in * 4.0 * element / machine.cache_bandwidth_gb_s.max(1e-3);
+    let read = border(x, 2) * border(y, 1) + taps + f64::from(lanes * cols) * 4.0;
+    let cached = groups * read * slices_in * 4.0 * element / machine.cache_bandwidth_gb_s.max(1e-3);
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     let reading = rounds * ((windows.kernel[1] * span) as f64 + taps);
-    let steps = p.ends + chunks * (p.chunk + p.read * reading) + p.store * rows_f * cols_f;
+    let steps = p.fixed_latencies
+        + chunks * (p.chunk_latencies + p.depthwise_read_latencies * reading)
+        + p.store_latencies * rows_f * cols_f;
     let waiting = waiting(problem, invocations, steps);
     let cost = compute.max(traffic).max(cached).max(waiting) + machine.launch_us * 1e3;
     Some(Candidate {
-        knobs: vec![
-            ("TILE_X", x),
-            ("TILE_Y", y),
-            ("ROWS", rows),
-            ("COLS", cols),
-            ("LANES", lanes),
-            ("DEPTH", depth),
-            ("RUN", run),
-        ],
+        knobs: Config { tile_x: x, tile_y: y, rows, cols, lanes, depth, run }.knobs(),
         cost,
         reason: format!(
-            "tiles of {x}x{y} pixels and {} slices by {threads} invocations, {depth} input slices at a time; the depthwise part {blocks} times, {:.0} % of the work; occupancy {:.0} %",
+            "tiles of {x}x{y} pixels and {} slices per workgroup of {threads}, {depth} input slices per step; depthwise convolution computed {blocks} times, {:.0} % of the work; occupancy {:.0} %",
             lanes * cols,
-            first / first_efficiency / (first / first_efficiency + second / second_efficiency) * 100.0,
+            depthwise_flops
+                / depthwise_efficiency
+                / (depthwise_flops / depthwise_efficiency + pointwise_flops / pointwise_efficiency)
+                * 100.0,
             occupancy * 100.0
         ),
     })
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::SeparableConv(op) = problem.op else { return Err(OpError::new("not a pair of convolutions")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let [x, y, cols, lanes, depth, run] =
-        ["TILE_X", "TILE_Y", "COLS", "LANES", "DEPTH", "RUN"].map(|n| candidate.knob(n));
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let Op::SeparableConv(op) = problem.op else {
+        return Err(OpError::new("the operator is not a separable convolution"));
+    };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
+    let Config { tile_x: x, tile_y: y, rows, cols, lanes, depth, run } = config;
     let groups = tiles(problem, &shape, [x, y, cols * lanes]);
-    let grid = Grid { groups, workgroup: [x * y / candidate.knob("ROWS").max(1) * lanes, 1, 1] };
+    let grid = Grid { groups, workgroup: [x * y / rows.max(1) * lanes, 1, 1] };
     let memory = depth * x * y * 16;
-    launch(problem, candidate, &KERNEL, Blocks { run, slices: cols * lanes, memory, grid })
+    launch(problem, &config, &KERNEL, Blocks { run, slices: cols * lanes, memory, grid })
 }
 
-/// What a launch needs to know of how the work is cut.
+/// Block sizes and grid of a launch.
 pub(super) struct Blocks {
-    /// Neighbouring pixels whose depthwise result one invocation computes.
+    /// Neighboring pixels per invocation in the depthwise convolution.
     pub(super) run: u32,
-    /// Output slices of a block.
+    /// Output slices per block.
     pub(super) slices: u32,
     /// Bytes of workgroup memory.
     pub(super) memory: u32,
     pub(super) grid: Grid,
 }
 
-/// The launch of a kernel whose hooks are those of `conv_separable.wgsl`.
+/// Returns the launch of a kernel that has the hooks of `conv_separable.wgsl`.
 pub(super) fn launch(
     problem: &Problem<'_>,
-    candidate: &Candidate,
+    config: &impl Configuration,
     kernel: &Kernel,
     blocks: Blocks,
 ) -> Result<Vec<Launch>, OpError> {
-    let Op::SeparableConv(op) = problem.op else { return Err(OpError::new("not a pair of convolutions")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
+    let Op::SeparableConv(op) = problem.op else {
+        return Err(OpError::new("the operator is not a separable convolution"));
+    };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
     let Blocks { run, slices, memory, grid } = blocks;
     let [filters, matrix] = packed(problem, slices)?;
-    let between = between(op, &shape, problem);
+    let depthwise_problem = depthwise_problem(op, &shape, problem);
     let mut steps = Vec::new();
     let last = u32::try_from(problem.arity.saturating_sub(1)).unwrap_or(u32::MAX);
     let problem = &if op.bias { with_bias_at(last, problem, &mut steps) } else { problem.clone() };
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
+    config.declare(&mut shader);
     shader.workgroup_memory(memory);
     let windows = &shape.windows;
     windows.declare(&mut shader, &[1, 2]);
-    // Runs that are cut off at the end of a line read on past it.
+    // A partial run at the end of a line reads past the end.
     let [_, padded_y, padded_x] = windows.padded();
     let [_, _, width] = spatial(&problem.result.shape);
-    let cut = !width.is_multiple_of(i64::from(run));
-    declare_guards(&mut shader, 0, &[1, 2], [false, padded_y, padded_x || cut]);
+    let has_partial_run = !width.is_multiple_of(i64::from(run));
+    declare_guards(&mut shader, 0, &[1, 2], [false, padded_y, padded_x || has_partial_run]);
     shader.constant("SPAN", format_args!("{}u", depthwise::span(windows, run)));
     shader.constant("STEP_X", format_args!("{}u", windows.stride[2]));
     shader.constant("TAP_X", format_args!("{}u", windows.dilation[2]));
@@ -293,14 +316,14 @@ pub(super) fn launch(
     let (source, result) = (problem.operands[0].shape.clone(), problem.result.shape.clone());
     shader.size("batches", &result[0]);
     windows.declare_sizes(&mut shader, &[1, 2], [&source, &result]);
-    let at = four_channels(result.len(), "b", "s", ["0u", "y", "x"]);
+    let at = vec4_channels(result.len(), "b", "s", ["0u", "y", "x"]);
     let params = "b: u32, y: u32, x: u32, s: u32";
     shader.read("src", params, "", 0, &at);
     read_packed(&mut shader, "tap", filters);
     read_packed(&mut shader, "weight", matrix);
-    shader.problem = &between;
-    let start = Some(("v".to_string(), Class::Float));
-    let (statements, value, _) = shader.epilogue_text(&op.epilogue, start, &at, 4, false)?;
+    shader.problem = &depthwise_problem;
+    let start = Some(("v".to_string(), ValueType::Float));
+    let (statements, value, _) = shader.epilogue_statements(&op.epilogue, start, &at, 4, false)?;
     shader.problem = problem;
     let value = if shape.channels.is_multiple_of(4) {
         value
@@ -318,8 +341,9 @@ pub(super) fn launch(
     Ok(vec![shader.finish(kernel.name, kernel.wgsl, grid, pixels.mul(&each).scale(2))?])
 }
 
-/// The problem as the epilogue between the convolutions sees it: its result is the depthwise one, which lies nowhere.
-fn between<'a>(op: &'a SeparableConv, shape: &Shape, problem: &Problem<'a>) -> Problem<'a> {
+/// Returns the problem of the epilogue between the convolutions. Its result is the depthwise result, which is not
+/// stored.
+fn depthwise_problem<'a>(op: &'a SeparableConv, shape: &Shape, problem: &Problem<'a>) -> Problem<'a> {
     let mut sizes = problem.result.shape.clone();
     if let Some(channels) = sizes.get_mut(1) {
         *channels = Dim::from(shape.channels);
@@ -330,7 +354,7 @@ fn between<'a>(op: &'a SeparableConv, shape: &Shape, problem: &Problem<'a>) -> P
         shape: sizes,
         storage: Storage::Buffer,
         constant: None,
-        codes: None,
+        quantized: None,
     };
     Problem { epilogue: &op.epilogue, result, ..problem.clone() }
 }

@@ -1,10 +1,10 @@
-// Depthwise convolution and the convolution of one tap behind it over one or two spatial axes: a workgroup computes the
-// depthwise result of a tile of pixels for DEPTH slices of four channels into workgroup memory, multiplies it by the
-// filters of one tap, and goes on with the next slices. Each invocation sums ROWS pixels of COLS output slices.
-// Picked for fused pairs with constant filters.
+// Depthwise separable convolution (depthwise, then pointwise) over one or two spatial axes. In each step, a workgroup
+// computes the depthwise result of a tile of pixels for DEPTH slices of four channels into workgroup memory and
+// multiplies it by the pointwise filters. Each invocation accumulates ROWS pixels of COLS output slices. For constant
+// filters.
 //
-// Replaced: the knobs, the geometry, the sizes and the five hooks. `src` is only called inside the image along the
-// axes that are guarded, `middle` and `store` inside the result.
+// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes,
+// `middle` and `store` only inside the result.
 
 const TILE_X = 8u;
 const TILE_Y = 4u;
@@ -13,7 +13,7 @@ const COLS = 2u;
 /// Invocations along output slices.
 const LANES = 4u;
 const DEPTH = 4u;
-/// Neighbouring pixels of a line whose depthwise result one invocation computes.
+/// Neighboring pixels of a line whose depthwise result one invocation computes.
 const RUN = 2u;
 const PIXELS = TILE_X * TILE_Y;
 const LANES_P = PIXELS / ROWS;
@@ -34,10 +34,10 @@ const PAD_Y = 1i;
 const SPAN = 4u;
 const STEP_X = 1u;
 const TAP_X = 1u;
-/// Whether pixels outside the image along x and y, if there are any, must be masked.
+/// True if taps may be outside the image along x or y and must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
-/// Slices of four channels between the two convolutions, and of the result.
+/// Slices (of four channels) between the two convolutions, and of the result.
 const IN_SLICES = 4u;
 const OUT_SLICES = 8u;
 
@@ -54,18 +54,19 @@ fn out_h() -> u32 { return 8u; }
 
 /// Channels `4s..4s+4` of a pixel.
 fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
-/// Vector i of the depthwise filters: per slice, per tap, four channels.
+/// Vec4 i of the depthwise filters: per slice, per tap, four channels.
 fn tap(i: u32) -> vec4<f32> { return filters[i]; }
-/// Applies the chain between the convolutions; channels past the last become zero.
+/// Applies the epilogue of the depthwise convolution. Channels past the last become zero.
 fn middle(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) -> vec4<f32> { return v; }
-/// Vector i of the filters of one tap: per block of slices, per input slice, per slice, per input four outputs.
+/// Vec4 i of the pointwise filters, four output channels each: per block of slices, per input slice, per slice, per
+/// input channel.
 fn weight(i: u32) -> vec4<f32> { return matrix[i]; }
-/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
 
 var<workgroup> tile: array<vec4<f32>, DEPTH * PIXELS>;
 
-/// Stores the depthwise result of a run of pixels: the i-th of the tile, in slice k of those at hand.
+/// Stores the depthwise result of run `run` of the tile for channel slice s. Slice k is its index in workgroup memory.
 fn fill(b: u32, first_x: u32, first_y: u32, s: u32, k: u32, run: u32) {
     let tile_x = run % RUNS_X * RUN;
     let tile_y = run / RUNS_X;

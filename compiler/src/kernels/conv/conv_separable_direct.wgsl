@@ -1,10 +1,10 @@
-// Depthwise convolution and the convolution of one tap behind it over one or two spatial axes: each invocation computes
-// the depthwise result of RUN neighbouring pixels, slice by slice of four channels, and adds what it gives for COLS output
-// slices; nothing is shared, and every invocation of a workgroup reads the same filters.
-// Picked for fused pairs with constant filters and few output channels.
+// Depthwise separable convolution (depthwise, then pointwise) over one or two spatial axes, without workgroup memory.
+// For each slice of four channels, an invocation computes the depthwise result of RUN neighboring pixels and adds its
+// products with the pointwise filters to COLS output slices. All invocations of a workgroup read the same filters. For
+// constant filters and few output channels.
 //
-// Replaced: the knobs, the geometry, the sizes and the five hooks. `src` is only called inside the image along the axes
-// that are guarded, `middle` and `store` inside the result.
+// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes,
+// `middle` and `store` only inside the result.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
@@ -23,10 +23,10 @@ const PAD_Y = 1i;
 const SPAN = 4u;
 const STEP_X = 1u;
 const TAP_X = 1u;
-/// Whether positions outside the image along x and y, if there are any, must be masked.
+/// True if taps may be outside the image along x or y and must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
-/// Slices of four channels between the two convolutions, and of the result.
+/// Slices (of four channels) between the two convolutions, and of the result.
 const IN_SLICES = 4u;
 const OUT_SLICES = 8u;
 
@@ -43,13 +43,14 @@ fn out_h() -> u32 { return 8u; }
 
 /// Channels `4s..4s+4` of a pixel.
 fn src(b: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b]; }
-/// Vector i of the depthwise filters: per slice, per tap, four channels.
+/// Vec4 i of the depthwise filters: per slice, per tap, four channels.
 fn tap(i: u32) -> vec4<f32> { return filters[i]; }
-/// Applies the chain between the convolutions; channels past the last become zero.
+/// Applies the epilogue of the depthwise convolution. Channels past the last become zero.
 fn middle(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) -> vec4<f32> { return v; }
-/// Vector i of the filters of one tap: per block of slices, per input slice, per slice, per input four outputs.
+/// Vec4 i of the pointwise filters, four output channels each: per block of slices, per input slice, per slice, per
+/// input channel.
 fn weight(i: u32) -> vec4<f32> { return matrix[i]; }
-/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b] = v; }
 
 @compute @workgroup_size(GROUP_X, GROUP_Y)

@@ -1,4 +1,4 @@
-//! `conv_transpose.wgsl`: transposed convolutions of images with constant filters.
+//! `conv_transpose.wgsl`: transposed convolution with constant filters.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{ConvTranspose, Op};
 use crate::kernels::cost::{Parameters, roofline, waiting};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::window::{
     Windows, constant, declare_guards, fits, grid, group_shape, known, pack_filters, read_filters, with_bias,
 };
@@ -17,24 +17,38 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "conv_transpose",
     wgsl: include_str!("conv_transpose.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Parameters of the estimate; waits in latencies of memory.
+config! {
+    /// Configuration of the kernel.
+    struct Config {
+        /// Invocations of a workgroup along x.
+        GROUP_X => group_x: u32,
+        /// Invocations of a workgroup along y.
+        GROUP_Y => group_y: u32,
+        /// Pixels along x per invocation.
+        BLOCK_X => block_x: u32,
+        /// Output slices (of four channels) per invocation.
+        SLICES => slices: u32,
+    }
+}
+
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Reads of a slice's filters in a step, of which a workgroup shares some.
-    filter_reads: f64,
-    /// A tap of a slice of inputs, whether it hits or not.
-    pass: f64,
-    /// The part of that which each further sum of an invocation adds.
-    sum: f64,
+    /// Filter reads per output slice in a step, counting reads that hit in the cache of a workgroup in part.
+    slice_filter_reads: f64,
+    /// Memory latencies per tap of an input slice, also if the tap contributes nothing.
+    tap_latencies: f64,
+    /// Reached fraction of the f32 peak, before the reuse and occupancy factors. 0 to 1.
+    peak_fraction: f64,
+    /// Time that each further sum of an invocation adds, as a fraction of `tap_latencies`. 0 to 1.
+    extra_sum_fraction: f64,
 }
 
 impl Parameters for Params {
@@ -44,10 +58,12 @@ impl Parameters for Params {
 /// Pixels along x and output slices per invocation.
 const BLOCKS: &[[u32; 2]] = &[[1, 1], [2, 1], [1, 2], [2, 2], [1, 4], [4, 1], [4, 2], [2, 4]];
 
-/// A transposed convolution that this kernel computes.
+/// Transposed convolution that this kernel can compute.
 struct Shape {
     windows: Windows,
+    /// Input slices (of four channels) per group.
     inputs: usize,
+    /// Output slices (of four channels) per group.
     outputs: usize,
 }
 
@@ -66,8 +82,8 @@ fn shape(op: &ConvTranspose, problem: &Problem<'_>) -> Option<Shape> {
     Some(Shape { windows, inputs: c.div_ceil(4), outputs: o.div_ceil(4) })
 }
 
-/// Blocks along x of all phases (times images, when they are fastest), lines, and blocks of slices of all planes
-/// (times images).
+/// Returns the number of blocks along x of all phases (times images, if the batch is the fastest index), lines, and
+/// blocks along planes and output slices (times images otherwise).
 fn blocks(problem: &Problem<'_>, op: &ConvTranspose, shape: &Shape, [x, slices]: [u32; 2]) -> [Dim; 3] {
     let [depth, height, width] = shape.windows.sizes(&problem.result.shape);
     let batch = &problem.result.shape[0];
@@ -88,7 +104,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let machine = &problem.target.machine;
     let limits = &problem.target.limits;
     let device = problem.operands[1].dtype.on_device();
-    let hit = shape.windows.stride.iter().product::<usize>() as f64;
+    let phases = shape.windows.stride.iter().product::<usize>() as f64;
     let mut out = Vec::new();
     for &block in BLOCKS {
         let [x, slices] = block;
@@ -105,28 +121,33 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             down,
         );
         let groups = [across / i64::from(gx) + 1, down / i64::from(gy) + 1, deep];
-        if groups.iter().zip(limits.max_workgroup_count).any(|(g, most)| *g > i64::from(most)) {
+        if groups.iter().zip(limits.max_workgroup_count).any(|(g, limit)| *g > i64::from(limit)) {
             continue;
         }
         let lanes = (across * down * deep) as f64;
         let (pixels, slices) = (f64::from(x), f64::from(slices));
-        let steps = (shape.windows.taps() * shape.inputs) as f64 / hit;
+        let steps = (shape.windows.taps() * shape.inputs) as f64 / phases;
         let flops = lanes * pixels * slices * steps * 32.0;
         let reads =
-            pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.filter_reads * slices;
+            pixels * if problem.operands[0].is_slices4() { 1.0 } else { 4.0 } + p.slice_filter_reads * slices;
         let reuse = 4.0 * pixels * slices / (4.0 * pixels * slices + reads);
         let wanted = machine.invocations();
         let occupancy = (lanes * (pixels * slices).min(4.0) / wanted).clamp(0.01, 1.0);
-        // Every tap and slice of inputs is a step, whether it hits or not; several sums per invocation make it longer.
-        let passes = (shape.windows.taps() * shape.inputs) as f64;
-        let waiting = waiting(problem, lanes, p.pass * passes * (1.0 + p.sum * (pixels * slices - 1.0)));
-        let cost = roofline(problem, flops, problem.traffic() as f64, p.reached * reuse * occupancy)
+        // Each tap of each input slice is a step, also if it contributes nothing. Several sums per invocation make it
+        // longer.
+        let tap_steps = (shape.windows.taps() * shape.inputs) as f64;
+        let waiting = waiting(
+            problem,
+            lanes,
+            p.tap_latencies * tap_steps * (1.0 + p.extra_sum_fraction * (pixels * slices - 1.0)),
+        );
+        let cost = roofline(problem, flops, problem.traffic() as f64, p.peak_fraction * reuse * occupancy)
             .max(waiting + machine.launch_us * 1e3);
         out.push(Candidate {
-            knobs: vec![("GROUP_X", gx), ("GROUP_Y", gy), ("BLOCK_X", x), ("SLICES", block[1])],
+            knobs: Config { group_x: gx, group_y: gy, block_x: x, slices: block[1] }.knobs(),
             cost,
             reason: format!(
-                "{x} pixels and {slices} slices each for {lanes} invocations of {gx}x{gy}; occupancy {:.0} %, {:.0} % of the time computing",
+                "{x} pixels and {slices} slices per invocation, {lanes} invocations in workgroups of {gx}x{gy}; occupancy {:.0} %, {:.0} % arithmetic instructions",
                 occupancy * 100.0,
                 reuse * 100.0
             ),
@@ -135,17 +156,17 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::ConvTranspose(op) = problem.op else { return Err(OpError::new("not a transposed convolution")) };
-    let shape = shape(op, problem).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let filters = constant(problem, 1).ok_or_else(|| OpError::new("constant filters are needed"))?;
-    let [gx, gy, x, slices] = ["GROUP_X", "GROUP_Y", "BLOCK_X", "SLICES"].map(|n| candidate.knob(n));
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let Op::ConvTranspose(op) = problem.op else {
+        return Err(OpError::new("the operator is not a transposed convolution"));
+    };
+    let shape = shape(op, problem).ok_or_else(|| OpError::new("the filters must be constant"))?;
+    let filters = constant(problem, 1).ok_or_else(|| OpError::new("the filters must be constant"))?;
+    let Config { group_x: gx, group_y: gy, block_x: x, slices } = config;
     let mut steps = Vec::new();
     let problem = &with_bias(problem, &mut steps);
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
+    config.declare(&mut shader);
     shape.windows.declare(&mut shader, &[0, 1, 2]);
     declare_guards(&mut shader, 0, &[0, 1, 2], [problem.result.rank() == 5, true, true]);
     shader.constant("IN_SLICES", format_args!("{}u", shape.inputs));
@@ -153,13 +174,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.constant("GROUPS", format_args!("{}u", op.group));
     shape.windows.declare_image(&mut shader, &[0, 1, 2]);
     shader.constant("DEEP", shape.windows.deep(problem.result.rank()));
-    let at = shape.windows.four_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
+    let at = shape.windows.vec4_channels(problem.result.rank(), "b", "s", ["z", "y", "x"]);
     shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     let device = problem.operands[1].dtype.on_device();
     read_filters(&mut shader, filters, device, op.group, slices as usize, true)?;
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let grid = grid(blocks(problem, op, &shape, [x, slices]), [gx, gy], 1);
-    // Every input pixel meets every tap once.
+    // Every input pixel is multiplied by every tap once.
     let flops =
         problem.operands[0].elements().mul(&Dim::from(shape.windows.taps() * filters.shape[1])).scale(2);
     Ok(vec![shader.finish("conv_transpose", KERNEL.wgsl, grid, flops)?])

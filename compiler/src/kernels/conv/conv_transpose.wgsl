@@ -1,10 +1,9 @@
-// Transposed convolution over one to three spatial axes: each invocation gathers BLOCK_X output pixels of SLICES slices
-// of four output channels. The pixels are a stride apart, so that the same taps hit all of them; invocations that
-// follow each other share their phase between strides as long as possible.
-// Picked for constant filters, without groups or with groups of whole slices.
+// Transposed convolution over one to three spatial axes. Each invocation computes BLOCK_X output pixels of SLICES
+// slices of four output channels. The pixels are one stride apart, so that the same taps contribute to all of them.
+// Adjacent invocations have the same phase (position modulo the stride), if possible. For constant filters, without
+// groups or with groups of whole slices.
 //
-// Replaced: the knobs, the geometry, the sizes, and the three hooks. `src` is only called inside the image
-// along the axes that are guarded.
+// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
@@ -24,17 +23,17 @@ const DILATION_Z = 1i;
 const PAD_X = 1i;
 const PAD_Y = 1i;
 const PAD_Z = 0i;
-/// Slices of four input and output channels per group.
+/// Input and output slices (of four channels) per group.
 const IN_SLICES = 2u;
 const OUT_SLICES = 2u;
 const GROUPS = 1u;
-/// Whether positions outside the image along an axis, if there are any, must be masked.
+/// True if taps may be outside the image along an axis and must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = true;
-/// Whether there is more than one position along z.
+/// True if there is more than one position along z.
 const DEEP = false;
-/// Whether the image is the fastest index of the grid rather than the slowest.
+/// True if the batch is the fastest index of the grid, false if it is the slowest.
 const BATCH_INNER = true;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
@@ -51,15 +50,15 @@ fn out_d() -> u32 { return 1u; }
 
 /// Channels `4s..4s+4` of a pixel.
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 4u + y) * 4u + x) + b + z]; }
-/// Vector i of the filters: per block of SLICES slices, per tap, per input slice, per slice of the block, per input
-/// channel four output channels.
+/// Vec4 i of the filters, four output channels each: per block of SLICES slices, per tap, per input slice, per slice of
+/// the block, per input channel.
 fn weight(i: u32) -> vec4<f32> { return filters[i]; }
-/// The four vectors from i on: those of four input channels to the four of slice `column` of the outputs, where `row`
-/// counts the slices of inputs of all taps.
+/// The 4 x 4 filters from vec4 i: four input channels by the four output channels of slice `column`. `row` is the index
+/// of the input slice, counted over all taps.
 fn weights(i: u32, column: u32, row: u32) -> mat4x4<f32> {
     return mat4x4<f32>(weight(i), weight(i + 1u), weight(i + 2u), weight(i + 3u));
 }
-/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 @compute @workgroup_size(GROUP_X, GROUP_Y)

@@ -1,9 +1,7 @@
-// Depthwise convolution over one to three spatial axes, one filter per channel: each invocation computes BLOCK_X
-// neighbouring pixels of four channels, reading each pixel of a line once for all of them.
-// Picked for as many groups as channels, with constant filters.
+// Depthwise convolution over one to three spatial axes, with one constant filter per channel. Each invocation computes
+// BLOCK_X neighboring pixels of four channels and reads each pixel of a line once for all of them.
 //
-// Replaced: the knobs, the geometry, the sizes and the three hooks. `src` is only called inside the image
-// along the axes that are guarded.
+// Replaced by the compiler: knobs, geometry, sizes and hooks. `src` is called only inside the image along guarded axes.
 
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
@@ -25,13 +23,13 @@ const PAD_Z = 0i;
 const SPAN = 4u;
 const STEP_X = 1u;
 const TAP_X = 1u;
-/// Whether positions outside the image along an axis, if there are any, must be masked.
+/// True if taps may be outside the image along an axis and must be masked.
 const GUARD_X = true;
 const GUARD_Y = true;
 const GUARD_Z = true;
-/// Whether there is more than one position along z.
+/// True if there is more than one position along z.
 const DEEP = false;
-/// Whether the image is the fastest index of the grid rather than the slowest.
+/// True if the batch is the fastest index of the grid, false if it is the slowest.
 const BATCH_INNER = true;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
@@ -50,7 +48,7 @@ fn out_d() -> u32 { return 1u; }
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
 /// The filters of channels `4s..4s+4` at a tap.
 fn weight(s: u32, tap: u32) -> vec4<f32> { return filters[s * (KERNEL_X * KERNEL_Y * KERNEL_Z) + tap]; }
-/// Applies the chain to channels `4s..4s+4` of a pixel and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 8u + y) * 8u + x) + b + z] = v; }
 
 @compute @workgroup_size(GROUP_X, GROUP_Y)

@@ -1,4 +1,4 @@
-//! Convolutions, their transposes and the transforms of fast ones.
+//! Convolutions, transposed convolutions and Winograd transforms.
 
 mod blocks;
 #[expect(clippy::module_inception, reason = "the kernel that the family is named after")]

@@ -1,5 +1,5 @@
-//! `winograd.wgsl`: images into tiles of Winograd's domain, and tiles back into images. The products in between are a
-//! matrix product like any other.
+//! `winograd.wgsl`: transforms of images into tiles of the Winograd domain and back. The products between the
+//! transforms are an ordinary matmul.
 
 use serde::Deserialize;
 
@@ -9,58 +9,72 @@ use crate::ir::op::{Op, WinogradInput};
 use crate::ir::ops::winograd::Matrices;
 use crate::ir::tensor::TensorDesc;
 use crate::kernels::cost::{Parameters, waiting};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::window::{four_channels, with_bias_at};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
+use crate::kernels::shared::window::{vec4_channels, with_bias_at};
 use crate::shader::access::Coordinates;
+use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
-use crate::shader::walk::decompose;
 use crate::shader::{Grid, Launch, Shader};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "winograd",
     wgsl: include_str!("winograd.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Parameters of the estimate; waits in latencies of memory.
+config! {
+    /// Configuration of the kernel.
+    struct Config {
+        /// Invocations of a workgroup along channel slices.
+        GROUP_S => group_s: u32,
+        /// Invocations of a workgroup along tiles.
+        GROUP_T => group_t: u32,
+        /// Rows of a transformed tile per invocation.
+        ROWS => rows: u32,
+    }
+}
+
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Loads that an invocation has in flight.
-    abreast: f64,
-    /// A row of a tile of 6 x 6.
-    row: f64,
-    /// Rows that wait for each other, at most.
-    rows: f64,
-    /// Before the first row and after the last.
-    ends: f64,
-    /// Part of the reading that waiting does not hide.
-    beside: f64,
+    /// Loads in flight per invocation, for the occupancy.
+    concurrent_loads: f64,
+    /// Fraction of the read time that does not overlap with waiting. 0 to 1.
+    exposed_read_fraction: f64,
+    /// Memory latencies before the first row and after the last.
+    fixed_latencies: f64,
+    /// Reached fraction of the f32 peak at full occupancy. 0 to 1.
+    peak_fraction: f64,
+    /// Memory latencies per row of a 6 x 6 tile.
+    row_latencies: f64,
+    /// Maximum rows of a tile that wait for each other. 1 or more.
+    max_serial_rows: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "winograd";
 }
 
-/// The geometry of a transform.
+/// Geometry of a transform.
 struct Transform {
     matrix: Vec<f64>,
-    /// Rows of the matrix, and of a tile.
+    /// Rows of the matrix.
     side: usize,
+    /// Rows of a tile.
     tile: usize,
-    /// Results along a side of a tile.
+    /// Output pixels along a side of a tile.
     outputs: usize,
-    /// Images, and tiles along their axes.
+    /// Number of images, and of tiles along y and x.
     tiles: [Dim; 3],
     channels: Dim,
-    /// Zeros before the image.
+    /// Padding before the image.
     pads: [usize; 2],
+    /// True for the input transform.
     forward: bool,
 }
 
@@ -77,7 +91,7 @@ fn transform(problem: &Problem<'_>) -> Option<Transform> {
     let m = Matrices::new(outputs)?;
     let [down, across] = match problem.op {
         Op::WinogradInput(op) => op.tiles(&shape(image)).ok()?,
-        // An image is as many tiles as one with a border of two would be.
+        // The result has as many tiles as an image padded by 1 on each side.
         _ => WinogradInput { outputs, pads_begin: [1; 2], pads_end: [1; 2] }.tiles(&shape(image)).ok()?,
     };
     let (matrix, side) = if forward { (m.input, m.side) } else { (m.output, outputs) };
@@ -104,34 +118,43 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let mut out = Vec::new();
     for across in [4u32, 8, 16] {
         for rows in (1..=transform.side).filter(|rows| transform.side.is_multiple_of(*rows)) {
-            let deep = (threads.min(64) / across).max(1);
-            let groups = [slices.max(1).div_euclid(across.into()), tiles.max(1).div_euclid(deep.into())];
-            let most = limits.max_workgroup_count;
-            if across * deep > threads || groups[0] >= i64::from(most[0]) || groups[1] >= i64::from(most[1]) {
+            let group_tiles = (threads.min(64) / across).max(1);
+            let groups =
+                [slices.max(1).div_euclid(across.into()), tiles.max(1).div_euclid(group_tiles.into())];
+            let max_groups = limits.max_workgroup_count;
+            if across * group_tiles > threads
+                || groups[0] >= i64::from(max_groups[0])
+                || groups[1] >= i64::from(max_groups[1])
+            {
                 continue;
             }
-            let parts = (transform.side / rows) as f64;
-            let lanes = (slices * tiles) as f64 * parts;
+            let split = (transform.side / rows) as f64;
+            let lanes = (slices * tiles) as f64 * split;
             let n = transform.tile as f64;
-            // About two thirds of the matrices' elements are not zero.
+            // About 65 % of the elements of the matrices are not zero.
             let work = 8.0 * 0.65 * (n * n * rows as f64 + n * (rows * transform.side) as f64);
-            let room = machine.invocations();
-            let occupancy = (p.abreast * lanes / room).clamp(0.02, 1.0);
-            let computing = lanes * work / (machine.peak.f32 * p.reached * occupancy).max(1e-3);
-            // Each part of a tile reads all of it, and pieces of cache lines where few invocations are neighbours.
+            let resident = machine.invocations();
+            let occupancy = (p.concurrent_loads * lanes / resident).clamp(0.02, 1.0);
+            let computing = lanes * work / (machine.peak.f32 * p.peak_fraction * occupancy).max(1e-3);
+            // Each invocation reads a whole tile. If few invocations are along channels, cache lines are partly used.
             let width = problem.operands.first().map_or(4, |o| o.dtype.on_device().bytes()) as f64;
             let reading = lanes * n * n * 4.0 * width / machine.cache_bandwidth_gb_s.max(1e-3);
             let waste = (8.0 / f64::from(across)).clamp(1.0, 2.0);
             let moving = problem.traffic() as f64 * waste / (machine.bandwidth_gb_s.max(1e-3) * occupancy);
-            // Short rows are computed together.
-            let apart = if rows * transform.tile <= 8 { 1.0 } else { (rows as f64).min(p.rows) };
-            let wait = waiting(problem, 2.0 * lanes, p.ends + p.row * apart * n * n / 36.0);
+            // Few short rows are computed concurrently.
+            let serial_rows =
+                if rows * transform.tile <= 8 { 1.0 } else { (rows as f64).min(p.max_serial_rows) };
+            let wait = waiting(
+                problem,
+                2.0 * lanes,
+                p.fixed_latencies + p.row_latencies * serial_rows * n * n / 36.0,
+            );
             out.push(Candidate {
-                knobs: vec![("GROUP_S", across), ("GROUP_T", deep), ("ROWS", rows as u32)],
-                cost: (computing + reading).max(moving).max(wait + p.beside * reading)
+                knobs: Config { group_s: across, group_t: group_tiles, rows: rows as u32 }.knobs(),
+                cost: (computing + reading).max(moving).max(wait + p.exposed_read_fraction * reading)
                     + machine.launch_us * 1e3,
                 reason: format!(
-                    "{rows} of {} rows of {tiles} tiles of {slices} slices each, {across}x{deep} a workgroup",
+                    "{rows} of {} rows per invocation, {tiles} tiles of {slices} slices, workgroups of {across}x{group_tiles}",
                     transform.side
                 ),
             });
@@ -140,15 +163,13 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let none = || OpError::new("not a transform of tiles");
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let none = || OpError::new("the operator is not a Winograd transform");
     let transform = transform(problem).ok_or_else(none)?;
     let mut steps = Vec::new();
     let problem = &with_bias_at(1, problem, &mut steps);
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
+    config.declare(&mut shader);
     let Transform { side, tile, outputs, pads, .. } = transform;
     let slices = transform.channels.ceil_div(4);
     let tiles = product(&transform.tiles);
@@ -156,38 +177,39 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.constant("N", format_args!("{tile}u"));
     shader.size("slices", &slices);
     shader.size("tiles", &tiles);
-    shader.replace("line", line(&transform));
-    let (prelude, places) = decompose(&mut shader, &transform.tiles, &[2, 1, 0], "t");
+    shader.replace("transform_row", transform_row_function(&transform));
+    let (prelude, coordinates) = split_index(&mut shader, &transform.tiles, &[2, 1, 0], "t");
     let image = if transform.forward { &problem.operands[0].shape } else { &problem.result.shape }.clone();
     let [height, width] = [2, 3].map(|axis| shader.dim(&image[axis]));
-    let at = four_channels(4, "b", "s", ["0u", "y", "x"]);
-    // Tiles reach past the image's end.
+    let at = vec4_channels(4, "b", "s", ["0u", "y", "x"]);
+    // Tiles extend past the end of the image.
     let guards = if transform.forward { shader.guards(0, [false, true, true]) } else { [true; 3] };
     let bounds = [(guards[1], format!("y < {height}")), (guards[2], format!("x < {width}"))];
     let bounds: Vec<String> = bounds.into_iter().filter(|(guard, _)| *guard).map(|(_, text)| text).collect();
     let within_bounds = if bounds.is_empty() { "true".to_string() } else { bounds.join(" && ") };
     let within = |r: &str, j: &str| {
-        let along =
-            |place: &str, offset: &str, pad: usize| format!("{place} * {outputs}u + {offset} - {pad}u");
+        let along = |coordinate: &str, offset: &str, pad: usize| {
+            format!("{coordinate} * {outputs}u + {offset} - {pad}u")
+        };
         format!(
             "{prelude}    let y = {};\n    let x = {};\n    let inside = {within_bounds};\n",
-            along(&places[1], r, pads[0]),
-            along(&places[2], j, pads[1])
+            along(&coordinates[1], r, pads[0]),
+            along(&coordinates[2], j, pads[1])
         )
     };
     let matrix = |row: &str, side: usize, column: &str| {
         let axes = vec![format!("({row} * {side}u + {column})"), "t".to_string(), "s".to_string()];
-        Coordinates::four(axes, 2)
+        Coordinates::vec4(axes, 2)
     };
     if transform.forward {
         let pixel = shader.read_fn("pixel", "b: u32, y: u32, x: u32, s: u32", "", 0, &at, false);
-        // A pixel outside reads some pixel inside, which is then ignored.
+        // A pixel outside the image reads pixel 0, which is then replaced by zero.
         shader.replace(
             "src",
             format!(
                 "{pixel}fn src(t: u32, s: u32, row: u32, column: u32) -> vec4<f32> {{\n{}    return select(vec4<f32>(), pixel({}, select(0u, y, inside), select(0u, x, inside), s), inside);\n}}\n",
                 within("row", "column"),
-                places[0]
+                coordinates[0]
             ),
         );
         shader.write("store", "t: u32, s: u32, i: u32, k: u32", "", &matrix("i", side, "k"))?;
@@ -199,25 +221,25 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
             format!(
                 "{pixel}fn store(t: u32, s: u32, i: u32, k: u32, v: vec4<f32>) {{\n{}    if (inside) {{ pixel({}, y, x, s, v); }}\n}}\n",
                 within("i", "k"),
-                places[0]
+                coordinates[0]
             ),
         );
     }
-    let [across, deep, rows] = ["GROUP_S", "GROUP_T", "ROWS"].map(|name| candidate.knob(name).max(1));
-    let parts = Dim::from(side / rows as usize);
+    let Config { group_s: across, group_t: group_tiles, rows } = config;
+    let split = Dim::from(side / rows as usize);
     let flops = slices.mul(&tiles).scale((8 * tile * side * (tile + side)) as i64);
     let grid = Grid {
-        groups: [slices.ceil_div(across.into()), tiles.ceil_div(deep.into()), parts],
-        workgroup: [across, deep, 1],
+        groups: [slices.ceil_div(across.into()), tiles.ceil_div(group_tiles.into()), split],
+        workgroup: [across, group_tiles, 1],
     };
     Ok(vec![shader.finish("winograd", KERNEL.wgsl, grid, flops)?])
 }
 
-/// The text of `line`: the rows of the matrix, without their zeros.
-fn line(transform: &Transform) -> String {
+/// Returns the WGSL function `transform_row`: the rows of the matrix without zeros.
+fn transform_row_function(transform: &Transform) -> String {
     let names = ["a", "b", "c", "d", "e", "f"];
     let mut text = String::from(
-        "fn line(i: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>, f: vec4<f32>) -> vec4<f32> {\n    switch i {\n",
+        "fn transform_row(i: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>, f: vec4<f32>) -> vec4<f32> {\n    switch i {\n",
     );
     for (i, row) in transform.matrix.chunks(transform.tile).enumerate() {
         let terms: Vec<String> = row

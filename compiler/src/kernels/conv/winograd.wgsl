@@ -1,12 +1,12 @@
-// A transform of tiles into or out of Winograd's domain: `M * tile * M'` for tiles of N x N vectors of four channels,
-// of which an invocation computes ROWS rows. Neighbouring invocations take neighbouring channels, which lie side by side
-// on the matrices' end.
+// Transform of tiles into or out of the Winograd domain: `M * tile * M'` for tiles of N x N vec4s of channels. An
+// invocation computes ROWS rows of the result. Neighboring invocations compute neighboring channels, which are
+// contiguous in the matrices.
 //
-// Replaced: the knobs, the sizes and the hooks.
+// Replaced by the compiler: knobs, sizes and hooks.
 
 const GROUP_S = 8u;
 const GROUP_T = 8u;
-/// Rows of the result of an invocation.
+/// Rows of the result per invocation.
 const ROWS = 6u;
 /// Rows of the result, and of the tile.
 const SIDE = 6u;
@@ -19,10 +19,10 @@ const_assert SIDE % ROWS == 0u && SIDE <= N && N <= 6u;
 fn slices() -> u32 { return 2u; }
 fn tiles() -> u32 { return 8u; }
 
-/// Channels `4s..4s+4` of a row and column of tile `t`.
+/// Channels `4s..4s+4` of an element of tile `t`.
 fn src(t: u32, s: u32, row: u32, column: u32) -> vec4<f32> { return source[((row * N + column) * 8u + t) * 2u + s]; }
-/// Row `i` of the matrix times a column.
-fn line(i: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>, f: vec4<f32>) -> vec4<f32> {
+/// Row `i` of the matrix times a column of the tile.
+fn transform_row(i: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>, f: vec4<f32>) -> vec4<f32> {
     return a + b + c + d + e + f;
 }
 /// Stores row `i`, column `k` of the result.
@@ -34,20 +34,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
     let t = group.y * GROUP_T + local.y;
     if (s >= slices() || t >= tiles()) { return; }
     let first = select(group.z * ROWS, 0u, ROWS == SIDE);
-    var half: array<vec4<f32>, ROWS * 6u>;
+    var row_transformed: array<vec4<f32>, ROWS * 6u>;
     var v: array<vec4<f32>, 6>;
     // unroll
     for (var j = 0u; j < N; j++) {
         // unroll
         for (var r = 0u; r < N; r++) { v[r] = src(t, s, r, j); }
         // unroll
-        for (var i = 0u; i < ROWS; i++) { half[i * 6u + j] = line(first + i, v[0], v[1], v[2], v[3], v[4], v[5]); }
+        for (var i = 0u; i < ROWS; i++) { row_transformed[i * 6u + j] = transform_row(first + i, v[0], v[1], v[2], v[3], v[4], v[5]); }
     }
     // unroll
     for (var i = 0u; i < ROWS; i++) {
         // unroll
-        for (var j = 0u; j < N; j++) { v[j] = half[i * 6u + j]; }
+        for (var j = 0u; j < N; j++) { v[j] = row_transformed[i * 6u + j]; }
         // unroll
-        for (var k = 0u; k < SIDE; k++) { store(t, s, first + i, k, line(k, v[0], v[1], v[2], v[3], v[4], v[5])); }
+        for (var k = 0u; k < SIDE; k++) { store(t, s, first + i, k, transform_row(k, v[0], v[1], v[2], v[3], v[4], v[5])); }
     }
 }

@@ -1,5 +1,5 @@
-// Matrix product with one invocation per element and no vectors or tiles, for what the faster kernels leave: integers,
-// and operands in unusual places. Picked when nothing else computes the product.
+// Matmul with one invocation per element, without vectors or tiles: for integers and for operand layouts that the
+// faster kernels do not support.
 //
 // Replaced: the element type, the sizes and the hooks.
 
@@ -12,12 +12,12 @@ alias E = f32;
 @group(0) @binding(1) var<storage, read> b_buffer: array<f32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
 
-/// Number of elements of the result, and the depth of the product.
+/// Number of elements of the result, and K. A unit is one element of the result.
 fn units() -> u32 { return 64u; }
-fn depth() -> u32 { return 8u; }
-/// The element of a at the unit's row and depth k, of whichever type it is.
+fn size_k() -> u32 { return 8u; }
+/// Element `k` of the unit's row of a.
 fn load_a(unit: u32, k: u32) -> E { return a_buffer[unit / 8u * 8u + k]; }
-/// The element of b at depth k and the unit's column.
+/// Element `k` of the unit's column of b.
 fn load_b(unit: u32, k: u32) -> E { return b_buffer[k * 8u + unit % 8u]; }
 fn store(unit: u32, v: E) { result[unit] = v; }
 
@@ -26,6 +26,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let unit = id.x + id.y * (groups.x * THREADS);
     if (unit >= units()) { return; }
     var sum = E();
-    for (var k = 0u; k < depth(); k++) { sum += E(load_a(unit, k)) * E(load_b(unit, k)); }
+    for (var k = 0u; k < size_k(); k++) { sum += E(load_a(unit, k)) * E(load_b(unit, k)); }
     store(unit, sum);
 }

@@ -1,11 +1,12 @@
-//! `tiled_dot.wgsl` for matrix products of 8-bit integers by dot products of four.
+//! `tiled_dot.wgsl` for matmuls of 8-bit integers, by dot products of four.
 
+use super::eligibility::is_eligible;
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::Op;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::kernels::shared::dot::{self, Signs};
-use crate::kernels::shared::product::{Sizes, sizes};
+use crate::kernels::shared::matmul_sizes::{MatMulSizes, matmul_sizes};
 use crate::kernels::shared::tiled_dot;
 use crate::shader::problem::Problem;
 use crate::shader::{Launch, Shader};
@@ -14,18 +15,23 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "matmul_dot",
     wgsl: tiled_dot::WGSL,
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<tiled_dot::Params>()],
     in_place: InPlace::Epilogue,
 };
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let (Op::MatMul(op), Some(signs)) = (problem.op, Signs::of(problem)) else { return Vec::new() };
-    let Some(sizes) = sizes(op, problem).filter(|_| dot::readable(op, problem)) else { return Vec::new() };
+    let (Op::MatMul(op), Some(signs)) = (problem.op, Signs::from_problem(problem)) else { return Vec::new() };
+    let Some(sizes) = matmul_sizes(op, problem).filter(|_| dot::readable(op, problem)) else {
+        return Vec::new();
+    };
+    if !is_eligible(KERNEL.name, problem) {
+        return Vec::new();
+    }
     let batch = problem.max(&product(&sizes.batch));
     let packed = dot::packed_b(op, problem).map(|(packed, _)| packed);
-    tiled_dot::tiles(
+    tiled_dot::tile_candidates(
         problem,
         signs,
         batch,
@@ -34,18 +40,18 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     )
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let (Op::MatMul(op), Some(signs)) = (problem.op, Signs::of(problem)) else {
-        return Err(OpError::new("not a product of 8-bit integers"));
+fn launches(problem: &Problem<'_>, config: tiled_dot::Config) -> Result<Vec<Launch>, OpError> {
+    let (Op::MatMul(op), Some(signs)) = (problem.op, Signs::from_problem(problem)) else {
+        return Err(OpError::new("not a matmul of 8-bit integers"));
     };
-    let Sizes { batch, m, k, n } =
-        sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
+    let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
+        .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
     let mut shader = Shader::new(problem);
-    dot::load_a(&mut shader, op, signs);
-    dot::load_b(&mut shader, op, signs, [&n, &k]);
-    dot::store(&mut shader, &batch)?;
+    dot::declare_load_a(&mut shader, op, signs);
+    dot::declare_load_b(&mut shader, op, signs, [&n, &k]);
+    dot::declare_store(&mut shader, &batch)?;
     let batch = product(&batch);
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
-    let grid = tiled_dot::declare(&mut shader, candidate, signs, &batch, [&m, &n, &k]);
+    let grid = tiled_dot::declare_matmul(&mut shader, config, signs, &batch, [&m, &n, &k]);
     Ok(vec![shader.finish("matmul_dot", KERNEL.wgsl, grid, flops)?])
 }

@@ -1,21 +1,22 @@
-//! `matmul_workgroup.wgsl`: large matrix products in f16, whose matrices a whole workgroup holds.
+//! `matmul_workgroup.wgsl`: large f16 matmuls with matrices of workgroup scope.
 //!
-//! No tile is cut at an edge, so M and N must have room for one, and K be whole steps; smaller and odd products are for
-//! `coop.wgsl`. Split sums come here as products with a batch.
+//! Tiles are never cut at an edge, so M and N must be at least one tile, and K a multiple of the tile's K. Other
+//! matmuls use `coop.wgsl`. A split-K matmul arrives here as a matmul with a batch.
 
 use serde::Deserialize;
 
+use super::eligibility::is_eligible;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{MatMul, Op};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::Parameters;
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::coop::octets;
-use crate::kernels::shared::product::{Sizes, batch_axes, operand_batch, sizes};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
+use crate::kernels::shared::coop::as_vec8s;
+use crate::kernels::shared::matmul_sizes::{MatMulSizes, batch_axes, matmul_sizes, operand_batch};
 use crate::kernels::shared::window::fits;
-use crate::shader::access::{Access, Coordinates, access};
+use crate::shader::access::{Access, Coordinates, tensor_access};
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::KN;
 use crate::shader::problem::{Operand, Placement, Problem};
@@ -26,13 +27,27 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "matmul_workgroup",
     wgsl: include_str!("matmul_workgroup.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: Some(MatrixScope::Workgroup),
     params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Rows, columns and depth of the matrices.
+config! {
+    /// Configuration.
+    struct Config {
+        /// Rows of the tile.
+        TILE_M => tile_m: u32,
+        /// Columns of the tile.
+        TILE_N => tile_n: u32,
+        /// K of the tile.
+        TILE_K => tile_k: u32,
+        /// K-tiles per loop iteration.
+        UNROLL => unroll: u32,
+    }
+}
+
+/// Tiles tried: M, N and K of the matrices.
 const TILES: [[u32; 3]; 13] = [
     [128, 256, 64],
     [128, 192, 64],
@@ -49,10 +64,11 @@ const TILES: [[u32; 3]; 13] = [
     [64, 64, 16],
 ];
 
-/// Elements of the largest tile, of which a unit of the device holds one.
-const LARGEST: u32 = 128 * 256;
+/// Elements of the largest tile. A compute unit holds one such tile at a time.
+const MAX_TILE: u32 = 128 * 256;
 
-/// A multiply-add of matrices that a workgroup holds, f16 into f32: what their sides are multiples of.
+/// Returns the target's matrix granularity of workgroup scope with f16 inputs and f32 sums, and its number of
+/// invocations.
 fn shape<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, u32)> {
     let target = problem.target;
     let features = &target.features;
@@ -67,51 +83,51 @@ fn shape<'a>(problem: &Problem<'a>) -> Option<(&'a MatrixShape, u32)> {
     })
 }
 
-/// The axis, counted from the end, along which an operand's elements are neighbours in groups of eight.
+/// Returns the axis, counted from the end, along which aligned groups of eight elements are contiguous.
 fn dense_axis(operand: &Operand<'_>) -> Option<usize> {
     let rank = operand.rank();
     [1, 2].into_iter().find(|from_end| {
-        rank >= 2 && operand.storage == Storage::Buffer && octets(operand, rank - from_end).is_some()
+        rank >= 2 && operand.storage == Storage::Buffer && as_vec8s(operand, rank - from_end).is_some()
     })
 }
 
-/// A constant second operand as rows of N elements.
-fn rows(op: &MatMul, problem: &Problem<'_>) -> Option<Packed> {
+/// Returns a constant second operand packed as rows of N elements.
+fn packed_rows(op: &MatMul, problem: &Problem<'_>) -> Option<Packed> {
     let operand = problem.operands.get(1)?;
-    let constant = operand.constant.filter(|_| operand.codes.is_none())?;
-    let [rest @ .., before, last] = constant.shape.as_slice() else { return None };
+    let constant = operand.constant.filter(|_| operand.quantized.is_none())?;
+    let [leading @ .., before, last] = constant.shape.as_slice() else { return None };
     let names = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
-    let axes = [('B', rest.iter().product()), (names[0], *before), (names[1], *last)];
-    let packed = KN.of(constant, &axes, &[], DeviceType::F16);
+    let axes = [('B', leading.iter().product()), (names[0], *before), (names[1], *last)];
+    let packed = KN.packed(constant, &axes, &[], DeviceType::F16);
     fits(problem, &packed).then_some(packed)
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let (Op::MatMul(op), Some((shape, threads))) = (problem.op, shape(problem)) else { return Vec::new() };
-    let Some(Sizes { batch, m, k, n }) = sizes(op, problem) else { return Vec::new() };
+    let Some(MatMulSizes { batch, m, k, n }) = matmul_sizes(op, problem) else { return Vec::new() };
     let (Some(k), Some(n)) = (k.as_known(), n.as_known()) else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let a_fits = problem.operands.first().is_some_and(|a| dense_axis(a).is_some());
-    let b_fits =
-        rows(op, problem).is_some() || problem.operands.get(1).is_some_and(|b| dense_axis(b).is_some());
-    if !a_fits || !b_fits || n % 8 != 0 {
+    let b_fits = packed_rows(op, problem).is_some()
+        || problem.operands.get(1).is_some_and(|b| dense_axis(b).is_some());
+    if !a_fits || !b_fits || n % 8 != 0 || !is_eligible(KERNEL.name, problem) {
         return Vec::new();
     }
-    let (least, most) = m.range(problem.bounds);
+    let (min_m, max_m) = m.range(problem.bounds);
     let batch = problem.max(&product(&batch));
     TILES
         .iter()
-        .zip(p.slowness)
-        .filter(|([tm, tn, depth], _)| {
+        .zip(p.tile_step_ratios)
+        .filter(|([tm, tn, tk], _)| {
             let aligned = tm % shape.m == 0
                 && tn % shape.n == 0
-                && depth % shape.k == 0
+                && tk % shape.k == 0
                 && (tm * tn / 4).is_multiple_of(threads);
-            let room = i64::from(*tm) <= least && i64::from(*tn) <= n;
-            aligned && room && k % i64::from(*depth) == 0
+            let large_enough = i64::from(*tm) <= min_m && i64::from(*tn) <= n;
+            aligned && large_enough && k % i64::from(*tk) == 0
         })
-        .filter_map(|(tile, slowness)| {
-            candidate(&p, problem, (*tile, slowness), threads, (batch, [most, n, k]))
+        .filter_map(|(tile, step_ratio)| {
+            candidate(&p, problem, (*tile, step_ratio), threads, (batch, [max_m, n, k]))
         })
         .collect()
 }
@@ -119,7 +135,7 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
 fn candidate(
     p: &Params,
     problem: &Problem<'_>,
-    ([tm, tn, depth], slowness): ([u32; 3], f64),
+    ([tm, tn, tk], step_ratio): ([u32; 3], f64),
     threads: u32,
     (batch, [m, n, k]): (i64, [i64; 3]),
 ) -> Option<Candidate> {
@@ -131,68 +147,72 @@ fn candidate(
     if !fits {
         return None;
     }
-    let steps = if k % i64::from(depth * 2) == 0 && k / i64::from(depth) >= LONG { 2 } else { 1 };
+    let unroll = if k % i64::from(tk * 2) == 0 && k / i64::from(tk) >= UNROLL_MIN_STEPS { 2 } else { 1 };
     let units = f64::from(machine.compute_units);
     let groups = rows * columns * batch as f64;
     let rounds = (groups / units).ceil();
     let peak = machine.peak.matrix_f16.unwrap_or(machine.peak.f16) / units;
     let area = f64::from(tm * tn);
-    let waiting = machine.memory_latency_ns * p.step * (f64::from(depth) / 64.0).max(0.5);
-    let step = slowness * (waiting + 2.0 * area * f64::from(depth) / (peak * p.reached));
-    let step = step * if along_k(problem) { p.along_k } else { 1.0 };
+    let waiting = machine.memory_latency_ns * p.step_latencies * (f64::from(tk) / 64.0).max(0.5);
+    let step = step_ratio * (waiting + 2.0 * area * f64::from(tk) / (peak * p.peak_fraction));
+    let step = step * if b_along_k(problem) { p.b_along_k_step_ratio } else { 1.0 };
     let cache = machine.cache_bandwidth_gb_s.max(1e-3) / units;
-    let finish = area * if direct(problem) { p.direct_bytes } else { p.kept_bytes } / cache;
-    let looks = if steps == 1 { p.single } else { 1.0 };
-    let computing = rounds * (k as f64 / f64::from(depth) * step * looks + finish);
+    let epilogue_bytes =
+        if stores_sums_directly(problem) { p.direct_bytes_per_sum } else { p.scratch_bytes_per_sum };
+    let epilogue = area * epilogue_bytes / cache;
+    let loop_ratio = if unroll == 1 { p.rolled_step_ratio } else { 1.0 };
+    let computing = rounds * (k as f64 / f64::from(tk) * step * loop_ratio + epilogue);
     let traffic = problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
     Some(Candidate {
-        knobs: vec![("TILE_M", tm), ("TILE_N", tn), ("DEPTH", depth), ("STEPS", steps)],
-        cost: computing.max(traffic) + p.ends_ns + machine.launch_us * 1e3,
+        knobs: Config { tile_m: tm, tile_n: tn, tile_k: tk, unroll }.knobs(),
+        cost: computing.max(traffic) + p.fixed_ns + machine.launch_us * 1e3,
         reason: format!(
-            "matrices of a workgroup, {groups} tiles of {tm}x{tn} for {m}x{n}x{k} in {rounds} rounds, {} products of depth {depth} each",
-            k / i64::from(depth)
+            "matrices of workgroup scope, {groups} tiles of {tm}x{tn} for {m}x{n}x{k} in {rounds} rounds, {} steps of {tk} along K each",
+            k / i64::from(tk)
         ),
     })
 }
 
-/// Whether the second operand is read as it lies, with neighbours along K.
-fn along_k(problem: &Problem<'_>) -> bool {
+/// True if the second operand is read without packing and is contiguous along K.
+fn b_along_k(problem: &Problem<'_>) -> bool {
     let Op::MatMul(op) = problem.op else { return false };
     let axis = problem.operands.get(1).and_then(dense_axis);
-    rows(op, problem).is_none() && axis.is_some_and(|from_end| (from_end == 1) == op.trans_b)
+    packed_rows(op, problem).is_none() && axis.is_some_and(|from_end| (from_end == 1) == op.trans_b)
 }
 
-/// Parameters of the estimate. A workgroup takes the same time for a step however many others run, one to a unit.
+/// Cost parameters. All are positive.
+///
+/// The time of a workgroup's step does not depend on the other workgroups, because a compute unit runs one workgroup.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the peak that the products of one workgroup reach.
-    reached: f64,
-    /// What a step takes besides, in latencies of memory.
-    step: f64,
-    /// How long a step takes in relation to what the sizes suggest, for each of the tiles.
-    slowness: [f64; 13],
-    /// How much longer steps take whose second operand has its neighbours along K.
-    along_k: f64,
-    /// How much longer steps take that are not written out two at a time.
-    single: f64,
-    /// Bytes moved for each sum that is stored as it is.
-    direct_bytes: f64,
-    /// Bytes moved for each sum that is kept first.
-    kept_bytes: f64,
-    /// Nanoseconds until the first step and after the last.
-    ends_ns: f64,
+    /// Ratio of the step time with a second operand that is contiguous along K to the step time with one along N.
+    b_along_k_step_ratio: f64,
+    /// Bytes of cache traffic per sum that is stored as the result.
+    direct_bytes_per_sum: f64,
+    /// Fixed nanoseconds before the first step and after the last step.
+    fixed_ns: f64,
+    /// Bytes of cache traffic per sum that passes through scratch memory to the epilogue.
+    scratch_bytes_per_sum: f64,
+    /// Fraction of the peak FLOP/s that the matrix multiplications of one workgroup reach; 0 to 1.
+    peak_fraction: f64,
+    /// Ratio of the step time of a loop of single steps to the step time of a loop unrolled twice.
+    rolled_step_ratio: f64,
+    /// Ratio of the step time to the time that the tile's sizes suggest, for each entry of `TILES`.
+    tile_step_ratios: [f64; 13],
+    /// Memory latencies of a step in addition to its matrix multiplications.
+    step_latencies: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "matmul_workgroup";
 }
 
-/// From so many steps on two are written out in the loop, which takes the driver twice as long to compile.
-const LONG: i64 = 16;
+/// Number of steps from which the loop is unrolled twice. An unrolled loop takes the driver twice as long to compile.
+const UNROLL_MIN_STEPS: i64 = 16;
 
-/// Whether the sums are the result as they stand.
-fn direct(problem: &Problem<'_>) -> bool {
+/// True if the sums are the result: no epilogue, f32, and a dense result.
+fn stores_sums_directly(problem: &Problem<'_>) -> bool {
     let result = &problem.result;
     problem.epilogue.is_empty()
         && result.dtype.on_device() == DeviceType::F32
@@ -200,21 +220,20 @@ fn direct(problem: &Problem<'_>) -> bool {
         && result.placement == Placement::dense(&result.shape)
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
-    let Sizes { batch, m, k, n } =
-        sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
-    let (shape, threads) = shape(problem).ok_or_else(|| OpError::new("no matrices of a workgroup"))?;
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matmul")) };
+    let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
+        .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
+    let (shape, threads) =
+        shape(problem).ok_or_else(|| OpError::new("the target has no matrices of workgroup scope"))?;
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
+    config.declare(&mut shader);
     shader.knob("THREADS", threads);
-    let [tm, tn, depth] = ["TILE_M", "TILE_N", "DEPTH"].map(|name| candidate.knob(name));
-    let ahead = [8, 4, 2, 1].into_iter().find(|ahead| (tm * tn / 4).is_multiple_of(threads * ahead));
+    let Config { tile_m: tm, tile_n: tn, tile_k: tk, .. } = config;
+    let in_flight = [8, 4, 2, 1].into_iter().find(|count| (tm * tn / 4).is_multiple_of(threads * count));
     shader.knob(
-        "AHEAD",
-        ahead.ok_or_else(|| OpError::new("a tile with less than a vector for each invocation"))?,
+        "VEC4S_IN_FLIGHT",
+        in_flight.ok_or_else(|| OpError::new("the tile has less than one vec4 per invocation"))?,
     );
     let [groups_m, groups_n] = [(&m, tm), (&n, tn)].map(|(size, tile)| size.ceil_div(i64::from(tile)));
     let sizes =
@@ -222,104 +241,113 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     for (name, size) in sizes {
         shader.size(name, size);
     }
-    fragment(
+    declare_fragment(
         &mut shader,
         ("fragment_a", "MatrixA", "batch: u32, row: u32, k: u32"),
         0,
         ["row", "k"],
         op.trans_a,
     )?;
-    match rows(op, problem) {
-        Some(packed) => packed_rows(&mut shader, packed, &n, &k),
+    match packed_rows(op, problem) {
+        Some(packed) => declare_packed_fragment(&mut shader, packed, &n, &k),
         None => {
             let hook = ("fragment_b", "MatrixB", "batch: u32, k: u32, column: u32");
-            fragment(&mut shader, hook, 1, ["k", "column"], op.trans_b)?;
+            declare_fragment(&mut shader, hook, 1, ["k", "column"], op.trans_b)?;
         }
     }
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let batch = product(&batch);
     let tiles = groups_m.mul(&groups_n);
-    let most = problem.max(&tiles);
-    let slots = if direct(problem) { most } else { most.min(slots(problem, tm * tn, &batch)) };
-    shader.constant("SLOTS", format!("{slots}u"));
-    let whole = m.mul(&n);
-    let where_kept = "slot: u32, unit: u32, batch: u32, row: u32, n4: u32";
-    let (rows, fours) = (shader.dim(&m), shader.dim(&n.floor_div(4)));
-    let in_whole = |row: &str, n4: &str| format!("(batch * {rows} + {row}) * {fours} + {n4}");
-    if direct(problem) {
+    let tile_count = problem.max(&tiles);
+    let direct = stores_sums_directly(problem);
+    let groups = if direct { tile_count } else { tile_count.min(resident_groups(problem, tm * tn, &batch)) };
+    shader.constant("GROUPS_PER_MATMUL", format!("{groups}u"));
+    let matrix_elements = m.mul(&n);
+    let load_params = "group_slot: u32, vec4_index: u32, batch: u32, row: u32, n4: u32";
+    let (rows, row_vec4s) = (shader.dim(&m), shader.dim(&n.floor_div(4)));
+    let result_index = |row: &str, n4: &str| format!("(batch * {rows} + {row}) * {row_vec4s} + {n4}");
+    if direct {
         shader.constant("DIRECT", true);
         shader.replace("store", "fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) {}".into());
-        shader.replace("kept", format!("fn kept({where_kept}) -> vec4<f32> {{ return vec4<f32>(); }}"));
-        keep(&mut shader, Bound::Result, &in_whole("row", "column / 4u"), &fours);
+        let load_sums = format!("fn load_sums({load_params}) -> vec4<f32> {{ return vec4<f32>(); }}");
+        shader.replace("load_sums", load_sums);
+        declare_store_sums(&mut shader, Bound::Result, &result_index("row", "column / 4u"), &row_vec4s);
     } else {
         let lanes = axes.len() - 1;
-        shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lanes))?;
-        // Sums lie as in the result, or one tile of each workgroup behind the other, whichever is less.
-        let apart = slots * i64::from(tm * tn);
-        let (size, put, got, stride) = if problem.max(&whole) <= apart {
-            (whole, in_whole("row", "column / 4u"), in_whole("row", "n4"), fours.as_str())
+        shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::vec4(axes, lanes))?;
+        // Sums have the layout of the result, or are one tile per workgroup, whichever takes less memory.
+        let tile_elements = groups * i64::from(tm * tn);
+        let (size, store_index, load_index, stride) = if problem.max(&matrix_elements) <= tile_elements {
+            let (store_index, load_index) = (result_index("row", "column / 4u"), result_index("row", "n4"));
+            (matrix_elements, store_index, load_index, row_vec4s.as_str())
         } else {
-            (Dim::known(apart), "slot * UNITS".into(), "slot * UNITS + unit".into(), "FOURS")
+            let slot = "group_slot * TILE_VEC4S";
+            (Dim::known(tile_elements), slot.into(), format!("{slot} + vec4_index"), "ROW_VEC4S")
         };
         let scratch = shader.scratch(size.mul(&batch).scale(4));
-        let sums = keep(&mut shader, scratch, &put, stride);
-        shader.replace("kept", format!("fn kept({where_kept}) -> vec4<f32> {{ return {sums}[{got}]; }}"));
+        let sums = declare_store_sums(&mut shader, scratch, &store_index, stride);
+        let load_sums =
+            format!("fn load_sums({load_params}) -> vec4<f32> {{ return {sums}[{load_index}]; }}");
+        shader.replace("load_sums", load_sums);
     }
-    let across = if slots < most { Dim::known(slots) } else { tiles };
-    let grid = Grid { groups: [across, Dim::known(1), batch.clone()], workgroup: [threads, 1, 1] };
+    let grid_x = if groups < tile_count { Dim::known(groups) } else { tiles };
+    let grid = Grid { groups: [grid_x, Dim::known(1), batch.clone()], workgroup: [threads, 1, 1] };
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);
     let mut launch = shader.finish(KERNEL.name, KERNEL.wgsl, grid, flops)?;
     launch.subgroup_size = Some(problem.target.subgroup.preferred);
-    launch.matrix = Some(MatrixShape { m: tm, n: tn, k: depth, ..shape.clone() });
+    launch.matrix = Some(MatrixShape { m: tm, n: tn, k: tk, ..shape.clone() });
     Ok(vec![launch])
 }
 
-/// Workgroups to each product of a batch that need a place for their sums: as many as the device runs at a time.
-fn slots(problem: &Problem<'_>, tile: u32, batch: &Dim) -> i64 {
-    let abreast = (LARGEST / tile).clamp(1, 4);
-    let room = i64::from(problem.target.machine.compute_units * abreast);
-    (room / problem.max(batch).max(1)).max(1)
+/// Number of workgroups per matmul of a batch that need scratch memory for their sums: the number that the device runs
+/// at once.
+fn resident_groups(problem: &Problem<'_>, tile: u32, batch: &Dim) -> i64 {
+    let per_unit = (MAX_TILE / tile).clamp(1, 4);
+    let resident = i64::from(problem.target.machine.compute_units * per_unit);
+    (resident / problem.max(batch).max(1)).max(1)
 }
 
-/// Replaces the hook that stores the sums of a tile at an index of `bound`, and returns that buffer's name.
-fn keep(shader: &mut Shader<'_>, bound: Bound, at: &str, stride: &str) -> String {
+/// Replaces the hook `store_sums`, which stores the sums of a tile at index `at` of `bound`, and returns the buffer's
+/// name.
+fn declare_store_sums(shader: &mut Shader<'_>, bound: Bound, at: &str, stride: &str) -> String {
     let buffer = shader.bind(bound, "vec4<f32>", true);
-    let params = "slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC";
-    shader.replace("keep", format!("fn keep({params}) {{ coopStoreT(tile, &{buffer}[{at}], {stride}); }}"));
+    let params = "group_slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC";
+    let store_sums = format!("fn store_sums({params}) {{ coopStoreT(tile, &{buffer}[{at}], {stride}); }}");
+    shader.replace("store_sums", store_sums);
     buffer
 }
 
-/// Writes a hook that loads a matrix of operand `index`, whose last axes but for `transposed` are `names`.
-fn fragment(
+/// Replaces a hook that loads a matrix of operand `index`. `names` are the coordinates along its last two axes, before
+/// transposition.
+fn declare_fragment(
     shader: &mut Shader<'_>,
     (hook, ty, params): (&str, &str, &str),
     index: usize,
     names: [&str; 2],
     transposed: bool,
 ) -> Result<(), OpError> {
+    const NOT_CONTIGUOUS: &str = "the operand has no axis with contiguous groups of eight elements";
     let operand = &shader.problem.operands[index];
     let rank = operand.rank();
-    let from_end =
-        dense_axis(operand).ok_or_else(|| OpError::new("an operand without neighbours of eight"))?;
+    let from_end = dense_axis(operand).ok_or_else(|| OpError::new(NOT_CONTIGUOUS))?;
     let (dense, other) = (rank - from_end, rank + from_end - 3);
-    let eights =
-        octets(operand, dense).ok_or_else(|| OpError::new("an operand without neighbours of eight"))?;
+    let vec8s = as_vec8s(operand, dense).ok_or_else(|| OpError::new(NOT_CONTIGUOUS))?;
     let Placement::Strided { strides, .. } = &operand.placement else {
-        return Err(OpError::new("an operand in slices"));
+        return Err(OpError::new("the operand is in channel slices"));
     };
     let stride = strides[other].floor_div(8);
     let (prelude, mut axes) = operand_batch(shader, index);
     axes.extend(if transposed { [names[1], names[0]] } else { names }.map(str::to_string));
     axes[dense] = format!("({} / 8u)", axes[dense]);
     let Access::Vector { index: at } =
-        access(&mut shader.words, &eights, &Coordinates::four(axes, dense), true)
+        tensor_access(&mut shader.sizes, &vec8s, &Coordinates::vec4(axes, dense), true)
     else {
-        return Err(OpError::new("an operand without neighbours of eight"));
+        return Err(OpError::new(NOT_CONTIGUOUS));
     };
     let stride = shader.dim(&stride);
     let buffer = shader.bind(Bound::Operand(index), "vec4<f32>", false);
-    // Neighbours along the second of the matrix's own axes are rows.
+    // The matrix is stored by rows if its own second axis is contiguous.
     let load = if (from_end == 1) != transposed { "coopLoadT" } else { "coopLoad" };
     shader.replace(
         hook,
@@ -330,23 +358,23 @@ fn fragment(
     Ok(())
 }
 
-/// Writes the hook that loads a matrix of a packed constant.
-fn packed_rows(shader: &mut Shader<'_>, packed: Packed, n: &Dim, k: &Dim) {
+/// Replaces the hook `fragment_b`, which loads a matrix of a packed constant.
+fn declare_packed_fragment(shader: &mut Shader<'_>, packed: Packed, n: &Dim, k: &Dim) {
     let (prelude, axes) = operand_batch(shader, 1);
     let shape = &shader.problem.operands[1].shape;
-    let index = axes.iter().zip(shape).fold(String::new(), |text, (axis, size)| match size.as_known() {
-        Some(size) if !text.is_empty() => format!("({text} * {size}u + {axis})"),
+    let index = axes.iter().zip(shape).fold(String::new(), |outer, (axis, size)| match size.as_known() {
+        Some(size) if !outer.is_empty() => format!("({outer} * {size}u + {axis})"),
         _ => axis.clone(),
     });
     let index = if index.is_empty() { "0u".to_string() } else { index };
     let bound = shader.packed(packed);
     let buffer = shader.bind(bound, "vec4<f32>", false);
-    let (deep, eights) = (shader.dim(k), shader.dim(&n.floor_div(8)));
+    let (size_k, row_vec8s) = (shader.dim(k), shader.dim(&n.floor_div(8)));
     shader.replace(
         "fragment_b",
         format!(
             "fn fragment_b(batch: u32, k: u32, column: u32) -> MatrixB {{
-{prelude}    return coopLoadT<MatrixB>(&{buffer}[({index} * {deep} + k) * {eights} + column / 8u], {eights});
+{prelude}    return coopLoadT<MatrixB>(&{buffer}[({index} * {size_k} + k) * {row_vec8s} + column / 8u], {row_vec8s});
 }}"
         ),
     );

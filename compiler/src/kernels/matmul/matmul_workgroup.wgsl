@@ -1,15 +1,15 @@
-// Matrix product whose matrices a whole workgroup holds: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`, f16
-// inputs, f32 sums. A workgroup computes TILE_M x TILE_N elements as one product of TILE_M x DEPTH by DEPTH x TILE_N after
-// the other; how these pass through workgroup memory and registers is the driver's affair. A tile that would reach past
-// an edge begins earlier instead, and computes what its neighbour computes as well; it stores its own part alone, since the
-// chain may read what the result overwrites.
+// Matmul with matrices of workgroup scope: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`, f16 inputs, f32 sums.
+// A workgroup computes TILE_M x TILE_N elements as a sequence of TILE_M x TILE_K by TILE_K x TILE_N matrix
+// multiplications. The driver decides how matrices pass through workgroup memory and registers. A tile that would
+// extend past an edge begins earlier and computes some elements of its neighbor again. It stores only its own elements,
+// because the epilogue may read memory that the result overwrites.
 //
-// The elements of such a matrix cannot be reached. The sums go to memory, from where the same workgroup reads them again,
-// four at a time, for the fused chain; with DIRECT they are the result. There are SLOTS workgroups to a product of the
-// batch, which take one tile after the other, so that what they need of memory does not grow with the product.
+// The elements of such a matrix are not accessible. The workgroup writes the sums to memory and reads them again, four
+// at a time, for the fused epilogue. With DIRECT, the sums are the result. GROUPS_PER_MATMUL workgroups compute all
+// tiles of one matmul of the batch in turn, so the scratch memory does not grow with the matmul.
 //
-// Replaced: the knobs, the sizes and the hooks. The matrix types here stand for ones of a workgroup's size, which they
-// become when the module is emitted; eight f16 travel as the bits of a vec4<f32>.
+// Replaced: the knobs, the sizes and the hooks. The matrix types here stand for types of workgroup scope, which the
+// emitter inserts. Eight f16 are stored in a vec4<f32>.
 
 enable wgpu_cooperative_matrix;
 
@@ -19,20 +19,20 @@ alias MatrixC = coop_mat16x16<f32, C>;
 const THREADS = 256u;
 const TILE_M = 128u;
 const TILE_N = 128u;
-const DEPTH = 64u;
-/// Products between two looks at the loop's end.
-const STEPS = 2u;
+const TILE_K = 64u;
+/// K-tiles per loop iteration.
+const UNROLL = 2u;
 const DIRECT = false;
-/// Workgroups to a product.
-const SLOTS = 4u;
-/// Rows of workgroups that run side by side, for the sake of the cache.
+/// Workgroups per matmul of the batch.
+const GROUPS_PER_MATMUL = 4u;
+/// Rows of workgroups that run concurrently, for cache reuse.
 const BAND = 8u;
-/// Sums that an invocation reads before it stores any.
-const AHEAD = 4u;
-const FOURS = TILE_N / 4u;
-const UNITS = TILE_M * FOURS;
-const_assert UNITS % (THREADS * AHEAD) == 0u;
-const_assert TILE_N % 8u == 0u && DEPTH % 16u == 0u;
+/// Vec4s of sums that an invocation reads before it stores any.
+const VEC4S_IN_FLIGHT = 4u;
+const ROW_VEC4S = TILE_N / 4u;
+const TILE_VEC4S = TILE_M * ROW_VEC4S;
+const_assert TILE_VEC4S % (THREADS * VEC4S_IN_FLIGHT) == 0u;
+const_assert TILE_N % 8u == 0u && TILE_K % 16u == 0u;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b_buffer: array<vec4<f32>>;
@@ -45,52 +45,53 @@ fn size_k() -> u32 { return 256u; }
 fn groups_m() -> u32 { return 2u; }
 fn groups_n() -> u32 { return 2u; }
 
-/// The TILE_M x DEPTH matrix of a whose first element is at `row`, `k`; what is eight neighbours in memory counts in eights.
+/// The TILE_M x TILE_K matrix of a whose first element is at `row`, `k`. Indices along the contiguous axis count groups
+/// of eight.
 fn fragment_a(batch: u32, row: u32, k: u32) -> MatrixA { return coopLoadT<MatrixA>(&a_buffer[(batch * 256u + row) * 32u + k / 8u], 32u); }
-/// The DEPTH x TILE_N matrix of b.
+/// The TILE_K x TILE_N matrix of b whose first element is at `k`, `column`.
 fn fragment_b(batch: u32, k: u32, column: u32) -> MatrixB { return coopLoadT<MatrixB>(&b_buffer[(batch * 256u + k) * 32u + column / 8u], 32u); }
-/// Stores the sums of a tile: as the result with DIRECT, else where `kept` finds them.
-fn keep(slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC) { coopStoreT(tile, &sums[slot * UNITS], FOURS); }
-/// Four sums of row `row` from column `4 * n4`, which are the tile's vector `unit`.
-fn kept(slot: u32, unit: u32, batch: u32, row: u32, n4: u32) -> vec4<f32> { return sums[slot * UNITS + unit]; }
-/// Applies the chain to four sums of row `row` from column `4 * n4` and stores them.
+/// Stores the sums of a tile: as the result with DIRECT, else where `load_sums` reads them.
+fn store_sums(group_slot: u32, batch: u32, row: u32, column: u32, tile: MatrixC) { coopStoreT(tile, &sums[group_slot * TILE_VEC4S], ROW_VEC4S); }
+/// Four sums of row `row` from column `4 * n4`: vector `vec4_index` of the tile.
+fn load_sums(group_slot: u32, vec4_index: u32, batch: u32, row: u32, n4: u32) -> vec4<f32> { return sums[group_slot * TILE_VEC4S + vec4_index]; }
+/// Applies the epilogue to four sums of row `row` from column `4 * n4` and stores them.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 256u + row) * 64u + n4] = v; }
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let batch = group.z;
-    let slot = batch * SLOTS + group.x;
-    for (var i = group.x; i < groups_m() * groups_n(); i += SLOTS) {
+    let group_slot = batch * GROUPS_PER_MATMUL + group.x;
+    for (var i = group.x; i < groups_m() * groups_n(); i += GROUPS_PER_MATMUL) {
         let band = i / (BAND * groups_n());
         let in_band = i % (BAND * groups_n());
-        let high = min(BAND, groups_m() - band * BAND);
-        let own = vec2<u32>(band * BAND + in_band % high, in_band / high) * vec2<u32>(TILE_M, TILE_N);
-        let first = min(own, vec2<u32>(size_m() - TILE_M, size_n() - TILE_N));
+        let band_rows = min(BAND, groups_m() - band * BAND);
+        let origin = vec2<u32>(band * BAND + in_band % band_rows, in_band / band_rows) * vec2<u32>(TILE_M, TILE_N);
+        let first = min(origin, vec2<u32>(size_m() - TILE_M, size_n() - TILE_N));
         var tile = MatrixC();
-        for (var k = 0u; k < size_k(); k += DEPTH * STEPS) {
+        for (var k = 0u; k < size_k(); k += TILE_K * UNROLL) {
             // unroll
-            for (var step = 0u; step < STEPS; step++) {
-                let a = fragment_a(batch, first.x, k + step * DEPTH);
-                let b = fragment_b(batch, k + step * DEPTH, first.y);
+            for (var step = 0u; step < UNROLL; step++) {
+                let a = fragment_a(batch, first.x, k + step * TILE_K);
+                let b = fragment_b(batch, k + step * TILE_K, first.y);
                 tile = coopMultiplyAdd(a, b, tile);
             }
         }
-        keep(slot, batch, first.x, first.y, tile);
+        store_sums(group_slot, batch, first.x, first.y, tile);
         if (!DIRECT) {
             storageBarrier();
-            for (var unit = local; unit < UNITS; unit += THREADS * AHEAD) {
-                var v: array<vec4<f32>, AHEAD>;
+            for (var vec4_index = local; vec4_index < TILE_VEC4S; vec4_index += THREADS * VEC4S_IN_FLIGHT) {
+                var v: array<vec4<f32>, VEC4S_IN_FLIGHT>;
                 // unroll
-                for (var j = 0u; j < AHEAD; j++) {
-                    let at = unit + j * THREADS;
-                    v[j] = kept(slot, at, batch, first.x + at / FOURS, first.y / 4u + at % FOURS);
+                for (var j = 0u; j < VEC4S_IN_FLIGHT; j++) {
+                    let at = vec4_index + j * THREADS;
+                    v[j] = load_sums(group_slot, at, batch, first.x + at / ROW_VEC4S, first.y / 4u + at % ROW_VEC4S);
                 }
                 // unroll
-                for (var j = 0u; j < AHEAD; j++) {
-                    let at = unit + j * THREADS;
-                    let row = first.x + at / FOURS;
-                    let n4 = first.y / 4u + at % FOURS;
-                    if (row >= own.x && n4 >= own.y / 4u) { store(batch, row, n4, v[j]); }
+                for (var j = 0u; j < VEC4S_IN_FLIGHT; j++) {
+                    let at = vec4_index + j * THREADS;
+                    let row = first.x + at / ROW_VEC4S;
+                    let n4 = first.y / 4u + at % ROW_VEC4S;
+                    if (row >= origin.x && n4 >= origin.y / 4u) { store(batch, row, n4, v[j]); }
                 }
             }
             storageBarrier();

@@ -1,14 +1,16 @@
-//! `matvec.wgsl`: matrix products of one to a few rows, which cost one walk over the second operand.
+//! `matvec.wgsl`: small-M matmuls, bound by one pass over the second operand.
 
 use serde::Deserialize;
 
-use super::matvec_fragments;
+use super::eligibility::is_eligible;
 use crate::error::OpError;
 use crate::ir::dim::product;
 use crate::ir::op::{MatMul, Op};
 use crate::kernels::cost::{Parameters, barriers, stays_cached};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::product::{Sizes, batch_axes, matrix_coordinates, operand_batch, sizes};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
+use crate::kernels::shared::matmul_sizes::{
+    MatMulSizes, batch_axes, matmul_sizes, matrix_coordinates, operand_batch,
+};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
 use crate::shader::{Grid, Launch, Shader};
@@ -17,19 +19,28 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "matvec",
     wgsl: include_str!("matvec.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Most rows worth a walk over the second operand.
-const MOST_ROWS: i64 = 16;
-/// Most rows that one workgroup multiplies at once.
-const MOST_HELD: i64 = 8;
+config! {
+    /// Configuration.
+    struct Config {
+        /// Invocations that split K.
+        LANES_K => lanes_k: u32,
+        /// Invocations along N.
+        LANES_N => lanes_n: u32,
+        /// Rows per workgroup.
+        ROWS => rows: u32,
+    }
+}
 
-/// Whether the second operand's elements along K are neighbours in memory, of which there is more than one: a lane axis of
-/// one element is read into all lanes.
+/// Maximum rows per workgroup.
+const MAX_GROUP_ROWS: i64 = 8;
+
+/// True if the second operand is contiguous along K and K is not 1. (An axis of one element is broadcast to all lanes.)
 fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
     let b = &problem.operands[1];
     let (k, n) = if op.trans_b { (b.rank() - 1, b.rank() - 2) } else { (b.rank() - 2, b.rank() - 1) };
@@ -40,26 +51,26 @@ fn along_k(op: &MatMul, problem: &Problem<'_>) -> bool {
     }
 }
 
-/// Parameters of the estimate; waits in latencies of memory where nothing else is said.
+/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
     /// Loads that an invocation has in flight.
-    abreast: f64,
-    /// A step's wait for what lies in the cache.
-    cached: f64,
-    /// A step's wait for what does not.
-    loaded: f64,
-    /// A step's products with each further row.
-    row: f64,
-    /// Passing an invocation's sums of a row through workgroup memory.
-    shared: f64,
-    /// Nanoseconds of a level of the tree that adds up the sums of each further row.
-    level_ns: f64,
-    /// The part of the lesser of reading and waiting that the greater does not hide.
-    beside: f64,
+    concurrent_loads: f64,
+    /// Weight of the shorter of streaming and waiting, added to the longer of both. 0 if they overlap completely.
+    shorter_time_weight: f64,
+    /// Memory latencies per step if all operands stay in the cache.
+    cached_step_latencies: f64,
+    /// Nanoseconds that each further row adds to a level of the reduction tree.
+    extra_row_level_ns: f64,
+    /// Memory latencies per step if operands come from memory.
+    uncached_step_latencies: f64,
+    /// Fraction of the peak FLOP/s that is reached; 0 to 1.
+    peak_fraction: f64,
+    /// Memory latencies that each further row adds to a step.
+    extra_row_step_latencies: f64,
+    /// Memory latencies of passing one invocation's sums of one row through workgroup memory.
+    sum_exchange_latencies: f64,
 }
 
 impl Parameters for Params {
@@ -68,26 +79,23 @@ impl Parameters for Params {
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Op::MatMul(op) = problem.op else { return Vec::new() };
-    // Codes are worth a kernel that reads whole units of them.
-    if !problem.computed.is_float() || problem.operands.get(1).is_none_or(|b| b.codes.is_some()) {
+    if !problem.computed.is_float() || !is_eligible(KERNEL.name, problem) {
         return Vec::new();
     }
-    let Some(sizes) = sizes(op, problem) else { return Vec::new() };
+    let Some(sizes) = matmul_sizes(op, problem) else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
-    if m > MOST_ROWS || matvec_fragments::streams(problem) {
-        return Vec::new();
-    }
     let batch = problem.max(&product(&sizes.batch));
     let (machine, limits) = (&problem.target.machine, &problem.target.limits);
-    let rows = m.clamp(1, MOST_HELD);
+    let rows = m.clamp(1, MAX_GROUP_ROWS);
     let blocks = (m as f64 / rows as f64).ceil();
     let groups_n = (n as f64 / 4.0).ceil();
     let groups_k = ((k as f64 / 4.0).ceil() as i64).max(1);
     let along_k = along_k(op, problem);
-    // Loads of one step overlap a little, and come from the cache where everything fits well into it.
-    let held = stays_cached(problem, problem.traffic() as f64);
-    let wait = machine.memory_latency_ns * if held { p.cached } else { p.loaded };
+    // Loads of one step overlap a little, and come from the cache if all operands fit well into it.
+    let cached = stays_cached(problem, problem.traffic() as f64);
+    let wait =
+        machine.memory_latency_ns * if cached { p.cached_step_latencies } else { p.uncached_step_latencies };
     let mut out = Vec::new();
     for lanes_k in [1u32, 4, 8, 16, 32, 64, 128, 256] {
         for lanes_n in [1u32, 2, 4, 8, 16, 32] {
@@ -104,30 +112,33 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
             let groups = tiles * blocks * batch as f64;
             let all = groups * f64::from(threads);
             let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-            // A cache line is used in whole when neighbours read it together.
-            let side = f64::from(if along_k { lanes_k } else { lanes_n });
-            let waste = (4.0 / side).clamp(1.0, 4.0);
+            // A cache line is used completely if adjacent invocations read it together.
+            let adjacent = f64::from(if along_k { lanes_k } else { lanes_n });
+            let waste = (4.0 / adjacent).clamp(1.0, 4.0);
             // Every invocation has several loads in flight.
-            let busy = (p.abreast * all / room).clamp(1e-3, 1.0);
+            let busy = (p.concurrent_loads * all / room).clamp(1e-3, 1.0);
             let bytes =
                 problem.traffic() as f64 + problem.operands[1].bytes(problem.bounds) as f64 * (blocks - 1.0);
             let streaming = bytes * waste / (machine.bandwidth_gb_s.max(1e-3) * busy);
             let flops = 2.0 * (m * n * batch) as f64 * k as f64;
-            let computing = flops / (machine.peak.f32 * p.reached * busy).max(1e-3);
+            let computing = flops / (machine.peak.f32 * p.peak_fraction * busy).max(1e-3);
             let steps = (groups_k as f64 / f64::from(lanes_k)).ceil();
             let levels = f64::from(lanes_k.ilog2());
-            let more = (rows - 1) as f64;
+            let extra_rows = (rows - 1) as f64;
             let latency = machine.memory_latency_ns;
-            let shared = f64::from(threads) * rows as f64 * p.shared + steps * more * p.row;
+            let row_latencies = f64::from(threads) * rows as f64 * p.sum_exchange_latencies
+                + steps * extra_rows * p.extra_row_step_latencies;
             let waiting = (all / room).ceil()
-                * ((steps + 2.0) * wait + shared * latency + levels * p.level_ns * more)
+                * ((steps + 2.0) * wait
+                    + row_latencies * latency
+                    + levels * p.extra_row_level_ns * extra_rows)
                 + barriers(problem, all, levels);
-            let reading = streaming.max(waiting) + p.beside * streaming.min(waiting);
+            let reading = streaming.max(waiting) + p.shorter_time_weight * streaming.min(waiting);
             out.push(Candidate {
-                knobs: vec![("LANES_K", lanes_k), ("LANES_N", lanes_n), ("ROWS", rows as u32)],
+                knobs: Config { lanes_k, lanes_n, rows: rows as u32 }.knobs(),
                 cost: reading.max(computing) + machine.launch_us * 1e3,
                 reason: format!(
-                    "{m} rows: {lanes_k} invocations share the depth {k}, {} columns a workgroup",
+                    "{m} rows: {lanes_k} invocations split K = {k}, {} columns per workgroup",
                     lanes_n * 4
                 ),
             });
@@ -136,14 +147,12 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matrix product")) };
-    let Sizes { batch, m, k, n } =
-        sizes(op, problem).ok_or_else(|| OpError::new("operands of rank two or more are needed"))?;
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let Op::MatMul(op) = problem.op else { return Err(OpError::new("not a matmul")) };
+    let MatMulSizes { batch, m, k, n } = matmul_sizes(op, problem)
+        .ok_or_else(|| OpError::new("a matmul needs operands with at least two axes"))?;
     let mut shader = Shader::new(problem);
-    for (name, value) in &candidate.knobs {
-        shader.knob(name, *value);
-    }
+    config.declare(&mut shader);
     shader.size("size_m", &m);
     shader.size("size_n", &n);
     shader.size("size_k", &k);
@@ -153,10 +162,10 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let along_k = along_k(op, problem);
     shader.constant("K_FIRST", along_k);
     let (prelude, mut axes) = operand_batch(&mut shader, 1);
-    // One vector of b along the axis on which it lies: `line` counts groups of four, `at` single elements.
-    let (of_k, of_n) = if along_k { ("line", "at") } else { ("at", "line") };
+    // A vec4 of b along its contiguous axis: `line` counts vec4s, `at` counts elements of the other axis.
+    let (k_name, n_name) = if along_k { ("line", "at") } else { ("at", "line") };
     let first = axes.len();
-    let names = if op.trans_b { [of_n, of_k] } else { [of_k, of_n] };
+    let names = if op.trans_b { [n_name, k_name] } else { [k_name, n_name] };
     axes.extend(names.map(str::to_string));
     let lane = if op.trans_b == along_k { first + 1 } else { first };
     let line = shader.read_fn(
@@ -164,11 +173,11 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         "batch: u32, line: u32, at: u32",
         &prelude,
         1,
-        &Coordinates::four(axes, lane),
+        &Coordinates::vec4(axes, lane),
         false,
     );
     let (group, other, size) = if along_k { ("k4", "n4", &n) } else { ("n4", "k4", &k) };
-    // Vectors past the end are read from the last one and replaced by zeros.
+    // Vectors past the end read the last vector and are replaced by zeros.
     let limit = (!size.is_multiple_of(4)).then(|| shader.dim(size));
     let vectors = [0, 1, 2, 3].map(|j| match &limit {
         Some(limit) if j > 0 => format!(
@@ -191,15 +200,15 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         ),
     );
     if along_k {
-        shader
-            .replace("times", "fn times(a: vec4<f32>, b: mat4x4<f32>) -> vec4<f32> { return a * b; }".into());
+        let multiply = "fn multiply_block(a: vec4<f32>, b: mat4x4<f32>) -> vec4<f32> { return a * b; }";
+        shader.replace("multiply_block", multiply.into());
     }
     let (prelude, mut axes) = batch_axes(&mut shader, &batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lanes = axes.len() - 1;
-    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lanes))?;
+    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::vec4(axes, lanes))?;
 
-    let [lanes_k, lanes_n, rows] = ["LANES_K", "LANES_N", "ROWS"].map(|name| candidate.knob(name).max(1));
+    let Config { lanes_k, lanes_n, rows } = config;
     shader.workgroup_memory(lanes_k * lanes_n * rows * 16);
     let batch = product(&batch);
     let flops = m.mul(&n).mul(&k).mul(&batch).scale(2);

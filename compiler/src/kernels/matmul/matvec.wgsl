@@ -1,14 +1,15 @@
-// Matrix product with few rows, bound by reading the second operand once: `result[batch] = a[batch] * b[batch]`.
-// Each invocation takes a group of four columns and every LANES_K-th group of four depths; the partial sums of the
-// LANES_K invocations are added through workgroup memory. Picked for products of one to a few rows.
+// Small-M matmul, bound by one pass over the second operand: `result[batch] = a[batch] * b[batch]`. An invocation
+// computes a vec4 of columns, over every LANES_K-th group of four rows of b. The partial sums of the LANES_K
+// invocations are added in workgroup memory.
 //
-// Replaced: the knobs, the sizes and the hooks. `load_a` returns zero past K; what `load_b` returns past N is unused.
+// Replaced: the knobs, the sizes and the hooks. `load_a` returns zeros past K. `load_b` is undefined past N.
 
 const LANES_K = 16u;
 const LANES_N = 4u;
 const THREADS = LANES_K * LANES_N;
 const ROWS = 2u;
-/// Neighbouring invocations take neighbouring depths, because b lies along them, rather than neighbouring columns.
+/// True if adjacent invocations take adjacent positions along K, because b is contiguous along K; else adjacent
+/// columns.
 const K_FIRST = true;
 const_assert LANES_K > 0u && (LANES_K & (LANES_K - 1u)) == 0u;
 
@@ -22,17 +23,17 @@ fn size_k() -> u32 { return 32u; }
 
 /// Four elements of row `row` of a, from column `4 * k4`.
 fn load_a(batch: u32, row: u32, k4: u32) -> vec4<f32> { return a_buffer[(batch * 3u + row) * 8u + k4]; }
-/// The block of b at depth `4 * k4` and column `4 * n4`: four vectors along whichever axis b lies.
+/// The 4 x 4 block of b at row `4 * k4` and column `4 * n4`: four vectors along b's contiguous axis.
 fn load_b(batch: u32, k4: u32, n4: u32) -> mat4x4<f32> {
     let at = (batch * 32u + k4 * 4u) * 8u + n4;
     return mat4x4<f32>(b_buffer[at], b_buffer[at + 8u], b_buffer[at + 16u], b_buffer[at + 24u]);
 }
-/// The product of four elements of a row with a block: `b * a`, or `a * b` when the block's vectors run along K.
-fn times(a: vec4<f32>, b: mat4x4<f32>) -> vec4<f32> { return b * a; }
+/// Multiplies four elements of a row by a block: `b * a`, or `a * b` if the block's vectors run along K.
+fn multiply_block(a: vec4<f32>, b: mat4x4<f32>) -> vec4<f32> { return b * a; }
 /// Stores four elements of row `row`, from column `4 * n4`.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<f32>) { result[(batch * 3u + row) * 8u + n4] = v; }
 
-var<workgroup> parts: array<vec4<f32>, THREADS * ROWS>;
+var<workgroup> partial_sums: array<vec4<f32>, THREADS * ROWS>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -42,7 +43,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let first = group.y * ROWS;
     let n4 = group.x * LANES_N + lane_n;
     let inside = n4 < (size_n() + 3u) / 4u;
-    // Columns past the end have no depth, but their invocations take part in every barrier.
+    // Columns past the end have no K range, but their invocations take part in every barrier.
     let end = select(0u, (size_k() + 3u) / 4u, inside);
     let last = size_m() - 1u;
     var acc: array<vec4<f32>, ROWS>;
@@ -51,24 +52,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var k4 = lane_k; k4 < end; k4 += LANES_K) {
         let b = load_b(batch, k4, n4);
         // unroll
-        for (var r = 0u; r < ROWS; r++) { acc[r] += times(load_a(batch, min(first + r, last), k4), b); }
+        for (var r = 0u; r < ROWS; r++) { acc[r] += multiply_block(load_a(batch, min(first + r, last), k4), b); }
     }
     if (LANES_K > 1u) {
         let here = lane_k * LANES_N + lane_n;
         // unroll or shift acc
-        for (var r = 0u; r < ROWS; r++) { parts[here + r * THREADS] = acc[r]; }
+        for (var r = 0u; r < ROWS; r++) { partial_sums[here + r * THREADS] = acc[r]; }
         workgroupBarrier();
-        for (var step = LANES_K / 2u; step > 0u; step /= 2u) {
-            if (lane_k < step) {
+        for (var distance = LANES_K / 2u; distance > 0u; distance /= 2u) {
+            if (lane_k < distance) {
                 // unroll or loop
                 for (var r = 0u; r < ROWS; r++) {
-                    parts[here + r * THREADS] += parts[here + step * LANES_N + r * THREADS];
+                    partial_sums[here + r * THREADS] += partial_sums[here + distance * LANES_N + r * THREADS];
                 }
             }
             workgroupBarrier();
         }
         // unroll
-        for (var r = 0u; r < ROWS; r++) { acc[r] = parts[here + r * THREADS]; }
+        for (var r = 0u; r < ROWS; r++) { acc[r] = partial_sums[here + r * THREADS]; }
     }
     if (lane_k == 0u && inside) {
         // unroll or shift acc

@@ -1,21 +1,21 @@
-//! `matvec_coop.wgsl`: matrix products of a few rows with a constant of few bits, on matrix units.
+//! `matvec_coop.wgsl`: small-M matmuls of several rows with a quantized constant, on matrix units.
 
 use serde::Deserialize;
 
-use super::matvec_fragments;
+use super::eligibility::is_eligible;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::storage::Storage;
 use crate::ir::tensor::DeviceType;
 use crate::kernels::cost::Parameters;
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::codes::{Columns, FEW_ROWS, declare_constants};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, config};
 use crate::kernels::shared::coop;
-use crate::kernels::shared::fused::{Fused, Reads};
-use crate::kernels::shared::product::{Sizes, one_matrix, sizes};
-use crate::shader::codes::eights;
-use crate::shader::pack::codes::ROWS as COLUMNS;
+use crate::kernels::shared::matmul_node::{MatMulNode, VectorWidth};
+use crate::kernels::shared::matmul_sizes::{MatMulSizes, matmul_sizes, single_matrix_coordinates};
+use crate::kernels::shared::quantized::{MAX_SMALL_M, QuantizedColumns, declare_constant_loads};
+use crate::shader::pack::quantized_panels::ROWS as COLUMNS;
 use crate::shader::problem::Problem;
+use crate::shader::quantized::vec8_shares_scale;
 use crate::shader::{Bound, Grid, Launch, Need, Shader};
 use crate::target::{MatrixScope, MatrixShape, SubgroupOp};
 
@@ -23,198 +23,228 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "matvec_coop",
     wgsl: include_str!("matvec_coop.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: Some(MatrixScope::Subgroup),
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Subgroups of a workgroup, and panels of each constant that it takes.
-const SUBS: [u32; 3] = [4, 8, 16];
-const PANELS: [u32; 2] = [1, 2];
-/// Panels of all constants of a workgroup at most: their sums stay in registers.
-const MOST_TILES: u32 = 4;
-/// Steps that are loaded before the first is multiplied: the text has each of them, and instructions that run once are fetched
-/// more slowly than they run.
-const AHEAD: [u32; 2] = [1, 2];
+config! {
+    /// Configuration.
+    struct Config {
+        /// Subgroups per workgroup.
+        SUBGROUPS => subgroups: u32,
+        /// Panels of each constant per workgroup.
+        PANELS => panels: u32,
+        /// Steps that are loaded before the first is multiplied.
+        STEPS_IN_FLIGHT => steps_in_flight: u32,
+    }
+}
 
-/// Parameters of the estimate; times in latencies of memory.
+/// Subgroups per workgroup, and panels of each constant per workgroup.
+const SUBGROUPS: [u32; 3] = [4, 8, 16];
+const PANELS: [u32; 2] = [1, 2];
+/// Maximum panels of all constants per workgroup, because their sums stay in registers.
+const MAX_WORKGROUP_PANELS: u32 = 4;
+/// Steps that are loaded before the first is multiplied. The shader repeats its code for each of them, and code that
+/// runs once is fetched more slowly than it runs.
+const STEPS_IN_FLIGHT: [u32; 2] = [1, 2];
+
+/// Cost parameters. All are positive; `latencies` are multiples of the memory latency.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// What is before the first and after the last load.
-    ends: f64,
-    /// The wait for what is loaded together.
-    loaded: f64,
-    /// The part of the lesser of reading and computing that the greater does not hide.
-    beside: f64,
-    /// Operations that making an element of a code takes, and passing on an element of a row; part of the peak that both reach.
-    decoded: f64,
-    passed: f64,
-    reached: f64,
-    /// How long a panel's step takes a subgroup beside what it waits for.
-    step: f64,
-    /// How long fetching the instructions of one takes.
-    fetched: f64,
+    /// Weight of the shorter ones of streaming, computing and waiting, added to the longest. 0 if they overlap
+    /// completely.
+    shorter_time_weight: f64,
+    /// Operations per quantized value that is dequantized.
+    dequantize_operations: f64,
+    /// Memory latencies before the first load and after the last load.
+    fixed_latencies: f64,
+    /// Memory latencies per step and panel for fetching its instructions.
+    instruction_fetch_latencies: f64,
+    /// Memory latencies per round of loads in flight.
+    round_latencies: f64,
+    /// Operations per element of a row that a workgroup reads and stages.
+    row_element_operations: f64,
+    /// Fraction of the peak FLOP/s that dequantizing and staging rows reach; 0 to 1.
+    peak_fraction: f64,
+    /// Memory latencies of a subgroup per step and panel, in addition to the round.
+    step_latencies: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "matvec_coop";
 }
 
-/// A product that the kernel computes.
-struct Coded<'a> {
-    fused: Fused<'a>,
-    columns: Columns,
-    sizes: Sizes,
+/// A matmul that the kernel computes.
+struct QuantizedMatMul<'a> {
+    node: MatMulNode<'a>,
+    columns: QuantizedColumns,
+    sizes: MatMulSizes,
 }
 
-impl<'a> Coded<'a> {
-    /// None where the operator is none, its constants lie otherwise or not alike, there are several products, or rows are sums
-    /// with a residual.
-    fn of(problem: &Problem<'a>) -> Option<Self> {
-        let fused = Fused::of(problem).filter(|fused| fused.residual().is_none())?;
-        let columns = Columns::of_all(fused.product, problem, fused.matrices())?;
-        let sizes = sizes(fused.product, problem)?;
-        let one = product(&sizes.batch).is(1) && columns.apart.is_none() && !fused.product.trans_a;
-        let whole = columns.form.depth.is_multiple_of(8) && eights(&columns.form);
-        (one && whole).then_some(Self { fused, columns, sizes })
+impl<'a> QuantizedMatMul<'a> {
+    /// Returns `None` if the operator is not a matmul, the constants have another layout or not all the same, there is
+    /// a batch, or the rows have a residual.
+    fn from_problem(problem: &Problem<'a>) -> Option<Self> {
+        let node = MatMulNode::from_problem(problem).filter(|node| node.residual().is_none())?;
+        let columns = QuantizedColumns::from_operands(node.matmul, problem, node.matrices())?;
+        let sizes = matmul_sizes(node.matmul, problem)?;
+        let single_matmul =
+            product(&sizes.batch).is(1) && columns.columns_per_matrix.is_none() && !node.matmul.trans_a;
+        let whole_k8 = columns.panels.depth.is_multiple_of(8) && vec8_shares_scale(&columns.panels);
+        (single_matmul && whole_k8).then_some(Self { node, columns, sizes })
     }
 
-    /// Whether codes take their scales as they become elements, and not their sums.
-    fn grouped(&self) -> bool {
-        self.columns.form.groups() > 1 || self.columns.form.bias.is_some()
+    /// True if values are scaled when they are dequantized. Otherwise sums are scaled.
+    fn scales_values(&self) -> bool {
+        self.columns.panels.groups_per_row() > 1 || self.columns.panels.bias_type.is_some()
     }
 
-    /// Whether fragments of the rows lie whole in memory: each function has room for the most rows that there may be.
-    fn direct(&self, problem: &Problem<'_>, shape: &MatrixShape) -> bool {
+    /// True if fragments of the rows can be loaded from global memory. Every entry point must then fill whole
+    /// fragments, at the maximum number of rows.
+    fn loads_row_fragments(&self, problem: &Problem<'_>, shape: &MatrixShape) -> bool {
         let Some(rows) = problem.operands.first() else { return false };
         rows.dtype.on_device() == DeviceType::F16
             && rows.storage == Storage::Buffer
             && rows.constant.is_none()
             && rows.placement.is_dense(&rows.shape)
-            && !self.fused.normalised()
+            && !self.node.has_norm()
             && problem.max(&self.sizes.m) % i64::from(shape.m) == 0
-            && self.eights().is_multiple_of(in_step(problem))
+            && self.k8s().is_multiple_of(k8s_per_step(problem))
     }
 
-    /// Units of 16 bytes that hold eight depths of four columns.
-    fn units(&self) -> u32 {
-        if self.columns.form.bits == 4 { 1 } else { 2 }
+    /// Vectors of 16 bytes that hold eight K positions of four columns.
+    fn vectors_per_k8(&self) -> u32 {
+        if self.columns.panels.bits == 4 { 1 } else { 2 }
     }
 
-    /// Eights of depths, as many of which as `in_step` tells are a step.
-    fn eights(&self) -> u32 {
-        u32::try_from(self.columns.form.depth / 8).unwrap_or(u32::MAX)
+    /// Groups of eight K positions.
+    fn k8s(&self) -> u32 {
+        u32::try_from(self.columns.panels.depth / 8).unwrap_or(u32::MAX)
     }
 }
 
-/// How a workgroup is made up.
+/// Workgroup tile.
 #[derive(Debug, Clone, Copy)]
-struct Cut {
+struct CoopTile {
     threads: u32,
-    tiles: u32,
-    /// Steps that a subgroup loads together, and how often it does.
-    ahead: u32,
+    /// Panels of all constants.
+    workgroup_panels: u32,
+    /// Steps that a subgroup loads together, and rounds of such loads.
+    steps_in_flight: u32,
     rounds: u32,
     /// Bytes of workgroup memory.
-    memory: u32,
+    workgroup_bytes: u32,
 }
 
-impl Cut {
-    fn of(
-        coded: &Coded<'_>,
+impl CoopTile {
+    /// The tile of a configuration.
+    fn from_config(
+        matmul: &QuantizedMatMul<'_>,
         problem: &Problem<'_>,
         shape: &MatrixShape,
-        [subs, panels, ahead]: [u32; 3],
+        Config { subgroups, panels, steps_in_flight }: Config,
     ) -> Self {
         let lanes = problem.target.subgroup.preferred;
-        let row = in_step(problem) + 1;
-        let height = rows(problem, &coded.sizes).next_multiple_of(shape.m);
-        let tiles = coded.fused.matrices() as u32 * panels;
-        let each = coded.eights().div_ceil(in_step(problem)).div_ceil(subs);
-        let rounds = each.div_ceil(ahead).max(1);
-        let staged = if coded.direct(problem, shape) { 0 } else { height };
-        let piece = ((staged + COLUMNS as u32) * row).max(tiles * height * COLUMNS as u32 / 4);
-        let memory = subs * (piece * 16 + height * 4);
-        Self { threads: subs * lanes, tiles, ahead, rounds, memory }
+        let row_stride = k8s_per_step(problem) + 1;
+        let height = max_rows(problem, &matmul.sizes).next_multiple_of(shape.m);
+        let workgroup_panels = matmul.node.matrices() as u32 * panels;
+        let subgroup_steps = matmul.k8s().div_ceil(k8s_per_step(problem)).div_ceil(subgroups);
+        let rounds = subgroup_steps.div_ceil(steps_in_flight).max(1);
+        let staged_rows = if matmul.loads_row_fragments(problem, shape) { 0 } else { height };
+        let subgroup_vectors =
+            ((staged_rows + COLUMNS as u32) * row_stride).max(workgroup_panels * height * COLUMNS as u32 / 4);
+        let workgroup_bytes = subgroups * (subgroup_vectors * 16 + height * 4);
+        Self { threads: subgroups * lanes, workgroup_panels, steps_in_flight, rounds, workgroup_bytes }
     }
 }
 
-/// Eights of depths that a subgroup takes in a step.
-fn in_step(problem: &Problem<'_>) -> u32 {
+/// Groups of eight K positions that a subgroup takes per step.
+fn k8s_per_step(problem: &Problem<'_>) -> u32 {
     problem.target.subgroup.preferred / 4
 }
 
-/// Rows that there may be.
-fn rows(problem: &Problem<'_>, sizes: &Sizes) -> u32 {
-    problem.max(&sizes.m).clamp(1, FEW_ROWS) as u32
+/// Maximum rows of the matmul.
+fn max_rows(problem: &Problem<'_>, sizes: &MatMulSizes) -> u32 {
+    problem.max(&sizes.m).clamp(1, MAX_SMALL_M) as u32
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let (Some(coded), Some(p), Some(shape)) = (Coded::of(problem), Params::of(problem), coop::shape(problem))
+    let (Some(matmul), Some(p), Some(shape)) =
+        (QuantizedMatMul::from_problem(problem), Params::of(problem), coop::f16_matrix_shape(problem))
     else {
         return Vec::new();
     };
     let target = problem.target;
     let (machine, limits) = (&target.machine, &target.limits);
-    let Coded { fused, columns, sizes } = &coded;
+    let QuantizedMatMul { node, columns, sizes } = &matmul;
     let (m, n, k) = (problem.max(&sizes.m), problem.max(&sizes.n), problem.max(&sizes.k));
-    let able = [SubgroupOp::Basic, SubgroupOp::Shuffle].iter().all(|op| target.has_subgroup_op(*op));
+    let shuffles = [SubgroupOp::Basic, SubgroupOp::Shuffle].iter().all(|op| target.has_subgroup_op(*op));
     let lanes = target.subgroup.preferred;
-    let eights = in_step(problem);
+    let step_k8s = k8s_per_step(problem);
     let divides = lanes.is_multiple_of(4)
         && (COLUMNS as u32).is_multiple_of(shape.n)
-        && (eights * 8).is_multiple_of(shape.k);
-    let few = (2..=FEW_ROWS).contains(&m) && columns.only_streams(problem, m);
-    if !able || !divides || !few || matvec_fragments::takes(problem) {
+        && (step_k8s * 8).is_multiple_of(shape.k);
+    if !shuffles || !divides || !is_eligible(KERNEL.name, problem) {
         return Vec::new();
     }
-    let matrices = fused.matrices() as f64;
-    let panels = (n as f64 / COLUMNS as f64).ceil();
+    let matrices = node.matrices() as f64;
+    let panel_count = (n as f64 / COLUMNS as f64).ceil();
     let bytes = problem.read_bytes(1) as f64 * matrices;
     let bandwidth = machine.bandwidth_gb_s.max(1e-3);
     let streaming = bytes / bandwidth;
-    let beside = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
-    let peak = (machine.peak.f32 * p.reached).max(1e-3);
+    let other_traffic = (problem.traffic() as f64 - bytes).max(0.0) / bandwidth;
+    let peak = (machine.peak.f32 * p.peak_fraction).max(1e-3);
     let room = f64::from(machine.compute_units) * f64::from(machine.invocations_per_unit);
-    let steps = coded.eights().div_ceil(eights);
+    let steps = matmul.k8s().div_ceil(step_k8s);
     let mut out = Vec::new();
-    for per in PANELS {
-        for [subs, ahead] in SUBS.into_iter().flat_map(|subs| AHEAD.map(|ahead| [subs, ahead])) {
-            let cut = Cut::of(&coded, problem, shape, [subs, per, ahead]);
-            let groups = (panels / f64::from(per)).ceil();
-            let fits = cut.tiles <= MOST_TILES
-                && cut.threads <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0])
-                && subs <= limits.max_workgroup_subgroups
-                && cut.memory <= limits.max_workgroup_memory
+    for panels in PANELS {
+        let shapes =
+            SUBGROUPS.into_iter().flat_map(|subgroups| STEPS_IN_FLIGHT.map(|steps| [subgroups, steps]));
+        for [subgroups, steps_in_flight] in shapes {
+            let config = Config { subgroups, panels, steps_in_flight };
+            let tile = CoopTile::from_config(&matmul, problem, shape, config);
+            let groups = (panel_count / f64::from(panels)).ceil();
+            let fits = tile.workgroup_panels <= MAX_WORKGROUP_PANELS
+                && tile.threads <= limits.max_workgroup_invocations.min(limits.max_workgroup_size[0])
+                && subgroups <= limits.max_workgroup_subgroups
+                && tile.workgroup_bytes <= limits.max_workgroup_memory
                 && groups <= f64::from(limits.max_workgroup_count[0])
-                && (per == 1 || f64::from(per) <= panels)
-                && fused.takes(per, COLUMNS as u32);
-            let wasted = subs > SUBS[0] && subs > steps || ahead > 1 && subs * (ahead - 1) >= steps;
+                && (panels == 1 || f64::from(panels) <= panel_count)
+                && node.supports_panels(panels, COLUMNS as u32);
+            let wasted = subgroups > SUBGROUPS[0] && subgroups > steps
+                || steps_in_flight > 1 && subgroups * (steps_in_flight - 1) >= steps;
             if !fits || wasted {
                 continue;
             }
-            let passed = groups * (m * k) as f64;
-            let operations = (n * k) as f64 * matrices * p.decoded + passed * p.passed;
-            let again = passed * 2.0 / machine.cache_bandwidth_gb_s.max(1e-3);
-            let computing = (operations / peak).max(again);
-            let waves = (groups * f64::from(cut.threads) / room).ceil();
-            let (rounds, in_round) = (f64::from(cut.rounds), f64::from(cut.ahead * cut.tiles));
-            // Instructions of the first round are fetched before they run.
-            let alone = rounds * (p.loaded + in_round * p.step) + in_round * p.fetched;
+            let row_elements = groups * (m * k) as f64;
+            let operations =
+                (n * k) as f64 * matrices * p.dequantize_operations + row_elements * p.row_element_operations;
+            let row_reads = row_elements * 2.0 / machine.cache_bandwidth_gb_s.max(1e-3);
+            let computing = (operations / peak).max(row_reads);
+            let waves = (groups * f64::from(tile.threads) / room).ceil();
+            let (rounds, round_steps) =
+                (f64::from(tile.rounds), f64::from(tile.steps_in_flight * tile.workgroup_panels));
+            // The instructions of the first round are fetched before they run.
+            let alone = rounds * (p.round_latencies + round_steps * p.step_latencies)
+                + round_steps * p.instruction_fetch_latencies;
             let waiting = waves * alone * machine.memory_latency_ns;
-            let bounds = [streaming, computing, waiting];
-            let longest = bounds.into_iter().fold(0.0, f64::max);
-            let rest = bounds.into_iter().sum::<f64>() - longest;
+            let times = [streaming, computing, waiting];
+            let longest = times.into_iter().fold(0.0, f64::max);
+            let shorter = times.into_iter().sum::<f64>() - longest;
             out.push(Candidate {
-                knobs: vec![("SUBS", subs), ("PANELS", per), ("AHEAD", ahead)],
-                cost: longest + p.beside * rest + beside + p.ends * machine.memory_latency_ns + machine.launch_us * 1e3,
+                knobs: config.knobs(),
+                cost: longest
+                    + p.shorter_time_weight * shorter
+                    + other_traffic
+                    + p.fixed_latencies * machine.memory_latency_ns
+                    + machine.launch_us * 1e3,
                 reason: format!(
-                    "{m} rows on matrix units: {subs} subgroups share {per} panels of {COLUMNS} columns of {}-bit codes, {} steps of {} depths at a time",
-                    columns.form.bits,
-                    cut.ahead,
-                    eights * 8
+                    "{m} rows on matrix units: {subgroups} subgroups split K of {panels} panels of {COLUMNS} columns of {}-bit weights, {steps_in_flight} steps of {} along K in flight",
+                    columns.panels.bits,
+                    step_k8s * 8
                 ),
             });
         }
@@ -222,73 +252,77 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     out
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let wanted = || OpError::new("a product of a few rows with constants of codes along the depth is needed");
-    let coded = Coded::of(problem).ok_or_else(wanted)?;
-    let shape = coop::shape(problem).ok_or_else(wanted)?;
-    let [subs, panels, ahead] = ["SUBS", "PANELS", "AHEAD"].map(|name| candidate.knob(name).max(1));
-    let cut = Cut::of(&coded, problem, shape, [subs, panels, ahead]);
-    let Coded { fused, columns, sizes } = &coded;
-    let form = columns.form;
+fn launches(problem: &Problem<'_>, config: Config) -> Result<Vec<Launch>, OpError> {
+    let unsupported = || OpError::new("not a small-M matmul with constants that are quantized along K");
+    let matmul = QuantizedMatMul::from_problem(problem).ok_or_else(unsupported)?;
+    let shape = coop::f16_matrix_shape(problem)
+        .ok_or_else(|| OpError::new("the target has no f16 matrix units for this matmul"))?;
+    let Config { subgroups, panels, steps_in_flight } = config;
+    let tile = CoopTile::from_config(&matmul, problem, shape, config);
+    let QuantizedMatMul { node, columns, sizes } = &matmul;
+    let packed = columns.panels;
     let mut shader = Shader::new(problem);
-    coop::sides(&mut shader, shape);
-    shader.knob("SUBS", subs);
+    coop::declare_matrix_types(&mut shader, shape);
+    shader.knob("SUBGROUPS", subgroups);
     shader.knob("PANELS", panels);
-    shader.knob("ROWS", rows(problem, sizes));
-    shader.knob("UNITS", coded.units());
-    shader.knob("AHEAD", ahead);
-    shader.constant("GROUPED", coded.grouped());
-    shader.constant("BIASED", form.bias.is_some());
-    let taken = cut.rounds * cut.ahead * subs * in_step(problem);
-    shader.constant("GUARD", taken != coded.eights());
+    shader.knob("ROWS", max_rows(problem, sizes));
+    shader.knob("VECTORS_PER_K8", matmul.vectors_per_k8());
+    shader.knob("STEPS_IN_FLIGHT", steps_in_flight);
+    shader.constant("SCALED_VALUES", matmul.scales_values());
+    shader.constant("BIASED", packed.bias_type.is_some());
+    let padded_k8s = tile.rounds * tile.steps_in_flight * subgroups * k8s_per_step(problem);
+    shader.constant("GUARD_K", padded_k8s != matmul.k8s());
     shader.size("size_m", &sizes.m);
     shader.size("size_n", &sizes.n);
     shader.size("last_panel", &sizes.n.plus(-1).floor_div(COLUMNS as i64));
     let numbers = [
-        ("size_k8", form.depth / 8),
-        ("rounds", cut.rounds as usize),
-        ("panel_units", form.panel_units()),
-        ("eights_of_group", (form.group / 8).max(1)),
+        ("size_k8", packed.depth / 8),
+        ("rounds", tile.rounds as usize),
+        ("panel_vec4s", packed.panel_vec4s()),
+        ("k8s_per_group", (packed.group_size / 8).max(1)),
     ];
     for (name, number) in numbers {
         shader.replace(name, format!("fn {name}() -> u32 {{ return {number}u; }}"));
     }
     shader.needs(&[Need::SubgroupShuffle]);
-    shader.workgroup_memory(cut.memory);
+    shader.workgroup_memory(tile.workgroup_bytes);
 
-    let at = one_matrix(problem.operands.first().map_or(2, |a| a.rank()), ["row", "k8"]);
-    let direct = coded.direct(problem, shape);
+    let at = single_matrix_coordinates(problem.operands.first().map_or(2, |a| a.rank()), ["row", "k8"]);
+    let direct = matmul.loads_row_fragments(problem, shape);
     shader.knob("DIRECT", direct.into());
-    shader.constant("MORE", cut.rounds > 1);
-    shader.knob("STAGED", if direct { 0 } else { rows(problem, sizes).next_multiple_of(shape.m) });
+    shader.constant("SEVERAL_ROUNDS", tile.rounds > 1);
+    shader.knob("STAGED_ROWS", if direct { 0 } else { max_rows(problem, sizes).next_multiple_of(shape.m) });
     if direct {
         let rows = shader.bind(Bound::Operand(0), "vec4<f32>", false);
-        let eights = coded.eights();
+        let k8s = matmul.k8s();
         shader.replace(
             "fragment_a",
             format!(
                 "fn fragment_a(row: u32, k8: u32) -> MatrixA {{
-    let at = row * {eights}u + k8;
-    return coopLoadT<MatrixA>(&{rows}[at], {eights}u);
+    let at = row * {k8s}u + k8;
+    return coopLoadT<MatrixA>(&{rows}[at], {k8s}u);
 }}"
             ),
         );
-        let none = "fn load_a(row: u32, k8: u32) -> vec4<f32> { return vec4<f32>(); }";
-        shader.replace("load_a", none.to_string());
+        let unused = "fn load_a(row: u32, k8: u32) -> vec4<f32> { return vec4<f32>(); }";
+        shader.replace("load_a", unused.to_string());
     } else {
-        let text = coop::eight(&mut shader, "load_a", "row: u32, k8: u32", "", 0, &at)?;
-        shader.replace("load_a", text);
+        let load_a = coop::vec8_read(&mut shader, "load_a", "row: u32, k8: u32", "", 0, &at)?;
+        shader.replace("load_a", load_a);
     }
-    declare_constants(&mut shader, fused.matrices(), |shader, name, index| shader.code_words(name, index))?;
-    let head = "fn elements(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32>";
-    shader.replace("elements", format!("{head} {{ return first_of(first, second, scale, bias); }}"));
-    fused.declare(&mut shader, Reads::Four)?;
-    fused.declare_rotation(&mut shader, COLUMNS as u32);
-    let at = one_matrix(problem.result.rank(), ["row", "n4"]);
+    declare_constant_loads(&mut shader, node.matrices(), |shader, name, index| {
+        shader.add_dequantize_words(name, index)
+    })?;
+    let head = "fn dequantize8(first: u32, second: u32, scale: f32, bias: f32) -> vec4<u32>";
+    shader
+        .replace("dequantize8", format!("{head} {{ return first_from_words(first, second, scale, bias); }}"));
+    node.declare_fusions(&mut shader, VectorWidth::Vec4)?;
+    node.declare_rotation(&mut shader, COLUMNS as u32);
+    let at = single_matrix_coordinates(problem.result.rank(), ["row", "n4"]);
     shader.write("store", "row: u32, n4: u32", "", &at)?;
 
-    let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).scale(2 * fused.matrices() as i64);
+    let flops = sizes.m.mul(&sizes.n).mul(&sizes.k).scale(2 * node.matrices() as i64);
     let groups = [sizes.n.ceil_div(COLUMNS as i64 * i64::from(panels)), Dim::known(1), Dim::known(1)];
-    let grid = Grid { groups, workgroup: [cut.threads, 1, 1] };
-    Ok(coop::launch(shader.finish("matvec_coop", KERNEL.wgsl, grid, flops)?, problem))
+    let grid = Grid { groups, workgroup: [tile.threads, 1, 1] };
+    Ok(coop::with_matrix_requirements(shader.finish("matvec_coop", KERNEL.wgsl, grid, flops)?, problem))
 }

@@ -1,22 +1,23 @@
-// Matrix product of 8-bit integers with few rows and sums in i32, bound by reading the second operand once:
-// `result[batch] = a[batch] * b[batch]`. The rows of a are staged as words of four numbers along K. Each invocation
-// takes a group of four columns and every LANES_K-th word of the depth; the partial sums of the LANES_K invocations are
-// added through workgroup memory. Picked for products of one to a few rows.
+// Small-M matmul of 8-bit integers with i32 sums, bound by one pass over the second operand: `result[batch] = a[batch]
+// * b[batch]`. The rows of a are staged in workgroup memory as words of four elements along K. An invocation computes a
+// vec4 of columns, over every LANES_K-th word of K. The partial sums of the LANES_K invocations are added in workgroup
+// memory.
 //
-// Replaced: the knobs, the signs, the sizes and the hooks. `load_b` returns zeros past K and anything past N.
+// Replaced: the knobs, the signs, the sizes and the hooks. `load_b` returns zeros past K and is undefined past N.
 
 const LANES_K = 16u;
 const LANES_N = 4u;
 const THREADS = LANES_K * LANES_N;
 const ROWS = 2u;
 /// Words of each row that are staged at a time.
-const STAGE = 64u;
-/// Neighbouring invocations take neighbouring depths, because b lies along them, rather than neighbouring columns.
+const STAGED_WORDS = 64u;
+/// True if adjacent invocations take adjacent positions along K, because b is contiguous along K; else adjacent
+/// columns.
 const K_FIRST = false;
-/// Whether the numbers of a, or of b, are 128 less than they should be.
+/// True if the elements of a, or of b, are 128 less than their values.
 const FLIP_A = false;
 const FLIP_B = false;
-/// A word of four ones, whose products are sums.
+/// A word of four ones: the dot product with it is a sum.
 const ONES = 0x01010101u;
 const_assert LANES_K > 0u && (LANES_K & (LANES_K - 1u)) == 0u;
 const_assert !(FLIP_A && FLIP_B);
@@ -31,23 +32,23 @@ fn size_k() -> u32 { return 32u; }
 
 /// Four elements of row `row` of a, from column `4 * k4`, as a word.
 fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return a_buffer[(batch * 3u + row) * 8u + k4]; }
-/// Four elements of each of the columns from `4 * n4` on of b, from row `4 * k4`, as words.
+/// Rows `4 * k4 ..` of four columns from `4 * n4` on of b, one word per column.
 fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return b_buffer[(batch * 8u + k4) * 8u + n4]; }
 /// Stores four elements of row `row`, from column `4 * n4`.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) { result[(batch * 3u + row) * 8u + n4] = v; }
-/// The sum of the products of two words' numbers.
-fn product(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
+/// The dot product of two words of four elements.
+fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
 
-/// Four numbers of 8 bits, of which each has 32, as a word.
-fn word(v: vec4<u32>) -> u32 {
+/// Four 8-bit elements, each in 32 bits, as a word.
+fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
-fn products(a: u32, b: vec4<u32>) -> vec4<i32> {
-    return vec4<i32>(product(a, b.x), product(a, b.y), product(a, b.z), product(a, b.w));
+fn dot4_columns(a: u32, b: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(dot4(a, b.x), dot4(a, b.y), dot4(a, b.z), dot4(a, b.w));
 }
 
-var<workgroup> staged: array<u32, ROWS * STAGE>;
-var<workgroup> parts: array<vec4<i32>, THREADS * ROWS>;
+var<workgroup> staged_rows: array<u32, ROWS * STAGED_WORDS>;
+var<workgroup> partial_sums: array<vec4<i32>, THREADS * ROWS>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
@@ -62,24 +63,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var acc: array<vec4<i32>, ROWS>;
     // unroll
     for (var r = 0u; r < ROWS; r++) { acc[r] = vec4<i32>(); }
-    for (var start = 0u; start < k4_end; start += STAGE) {
-        let words = min(STAGE, k4_end - start);
-        for (var i = local; i < ROWS * STAGE; i += THREADS) {
-            let k = i % STAGE;
-            if (k < words) { staged[i] = load_a(batch, min(first + i / STAGE, last), start + k); }
+    for (var start = 0u; start < k4_end; start += STAGED_WORDS) {
+        let words = min(STAGED_WORDS, k4_end - start);
+        for (var i = local; i < ROWS * STAGED_WORDS; i += THREADS) {
+            let k = i % STAGED_WORDS;
+            if (k < words) { staged_rows[i] = load_a(batch, min(first + i / STAGED_WORDS, last), start + k); }
         }
         workgroupBarrier();
-        // Columns past the end have no depth, but their invocations take part in every barrier.
+        // Columns past the end have no K range, but their invocations take part in every barrier.
         let end = select(0u, words, inside);
         for (var k = lane_k; k < end; k += LANES_K) {
             let b = load_b(batch, start + k, n4);
-            var less = vec4<i32>();
-            if (FLIP_A) { less = products(ONES, b) * 128i; }
+            var correction = vec4<i32>();
+            if (FLIP_A) { correction = dot4_columns(ONES, b) * 128i; }
             // unroll
             for (var r = 0u; r < ROWS; r++) {
-                let a = staged[r * STAGE + k];
-                if (FLIP_B) { less = vec4<i32>(product(a, ONES) * 128i); }
-                acc[r] += products(a, b) + less;
+                let a = staged_rows[r * STAGED_WORDS + k];
+                if (FLIP_B) { correction = vec4<i32>(dot4(a, ONES) * 128i); }
+                acc[r] += dot4_columns(a, b) + correction;
             }
         }
         workgroupBarrier();
@@ -87,19 +88,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (LANES_K > 1u) {
         let here = lane_k * LANES_N + lane_n;
         // unroll
-        for (var r = 0u; r < ROWS; r++) { parts[here + r * THREADS] = acc[r]; }
+        for (var r = 0u; r < ROWS; r++) { partial_sums[here + r * THREADS] = acc[r]; }
         workgroupBarrier();
-        for (var step = LANES_K / 2u; step > 0u; step /= 2u) {
-            if (lane_k < step) {
+        for (var distance = LANES_K / 2u; distance > 0u; distance /= 2u) {
+            if (lane_k < distance) {
                 // unroll
                 for (var r = 0u; r < ROWS; r++) {
-                    parts[here + r * THREADS] += parts[here + step * LANES_N + r * THREADS];
+                    partial_sums[here + r * THREADS] += partial_sums[here + distance * LANES_N + r * THREADS];
                 }
             }
             workgroupBarrier();
         }
         // unroll
-        for (var r = 0u; r < ROWS; r++) { acc[r] = parts[here + r * THREADS]; }
+        for (var r = 0u; r < ROWS; r++) { acc[r] = partial_sums[here + r * THREADS]; }
     }
     if (lane_k == 0u && inside) {
         // unroll

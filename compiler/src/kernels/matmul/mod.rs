@@ -1,5 +1,6 @@
-//! Matrix products.
+//! Matmul kernels.
 
+mod eligibility;
 #[expect(clippy::module_inception, reason = "the kernel that the family is named after")]
 pub(super) mod matmul;
 pub(super) mod matmul_coop;
@@ -7,8 +8,8 @@ pub(super) mod matmul_direct;
 pub(super) mod matmul_dot;
 pub(super) mod matmul_workgroup;
 pub(super) mod matvec;
-pub(super) mod matvec_codes;
 pub(super) mod matvec_coop;
 pub(super) mod matvec_dot;
 pub(super) mod matvec_fragments;
 pub(super) mod matvec_panels;
+pub(super) mod matvec_quantized;

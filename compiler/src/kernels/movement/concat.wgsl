@@ -1,7 +1,7 @@
-// Copies one operand of a concatenation into its part of the result, one unit of the operand per invocation.
-// Picked for every concatenation, with one dispatch per operand.
+// Copies one operand of a concatenation into the result, one element or vec4 (a "unit") per invocation. One dispatch
+// per operand.
 //
-// Replaced: `units`, the type, and the two hooks.
+// Replaced by the compiler: `units`, the type, and the hooks.
 
 const THREADS = 64u;
 
@@ -10,11 +10,11 @@ alias value = f32;
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of units.
+/// Number of elements or vec4s.
 fn units() -> u32 { return 8u; }
-/// A unit of the operand.
+/// Loads an element or vec4 of the operand.
 fn load(unit: u32) -> value { return source[unit]; }
-/// Applies the chain to a unit at its place in the result, and stores it there.
+/// Applies the epilogue to an element or vec4 at its position in the result and stores it.
 fn store(unit: u32, v: value) { result[unit + 8u] = v; }
 
 @compute @workgroup_size(THREADS)

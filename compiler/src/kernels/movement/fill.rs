@@ -1,31 +1,31 @@
-//! `fill.wgsl`: tensors without operands, ranges and sizes.
+//! `fill.wgsl`: tensors without operands: ranges, and sizes as tensors.
 
 use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::op::Op;
 use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::problem::{Placement, Problem};
-use crate::shader::rows::Rows;
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::row_view::RowView;
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "fill",
     wgsl: include_str!("fill.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Parameters of the estimate.
+/// Cost parameters, 0 to 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the memory's bandwidth that is reached.
-    bandwidth: f64,
+    /// Reached fraction of the memory bandwidth.
+    bandwidth_fraction: f64,
 }
 
 impl Parameters for Params {
@@ -38,15 +38,15 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let Some(p) = Params::of(problem) else { return Vec::new() };
     vec![Candidate {
-        knobs: vec![("THREADS", problem.threads())],
-        cost: roofline(problem, 0.0, problem.traffic() as f64 / p.bandwidth, 1.0),
+        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
+        cost: roofline(problem, 0.0, problem.traffic() as f64 / p.bandwidth_fraction, 1.0),
         reason: "one invocation per element".into(),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
     let mut shader = Shader::new(problem);
-    let class = Class::of(problem.computed);
+    let class = ValueType::from_dtype(problem.computed);
     let body = match problem.op {
         Op::Range(op) => {
             let start = shader.dim(&op.start);
@@ -63,12 +63,12 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         }
         _ => return Err(OpError::new("the operator has operands")),
     };
-    // Values are counted in the order of rows, however the result lies.
+    // Elements are numbered in row-major order for every layout of the result.
     let mut result = problem.result.clone();
     result.placement = Placement::dense(&result.shape);
-    let rows = Rows::new(&result, &[]).scalar();
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
+    let rows = RowView::new(&result, &[]).with_scalar_lanes();
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
     shader.alias("E", class.scalar());
     shader.size("units", &rows.rows());
     shader.replace("value", format!("fn value(unit: u32) -> E {{\n{body}}}"));

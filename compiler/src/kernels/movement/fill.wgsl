@@ -1,7 +1,7 @@
-// One invocation per element of a tensor that has no operands: its value follows from its position and from sizes.
-// Picked for ranges and for sizes needed as a tensor.
+// Tensors without operands: ranges, and sizes as tensors. One invocation computes one element from its position and
+// from sizes.
 //
-// Replaced: `units`, the element type, `value` and `store`.
+// Replaced by the compiler: `units`, the element type, `value` and `store`.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;

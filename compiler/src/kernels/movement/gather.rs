@@ -1,130 +1,140 @@
-//! `gather.wgsl`: slices along an axis, single elements, and slices at index tuples.
+//! `gather.wgsl`: gather of slices along an axis, of single elements, and of slices at index tuples.
 
 use serde::Deserialize;
 
 use crate::error::OpError;
 use crate::ir::op::Op;
 use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
-use crate::shader::rows::Rows;
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::row_view::RowView;
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "gather",
     wgsl: include_str!("gather.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Parameters of the estimate.
+/// Cost parameters, 0 to 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the memory's bandwidth that is reached.
-    bandwidth: f64,
+    /// Reached fraction of the memory bandwidth.
+    bandwidth_fraction: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "gather";
 }
 
-/// Where a gather reads: `I(j)` is part j of the index, `R(i)` coordinate i of the result.
-enum From {
-    I(usize),
-    R(usize),
+/// Source of a coordinate of the gathered tensor.
+enum Source {
+    /// Component of the index.
+    Index(usize),
+    /// Coordinate of the result.
+    Result(usize),
 }
 
-/// Coordinates in the result of the index (before the position in a tuple), and the source of each coordinate of x.
-fn places(problem: &Problem<'_>) -> Option<(Vec<usize>, Vec<From>)> {
+/// Returns the axes of the result that are axes of the indices (without the tuple axis), and the source of each
+/// coordinate of the gathered tensor.
+fn index_and_sources(problem: &Problem<'_>) -> Option<(Vec<usize>, Vec<Source>)> {
     let (x, indices) = (problem.operands.first()?.rank(), problem.operands.get(1)?);
     let rank = problem.result.rank();
     Some(match problem.op {
         Op::Gather(op) => {
-            let picks = indices.rank();
-            let before = (0..op.axis).map(From::R);
-            let after = (op.axis + picks..rank).map(From::R);
-            ((op.axis..op.axis + picks).collect(), before.chain([From::I(0)]).chain(after).collect())
+            let index_rank = indices.rank();
+            let before = (0..op.axis).map(Source::Result);
+            let after = (op.axis + index_rank..rank).map(Source::Result);
+            (
+                (op.axis..op.axis + index_rank).collect(),
+                before.chain([Source::Index(0)]).chain(after).collect(),
+            )
         }
         Op::GatherElements(op) => {
-            let place = |i| if i == op.axis { From::I(0) } else { From::R(i) };
-            ((0..rank).collect(), (0..x).map(place).collect())
+            let at_x = |i| if i == op.axis { Source::Index(0) } else { Source::Result(i) };
+            ((0..rank).collect(), (0..x).map(at_x).collect())
         }
         Op::GatherNd(op) => {
-            let picks = indices.rank().checked_sub(1)?;
-            let tuple = usize::try_from(indices.shape[picks].as_known()?).ok()?;
-            let batch = (0..op.batch_dims).map(From::R);
-            let parts = (0..tuple).map(From::I);
-            ((0..picks).collect(), batch.chain(parts).chain((picks..rank).map(From::R)).collect())
+            let index_rank = indices.rank().checked_sub(1)?;
+            let tuple = usize::try_from(indices.shape[index_rank].as_known()?).ok()?;
+            let batch = (0..op.batch_dims).map(Source::Result);
+            let components = (0..tuple).map(Source::Index);
+            (
+                (0..index_rank).collect(),
+                batch.chain(components).chain((index_rank..rank).map(Source::Result)).collect(),
+            )
         }
         _ => return None,
     })
 }
 
-/// The walk over the result, four elements at once where they are picked by one index.
-fn walk(problem: &Problem<'_>, index: &[usize], source: &[From]) -> Rows {
-    let rows = Rows::new(&problem.result, &[]);
-    let copied = |axis| source.iter().any(|s| matches!(s, From::R(r) if *r == axis));
+/// Returns the rows of the result, in vec4s if one index selects all four elements.
+fn result_rows(problem: &Problem<'_>, index: &[usize], source: &[Source]) -> RowView {
+    let rows = RowView::new(&problem.result, &[]);
+    let copied = |axis| source.iter().any(|s| matches!(s, Source::Result(r) if *r == axis));
     match rows.lanes.axis() {
-        Some(axis) if index.contains(&axis) || !copied(axis) => rows.scalar(),
+        Some(axis) if index.contains(&axis) || !copied(axis) => rows.with_scalar_lanes(),
         _ => rows,
     }
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    if places(problem).is_none() {
+    if index_and_sources(problem).is_none() {
         return Vec::new();
     }
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let moved = problem.result.bytes(problem.bounds) as f64 * 2.0;
     let indices = problem.operands[1].bytes(problem.bounds) as f64;
     vec![Candidate {
-        knobs: vec![("THREADS", problem.threads())],
-        cost: roofline(problem, 0.0, (moved + indices) / p.bandwidth, 1.0),
-        reason: "one invocation per unit of the result; bound by memory traffic".into(),
+        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
+        cost: roofline(problem, 0.0, (moved + indices) / p.bandwidth_fraction, 1.0),
+        reason: "one invocation per element or vec4 of the result; bound by memory traffic".into(),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let (index, source) = places(problem).ok_or_else(|| OpError::new("not a gather"))?;
-    let rows = walk(problem, &index, &source);
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+    let (index, source) =
+        index_and_sources(problem).ok_or_else(|| OpError::new("the operator is not a gather"))?;
+    let rows = result_rows(problem, &index, &source);
     let mut shader = Shader::new(problem);
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
     let (prelude, at) = rows.unit(&mut shader);
-    shader.alias("V", &Class::of(problem.computed).wgsl(rows.lanes.count()));
-    shader.alias("Index", Class::of(problem.operands[1].dtype).scalar());
+    shader.alias("V", &ValueType::from_dtype(problem.computed).wgsl(rows.lanes.count()));
+    shader.alias("Index", ValueType::from_dtype(problem.operands[1].dtype).scalar());
 
-    let mut parts: Vec<String> = index.iter().map(|i| at.axes[*i].clone()).collect();
+    let mut index_axes: Vec<String> = index.iter().map(|i| at.axes[*i].clone()).collect();
     if matches!(problem.op, Op::GatherNd(_)) {
-        parts.push("part".into());
+        index_axes.push("part".into());
     }
-    shader.read("pick", "unit: u32, part: u32", &prelude, 1, &Coordinates::element(parts));
+    shader.read("load_index", "unit: u32, part: u32", &prelude, 1, &Coordinates::element(index_axes));
 
     let mut statements = prelude.clone();
     let mut axes = Vec::with_capacity(source.len());
     let mut lanes = None;
     for (i, from) in source.iter().enumerate() {
         axes.push(match from {
-            From::R(r) => {
+            Source::Result(r) => {
                 if at.lanes == Some(*r) {
                     lanes = Some(i);
                 }
                 at.axes[*r].clone()
             }
-            From::I(j) => {
+            Source::Index(j) => {
                 let size = shader.dim(&problem.operands[0].shape[i]);
-                statements += &format!("    let part{j} = wrap(pick(unit, {j}u), {size});\n");
+                statements += &format!("    let part{j} = wrap(load_index(unit, {j}u), {size});\n");
                 format!("part{j}")
             }
         });
     }
-    let place = Coordinates { axes, lanes, pixel: None, unit: None };
-    shader.read("load", "unit: u32", &statements, 0, &place);
+    let at_x = Coordinates { axes, lanes, pixel: None, vec4_index: None };
+    shader.read("load", "unit: u32", &statements, 0, &at_x);
     shader.write("store", "unit: u32", &prelude, &at)?;
     shader.size("units", &rows.rows());
     let grid = Grid::linear(&rows.rows(), threads, problem.bounds);

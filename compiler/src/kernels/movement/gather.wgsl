@@ -1,8 +1,8 @@
-// One invocation per unit of the result, each copied from a place that run-time indices name: slices along an axis,
-// single elements, or slices at index tuples. Negative indices count from the end, and an index outside the axis is
-// clamped, so that nothing outside the tensor is read. Picked for every gather.
+// Gather of slices along an axis, of single elements, or of slices at index tuples. One invocation copies one element
+// or vec4 (a "unit") of the result. Negative indices count from the end. An index outside the axis is clamped, so that
+// no read is outside the tensor.
 //
-// Replaced: `units`, the types, `pick` (an index), `load` (which calls `pick` and `wrap`) and `store`.
+// Replaced by the compiler: `units`, the types, `load_index`, `load` (which calls `load_index` and `wrap`) and `store`.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
@@ -14,15 +14,15 @@ alias Index = i32;
 @group(0) @binding(1) var<storage, read> indices: array<i32>;
 @group(0) @binding(2) var<storage, read_write> result: array<f32>;
 
-/// Number of units.
+/// Number of elements or vec4s.
 fn units() -> u32 { return 1u; }
-/// Part of the index, or of the index tuple, of a unit.
-fn pick(unit: u32, part: u32) -> Index { return indices[unit]; }
-/// The unit's value.
-fn load(unit: u32) -> V { return source[wrap(pick(unit, 0u), 8u)]; }
+/// Loads the index of a unit, or component `part` of its index tuple.
+fn load_index(unit: u32, part: u32) -> Index { return indices[unit]; }
+/// Loads the value of a unit.
+fn load(unit: u32) -> V { return source[wrap(load_index(unit, 0u), 8u)]; }
 fn store(unit: u32, v: V) { result[unit] = v; }
 
-/// The position that an index names on an axis.
+/// Returns the position of an index on an axis.
 fn wrap(index: Index, size: u32) -> u32 {
     let i = i32(index);
     let last = i32(size) - 1;

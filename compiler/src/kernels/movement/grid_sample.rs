@@ -1,4 +1,4 @@
-//! `grid_sample.wgsl`: an image sampled at positions that another operand gives.
+//! `grid_sample.wgsl`: image sampling at the positions of another operand.
 
 use serde::Deserialize;
 
@@ -7,8 +7,8 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::{GridSample, Op};
 use crate::ir::ops::grid_sample::{CUBIC, SamplePadding};
 use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::kernels::shared::window::{AXES, Windows, axes, four_channels};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
+use crate::kernels::shared::window::{AXES, Windows, axes, vec4_channels};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::Problem;
 use crate::shader::{Grid, Launch, Shader};
@@ -17,29 +17,29 @@ pub(crate) const KERNEL: Kernel = Kernel {
     name: "grid_sample",
     wgsl: include_str!("grid_sample.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Epilogue,
 };
 
-/// Parameters of the estimate.
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Part of the memory's bandwidth that is reached, since neighbours are sampled anywhere.
-    bandwidth: f64,
-    /// Operations of a tap on four channels.
-    tap: f64,
+    /// Reached fraction of the memory bandwidth. 0 to 1. Sampled pixels are not contiguous.
+    bandwidth_fraction: f64,
+    /// Reached fraction of the f32 peak. 0 to 1.
+    peak_fraction: f64,
+    /// Operations per tap of four channels.
+    tap_operations: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "grid_sample";
 }
 
-/// Taps of a position.
+/// Returns the taps per position.
 fn taps(op: &GridSample, problem: &Problem<'_>) -> usize {
     op.count().pow(u32::try_from(problem.result.rank().saturating_sub(2)).unwrap_or(0))
 }
@@ -52,25 +52,27 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     }
     let elements = problem.max(&problem.result.elements()) as f64;
     let taps = taps(op, problem);
-    let operations = elements / 4.0 * taps as f64 * p.tap;
+    let operations = elements / 4.0 * taps as f64 * p.tap_operations;
     vec![Candidate {
-        knobs: vec![("THREADS", problem.threads())],
-        cost: roofline(problem, operations, problem.traffic() as f64 / p.bandwidth, p.reached),
+        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
+        cost: roofline(problem, operations, problem.traffic() as f64 / p.bandwidth_fraction, p.peak_fraction),
         reason: format!("{taps} taps for {elements} elements, four channels at a time"),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::GridSample(op) = problem.op else { return Err(OpError::new("not a grid sample")) };
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+    let Op::GridSample(op) = problem.op else {
+        return Err(OpError::new("the operator is not a grid sample"));
+    };
     let rank = problem.result.rank();
     let spatial = rank.saturating_sub(2);
     let mut shader = Shader::new(problem);
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
-    // The last axes are there.
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
+    // An image with fewer axes has the last ones.
     for (i, name) in AXES.iter().enumerate() {
-        let there = i + spatial >= AXES.len();
-        shader.constant(&format!("TAPS_{name}"), format_args!("{}u", if there { op.count() } else { 1 }));
+        let exists = i + spatial >= AXES.len();
+        shader.constant(&format!("TAPS_{name}"), format_args!("{}u", if exists { op.count() } else { 1 }));
     }
     shader.constant("AXES", format_args!("{spatial}u"));
     let padding = match op.padding {
@@ -86,12 +88,12 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     let slices = problem.result.shape[1].ceil_div(4);
     shader.size("slices", &slices);
 
-    // A grid has its positions where the result has pixels, and in place of channels nothing.
+    // The grid has the axes of the result without channels, and the coordinate as the last axis.
     let mut at = axes(rank, "b", "c", ["z", "y", "x"]);
     at.remove(1);
     at.push("i".into());
-    shader.read("place", "b: u32, z: u32, y: u32, x: u32, i: u32", "", 1, &Coordinates::element(at));
-    let at = four_channels(rank, "b", "s", ["z", "y", "x"]);
+    shader.read("load_position", "b: u32, z: u32, y: u32, x: u32, i: u32", "", 1, &Coordinates::element(at));
+    let at = vec4_channels(rank, "b", "s", ["z", "y", "x"]);
     shader.read("src", "b: u32, z: u32, y: u32, x: u32, s: u32", "", 0, &at);
     shader.write("store", "b: u32, z: u32, y: u32, x: u32, s: u32", "", &at)?;
     let mut units = problem.result.shape.clone();

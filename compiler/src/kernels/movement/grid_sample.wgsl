@@ -1,28 +1,28 @@
-// Samples of an image at positions that another operand gives: four channels of one position per invocation, so that what
-// follows from the position is worked out once for all of them. Picked for every grid sample.
+// Grid sample: samples an image at the positions of another operand. Each invocation computes four channels of one
+// position, so that weights and addresses are computed once for all of them.
 //
-// Replaced: the mode, the padding, the sizes and the hooks. `src` is only called inside the image.
+// Replaced by the compiler: mode, padding, sizes and hooks. `src` is called only inside the image.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 
-/// Taps along x, y and z: one (nearest), two (linear) or four (cubic); one along axes that there are not.
+/// Taps along x, y and z: 1 (nearest), 2 (linear) or 4 (cubic). 1 along missing axes.
 const TAPS_X = 2u;
 const TAPS_Y = 2u;
 const TAPS_Z = 1u;
 const_assert TAPS_X == 1u || TAPS_X == 2u || TAPS_X == 4u;
-/// What lies outside of the image: zeros, the element at the border, or the reflected image.
+/// Padding: zeros, the element at the border, or the reflected image.
 const ZEROS = 0u;
 const BORDER = 1u;
 const REFLECTION = 2u;
 const PADDING = ZEROS;
-/// Whether -1 and 1 are the middles of the first and the last element.
+/// True if -1 and 1 are the centers of the first and the last element.
 const ALIGN_CORNERS = false;
-/// Keys' coefficient.
+/// Coefficient of the cubic filter (Keys).
 const CUBIC = -0.75;
 /// Spatial axes.
 const AXES = 2u;
-/// Whether the image is the fastest index of the grid rather than the slowest.
+/// True if the batch is the fastest index of the grid, false if it is the slowest.
 const BATCH_INNER = true;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
@@ -38,52 +38,52 @@ fn out_w() -> u32 { return 4u; }
 fn out_h() -> u32 { return 4u; }
 fn out_d() -> u32 { return 1u; }
 
-/// Number `i` of the position for a place of the result: along x, y and z.
-fn place(b: u32, z: u32, y: u32, x: u32, i: u32) -> f32 { return positions[(((b + z) * 4u + y) * 4u + x) * 2u + i]; }
+/// Loads coordinate `i` (0 is x, 1 is y, 2 is z) of the sampling position of a pixel of the result.
+fn load_position(b: u32, z: u32, y: u32, x: u32, i: u32) -> f32 { return positions[(((b + z) * 4u + y) * 4u + x) * 2u + i]; }
 /// Channels `4s..4s+4` of the image.
 fn src(b: u32, z: u32, y: u32, x: u32, s: u32) -> vec4<f32> { return source[((s * 8u + y) * 8u + x) + b + z]; }
-/// Applies the chain to channels `4s..4s+4` of a place and stores them.
+/// Applies the epilogue to channels `4s..4s+4` of a pixel and stores them.
 fn store(b: u32, z: u32, y: u32, x: u32, s: u32, v: vec4<f32>) { result[((s * 4u + y) * 4u + x) + b + z] = v; }
 
-/// Where the first and the last element begin and end.
+/// Start of the first element and end of the last element.
 fn low() -> f32 { return select(-0.5, 0.0, ALIGN_CORNERS); }
 fn high(size: u32) -> f32 { return f32(size) - 1.0 - low(); }
 
-/// A position outside the image, reflected at its ends until it lies inside.
-fn reflected(x: f32, size: u32) -> f32 {
+/// Reflects a position outside the image at its ends until it is inside.
+fn reflect_position(x: f32, size: u32) -> f32 {
     let range = high(size) - low();
     if (range <= 0.0) { return low(); }
-    let beyond = select(x - high(size), low() - x, x < low());
-    let times = floor(beyond / range);
-    let rest = clamp(beyond - times * range, 0.0, range);
-    // An even number of whole lengths leaves it on the side that it came from.
-    let even = times - 2.0 * floor(times * 0.5) == 0.0;
-    return select(high(size) - rest, low() + rest, (x < low()) == even);
+    let excess = select(x - high(size), low() - x, x < low());
+    let times = floor(excess / range);
+    let rest = clamp(excess - times * range, 0.0, range);
+    // After an even number of reflections, the position is on its original side.
+    let is_even = times - 2.0 * floor(times * 0.5) == 0.0;
+    return select(high(size) - rest, low() + rest, (x < low()) == is_even);
 }
 
-/// Where an axis is sampled, in elements.
-fn sampled(position: f32, size: u32, taps: u32) -> f32 {
+/// Returns the sampling position along an axis, in elements.
+fn source_position(position: f32, size: u32, taps: u32) -> f32 {
     var x = ((position + 1.0) * f32(size) - 1.0) / 2.0;
     if (ALIGN_CORNERS) { x = (position + 1.0) / 2.0 * (f32(size) - 1.0); }
     if (taps == 1u) { x = round(x); }
     if (x < low() || x > high(size)) {
         if (PADDING == BORDER) { x = clamp(x, 0.0, f32(size) - 1.0); }
-        if (PADDING == REFLECTION) { x = reflected(x, size); }
+        if (PADDING == REFLECTION) { x = reflect_position(x, size); }
     }
     return x;
 }
 
-/// The element of tap k along an axis that is sampled at `x`; -1 where it counts nothing.
+/// Returns the element of tap k along an axis that is sampled at `x`, or -1 if it contributes zero.
 fn element(x: f32, k: u32, size: u32, taps: u32) -> i32 {
     var e = floor(x) + f32(k);
     if (taps == 4u) { e = e - 1.0; }
     let last = f32(size) - 1.0;
     if (PADDING == ZEROS && !(e >= 0.0 && e <= last)) { return -1; }
-    if (PADDING == REFLECTION && (e < low() || e > high(size))) { e = reflected(e, size); }
+    if (PADDING == REFLECTION && (e < low() || e > high(size))) { e = reflect_position(e, size); }
     return clamp(i32(clamp(e, 0.0, last)), 0, i32(size) - 1);
 }
 
-/// The weight of tap k.
+/// Returns the weight of tap k.
 fn weight(x: f32, k: u32, taps: u32) -> f32 {
     if (taps == 1u) { return 1.0; }
     let e = floor(x) + f32(k);
@@ -111,11 +111,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let s = rest % slices();
     if (!BATCH_INNER) { b = rest / slices(); }
 
-    let at_x = sampled(place(b, z, y, x, 0u), in_w(), TAPS_X);
+    let at_x = source_position(load_position(b, z, y, x, 0u), in_w(), TAPS_X);
     var at_y = 0.0;
     var at_z = 0.0;
-    if (AXES > 1u) { at_y = sampled(place(b, z, y, x, 1u), in_h(), TAPS_Y); }
-    if (AXES > 2u) { at_z = sampled(place(b, z, y, x, 2u), in_d(), TAPS_Z); }
+    if (AXES > 1u) { at_y = source_position(load_position(b, z, y, x, 1u), in_h(), TAPS_Y); }
+    if (AXES > 2u) { at_z = source_position(load_position(b, z, y, x, 2u), in_d(), TAPS_Z); }
     var sum = vec4<f32>(0.0);
     for (var kz = 0u; kz < TAPS_Z; kz++) {
         let ez = element(at_z, kz, in_d(), TAPS_Z);

@@ -2,39 +2,39 @@
 
 use serde::Deserialize;
 
-use super::decode;
+use super::dequantize;
 use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::element::{Arg, Element, EpilogueStep, UnaryFn};
 use crate::ir::op::Op;
 use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
+use crate::shader::element_walk::{ElementWalk, walk_along_axis, walk_elements};
 use crate::shader::problem::{Operand, Placement, Problem, dense_strides};
-use crate::shader::walk::{Walk, walk, walk_along};
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "map",
     wgsl: include_str!("map.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::All,
 };
 
-/// Parameters of the estimate.
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Part of the memory's bandwidth that is reached.
-    bandwidth: f64,
-    /// Operations that an element takes that is made of a code by itself.
-    coded: f64,
-    /// The same where eight are made of whole words.
-    coded_eights: f64,
+    /// Reached fraction of the memory bandwidth. 0 to 1.
+    bandwidth_fraction: f64,
+    /// Operations to dequantize one element on its own.
+    dequantize_operations: f64,
+    /// Operations per element to dequantize 8 elements from whole words.
+    vec8_dequantize_operations: f64,
+    /// Reached fraction of the f32 peak. 0 to 1.
+    peak_fraction: f64,
 }
 
 impl Parameters for Params {
@@ -48,31 +48,33 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let threads = problem.threads();
     let steps = (problem.epilogue.len() + 1) as f64;
-    let coded = problem.operands.iter().filter(|o| o.codes.is_some()).count() as f64;
-    let eights = decode::suits(problem).is_some();
-    let steps = steps + coded * if eights { p.coded_eights } else { p.coded };
+    let quantized = problem.operands.iter().filter(|o| o.quantized.is_some()).count() as f64;
+    let whole_words = dequantize::panels(problem).is_some();
+    let steps =
+        steps + quantized * if whole_words { p.vec8_dequantize_operations } else { p.dequantize_operations };
     let elements = problem.max(&problem.result.elements()) as f64;
-    let cost = roofline(problem, elements * steps, problem.traffic() as f64 / p.bandwidth, p.reached);
+    let cost =
+        roofline(problem, elements * steps, problem.traffic() as f64 / p.bandwidth_fraction, p.peak_fraction);
     vec![Candidate {
-        knobs: vec![("THREADS", threads)],
+        knobs: ThreadsConfig { threads }.knobs(),
         cost,
-        reason: if eights {
-            decode::REASON
+        reason: if whole_words {
+            dequantize::REASON
         } else {
-            "one invocation per unit of the result; bound by memory traffic"
+            "one invocation per element or vec4 of the result; bound by memory traffic"
         }
         .into(),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
     let first = match problem.op {
         Op::Elementwise(op) => op.element,
-        // A copy is the identity, which costs nothing in the shader.
+        // A copy is the identity, which adds no instruction.
         _ => Element::Unary(UnaryFn::Affine { scale: 1.0, shift: 0.0 }),
     };
-    if let Some(form) = decode::suits(problem) {
-        return decode::launches(&KERNEL, problem, candidate, &form);
+    if let Some(panels) = dequantize::panels(problem) {
+        return dequantize::launches(&KERNEL, problem, config, &panels);
     }
     let copy = matches!(problem.op, Op::Relayout(_));
     let collapsed = collapse(problem);
@@ -84,56 +86,56 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
         steps.push(EpilogueStep { element: first, args });
     }
     for step in problem.epilogue {
-        // A copy has no step of its own: its value is operand 0.
+        // A copy adds no step: its value is operand 0.
         steps.push(match copy {
-            true => step.replaced(|arg| Ok(if arg == Arg::Step(0) { Arg::Input(0) } else { arg }))?,
-            false => step.behind(1),
+            true => step.map_args(|arg| Ok(if arg == Arg::Step(0) { Arg::Input(0) } else { arg }))?,
+            false => step.shifted(1),
         });
     }
-    // One axis that is left of all is walked in vectors past its end.
-    let whole = collapsed.is_some() && problem.result.rank() == 1;
-    let walk = match whole {
-        true => walk_along(&mut shader, &problem.result, Some(0)),
-        false => walk(&mut shader, &problem.result, |_| true),
+    // A single remaining axis is processed in vec4s past its end.
+    let past_end = collapsed.is_some() && problem.result.rank() == 1;
+    let walk = match past_end {
+        true => walk_along_axis(&mut shader, &problem.result, Some(0)),
+        false => walk_elements(&mut shader, &problem.result, |_| true),
     };
     let lanes = walk.lanes();
-    let Walk { units, prelude, at, .. } = walk;
-    let class = Class::of(problem.computed);
+    let ElementWalk { units, prelude, at, .. } = walk;
+    let class = ValueType::from_dtype(problem.computed);
     let (statements, value, class) = if steps.is_empty() {
-        let read = shader.read_fn("load", "unit: u32", &prelude, 0, &at, whole);
+        let read = shader.read_fn("load", "unit: u32", &prelude, 0, &at, past_end);
         shader.replace("source", read);
         (String::new(), "load(unit)".to_string(), class)
     } else {
-        shader.epilogue_text(&steps, None, &at, lanes, whole)?
+        shader.epilogue_statements(&steps, None, &at, lanes, past_end)?
     };
     let result = problem.result.clone();
-    let store = shader.store_to(&result, crate::shader::Bound::Result, &value, class, &at, whole);
+    let store = shader.store_to(&result, crate::shader::Bound::Result, &value, class, &at, past_end);
     shader.replace("run", format!("fn run(unit: u32) {{\n{prelude}{statements}{store}}}\n"));
     shader.size("units", &units);
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
     let grid = Grid::linear(&units, threads, problem.bounds);
     let flops = problem.result.elements().scale(steps.len() as i64);
     Ok(vec![shader.finish("map", KERNEL.wgsl, grid, flops)?])
 }
 
-/// The same problem with as few axes as possible, when every tensor is strided: neighbouring axes that every
-/// tensor walks with one stride become one.
+/// Returns the problem with merged axes, if all tensors are strided. Adjacent axes are merged if they are contiguous in
+/// every tensor.
 fn collapse<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     let rank = problem.result.rank();
     let mut strides: Vec<Vec<Dim>> = Vec::with_capacity(problem.operands.len() + 1);
     for operand in problem.operands.iter().chain([&problem.result]) {
-        let Placement::Strided { strides: own, .. } = &operand.placement else { return None };
+        let Placement::Strided { strides: operand_strides, .. } = &operand.placement else { return None };
         let skip = rank.checked_sub(operand.rank())?;
         let mut full = vec![Dim::known(0); skip];
-        full.extend(own.iter().zip(&operand.shape).enumerate().map(|(i, (s, d))| {
+        full.extend(operand_strides.iter().zip(&operand.shape).enumerate().map(|(i, (s, d))| {
             if d.is(1) && !problem.result.shape[skip + i].is(1) { Dim::known(0) } else { s.clone() }
         }));
         strides.push(full);
     }
     let shape = &problem.result.shape;
     let axes: Vec<usize> = (0..rank).filter(|i| !shape[*i].is(1)).collect();
-    // Groups of axes, each walked as one; the last axis of a group gives its strides.
+    // Groups of merged axes. The last axis of a group gives its stride.
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for axis in axes {
         let merges = groups
@@ -148,8 +150,8 @@ fn collapse<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     let mut out = problem.clone();
     let sizes: Vec<Dim> = groups.iter().map(|g| product(g.iter().map(|a| &shape[*a]))).collect();
     let collapse_one = |operand: &mut Operand<'a>, strides: &[Dim]| {
-        let Placement::Strided { strides: own, .. } = &mut operand.placement else { return };
-        *own = groups.iter().filter_map(|g| g.last()).map(|a| strides[*a].clone()).collect();
+        let Placement::Strided { strides: operand_strides, .. } = &mut operand.placement else { return };
+        *operand_strides = groups.iter().filter_map(|g| g.last()).map(|a| strides[*a].clone()).collect();
         operand.shape = sizes.clone();
     };
     for (operand, s) in out.operands.iter_mut().zip(&strides) {
@@ -159,7 +161,7 @@ fn collapse<'a>(problem: &Problem<'a>) -> Option<Problem<'a>> {
     if sizes.is_empty() {
         return None;
     }
-    // One axis may be walked in vectors past its end only when every tensor is dense or constant along it.
+    // A single axis may be processed in vec4s past its end only if every tensor is dense or constant along it.
     if sizes.len() == 1 && !sizes[0].is_multiple_of(4) {
         let fits = |o: &Operand<'_>| match &o.placement {
             Placement::Strided { strides, offset } => strides[0].is(0) || (strides[0].is(1) && offset.is(0)),

@@ -1,7 +1,6 @@
-// One invocation per unit of the result: elementwise functions, copies and everything else whose result elements
-// each come from few operand elements. Picked for every such operator.
+// Elementwise functions and copies. One invocation computes one element or vec4 (a "unit") of the result.
 //
-// Replaced: `units` (how many units there are) and `run` (coordinates, reads, the chain and the store).
+// Replaced by the compiler: `units` and `run` (coordinates, loads, the elementwise functions and the store).
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
@@ -9,10 +8,10 @@ const_assert THREADS >= 1u && THREADS <= 1024u;
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of units.
+/// Number of elements or vec4s.
 fn units() -> u32 { return 1u; }
 
-/// Computes and stores one unit.
+/// Computes and stores one element or vec4.
 fn run(unit: u32) { result[unit] = source[unit]; }
 
 @compute @workgroup_size(THREADS)

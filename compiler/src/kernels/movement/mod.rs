@@ -1,7 +1,7 @@
-//! Elementwise functions, and whatever moves elements from one place to another.
+//! Elementwise functions, copies, and kernels that move elements.
 
 pub(super) mod concat;
-mod decode;
+mod dequantize;
 pub(super) mod fill;
 pub(super) mod gather;
 pub(super) mod grid_sample;

@@ -1,4 +1,4 @@
-//! `pad.wgsl`: elements added around a tensor.
+//! `pad.wgsl`: padding along any axes.
 
 use serde::Deserialize;
 
@@ -7,30 +7,30 @@ use crate::ir::dim::Dim;
 use crate::ir::op::Op;
 use crate::ir::ops::pad::PadMode;
 use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::shader::class::literal;
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
+use crate::shader::element_walk::{gather_function, walk_elements};
 use crate::shader::problem::Problem;
-use crate::shader::walk::{gather, walk};
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::value_type::literal;
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "pad",
     wgsl: include_str!("pad.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Parameters of the estimate.
+/// Cost parameters, 0 to 1.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Part of the memory's bandwidth that is reached.
-    bandwidth: f64,
+    /// Reached fraction of the memory bandwidth.
+    bandwidth_fraction: f64,
+    /// Reached fraction of the f32 peak.
+    peak_fraction: f64,
 }
 
 impl Parameters for Params {
@@ -43,17 +43,17 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let elements = problem.max(&problem.result.elements()) as f64;
     let threads = problem.threads();
     vec![Candidate {
-        knobs: vec![("THREADS", threads)],
-        cost: roofline(problem, elements, problem.traffic() as f64 / p.bandwidth, p.reached),
+        knobs: ThreadsConfig { threads }.knobs(),
+        cost: roofline(problem, elements, problem.traffic() as f64 / p.bandwidth_fraction, p.peak_fraction),
         reason: format!("{elements} elements, bound by memory traffic"),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Pad(op) = problem.op else { return Err(OpError::new("not a pad")) };
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+    let Op::Pad(op) = problem.op else { return Err(OpError::new("the operator is not a pad")) };
     let mut shader = Shader::new(problem);
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
     let mode = match op.mode {
         PadMode::Constant => 0,
         PadMode::Reflect => 1,
@@ -63,28 +63,28 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.knob("MODE", mode);
     let keeps = |axis: usize| [&op.before, &op.after].iter().all(|l| l.get(axis).is_some_and(|n| n.is(0)));
     let result = problem.result.clone();
-    let walk = walk(&mut shader, &result, keeps);
-    let class = Class::of(problem.computed);
+    let walk = walk_elements(&mut shader, &result, keeps);
+    let class = ValueType::from_dtype(problem.computed);
     let lanes = walk.lanes();
     shader.alias("value", &class.wgsl(lanes));
     shader.size("units", &walk.units);
-    let constant = literal(op.value, class, if walk.apart { 1 } else { lanes });
-    let load = gather(&mut shader, &walk, &result, "load", "", 0, |shader, axes| {
+    let constant = literal(op.value, class, if walk.lanes_apart { 1 } else { lanes });
+    let load = gather_function(&mut shader, &walk, &result, "load", "", 0, |shader, axes| {
         let mut text = String::new();
-        let mut places = axes.to_vec();
-        for (axis, place) in places.iter_mut().enumerate() {
+        let mut coordinates = axes.to_vec();
+        for (axis, coordinate) in coordinates.iter_mut().enumerate() {
             if keeps(axis) {
                 continue;
             }
             let before = shader.dim(&op.before[axis]);
             let size = shader.dim(&problem.operands[0].shape[axis]);
-            text += &format!("    let p{axis} = place({place}, {before}, {size});\n");
+            text += &format!("    let p{axis} = source_position({coordinate}, {before}, {size});\n");
             if op.mode == PadMode::Constant {
                 text += &format!("    if (p{axis} < 0i) {{ return {constant}; }}\n");
             }
-            *place = format!("u32(p{axis})");
+            *coordinate = format!("u32(p{axis})");
         }
-        (text, places)
+        (text, coordinates)
     });
     shader.replace("load", load);
     shader.write("store", "unit: u32", &walk.prelude, &walk.at)?;

@@ -1,10 +1,9 @@
-// Elements added before and after along any axes: one unit of the result per invocation.
-// Picked for every pad.
+// Padding along any axes. One invocation computes one element or vec4 (a "unit") of the result.
 //
-// Replaced: MODE, `units`, the type, and the two hooks.
+// Replaced by the compiler: MODE, `units`, the type, and the hooks.
 
 const THREADS = 64u;
-/// 0 adds a constant, 1 mirrors, 2 repeats the edge, 3 wraps around.
+/// 0: constant, 1: reflect, 2: edge, 3: wrap.
 const MODE = 0u;
 
 alias value = f32;
@@ -12,19 +11,19 @@ alias value = f32;
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of units.
+/// Number of elements or vec4s.
 fn units() -> u32 { return 8u; }
-/// The elements of the source, or the constant, that belong into a unit.
+/// Loads a unit of the result: elements of the operand, or the constant.
 fn load(unit: u32) -> value {
-    let c0 = place(unit, 2u, 4u);
+    let c0 = source_position(unit, 2u, 4u);
     if (c0 < 0) { return value(0.0); }
     return source[c0];
 }
-/// Applies the chain to a unit and stores it.
+/// Applies the epilogue to an element or vec4 and stores it.
 fn store(unit: u32, v: value) { result[unit] = v; }
 
-/// The position along a padded axis from which position `at` of the result comes; -1 for the constant.
-fn place(at: u32, before: u32, size: u32) -> i32 {
+/// Returns the position in the operand of position `at` of the result along a padded axis, or -1 for the constant.
+fn source_position(at: u32, before: u32, size: u32) -> i32 {
     let n = i32(size);
     let i = i32(at) - i32(before);
     if (i >= 0 && i < n) { return i; }

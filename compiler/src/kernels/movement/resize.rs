@@ -1,5 +1,5 @@
-//! `resize.wgsl`: resampling along any axes. Elements and weights along an axis of known extents are worked out here
-//! and read from a table; for other extents the shader computes them.
+//! `resize.wgsl`: resize along any axes. Elements and weights along an axis of known size are computed at compile time
+//! and read from a table. For symbolic sizes, the shader computes them.
 
 use serde::Deserialize;
 
@@ -8,44 +8,44 @@ use crate::ir::array::Array;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Constant, Op, Resize};
 use crate::ir::ops::resize::{Coordinates, Filter, NearestRound};
-use crate::ir::ops::sampling::Sample;
+use crate::ir::ops::resize_samples::Sample;
 use crate::ir::tensor::DType;
 use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
-use crate::shader::class::literal;
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
+use crate::shader::element_walk::{ElementWalk, gather_function, walk_elements};
 use crate::shader::pack::Packed;
 use crate::shader::problem::Problem;
-use crate::shader::walk::{Walk, gather, walk};
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::value_type::literal;
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "resize",
     wgsl: include_str!("resize.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Parameters of the estimate.
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Operations of a tap.
-    tap: f64,
+    /// Reached fraction of the f32 peak. 0 to 1.
+    peak_fraction: f64,
+    /// Operations per tap.
+    tap_operations: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "resize";
 }
 
-/// Marks a position outside the region in a table.
+/// Table entry of a position outside the region.
 const OUTSIDE: u32 = u32::MAX;
 
-/// A resized axis.
+/// Resized axis.
 struct Axis {
     axis: usize,
     /// Taps per position.
@@ -53,12 +53,12 @@ struct Axis {
     lookup: Lookup,
 }
 
-/// How the taps of an axis are found.
+/// Source of the taps of an axis.
 enum Lookup {
-    /// Rows of element and weight, from a place in the table on.
+    /// Index of the first entry in the table of elements and weights.
     Table(usize),
-    /// A call of a function of the shader with the position and the tap left out, `name({at}, .., {k}, ..)`, and the
-    /// condition that a position lies outside the region, if there is one.
+    /// Call of a shader function with placeholders for position and tap, `name({at}, .., {k}, ..)`, and the condition
+    /// for positions outside the region, if any.
     Formula(String, Option<String>),
 }
 
@@ -66,20 +66,20 @@ fn known(dim: &Dim) -> Option<usize> {
     crate::kernels::shared::window::known(dim)
 }
 
-/// The axes that change.
+/// Returns the resized axes.
 fn resized(op: &Resize, problem: &Problem<'_>) -> Vec<usize> {
     let keeps = |axis: usize| {
         let (input, output) = (&problem.operands[0].shape[axis], &problem.result.shape[axis]);
         match (known(input), known(output)) {
-            (Some(input), Some(output)) => op.keeps(axis, input, output),
+            (Some(input), Some(output)) => op.is_identity(axis, input, output),
             _ => input == output && op.scales[axis] == 1.0 && op.coordinates != Coordinates::TfCropAndResize,
         }
     };
     (0..problem.result.rank()).filter(|a| !keeps(*a)).collect()
 }
 
-/// Taps per position along an axis whose extents may be symbolic.
-fn most_taps(op: &Resize, axis: usize) -> usize {
+/// Returns the maximum taps per position along an axis whose sizes may be symbolic.
+fn max_taps(op: &Resize, axis: usize) -> usize {
     let scale = f64::from(op.scales[axis]);
     let narrow = if op.antialias { scale.min(1.0) } else { 1.0 };
     match op.filter {
@@ -96,27 +96,32 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     if problem.result.rank() > op.scales.len() {
         return Vec::new();
     }
-    let taps: f64 = resized(op, problem).into_iter().map(|a| most_taps(op, a) as f64).product();
-    // Integers are picked as they are, or computed as floats.
+    let taps: f64 = resized(op, problem).into_iter().map(|a| max_taps(op, a) as f64).product();
+    // Booleans can only be copied. Other integers are copied, or computed as floats.
     if integers && problem.computed == DType::Bool && taps > 1.0 {
         return Vec::new();
     }
     let elements = problem.max(&problem.result.elements()) as f64;
     let threads = problem.threads();
     vec![Candidate {
-        knobs: vec![("THREADS", threads)],
-        cost: roofline(problem, elements * taps * p.tap, problem.traffic() as f64, p.reached),
+        knobs: ThreadsConfig { threads }.knobs(),
+        cost: roofline(
+            problem,
+            elements * taps * p.tap_operations,
+            problem.traffic() as f64,
+            p.peak_fraction,
+        ),
         reason: format!("{taps} taps for {elements} elements"),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let Op::Resize(op) = problem.op else { return Err(OpError::new("not a resize")) };
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+    let Op::Resize(op) = problem.op else { return Err(OpError::new("the operator is not a resize")) };
     let mut shader = Shader::new(problem);
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
     let changed = resized(op, problem);
-    let (axes, table) = plan(&mut shader, op, &changed);
+    let (axes, table) = plan_axes(&mut shader, op, &changed);
     let table = (!table.is_empty()).then(|| {
         let array = Array::int(DType::U32, &[table.len()], table.iter().map(|v| i64::from(*v)).collect());
         let bound = shader.packed(Packed::dense(&Constant::from_array(&array)));
@@ -129,13 +134,13 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     shader.constant("CHUNK", format_args!("{chunk}u"));
 
     let result = problem.result.clone();
-    let walk = walk(&mut shader, &result, |axis| !changed.contains(&axis));
+    let walk = walk_elements(&mut shader, &result, |axis| !changed.contains(&axis));
     let lanes = walk.lanes();
-    let class = Class::of(problem.computed);
-    let weighed = !matches!(op.filter, Filter::Nearest(_));
+    let class = ValueType::from_dtype(problem.computed);
+    let is_weighted = !matches!(op.filter, Filter::Nearest(_));
     let sums = match class {
-        Class::Bool => Class::Uint,
-        _ if weighed => Class::Float,
+        ValueType::Bool => ValueType::Uint,
+        _ if is_weighted => ValueType::Float,
         _ => class,
     };
     let (value, output) = (sums.wgsl(lanes), class.wgsl(lanes));
@@ -145,31 +150,31 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
 
     let outside = literal(
         f64::from(op.extrapolation),
-        Class::of(problem.operands[0].dtype),
-        if walk.apart { 1 } else { lanes },
+        ValueType::from_dtype(problem.operands[0].dtype),
+        if walk.lanes_apart { 1 } else { lanes },
     );
-    let mut text = gather(&mut shader, &walk, &result, "element", "t: u32", 0, |shader, at| {
+    let mut text = gather_function(&mut shader, &walk, &result, "element", "t: u32", 0, |shader, at| {
         let (mut text, _) = statements(shader, &axes, &table, at);
-        if let Some(condition) = beyond(op, &axes, at) {
+        if let Some(condition) = outside_condition(op, &axes, at) {
             text += &format!("    if ({condition}) {{ return {outside}; }}\n");
         }
-        let mut places = at.to_vec();
+        let mut coordinates = at.to_vec();
         for a in &axes {
-            places[a.axis] = format!("i{}", a.axis);
+            coordinates[a.axis] = format!("i{}", a.axis);
         }
-        (text, places)
+        (text, coordinates)
     });
-    text += &weights(&mut shader, op, &walk, &axes, &table);
+    text += &weight_functions(&mut shader, op, &walk, &axes, &table);
     text += "fn tap(unit: u32, t: u32) -> value {\n";
-    text += &if weighed {
+    text += &if is_weighted {
         "    return value(element(unit, t)) * weight(unit, t);\n}\n".to_string()
     } else {
         "    return value(element(unit, t));\n}\n".to_string()
     };
     shader.replace("tap", text);
     let end = match class {
-        Class::Bool => format!("sum != {}", sums.zero(lanes)),
-        Class::Int | Class::Uint if weighed => {
+        ValueType::Bool => format!("sum != {}", sums.zero(lanes)),
+        ValueType::Int | ValueType::Uint if is_weighted => {
             let (low, high) = range(problem.computed);
             format!("output(clamp(round(sum), value({low:?}), value({high:?})))")
         }
@@ -182,7 +187,7 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
     Ok(vec![shader.finish("resize", KERNEL.wgsl, grid, flops)?])
 }
 
-/// The smallest and largest value of an integer type that f32 and the device's 32 bits hold.
+/// Returns the smallest and largest value of an integer type that both f32 and a 32-bit integer can represent.
 fn range(dtype: DType) -> (f32, f32) {
     match dtype {
         DType::I8 => (-128.0, 127.0),
@@ -194,8 +199,8 @@ fn range(dtype: DType) -> (f32, f32) {
     }
 }
 
-/// How the taps of each axis are found, and the table for all of them.
-fn plan(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Axis>, Vec<u32>) {
+/// Returns the resized axes and the table of all taps.
+fn plan_axes(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Axis>, Vec<u32>) {
     let problem = shader.problem;
     let mut table = Vec::new();
     let mut axes = Vec::new();
@@ -208,7 +213,7 @@ fn plan(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Axis>, 
             axes.push(Axis { axis, taps, lookup: Lookup::Table(table.len() / 2) });
             for sample in &samples {
                 for k in 0..taps {
-                    // Rows shorter than the longest end with elements of no weight.
+                    // Positions with fewer taps are padded with elements of weight 0.
                     let (element, weight) = match sample {
                         Sample::Extrapolated => (OUTSIDE, 0.0),
                         Sample::Taps(t) => match (t.get(k), t.last()) {
@@ -221,7 +226,7 @@ fn plan(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Axis>, 
                 }
             }
         } else {
-            let taps = most_taps(op, axis);
+            let taps = max_taps(op, axis);
             let call = formula(shader, op, axis, taps);
             let outside = (op.coordinates == Coordinates::TfCropAndResize).then(|| {
                 let [scale, shift] = affine(shader, op, axis);
@@ -235,13 +240,13 @@ fn plan(shader: &mut Shader<'_>, op: &Resize, changed: &[usize]) -> (Vec<Axis>, 
     (axes, table)
 }
 
-/// Where an axis of unknown extents is sampled: `at * scale + shift`, as WGSL.
+/// Returns the WGSL of scale and shift of an axis of symbolic size, which is sampled at `at * scale + shift`.
 fn affine(shader: &mut Shader<'_>, op: &Resize, axis: usize) -> [String; 2] {
     let problem = shader.problem;
     let input = format!("f32({})", shader.dim(&problem.operands[0].shape[axis]));
     let output = format!("f32({})", shader.dim(&problem.result.shape[axis]));
     let inverse = 1.0 / f64::from(op.scales[axis]);
-    let number = |v: f64| literal(v, Class::Float, 1);
+    let number = |v: f64| literal(v, ValueType::Float, 1);
     let half = number(0.5 * inverse - 0.5);
     let scale = number(inverse);
     match op.coordinates {
@@ -269,7 +274,7 @@ fn affine(shader: &mut Shader<'_>, op: &Resize, axis: usize) -> [String; 2] {
     }
 }
 
-/// The call that gives element and weight of tap `{k}` at position `{at}`.
+/// Returns the WGSL call that computes element and weight of tap `{k}` at position `{at}`.
 fn formula(shader: &mut Shader<'_>, op: &Resize, axis: usize, taps: usize) -> String {
     let problem = shader.problem;
     let size = shader.dim(&problem.operands[0].shape[axis]);
@@ -285,7 +290,7 @@ fn formula(shader: &mut Shader<'_>, op: &Resize, axis: usize, taps: usize) -> St
             NearestRound::Floor => format!("floor({x})"),
             NearestRound::Ceil => format!("ceil({x})"),
         };
-        return format!("vec2<f32>(clamped({x}, {size}), 1.0)");
+        return format!("vec2<f32>(clamp_element({x}, {size}), 1.0)");
     }
     let [scale, shift] = affine(shader, op, axis);
     let narrow = if op.antialias { op.scales[axis].min(1.0) } else { 1.0 };
@@ -298,13 +303,14 @@ fn formula(shader: &mut Shader<'_>, op: &Resize, axis: usize, taps: usize) -> St
     }
     format!(
         "axis_filter(f32({{at}}), {scale}, {shift}, {{k}}, {size}, {taps}u, {reach}, {}, {}, {})",
-        literal(narrow.into(), Class::Float, 1),
-        literal(a.into(), Class::Float, 1),
+        literal(narrow.into(), ValueType::Float, 1),
+        literal(a.into(), ValueType::Float, 1),
         op.exclude_outside
     )
 }
 
-/// Numbers of `(at * step + first) / per` that give the nearest element exactly, for a scale that is a small fraction.
+/// Returns `[step, first, per]` for which the nearest element is exactly `(at * step + first) / per`. Returns `None` if
+/// the scale is not a ratio of small integers.
 fn ratio(op: &Resize, axis: usize, round: NearestRound) -> Option<[i64; 3]> {
     let scale = f64::from(op.scales[axis]);
     let below = (1..=16i64).find(|q| (scale * *q as f64).fract() == 0.0)?;
@@ -312,7 +318,7 @@ fn ratio(op: &Resize, axis: usize, round: NearestRound) -> Option<[i64; 3]> {
     if above == 0 || above > 1 << 12 {
         return None;
     }
-    // The source's position is (2 * below * at + first) / (2 * above).
+    // The position in the operand is (2 * below * at + first) / (2 * above).
     let first = match op.coordinates {
         Coordinates::HalfPixel => below - above,
         Coordinates::Asymmetric => 0,
@@ -328,7 +334,8 @@ fn ratio(op: &Resize, axis: usize, round: NearestRound) -> Option<[i64; 3]> {
     Some([2 * below, first + more, 2 * above])
 }
 
-/// Statements that find element `i<axis>` and weight `w<axis>` of tap `t` along each axis, and the weights' names.
+/// Returns WGSL statements that define element `i<axis>` and weight `w<axis>` of tap `t` along each axis, and the names
+/// of the weights.
 fn statements(shader: &mut Shader<'_>, axes: &[Axis], table: &str, at: &[String]) -> (String, Vec<String>) {
     let mut text = String::new();
     let mut names = Vec::new();
@@ -361,8 +368,8 @@ fn statements(shader: &mut Shader<'_>, axes: &[Axis], table: &str, at: &[String]
     (text, names)
 }
 
-/// The condition that a position lies outside the region along some axis.
-fn beyond(op: &Resize, axes: &[Axis], at: &[String]) -> Option<String> {
+/// Returns the WGSL condition for positions outside the region, if any.
+fn outside_condition(op: &Resize, axes: &[Axis], at: &[String]) -> Option<String> {
     if op.coordinates != Coordinates::TfCropAndResize {
         return None;
     }
@@ -376,20 +383,27 @@ fn beyond(op: &Resize, axes: &[Axis], at: &[String]) -> Option<String> {
     (!conditions.is_empty()).then(|| conditions.join(" || "))
 }
 
-/// The text of `fn weight(unit: u32, t: u32)`: one number per unit, or per lane where lanes have taps of their own.
-fn weights(shader: &mut Shader<'_>, op: &Resize, walk: &Walk, axes: &[Axis], table: &str) -> String {
+/// Returns the WGSL of `fn weight(unit: u32, t: u32)`: one weight per unit, or one per lane if lanes have different
+/// taps.
+fn weight_functions(
+    shader: &mut Shader<'_>,
+    op: &Resize,
+    walk: &ElementWalk,
+    axes: &[Axis],
+    table: &str,
+) -> String {
     let mut at = walk.at.axes.clone();
-    if let (true, Some(lane)) = (walk.apart, walk.at.lanes) {
+    if let (true, Some(lane)) = (walk.lanes_apart, walk.at.lanes) {
         let last = shader.dim(&shader.problem.result.shape[lane].plus(-1));
         at[lane] = format!("min(({}) * 4u + lane, {last})", at[lane]);
     }
     let (text, names) = statements(shader, axes, table, &at);
-    let beyond = beyond(op, axes, &at)
+    let outside = outside_condition(op, axes, &at)
         .map(|c| format!("    if ({c}) {{ return select(0.0, 1.0, t == 0u); }}\n"))
         .unwrap_or_default();
     let weight = if names.is_empty() { "1.0".to_string() } else { names.join(" * ") };
-    let body = format!("{}{text}{beyond}    return {weight};\n}}\n", walk.prelude);
-    if walk.apart {
+    let body = format!("{}{text}{outside}    return {weight};\n}}\n", walk.prelude);
+    if walk.lanes_apart {
         return format!(
             "fn weight_lane(unit: u32, lane: u32, t: u32) -> f32 {{\n{body}fn weight(unit: u32, t: u32) -> vec4<f32> {{\n    return vec4<f32>(weight_lane(unit, 0u, t), weight_lane(unit, 1u, t), weight_lane(unit, 2u, t), weight_lane(unit, 3u, t));\n}}\n"
         );

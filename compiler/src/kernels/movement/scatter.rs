@@ -1,4 +1,4 @@
-//! `scatter.wgsl`: updates combined into a copy of a tensor, by element or by index tuple.
+//! `scatter.wgsl`: scatter of elements or of slices at index tuples, by search.
 
 use serde::Deserialize;
 
@@ -6,42 +6,43 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Combine, Op};
 use crate::kernels::cost::{Parameters, roofline};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::access::Coordinates;
+use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
-use crate::shader::rows::Rows;
-use crate::shader::walk::decompose;
-use crate::shader::{Class, Grid, Launch, Shader};
+use crate::shader::row_view::RowView;
+use crate::shader::{Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "scatter",
     wgsl: include_str!("scatter.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Parameters of the estimate.
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Part of the arithmetic peak that is reached.
-    reached: f64,
-    /// Operations of a look at an index.
-    index: f64,
+    /// Operations per comparison with an index.
+    index_operations: f64,
+    /// Reached fraction of the f32 peak. 0 to 1.
+    peak_fraction: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "scatter";
 }
 
-/// What an entry is: the walk over the result, the axes of the entry number, and how many index parts there are.
+/// Rows of the result, and the axes of the indices.
 struct Walk {
-    rows: Rows,
+    rows: RowView,
+    /// Axes of the entries that may select an element.
     entries: Vec<Dim>,
-    /// For index tuples: their length. For elements: nothing.
+    /// Length of the index tuples. `None` if elements are scattered.
     tuple: Option<usize>,
 }
 
@@ -59,16 +60,16 @@ fn walk(problem: &Problem<'_>) -> Option<Walk> {
     }
 }
 
-/// The walk over the result of a scatter.
-pub(super) fn rows(problem: &Problem<'_>) -> Option<Rows> {
-    let rows = Rows::new(&problem.result, &[]);
+/// Returns the rows of the result of a scatter.
+pub(super) fn rows(problem: &Problem<'_>) -> Option<RowView> {
+    let rows = RowView::new(&problem.result, &[]);
     match problem.op {
-        Op::ScatterElements(_) => Some(rows.scalar()),
+        Op::ScatterElements(_) => Some(rows.with_scalar_lanes()),
         Op::ScatterNd(_) => {
             let tuple = problem.operands.get(1)?.shape.last()?.as_known()?;
-            // Four elements are named together when they differ only in an axis past the tuple.
+            // One index tuple selects four elements if they differ only along an axis after the tuple.
             Some(match rows.lanes.axis() {
-                Some(axis) if i64::try_from(axis).is_ok_and(|axis| axis < tuple) => rows.scalar(),
+                Some(axis) if i64::try_from(axis).is_ok_and(|axis| axis < tuple) => rows.with_scalar_lanes(),
                 _ => rows,
             })
         }
@@ -76,7 +77,7 @@ pub(super) fn rows(problem: &Problem<'_>) -> Option<Rows> {
     }
 }
 
-/// The hook that combines an update with what is there.
+/// Returns the hook that combines an update with the current value.
 pub(super) fn combine(combine: Combine) -> String {
     let text = match combine {
         Combine::Replace => "next",
@@ -94,23 +95,37 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let units = problem.max(&walk.rows.rows()) as f64;
     let entries = problem.max(&product(&walk.entries)) as f64;
     vec![Candidate {
-        knobs: vec![("THREADS", problem.threads())],
-        cost: roofline(problem, units * entries * p.index, problem.traffic() as f64, p.reached),
-        reason: format!("each of {units} units looks at {entries} indices"),
+        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
+        cost: roofline(
+            problem,
+            units * entries * p.index_operations,
+            problem.traffic() as f64,
+            p.peak_fraction,
+        ),
+        reason: format!("each of {units} elements or vec4s compares {entries} indices"),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
+/// Returns how updates combine with elements.
+fn combination(op: &Op) -> Combine {
+    match op {
+        Op::ScatterElements(op) => op.combine,
+        Op::ScatterNd(op) => op.combine,
+        _ => Combine::Replace,
+    }
+}
+
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
     let Some(Walk { rows, entries, tuple }) = walk(problem) else {
-        return Err(OpError::new("not a scatter"));
+        return Err(OpError::new("the operator is not a scatter"));
     };
     let mut shader = Shader::new(problem);
-    let threads = candidate.knob("THREADS");
-    shader.knob("THREADS", threads);
+    let ThreadsConfig { threads } = config;
+    config.declare(&mut shader);
     let lanes = rows.lanes.count();
-    let class = Class::of(problem.computed);
+    let class = ValueType::from_dtype(problem.computed);
     shader.alias("V", &class.wgsl(lanes));
-    shader.alias("Index", Class::of(problem.operands[1].dtype).scalar());
+    shader.alias("Index", ValueType::from_dtype(problem.operands[1].dtype).scalar());
     let (prelude, at) = rows.unit(&mut shader);
     shader.read("load", "unit: u32", &prelude, 0, &at);
     shader.write("store", "unit: u32", &prelude, &at)?;
@@ -120,28 +135,28 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
 
     let shape = &problem.result.shape;
     let order: Vec<usize> = (0..entries.len()).rev().collect();
-    let (split, entry) = decompose(&mut shader, &entries, &order, "entry");
-    let mut places: Vec<String>;
+    let (split, entry) = split_index(&mut shader, &entries, &order, "entry");
+    let mut index_axes: Vec<String>;
     let update;
     let mut tests = Vec::new();
     match (tuple, problem.op) {
         (Some(tuple), _) => {
-            for (part, (size, place)) in shape.iter().zip(&at.axes).take(tuple).enumerate() {
+            for (part, (size, coordinate)) in shape.iter().zip(&at.axes).take(tuple).enumerate() {
                 let size = shader.dim(size);
-                tests.push(format!("wrap(pick(unit, entry, {part}u), {size}) == {place}"));
+                tests.push(format!("wrap(load_index(unit, entry, {part}u), {size}) == {coordinate}"));
             }
-            places = entry.clone();
-            places.push("part".into());
+            index_axes = entry.clone();
+            index_axes.push("part".into());
             let axes: Vec<String> = entry.iter().chain(&at.axes[tuple..]).cloned().collect();
             let lanes = at.lanes.map(|l| l + entry.len() - tuple);
-            update = Coordinates { axes, lanes, pixel: None, unit: None };
+            update = Coordinates { axes, lanes, pixel: None, vec4_index: None };
         }
         (None, Op::ScatterElements(op)) => {
             let size = shader.dim(&shape[op.axis]);
-            tests.push(format!("wrap(pick(unit, entry, 0u), {size}) == {}", at.axes[op.axis]));
-            places = at.axes.clone();
-            places[op.axis].clone_from(&entry[0]);
-            update = Coordinates::element(places.clone());
+            tests.push(format!("wrap(load_index(unit, entry, 0u), {size}) == {}", at.axes[op.axis]));
+            index_axes = at.axes.clone();
+            index_axes[op.axis].clone_from(&entry[0]);
+            update = Coordinates::element(index_axes.clone());
             let indices = &problem.operands[1].shape;
             let inside: Vec<String> = (0..shape.len())
                 .filter(|i| *i != op.axis && indices[*i] != shape[*i])
@@ -150,27 +165,28 @@ fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>,
             if !inside.is_empty() {
                 let text = inside.join(" && ");
                 shader.replace(
-                    "reached",
-                    format!("fn reached(unit: u32) -> bool {{\n{prelude}    return {text};\n}}"),
+                    "is_reachable",
+                    format!("fn is_reachable(unit: u32) -> bool {{\n{prelude}    return {text};\n}}"),
                 );
             }
         }
-        _ => return Err(OpError::new("not a scatter")),
+        _ => return Err(OpError::new("the operator is not a scatter")),
     }
     let both = format!("{prelude}{split}");
-    shader.read("pick", "unit: u32, entry: u32, part: u32", &both, 1, &Coordinates::element(places));
+    shader.read(
+        "load_index",
+        "unit: u32, entry: u32, part: u32",
+        &both,
+        1,
+        &Coordinates::element(index_axes),
+    );
     shader.read("update", "unit: u32, entry: u32", &both, 2, &update);
     let test = tests.join(" && ");
     shader.replace(
-        "names",
-        format!("fn names(unit: u32, entry: u32) -> bool {{\n{prelude}    return {test};\n}}"),
+        "is_target",
+        format!("fn is_target(unit: u32, entry: u32) -> bool {{\n{prelude}    return {test};\n}}"),
     );
-    let combine = match problem.op {
-        Op::ScatterElements(op) => op.combine,
-        Op::ScatterNd(op) => op.combine,
-        _ => Combine::Replace,
-    };
-    shader.replace("combine", self::combine(combine));
+    shader.replace("combine", combine(combination(problem.op)));
     let grid = Grid::linear(&rows.rows(), threads, problem.bounds);
     let flops = rows.rows().mul(&product(&entries));
     Ok(vec![shader.finish("scatter", KERNEL.wgsl, grid, flops)?])

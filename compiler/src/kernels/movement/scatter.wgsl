@@ -1,9 +1,9 @@
-// One invocation per unit of the result: the copied tensor's value, combined in order with every update whose index
-// names the unit. Updates may name one place more than once, so each unit looks at all indices that could name it,
-// which needs no atomics and gives the reference's order. An index outside the tensor names nothing. Picked for
-// every scatter.
+// Scatter by search. One invocation computes one element or vec4 (a "unit") of the result: the value of the copied
+// tensor, combined in order with every update whose index selects the unit. Several updates may select the same
+// position. Therefore each unit compares all indices that could select it. This needs no atomics and keeps the order of
+// the updates. An index outside the tensor selects nothing.
 //
-// Replaced: the types, the sizes and the hooks; `names` calls `pick` and `wrap`.
+// Replaced by the compiler: types, sizes and hooks. `is_target` calls `load_index` and `wrap`.
 
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
@@ -16,21 +16,21 @@ alias Index = i32;
 @group(0) @binding(2) var<storage, read> updates: array<f32>;
 @group(0) @binding(3) var<storage, read_write> result: array<f32>;
 
-/// Number of units, and of indices that could name one of them.
+/// Number of units, and of indices that could select one of them.
 fn units() -> u32 { return 100u; }
 fn entries() -> u32 { return 10u; }
 fn load(unit: u32) -> V { return source[unit]; }
-/// Whether the unit lies where indices can reach.
-fn reached(unit: u32) -> bool { return true; }
-/// Part of an index, or of an index tuple.
-fn pick(unit: u32, entry: u32, part: u32) -> Index { return indices[entry]; }
-/// Whether an index names the unit.
-fn names(unit: u32, entry: u32) -> bool { return wrap(pick(unit, entry, 0u), 100u) == unit; }
+/// True if any index can select the unit.
+fn is_reachable(unit: u32) -> bool { return true; }
+/// Loads an index, or component `part` of an index tuple.
+fn load_index(unit: u32, entry: u32, part: u32) -> Index { return indices[entry]; }
+/// True if an index selects the unit.
+fn is_target(unit: u32, entry: u32) -> bool { return wrap(load_index(unit, entry, 0u), 100u) == unit; }
 fn update(unit: u32, entry: u32) -> V { return updates[entry]; }
 fn combine(old: V, next: V) -> V { return next; }
 fn store(unit: u32, v: V) { result[unit] = v; }
 
-/// The position that an index names on an axis; no position when it lies outside.
+/// Returns the position of an index on an axis. It is outside the axis if the index is invalid.
 fn wrap(index: Index, size: u32) -> u32 {
     let i = i32(index);
     return u32(select(i, i + i32(size), i < 0));
@@ -41,9 +41,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let unit = id.x + id.y * (groups.x * THREADS);
     if (unit >= units()) { return; }
     var value = load(unit);
-    let end = select(0u, entries(), reached(unit));
+    let end = select(0u, entries(), is_reachable(unit));
     for (var entry = 0u; entry < end; entry++) {
-        if (names(unit, entry)) { value = combine(value, update(unit, entry)); }
+        if (is_target(unit, entry)) { value = combine(value, update(unit, entry)); }
     }
     store(unit, value);
 }

@@ -1,4 +1,4 @@
-//! `scatter_list.wgsl`: updates combined into a copy of a tensor by way of a list of entries for each place.
+//! `scatter_list.wgsl`: scatter with a linked list of entries for each position.
 
 use serde::Deserialize;
 
@@ -7,43 +7,44 @@ use crate::error::OpError;
 use crate::ir::dim::{Dim, product};
 use crate::ir::op::{Combine, Op};
 use crate::kernels::cost::{Parameters, waiting};
-use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
+use crate::kernels::kernel::{Candidate, Configuration, Group, InPlace, Kernel, ThreadsConfig};
 use crate::shader::access::Coordinates;
+use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
-use crate::shader::rows::Rows;
-use crate::shader::walk::decompose;
-use crate::shader::{Bound, Class, Grid, Launch, Shader};
+use crate::shader::row_view::RowView;
+use crate::shader::{Bound, Grid, Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "scatter_list",
     wgsl: include_str!("scatter_list.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::of::<Params>()],
     in_place: InPlace::Nothing,
 };
 
-/// Loads one after the other that are waited for.
+/// Cost parameters. All are positive.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    /// Of an entry that is put into a list.
-    entry: f64,
-    /// Of a unit that looks into one.
-    unit: f64,
+    /// Memory latencies per entry that is inserted into a list.
+    entry_latencies: f64,
+    /// Memory latencies per vec4 or element of the result that walks its list.
+    output_latencies: f64,
 }
 
 impl Parameters for Params {
     const GROUP: &str = "scatter_list";
 }
 
-/// A scatter by places: what an index names, a slice of the tensor.
+/// Axes of a scatter. A position is an element or slice of the tensor that an index selects.
 struct Scatter {
-    /// The walk over the result.
-    rows: Rows,
-    /// Axes that a place is on, the first of the tensor's, and those that number the entries.
-    places: Vec<Dim>,
+    /// Rows of the result.
+    rows: RowView,
+    /// Axes of the positions: the first axes of the tensor.
+    positions: Vec<Dim>,
+    /// Axes of the entries.
     entries: Vec<Dim>,
     combine: Combine,
 }
@@ -52,7 +53,7 @@ fn scatter(problem: &Problem<'_>) -> Option<Scatter> {
     let shape = &problem.result.shape;
     let rows = scatter::rows(problem)?;
     let indices = problem.operands.get(1)?;
-    let (places, entries, combine) = match problem.op {
+    let (positions, entries, combine) = match problem.op {
         Op::ScatterElements(op) => (shape.clone(), indices.shape.clone(), op.combine),
         Op::ScatterNd(op) => {
             let (last, entries) = indices.shape.split_last()?;
@@ -61,12 +62,12 @@ fn scatter(problem: &Problem<'_>) -> Option<Scatter> {
         }
         _ => return None,
     };
-    Some(Scatter { rows, places, entries, combine })
+    Some(Scatter { rows, positions, entries, combine })
 }
 
 impl Scatter {
-    /// Whether lists hold every entry of their place, rather than the last one alone.
-    fn lists(&self) -> bool {
+    /// True if lists hold all entries of their position, false if they hold only the last one.
+    fn keeps_all_entries(&self) -> bool {
         self.combine != Combine::Replace
     }
 }
@@ -75,76 +76,76 @@ fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
     let Some(scatter) = scatter(problem) else { return Vec::new() };
     let Some(p) = Params::of(problem) else { return Vec::new() };
     let machine = &problem.target.machine;
-    let [places, entries] =
-        [&scatter.places, &scatter.entries].map(|axes| problem.max(&product(axes)) as f64);
+    let [positions, entries] =
+        [&scatter.positions, &scatter.entries].map(|axes| problem.max(&product(axes)) as f64);
     let units = problem.max(&scatter.rows.rows()) as f64;
-    // Heads are written twice and read once or twice, links half as often; entries are read one by one.
-    let (passes, stages) = if scatter.lists() { (5.0, 4.0) } else { (3.0, 3.0) };
-    let own = 4.0 * passes * (places + entries);
-    let moving = (problem.traffic() as f64 + own) / machine.bandwidth_gb_s.max(1e-3);
-    let chased = waiting(problem, entries, p.entry) + waiting(problem, units, p.unit);
+    // Passes over heads (written twice, read once or twice), links and entries, and the number of launches.
+    let (passes, stages) = if scatter.keeps_all_entries() { (5.0, 4.0) } else { (3.0, 3.0) };
+    let list_bytes = 4.0 * passes * (positions + entries);
+    let moving = (problem.traffic() as f64 + list_bytes) / machine.bandwidth_gb_s.max(1e-3);
+    let chasing = waiting(problem, entries, p.entry_latencies) + waiting(problem, units, p.output_latencies);
     vec![Candidate {
-        knobs: vec![("THREADS", problem.threads())],
-        cost: moving.max(chased) + stages * machine.launch_us * 1e3,
-        reason: format!("{entries} entries in lists of {places} places, in {stages} dispatches"),
+        knobs: ThreadsConfig { threads: problem.threads() }.knobs(),
+        cost: moving.max(chasing) + stages * machine.launch_us * 1e3,
+        reason: format!("{entries} entries in lists of {positions} positions, in {stages} dispatches"),
     }]
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let wrong = || OpError::new("not a scatter");
+fn launches(problem: &Problem<'_>, config: ThreadsConfig) -> Result<Vec<Launch>, OpError> {
+    let wrong = || OpError::new("the operator is not a scatter");
     let scatter = scatter(problem).ok_or_else(wrong)?;
-    let threads = candidate.knob("THREADS");
-    let [places, entries] = [&scatter.places, &scatter.entries].map(product);
+    let ThreadsConfig { threads } = config;
+    let [positions, entries] = [&scatter.positions, &scatter.entries].map(product);
     let mut first = Shader::new(problem);
-    let heads = first.scratch(places.scale(4));
-    let links = scatter.lists().then(|| first.scratch(entries.scale(4)));
-    let finish = |mut shader: Shader<'_>, over: &Dim, step: &str| {
-        shader.knob("THREADS", threads);
-        shader.replace("step", format!("fn step(i: u32) {{ {step}(i); }}\n"));
-        shader.size("places", &places);
+    let heads = first.scratch(positions.scale(4));
+    let links = scatter.keeps_all_entries().then(|| first.scratch(entries.scale(4)));
+    let finish = |mut shader: Shader<'_>, over: &Dim, stage: &str| {
+        config.declare(&mut shader);
+        shader.replace("run_stage", format!("fn run_stage(i: u32) {{ {stage}(i); }}\n"));
+        shader.size("positions", &positions);
         shader.size("entries", &entries);
         shader.size("units", &scatter.rows.rows());
         let grid = Grid::linear(over, threads, problem.bounds);
         shader.finish("scatter_list", KERNEL.wgsl, grid, over.clone())
     };
     bind_heads(&mut first, heads, true);
-    let mut out = vec![finish(first, &places, "empty")?];
+    let mut out = vec![finish(first, &positions, "clear_list")?];
 
     let mut enter = Shader::new(problem);
     let buffer = enter.bind(heads, "atomic<u32>", true);
-    let how = if scatter.lists() { "atomicExchange" } else { "atomicMax" };
+    let atomic = if scatter.keeps_all_entries() { "atomicExchange" } else { "atomicMax" };
     enter.replace(
-        "enter",
-        format!("fn enter(place: u32, entry: u32) -> u32 {{ return {how}(&{buffer}[place], entry); }}\n"),
+        "prepend",
+        format!("fn prepend(position: u32, entry: u32) -> u32 {{ return {atomic}(&{buffer}[position], entry); }}\n"),
     );
     bind_links(&mut enter, links, true);
-    name(&mut enter, problem, &scatter)?;
-    out.push(finish(enter, &entries, "enlist")?);
+    declare_targets(&mut enter, problem, &scatter)?;
+    out.push(finish(enter, &entries, "insert_entry")?);
 
     if links.is_some() {
         let mut sort = Shader::new(problem);
         bind_heads(&mut sort, heads, true);
         bind_links(&mut sort, links, true);
-        out.push(finish(sort, &places, "sort")?);
+        out.push(finish(sort, &positions, "sort")?);
     }
 
     let mut gather = Shader::new(problem);
     bind_heads(&mut gather, heads, false);
     bind_links(&mut gather, links, false);
-    collect(&mut gather, problem, &scatter)?;
-    out.push(finish(gather, &scatter.rows.rows(), "gather")?);
+    declare_result(&mut gather, problem, &scatter)?;
+    out.push(finish(gather, &scatter.rows.rows(), "combine_list")?);
     Ok(out)
 }
 
-/// The hooks that read and write the heads of lists.
+/// Declares the hooks that read and write the heads of lists.
 fn bind_heads(shader: &mut Shader<'_>, heads: Bound, writable: bool) {
     let buffer = shader.bind(heads, "u32", writable);
-    shader.replace("head", format!("fn head(place: u32) -> u32 {{ return {buffer}[place]; }}\n"));
-    let text = if writable { format!("{buffer}[place] = entry;") } else { String::new() };
-    shader.replace("set_head", format!("fn set_head(place: u32, entry: u32) {{ {text} }}\n"));
+    shader.replace("head", format!("fn head(position: u32) -> u32 {{ return {buffer}[position]; }}\n"));
+    let text = if writable { format!("{buffer}[position] = entry;") } else { String::new() };
+    shader.replace("set_head", format!("fn set_head(position: u32, entry: u32) {{ {text} }}\n"));
 }
 
-/// The hooks that read and write what follows an entry: nothing where lists are of one entry.
+/// Declares the hooks that read and write the successor of an entry. Without links, lists have one entry.
 fn bind_links(shader: &mut Shader<'_>, links: Option<Bound>, writable: bool) {
     let (mut read, mut write) = ("0u".to_string(), String::new());
     if let Some(links) = links {
@@ -158,8 +159,8 @@ fn bind_links(shader: &mut Shader<'_>, links: Option<Bound>, writable: bool) {
     shader.replace("set_next", format!("fn set_next(entry: u32, to: u32) {{ {write} }}\n"));
 }
 
-/// `((a * size + b) * size + c)` of coordinates on axes.
-fn flat(shader: &mut Shader<'_>, sizes: &[Dim], coordinates: &[String]) -> String {
+/// Returns the flat index `((a * size + b) * size + c)` of coordinates.
+fn flat_index(shader: &mut Shader<'_>, sizes: &[Dim], coordinates: &[String]) -> String {
     let mut text = String::new();
     for (size, coordinate) in sizes.iter().zip(coordinates) {
         let size = shader.dim(size);
@@ -169,55 +170,58 @@ fn flat(shader: &mut Shader<'_>, sizes: &[Dim], coordinates: &[String]) -> Strin
     if text.is_empty() { "0u".into() } else { text }
 }
 
-/// The hooks that say which place an entry names.
-fn name(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Scatter) -> Result<(), OpError> {
+/// Declares the hooks that compute the position of an entry.
+fn declare_targets(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Scatter) -> Result<(), OpError> {
     let order: Vec<usize> = (0..scatter.entries.len()).rev().collect();
-    let (prelude, entry) = decompose(shader, &scatter.entries, &order, "entry");
-    shader.alias("Index", Class::of(problem.operands[1].dtype).scalar());
-    let (mut at, mut place, mut body, mut inside) = (entry.clone(), entry, String::new(), Vec::new());
+    let (prelude, entry) = split_index(shader, &scatter.entries, &order, "entry");
+    shader.alias("Index", ValueType::from_dtype(problem.operands[1].dtype).scalar());
+    let (mut at, mut position, mut body, mut inside) = (entry.clone(), entry, String::new(), Vec::new());
     let mut part = |shader: &mut Shader<'_>, part: usize, axis: usize| {
         let size = shader.dim(&problem.result.shape[axis]);
-        body += &format!("    let at_{axis} = wrap(pick(entry, {part}u), {size});\n");
+        body += &format!("    let at_{axis} = wrap(load_index(entry, {part}u), {size});\n");
         inside.push(format!("at_{axis} < {size}"));
         format!("at_{axis}")
     };
     match problem.op {
-        Op::ScatterElements(op) => place[op.axis] = part(shader, 0, op.axis),
+        Op::ScatterElements(op) => position[op.axis] = part(shader, 0, op.axis),
         _ => {
-            place = (0..scatter.places.len()).map(|axis| part(shader, axis, axis)).collect();
+            position = (0..scatter.positions.len()).map(|axis| part(shader, axis, axis)).collect();
             at.push("part".into());
         }
     }
-    shader.read("pick", "entry: u32, part: u32", &prelude, 1, &Coordinates::element(at));
-    let place = flat(shader, &scatter.places, &place);
+    shader.read("load_index", "entry: u32, part: u32", &prelude, 1, &Coordinates::element(at));
+    let position = flat_index(shader, &scatter.positions, &position);
     let inside = if inside.is_empty() { "true".into() } else { inside.join(" && ") };
     shader.replace(
-        "named",
+        "target_of",
         format!(
-            "fn named(entry: u32) -> u32 {{\n{prelude}{body}    return select(places(), {place}, {inside});\n}}\n"
+            "fn target_of(entry: u32) -> u32 {{\n{prelude}{body}    return select(positions(), {position}, {inside});\n}}\n"
         ),
     );
     Ok(())
 }
 
-/// The hooks that compute the result from the lists.
-fn collect(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Scatter) -> Result<(), OpError> {
-    shader.alias("V", &Class::of(problem.computed).wgsl(scatter.rows.lanes.count()));
+/// Declares the hooks that compute the result from the lists.
+fn declare_result(shader: &mut Shader<'_>, problem: &Problem<'_>, scatter: &Scatter) -> Result<(), OpError> {
+    shader.alias("V", &ValueType::from_dtype(problem.computed).wgsl(scatter.rows.lanes.count()));
     let (prelude, at) = scatter.rows.unit(shader);
     shader.read("load", "unit: u32", &prelude, 0, &at);
     shader.write("store", "unit: u32", &prelude, &at)?;
-    let place = flat(shader, &scatter.places, &at.axes);
-    shader.replace("place", format!("fn place(unit: u32) -> u32 {{\n{prelude}    return {place};\n}}\n"));
+    let position = flat_index(shader, &scatter.positions, &at.axes);
+    shader.replace(
+        "position",
+        format!("fn position(unit: u32) -> u32 {{\n{prelude}    return {position};\n}}\n"),
+    );
     let order: Vec<usize> = (0..scatter.entries.len()).rev().collect();
-    let (split, entry) = decompose(shader, &scatter.entries, &order, "entry");
-    // Updates lie by entry, and each has the axes of the tensor behind those of a place.
-    let tuple = scatter.places.len();
+    let (split, entry) = split_index(shader, &scatter.entries, &order, "entry");
+    // An update has the axes of the entries, followed by the axes of the tensor after the position.
+    let tuple = scatter.positions.len();
     let lanes = at.lanes.map(|lane| lane + entry.len() - tuple);
     let axes = match problem.op {
         Op::ScatterElements(_) => entry,
         _ => entry.into_iter().chain(at.axes.iter().skip(tuple).cloned()).collect(),
     };
-    let update = Coordinates { axes, lanes, pixel: None, unit: None };
+    let update = Coordinates { axes, lanes, pixel: None, vec4_index: None };
     shader.read("update", "unit: u32, entry: u32", &format!("{prelude}{split}"), 2, &update);
     shader.replace("combine", scatter::combine(scatter.combine));
     Ok(())

@@ -1,7 +1,7 @@
-//! Whatever goes along the rows of a tensor: reductions, norms, sums and orders.
+//! Kernels that compute along the rows of a tensor: reductions, norms, cumulative sums and top-k.
 
-mod order;
-mod shares;
+mod row_tiling;
+mod sort_key;
 
 pub(super) mod add_norms;
 pub(super) mod arg_reduce;

@@ -1,9 +1,9 @@
-//! `normalize.wgsl`: layer, root-mean-square, group and instance normalisation.
+//! `normalize.wgsl`: LayerNorm, RMSNorm, GroupNorm and InstanceNorm.
 //!
-//! Both operators normalise rows by their moments. A row of layer normalisation runs along the trailing axes; one of
-//! group normalisation along the channels of a group and all spatial axes, with the channel axis cut in two.
+//! All of them normalize rows by their moments. A row of LayerNorm is along the trailing axes. A row of GroupNorm is
+//! along the channels of a group and all spatial axes, so the channel axis is split in two.
 
-use super::shares::{Params, Shares};
+use super::row_tiling::{Params, RowTiling, SplitRowTiling};
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{GroupNorm, LayerNorm, Op};
@@ -11,84 +11,91 @@ use crate::kernels::cost::named;
 use crate::kernels::kernel::{Candidate, Group, InPlace, Kernel};
 use crate::shader::access::Coordinates;
 use crate::shader::problem::{Placement, Problem};
-use crate::shader::rows::{Lanes, Rows, merge};
-use crate::shader::{Class, Launch, Shader};
+use crate::shader::row_view::{Lanes, RowView, merge_axes};
+use crate::shader::{Launch, Shader, ValueType};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "normalize",
     wgsl: include_str!("normalize.wgsl"),
     candidates,
-    launches,
+    launches: |problem, candidate| launches(problem, candidate.config()?),
     matrices: None,
     params: &[Group::named::<Params>("normalize")],
     in_place: InPlace::FirstAndEpilogue,
 };
 
-/// Registers for the elements of a row that an invocation keeps.
-const KEEP: u32 = 4;
+/// Maximum loads in flight per invocation, and elements in registers.
+const LOADS: u32 = 4;
 
-/// How the operand is walked.
-struct Walk<'a> {
-    /// The problem, with as few axes as it can have.
+/// Rows of the operand, and the attributes.
+struct NormRows<'a> {
+    /// Problem with merged axes.
     problem: Problem<'a>,
-    rows: Rows,
-    centred: bool,
+    rows: RowView,
+    /// True if the mean is subtracted.
+    subtract_mean: bool,
     epsilon: f32,
-    /// For groups: the channel axis, which `rows` sees as two axes, and the channels of a group.
+    /// For GroupNorm: the channel axis, which is two axes in `rows`, and the channels per group.
     groups: Option<(usize, Dim)>,
 }
 
-fn walk<'a>(problem: &Problem<'a>) -> Option<Walk<'a>> {
+fn norm_rows<'a>(problem: &Problem<'a>) -> Option<NormRows<'a>> {
     match problem.op {
-        Op::LayerNorm(op) => Some(layer_walk(op, problem)),
-        Op::GroupNorm(op) => group_walk(op, problem),
+        Op::LayerNorm(op) => Some(layer_norm_rows(op, problem)),
+        Op::GroupNorm(op) => group_norm_rows(op, problem),
         _ => None,
     }
 }
 
-fn layer_walk<'a>(op: &LayerNorm, problem: &Problem<'a>) -> Walk<'a> {
+fn layer_norm_rows<'a>(op: &LayerNorm, problem: &Problem<'a>) -> NormRows<'a> {
     let x = &problem.operands[0];
     let first = op.axis;
-    let (problem, rows) = match merge(problem, &x.shape, |a| usize::from(a >= first)) {
+    let (problem, rows) = match merge_axes(problem, &x.shape, |a| usize::from(a >= first)) {
         Some((merged, groups)) => {
             let along: Vec<usize> = (0..groups.len()).filter(|g| groups[*g][0] >= first).collect();
-            let rows = Rows::new(&merged.operands[0], &along);
+            let rows = RowView::new(&merged.operands[0], &along);
             (merged, rows)
         }
         None => {
             let along: Vec<usize> = (first..x.rank()).collect();
-            (problem.clone(), Rows::new(x, &along))
+            (problem.clone(), RowView::new(x, &along))
         }
     };
-    Walk { problem, rows, centred: !op.rms, epsilon: op.epsilon, groups: None }
+    NormRows { problem, rows, subtract_mean: !op.rms, epsilon: op.epsilon, groups: None }
 }
 
-fn group_walk<'a>(op: &GroupNorm, problem: &Problem<'a>) -> Option<Walk<'a>> {
+fn group_norm_rows<'a>(op: &GroupNorm, problem: &Problem<'a>) -> Option<NormRows<'a>> {
     let groups = i64::try_from(op.groups).ok()?;
     let mut problem = problem.clone();
-    // Scale and bias lie along the channels.
-    let rest = problem.result.rank() - 2;
+    // Scale and bias are along the channels.
+    let spatial_axes = problem.result.rank() - 2;
     for operand in problem.operands.iter_mut().take(problem.arity).skip(1) {
         let Placement::Strided { strides, .. } = &mut operand.placement else { return None };
-        operand.shape.extend(vec![Dim::known(1); rest]);
-        strides.extend(vec![Dim::known(0); rest]);
+        operand.shape.extend(vec![Dim::known(1); spatial_axes]);
+        strides.extend(vec![Dim::known(0); spatial_axes]);
     }
     let shape = problem.result.shape.clone();
     let mut channel = 1;
     if !shape[1].is(1)
-        && let Some((merged, axes)) = merge(&problem, &shape, |a| a.min(2))
+        && let Some((merged, axes)) = merge_axes(&problem, &shape, |a| a.min(2))
     {
         channel = axes.iter().position(|a| a.contains(&1))?;
         problem = merged;
     }
     let x = &problem.operands[0];
     let per_group = x.shape[channel].floor_div(groups);
-    let rows = Rows::grouped(x, channel, groups);
-    Some(Walk { problem, rows, centred: true, epsilon: op.epsilon, groups: Some((channel, per_group)) })
+    let rows = RowView::grouped(x, channel, groups);
+    Some(NormRows {
+        problem,
+        rows,
+        subtract_mean: true,
+        epsilon: op.epsilon,
+        groups: Some((channel, per_group)),
+    })
 }
 
-impl Walk<'_> {
-    /// Statements and coordinates of an element in the axes of the problem.
+impl NormRows<'_> {
+    /// Returns WGSL statements and coordinates of an element in the axes of the problem.
     fn at(&self, shader: &mut Shader<'_>) -> (String, Coordinates) {
         let (prelude, mut at) = self.rows.at(shader);
         let Some((channel, per_group)) = &self.groups else { return (prelude, at) };
@@ -105,113 +112,113 @@ impl Walk<'_> {
 }
 
 fn candidates(problem: &Problem<'_>) -> Vec<Candidate> {
-    let Some(walk) = walk(problem) else { return Vec::new() };
+    let Some(norm_rows) = norm_rows(problem) else { return Vec::new() };
     let Some(p) = named::<Params>(problem, KERNEL.name) else { return Vec::new() };
-    let (problem, rows) = (&walk.problem, &walk.rows);
+    let (problem, rows) = (&norm_rows.problem, &norm_rows.rows);
     let machine = &problem.target.machine;
-    let room = machine.invocations() as i64;
+    let resident = machine.invocations() as i64;
     let (count, length) = (problem.max(&rows.rows()), problem.max(&rows.length()));
     let mut out = Vec::new();
-    for shares in Shares::all(problem, rows, memory(rows)) {
-        out.push(shares.candidate(&p, problem, rows, 2.0, KEEP));
-        // Pieces long enough to be worth a launch, and few enough for the device and for being merged by everyone.
-        let lanes = i64::from(shares.lanes);
-        let most = (room / (count * lanes).max(1)).min(length / (lanes * i64::from(KEEP))).min(MOST_PIECES);
-        if shares.lanes >= 64 && most >= 4 {
-            let mut split = shares.pieces(&p, problem, rows, most as u32, KEEP);
-            // The second launch reads the pieces again.
+    for tiling in RowTiling::configurations(problem, rows, memory(rows)) {
+        out.push(tiling.candidate(&p, problem, rows, 2.0, LOADS));
+        // Parts must be long enough to justify a second launch, and few, because every workgroup merges their moments.
+        let lanes = i64::from(tiling.lanes);
+        let max_split =
+            (resident / (count * lanes).max(1)).min(length / (lanes * i64::from(LOADS))).min(MAX_SPLIT);
+        if tiling.lanes >= 64 && max_split >= 4 {
+            let mut split = tiling.split_candidate(&p, problem, rows, max_split as u32, LOADS);
+            // The second launch reads the rows again.
             split.cost += problem.traffic() as f64 / machine.bandwidth_gb_s.max(1e-3);
-            split.knobs.push(("SPLIT", most as u32));
             out.push(split);
         }
     }
     out
 }
 
-/// Pieces of a row, whose moments every workgroup of the row merges one after the other.
-const MOST_PIECES: i64 = 32;
+/// Maximum parts of a row. Every workgroup of a row merges their moments in sequence.
+const MAX_SPLIT: i64 = 32;
 
-/// Bytes of workgroup memory per invocation: three numbers, or a number and two vectors, aligned.
-fn memory(rows: &Rows) -> u32 {
+/// Bytes of workgroup memory per invocation: three floats, or a float and two vec4s, aligned.
+fn memory(rows: &RowView) -> u32 {
     if rows.lanes == Lanes::One { 12 } else { 48 }
 }
 
-fn launches(problem: &Problem<'_>, candidate: &Candidate) -> Result<Vec<Launch>, OpError> {
-    let walk = walk(problem).ok_or_else(|| OpError::new("not a normalisation"))?;
-    let shares = Shares::of(candidate);
-    let split = candidate.knob("SPLIT").max(1);
-    let pieces = walk.rows.rows().scale(i64::from(split));
-    let grid = || shares.grid(&walk.problem, &pieces);
-    let elements = walk.problem.result.elements();
+fn launches(problem: &Problem<'_>, config: SplitRowTiling) -> Result<Vec<Launch>, OpError> {
+    let norm_rows = norm_rows(problem).ok_or_else(|| OpError::new("the operator is not a normalization"))?;
+    let tiling = config.tiling();
+    let split = config.split.unwrap_or(1);
+    let parts = norm_rows.rows.rows().scale(i64::from(split));
+    let grid = || tiling.grid(&norm_rows.problem, &parts);
+    let elements = norm_rows.problem.result.elements();
     if split == 1 {
-        let mut shader = shader(&walk, shares);
-        apply(&mut shader, &walk)?;
+        let mut shader = shader(&norm_rows, tiling);
+        declare_result(&mut shader, &norm_rows)?;
         return Ok(vec![shader.finish("normalize", KERNEL.wgsl, grid(), elements.scale(8))?]);
     }
-    let [mut first, mut second] = [shader(&walk, shares), shader(&walk, shares)];
+    let [mut first, mut second] = [shader(&norm_rows, tiling), shader(&norm_rows, tiling)];
     for shader in [&mut first, &mut second] {
         shader.knob("SPLIT", split);
-        shader.constant("HELD", false);
+        shader.constant("ROW_IN_REGISTERS", false);
     }
-    let scratch = first.scratch(pieces.scale(i64::from(memory(&walk.rows))));
-    let buffer = first.bind(scratch, "Kept", true);
-    first.constant("APPLIES", false);
+    let scratch = first.scratch(parts.scale(i64::from(memory(&norm_rows.rows))));
+    let buffer = first.bind(scratch, "StoredMoments", true);
+    first.constant("STORES_RESULT", false);
     first.replace("scale", "fn scale(row: u32, i: u32) -> V { return V(1.0); }".into());
     first.replace("store", "fn store(row: u32, i: u32, v: V) {}".into());
     first.replace(
-        "collect",
+        "store_moments",
         format!(
-            "fn collect(piece: u32, m: Moments) {{ {buffer}[piece] = Kept(m.count, m.mean, m.spread); }}"
+            "fn store_moments(row_part: u32, m: Moments) {{\n    {buffer}[row_part] = StoredMoments(m.count, m.mean, m.squared_deviation);\n}}"
         ),
     );
-    let buffer = second.bind(scratch, "Kept", false);
-    second.constant("COLLECTS", false);
+    let buffer = second.bind(scratch, "StoredMoments", false);
+    second.constant("COMPUTES_MOMENTS", false);
     second.replace(
-        "collected",
+        "load_moments",
         format!(
-            "fn collected(piece: u32) -> Moments {{\n    let kept = {buffer}[piece];\n    return Moments(kept.count, kept.mean, kept.spread);\n}}"
+            "fn load_moments(row_part: u32) -> Moments {{\n    let m = {buffer}[row_part];\n    return Moments(m.count, m.mean, m.squared_deviation);\n}}"
         ),
     );
-    apply(&mut second, &walk)?;
+    declare_result(&mut second, &norm_rows)?;
     Ok(vec![
         first.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4))?,
         second.finish("normalize", KERNEL.wgsl, grid(), elements.scale(4))?,
     ])
 }
 
-/// The kernel with its knobs and the hook that loads.
-fn shader<'p>(walk: &'p Walk<'p>, shares: Shares) -> Shader<'p> {
-    let rows = &walk.rows;
-    let mut shader = Shader::new(&walk.problem);
-    shares.knobs(&mut shader, &walk.problem, rows, KEEP);
-    shader.constant("CENTRED", walk.centred);
-    shader.number("epsilon", walk.epsilon);
-    shader.alias("V", &Class::Float.wgsl(rows.lanes.count()));
-    shader.workgroup_memory(shares.threads() * memory(rows));
-    let (prelude, at) = walk.at(&mut shader);
+/// Returns the shader with knobs and load hook.
+fn shader<'p>(norm_rows: &'p NormRows<'p>, tiling: RowTiling) -> Shader<'p> {
+    let rows = &norm_rows.rows;
+    let mut shader = Shader::new(&norm_rows.problem);
+    tiling.declare_cached_rows(&mut shader, &norm_rows.problem, rows, LOADS);
+    shader.constant("SUBTRACTS_MEAN", norm_rows.subtract_mean);
+    shader.number("epsilon", norm_rows.epsilon);
+    shader.alias("V", &ValueType::Float.wgsl(rows.lanes.count()));
+    shader.workgroup_memory(tiling.threads() * memory(rows));
+    let (prelude, at) = norm_rows.at(&mut shader);
     shader.read("load", PARAMS, &prelude, 0, &at);
     if matches!(rows.lanes, Lanes::Along(_)) {
-        shader.replace("across", ACROSS.into());
+        shader.replace("merge_lanes", MERGE_LANES.into());
     }
     shader
 }
 
-/// The hooks that scale and store.
-fn apply(shader: &mut Shader<'_>, walk: &Walk<'_>) -> Result<(), OpError> {
-    let (prelude, at) = walk.at(shader);
+/// Declares the hooks `scale`, `bias` and `store`.
+fn declare_result(shader: &mut Shader<'_>, norm_rows: &NormRows<'_>) -> Result<(), OpError> {
+    let (prelude, at) = norm_rows.at(shader);
     shader.read_broadcast("scale", PARAMS, &prelude, 1, &at)?;
-    if walk.problem.arity > 2 {
+    if norm_rows.problem.arity > 2 {
         shader.read_broadcast("bias", PARAMS, &prelude, 2, &at)?;
     }
     shader.write("store", PARAMS, &prelude, &at)
 }
 
-/// Of the hooks.
+/// Parameters of the load and store hooks.
 const PARAMS: &str = "row: u32, i: u32";
 
-/// Every lane has seen as many elements, so their means count alike.
-const ACROSS: &str = "fn across(m: Moments) -> Moments {
+/// Hook `merge_lanes` if the four lanes belong to one row. All lanes have the same number of elements.
+const MERGE_LANES: &str = "fn merge_lanes(m: Moments) -> Moments {
     let mean = V(dot(m.mean, V(0.25)));
-    let gap = m.mean - mean;
-    return Moments(m.count * 4.0, mean, V(dot(m.spread, V(1.0)) + dot(gap, gap) * m.count));
+    let difference = m.mean - mean;
+    return Moments(m.count * 4.0, mean, V(dot(m.squared_deviation, V(1.0)) + dot(difference, difference) * m.count));
 }";

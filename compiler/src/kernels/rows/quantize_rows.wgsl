@@ -1,35 +1,36 @@
-// Rows of floats as words of four signed codes of 8 bits, and behind them the bits of the row's scale. A row belongs to LANES
-// invocations and a workgroup holds ROWS rows; they look for the largest magnitude first. Picked for every such node.
+// Quantizes rows of floats to signed 8-bit integers. A result row is packed words of four quantized values, followed by
+// the bits of the f32 scale. LANES invocations compute a row, and a workgroup computes ROWS rows.
 //
-// Replaced: the knobs, the sizes, `load` (four elements of a row) and `store` (a word of a row).
+// Replaced by the compiler: knobs, sizes, `load` (a vec4 of a row) and `store` (a word of a row).
 
 const LANES = 32u;
 const ROWS = 2u;
 const THREADS = LANES * ROWS;
-/// Neighbouring invocations take neighbouring rows rather than neighbouring positions.
+/// True if neighboring invocations read neighboring rows, false if they read neighboring elements of a row.
 const ROWS_FIRST = false;
-/// Units per invocation that are loaded together, and kept when HELD says that they are the whole row.
-const KEEP = 2u;
-const HELD = false;
-const LARGEST = 127.0;
-/// What a row's largest magnitude is multiplied by for its scale: products are the same on all devices, quotients are not.
-const SMALLEST = 1.0 / 127.0;
+/// Loads in flight per invocation. If ROW_IN_REGISTERS is true, they are the whole row and are not loaded again.
+const LOADS = 2u;
+const ROW_IN_REGISTERS = false;
+const MAX_QUANTIZED = 127.0;
+/// Factor from the largest magnitude to the scale. Products are exact to the same bit on all devices, quotients are
+/// not.
+const SCALE_FACTOR = 1.0 / 127.0;
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 
 @group(0) @binding(0) var<storage, read> source: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> result: array<u32>;
 
-/// Number of rows, and of units of four elements in a row.
+/// Number of rows, and vec4s per row.
 fn rows() -> u32 { return 3u; }
 fn length() -> u32 { return 25u; }
 fn load(row: u32, i: u32) -> vec4<f32> { return source[row * 25u + i]; }
 fn store(row: u32, i: u32, v: u32) { result[row * 26u + i] = v; }
 
-var<workgroup> tops: array<f32, THREADS>;
+var<workgroup> lane_max: array<f32, THREADS>;
 
-fn largest(top: f32, v: vec4<f32>) -> f32 {
+fn max_magnitude(row_max: f32, v: vec4<f32>) -> f32 {
     let x = abs(v);
-    return max(max(top, max(x.x, x.y)), max(x.z, x.w));
+    return max(max(row_max, max(x.x, x.y)), max(x.z, x.w));
 }
 
 @compute @workgroup_size(THREADS)
@@ -39,44 +40,44 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let member = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + member;
-    // A row past the end has no element, but its invocations take part in every barrier.
+    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
+    let row = (group.x + group.y * groups.x) * ROWS + group_row;
+    // A row past the end has no elements, but its invocations reach every barrier.
     let n = select(0u, length(), row < rows());
-    var kept: array<vec4<f32>, KEEP>;
-    var top = 0.0;
-    for (var base = lane; base < n; base += LANES * KEEP) {
+    var values: array<vec4<f32>, LOADS>;
+    var row_max = 0.0;
+    for (var base = lane; base < n; base += LANES * LOADS) {
         // unroll
-        for (var k = 0u; k < KEEP; k++) {
-            if (base + k * LANES < n) { kept[k] = load(row, base + k * LANES); }
+        for (var k = 0u; k < LOADS; k++) {
+            if (base + k * LANES < n) { values[k] = load(row, base + k * LANES); }
         }
         // unroll
-        for (var k = 0u; k < KEEP; k++) {
-            if (base + k * LANES < n) { top = largest(top, kept[k]); }
+        for (var k = 0u; k < LOADS; k++) {
+            if (base + k * LANES < n) { row_max = max_magnitude(row_max, values[k]); }
         }
     }
     if (LANES > 1u) {
-        let here = lane * ROWS + member;
-        tops[here] = top;
+        let here = lane * ROWS + group_row;
+        lane_max[here] = row_max;
         workgroupBarrier();
         for (var step = LANES / 2u; step > 0u; step /= 2u) {
-            if (lane < step) { tops[here] = max(tops[here], tops[here + step * ROWS]); }
+            if (lane < step) { lane_max[here] = max(lane_max[here], lane_max[here + step * ROWS]); }
             workgroupBarrier();
         }
-        top = tops[member];
+        row_max = lane_max[group_row];
     }
     var factor = 0.0;
-    if (top > 0.0) { factor = LARGEST / top; }
-    for (var base = lane; base < n; base += LANES * KEEP) {
+    if (row_max > 0.0) { factor = MAX_QUANTIZED / row_max; }
+    for (var base = lane; base < n; base += LANES * LOADS) {
         // unroll
-        for (var k = 0u; k < KEEP; k++) {
+        for (var k = 0u; k < LOADS; k++) {
             let i = base + k * LANES;
             if (i < n) {
-                if (!HELD) { kept[k] = load(row, i); }
-                let codes = clamp(floor(kept[k] * factor + 0.5), vec4<f32>(-LARGEST), vec4<f32>(LARGEST));
-                store(row, i, pack4xI8(vec4<i32>(codes)));
+                if (!ROW_IN_REGISTERS) { values[k] = load(row, i); }
+                let quantized = clamp(floor(values[k] * factor + 0.5), vec4<f32>(-MAX_QUANTIZED), vec4<f32>(MAX_QUANTIZED));
+                store(row, i, pack4xI8(vec4<i32>(quantized)));
             }
         }
     }
-    if (lane == 0u && row < rows()) { store(row, length(), bitcast<u32>(top * SMALLEST)); }
+    if (lane == 0u && row < rows()) { store(row, length(), bitcast<u32>(row_max * SCALE_FACTOR)); }
 }

@@ -1,18 +1,18 @@
-// Softmax, or its logarithm, of each row. A row belongs to LANES invocations and a workgroup holds ROWS rows; the
-// row's maximum and the sum of exponentials are found in one pass, rescaling the sum whenever the maximum grows.
-// Picked for every softmax: many lanes for long rows, one lane per row for short rows and for outer axes.
+// Softmax or log-softmax of each row. LANES invocations compute a row, and a workgroup computes ROWS rows. One pass
+// computes the maximum and the sum of exponentials, and rescales the sum whenever the maximum grows. Many lanes suit
+// long rows; one lane per row suits short rows and outer axes.
 //
-// Replaced: the knobs, the sizes, `V` (one element, or four of one row, or one of four rows), `load`, `store`,
-// `across_max` and `across_sum` (over the four lanes when they belong to one row), and `finish`.
+// Replaced by the compiler: knobs, sizes, `V` (one element, a vec4 of one row, or one element of four rows), `load`,
+// `store`, `max_lanes` and `sum_lanes` if the four lanes belong to one row, and `finish`.
 
 const LANES = 64u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;
-/// Neighbouring invocations take neighbouring rows rather than neighbouring positions.
+/// True if neighboring invocations read neighboring rows, false if they read neighboring elements of a row.
 const ROWS_FIRST = false;
-/// Units per invocation that are loaded together, and kept when HELD says that they are the whole row.
-const KEEP = 2u;
-const HELD = false;
+/// Loads in flight per invocation. If ROW_IN_REGISTERS is true, they are the whole row and are not loaded again.
+const LOADS = 2u;
+const ROW_IN_REGISTERS = false;
 const_assert LANES > 0u && (LANES & (LANES - 1u)) == 0u;
 const LOWEST = -3.4028234e38;
 
@@ -21,19 +21,19 @@ alias V = f32;
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, and of units in a row.
+/// Number of rows, and elements or vec4s per row.
 fn rows() -> u32 { return 3u; }
 fn length() -> u32 { return 100u; }
 fn load(row: u32, i: u32) -> V { return source[row * 100u + i]; }
 fn store(row: u32, i: u32, v: V) { result[row * 100u + i] = v; }
-/// The largest lane in all lanes, when the lanes belong to one row.
-fn across_max(v: V) -> V { return v; }
-/// The sum of the lanes in all lanes, when the lanes belong to one row.
-fn across_sum(v: V) -> V { return v; }
-/// The result for an element, the row's maximum and its sum of exponentials.
-fn finish(x: V, top: V, sum: V) -> V { return exp(x - top) / sum; }
+/// Returns the maximum of the lanes in every lane, if they belong to one row.
+fn max_lanes(v: V) -> V { return v; }
+/// Returns the sum of the lanes in every lane, if they belong to one row.
+fn sum_lanes(v: V) -> V { return v; }
+/// Returns the result of an element for the row's maximum and sum of exponentials.
+fn finish(x: V, max_value: V, sum: V) -> V { return exp(x - max_value) / sum; }
 
-var<workgroup> tops: array<V, THREADS>;
+var<workgroup> lane_max: array<V, THREADS>;
 var<workgroup> sums: array<V, THREADS>;
 
 @compute @workgroup_size(THREADS)
@@ -43,53 +43,53 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let lane = select(local % LANES, local / ROWS, ROWS_FIRST);
-    let member = select(local / LANES, local % ROWS, ROWS_FIRST);
-    let row = (group.x + group.y * groups.x) * ROWS + member;
-    // A row past the end has no element, but its invocations take part in every barrier.
+    let group_row = select(local / LANES, local % ROWS, ROWS_FIRST);
+    let row = (group.x + group.y * groups.x) * ROWS + group_row;
+    // A row past the end has no elements, but its invocations reach every barrier.
     let n = select(0u, length(), row < rows());
-    var kept: array<V, KEEP>;
-    var top = V(LOWEST);
+    var values: array<V, LOADS>;
+    var max_value = V(LOWEST);
     var sum = V(0.0);
-    for (var base = lane; base < n; base += LANES * KEEP) {
+    for (var base = lane; base < n; base += LANES * LOADS) {
         // unroll
-        for (var k = 0u; k < KEEP; k++) {
-            if (base + k * LANES < n) { kept[k] = load(row, base + k * LANES); }
+        for (var k = 0u; k < LOADS; k++) {
+            if (base + k * LANES < n) { values[k] = load(row, base + k * LANES); }
         }
         // unroll
-        for (var k = 0u; k < KEEP; k++) {
+        for (var k = 0u; k < LOADS; k++) {
             if (base + k * LANES < n) {
-                let higher = max(top, kept[k]);
-                sum = sum * exp(top - higher) + exp(kept[k] - higher);
-                top = higher;
+                let new_max = max(max_value, values[k]);
+                sum = sum * exp(max_value - new_max) + exp(values[k] - new_max);
+                max_value = new_max;
             }
         }
     }
     if (LANES > 1u) {
-        let here = lane * ROWS + member;
-        tops[here] = top;
+        let here = lane * ROWS + group_row;
+        lane_max[here] = max_value;
         sums[here] = sum;
         workgroupBarrier();
         for (var step = LANES / 2u; step > 0u; step /= 2u) {
             if (lane < step) {
-                let there = here + step * ROWS;
-                let higher = max(tops[here], tops[there]);
-                sums[here] = sums[here] * exp(tops[here] - higher) + sums[there] * exp(tops[there] - higher);
-                tops[here] = higher;
+                let other = here + step * ROWS;
+                let new_max = max(lane_max[here], lane_max[other]);
+                sums[here] = sums[here] * exp(lane_max[here] - new_max) + sums[other] * exp(lane_max[other] - new_max);
+                lane_max[here] = new_max;
             }
             workgroupBarrier();
         }
-        top = tops[member];
-        sum = sums[member];
+        max_value = lane_max[group_row];
+        sum = sums[group_row];
     }
-    let highest = across_max(top);
-    let total = across_sum(sum * exp(top - highest));
-    for (var base = lane; base < n; base += LANES * KEEP) {
+    let row_max = max_lanes(max_value);
+    let total = sum_lanes(sum * exp(max_value - row_max));
+    for (var base = lane; base < n; base += LANES * LOADS) {
         // unroll
-        for (var k = 0u; k < KEEP; k++) {
+        for (var k = 0u; k < LOADS; k++) {
             let i = base + k * LANES;
             if (i < n) {
-                if (!HELD) { kept[k] = load(row, i); }
-                store(row, i, finish(kept[k], highest, total));
+                if (!ROW_IN_REGISTERS) { values[k] = load(row, i); }
+                store(row, i, finish(values[k], row_max, total));
             }
         }
     }

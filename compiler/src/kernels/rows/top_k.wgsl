@@ -1,20 +1,20 @@
-// The COUNT first elements of each row by descending key, ties by position; a workgroup per row.
-// A row that fits TILE is sorted whole. Of a longer one the better half of the tile is kept sorted; elements that come
-// before the COUNT-th of them are collected in the other half, and when it could overflow the tile is sorted again.
-// Few elements of a long row pass, so few sorts are needed. Picked when COUNT fits half of the largest tile.
+// Top-k: first COUNT elements of each row by descending key, then by position. One workgroup per row. A row of at most
+// TILE elements is sorted as a whole. For a longer row, the lower half of the tile holds the best elements in order.
+// Elements that precede the COUNT-th are appended to the upper half. Before it can overflow, the tile is sorted again.
+// Few elements of a long row are appended, so there are few sorts. COUNT must fit in half of the largest tile.
 //
-// Replaced: the knobs, the sizes, the types, `load`, `key`, `chosen` and `store`.
+// Replaced by the compiler: knobs, sizes, types, `load`, `key`, `output_of` and `store`.
 
 const THREADS = 64u;
 const TILE = 256u;
 const HALF = TILE / 2u;
 const COUNT = 10u;
-/// Elements that an invocation looks at between two checks of the tile's room.
-const KEEP = 2u;
-/// Whether a row fits the tile.
+/// Elements per invocation between two checks for overflow.
+const ROUND_ELEMENTS = 2u;
+/// True if a row fits in the tile.
 const WHOLE = false;
 const_assert TILE >= 2u && (TILE & (TILE - 1u)) == 0u;
-const_assert WHOLE || (COUNT <= HALF && THREADS * KEEP <= HALF);
+const_assert WHOLE || (COUNT <= HALF && THREADS * ROUND_ELEMENTS <= HALF);
 
 alias V = f32;
 alias U = u32;
@@ -25,22 +25,22 @@ const NONE = Entry(0u, 0xffffffffu);
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, and of elements in a row.
+/// Number of rows, and elements per row.
 fn rows() -> u32 { return 3u; }
 fn length() -> u32 { return 1000u; }
 fn load(row: u32, i: u32) -> V { return source[row * 1000u + i]; }
 fn key(x: V) -> U { return bitcast<U>(x); }
-/// What is stored for the element at a position.
-fn chosen(row: u32, at: u32) -> R { return load(row, at); }
+/// Returns the result for the element at a position: its value or its position.
+fn output_of(row: u32, at: u32) -> R { return load(row, at); }
 fn store(row: u32, i: u32, v: R) { result[row * COUNT + i] = v; }
 
 var<workgroup> tile: array<Entry, TILE>;
-var<workgroup> waiting: atomic<u32>;
-var<workgroup> full: u32;
+var<workgroup> pending: atomic<u32>;
+var<workgroup> must_sort: u32;
 
-fn precedes(a: Entry, b: Entry) -> bool { return a.key > b.key || (a.key == b.key && a.at < b.at); }
+fn is_before(a: Entry, b: Entry) -> bool { return a.key > b.key || (a.key == b.key && a.at < b.at); }
 
-/// Sorts the tile: a bitonic network.
+/// Sorts the tile with a bitonic network.
 fn sort(local: u32) {
     for (var size = 2u; size <= TILE; size *= 2u) {
         for (var step = size / 2u; step > 0u; step /= 2u) {
@@ -48,7 +48,7 @@ fn sort(local: u32) {
                 let low = 2u * i - (i & (step - 1u));
                 let a = tile[low];
                 let b = tile[low + step];
-                if (precedes(b, a) == ((low & size) == 0u)) {
+                if (is_before(b, a) == ((low & size) == 0u)) {
                     tile[low] = b;
                     tile[low + step] = a;
                 }
@@ -71,33 +71,33 @@ fn main(
         tile[i] = NONE;
         if (WHOLE && i < n) { tile[i] = Entry(key(load(row, i)), i); }
     }
-    if (local == 0u) { atomicStore(&waiting, 0u); }
+    if (local == 0u) { atomicStore(&pending, 0u); }
     workgroupBarrier();
     if (WHOLE) {
         sort(local);
     } else {
-        for (var base = 0u; base < n; base += THREADS * KEEP) {
+        for (var base = 0u; base < n; base += THREADS * ROUND_ELEMENTS) {
             let threshold = tile[COUNT - 1u];
-            for (var k = 0u; k < KEEP; k++) {
+            for (var k = 0u; k < ROUND_ELEMENTS; k++) {
                 let i = base + k * THREADS + local;
                 if (i < n) {
                     let entry = Entry(key(load(row, i)), i);
-                    if (precedes(entry, threshold)) { tile[HALF + atomicAdd(&waiting, 1u)] = entry; }
+                    if (is_before(entry, threshold)) { tile[HALF + atomicAdd(&pending, 1u)] = entry; }
                 }
             }
             workgroupBarrier();
-            // Sort when the next round might not fit, and after the last one.
+            // Sort if the next round might not fit, and after the last round.
             if (local == 0u) {
-                let count = atomicLoad(&waiting);
-                full = u32(count + THREADS * KEEP > HALF || base + THREADS * KEEP >= n);
+                let count = atomicLoad(&pending);
+                must_sort = u32(count + THREADS * ROUND_ELEMENTS > HALF || base + THREADS * ROUND_ELEMENTS >= n);
             }
-            if (workgroupUniformLoad(&full) != 0u) {
+            if (workgroupUniformLoad(&must_sort) != 0u) {
                 sort(local);
                 for (var i = local; i < HALF; i += THREADS) { tile[HALF + i] = NONE; }
-                if (local == 0u) { atomicStore(&waiting, 0u); }
+                if (local == 0u) { atomicStore(&pending, 0u); }
                 workgroupBarrier();
             }
         }
     }
-    for (var i = local; i < COUNT; i += THREADS) { store(row, i, chosen(row, min(tile[i].at, n - 1u))); }
+    for (var i = local; i < COUNT; i += THREADS) { store(row, i, output_of(row, min(tile[i].at, n - 1u))); }
 }

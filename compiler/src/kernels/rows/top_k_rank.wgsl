@@ -1,8 +1,8 @@
-// The COUNT first elements of each row by descending key, ties by position: one invocation per element counts the
-// elements that precede it, which is its place in the result. Needs no workgroup memory, but looks at every pair.
-// Picked when COUNT exceeds what `top_k` can keep in workgroup memory.
+// Top-k: first COUNT elements of each row by descending key, then by position. One invocation per element counts the
+// elements that precede it, which is its rank. Needs no workgroup memory, but compares all pairs of a row. For a COUNT
+// that is too large for `top_k`.
 //
-// Replaced: the knobs, the sizes, the types, `load`, `key`, `chosen` and `store`.
+// Replaced by the compiler: knobs, sizes, types, `load`, `key`, `output_of` and `store`.
 
 const THREADS = 64u;
 const COUNT = 10u;
@@ -14,13 +14,13 @@ alias R = f32;
 @group(0) @binding(0) var<storage, read> source: array<f32>;
 @group(0) @binding(1) var<storage, read_write> result: array<f32>;
 
-/// Number of rows, and of elements in a row.
+/// Number of rows, and elements per row.
 fn rows() -> u32 { return 3u; }
 fn length() -> u32 { return 1000u; }
 fn load(row: u32, i: u32) -> V { return source[row * 1000u + i]; }
 fn key(x: V) -> U { return bitcast<U>(x); }
-/// What is stored for the element at a position.
-fn chosen(row: u32, at: u32) -> R { return load(row, at); }
+/// Returns the result for the element at a position: its value or its position.
+fn output_of(row: u32, at: u32) -> R { return load(row, at); }
 fn store(row: u32, i: u32, v: R) { result[row * COUNT + i] = v; }
 
 @compute @workgroup_size(THREADS)
@@ -30,11 +30,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (unit >= rows() * n) { return; }
     let row = unit / n;
     let at = unit % n;
-    let own = key(load(row, at));
-    var place = 0u;
+    let element_key = key(load(row, at));
+    var rank = 0u;
     for (var i = 0u; i < n; i++) {
         let other = key(load(row, i));
-        place += u32(other > own || (other == own && i < at));
+        rank += u32(other > element_key || (other == element_key && i < at));
     }
-    if (place < COUNT) { store(row, place, chosen(row, at)); }
+    if (rank < COUNT) { store(row, rank, output_of(row, at)); }
 }

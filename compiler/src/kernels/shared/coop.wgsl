@@ -1,14 +1,13 @@
-// Matrix product on matrix units: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`, f16 inputs and f32 sums, or
-// inputs of 8 bits and i32 sums.
-// A workgroup computes TILE_M x TILE_N elements with PARTS groups of SUBS_M x SUBS_N subgroups, each group taking every
-// PARTS-th stretch of DEPTH along K; a subgroup holds FRAGS_M x FRAGS_N fragments of SIDE_M x SIDE_N. Eight elements
-// move at a time: the next stretch is loaded into registers while the present one is multiplied from
-// workgroup memory. Constants come in panels of SIDE_N columns, so that a fragment of b is one stretch of global
-// memory, which small tiles load without a detour. A convolution is a product with a row per pixel.
+// Matmul on matrix units: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`, with f16 inputs and f32 sums, or 8-bit
+// inputs and i32 sums. A workgroup computes TILE_M x TILE_N elements with K_SPLIT groups of SUBGROUPS_M x SUBGROUPS_N
+// subgroups. A group takes every K_SPLIT-th K-tile of TILE_K. A subgroup holds FRAGS_M x FRAGS_N fragments of SIDE_M x
+// SIDE_N. Eight elements move at a time: the next K-tile is loaded into registers while the current one is multiplied
+// from workgroup memory. Constants come in panels of SIDE_N columns, so a fragment of b is contiguous in global memory,
+// and small tiles load it without staging. A convolution is a matmul with a row per pixel.
 //
-// Replaced: the knobs, the types, the sizes and the hooks. Eight f16 travel as the bits of a vec4<f32>, eight numbers of
-// 8 bits as those of a vec2<f32>, because the type of a matrix follows the memory it is loaded from; matrices get their
-// own elements when the module is emitted.
+// Replaced: the knobs, the types, the sizes and the hooks. Eight f16 are stored in a vec4<f32> and eight 8-bit integers
+// in a vec2<f32>, because a matrix has the element type of the memory it is loaded from. The emitter gives matrices
+// their own element types.
 
 enable wgpu_cooperative_matrix;
 
@@ -20,53 +19,54 @@ alias MatrixA = coop_mat16x16<f32, A>;
 alias MatrixB = coop_mat16x16<f32, B>;
 alias MatrixC = coop_mat16x16<f32, C>;
 /// Eight elements, and four sums.
-alias Unit = vec4<f32>;
+alias Vec8 = vec4<f32>;
 alias Sum = vec4<f32>;
-/// Units between rows in workgroup memory: 16 bytes spread them over its banks.
+/// Padding between rows in workgroup memory, in vectors of eight elements. 16 bytes spread rows over the memory's
+/// banks.
 const PAD = 1u;
-const SUBS_M = 2u;
-const SUBS_N = 2u;
-const PARTS = 2u;
+const SUBGROUPS_M = 2u;
+const SUBGROUPS_N = 2u;
+const K_SPLIT = 2u;
 const FRAGS_M = 2u;
 const FRAGS_N = 2u;
-const DEPTH = 32u;
-/// Stretches that fit workgroup memory at once: 2 saves a barrier a step.
+const TILE_K = 32u;
+/// K-tiles in workgroup memory at once. 2 saves a barrier per step.
 const STAGES = 1u;
-/// Fragments of a row whose sums are passed through workgroup memory at once.
-const HELD = 2u;
-/// Whether b passes through workgroup memory; else `fragment_b` loads from global memory.
+/// Fragments of a row whose sums pass through workgroup memory to the epilogue at once.
+const EPILOGUE_FRAGS = 2u;
+/// True if b is staged in workgroup memory; otherwise `global_fragment_b` loads it from global memory.
 const STAGED_B = true;
-/// Whether `load_b` gives eight elements along K rather than along N.
+/// True if `load_b` returns eight elements along K instead of N.
 const B_ALONG_K = false;
-/// Whether neighbouring invocations store neighbouring rows rather than neighbouring columns.
+/// True if adjacent invocations store adjacent rows instead of adjacent columns.
 const ROWS_FIRST = true;
-/// Whether M, N and K may end within a tile.
+/// True if M, N and K may end within a tile.
 const GUARD_M = true;
 const GUARD_N = true;
 const GUARD_K = true;
-/// Rows of workgroups that run side by side, for the sake of the cache.
+/// Rows of workgroups that run concurrently, for cache reuse.
 const BAND = 4u;
-const TILE_M = SUBS_M * FRAGS_M * SIDE_M;
-const TILE_N = SUBS_N * FRAGS_N * SIDE_N;
-const GROUP = SUBS_M * SUBS_N * LANES;
-const THREADS = GROUP * PARTS;
-const D8 = DEPTH / 8u;
-const S8 = SIDE_N / 8u;
-const S4 = SIDE_N / 4u;
+const TILE_M = SUBGROUPS_M * FRAGS_M * SIDE_M;
+const TILE_N = SUBGROUPS_N * FRAGS_N * SIDE_N;
+const SPLIT_THREADS = SUBGROUPS_M * SUBGROUPS_N * LANES;
+const THREADS = SPLIT_THREADS * K_SPLIT;
+const TILE_K8 = TILE_K / 8u;
+const PANEL_VEC8S = SIDE_N / 8u;
+const PANEL_VEC4S = SIDE_N / 4u;
 const PANELS = TILE_N / SIDE_N;
-const ROW_A = D8 + PAD;
-const ROW_B = PANELS * S8 + PAD;
-const ROW_C = S4 + 1u;
+const ROW_A = TILE_K8 + PAD;
+const ROW_B = PANELS * PANEL_VEC8S + PAD;
+const ROW_C = PANEL_VEC4S + 1u;
 const SIZE_A = TILE_M * ROW_A;
-/// Vectors of b in workgroup memory per part: with B_ALONG_K as many as TILE_N rows of ROW_A.
-const SIZE_B = DEPTH * ROW_B;
+/// Vectors of b in workgroup memory per K split. With B_ALONG_K, b has TILE_N rows of ROW_A.
+const SIZE_B = TILE_K * ROW_B;
 const SIZE_C = SIDE_M * ROW_C;
-const UNITS_A = TILE_M * D8;
-const UNITS_B = TILE_N * D8;
-const LOADS_A = (UNITS_A + GROUP - 1u) / GROUP;
-const LOADS_B = (UNITS_B + GROUP - 1u) / GROUP;
-const STEPS = DEPTH / SIDE_K;
-const_assert DEPTH % SIDE_K == 0u && SIDE_N % 8u == 0u && FRAGS_N % HELD == 0u;
+const VEC8S_A = TILE_M * TILE_K8;
+const VEC8S_B = TILE_N * TILE_K8;
+const LOADS_A = (VEC8S_A + SPLIT_THREADS - 1u) / SPLIT_THREADS;
+const LOADS_B = (VEC8S_B + SPLIT_THREADS - 1u) / SPLIT_THREADS;
+const FRAGS_K = TILE_K / SIDE_K;
+const_assert TILE_K % SIDE_K == 0u && SIDE_N % 8u == 0u && FRAGS_N % EPILOGUE_FRAGS == 0u;
 
 @group(0) @binding(0) var<storage, read> a_buffer: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> panels: array<vec4<f32>>;
@@ -79,54 +79,54 @@ fn size_k8() -> u32 { return 8u; }
 fn groups_m() -> u32 { return 2u; }
 fn groups_n() -> u32 { return 2u; }
 
-/// Elements `8 * k8 ..` of row `row` of a as f16, two in a word; zero past K.
-fn load_a(batch: u32, row: u32, k8: u32) -> Unit { return a_buffer[(batch * 64u + row) * 8u + k8]; }
+/// Elements `8 * k8 ..` of row `row` of a as f16 pairs; zeros past K.
+fn load_a(batch: u32, row: u32, k8: u32) -> Vec8 { return a_buffer[(batch * 64u + row) * 8u + k8]; }
 /// Eight elements of b: of row `k` from column `8 * n8`, or with B_ALONG_K of column `k` from row `8 * n8`.
-fn load_b(batch: u32, k: u32, n8: u32) -> Unit {
-    return panels[(n8 / S8 * 64u + k) * S8 + n8 % S8];
+fn load_b(batch: u32, k: u32, n8: u32) -> Vec8 {
+    return panels[(n8 / PANEL_VEC8S * 64u + k) * PANEL_VEC8S + n8 % PANEL_VEC8S];
 }
-/// Four numbers of 8 bits, of which each has 32, as a word.
-fn word(v: vec4<u32>) -> u32 {
+/// Four 8-bit elements, each in 32 bits, as a word.
+fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
-/// Eight elements of a as the matrices take them: with their top bits flipped where `corrected` makes up for that.
-fn flipped(v: Unit) -> Unit { return v; }
-/// Four sums as they lie in memory.
-fn sum_of(v: vec4<f32>) -> Sum { return v; }
-/// What four sums of columns from `4 * n4` should be.
-fn corrected(batch: u32, n4: u32, v: Sum) -> Sum { return v; }
-/// The fragment of b in workgroup memory: `base` is where the stretch begins, `k` counts fragments in it.
-fn tiled_b(base: u32, panel: u32, k: u32) -> MatrixB {
-    let at = base + k * SIDE_K * ROW_B + panel * S8;
+/// Eight elements of a for the matrix units, with flipped top bits if `correct_sum` corrects the signs.
+fn flip_sign_bits(v: Vec8) -> Vec8 { return v; }
+/// Four sums in the type of the matrix elements.
+fn as_sum(v: vec4<f32>) -> Sum { return v; }
+/// Four sums of columns from `4 * n4`, with the sign correction.
+fn correct_sum(batch: u32, n4: u32, v: Sum) -> Sum { return v; }
+/// A fragment of b from workgroup memory. `base` is the start of the K-tile, `k` counts fragments in it.
+fn staged_fragment_b(base: u32, panel: u32, k: u32) -> MatrixB {
+    let at = base + k * SIDE_K * ROW_B + panel * PANEL_VEC8S;
     return coopLoadT<MatrixB>(&tile_b[at], ROW_B);
 }
 /// The fragment of panel `panel` and depth `SIDE_K * k` from global memory.
-fn fragment_b(batch: u32, panel: u32, k: u32) -> MatrixB { return MatrixB(); }
-/// Applies the chain to four elements of row `row`, from column `4 * n4`, and stores them.
+fn global_fragment_b(batch: u32, panel: u32, k: u32) -> MatrixB { return MatrixB(); }
+/// Applies the epilogue to four elements of row `row`, from column `4 * n4`, and stores them.
 fn store(batch: u32, row: u32, n4: u32, v: Sum) { result[(batch * 64u + row) * 16u + n4] = v; }
 
-var<workgroup> tile_a: array<Unit, STAGES * PARTS * SIZE_A>;
-var<workgroup> tile_b: array<Unit, STAGES * PARTS * SIZE_B>;
-var<workgroup> sums: array<vec4<f32>, SUBS_M * SUBS_N * PARTS * HELD * SIZE_C>;
+var<workgroup> tile_a: array<Vec8, STAGES * K_SPLIT * SIZE_A>;
+var<workgroup> tile_b: array<Vec8, STAGES * K_SPLIT * SIZE_B>;
+var<workgroup> sums: array<vec4<f32>, SUBGROUPS_M * SUBGROUPS_N * K_SPLIT * EPILOGUE_FRAGS * SIZE_C>;
 
-/// Unit `i` of the stretch of a from group of eight `k8`. Rows past the end repeat the last one, as they are never
-/// stored; depths past the end are zero, whatever b has there.
-fn stretch_a(batch: u32, first_m: u32, k8: u32, i: u32) -> Unit {
-    let k = k8 + i % D8;
-    let row = select(first_m + i / D8, min(first_m + i / D8, size_m() - 1u), GUARD_M);
-    let v = flipped(load_a(batch, row, select(k, min(k, size_k8() - 1u), GUARD_K)));
-    return select(v, Unit(), GUARD_K && k >= size_k8());
+/// Vector `i` of the K-tile of a that starts at group of eight `k8`. Rows past the end repeat the last row and are
+/// never stored. Elements past K are zero, whatever b has there.
+fn tile_vec8_a(batch: u32, first_m: u32, k8: u32, i: u32) -> Vec8 {
+    let k = k8 + i % TILE_K8;
+    let row = select(first_m + i / TILE_K8, min(first_m + i / TILE_K8, size_m() - 1u), GUARD_M);
+    let v = flip_sign_bits(load_a(batch, row, select(k, min(k, size_k8() - 1u), GUARD_K)));
+    return select(v, Vec8(), GUARD_K && k >= size_k8());
 }
 
-/// Unit `i` of the stretch of b, repeated past the ends.
-fn stretch_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> Unit {
+/// Vector `i` of the K-tile of b. Positions past the end repeat the last one.
+fn tile_vec8_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> Vec8 {
     if (B_ALONG_K) {
-        let column = first_panel * SIDE_N + i / D8;
-        let k = k8 + i % D8;
+        let column = first_panel * SIDE_N + i / TILE_K8;
+        let k = k8 + i % TILE_K8;
         return load_b(batch, select(column, min(column, size_n() - 1u), GUARD_N), select(k, min(k, size_k8() - 1u), GUARD_K));
     }
-    let n8 = first_panel * S8 + i % (PANELS * S8);
-    let k = k8 * 8u + i / (PANELS * S8);
+    let n8 = first_panel * PANEL_VEC8S + i % (PANELS * PANEL_VEC8S);
+    let k = k8 * 8u + i / (PANELS * PANEL_VEC8S);
     return load_b(
         batch,
         select(k, min(k, size_k8() * 8u - 1u), GUARD_K),
@@ -137,83 +137,83 @@ fn stretch_b(batch: u32, first_panel: u32, k8: u32, i: u32) -> Unit {
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let batch = group.z;
-    // Bands of BAND rows of workgroups, walked column by column.
+    // Bands of BAND rows of workgroups, traversed column by column.
     let band = group.x / (BAND * groups_n());
     let in_band = group.x % (BAND * groups_n());
-    let high = min(BAND, groups_m() - band * BAND);
-    let first_m = (band * BAND + in_band % high) * TILE_M;
-    let first_panel = in_band / high * PANELS;
+    let band_rows = min(BAND, groups_m() - band * BAND);
+    let first_m = (band * BAND + in_band % band_rows) * TILE_M;
+    let first_panel = in_band / band_rows * PANELS;
     let subgroup = local / LANES;
-    let part = local / GROUP;
-    let within = local % GROUP;
-    let sub_m = subgroup % SUBS_M;
-    let sub_n = subgroup / SUBS_M % SUBS_N;
+    let split = local / SPLIT_THREADS;
+    let split_thread = local % SPLIT_THREADS;
+    let subgroup_m = subgroup % SUBGROUPS_M;
+    let subgroup_n = subgroup / SUBGROUPS_M % SUBGROUPS_N;
     let last_k = (size_k8() * 8u - 1u) / SIDE_K;
     let last_panel = (size_n() - 1u) / SIDE_N;
     var acc: array<MatrixC, FRAGS_M * FRAGS_N>;
     // unroll
     for (var i = 0u; i < FRAGS_M * FRAGS_N; i++) { acc[i] = MatrixC(); }
     var a: array<MatrixA, FRAGS_M>;
-    var b: array<MatrixB, STEPS * FRAGS_N>;
-    var ahead: array<MatrixB, STEPS * FRAGS_N>;
-    var next_a: array<Unit, LOADS_A>;
-    var next_b: array<Unit, LOADS_B>;
+    var b: array<MatrixB, FRAGS_K * FRAGS_N>;
+    var next_fragments: array<MatrixB, FRAGS_K * FRAGS_N>;
+    var next_a: array<Vec8, LOADS_A>;
+    var next_b: array<Vec8, LOADS_B>;
     // unroll
-    for (var i = 0u; i < LOADS_A; i++) { next_a[i] = stretch_a(batch, first_m, part * D8, min(within + i * GROUP, UNITS_A - 1u)); }
+    for (var i = 0u; i < LOADS_A; i++) { next_a[i] = tile_vec8_a(batch, first_m, split * TILE_K8, min(split_thread + i * SPLIT_THREADS, VEC8S_A - 1u)); }
     if (STAGED_B) {
         // unroll
-        for (var i = 0u; i < LOADS_B; i++) { next_b[i] = stretch_b(batch, first_panel, part * D8, min(within + i * GROUP, UNITS_B - 1u)); }
+        for (var i = 0u; i < LOADS_B; i++) { next_b[i] = tile_vec8_b(batch, first_panel, split * TILE_K8, min(split_thread + i * SPLIT_THREADS, VEC8S_B - 1u)); }
     } else {
         // unroll
-        for (var i = 0u; i < STEPS * FRAGS_N; i++) {
-            let panel = min(first_panel + sub_n * FRAGS_N + i % FRAGS_N, last_panel);
-            ahead[i] = fragment_b(batch, panel, min(part * STEPS + i / FRAGS_N, last_k));
+        for (var i = 0u; i < FRAGS_K * FRAGS_N; i++) {
+            let panel = min(first_panel + subgroup_n * FRAGS_N + i % FRAGS_N, last_panel);
+            next_fragments[i] = global_fragment_b(batch, panel, min(split * FRAGS_K + i / FRAGS_N, last_k));
         }
     }
     var stage = 0u;
-    for (var step = 0u; step < size_k8(); step += D8 * PARTS) {
-        let base_a = (stage * PARTS + part) * SIZE_A;
-        let base_b = (stage * PARTS + part) * SIZE_B;
+    for (var step = 0u; step < size_k8(); step += TILE_K8 * K_SPLIT) {
+        let base_a = (stage * K_SPLIT + split) * SIZE_A;
+        let base_b = (stage * K_SPLIT + split) * SIZE_B;
         if (STAGES == 1u) { workgroupBarrier(); }
         // unroll
         for (var i = 0u; i < LOADS_A; i++) {
-            let unit = within + i * GROUP;
-            if (UNITS_A % GROUP == 0u || unit < UNITS_A) { tile_a[base_a + unit / D8 * ROW_A + unit % D8] = next_a[i]; }
+            let vec8 = split_thread + i * SPLIT_THREADS;
+            if (VEC8S_A % SPLIT_THREADS == 0u || vec8 < VEC8S_A) { tile_a[base_a + vec8 / TILE_K8 * ROW_A + vec8 % TILE_K8] = next_a[i]; }
         }
         if (STAGED_B) {
             // unroll
             for (var i = 0u; i < LOADS_B; i++) {
-                let unit = within + i * GROUP;
-                let line = select(PANELS * S8, D8, B_ALONG_K);
-                if (UNITS_B % GROUP == 0u || unit < UNITS_B) { tile_b[base_b + unit / line * select(ROW_B, ROW_A, B_ALONG_K) + unit % line] = next_b[i]; }
+                let vec8 = split_thread + i * SPLIT_THREADS;
+                let row_vec8s = select(PANELS * PANEL_VEC8S, TILE_K8, B_ALONG_K);
+                if (VEC8S_B % SPLIT_THREADS == 0u || vec8 < VEC8S_B) { tile_b[base_b + vec8 / row_vec8s * select(ROW_B, ROW_A, B_ALONG_K) + vec8 % row_vec8s] = next_b[i]; }
             }
         }
         workgroupBarrier();
-        // The last step has none following: what it loads again is not used.
-        let following = select(step, step + D8 * PARTS, step + D8 * PARTS < size_k8()) + part * D8;
+    // The last step loads its own tile again, which is not used.
+        let next_k8 = select(step, step + TILE_K8 * K_SPLIT, step + TILE_K8 * K_SPLIT < size_k8()) + split * TILE_K8;
         // unroll
-        for (var i = 0u; i < LOADS_A; i++) { next_a[i] = stretch_a(batch, first_m, following, min(within + i * GROUP, UNITS_A - 1u)); }
+        for (var i = 0u; i < LOADS_A; i++) { next_a[i] = tile_vec8_a(batch, first_m, next_k8, min(split_thread + i * SPLIT_THREADS, VEC8S_A - 1u)); }
         if (STAGED_B) {
             // unroll
-            for (var i = 0u; i < LOADS_B; i++) { next_b[i] = stretch_b(batch, first_panel, following, min(within + i * GROUP, UNITS_B - 1u)); }
+            for (var i = 0u; i < LOADS_B; i++) { next_b[i] = tile_vec8_b(batch, first_panel, next_k8, min(split_thread + i * SPLIT_THREADS, VEC8S_B - 1u)); }
         } else {
             // unroll
-            for (var i = 0u; i < STEPS * FRAGS_N; i++) {
-                b[i] = ahead[i];
-                let panel = min(first_panel + sub_n * FRAGS_N + i % FRAGS_N, last_panel);
-                ahead[i] = fragment_b(batch, panel, min(following * 8u / SIDE_K + i / FRAGS_N, last_k));
+            for (var i = 0u; i < FRAGS_K * FRAGS_N; i++) {
+                b[i] = next_fragments[i];
+                let panel = min(first_panel + subgroup_n * FRAGS_N + i % FRAGS_N, last_panel);
+                next_fragments[i] = global_fragment_b(batch, panel, min(next_k8 * 8u / SIDE_K + i / FRAGS_N, last_k));
             }
         }
         // unroll
-        for (var k = 0u; k < STEPS; k++) {
+        for (var k = 0u; k < FRAGS_K; k++) {
             // unroll
             for (var i = 0u; i < FRAGS_M; i++) {
-                let at = base_a + (sub_m * FRAGS_M + i) * SIDE_M * ROW_A + k * (SIDE_K / 8u);
+                let at = base_a + (subgroup_m * FRAGS_M + i) * SIDE_M * ROW_A + k * (SIDE_K / 8u);
                 a[i] = coopLoadT<MatrixA>(&tile_a[at], ROW_A);
             }
             // unroll
             for (var j = 0u; j < FRAGS_N; j++) {
-                if (STAGED_B) { b[k * FRAGS_N + j] = tiled_b(base_b, sub_n * FRAGS_N + j, k); }
+                if (STAGED_B) { b[k * FRAGS_N + j] = staged_fragment_b(base_b, subgroup_n * FRAGS_N + j, k); }
                 // unroll
                 for (var i = 0u; i < FRAGS_M; i++) {
                     acc[i * FRAGS_N + j] = coopMultiplyAdd(a[i], b[k * FRAGS_N + j], acc[i * FRAGS_N + j]);
@@ -222,37 +222,37 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         stage = (stage + 1u) % STAGES;
     }
-    // The sums of every part of a fragment are added up by all invocations together, HELD fragments at a time. One text
-    // serves them all, as the chain may be long and drivers take their time over long shaders.
-    let mine = subgroup * (HELD * SIZE_C);
-    for (var turn = 0u; turn < FRAGS_M * FRAGS_N / HELD; turn++) {
+    // All invocations add the sums of all K splits, EPILOGUE_FRAGS fragments at a time. The epilogue occurs only once
+    // in the source, because it may be long and drivers compile long shaders slowly.
+    let subgroup_base = subgroup * (EPILOGUE_FRAGS * SIZE_C);
+    for (var epilogue_pass = 0u; epilogue_pass < FRAGS_M * FRAGS_N / EPILOGUE_FRAGS; epilogue_pass++) {
         // unroll
-        for (var f = 0u; f < FRAGS_M * FRAGS_N; f += HELD) {
-            if (f == turn * HELD) {
+        for (var f = 0u; f < FRAGS_M * FRAGS_N; f += EPILOGUE_FRAGS) {
+            if (f == epilogue_pass * EPILOGUE_FRAGS) {
                 // unroll
-                for (var h = 0u; h < HELD; h++) {
-                    let at = mine + h * SIZE_C;
-                    let sum = acc[f + h];
+                for (var frag = 0u; frag < EPILOGUE_FRAGS; frag++) {
+                    let at = subgroup_base + frag * SIZE_C;
+                    let sum = acc[f + frag];
                     coopStoreT(sum, &sums[at], ROW_C);
                 }
             }
         }
         workgroupBarrier();
-        let i = turn / (FRAGS_N / HELD);
-        let j = turn % (FRAGS_N / HELD) * HELD;
-        for (var u = local; u < SUBS_M * SUBS_N * HELD * SIDE_M * S4; u += THREADS) {
-            let fragment = u / (SIDE_M * S4);
-            let inside = u % (SIDE_M * S4);
-            let row = select(inside / S4, inside % SIDE_M, ROWS_FIRST);
-            let four = select(inside % S4, inside / SIDE_M, ROWS_FIRST);
-            let sub = fragment / HELD;
-            let at = fragment * SIZE_C + row * ROW_C + four;
-            var v = sum_of(sums[at]);
+        let i = epilogue_pass / (FRAGS_N / EPILOGUE_FRAGS);
+        let j = epilogue_pass % (FRAGS_N / EPILOGUE_FRAGS) * EPILOGUE_FRAGS;
+        for (var index = local; index < SUBGROUPS_M * SUBGROUPS_N * EPILOGUE_FRAGS * SIDE_M * PANEL_VEC4S; index += THREADS) {
+            let fragment = index / (SIDE_M * PANEL_VEC4S);
+            let element = index % (SIDE_M * PANEL_VEC4S);
+            let row = select(element / PANEL_VEC4S, element % SIDE_M, ROWS_FIRST);
+            let row_vec4 = select(element % PANEL_VEC4S, element / SIDE_M, ROWS_FIRST);
+            let subgroup_index = fragment / EPILOGUE_FRAGS;
+            let at = fragment * SIZE_C + row * ROW_C + row_vec4;
+            var v = as_sum(sums[at]);
             // unroll
-            for (var p = 1u; p < PARTS; p++) { v += sum_of(sums[at + p * (SUBS_M * SUBS_N * HELD * SIZE_C)]); }
-            let m = first_m + (sub % SUBS_M * FRAGS_M + i) * SIDE_M + row;
-            let n4 = (first_panel + sub / SUBS_M * FRAGS_N + j + fragment % HELD) * S4 + four;
-            if ((!GUARD_M || m < size_m()) && (!GUARD_N || n4 * 4u < size_n())) { store(batch, m, n4, corrected(batch, n4, v)); }
+            for (var p = 1u; p < K_SPLIT; p++) { v += as_sum(sums[at + p * (SUBGROUPS_M * SUBGROUPS_N * EPILOGUE_FRAGS * SIZE_C)]); }
+            let m = first_m + (subgroup_index % SUBGROUPS_M * FRAGS_M + i) * SIDE_M + row;
+            let n4 = (first_panel + subgroup_index / SUBGROUPS_M * FRAGS_N + j + fragment % EPILOGUE_FRAGS) * PANEL_VEC4S + row_vec4;
+            if ((!GUARD_M || m < size_m()) && (!GUARD_N || n4 * 4u < size_n())) { store(batch, m, n4, correct_sum(batch, n4, v)); }
         }
         workgroupBarrier();
     }

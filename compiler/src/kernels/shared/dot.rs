@@ -1,74 +1,77 @@
-//! What the kernels that multiply 8-bit integers four at a time share: signs, and operands as words of four numbers.
+//! Kernels of 8-bit integer dot products: signs, and operands as words of four bytes.
 //!
-//! A dot product of two words takes both as signed or both as unsigned. Where one operand is signed and the other is
-//! not, the top bits of the unsigned one are flipped, which takes 128 from each of its numbers; 128 times the sum of the
-//! other operand is added in the end. Constants lie in memory as bytes, everything else as 32 bits a number, which are
-//! packed on the way to the products.
+//! A dot product of two words takes both as signed or both as unsigned. If one operand is signed and the other is not,
+//! the top bits of the unsigned operand are flipped, which subtracts 128 from each of its elements. The kernel adds 128
+//! times the sum of the other operand in the end. Constants are bytes in memory. All other operands have 32 bits per
+//! element and are packed to bytes when they are read.
 
 use super::window::fits;
 use crate::error::OpError;
 use crate::ir::dim::Dim;
 use crate::ir::op::{Constant, MatMul};
 use crate::ir::tensor::{DType, DeviceType};
-use crate::kernels::shared::product::{batch_axes, has_one_each, matrix_coordinates, operand_batch};
+use crate::kernels::shared::matmul_sizes::{
+    batch_axes, has_matrix_per_batch, matrix_coordinates, operand_batch,
+};
 use crate::shader::access::Coordinates;
 use crate::shader::pack::Packed;
 use crate::shader::pack::presets::N4K4;
 use crate::shader::problem::{Operand, Placement, Problem};
 use crate::shader::{Need, Shader};
 
-/// Which operands are unsigned.
+/// Signs of the two operands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signs {
     unsigned: [bool; 2],
 }
 
 impl Signs {
-    /// Of a product of 8-bit integers on a device with dot products.
-    pub(crate) fn of(problem: &Problem<'_>) -> Option<Self> {
+    /// Returns `None` if the operands are not 8-bit integers or the device has no integer dot products.
+    pub(crate) fn from_problem(problem: &Problem<'_>) -> Option<Self> {
         let unsigned = |index: usize| match problem.operands.get(index)?.dtype {
             DType::U8 => Some(true),
             DType::I8 => Some(false),
             _ => None,
         };
-        let able = problem.target.features.int_dot_product && problem.computed == DType::I32;
+        let supported = problem.target.features.int_dot_product && problem.computed == DType::I32;
         let unsigned = [unsigned(0)?, unsigned(1)?];
-        able.then_some(Self { unsigned })
+        supported.then_some(Self { unsigned })
     }
 
-    /// Whether the products are of unsigned numbers.
+    /// True if both operands are unsigned.
     pub(crate) fn unsigned(self) -> bool {
         self.unsigned == [true, true]
     }
 
-    /// Whether the top bits of an operand are flipped.
+    /// True if the top bits of operand `index` are flipped.
     pub(crate) fn flips(self, index: usize) -> bool {
         self.unsigned[0] != self.unsigned[1] && self.unsigned[index]
     }
 
-    /// Replaces what depends on the signs.
+    /// Replaces the declarations that depend on the signs.
     pub(crate) fn declare(self, shader: &mut Shader<'_>) {
         shader.constant("FLIP_A", self.flips(0));
         shader.constant("FLIP_B", self.flips(1));
         shader.needs(&[Need::IntDotProduct]);
         if self.unsigned() {
-            let text = "fn product(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }\n";
-            shader.replace("product", text.into());
+            let function = "fn dot4(a: u32, b: u32) -> i32 { return i32(dot4U8Packed(a, b)); }\n";
+            shader.replace("dot4", function.into());
         }
     }
 
-    /// An expression of a word of an operand, with its bits flipped where they must be.
-    pub(crate) fn flipped(self, index: usize, word: &str) -> String {
+    /// Returns an expression of a word of operand `index`, with flipped top bits if necessary.
+    pub(crate) fn flipped_word(self, index: usize, word: &str) -> String {
         if self.flips(index) { format!("({word} ^ 0x80808080u)") } else { word.to_string() }
     }
 
-    /// The same for four words of the second operand.
-    pub(crate) fn four_flipped(self, words: &str) -> String {
+    /// Like [`Self::flipped_word`], for a vec4 of words of the second operand.
+    pub(crate) fn flipped_vec4(self, words: &str) -> String {
         if self.flips(1) { format!("({words} ^ vec4<u32>(0x80808080u))") } else { words.to_string() }
     }
 }
 
-/// Whether four numbers along an axis are four numbers, and zeros past the end, rather than one in all places.
+/// True if a read of four elements along an axis gives four elements, with zeros past the end. False if the axis is
+/// broadcast, so that all lanes are the same element.
 pub(crate) fn varies(operand: &Operand<'_>, axis: usize) -> bool {
     let repeated = match &operand.placement {
         Placement::Strided { strides, .. } => strides[axis].is(0),
@@ -77,84 +80,85 @@ pub(crate) fn varies(operand: &Operand<'_>, axis: usize) -> bool {
     !repeated && !operand.shape[axis].is(1)
 }
 
-/// Whether the kernels can read the operands of a matrix product.
+/// True if the kernels can read both operands of a matmul.
 pub(crate) fn readable(op: &MatMul, problem: &Problem<'_>) -> bool {
-    let depth = |operand: &Operand<'_>, last: bool| operand.rank() - if last { 1 } else { 2 };
+    let k_axis = |operand: &Operand<'_>, last: bool| operand.rank() - if last { 1 } else { 2 };
     match &problem.operands[..] {
-        [a, b, ..] => varies(a, depth(a, !op.trans_a)) && varies(b, depth(b, op.trans_b)),
+        [a, b, ..] => varies(a, k_axis(a, !op.trans_a)) && varies(b, k_axis(b, op.trans_b)),
         _ => false,
     }
 }
 
-/// The first operand: hook `load_a(batch, row, k4)`, four numbers of a row as a word.
-pub(crate) fn load_a(shader: &mut Shader<'_>, op: &MatMul, signs: Signs) {
+/// Replaces the hook `load_a(batch, row, k4)`: four elements of a row of the first operand as a word.
+pub(crate) fn declare_load_a(shader: &mut Shader<'_>, op: &MatMul, signs: Signs) {
     let (prelude, at) = matrix_coordinates(shader, 0, op.trans_a, "row", "k4");
     let params = "batch: u32, row: u32, k4: u32";
     let values = shader.read_fn("values_a", params, &prelude, 0, &at, false);
-    let word = signs.flipped(0, "word(vec4<u32>(values_a(batch, row, k4)))");
+    let word = signs.flipped_word(0, "pack_bytes(vec4<u32>(values_a(batch, row, k4)))");
     shader.replace("load_a", format!("{values}fn load_a({params}) -> u32 {{ return {word}; }}\n"));
 }
 
-/// A constant second operand: its matrices, of which there is one for all products of the batch or one for each.
-pub(crate) struct Matrices<'a> {
+/// A constant second operand: one matrix for all batches, or one for each batch.
+pub(crate) struct ConstantMatrices<'a> {
     pub(crate) constant: &'a Constant,
-    /// Batches, and rows and columns in the order of the elements, by the letters of orders of weights.
+    /// Batches (`B`), and rows and columns (`K`, `N`) in the order of the elements, by the letters of packing orders.
     pub(crate) axes: [(char, usize); 3],
-    /// Whether there is one for each product, rather than one for all.
-    pub(crate) each: bool,
+    /// True if each batch has its own matrix.
+    pub(crate) per_batch: bool,
 }
 
-impl<'a> Matrices<'a> {
-    /// Of a matrix product; none where the operand is no constant or lies as codes, or one matrix serves some products.
-    pub(crate) fn of(op: &MatMul, problem: &Problem<'a>) -> Option<Self> {
-        Self::at(op, problem, 1)
+impl<'a> ConstantMatrices<'a> {
+    /// The second operand of a matmul. Returns `None` if it is not a constant, is quantized, or has matrices for some
+    /// but not all of the batches.
+    pub(crate) fn from_matmul(op: &MatMul, problem: &Problem<'a>) -> Option<Self> {
+        Self::from_operand(op, problem, 1)
     }
 
-    /// The same for operand `index`.
-    pub(crate) fn at(op: &MatMul, problem: &Problem<'a>, index: usize) -> Option<Self> {
+    /// Like [`Self::from_matmul`], for operand `index`.
+    pub(crate) fn from_operand(op: &MatMul, problem: &Problem<'a>, index: usize) -> Option<Self> {
         let operand = problem.operands.get(index)?;
-        let constant = operand.constant.filter(|_| operand.codes.is_none())?;
-        let [rest @ .., rows, columns] = constant.shape.as_slice() else { return None };
+        let constant = operand.constant.filter(|_| operand.quantized.is_none())?;
+        let [leading @ .., rows, columns] = constant.shape.as_slice() else { return None };
         let batch = problem.result.shape.split_last_chunk::<2>().map(|(batch, _)| batch)?;
-        let one = rest.iter().all(|d| *d == 1);
-        let each = has_one_each(problem, rest, batch);
+        let one_matrix = leading.iter().all(|d| *d == 1);
+        let per_batch = has_matrix_per_batch(problem, leading, batch);
         let [first, second] = if op.trans_b { ['N', 'K'] } else { ['K', 'N'] };
-        let axes = [('B', rest.iter().product()), (first, *rows), (second, *columns)];
-        (one || each).then_some(Self { constant, axes, each: each && !one })
+        let axes = [('B', leading.iter().product()), (first, *rows), (second, *columns)];
+        (one_matrix || per_batch).then_some(Self { constant, axes, per_batch: per_batch && !one_matrix })
     }
 }
 
-/// A constant second operand as words: per group of four depths, per group of four columns, a word for each column.
-/// Also whether there is one matrix for each product of the batch, rather than one for all.
+/// Packs a constant second operand into words: for each group of four rows and each group of four columns, one word per
+/// column. Also returns true if each batch has its own matrix.
 pub(crate) fn packed_b(op: &MatMul, problem: &Problem<'_>) -> Option<(Packed, bool)> {
-    let Matrices { constant, axes, each } = Matrices::of(op, problem)?;
-    let packed = N4K4.of(constant, &axes, &[], DeviceType::Byte);
-    fits(problem, &packed).then_some((packed, each))
+    let ConstantMatrices { constant, axes, per_batch } = ConstantMatrices::from_matmul(op, problem)?;
+    let packed = N4K4.packed(constant, &axes, &[], DeviceType::Byte);
+    fits(problem, &packed).then_some((packed, per_batch))
 }
 
-/// The second operand: hook `load_b(batch, k4, n4)`, four words of four depths, one for each of four columns. Past the
-/// last depth there are zeros; past the last column there is anything.
-pub(crate) fn load_b(shader: &mut Shader<'_>, op: &MatMul, signs: Signs, [n, k]: [&Dim; 2]) {
+/// Replaces the hook `load_b(batch, k4, n4)`: four rows of four columns of the second operand, one word per column.
+/// Rows past the end are zero; columns past the end are undefined.
+pub(crate) fn declare_load_b(shader: &mut Shader<'_>, op: &MatMul, signs: Signs, [n, k]: [&Dim; 2]) {
     let params = "batch: u32, k4: u32, n4: u32";
-    if let Some((packed, each)) = packed_b(op, shader.problem) {
+    if let Some((packed, per_batch)) = packed_b(op, shader.problem) {
         let bound = shader.packed(packed);
         let buffer = shader.bind(bound, "vec4<u32>", false);
-        let (deep, wide) = (shader.dim(&k.ceil_div(4)), shader.dim(&n.ceil_div(4)));
-        let first = if each { format!("(batch * {deep} + k4)") } else { "k4".to_string() };
-        let words = signs.four_flipped(&format!("{buffer}[{first} * {wide} + n4]"));
+        let (k4s, n4s) = (shader.dim(&k.ceil_div(4)), shader.dim(&n.ceil_div(4)));
+        let first = if per_batch { format!("(batch * {k4s} + k4)") } else { "k4".to_string() };
+        let words = signs.flipped_vec4(&format!("{buffer}[{first} * {n4s} + n4]"));
         shader.replace("load_b", format!("fn load_b({params}) -> vec4<u32> {{ return {words}; }}\n"));
         return;
     }
     let along_k = op.trans_b;
     let (prelude, mut axes) = operand_batch(shader, 1);
     let first = axes.len();
-    // Vectors of four numbers along the last axis: `line` counts groups of four, `at` single numbers.
+    // Vec4s along the last axis: `line` counts vec4s, `at` counts elements of the other axis.
     axes.extend(["at".to_string(), "line".to_string()]);
-    let at = Coordinates::four(axes, first + 1);
+    let at = Coordinates::vec4(axes, first + 1);
     let line = shader.read_fn("line_b", "batch: u32, line: u32, at: u32", &prelude, 1, &at, false);
     let (group, other, size) = if along_k { ("k4", "n4", n) } else { ("n4", "k4", k) };
     let limit = (!size.is_multiple_of(4)).then(|| shader.dim(size));
-    // Lines past the end are read from the last one and replaced by zeros.
+    // Lines past the end read the last line and are replaced by zeros.
     let lines: String = (0..4)
         .map(|j| match &limit {
             Some(limit) if j > 0 => format!(
@@ -167,20 +171,20 @@ pub(crate) fn load_b(shader: &mut Shader<'_>, op: &MatMul, signs: Signs, [n, k]:
         true => ["l0", "l1", "l2", "l3"].map(str::to_string),
         false => ["x", "y", "z", "w"].map(|c| format!("vec4<u32>(l0.{c}, l1.{c}, l2.{c}, l3.{c})")),
     };
-    let words = words.map(|v| signs.flipped(1, &format!("word({v})")));
-    let text = format!("{lines}    return vec4<u32>({});\n", words.join(", "));
-    shader.replace("load_b", format!("{line}fn load_b({params}) -> vec4<u32> {{\n{text}}}\n"));
+    let words = words.map(|v| signs.flipped_word(1, &format!("pack_bytes({v})")));
+    let body = format!("{lines}    return vec4<u32>({});\n", words.join(", "));
+    shader.replace("load_b", format!("{line}fn load_b({params}) -> vec4<u32> {{\n{body}}}\n"));
 }
 
-/// The result: hook `store(batch, row, n4, v)`, four sums of a row.
-pub(crate) fn store(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<(), OpError> {
+/// Replaces the hook `store(batch, row, n4, v)`: stores four sums of a row.
+pub(crate) fn declare_store(shader: &mut Shader<'_>, batch: &[Dim]) -> Result<(), OpError> {
     let (prelude, mut axes) = batch_axes(shader, batch);
     axes.extend(["row".to_string(), "n4".to_string()]);
     let lanes = axes.len() - 1;
-    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::four(axes, lanes))
+    shader.write("store", "batch: u32, row: u32, n4: u32", &prelude, &Coordinates::vec4(axes, lanes))
 }
 
-/// Bytes that the operands and the result of a product take, with a packed second operand in bytes.
+/// Bytes that a matmul reads and writes. A packed second operand takes one byte per element.
 pub(crate) fn traffic(problem: &Problem<'_>, packed: Option<&Packed>) -> f64 {
     let saved = packed.map_or(0.0, |packed| 3.0 * packed.bytes() as f64);
     (problem.traffic() as f64 - saved).max(0.0)

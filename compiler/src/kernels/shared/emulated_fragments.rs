@@ -1,13 +1,16 @@
-//! The product of fragments of matrices without matrix units, through workgroup memory: what kernels that know how invocations hold
-//! matrices have in its place on any device, so that they can be tested there.
+//! Matrix multiply-add of fragments through workgroup memory.
+//!
+//! It replaces the matrix instruction on devices without matrix units, so that kernels that depend on the fragment
+//! layout can be tested on every device.
 
-/// The function `multiply_fragments(local, a, b, c)` of a kernel of THREADS invocations, of which LANES hold fragments together.
+/// WGSL function `multiply_fragments(local, a, b, c)` for a kernel of THREADS invocations, of which LANES hold one
+/// fragment.
 pub(crate) const WGSL: &str = "var<workgroup> emulated_a: array<vec4<u32>, THREADS>;
 var<workgroup> emulated_b: array<vec2<u32>, THREADS>;
 
-fn product_of_pairs(x: u32, y: u32) -> f32 { return dot(unpack2x16float(x), unpack2x16float(y)); }
+fn dot_f16_pair(x: u32, y: u32) -> f32 { return dot(unpack2x16float(x), unpack2x16float(y)); }
 
-/// The product of an invocation's fragments and its sums, through workgroup memory.
+/// `a * b + c` of the fragments that LANES invocations hold, through workgroup memory.
 fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> vec4<f32> {
     workgroupBarrier();
     emulated_a[local] = a;
@@ -22,14 +25,14 @@ fn multiply_fragments(local: u32, a: vec4<u32>, b: vec2<u32>, c: vec4<f32>) -> v
         let even = emulated_b[first + t * 8u + s];
         let odd = emulated_b[first + t * 8u + 4u + s];
         d += vec4<f32>(
-            product_of_pairs(columns.x, even.x) + product_of_pairs(columns.y, even.y),
-            product_of_pairs(columns.x, odd.x) + product_of_pairs(columns.y, odd.y),
-            product_of_pairs(columns.z, even.x) + product_of_pairs(columns.w, even.y),
-            product_of_pairs(columns.z, odd.x) + product_of_pairs(columns.w, odd.y),
+            dot_f16_pair(columns.x, even.x) + dot_f16_pair(columns.y, even.y),
+            dot_f16_pair(columns.x, odd.x) + dot_f16_pair(columns.y, odd.y),
+            dot_f16_pair(columns.z, even.x) + dot_f16_pair(columns.w, even.y),
+            dot_f16_pair(columns.z, odd.x) + dot_f16_pair(columns.w, odd.y),
         );
     }
     return d;
 }";
 
-/// Bytes of workgroup memory that it takes for each invocation.
-pub(crate) const BYTES: u32 = 24;
+/// Bytes of workgroup memory per invocation.
+pub(crate) const BYTES_PER_INVOCATION: u32 = 24;

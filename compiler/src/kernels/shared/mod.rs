@@ -1,16 +1,17 @@
-//! What kernels of several families share.
+//! Code that kernels of several families use.
 
-pub(crate) mod codes;
 pub(crate) mod coop;
-pub(crate) mod cut;
 pub(crate) mod dot;
 pub(crate) mod emulated_fragments;
-pub(crate) mod fold;
-pub(crate) mod fused;
+pub(crate) mod float_panels;
+pub(crate) mod fragment_matmul;
+pub(crate) mod matmul_node;
+pub(crate) mod matmul_sizes;
+pub(crate) mod panel_tile;
 pub(crate) mod pixels;
-pub(crate) mod product;
-pub(crate) mod residual;
-pub(crate) mod row_panels;
+pub(crate) mod quantized;
+pub(crate) mod residual_rows;
+pub(crate) mod subgroup_sums;
 pub(crate) mod tiled;
 pub(crate) mod tiled_dot;
 pub(crate) mod window;

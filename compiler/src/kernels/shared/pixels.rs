@@ -1,4 +1,4 @@
-//! Convolutions as matrix products with a row per pixel: which pixel a row is, and the image as the first operand.
+//! Convolutions as implicit matmuls with a row per pixel: the pixel of a row, and the image as the first operand.
 
 use super::window::Windows;
 use crate::error::OpError;
@@ -6,90 +6,94 @@ use crate::ir::dim::{Dim, product};
 use crate::ir::op::Conv;
 use crate::shader::Shader;
 use crate::shader::access::Coordinates;
+use crate::shader::element_walk::split_index;
 use crate::shader::problem::Problem;
-use crate::shader::walk::decompose;
 
-/// How pixels become rows: one product of all pixels of all images in the order of slices of four, or one product
-/// per image.
-pub(crate) struct Rows {
-    pub(crate) all: bool,
+/// Rows of an implicit matmul: one matmul of the pixels of all images in the order of the slices of four channels, or
+/// one matmul per image.
+pub(crate) struct PixelRows {
+    /// True if one matmul computes all images.
+    pub(crate) all_images: bool,
     pub(crate) batch: Dim,
     pub(crate) m: Dim,
 }
 
-pub(crate) fn rows(problem: &Problem<'_>) -> Rows {
+/// Returns the rows of a convolution.
+pub(crate) fn pixel_rows(problem: &Problem<'_>) -> PixelRows {
     let result = &problem.result;
     let images = result.shape[0].clone();
     let pixels = product(&result.shape[2..]);
-    let all = result.is_slices4() || problem.operands[0].is_slices4();
-    if all {
-        Rows { all, batch: Dim::known(1), m: pixels.mul(&images) }
+    let all_images = result.is_slices4() || problem.operands[0].is_slices4();
+    if all_images {
+        PixelRows { all_images, batch: Dim::known(1), m: pixels.mul(&images) }
     } else {
-        Rows { all, batch: images, m: pixels }
+        PixelRows { all_images, batch: images, m: pixels }
     }
 }
 
-/// Statements that turn `batch` and `row` into the result's coordinates, and those; the channel's place is free.
-pub(crate) fn positions(shader: &mut Shader<'_>, rows: &Rows) -> (String, Vec<String>) {
+/// Returns statements that turn `batch` and `row` into the result's coordinates, and these coordinates. The channel
+/// coordinate is a placeholder.
+pub(crate) fn row_coordinates(shader: &mut Shader<'_>, rows: &PixelRows) -> (String, Vec<String>) {
     let mut sizes = shader.problem.result.shape.clone();
     let rank = sizes.len();
     sizes[1] = Dim::known(1);
     let spatial = (2..rank).rev();
-    if rows.all {
+    if rows.all_images {
         let order: Vec<usize> = [0].into_iter().chain(spatial).collect();
-        return decompose(shader, &sizes, &order, "row");
+        return split_index(shader, &sizes, &order, "row");
     }
     sizes[0] = Dim::known(1);
     let order: Vec<usize> = spatial.collect();
-    let (prelude, mut places) = decompose(shader, &sizes, &order, "row");
-    places[0] = "batch".into();
-    (prelude, places)
+    let (prelude, mut axes) = split_index(shader, &sizes, &order, "row");
+    axes[0] = "batch".into();
+    (prelude, axes)
 }
 
-/// The image of a convolution as the first operand of a matrix product.
+/// The image of a convolution as the first operand of an implicit matmul.
 pub(crate) struct Image<'s> {
     pub(crate) op: &'s Conv,
     pub(crate) windows: &'s Windows,
-    pub(crate) rows: &'s Rows,
-    /// Groups of channels of a tap, and their type in WGSL.
+    pub(crate) rows: &'s PixelRows,
+    /// Channel groups of a tap.
     pub(crate) groups: usize,
-    pub(crate) group: &'static str,
+    /// WGSL type of a channel group.
+    pub(crate) group_type: &'static str,
 }
 
-/// The text of `fn name(batch, row, k)`, which gives the group of channels of the tap that `k` stands for at the pixel
-/// that `row` is; zeros outside of the image. `positions` are the statements and places of a row, and `read` writes a
-/// function of a name, parameters and statements that loads a group at coordinates.
+/// Returns the WGSL function `name(batch, row, k)`. It reads the channel group of the tap that `k` stands for, at the
+/// pixel of `row`, and returns zeros outside the image. The first tuple holds the statements and coordinates of a row
+/// (see [`row_coordinates`]). `read` writes a function from a name, parameters, statements and coordinates.
 pub(crate) fn load_image(
     shader: &mut Shader<'_>,
     image: &Image<'_>,
     name: &str,
-    (prelude, places): (&str, &[String]),
+    (prelude, row_axes): (&str, &[String]),
     read: impl Fn(&mut Shader<'_>, &str, &str, &str, &Coordinates) -> Result<String, OpError>,
 ) -> Result<String, OpError> {
-    let Image { op, windows, rows, groups, group } = image;
+    let Image { op, windows, rows, groups, group_type } = image;
     let rank = shader.problem.result.rank();
     let first = 5 - rank;
     let padded = windows.begin != [0; 3] || windows.end != [0; 3];
-    let unmoved = windows.taps() == 1 && op.strides.iter().all(|s| *s == 1) && !padded;
+    let single_pixel = windows.taps() == 1 && op.strides.iter().all(|s| *s == 1) && !padded;
     let params = "batch: u32, row: u32, k: u32";
-    if unmoved {
-        let mut axes = places.to_vec();
+    if single_pixel {
+        let mut axes = row_axes.to_vec();
         axes[1] = "k".into();
-        let pixel = rows.all.then(|| "row".to_string());
-        let at = Coordinates { axes, lanes: Some(1), pixel, unit: None };
+        let pixel = rows.all_images.then(|| "row".to_string());
+        let at = Coordinates { axes, lanes: Some(1), pixel, vec4_index: None };
         return read(shader, name, params, prelude, &at);
     }
     let names = ["z", "y", "x"];
     let mut axes = vec!["b".to_string(), "c".to_string()];
     axes.extend(names[first..].iter().map(|n| (*n).to_string()));
     let source = format!("{}: u32", axes.join(": u32, "));
-    let text = read(shader, "load_pixel", &source, "", &Coordinates::four(axes, 1))?;
+    let load_pixel = read(shader, "load_pixel", &source, "", &Coordinates::vec4(axes, 1))?;
     let mut body = format!("    let c = k % {groups}u;\n    var tap = k / {groups}u;\n");
     let mut inside = Vec::new();
     let guards = shader.guards(0, windows.padded());
     for axis in (first..3).rev() {
         let name = names[axis];
-        let place = &places[2 + axis - first];
+        let place = &row_axes[2 + axis - first];
         let size = shader.problem.operands[0].shape[2 + axis - first].clone();
         let size = shader.dim(&size);
         let (kernel, stride, dilation, begin) =
@@ -103,17 +107,17 @@ pub(crate) fn load_image(
             inside.push(format!("{name} < {size}"));
         }
     }
-    let call = format!("load_pixel({}, c, {})", places[0], names[first..].join(", "));
-    let give = if inside.is_empty() {
+    let call = format!("load_pixel({}, c, {})", row_axes[0], names[first..].join(", "));
+    let result = if inside.is_empty() {
         format!("    return {call};\n")
     } else {
-        // A tap outside reads some pixel inside, which is then ignored: no branch, so that loads overlap.
-        let moved: String =
+        // A tap outside the image reads some pixel inside, and the value is ignored. Without a branch, loads overlap.
+        let clamped: String =
             names[first..].iter().map(|n| format!("    {n} = select(0u, {n}, inside);\n")).collect();
         format!(
-            "    let inside = {};\n{moved}    return select({group}(), {call}, inside);\n",
+            "    let inside = {};\n{clamped}    return select({group_type}(), {call}, inside);\n",
             inside.join(" && ")
         )
     };
-    Ok(format!("{text}fn {name}({params}) -> {group} {{\n{prelude}{body}{give}}}\n"))
+    Ok(format!("{load_pixel}fn {name}({params}) -> {group_type} {{\n{prelude}{body}{result}}}\n"))
 }

@@ -1,9 +1,9 @@
-// Matrix product, tiled through workgroup memory: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`.
-// Each workgroup computes TILE_M x TILE_N elements, each invocation ROWS rows of COLS groups of four columns.
-// Picked for products with more than a few rows; a 1x1 convolution is one, with a row per pixel.
+// Matmul with tiles in workgroup memory: `result[batch] = a[batch] (M x K) * b[batch] (K x N)`. A workgroup computes
+// TILE_M x TILE_N elements, an invocation ROWS rows of COLS vec4s of columns. Used for matmuls of more than a few rows,
+// and for 1x1 convolutions with a row per pixel.
 //
-// Replaced: the knobs, the sizes, and the three hooks. Hooks are only called inside the matrices; `load_a` returns
-// zero past K, `load_b` returns anything past N.
+// Replaced: the knobs, the sizes and the three hooks. Hooks are only called inside the matrices. `load_a` returns zeros
+// past K; `load_b` is undefined past N.
 
 const THREADS_M = 8u;
 const THREADS_N = 8u;

@@ -1,23 +1,23 @@
-// Matrix product of 8-bit integers with sums in i32, tiled through workgroup memory as words of four numbers along K:
-// `result[batch] = a[batch] (M x K) * b[batch] (K x N)`. Each workgroup computes TILE_M x TILE_N elements, each
-// invocation ROWS rows of COLS groups of four columns, by dot products of words.
+// Matmul of 8-bit integers with i32 sums and tiles in workgroup memory: `result[batch] = a[batch] (M x K) * b[batch] (K
+// x N)`. Tiles hold words of four elements along K. A workgroup computes TILE_M x TILE_N elements, an invocation ROWS
+// rows of COLS vec4s of columns, by dot products of words.
 //
-// Replaced: the knobs, the signs, the sizes, and the three hooks. Hooks are only called inside the matrices; `load_b`
-// returns zeros past K and anything past N.
+// Replaced: the knobs, the signs, the sizes and the three hooks. Hooks are only called inside the matrices. `load_b`
+// returns zeros past K and is undefined past N.
 
 const THREADS_M = 8u;
 const THREADS_N = 8u;
 const ROWS = 4u;
 const COLS = 1u;
-/// Depth of a tile, in vectors of four words.
+/// K of a tile, in vec4s of words.
 const TILE_K = 2u;
 const TILE_M = THREADS_M * ROWS;
 const TILE_N4 = THREADS_N * COLS;
 const THREADS = THREADS_M * THREADS_N;
-/// Whether the numbers of a, or of b, are 128 less than they should be.
+/// True if the elements of a, or of b, are 128 less than their values.
 const FLIP_A = false;
 const FLIP_B = false;
-/// A word of four ones, whose products are sums.
+/// A word of four ones: the dot product with it is a sum.
 const ONES = 0x01010101u;
 const_assert !(FLIP_A && FLIP_B);
 
@@ -31,19 +31,19 @@ fn size_k() -> u32 { return 32u; }
 
 /// Four elements of row `row` of a, from column `4 * k4`, as a word.
 fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return a_buffer[(batch * 32u + row) * 8u + k4]; }
-/// Four elements of each of the columns from `4 * n4` on of b, from row `4 * k4`, as words.
+/// Rows `4 * k4 ..` of four columns from `4 * n4` on of b, one word per column.
 fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return b_buffer[(batch * 8u + k4) * 8u + n4]; }
 /// Stores four elements of row `row`, from column `4 * n4`.
 fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) { result[(batch * 32u + row) * 8u + n4] = v; }
-/// The sum of the products of two words' numbers.
-fn product(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
+/// The dot product of two words of four elements.
+fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
 
-/// Four numbers of 8 bits, of which each has 32, as a word.
-fn word(v: vec4<u32>) -> u32 {
+/// Four 8-bit elements, each in 32 bits, as a word.
+fn pack_bytes(v: vec4<u32>) -> u32 {
     return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
 }
-fn products(a: u32, b: vec4<u32>) -> vec4<i32> {
-    return vec4<i32>(product(a, b.x), product(a, b.y), product(a, b.z), product(a, b.w));
+fn dot4_columns(a: u32, b: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(dot4(a, b.x), dot4(a, b.y), dot4(a, b.z), dot4(a, b.w));
 }
 
 var<workgroup> tile_a: array<vec4<u32>, TILE_M * TILE_K>;
@@ -61,7 +61,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var acc: array<vec4<i32>, ROWS * COLS>;
     // unroll
     for (var i = 0u; i < ROWS * COLS; i++) { acc[i] = vec4<i32>(); }
-    // Sums of the rows of a and of the columns of b, as far as they are needed.
+    // Sums of the rows of a and of the columns of b, for the sign correction.
     var sums_a: array<i32, ROWS>;
     // unroll
     for (var i = 0u; i < ROWS; i++) { sums_a[i] = 0i; }
@@ -94,13 +94,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 // unroll
                 for (var r = 0u; r < ROWS; r++) {
                     let a = tile_a[(lane_m + r * THREADS_M) * TILE_K + k];
-                    acc[r * COLS + c] += products(a.x, b0) + products(a.y, b1) + products(a.z, b2) + products(a.w, b3);
+                    acc[r * COLS + c] += dot4_columns(a.x, b0) + dot4_columns(a.y, b1) + dot4_columns(a.z, b2) + dot4_columns(a.w, b3);
                     if (FLIP_B && c == 0u) {
-                        sums_a[r] += product(a.x, ONES) + product(a.y, ONES) + product(a.z, ONES) + product(a.w, ONES);
+                        sums_a[r] += dot4(a.x, ONES) + dot4(a.y, ONES) + dot4(a.z, ONES) + dot4(a.w, ONES);
                     }
                 }
                 if (FLIP_A) {
-                    sums_b[c] += products(ONES, b0) + products(ONES, b1) + products(ONES, b2) + products(ONES, b3);
+                    sums_b[c] += dot4_columns(ONES, b0) + dot4_columns(ONES, b1) + dot4_columns(ONES, b2) + dot4_columns(ONES, b3);
                 }
             }
         }
@@ -112,8 +112,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         for (var c = 0u; c < COLS; c++) {
             let row = first_row + lane_m + r * THREADS_M;
             let n4 = first_n4 + lane_n + c * THREADS_N;
-            let less = (vec4<i32>(sums_a[r]) + sums_b[c]) * 128i;
-            if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[r * COLS + c] + less); }
+            let correction = (vec4<i32>(sums_a[r]) + sums_b[c]) * 128i;
+            if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[r * COLS + c] + correction); }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Masks of attention scores: what is added, or put in place of scores.
+//! Masks of attention scores: added to the scores, or selected in place of them.
 
 use super::super::fold_constants::fold;
 use super::super::matching::{add_binary, add_floats, add_unary, affine, elementwise, floats, plain, splat};
@@ -8,29 +8,29 @@ use crate::ir::op::{BinaryFn, Element, Elementwise, Op, Reduce, UnaryFn};
 use crate::ir::ops::reduce::ReduceKind;
 use crate::ir::tensor::DType;
 
-/// From here on down, a number in place of a score excludes its key.
+/// A mask value of at most this excludes its key.
 const EXCLUDED: f32 = -1e9;
-/// A finite number that excludes a key whatever its score is.
+/// Finite mask value that excludes a key with any score.
 const FINITE: f32 = -1e30;
 
-/// One mask.
+/// One mask of the scores.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mask {
-    /// Added to the scores.
+    /// A tensor that is added to the scores.
     Added(NodeId),
-    /// Where the condition is not as said, the score is `out`.
+    /// A condition. The score becomes `out` where the condition is not `keeps`.
     Selected {
-        /// A bool tensor.
+        /// Bool tensor.
         condition: NodeId,
-        /// The value of the condition for which a score stays.
+        /// Value of the condition that keeps the score.
         keeps: bool,
-        /// What replaces a score.
+        /// Value that replaces a score.
         out: f32,
     },
 }
 
 impl Mask {
-    /// Whether adding `out` to a score does what replacing it by `out` did: the key gets no weight.
+    /// Returns true if adding `out` to a score is equivalent to replacing the score by it: the key gets no weight.
     pub(super) fn excludes(&self) -> bool {
         match self {
             Self::Added(_) => true,
@@ -39,7 +39,7 @@ impl Mask {
     }
 }
 
-/// Whether no row of scores can be masked throughout by infinities.
+/// Returns true if no row of scores can be minus infinity throughout.
 pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: NodeId) -> bool {
     let row_has_key = |id: NodeId| {
         floats(graph, id).map(|(shape, values)| {
@@ -51,7 +51,7 @@ pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: NodeId) -> b
     if let Some(known) = row_has_key(combined) {
         return known;
     }
-    // One constant may exclude keys, as long as no other mask can.
+    // One constant mask may hold infinities if no other mask can.
     let mut constants = 0;
     masks.iter().all(|mask| match *mask {
         Mask::Selected { out, .. } => out.is_finite(),
@@ -65,7 +65,7 @@ pub(super) fn leaves_a_key(graph: &Graph, masks: &[Mask], combined: NodeId) -> b
     })
 }
 
-/// Whether a computed mask consists of finite numbers: selected from two, or an affine map of integers.
+/// Returns true if a computed mask is finite: a select of two finite numbers, or an affine function of integers.
 fn is_finite(graph: &Graph, id: NodeId) -> bool {
     let from_integers = |x: NodeId| match elementwise(graph, x) {
         Some((Element::Cast(_), operands)) => {
@@ -84,8 +84,8 @@ fn is_finite(graph: &Graph, id: NodeId) -> bool {
     }
 }
 
-/// One additive mask for all, as a constant where it can be; `None` without masks. It is f32, since the number
-/// that excludes a key may be far beyond f16.
+/// Combines all masks to one additive mask, folded to a constant where possible. Returns `None` without masks. The mask
+/// is f32, since the number that excludes a key may exceed the range of f16.
 pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<Option<NodeId>> {
     let mut sum: Option<NodeId> = None;
     for mask in masks {
@@ -111,7 +111,7 @@ pub(super) fn combine(graph: &mut Graph, masks: &[Mask], name: &str) -> Result<O
     Ok(sum)
 }
 
-/// What an expansion repeats: attention broadcasts its mask by itself.
+/// Returns the operand of an expand; attention broadcasts its mask.
 fn unexpanded(graph: &Graph, id: NodeId) -> NodeId {
     match plain(graph, id) {
         Some((Op::Expand(_), operands)) => operands.first().copied().unwrap_or(id),
@@ -119,7 +119,7 @@ fn unexpanded(graph: &Graph, id: NodeId) -> NodeId {
     }
 }
 
-/// Whether each row of a mask leaves a key: a condition that broadcasts to the result of attention.
+/// Adds a condition that is true for mask rows with a key; it broadcasts to the result of attention.
 pub(super) fn row_has_key(graph: &mut Graph, mask: NodeId, name: &str) -> Result<NodeId> {
     let axes = graph.tensor(mask).rank().checked_sub(1).into_iter().collect();
     let largest = graph.add(Reduce { kind: ReduceKind::Max, axes, keepdims: true }, &[mask], name)?;
@@ -127,7 +127,7 @@ pub(super) fn row_has_key(graph: &mut Graph, mask: NodeId, name: &str) -> Result
     add_binary(graph, BinaryFn::Greater, largest, limit, name)
 }
 
-/// The mask with a large finite number in place of minus infinity.
+/// Clips the mask, so that minus infinity becomes a large finite number.
 pub(super) fn finite(graph: &mut Graph, mask: NodeId, name: &str) -> Result<NodeId> {
     add_unary(graph, UnaryFn::Clip { low: FINITE, high: f32::INFINITY }, mask, name)
 }
@@ -139,21 +139,22 @@ fn folded(graph: &mut Graph, id: NodeId, name: &str) -> Result<NodeId> {
     }
 }
 
-/// Which keys a causal mask lets queries see.
+/// The keys that a causal mask lets a query attend to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Band {
-    /// How many of them at most; none where it is all.
+    /// Maximum number of keys of a query; `None` if a query attends to all earlier keys.
     pub(super) window: Option<u32>,
 }
 
-/// The band of a constant mask that lets query i see exactly the keys up to `i + keys - queries`, all of them or so many.
+/// Returns the band of a constant causal mask. In a causal mask query i attends to the keys up to `i + keys - queries`:
+/// to all of them, or to the last `window`.
 pub(super) fn band(graph: &Graph, id: NodeId) -> Option<Band> {
     let Op::Constant(constant) = graph.op(id) else { return None };
     let [leading @ .., queries, keys] = constant.shape.as_slice() else { return None };
     let offset = keys.checked_sub(*queries).filter(|_| leading.iter().all(|n| *n == 1))?;
-    // A single query sees every key: that is no mask, but not worth a special case.
+    // A single query attends to every key, which needs no mask; it is not handled.
     let (_, values) = floats(graph, id).filter(|_| *keys > 1)?;
-    // The last query sees the last key, and as many before it as a window has.
+    // The last query attends to the last key and the keys before it; their number is the window.
     let last = values.chunks_exact(*keys).next_back()?;
     let size = last.iter().rev().take_while(|v| **v == 0.0).count();
     let is_band = size > 0

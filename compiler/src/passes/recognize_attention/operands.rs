@@ -1,12 +1,12 @@
-//! Query, key and value as attention wants them: without scales, with the key's length before its size, and
-//! without repeated heads.
+//! Query, key and value in the form that the attention operator takes: without scales, the key untransposed, and heads
+//! not repeated.
 
 use super::super::matching::{affine, name, only_operand, plain};
 use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{Op, Transpose};
 
-/// What a scale by a number is applied to, and the number.
+/// Splits a multiplication by a scalar into its operand and the scalar.
 pub(super) fn without_scale(graph: &Graph, id: NodeId) -> (NodeId, f32) {
     match affine(graph, id) {
         Some((scale, 0.0, x)) => (x, scale),
@@ -14,7 +14,7 @@ pub(super) fn without_scale(graph: &Graph, id: NodeId) -> (NodeId, f32) {
     }
 }
 
-/// The key with its scale removed and, when asked for, its last two axes swapped.
+/// Returns the key without its scale, and the scale. Swaps the last two axes of the key if `swap` is set.
 pub(super) fn key(graph: &mut Graph, id: NodeId, swap: bool) -> Result<(NodeId, f32)> {
     let (k, outer) = without_scale(graph, id);
     let Some((Op::Transpose(transpose), Some(x))) =
@@ -38,7 +38,7 @@ pub(super) fn key(graph: &mut Graph, id: NodeId, swap: bool) -> Result<(NodeId, 
     Ok((k, outer * inner * last))
 }
 
-/// The value with its last two axes swapped.
+/// Swaps the last two axes of a value.
 pub(super) fn swap_last_two(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     let mut perm: Vec<usize> = (0..graph.tensor(id).rank()).collect();
     if let [.., a, b] = perm.as_mut_slice() {
@@ -47,7 +47,7 @@ pub(super) fn swap_last_two(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     graph.add(Transpose { perm }, &[id], &name(graph, id))
 }
 
-/// Key and value before their heads were repeated for groups of query heads.
+/// Returns key and value before their heads were repeated for groups of query heads.
 pub(super) fn without_repetition(graph: &Graph, k: NodeId, v: NodeId) -> (NodeId, NodeId) {
     match (unrepeated(graph, k), unrepeated(graph, v)) {
         (Some(k), Some(v)) if graph.tensor(k).shape.get(..2) == graph.tensor(v).shape.get(..2) => (k, v),
@@ -55,7 +55,7 @@ pub(super) fn without_repetition(graph: &Graph, k: NodeId, v: NodeId) -> (NodeId
     }
 }
 
-/// `x [B, H, T, D]` of `reshape(expand(reshape(x) to [B, H, 1, T, D]) to [B, H, n, T, D]) to [B, H n, T, D]`.
+/// Returns `x [B, H, T, D]` of `reshape(expand(reshape(x) to [B, H, 1, T, D]) to [B, H, n, T, D]) to [B, H n, T, D]`.
 fn unrepeated(graph: &Graph, id: NodeId) -> Option<NodeId> {
     let view = |id: NodeId, kind: fn(&Op) -> bool| {
         plain(graph, id).filter(|(op, _)| kind(op)).and_then(|_| only_operand(graph, id))

@@ -1,23 +1,23 @@
-//! Element functions that do nothing, and equal ones in one form.
+//! Simplifies element functions: removes those without effect, and rewrites equivalent ones to one form.
 //!
-//! Scalars merge only where the result differs by no more than a rounding, and never in front of something that
-//! turns a rounding into a step (`floor(x / 49)` must not become `floor(x * (1 / 49))`).
+//! Scalars merge only if the result changes by at most one rounding. They never merge before a function that turns
+//! a rounding difference into a step: `floor(x / 49)` must not become `floor(x * (1 / 49))`.
 
 use super::super::matching::{
-    add_affine, add_binary, add_unary, affine, alike, binary, binary_of, elementwise, name, single_use,
-    splat, unary, unary_of,
+    add_affine, add_binary, add_unary, affine, binary, binary_of, elementwise, name, same_type_and_shape,
+    single_use, splat, unary, unary_of,
 };
 use crate::error::Result;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::op::{BinaryFn, Element, Elementwise, UnaryFn};
 use crate::ir::tensor::DType;
 
-/// Elementwise users to look through for a rounding that must see the exact quotient.
+/// Number of elementwise users that are searched for a rounding function.
 const ROUNDING_DEPTH: usize = 4;
-/// Shifts above this size are not merged, since adding and subtracting such a number rounds on purpose.
+/// Shifts of at least this size are not merged: models add and subtract such numbers to round a value.
 const ROUNDING_SHIFT: f32 = 65536.0;
 
-/// `x + 0`, `x - 0`, `x * 1`, `x / 1`, `x and true`, `x or false`, a cast to the type it has.
+/// Removes `x + 0`, `x - 0`, `x * 1`, `x / 1`, `x and true`, `x or false`, and a cast to the same type.
 pub(super) fn neutral(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((element, operands)) = elementwise(graph, id) else { return Ok(None) };
     let [x, rest @ ..] = operands.as_slice() else { return Ok(None) };
@@ -40,10 +40,10 @@ pub(super) fn neutral(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         }),
         _ => None,
     };
-    Ok(found.filter(|x| alike(graph, *x, id)))
+    Ok(found.filter(|x| same_type_and_shape(graph, *x, id)))
 }
 
-/// The second of two casts, when the first loses nothing.
+/// Removes the first of two casts if it loses no information.
 pub(super) fn cast_of_cast(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((Element::Cast(to), operands)) = elementwise(graph, id) else { return Ok(None) };
     let Some((Element::Cast(through), inner)) = operands.first().and_then(|x| elementwise(graph, *x)) else {
@@ -60,7 +60,7 @@ pub(super) fn cast_of_cast(graph: &mut Graph, id: NodeId) -> Result<Option<NodeI
     graph.add(Elementwise { element: Element::Cast(to) }, &[*x], &name(graph, id)).map(Some)
 }
 
-/// Whether a type holds every value of another.
+/// Returns true if type `wide` represents every value of type `narrow`.
 fn holds(wide: DType, narrow: DType) -> bool {
     use DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
     match narrow {
@@ -77,16 +77,16 @@ fn holds(wide: DType, narrow: DType) -> bool {
     }
 }
 
-/// The taken operand of a select with a constant condition.
+/// Replaces a select with a constant condition by the selected operand.
 pub(super) fn known_select(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((Element::Select, operands)) = elementwise(graph, id) else { return Ok(None) };
     let [condition, yes, no] = operands.as_slice() else { return Ok(None) };
     Ok(splat(graph, *condition)
         .map(|c| if c != 0.0 { *yes } else { *no })
-        .filter(|taken| alike(graph, *taken, id)))
+        .filter(|taken| same_type_and_shape(graph, *taken, id)))
 }
 
-/// Powers with small exponents; a device's `pow` is slow and undefined for a negative base.
+/// Replaces powers with small constant exponents. The device's `pow` is slow, and undefined for a negative base.
 pub(super) fn power(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((x, exponent)) = binary_of(graph, id, BinaryFn::Pow) else { return Ok(None) };
     let Some(exponent) = splat(graph, exponent) else { return Ok(None) };
@@ -109,7 +109,7 @@ pub(super) fn power(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     Ok(Some(new))
 }
 
-/// A float combined with a scalar constant.
+/// Replaces arithmetic of a float and a scalar constant by `affine`.
 pub(super) fn scalar(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((f, a, b)) = binary(graph, id) else { return Ok(None) };
     if !graph.tensor(id).dtype.is_float() {
@@ -130,18 +130,18 @@ pub(super) fn scalar(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         }
         _ => return Ok(None),
     };
-    if !map.0.is_finite() || !map.1.is_finite() || !alike(graph, x, id) {
+    if !map.0.is_finite() || !map.1.is_finite() || !same_type_and_shape(graph, x, id) {
         return Ok(None);
     }
     add_affine(graph, map.0, map.1, x, &name(graph, id)).map(Some)
 }
 
-/// Whether the reciprocal is exact: a power of two.
+/// Returns true if the reciprocal is exact: the number is a power of two.
 fn exact(c: f32) -> bool {
     c.is_normal() && (1.0 / c).is_normal() && c.to_bits() & 0x007f_ffff == 0
 }
 
-/// Whether a value reaches, through element functions, one that turns a rounding into a step.
+/// Returns true if a rounding, comparison or integer cast depends on the value through element functions.
 fn feeds_rounding(graph: &Graph, id: NodeId) -> bool {
     let mut frontier = vec![id];
     for _ in 0..ROUNDING_DEPTH {
@@ -164,7 +164,7 @@ fn feeds_rounding(graph: &Graph, id: NodeId) -> bool {
     false
 }
 
-/// `x * s + b` of a float, where negation counts.
+/// Returns `(scale, shift, x)` of a float `x * scale + shift`, where `-x` also matches.
 fn linear(graph: &Graph, id: NodeId) -> Option<(f32, f32, NodeId)> {
     affine(graph, id).or_else(|| {
         let x = unary_of(graph, id, UnaryFn::Neg)?;
@@ -172,7 +172,7 @@ fn linear(graph: &Graph, id: NodeId) -> Option<(f32, f32, NodeId)> {
     })
 }
 
-/// One map for two, unless the first is used elsewhere or a rounding would move far.
+/// Merges two affine functions, unless the first has other users or the merged one rounds differently.
 pub(super) fn affine_of_affine(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((s2, b2, inner)) = linear(graph, id) else { return Ok(None) };
     let Some((s1, b1, x)) = linear(graph, inner) else { return Ok(None) };
@@ -189,7 +189,7 @@ pub(super) fn affine_of_affine(graph: &mut Graph, id: NodeId) -> Result<Option<N
     add_affine(graph, scale, shift, x, &name(graph, id)).map(Some)
 }
 
-/// `-(-x)` and `not not x`.
+/// Removes `-(-x)`, `not not x` and a double bitwise not.
 pub(super) fn involution(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((f @ (UnaryFn::Neg | UnaryFn::Not | UnaryFn::BitNot), inner)) = unary(graph, id) else {
         return Ok(None);
@@ -197,7 +197,7 @@ pub(super) fn involution(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>
     Ok(unary_of(graph, inner, f))
 }
 
-/// `max(x, low)` and `min(x, high)` of floats, and the clip that is ReLU.
+/// Replaces `max(x, low)` and `min(x, high)` of floats by `clip`, and a clip to `0..inf` by ReLU.
 pub(super) fn bound(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     if !graph.tensor(id).dtype.is_float() {
         return Ok(None);
@@ -211,7 +211,7 @@ pub(super) fn bound(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
         (Some(c), None) => (b, c as f32),
         _ => return Ok(None),
     };
-    if c.is_nan() || !alike(graph, x, id) {
+    if c.is_nan() || !same_type_and_shape(graph, x, id) {
         return Ok(None);
     }
     let clip = match f {
@@ -222,7 +222,7 @@ pub(super) fn bound(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     add_unary(graph, clip, x, &name(graph, id)).map(Some)
 }
 
-/// The interval that a function clips to.
+/// Returns the interval of a clip or ReLU.
 fn interval(f: UnaryFn) -> Option<(f32, f32)> {
     match f {
         UnaryFn::Relu => Some((0.0, f32::INFINITY)),
@@ -231,7 +231,7 @@ fn interval(f: UnaryFn) -> Option<(f32, f32)> {
     }
 }
 
-/// Clips to overlapping intervals, as one.
+/// Merges two clips whose intervals overlap.
 pub(super) fn clip_of_clip(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((outer, inner)) = unary(graph, id) else { return Ok(None) };
     let Some((first, x)) = unary(graph, inner) else { return Ok(None) };
@@ -244,11 +244,14 @@ pub(super) fn clip_of_clip(graph: &mut Graph, id: NodeId) -> Result<Option<NodeI
     add_unary(graph, f, x, &name(graph, id)).map(Some)
 }
 
-/// `1 / x`, and the reciprocal of a root.
+/// Replaces `1 / x` by `reciprocal`, and the reciprocal of a square root by `rsqrt`.
 pub(super) fn reciprocal(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let name = name(graph, id);
     if let Some((one, x)) = binary_of(graph, id, BinaryFn::Div) {
-        if splat(graph, one) == Some(1.0) && graph.tensor(id).dtype.is_float() && alike(graph, x, id) {
+        if splat(graph, one) == Some(1.0)
+            && graph.tensor(id).dtype.is_float()
+            && same_type_and_shape(graph, x, id)
+        {
             return add_unary(graph, UnaryFn::Reciprocal, x, &name).map(Some);
         }
         return Ok(None);

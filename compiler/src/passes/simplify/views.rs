@@ -1,4 +1,4 @@
-//! Views that do nothing, and views of views.
+//! Simplifies views: removes those without effect, and merges a view of a view.
 
 use super::super::matching::{name, only_operand, plain, splat};
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::ir::graph::{Graph, NodeId, Replacement};
 use crate::ir::op::{Constant, Expand, Op, Slice, Transpose};
 use crate::ir::ops::reduce::ReduceKind;
 
-/// `x` for a view of `x` that is `x` itself.
+/// Removes a view that equals its operand.
 pub(in super::super) fn identity(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((op, operands)) = plain(graph, id) else { return Ok(None) };
     let [x] = operands.as_slice() else { return Ok(None) };
@@ -30,7 +30,7 @@ pub(in super::super) fn identity(graph: &mut Graph, id: NodeId) -> Result<Option
     Ok(nothing.then_some(*x))
 }
 
-/// The reshape of what was reshaped before.
+/// Merges two reshapes.
 pub(super) fn reshape_of_reshape(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Op::Reshape(outer) = graph.op(id).clone() else { return Ok(None) };
     let Some(inner) = operand_of_kind(graph, id, |op| matches!(op, Op::Reshape(_))) else { return Ok(None) };
@@ -38,7 +38,7 @@ pub(super) fn reshape_of_reshape(graph: &mut Graph, id: NodeId) -> Result<Option
     graph.add(outer, &[x], &name(graph, id)).map(Some)
 }
 
-/// One transpose with both permutations.
+/// Merges two transposes.
 pub(in super::super) fn transpose_of_transpose(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Op::Transpose(outer) = graph.op(id).clone() else { return Ok(None) };
     let Some(inner) = operand_of_kind(graph, id, |op| matches!(op, Op::Transpose(_))) else {
@@ -55,7 +55,7 @@ pub(in super::super) fn transpose_of_transpose(graph: &mut Graph, id: NodeId) ->
     graph.add(Transpose { perm }, &[x], &name(graph, id)).map(Some)
 }
 
-/// One slice with both starts and steps.
+/// Merges two slices.
 pub(super) fn slice_of_slice(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Op::Slice(outer) = graph.op(id).clone() else { return Ok(None) };
     let Some(inner) = operand_of_kind(graph, id, |op| matches!(op, Op::Slice(_))) else { return Ok(None) };
@@ -72,7 +72,7 @@ pub(super) fn slice_of_slice(graph: &mut Graph, id: NodeId) -> Result<Option<Nod
     graph.add(slice, &[x], &name(graph, id)).map(Some)
 }
 
-/// The expansion of what was expanded before.
+/// Merges two expands.
 pub(super) fn expand_of_expand(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Op::Expand(Expand { shape }) = graph.op(id).clone() else { return Ok(None) };
     let Some(inner) = operand_of_kind(graph, id, |op| matches!(op, Op::Expand(_))) else { return Ok(None) };
@@ -80,7 +80,7 @@ pub(super) fn expand_of_expand(graph: &mut Graph, id: NodeId) -> Result<Option<N
     graph.add(Expand { shape }, &[x], &name(graph, id)).map(Some)
 }
 
-/// An operator that broadcasts takes what was expanded instead, as long as its result stays the same.
+/// Removes an expand whose user broadcasts, if the result's shape stays the same.
 pub(super) fn expand_before_broadcast(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((op, operands)) = plain(graph, id) else { return Ok(None) };
     if !matches!(op, Op::Elementwise(_) | Op::MatMul(_)) {
@@ -95,18 +95,18 @@ pub(super) fn expand_before_broadcast(graph: &mut Graph, id: NodeId) -> Result<O
         }
         let mut narrow = operands.clone();
         narrow[i] = *x;
-        let what =
+        let replacement =
             Replacement { op: op.clone(), arity: narrow.len(), operands: narrow, epilogue: Vec::new() };
-        if graph.infer(&what).is_ok_and(|t| t.shape == graph.tensor(id).shape) {
-            return graph.add_fused(what, &name(graph, id)).map(Some);
+        if graph.infer(&replacement).is_ok_and(|t| t.shape == graph.tensor(id).shape) {
+            return graph.add_fused(replacement, &name(graph, id)).map(Some);
         }
     }
     Ok(None)
 }
 
-/// An elementwise node computes before an expansion rather than behind it; a constant of equal elements counts
-/// as an expanded scalar.
-pub(super) fn expand_behind_elementwise(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
+/// Computes an elementwise node before the expand of its operands, and expands the result. A constant with equal
+/// elements counts as an expanded scalar.
+pub(super) fn expand_after_elementwise(graph: &mut Graph, id: NodeId) -> Result<Option<NodeId>> {
     let Some((op @ Op::Elementwise(_), operands)) = plain(graph, id) else { return Ok(None) };
     let op = op.clone();
     if operands.iter().all(|o| graph.constant(*o).is_some()) {
@@ -120,19 +120,19 @@ pub(super) fn expand_behind_elementwise(graph: &mut Graph, id: NodeId) -> Result
         return Ok(None);
     }
     let shape = graph.tensor(id).shape.clone();
-    let what = Replacement { op, arity: narrow.len(), operands: narrow, epilogue: Vec::new() };
-    if graph.infer(&what).is_err() {
+    let replacement = Replacement { op, arity: narrow.len(), operands: narrow, epilogue: Vec::new() };
+    if graph.infer(&replacement).is_err() {
         return Ok(None);
     }
     let name = name(graph, id);
-    let computed = graph.add_fused(what, &name)?;
+    let computed = graph.add_fused(replacement, &name)?;
     if graph.tensor(computed).shape == shape {
         return Ok(Some(computed));
     }
     graph.add(Expand { shape }, &[computed], &name).map(Some)
 }
 
-/// What was expanded to the given value, or the value itself.
+/// Returns the operand of an expand, or a scalar for a constant with equal elements; other values as they are.
 fn unexpanded(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     if let Some((Op::Expand(_), inner)) = plain(graph, id) {
         return Ok(inner.first().copied().unwrap_or(id));
@@ -141,19 +141,20 @@ fn unexpanded(graph: &mut Graph, id: NodeId) -> Result<NodeId> {
     if splat(graph, id).is_none() {
         return Ok(id);
     }
-    let Some(plain) = constant.stored.plain() else { return Ok(id) };
-    let (dtype, stored) = (constant.dtype, constant.stored.clone());
+    let Some(plain) = constant.encoding.plain_dtype() else { return Ok(id) };
+    let (dtype, encoding) = (constant.dtype, constant.encoding.clone());
     let bytes = constant.bytes.slice(0..plain.bytes());
-    graph.add_constant(Constant { dtype, shape: Vec::new(), stored, strides: None, bytes }, &name(graph, id))
+    graph
+        .add_constant(Constant { dtype, shape: Vec::new(), encoding, strides: None, bytes }, &name(graph, id))
 }
 
-/// Whether the last two axes of an expanded operand are those of what was expanded.
+/// Returns true if the expand leaves the last two axes unchanged.
 fn same_matrix(graph: &Graph, expanded: NodeId, x: NodeId) -> bool {
     let (a, b) = (&graph.tensor(expanded).shape, &graph.tensor(x).shape);
     b.len() >= 2 && a.iter().rev().zip(b.iter().rev()).take(2).all(|(a, b)| a == b)
 }
 
-/// The only operand, when it is a plain node of the wanted kind.
+/// Returns the only operand if it is a node of the wanted kind without an epilogue.
 fn operand_of_kind(graph: &Graph, id: NodeId, kind: fn(&Op) -> bool) -> Option<NodeId> {
     let x = only_operand(graph, id)?;
     plain(graph, x).filter(|(op, _)| kind(op)).map(|_| x)

@@ -1,7 +1,7 @@
-//! States in a plan: where they lie, and how they are updated without a copy.
+//! States in a plan: their storage, and updates without a copy.
 //!
-//! A state has storage of its own, as an output has. What updates it lies in the same storage, so an update is written
-//! there by the node that computes the part, through any views behind that node:
+//! A state has its own storage, like an output. Its update lies in the same storage. The node that computes the new
+//! rows writes them there directly, even if views lie between the node and the update:
 //!
 //! ```text
 //! %1 = state [1, 4096, 8, 128]
@@ -10,8 +10,8 @@
 //! %7 = update %1 %6 at `past`                   the same storage
 //! ```
 //!
-//! Where that is not possible the part is copied. What the state held before may still be read by a later node; then
-//! the update is made in a copy, which is stored when everything else is done.
+//! If that is not possible, the new rows are copied. If a later node still reads the state's old contents, a copy of
+//! the state is updated instead and stored after all other nodes.
 
 use super::{PlannedValue, Planner, ValueLocation};
 use crate::error::{Error, Result};
@@ -25,8 +25,8 @@ use crate::plan::views::{is_view, view};
 use crate::shader::problem::{Placement, dense_strides};
 
 impl Planner<'_> {
-    /// The storage of a state.
-    fn state(&mut self, name: &str, tensor: &TensorDesc) -> Result<ValueLocation> {
+    /// Returns the storage of a state. Adds it at the first call.
+    fn state_location(&mut self, name: &str, tensor: &TensorDesc) -> Result<ValueLocation> {
         if let Some(known) = self.states.iter().position(|state| state.name == name) {
             return Ok(ValueLocation::State(known));
         }
@@ -36,48 +36,52 @@ impl Planner<'_> {
             })
         });
         let limit = self.target.limits.max_storage_buffer_range;
-        let bytes = elements.map(|bytes| bytes.max(1).next_multiple_of(super::ROUND)).filter(|b| *b <= limit);
+        let bytes = elements.map(|bytes| bytes.max(1).next_multiple_of(super::TENSOR_ALIGNMENT));
+        let bytes = bytes.filter(|b| *b <= limit);
         let bytes = bytes.ok_or_else(|| {
             Error::request(
-                format!("state `{name}` is {tensor}, and {} binds at most {limit} bytes", self.target.name),
-                "compile for fewer positions, as with --dim context=N",
+                format!("state `{name}` is {tensor}, but {} binds at most {limit} bytes", self.target.name),
+                "compile for a shorter context, for example with --dim context=N",
             )
         })?;
         self.states.push(StateSize { name: name.to_string(), bytes });
         Ok(ValueLocation::State(self.states.len() - 1))
     }
 
-    /// Gives every state its storage before anything is computed there.
-    pub(super) fn start_states(&mut self) -> Result<()> {
+    /// Gives every state its storage, before any node is planned.
+    pub(super) fn place_states(&mut self) -> Result<()> {
         let graph = self.graph;
         for id in graph.ids() {
             let Some(state) = graph.state(id) else { continue };
-            let location = self.state(&state.name, graph.tensor(id))?;
-            let value = self.fresh(location, graph.tensor(id));
+            let location = self.state_location(&state.name, graph.tensor(id))?;
+            let value = self.planned_value(location, graph.tensor(id));
             self.values.insert(id, value);
         }
         Ok(())
     }
 
-    /// Writes a part into the storage of what it updates, unless it was computed there.
+    /// Writes new rows into the storage of the updated value, unless their node wrote them there.
     pub(super) fn update(&mut self, id: NodeId, update: &Update) -> Result<()> {
         let graph = self.graph;
         let [whole, part] = graph.operands(id)[..] else {
-            return Err(Error::internal("plan", format!("`{}` has not two operands", graph.node(id).name)));
+            return Err(Error::internal(
+                "plan",
+                format!("`{}` does not have two operands", graph.node(id).name),
+            ));
         };
         let desc = graph.tensor(id);
         let mut result = self.value(whole)?;
-        // Only a state is written in place, and only when nobody reads what it held.
-        let in_place = matches!(result.location, ValueLocation::State(_)) && self.until(whole) <= self.now;
+        // A state is updated in place only if no later node reads its old contents.
+        let in_place = matches!(result.location, ValueLocation::State(_)) && self.last_use(whole) <= self.now;
         if !in_place {
-            let location = self.arena(desc, &graph.node(id).name, self.until(id))?;
-            let mut copy = self.fresh(ValueLocation::Arena(location), desc);
+            let location = self.add_tensor(desc, &graph.node(id).name, self.last_use(id))?;
+            let mut copy = self.planned_value(ValueLocation::Arena(location), desc);
             self.copy_value(&result, &mut copy, &graph.node(id).name)?;
             result = copy;
         }
         let from = self.value(part)?;
-        let mut to = destination(&result, update, graph.tensor(part));
-        if from.location != to.location || !alike(&from.placement, &to.placement, &to.shape) {
+        let mut to = updated_rows(&result, update, graph.tensor(part));
+        if from.location != to.location || !same_strides(&from.placement, &to.placement, &to.shape) {
             self.copy_value(&from, &mut to, &graph.node(id).name)?;
         }
         self.decisions.push(self.decision(id, Vec::new()));
@@ -85,10 +89,10 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Where a node's result is to lie so that an update needs no copy, if there is such a place.
+    /// Returns the place in a state's storage where a node's result needs no copy. Returns `None` if there is none.
     pub(super) fn place_in_state(&self, id: NodeId) -> Option<PlannedValue> {
         let graph = self.graph;
-        // Down through views to the update, which alone may use each of them.
+        // Follow views to the update. Each value on the way must have a single user.
         let mut views = Vec::new();
         let mut last = id;
         let (user, update) = loop {
@@ -106,14 +110,14 @@ impl Planner<'_> {
             }
         };
         let [whole, part] = graph.operands(user)[..] else { return None };
-        let held = self.values.get(&whole)?;
-        let same_type = graph.tensor(part).dtype.on_device() == held.dtype.on_device();
-        let state = matches!(held.location, ValueLocation::State(_)) && graph.use_count(whole) == 1;
+        let state_value = self.values.get(&whole)?;
+        let same_type = graph.tensor(part).dtype.on_device() == state_value.dtype.on_device();
+        let state = matches!(state_value.location, ValueLocation::State(_)) && graph.use_count(whole) == 1;
         if part != last || !state || !same_type || is_view(graph.op(id)) {
             return None;
         }
-        let mut value = destination(held, update, graph.tensor(part));
-        // Back up: the place of a view's operand, given that of the view.
+        let mut value = updated_rows(state_value, update, graph.tensor(part));
+        // Go back through the views: invert each to get the placement of its operand.
         for (operand, user) in views.into_iter().rev() {
             let shape = &graph.tensor(operand).shape;
             let op = match graph.op(user) {
@@ -127,41 +131,41 @@ impl Planner<'_> {
         Some(value)
     }
 
-    /// Copies what no update has put into a state.
+    /// Copies values that no update wrote into their states.
     pub(super) fn finish_states(&mut self) -> Result<()> {
         let graph = self.graph;
-        // A state may be stored in another one, so all of them are read before the first is written.
-        let mut waiting = Vec::new();
+        // A state may be stored into another one, so all are read before the first is written.
+        let mut pending = Vec::new();
         for store in graph.stores() {
             let mut from = self.value(store.node)?;
             let desc = TensorDesc::new(from.dtype, graph.tensor(store.node).shape.clone());
-            let location = self.state(&store.name, &desc)?;
+            let location = self.state_location(&store.name, &desc)?;
             if from.location == location && from.placement.is_dense(&from.shape) {
                 continue;
             }
             if matches!(from.location, ValueLocation::State(_)) {
-                let copy = self.arena(&desc, &store.name, usize::MAX)?;
-                let mut copy = self.fresh(ValueLocation::Arena(copy), &desc);
+                let copy = self.add_tensor(&desc, &store.name, usize::MAX)?;
+                let mut copy = self.planned_value(ValueLocation::Arena(copy), &desc);
                 self.copy_value(&from, &mut copy, &store.name)?;
                 from = copy;
             }
-            waiting.push((store.name.as_str(), from, self.fresh(location, &desc)));
+            pending.push((store.name.as_str(), from, self.planned_value(location, &desc)));
         }
-        for (name, from, mut to) in waiting {
+        for (name, from, mut to) in pending {
             self.copy_value(&from, &mut to, name)?;
         }
         Ok(())
     }
 }
 
-/// The place of a part in what it updates.
-fn destination(whole: &PlannedValue, update: &Update, part: &TensorDesc) -> PlannedValue {
+/// Returns the place of the new rows of an update in the updated value.
+fn updated_rows(whole: &PlannedValue, update: &Update, part: &TensorDesc) -> PlannedValue {
     let (strides, offset) = match &whole.placement {
         Placement::Strided { strides, offset } => (strides.clone(), offset.clone()),
         Placement::Slices4 => (dense_strides(&whole.shape), Dim::known(0)),
     };
-    let dispatch = strides.get(update.axis).cloned().unwrap_or_default();
-    let offset = offset.add(&update.start.mul(&dispatch));
+    let stride = strides.get(update.axis).cloned().unwrap_or_default();
+    let offset = offset.add(&update.start.mul(&stride));
     PlannedValue {
         location: whole.location,
         shape: part.shape.clone(),
@@ -171,8 +175,8 @@ fn destination(whole: &PlannedValue, update: &Update, part: &TensorDesc) -> Plan
     }
 }
 
-/// Whether elements lie at the same places; strides of axes of size 1 do not count.
-fn alike(a: &Placement, b: &Placement, shape: &[Dim]) -> bool {
+/// True if two placements put elements at equal addresses; strides of axes of size 1 do not count.
+fn same_strides(a: &Placement, b: &Placement, shape: &[Dim]) -> bool {
     match (a, b) {
         (Placement::Strided { strides: a, offset: x }, Placement::Strided { strides: b, offset: y }) => {
             x == y && a.iter().zip(b).zip(shape).all(|((a, b), size)| size.is(1) || a == b)
@@ -181,7 +185,7 @@ fn alike(a: &Placement, b: &Placement, shape: &[Dim]) -> bool {
     }
 }
 
-/// The transposition that undoes another.
+/// Returns the inverse of a transposition.
 fn inverse(transpose: &Transpose) -> Option<Transpose> {
     let place = |axis: usize| transpose.perm.iter().position(|p| *p == axis);
     Some(Transpose { perm: (0..transpose.perm.len()).map(place).collect::<Option<_>>()? })

@@ -1,10 +1,10 @@
-//! Several arenas, for devices on which no dispatch may read one part of a buffer and write another.
+//! Several arenas, for devices on which no dispatch may read one range of a buffer and write another.
 //!
-//! Which tensors must lie apart is a graph whose colours are the arenas. Tensors are given to arenas in the order in
-//! which they begin to live, in many partitions at once. Of all so far those that take the least are kept, but none that
-//! holds live tensors where another does and takes as much in every arena, so that those kept differ in what can follow.
-//! What an arena takes is estimated by the largest sum of sizes live at one time, which placements come close to; the
-//! arenas of the best partitions are then planned as one arena is.
+//! This is graph coloring: pairs of tensors that must be in different arenas are edges, arenas are colors. A beam
+//! search assigns tensors to arenas in the order of their first dispatch. The beam keeps the partitions with the fewest
+//! bytes. It drops a partition if another one has the same live tensors in the same arenas and no larger arena, so that
+//! the kept partitions differ in their future. The bytes of an arena are estimated by the largest sum of live sizes,
+//! which real placements come close to. The arenas of the best partitions are then planned like single arenas.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,58 +12,58 @@ use std::collections::BTreeMap;
 use super::objects::by_first;
 use super::{LiveRange, MemoryPlan, bounds};
 
-/// How many partitions are kept.
-const WAYS: usize = 96;
-/// How many of them are planned in the end.
-const PLANNED: usize = 4;
+/// Maximum number of partitions in the beam.
+const BEAM_WIDTH: usize = 96;
+/// Number of final partitions whose arenas are planned.
+const PLANNED_PARTITIONS: usize = 4;
 
-/// Places every tensor.
-pub(super) fn plan(ranges: &[LiveRange], apart: &[(usize, usize)]) -> MemoryPlan {
-    let together = super::plan(ranges);
-    if apart.is_empty() {
-        return together;
+/// Places all tensors. `separated` are the pairs that must be in different arenas.
+pub(super) fn plan(ranges: &[LiveRange], separated: &[(usize, usize)]) -> MemoryPlan {
+    let single = super::plan(ranges);
+    if separated.is_empty() {
+        return single;
     }
-    let mut others = vec![Vec::new(); ranges.len()];
-    for &(a, b) in apart {
-        others[a].push(b);
-        others[b].push(a);
+    let mut neighbors = vec![Vec::new(); ranges.len()];
+    for &(a, b) in separated {
+        neighbors[a].push(b);
+        neighbors[b].push(a);
     }
-    let divisions = divide(ranges, &others);
-    let plans = divisions.iter().take(PLANNED).map(|arena_of| place(ranges, arena_of));
+    let partitions = partition(ranges, &neighbors);
+    let plans = partitions.iter().take(PLANNED_PARTITIONS).map(|arena_of| place(ranges, arena_of));
     let best = plans.min_by_key(|plan| plan.peak).unwrap_or_default();
     MemoryPlan {
-        together: together.peak,
+        single_arena_peak: single.peak,
         lower_bound: bounds::offsets(ranges),
-        naive: together.naive,
+        naive: single.naive,
         ..best
     }
 }
 
-/// A partition of giving the first tensors to arenas.
+/// An assignment of the first tensors to arenas.
 #[derive(Debug, Clone, Default)]
 struct Partition {
-    /// Live tensors with their arenas, in the order of the former.
+    /// Live tensors with their arenas, in order of the tensors.
     live: Vec<(usize, usize)>,
-    /// What is live now in each arena, and the most that ever was.
+    /// Live bytes of each arena now, and their maximum so far.
     arenas: Vec<(u64, u64)>,
-    /// Which partition it goes on from, by its place among those kept.
-    before: usize,
-    /// Where the last tensor went.
+    /// Index of the partition in the previous beam that this one extends.
+    parent: usize,
+    /// Arena of the last tensor.
     arena: usize,
 }
 
 impl Partition {
     fn bytes(&self) -> u64 {
-        self.arenas.iter().map(|(_, most)| most).sum()
+        self.arenas.iter().map(|(_, max)| max).sum()
     }
 
-    /// Whether no arena took more than in another partition, which may have further ones.
-    fn covers(&self, other: &Self) -> bool {
+    /// True if no arena is larger than in another partition, which may have further arenas.
+    fn dominates(&self, other: &Self) -> bool {
         let mut pairs = self.arenas.iter().zip(&other.arenas);
         self.arenas.len() <= other.arenas.len() && pairs.all(|(a, b)| a.1 <= b.1)
     }
 
-    /// Forgets tensors that no dispatch from one on touches.
+    /// Removes tensors whose last use is before dispatch `from`.
     fn release(&mut self, ranges: &[LiveRange], from: usize) {
         let arenas = &mut self.arenas;
         self.live.retain(|(index, arena)| {
@@ -75,65 +75,67 @@ impl Partition {
         });
     }
 
-    /// Goes on with a tensor in an arena, which may be a new one.
-    fn with(&self, before: usize, ranges: &[LiveRange], index: usize, arena: usize) -> Self {
-        let mut partition = Self { before, arena, ..self.clone() };
+    /// Returns this partition extended by a tensor in an existing or new arena. `parent` is this partition's index.
+    fn with(&self, parent: usize, ranges: &[LiveRange], index: usize, arena: usize) -> Self {
+        let mut partition = Self { parent, arena, ..self.clone() };
         if arena == partition.arenas.len() {
             partition.arenas.push((0, 0));
         }
-        let (now, most) = &mut partition.arenas[arena];
+        let (now, max) = &mut partition.arenas[arena];
         *now += ranges[index].size;
-        *most = (*most).max(*now);
+        *max = (*max).max(*now);
         partition.live.push((index, arena));
         partition
     }
 
-    /// The less, the better: bytes, the number of arenas, and how unlike they are, as unlike ones hold more in the end.
+    /// Sort key, less is better: bytes, number of arenas, and largest arena first, because unequal arenas fit more
+    /// later.
     fn rank(&self) -> (u64, usize, Reverse<u64>) {
-        let largest = self.arenas.iter().map(|(_, most)| *most).max().unwrap_or(0);
+        let largest = self.arenas.iter().map(|(_, max)| *max).max().unwrap_or(0);
         (self.bytes(), self.arenas.len(), Reverse(largest))
     }
 }
 
-/// Ways of giving all tensors to arenas, best first: the arena of each.
-fn divide(ranges: &[LiveRange], others: &[Vec<usize>]) -> Vec<Vec<usize>> {
+/// Returns partitions of all tensors, best first: the arena of each tensor.
+fn partition(ranges: &[LiveRange], neighbors: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let order = by_first(ranges);
     let mut partitions = vec![Partition::default()];
-    // For each tensor in the order: where it went in each partition that was kept, and which partition that goes on from.
+    // For each tensor in order, the parent and the arena of each partition in the beam.
     let mut steps: Vec<Vec<(usize, usize)>> = Vec::with_capacity(order.len());
     for &index in &order {
         let mut next: Vec<Partition> = Vec::with_capacity(partitions.len() * 4);
         for (number, partition) in partitions.iter_mut().enumerate() {
             partition.release(ranges, ranges[index].first);
-            let taken =
-                |arena: usize| partition.live.iter().any(|(o, a)| *a == arena && others[index].contains(o));
+            let taken = |arena: usize| {
+                partition.live.iter().any(|(o, a)| *a == arena && neighbors[index].contains(o))
+            };
             let free = (0..=partition.arenas.len()).filter(|arena| !taken(*arena));
             next.extend(free.map(|arena| partition.with(number, ranges, index, arena)));
         }
         next.sort_by_cached_key(Partition::rank);
-        // Partitions that hold live tensors in the same arenas can go on alike, and what no arena gains by goes.
-        let mut held: BTreeMap<Vec<(usize, usize)>, Vec<Partition>> = BTreeMap::new();
+        // Partitions with equal live tensors have equal futures, so dominated ones are dropped.
+        let mut by_live: BTreeMap<Vec<(usize, usize)>, Vec<Partition>> = BTreeMap::new();
         next.retain(|partition| {
-            let alike = held.entry(partition.live.clone()).or_default();
-            let gains = alike.iter().all(|other| !other.covers(partition));
-            alike.extend(gains.then(|| partition.clone()));
-            gains
+            let alike = by_live.entry(partition.live.clone()).or_default();
+            let kept = alike.iter().all(|other| !other.dominates(partition));
+            alike.extend(kept.then(|| partition.clone()));
+            kept
         });
-        next.truncate(WAYS);
-        steps.push(next.iter().map(|partition| (partition.before, partition.arena)).collect());
+        next.truncate(BEAM_WIDTH);
+        steps.push(next.iter().map(|partition| (partition.parent, partition.arena)).collect());
         partitions = next;
     }
     let trace = |number: usize| {
         let mut arena_of = vec![0; ranges.len()];
         let mut at = number;
         for (index, step) in order.iter().zip(&steps).rev() {
-            let Some((before, arena)) = step.get(at) else { break };
+            let Some((parent, arena)) = step.get(at) else { break };
             arena_of[*index] = *arena;
-            at = *before;
+            at = *parent;
         }
         arena_of
     };
-    (0..partitions.len().min(PLANNED)).map(trace).collect()
+    (0..partitions.len().min(PLANNED_PARTITIONS)).map(trace).collect()
 }
 
 /// Places the tensors of each arena.
@@ -144,14 +146,14 @@ fn place(ranges: &[LiveRange], arena_of: &[usize]) -> MemoryPlan {
         ..MemoryPlan::default()
     };
     for arena in 0..=arena_of.iter().copied().max().unwrap_or(0) {
-        let own: Vec<usize> = (0..ranges.len()).filter(|i| arena_of[*i] == arena).collect();
-        let inside: Vec<LiveRange> = own.iter().map(|i| ranges[*i]).collect();
+        let members: Vec<usize> = (0..ranges.len()).filter(|i| arena_of[*i] == arena).collect();
+        let inside: Vec<LiveRange> = members.iter().map(|i| ranges[*i]).collect();
         let placed = super::plan(&inside);
-        // An arena of empty tensors is none; they lie wherever the others do.
+        // An arena with only empty tensors is dropped; its tensors stay at offset 0 of arena 0.
         if placed.peak == 0 {
             continue;
         }
-        for (index, offset) in own.iter().zip(placed.offsets) {
+        for (index, offset) in members.iter().zip(placed.offsets) {
             plan.offsets[*index] = offset;
             plan.arena_of[*index] = plan.arenas.len();
         }
@@ -165,21 +167,21 @@ fn place(ranges: &[LiveRange], arena_of: &[usize]) -> MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::super::tests::random;
-    use super::super::{LiveRange, plan_apart};
+    use super::super::{LiveRange, plan_separated};
 
     #[test]
-    fn what_must_lie_apart_does_and_nothing_live_together_overlaps() {
+    fn separated_tensors_are_in_different_arenas_and_live_tensors_do_not_overlap() {
         for seed in 0..40 {
             let ranges = random(seed, 40, 30, 6);
-            // Each tensor is written while those of which the first dispatch lies before are read.
-            let apart: Vec<(usize, usize)> = (0..ranges.len())
+            // Each tensor is written while earlier tensors that are still live are read.
+            let separated: Vec<(usize, usize)> = (0..ranges.len())
                 .flat_map(|a| (0..ranges.len()).map(move |b| (a, b)))
                 .filter(|(a, b)| {
                     a != b && ranges[*b].first < ranges[*a].first && ranges[*a].first <= ranges[*b].last
                 })
                 .collect();
-            let plan = plan_apart(&ranges, &apart);
-            for (a, b) in &apart {
+            let plan = plan_separated(&ranges, &separated);
+            for (a, b) in &separated {
                 assert_ne!(plan.arena(*a), plan.arena(*b), "seed {seed}: {a} and {b}");
             }
             for (i, a) in ranges.iter().enumerate() {
@@ -196,30 +198,31 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_long_chain_finds_room_in_the_arenas_before_it() {
+    fn tensors_after_a_long_chain_fit_into_the_arenas_before_it() {
         let live = |size: u64, first: usize, last: usize| LiveRange { size, first, last };
         let mut ranges = vec![live(100, 0, 1), live(90, 1, 2), live(8, 2, 3)];
-        let mut apart = vec![(1, 0), (2, 1)];
+        let mut separated = vec![(1, 0), (2, 1)];
         for (i, at) in (3..27).step_by(2).enumerate() {
             let next = ranges.len();
             ranges.extend([live(4 + i as u64 % 2, at, at + 2), live(8, at + 1, at + 3)]);
-            apart.extend([(next, next - 1), (next + 1, next)]);
+            separated.extend([(next, next - 1), (next + 1, next)]);
         }
-        // Two that lie apart become one: the larger and the result fit where the chain began, the smaller one does not.
+        // Two separated tensors produce one. The larger one and the result fit into the first arenas, the smaller one
+        // does not.
         let next = ranges.len();
         ranges.extend([live(60, 27, 30), live(30, 28, 30), live(90, 30, 31)]);
-        apart.extend([(next, next - 1), (next + 1, next), (next + 2, next), (next + 2, next + 1)]);
-        let plan = plan_apart(&ranges, &apart);
+        separated.extend([(next, next - 1), (next + 1, next), (next + 2, next), (next + 2, next + 1)]);
+        let plan = plan_separated(&ranges, &separated);
         assert_eq!(plan.peak, 100 + 90 + 30, "{:?}", plan.arenas);
     }
 
     #[test]
-    fn a_chain_takes_two_arenas_and_no_more_memory() {
+    fn a_chain_needs_two_arenas_and_no_more_memory() {
         let at = |first: usize| LiveRange { size: 64, first, last: first + 1 };
         let ranges: Vec<LiveRange> = (0..9).map(at).collect();
-        let apart: Vec<(usize, usize)> = (1..9).map(|i| (i, i - 1)).collect();
-        let plan = plan_apart(&ranges, &apart);
+        let separated: Vec<(usize, usize)> = (1..9).map(|i| (i, i - 1)).collect();
+        let plan = plan_separated(&ranges, &separated);
         assert_eq!(plan.arenas, [64, 64]);
-        assert_eq!(plan.together, 128);
+        assert_eq!(plan.single_arena_peak, 128);
     }
 }

@@ -1,8 +1,8 @@
-//! What no placement can beat.
+//! Lower bounds of any placement.
 
 use super::LiveRange;
 
-/// The largest sum of sizes live at one dispatch: the least that any arena needs.
+/// Minimum bytes of any arena: the largest sum of live sizes at any dispatch.
 pub fn offsets(ranges: &[LiveRange]) -> u64 {
     let mut change = vec![0i128; length(ranges) + 1];
     for r in ranges {
@@ -10,28 +10,28 @@ pub fn offsets(ranges: &[LiveRange]) -> u64 {
         change[r.last + 1] -= i128::from(r.size);
     }
     let mut live = 0i128;
-    let mut most = 0i128;
+    let mut max = 0i128;
     for c in change {
         live += c;
-        most = most.max(live);
+        max = max.max(live);
     }
-    u64::try_from(most).unwrap_or(u64::MAX)
+    u64::try_from(max).unwrap_or(u64::MAX)
 }
 
-/// The sum of the positional maxima: the least that shared objects need.
+/// Minimum bytes of shared objects: the sum of the positional maxima.
 pub fn objects(ranges: &[LiveRange]) -> u64 {
     positional_maxima(ranges).iter().sum()
 }
 
-/// For each k, the largest size that is k-th among those live at one dispatch. Of any set of shared objects the
-/// k-th largest is no smaller.
+/// Positional maxima: entry k is the largest size that is the k-th largest of the live sizes at any dispatch. In any
+/// set of shared objects, the k-th largest object is at least this large.
 pub fn positional_maxima(ranges: &[LiveRange]) -> Vec<u64> {
     let mut maxima: Vec<u64> = Vec::new();
     for mut sizes in live_sizes(ranges) {
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         for (k, size) in sizes.into_iter().enumerate() {
             match maxima.get_mut(k) {
-                Some(most) => *most = size.max(*most),
+                Some(max) => *max = size.max(*max),
                 None => maxima.push(size),
             }
         }
@@ -39,12 +39,12 @@ pub fn positional_maxima(ranges: &[LiveRange]) -> Vec<u64> {
     maxima
 }
 
-/// The sum of sizes live at each dispatch.
+/// Sum of the live sizes at each dispatch.
 pub fn breadths(ranges: &[LiveRange]) -> Vec<u64> {
     live_sizes(ranges).iter().map(|sizes| sizes.iter().sum()).collect()
 }
 
-/// The sizes live at each dispatch.
+/// Live sizes at each dispatch.
 fn live_sizes(ranges: &[LiveRange]) -> Vec<Vec<u64>> {
     let mut live = vec![Vec::new(); length(ranges)];
     for r in ranges {
@@ -55,7 +55,7 @@ fn live_sizes(ranges: &[LiveRange]) -> Vec<Vec<u64>> {
     live
 }
 
-/// Dispatches that any range knows of.
+/// Number of dispatches that the live ranges span.
 fn length(ranges: &[LiveRange]) -> usize {
     ranges.iter().map(|r| r.last + 1).max().unwrap_or(0)
 }

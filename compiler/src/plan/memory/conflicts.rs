@@ -1,16 +1,16 @@
-//! Which tensors are live together.
+//! Pairs of tensors that are live together.
 
 use super::LiveRange;
 
-/// For each range the others that are ever live with it, in ascending order.
+/// For each live range, the others that overlap it, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conflicts {
     with: Vec<Vec<usize>>,
 }
 
 impl Conflicts {
-    /// Sweeps over the ranges in order of their beginning, keeping those that have not ended.
-    pub(super) fn of(ranges: &[LiveRange]) -> Self {
+    /// Finds all overlaps by a sweep over the ranges in order of their first dispatch.
+    pub(super) fn from_ranges(ranges: &[LiveRange]) -> Self {
         let mut order: Vec<usize> = (0..ranges.len()).collect();
         order.sort_by_key(|i| (ranges[*i].first, *i));
         let mut with = vec![Vec::new(); ranges.len()];
@@ -29,12 +29,12 @@ impl Conflicts {
         Self { with }
     }
 
-    /// How many pairs there are, each counted from both sides.
+    /// Number of overlapping pairs, each counted twice.
     pub(super) fn pairs(&self) -> usize {
         self.with.iter().map(Vec::len).sum()
     }
 
-    /// The ranges that are live with one.
+    /// Returns the ranges that overlap a range.
     pub(super) fn with(&self, index: usize) -> &[usize] {
         &self.with[index]
     }

@@ -1,10 +1,10 @@
-//! Equality: in order of execution, a tensor takes a free object of exactly its size, or a new one.
+//! Equality: in order of execution, a tensor reuses a free object of exactly its size, or gets a new one.
 
 use super::LiveRange;
 use super::conflicts::Conflicts;
 use super::objects::{Objects, by_first};
 
-/// The shared object of each range.
+/// Returns the shared object of each range.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let mut objects = Objects::default();
     let mut out = vec![0; ranges.len()];

@@ -1,5 +1,5 @@
-//! Greedy by breadth: dispatches from the one with most live bytes down; at each, the tensors that have no object
-//! yet from the largest down take the smallest free object that holds them, else the largest free one.
+//! Greedy by breadth: visits dispatches in descending order of live bytes. At each, it assigns tensors without an
+//! object, the largest first, to the smallest free object that holds them, else to the largest free one.
 
 use std::cmp::Reverse;
 
@@ -8,7 +8,7 @@ use super::bounds::breadths;
 use super::conflicts::Conflicts;
 use super::objects::Objects;
 
-/// The shared object of each range.
+/// Returns the shared object of each range.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let breadths = breadths(ranges);
     let mut dispatches: Vec<usize> = (0..breadths.len()).collect();
@@ -21,7 +21,7 @@ pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize
         for &i in &largest {
             let range = &ranges[i];
             if out[i].is_none() && range.first <= dispatch && dispatch <= range.last {
-                let found = objects.best(range);
+                let found = objects.best_fit(range);
                 out[i] = Some(objects.assign(found, range));
             }
         }

@@ -1,13 +1,12 @@
-//! Greedy by conflict: tensors are placed from the one whose company is largest down. The company of a tensor is the
-//! largest sum of sizes live at one of its dispatches, so the crowded dispatches, which decide the peak, are packed
-//! first and everything else fits around them.
+//! Greedy by conflict: places tensors in descending order of the largest sum of live sizes at any of their dispatches.
+//! The dispatches with the most live bytes, which decide the peak, are thus placed first.
 
 use super::LiveRange;
 use super::bounds::breadths;
 use super::conflicts::Conflicts;
-use super::fit::{descending, place_best};
+use super::gaps::{descending, place_best};
 
-/// The offset of each range.
+/// Returns the offset of each range.
 pub(super) fn offsets(ranges: &[LiveRange], conflicts: &Conflicts) -> Vec<u64> {
     let breadths = breadths(ranges);
     let company = |i: usize| {

@@ -1,11 +1,11 @@
-//! Greedy by size, for offsets: tensors are placed from the largest down, each into the smallest gap that fits
-//! between the tensors placed already whose live ranges meet its own, or after the last of them.
+//! Greedy by size, with offsets: places tensors in descending order of size, each into the smallest gap between placed
+//! tensors that are live together with it, or after the last of them.
 
 use super::LiveRange;
 use super::conflicts::Conflicts;
-use super::fit::{Gap, descending, place};
+use super::gaps::{Gap, descending, place};
 
-/// The offset of each range.
+/// Returns the offset of each range.
 pub(super) fn offsets(ranges: &[LiveRange], conflicts: &Conflicts) -> Vec<u64> {
     place(ranges, conflicts, &descending(ranges, |i| u128::from(ranges[i].size)), Gap::Tightest)
 }

@@ -1,6 +1,6 @@
-//! Greedy by size, for shared objects, with TFLite GPU's priorities: tensors that exceed a higher positional maximum
-//! first; among them the one that lies closest in time to the users of an object it may take; then the larger one.
-//! So an object is busy without long pauses, and the k-th object stays close to the k-th positional maximum.
+//! Greedy by size, with shared objects and the priorities of TFLite GPU: tensors that exceed a higher positional
+//! maximum first; among them, the tensor closest in time to the users of an object that it may reuse; then the larger
+//! one. Objects are then in use without long pauses, and the k-th object stays close to the k-th positional maximum.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use super::bounds::positional_maxima;
 use super::conflicts::Conflicts;
 use super::objects::Objects;
 
-/// The shared object of each range.
+/// Returns the shared object of each range.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let maxima = positional_maxima(ranges);
     // Maxima descend: the position of a range is the number of maxima that are larger than it.

@@ -1,11 +1,11 @@
-//! Greedy in order (Algorithm 1 of TFLite GPU): in order of execution, a tensor takes the free object whose size is
-//! closest to its own, growing it if it must; a new one only when none is free.
+//! Greedy in order (Algorithm 1 of TFLite GPU): in order of execution, a tensor reuses the free object whose size is
+//! closest to its own, growing it if necessary. It gets a new object only if none is free.
 
 use super::LiveRange;
 use super::conflicts::Conflicts;
 use super::objects::{Objects, by_first};
 
-/// The shared object of each range.
+/// Returns the shared object of each range.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let mut objects = Objects::default();
     let mut out = vec![0; ranges.len()];

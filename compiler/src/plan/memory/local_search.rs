@@ -1,21 +1,22 @@
-//! Local search over the order in which tensors are placed: those that end above the lower bound are placed earlier
-//! the next time, and now and then a tensor changes places with another at random.
+//! Local search over the order in which tensors are placed. Tensors that end above the lower bound move to an earlier
+//! place in the order; sometimes two random tensors swap places.
 //!
-//! The seed is fixed and the work is bounded, so the result is the same every time.
+//! The seed is fixed and the work is bounded, so results are reproducible.
 
 use super::LiveRange;
 use super::bounds;
 use super::conflicts::Conflicts;
-use super::fit::{Gap, descending, peak, place};
+use super::gaps::{Gap, descending, peak, place};
 use super::{greedy_by_area, greedy_by_conflict, greedy_by_duration, greedy_by_size};
 
-/// Most placements that are tried, and most pairs of tensors that they compare in all.
-const TRIES: usize = 2000;
-const WORK: usize = 8_000_000;
-/// Tries without success after which the search goes back to the best order.
+/// Maximum number of placements.
+const MAX_TRIES: usize = 2000;
+/// Maximum number of pairs of tensors that all placements compare.
+const MAX_PAIRS: usize = 8_000_000;
+/// Number of tries without success after which the search returns to the best order.
 const PATIENCE: usize = 40;
 
-/// The offset of each range.
+/// Returns the offset of each range.
 pub(super) fn offsets(ranges: &[LiveRange], conflicts: &Conflicts) -> Vec<u64> {
     let bound = bounds::offsets(ranges);
     let starts = [
@@ -34,8 +35,8 @@ pub(super) fn offsets(ranges: &[LiveRange], conflicts: &Conflicts) -> Vec<u64> {
         }
     }
     let mut random = Random(0x2545_f491_4f6c_dd1d);
-    let tries = TRIES.min(WORK / (ranges.len() + conflicts.pairs()).max(1));
-    // The order of offsets gives the same placement or a lower one when every tensor takes the lowest gap.
+    let tries = MAX_TRIES.min(MAX_PAIRS / (ranges.len() + conflicts.pairs()).max(1));
+    // In the order of offsets, the lowest gaps give the same placement or a lower one.
     let mut best_order = descending(ranges, |i| u128::from(u64::MAX - best[i]));
     let mut order = best_order.clone();
     let mut waited = 0;
@@ -62,7 +63,7 @@ pub(super) fn offsets(ranges: &[LiveRange], conflicts: &Conflicts) -> Vec<u64> {
     best
 }
 
-/// Moves the tensors that end above the bound, or a random one, to an earlier place.
+/// Moves tensors that end above the bound to earlier places. Half of the time, also swaps two random tensors.
 fn disturb(order: &mut [usize], ranges: &[LiveRange], offsets: &[u64], bound: u64, random: &mut Random) {
     let high: Vec<usize> =
         (0..order.len()).filter(|at| offsets[order[*at]] + ranges[order[*at]].size > bound).collect();
@@ -80,7 +81,7 @@ fn disturb(order: &mut [usize], ranges: &[LiveRange], offsets: &[u64], bound: u6
 struct Random(u64);
 
 impl Random {
-    /// A number below `n`, which is at least 1.
+    /// Random number below `n`, which is at least 1.
     fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

@@ -1,18 +1,19 @@
-//! Min-cost flow, for shared objects: every tensor either gets a new object, which costs its size, or follows another
-//! tensor in that one's object, which costs what the object must grow beyond the other's size.
+//! Min-cost flow, with shared objects: every tensor either gets a new object, at the cost of its size, or follows
+//! another tensor in that tensor's object, at the cost of the bytes that the object must grow.
 //!
-//! Every tensor has one predecessor and at most one successor, so the flow is an assignment, found by successive
-//! shortest paths with potentials: one path per tensor over the possible predecessors. Growth is counted against the
-//! predecessor alone, though an earlier one may have been larger, which is the approximation of this strategy.
+//! Every tensor has one predecessor and at most one successor, so the flow is an assignment. It is found by successive
+//! shortest paths with potentials: one path per tensor over the possible predecessors. Growth is computed from the
+//! predecessor's size alone, although an earlier tensor of the object may be larger; this makes the strategy
+//! approximate.
 
 use super::LiveRange;
 use super::conflicts::Conflicts;
 use super::objects::by_first;
 
-/// Costs that no path takes.
+/// Cost of impossible assignments.
 const NEVER: i128 = i128::MAX / 4;
 
-/// The shared object of each range.
+/// Returns the shared object of each range.
 pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize> {
     let n = ranges.len();
     // Column j < n is "after range j", column n + i "a new object for range i".
@@ -28,7 +29,7 @@ pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize
     let predecessor = assign(n, 2 * n, cost);
     let mut objects = 0;
     let mut out = vec![0; n];
-    // A predecessor begins earlier, so it has its object already.
+    // A predecessor starts earlier, so it already has an object.
     for i in by_first(ranges) {
         out[i] = match predecessor[i].filter(|p| *p < n) {
             Some(before) => out[before],
@@ -41,7 +42,7 @@ pub(super) fn objects(ranges: &[LiveRange], _conflicts: &Conflicts) -> Vec<usize
     out
 }
 
-/// The column of each row in an assignment of least cost.
+/// Returns the column of each row in an assignment of minimum cost.
 fn assign(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> i128) -> Vec<Option<usize>> {
     let mut of_row = vec![0i128; rows];
     let mut of_column = vec![0i128; columns];
@@ -86,7 +87,7 @@ fn assign(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> i128) -> V
                 of_row[owner] += slack;
             }
         }
-        // Along the path every column goes to the row that reached it.
+        // Along the path, each column moves to the row that reached it.
         let mut column = end;
         while let Some(previous) = before[column] {
             taken[column] = taken[previous];

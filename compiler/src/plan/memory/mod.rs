@@ -1,16 +1,16 @@
-//! Where intermediate tensors live in the arena, or in several of them.
+//! Placement of intermediate tensors in one arena, or in several.
 //!
-//! A tensor is live from the dispatch that writes it to the last one that reads it; tensors that are never live
-//! together may share bytes. A strategy either gives every tensor an offset in one arena, or assigns tensors to
-//! shared objects, which then lie one after the other. The compiler runs several and takes the smallest result.
-//! Names and ideas of the classic ones: Lee et al., "On-device neural net inference with mobile GPUs", and Pisarchyk
-//! and Lee, "Efficient memory management for deep neural net inference".
+//! A tensor is live from the dispatch that writes it to the last one that reads it. Tensors that are never live
+//! together may share bytes. A strategy either assigns an offset in one arena to every tensor, or assigns tensors to
+//! shared objects, which then lie one after the other. The compiler runs several strategies and uses the smallest
+//! result. Names and ideas of the classic ones: Lee et al., "On-device neural net inference with mobile GPUs", and
+//! Pisarchyk and Lee, "Efficient memory management for deep neural net inference".
 
 mod arenas;
 pub mod bounds;
 mod conflicts;
 mod equality;
-mod fit;
+mod gaps;
 mod greedy_by_area;
 mod greedy_by_breadth;
 mod greedy_by_conflict;
@@ -27,108 +27,124 @@ mod tests;
 
 use conflicts::Conflicts;
 
-/// One intermediate tensor.
+/// Size and live range of one intermediate tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveRange {
-    /// Bytes, already rounded to the alignment.
+    /// Size in bytes, rounded up to the alignment.
     pub size: u64,
-    /// The dispatch that first writes it.
+    /// First dispatch that writes it.
     pub first: usize,
-    /// The last dispatch that touches it.
+    /// Last dispatch that reads or writes it.
     pub last: usize,
 }
 
 impl LiveRange {
-    /// Whether two tensors are ever live together.
+    /// True if two tensors are ever live together.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
 
-/// A strategy of placing tensors.
+/// A strategy of placement.
 #[derive(Debug)]
 pub struct Strategy {
     /// Name in reports.
     pub name: &'static str,
     place: Place,
-    /// The most tensors for which its work stays small beside the rest of compiling.
-    most: usize,
+    /// Maximum number of tensors for which its run time is a small part of compilation.
+    max_tensors: usize,
 }
 
-/// What a strategy computes.
+/// Result type of a strategy.
 #[derive(Debug)]
 enum Place {
-    /// The offset of each range.
+    /// Offset of each live range.
     Offsets(fn(&[LiveRange], &Conflicts) -> Vec<u64>),
-    /// The shared object of each range, counted from 0.
+    /// Shared object of each live range, counted from 0.
     Objects(fn(&[LiveRange], &Conflicts) -> Vec<usize>),
 }
 
-/// Every strategy; among equal results the earlier one is taken.
+/// All strategies. If results are equal, the earlier one is used.
 pub const STRATEGIES: &[Strategy] = &[
-    Strategy { name: "greedy-by-size", place: Place::Offsets(greedy_by_size::offsets), most: usize::MAX },
-    Strategy { name: "greedy-by-area", place: Place::Offsets(greedy_by_area::offsets), most: usize::MAX },
+    Strategy {
+        name: "greedy-by-size",
+        place: Place::Offsets(greedy_by_size::offsets),
+        max_tensors: usize::MAX,
+    },
+    Strategy {
+        name: "greedy-by-area",
+        place: Place::Offsets(greedy_by_area::offsets),
+        max_tensors: usize::MAX,
+    },
     Strategy {
         name: "greedy-by-conflict",
         place: Place::Offsets(greedy_by_conflict::offsets),
-        most: usize::MAX,
+        max_tensors: usize::MAX,
     },
     Strategy {
         name: "greedy-by-duration",
         place: Place::Offsets(greedy_by_duration::offsets),
-        most: usize::MAX,
+        max_tensors: usize::MAX,
     },
-    Strategy { name: "local-search", place: Place::Offsets(local_search::offsets), most: usize::MAX },
+    Strategy { name: "local-search", place: Place::Offsets(local_search::offsets), max_tensors: usize::MAX },
     Strategy {
         name: "greedy-by-size-objects",
         place: Place::Objects(greedy_by_size_objects::objects),
-        most: 2000,
+        max_tensors: 2000,
     },
-    Strategy { name: "greedy-by-breadth", place: Place::Objects(greedy_by_breadth::objects), most: 2000 },
-    Strategy { name: "greedy-in-order", place: Place::Objects(greedy_in_order::objects), most: usize::MAX },
-    Strategy { name: "min-cost-flow", place: Place::Objects(min_cost_flow::objects), most: 200 },
-    Strategy { name: "equality", place: Place::Objects(equality::objects), most: usize::MAX },
-    Strategy { name: "naive", place: Place::Objects(naive::objects), most: usize::MAX },
+    Strategy {
+        name: "greedy-by-breadth",
+        place: Place::Objects(greedy_by_breadth::objects),
+        max_tensors: 2000,
+    },
+    Strategy {
+        name: "greedy-in-order",
+        place: Place::Objects(greedy_in_order::objects),
+        max_tensors: usize::MAX,
+    },
+    Strategy { name: "min-cost-flow", place: Place::Objects(min_cost_flow::objects), max_tensors: 200 },
+    Strategy { name: "equality", place: Place::Objects(equality::objects), max_tensors: usize::MAX },
+    Strategy { name: "naive", place: Place::Objects(naive::objects), max_tensors: usize::MAX },
 ];
 
-/// A placement of every tensor.
+/// Placement of all tensors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Byte offset of each tensor in its arena, in the order of the ranges.
+    /// Byte offset of each tensor in its arena, in the order of the live ranges.
     pub offsets: Vec<u64>,
-    /// The arena of each tensor; all lie in the first where this is shorter.
+    /// Arena of each tensor. Tensors past the end of this list are in arena 0.
     pub arena_of: Vec<usize>,
-    /// Bytes of each arena, none of them 0.
+    /// Bytes of each arena; no arena is empty.
     pub arenas: Vec<u64>,
     /// Bytes of all arenas.
     pub peak: u64,
-    /// Bytes of one arena for all tensors.
-    pub together: u64,
-    /// No placement can need fewer bytes: the largest sum of sizes live at one time.
+    /// Bytes of a single arena for all tensors.
+    pub single_arena_peak: u64,
+    /// Minimum bytes of any placement: the largest sum of live sizes at any dispatch.
     pub lower_bound: u64,
-    /// Bytes when nothing is shared.
+    /// Bytes without reuse.
     pub naive: u64,
     /// Name of the strategy.
     pub strategy: &'static str,
 }
 
 impl MemoryPlan {
-    /// The arena of a tensor.
+    /// Returns the arena of a tensor.
     pub fn arena(&self, tensor: usize) -> usize {
         self.arena_of.get(tensor).copied().unwrap_or(0)
     }
 
-    /// How far the peak lies above the lower bound, as a fraction of it.
+    /// Returns the difference between peak and lower bound, as a fraction of the lower bound.
     pub fn gap(&self) -> f64 {
         self.peak.saturating_sub(self.lower_bound) as f64 / self.lower_bound.max(1) as f64
     }
 }
 
-/// Places every tensor by the strategy that needs the fewest bytes. It stops at one that meets the lower bound.
+/// Places all tensors by the strategy that needs the fewest bytes. Stops at a strategy that reaches the lower bound.
 pub fn plan(ranges: &[LiveRange]) -> MemoryPlan {
-    let conflicts = Conflicts::of(ranges);
+    let conflicts = Conflicts::from_ranges(ranges);
     let mut best: Option<MemoryPlan> = None;
-    for strategy in STRATEGIES.iter().filter(|s| ranges.len() <= s.most) {
+    for strategy in STRATEGIES.iter().filter(|s| ranges.len() <= s.max_tensors) {
         let plan = strategy.run(ranges, &conflicts);
         if best.as_ref().is_none_or(|b| plan.peak < b.peak) {
             best = Some(plan);
@@ -140,15 +156,15 @@ pub fn plan(ranges: &[LiveRange]) -> MemoryPlan {
     best.unwrap_or_default()
 }
 
-/// Places tensors in several arenas, so that the two of each pair of `apart` lie in different ones.
-pub fn plan_apart(ranges: &[LiveRange], apart: &[(usize, usize)]) -> MemoryPlan {
-    arenas::plan(ranges, apart)
+/// Places tensors in several arenas such that the two tensors of each pair in `separated` are in different arenas.
+pub fn plan_separated(ranges: &[LiveRange], separated: &[(usize, usize)]) -> MemoryPlan {
+    arenas::plan(ranges, separated)
 }
 
-/// Places every tensor by the strategy of a name; `None` when there is none.
+/// Places all tensors by the strategy of a name. Returns `None` if there is no such strategy.
 pub fn plan_by(name: &str, ranges: &[LiveRange]) -> Option<MemoryPlan> {
     let strategy = STRATEGIES.iter().find(|s| s.name == name)?;
-    Some(strategy.run(ranges, &Conflicts::of(ranges)))
+    Some(strategy.run(ranges, &Conflicts::from_ranges(ranges)))
 }
 
 impl Strategy {
@@ -157,10 +173,10 @@ impl Strategy {
             Place::Offsets(place) => place(ranges, conflicts),
             Place::Objects(place) => objects::offsets(ranges, &place(ranges, conflicts)),
         };
-        let peak = fit::peak(ranges, &offsets);
+        let peak = gaps::peak(ranges, &offsets);
         MemoryPlan {
             peak,
-            together: peak,
+            single_arena_peak: peak,
             arenas: Some(peak).filter(|bytes| *bytes > 0).into_iter().collect(),
             arena_of: Vec::new(),
             offsets,

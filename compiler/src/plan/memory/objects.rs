@@ -1,37 +1,37 @@
-//! Shared objects: what strategies that assign tensors to objects have in common.
+//! Shared objects, for strategies that assign tensors to objects.
 
 use super::LiveRange;
 
-/// Objects as they fill up.
+/// Sizes and uses of the objects so far.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     sizes: Vec<u64>,
-    /// First and last dispatch of every range in the object.
+    /// First and last dispatch of each live range in the object.
     busy: Vec<Vec<(usize, usize)>>,
 }
 
 impl Objects {
-    /// Whether an object is free while a range is live.
+    /// True if an object is free while a range is live.
     pub(super) fn is_free(&self, object: usize, range: &LiveRange) -> bool {
         self.busy[object].iter().all(|(first, last)| *last < range.first || range.last < *first)
     }
 
-    /// How many dispatches lie between a range and its nearest neighbour in an object that is free for it.
+    /// Number of dispatches between a range and its nearest neighbor in an object that is free for it.
     pub(super) fn distance(&self, object: usize, range: &LiveRange) -> usize {
-        let apart = |(first, last): &(usize, usize)| {
+        let distance = |(first, last): &(usize, usize)| {
             if *last < range.first { range.first - last } else { first.saturating_sub(range.last) }
         };
-        self.busy[object].iter().map(apart).min().unwrap_or(usize::MAX)
+        self.busy[object].iter().map(distance).min().unwrap_or(usize::MAX)
     }
 
-    /// The free object that fits best: the smallest that holds the range, else the largest, which then grows.
-    pub(super) fn best(&self, range: &LiveRange) -> Option<usize> {
+    /// Returns the best free object: the smallest that holds the range, else the largest, which then grows.
+    pub(super) fn best_fit(&self, range: &LiveRange) -> Option<usize> {
         let free = || (0..self.sizes.len()).filter(|o| self.is_free(*o, range));
         let holds = free().filter(|o| self.sizes[*o] >= range.size).min_by_key(|o| self.sizes[*o]);
         holds.or_else(|| free().max_by_key(|o| (self.sizes[*o], std::cmp::Reverse(*o))))
     }
 
-    /// Bytes of an object.
+    /// Size of an object in bytes.
     pub(super) fn size(&self, object: usize) -> u64 {
         self.sizes[object]
     }
@@ -41,7 +41,7 @@ impl Objects {
         self.sizes.len()
     }
 
-    /// Puts a range into an object, or into a new one; returns which.
+    /// Adds a range to an object, or to a new one. Returns the object.
     pub(super) fn assign(&mut self, object: Option<usize>, range: &LiveRange) -> usize {
         let object = object.unwrap_or_else(|| {
             self.sizes.push(0);
@@ -54,7 +54,7 @@ impl Objects {
     }
 }
 
-/// The offset of each range when the objects lie one after the other.
+/// Returns the offset of each range if the objects lie one after the other.
 pub(super) fn offsets(ranges: &[LiveRange], objects: &[usize]) -> Vec<u64> {
     let count = objects.iter().map(|o| o + 1).max().unwrap_or(0);
     let mut sizes = vec![0u64; count];
@@ -72,7 +72,7 @@ pub(super) fn offsets(ranges: &[LiveRange], objects: &[usize]) -> Vec<u64> {
     objects.iter().map(|o| starts[*o]).collect()
 }
 
-/// The ranges in the order in which they begin to be live; those of one dispatch keep their order.
+/// Orders ranges by first dispatch, then by index.
 pub(super) fn by_first(ranges: &[LiveRange]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..ranges.len()).collect();
     order.sort_by_key(|i| (ranges[*i].first, *i));

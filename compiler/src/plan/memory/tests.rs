@@ -1,10 +1,10 @@
-//! Every strategy against the rules, and against the best placement there is for a few tensors.
+//! Tests of all strategies: the rules of placement, and the best placement of a few tensors.
 
 use super::conflicts::Conflicts;
-use super::fit::{Gap, peak, place};
+use super::gaps::{Gap, peak, place};
 use super::{LiveRange, MemoryPlan, Place, STRATEGIES, bounds, plan};
 
-/// A pseudo-random set of live ranges.
+/// Returns pseudo-random live ranges.
 pub(super) fn random(seed: u64, count: usize, dispatches: u64, longest: u64) -> Vec<LiveRange> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     let mut draw = |n: u64| {
@@ -33,10 +33,10 @@ fn check(ranges: &[LiveRange], plan: &MemoryPlan) {
 }
 
 #[test]
-fn nothing_live_together_overlaps() {
+fn live_tensors_do_not_overlap() {
     for seed in 0..50 {
         let ranges = random(seed, 40, 30, 6);
-        let conflicts = Conflicts::of(&ranges);
+        let conflicts = Conflicts::from_ranges(&ranges);
         let least = bounds::objects(&ranges);
         for strategy in STRATEGIES {
             let plan = strategy.run(&ranges, &conflicts);
@@ -51,16 +51,16 @@ fn nothing_live_together_overlaps() {
 }
 
 #[test]
-fn nothing_and_one_tensor_are_planned() {
+fn no_tensor_and_one_tensor_are_planned() {
     assert_eq!(plan(&[]).peak, 0);
     let one = [LiveRange { size: 48, first: 3, last: 3 }];
     for strategy in STRATEGIES {
-        assert_eq!(strategy.run(&one, &Conflicts::of(&one)).peak, 48, "{}", strategy.name);
+        assert_eq!(strategy.run(&one, &Conflicts::from_ranges(&one)).peak, 48, "{}", strategy.name);
     }
 }
 
-/// The smallest arena: placing tensors in the order of their offsets in a best placement, each as low as it goes, gives
-/// a best placement again, so trying every order finds one.
+/// Size of the smallest arena. Placing tensors as low as possible, in the order of their offsets in an optimal
+/// placement, gives an optimal placement again, so trying all orders finds one.
 fn best_offsets(ranges: &[LiveRange]) -> u64 {
     fn go(ranges: &[LiveRange], conflicts: &Conflicts, order: &mut Vec<usize>, best: &mut u64) {
         let offsets = place(ranges, conflicts, order, Gap::Lowest);
@@ -81,11 +81,11 @@ fn best_offsets(ranges: &[LiveRange]) -> u64 {
         }
     }
     let mut best = u64::MAX;
-    go(ranges, &Conflicts::of(ranges), &mut Vec::new(), &mut best);
+    go(ranges, &Conflicts::from_ranges(ranges), &mut Vec::new(), &mut best);
     best
 }
 
-/// The smallest sum of shared objects, by trying every partition.
+/// Smallest sum of shared objects, by trying every partition.
 fn best_objects(ranges: &[LiveRange]) -> u64 {
     fn go(ranges: &[LiveRange], objects: &mut Vec<Vec<usize>>, next: usize, best: &mut u64) {
         let size = |o: &Vec<usize>| o.iter().map(|i| ranges[*i].size).max().unwrap_or(0);
@@ -114,10 +114,10 @@ fn best_objects(ranges: &[LiveRange]) -> u64 {
 }
 
 #[test]
-fn no_strategy_beats_the_best_placement_and_the_planner_finds_it() {
+fn the_planner_finds_the_optimum_that_no_strategy_beats() {
     for seed in 0..60 {
         let ranges = random(seed, 7, 8, 4);
-        let conflicts = Conflicts::of(&ranges);
+        let conflicts = Conflicts::from_ranges(&ranges);
         let (arena, objects) = (best_offsets(&ranges), best_objects(&ranges));
         assert!(arena >= bounds::offsets(&ranges) && objects >= bounds::objects(&ranges));
         for strategy in STRATEGIES {
@@ -130,7 +130,7 @@ fn no_strategy_beats_the_best_placement_and_the_planner_finds_it() {
 }
 
 #[test]
-fn a_crowd_is_packed_to_within_two_percent() {
+fn many_tensors_are_packed_within_two_percent_of_the_bound() {
     for seed in 0..10 {
         let ranges = random(seed + 1000, 200, 150, 8);
         let plan = plan(&ranges);

@@ -1,7 +1,7 @@
-//! What becomes of one element on its way into a packed constant, and the loops over all of them.
+//! Conversion of single elements into a packed constant's device type, and the loops over tiles.
 //!
-//! Elements are decoded as they are stored, rounded to the type that the constant has, and encoded as the device
-//! wants them. Most weights are stored as they are wanted: those are moved as bytes.
+//! An element is read in its stored type, rounded to the constant's type, and written in the device type. Most weights
+//! need no conversion, so their bytes are moved.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ pub(super) fn fill(
 ) {
     let pass = Pass { source: &constant.bytes, tiles, run };
     let dtype = constant.dtype;
-    let Some(stored) = constant.stored.plain() else {
-        return decoded(&pass, out, constant, device);
+    let Some(stored) = constant.encoding.plain_dtype() else {
+        return dequantized(&pass, out, constant, device);
     };
     match stored {
         DType::F16 if device == DeviceType::F16 && dtype != DType::Bf16 => pass.each(out, |b: [u8; 2]| b),
@@ -43,7 +43,7 @@ pub(super) fn fill(
     }
 }
 
-/// Floats that `decode` reads.
+/// Converts floats that `decode` reads.
 fn floats<const N: usize>(
     pass: &Pass<'_>,
     out: &mut [u8],
@@ -61,9 +61,9 @@ fn floats<const N: usize>(
     }
 }
 
-/// Floats that are encoded: each is decoded by itself, so that no more memory is needed than the result takes.
-fn decoded(pass: &Pass<'_>, out: &mut [u8], constant: &Constant, device: DeviceType) {
-    let value = |i: usize| constant.stored.value(&constant.bytes, i);
+/// Dequantizes and converts a quantized constant element by element, without a buffer for the whole constant.
+fn dequantized(pass: &Pass<'_>, out: &mut [u8], constant: &Constant, device: DeviceType) {
+    let value = |i: usize| constant.encoding.value(&constant.bytes, i);
     let bf16 = |v: f32| bf16::from_f32(v).to_f32();
     match (constant.dtype, device) {
         (DType::Bf16, DeviceType::F16) => pass.numbered(out, |i| f16::from_f32(bf16(value(i))).to_le_bytes()),
@@ -74,12 +74,12 @@ fn decoded(pass: &Pass<'_>, out: &mut [u8], constant: &Constant, device: DeviceT
     }
 }
 
-/// Integers that `decode` reads.
+/// Converts integers that `decode` reads.
 fn ints<const N: usize>(pass: &Pass<'_>, out: &mut [u8], device: DeviceType, decode: fn([u8; N]) -> i64) {
     match device {
         DeviceType::F16 => pass.each(out, |b| f16::from_f32(decode(b) as f32).to_le_bytes()),
         DeviceType::F32 => pass.each(out, |b| (decode(b) as f32).to_le_bytes()),
-        // Integers beyond 32 bits keep their sign and saturate: they are sentinels such as i64::MAX.
+        // Integers beyond 32 bits saturate: they are sentinels such as i64::MAX.
         DeviceType::I32 => pass.each(out, |b| {
             let clamped = decode(b).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
             clamped.to_le_bytes()
@@ -89,7 +89,7 @@ fn ints<const N: usize>(pass: &Pass<'_>, out: &mut [u8], device: DeviceType, dec
     }
 }
 
-/// A run of tiles over the bytes of a constant.
+/// A run of tiles and the bytes of their constant.
 struct Pass<'a> {
     source: &'a [u8],
     tiles: &'a Tiles,
@@ -97,14 +97,14 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Makes every element of the run from its number in the source; padding is zero.
+    /// Writes each element of the run as `make(source index)`. Padding is zero.
     fn numbered<const O: usize>(&self, out: &mut [u8], make: impl Fn(usize) -> [u8; O]) {
         let begin = self.tiles.start(self.run.start);
         let used = (self.tiles.start(self.run.end) - begin) * O;
         let Some((used, rest)) = out.split_at_mut_checked(used) else { return };
         rest.fill(0);
         let slots = used.as_chunks_mut::<O>().0;
-        for (range, sources) in self.tiles.of(self.run.clone()) {
+        for (range, sources) in self.tiles.run_sources(self.run.clone()) {
             let Some(slots) = slots.get_mut(range.start - begin..range.end - begin) else { continue };
             match sources {
                 Sources::Consecutive(first) => {
@@ -128,7 +128,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Converts every element of the run; padding is zero.
+    /// Writes each element of the run as `convert(source bytes)`. Padding is zero.
     fn each<const I: usize, const O: usize>(&self, out: &mut [u8], convert: impl Fn([u8; I]) -> [u8; O]) {
         let source = self.source.as_chunks::<I>().0;
         let begin = self.tiles.start(self.run.start);
@@ -136,7 +136,7 @@ impl Pass<'_> {
         let Some((used, rest)) = out.split_at_mut_checked(used) else { return };
         rest.fill(0);
         let slots = used.as_chunks_mut::<O>().0;
-        for (range, sources) in self.tiles.of(self.run.clone()) {
+        for (range, sources) in self.tiles.run_sources(self.run.clone()) {
             let Some(slots) = slots.get_mut(range.start - begin..range.end - begin) else { continue };
             match sources {
                 Sources::Consecutive(first) => {

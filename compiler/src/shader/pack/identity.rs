@@ -1,29 +1,29 @@
-//! What tells packed constants apart without a look at their elements.
+//! Identity of packed constants, to deduplicate them without reading their elements.
 
 use super::{Arrangement, Order, Packed};
 use crate::ir::array::strides;
 use crate::ir::op::Constant;
 use crate::ir::tensor::{DType, DeviceType};
 
-/// Where the bytes of the source lie, how they are seen, and what becomes of them.
+/// Address of the source's bytes, the view of them, and the packing.
 pub type Identity =
     ((usize, usize, Option<usize>), (DType, Vec<usize>, Option<Vec<usize>>), Arrangement, DeviceType);
 
 impl Packed {
-    /// What tells it apart from other packed constants of the process. Views of a constant that hold its elements in one
-    /// order have one identity, as a matrix and the parts of its rows do.
+    /// Returns a key that is equal for packed constants with equal bytes in this process. Different views of a constant
+    /// have one identity if they give the same order of elements, as a matrix and its split-K view do.
     pub fn identity(&self) -> Identity {
-        let Constant { dtype, shape, strides, bytes, stored } = &self.source;
-        let place = (bytes.as_ptr() as usize, bytes.len(), stored.aside());
+        let Constant { dtype, shape, strides, bytes, encoding } = &self.source;
+        let address = (bytes.as_ptr() as usize, bytes.len(), encoding.scales_address());
         let (view, arrangement) = match self.whole_axes() {
             Some((sizes, steps)) => ((*dtype, sizes, Some(steps)), Arrangement::Dense),
             None => ((*dtype, shape.clone(), strides.clone()), self.arrangement.clone()),
         };
-        (place, view, arrangement, self.device)
+        (address, view, arrangement, self.device)
     }
 
-    /// Sizes and steps through the source in the order of memory, slowest first, where these are whole axes; axes that
-    /// follow each other as one would are one.
+    /// Returns sizes and strides in memory order, slowest first, if the order permutes whole axes. Neighboring axes
+    /// that are contiguous are merged.
     fn whole_axes(&self) -> Option<(Vec<usize>, Vec<usize>)> {
         let source = &self.source;
         let steps = source.strides.clone().unwrap_or_else(|| strides(&source.shape));
@@ -32,7 +32,7 @@ impl Packed {
         let axes = match &self.arrangement {
             Arrangement::Dense => axes,
             Arrangement::Ordered(order) => order.permuted(&axes)?,
-            Arrangement::Codes(_) => return None,
+            Arrangement::Quantized(_) => return None,
         };
         let mut merged: Vec<(usize, usize)> = Vec::with_capacity(axes.len());
         for (size, step) in axes {
@@ -48,15 +48,20 @@ impl Packed {
 }
 
 impl Order {
-    /// Axes of more than one position in this order, where it takes each as a whole.
+    /// Returns the axes of size above 1 in this order, or `None` if the order splits, pads or interleaves an axis.
     fn permuted(&self, axes: &[(usize, usize)]) -> Option<Vec<(usize, usize)>> {
-        let own: Vec<usize> = (0..).zip(&self.axes).filter(|(_, (_, n))| *n != 1).map(|(i, _)| i).collect();
+        let nontrivial: Vec<usize> =
+            (0..).zip(&self.axes).filter(|(_, (_, n))| *n != 1).map(|(i, _)| i).collect();
         let sizes = self.axes.iter().map(|(_, size)| *size).filter(|size| *size != 1);
         let whole = self.groups.iter().all(|group| group.size == 0) && self.groups.len() == self.axes.len();
-        if !whole || self.rows.is_some() || self.share.is_some() || !sizes.eq(axes.iter().map(|(n, _)| *n)) {
+        if !whole
+            || self.rows.is_some()
+            || self.interleave.is_some()
+            || !sizes.eq(axes.iter().map(|(n, _)| *n))
+        {
             return None;
         }
-        let place = |axis| own.iter().position(|own| *own == axis);
+        let place = |axis| nontrivial.iter().position(|kept| *kept == axis);
         Some(self.groups.iter().filter_map(|group| axes.get(place(group.axis)?).copied()).collect())
     }
 }
@@ -69,19 +74,20 @@ mod tests {
     use crate::ir::op::Constant;
     use crate::ir::tensor::DeviceType;
 
-    /// A matrix `[n, k]` whose columns are summed, as it is and in parts of K, in rows of K.
+    /// A weight matrix `[n, k]` and a view of it that is split along K, both packed in the order K, N.
     #[test]
-    fn a_matrix_and_its_parts_are_one() {
-        let (n, k, parts) = (6, 8, 2);
+    fn a_matrix_and_its_split_view_have_one_identity() {
+        let (n, k, splits) = (6, 8, 2);
         let elements = (0..n * k).map(|i| i as f32).collect();
         let whole = Constant::from_array(&Array::f32(&[n, k], elements));
-        let (shape, steps) = (vec![parts, 1, n, k / parts], vec![k / parts, 1, k, 1]);
+        let (shape, steps) = (vec![splits, 1, n, k / splits], vec![k / splits, 1, k, 1]);
         let split = Constant { shape, strides: Some(steps), ..whole.clone() };
         let axes = [('N', n), ('K', k)];
-        let split_axes = [('B', parts), ('N', n), ('K', k / parts)];
+        let split_axes = [('B', splits), ('N', n), ('K', k / splits)];
         let both = |preset: super::super::presets::Preset, tiles: &[(char, usize)]| {
-            let of = |source, axes: &[(char, usize)]| preset.of(source, axes, tiles, DeviceType::F32);
-            [of(&whole, &axes), of(&split, &split_axes)]
+            let pack_one =
+                |source, axes: &[(char, usize)]| preset.packed(source, axes, tiles, DeviceType::F32);
+            [pack_one(&whole, &axes), pack_one(&split, &split_axes)]
         };
         let [a, b] = both(KN, &[]);
         assert_eq!(a.identity(), b.identity());

@@ -1,58 +1,59 @@
-//! Orders of weights, by the names that `explain` gives them.
+//! Named orders of packed weights. `driftc explain` prints the names.
 //!
-//! An order is written as its axis groups, slowest first: a letter is what is left of an axis, a number after it so many
-//! neighbouring positions, and a small letter after it a number that the kernel picks. `G`, `O` and `I` are groups, output
-//! and input channels, `S` the positions of a window, `C` channels that have filters of their own, `B`, `K` and `N`
-//! batches, rows and columns of a matrix. What follows a bar is a row of the texture that holds the constant.
+//! An order is written as axis groups, slowest first. A letter alone is the rest of an axis. A letter with a number is
+//! that many neighboring positions. A letter with a small letter is a number that the kernel chooses. `G`, `O` and `I`
+//! are groups, output channels and input channels. `S` are the positions of a filter window. `C` are the channels of a
+//! depthwise filter. `B`, `K` and `N` are batches, rows and columns of a matrix. The groups after a bar form a row of
+//! the texture that holds the constant.
 
-use super::{Arrangement, AxisGroup, Order, Packed, Share};
+use super::{Arrangement, AxisGroup, Interleave, Order, Packed};
 use crate::ir::op::Constant;
 use crate::ir::tensor::DeviceType;
 
-/// An order with a name.
+/// A named order.
 #[derive(Debug)]
 pub struct Preset {
     /// The name.
     pub name: &'static str,
     /// The groups.
     pub order: &'static str,
-    /// The axis of whose every four positions each of four objects holds one.
-    pub shared: Option<char>,
+    /// Axis that is interleaved over four objects.
+    pub interleaved: Option<char>,
 }
 
-/// All of them.
+/// All presets.
 pub const PRESETS: &[Preset] =
     &[OHWI, I4O4, O4I4, FOUR_TEXTURES, HWI_O4, I_O4, CHW_C4, N4K4, PANELS, PANELS_OF_COLUMNS, KN];
 
-/// Filters with the channels of an input position side by side.
-pub const OHWI: Preset = Preset { name: "OHWI", order: "G O S I", shared: None };
-/// Blocks of `n` slices of outputs; a vector is four outputs of an input, for multiply-adds.
-pub const I4O4: Preset = Preset { name: "I4O4", order: "G O S I On I4 O4", shared: None };
-/// The same with four inputs of an output in a vector, for dot products.
-pub const O4I4: Preset = Preset { name: "O4I4", order: "G O S I On O4 I4", shared: None };
-/// Four textures, one for each of four inputs: slices of outputs along x, positions and slices of inputs along y. Rows
-/// are padded to whole blocks of `n` slices.
-pub const FOUR_TEXTURES: Preset = Preset { name: "4xIO4", order: "S I | G O On O4", shared: Some('I') };
-/// Vectors in the order in which an invocation with all outputs reads them.
-pub const HWI_O4: Preset = Preset { name: "HWIO4", order: "S I O O4", shared: None };
-/// A matrix of inputs by slices of outputs.
-pub const I_O4: Preset = Preset { name: "IO4", order: "I | O O4", shared: None };
-/// One filter for each channel, in slices of channels.
-pub const CHW_C4: Preset = Preset { name: "CHWC4", order: "C | S C4", shared: None };
-/// Words of four bytes of a column, for dot products, in vectors of four columns.
-pub const N4K4: Preset = Preset { name: "N4K4", order: "B K N N4 K4", shared: None };
-/// Panels of the `n` columns of a matrix instruction, whose rows are padded to `r`.
-pub const PANELS: Preset = Preset { name: "panels", order: "B N S K Kr Nn", shared: None };
-/// The same panels with `r` rows of a column together, as matrix units take numbers of 8 bits.
+/// Filters with the input channels of a position contiguous.
+pub const OHWI: Preset = Preset { name: "OHWI", order: "G O S I", interleaved: None };
+/// Blocks of `n` output slices. A vec4 holds 4 outputs of an input, for multiply-adds.
+pub const I4O4: Preset = Preset { name: "I4O4", order: "G O S I On I4 O4", interleaved: None };
+/// Blocks of `n` output slices. A vec4 holds 4 inputs of an output, for dot products.
+pub const O4I4: Preset = Preset { name: "O4I4", order: "G O S I On O4 I4", interleaved: None };
+/// Four textures, one for each of 4 inputs. Output slices are along x, positions and input slices along y. Rows are
+/// padded to whole blocks of `n` slices.
+pub const FOUR_TEXTURES: Preset = Preset { name: "4xIO4", order: "S I | G O On O4", interleaved: Some('I') };
+/// Vectors in the order in which an invocation that computes all outputs reads them.
+pub const HWI_O4: Preset = Preset { name: "HWIO4", order: "S I O O4", interleaved: None };
+/// A matrix of inputs by output slices.
+pub const I_O4: Preset = Preset { name: "IO4", order: "I | O O4", interleaved: None };
+/// Depthwise filters in slices of channels.
+pub const CHW_C4: Preset = Preset { name: "CHWC4", order: "C | S C4", interleaved: None };
+/// Words of 4 bytes along K, for integer dot products, in vectors of 4 columns.
+pub const N4K4: Preset = Preset { name: "N4K4", order: "B K N N4 K4", interleaved: None };
+/// Panels as wide as the `n` columns of a cooperative matrix. Rows are padded to `r`.
+pub const PANELS: Preset = Preset { name: "panels", order: "B N S K Kr Nn", interleaved: None };
+/// Panels with `r` rows of a column contiguous, as matrix units read 8-bit values.
 pub const PANELS_OF_COLUMNS: Preset =
-    Preset { name: "panels of columns", order: "B N S K Nn Kr", shared: None };
-/// A matrix with neighbours along its columns.
-pub const KN: Preset = Preset { name: "KN", order: "B K N", shared: None };
+    Preset { name: "panels of columns", order: "B N S K Nn Kr", interleaved: None };
+/// A matrix with the columns of a row contiguous.
+pub const KN: Preset = Preset { name: "KN", order: "B K N", interleaved: None };
 
 impl Preset {
-    /// A constant in this order. `axes` names the axes of its elements, row-major, with their sizes, and `tiles` says what
-    /// the small letters stand for; groups of axes that are not named are left out.
-    pub fn of(
+    /// Describes a constant in this order. `axes` names the axes of the constant, row-major, with their sizes. `tiles`
+    /// gives values for the small letters. Groups of axes that `axes` does not name are left out.
+    pub fn packed(
         &self,
         source: &Constant,
         axes: &[(char, usize)],
@@ -75,29 +76,29 @@ impl Preset {
                 || tiles.iter().find(|(name, _)| count.starts_with(*name)).map_or(0, |(_, size)| *size);
             groups.push(AxisGroup { axis, size: count.parse().unwrap_or_else(|_| tile()) });
         }
-        let order = Order { name: self.name, axes: axes.to_vec(), groups, rows, share: None };
+        let order = Order { name: self.name, axes: axes.to_vec(), groups, rows, interleave: None };
         Packed { source: source.clone(), arrangement: Arrangement::Ordered(Box::new(order)), device }
     }
 
-    /// The same as four objects, each with one of every four positions of the shared axis; one object where none is.
-    pub fn shares(
+    /// Like [`Preset::packed`], but as four objects if `axes` has the interleaved axis, and otherwise as one.
+    pub fn packed_interleaved(
         &self,
         source: &Constant,
         axes: &[(char, usize)],
         tiles: &[(char, usize)],
         device: DeviceType,
     ) -> Vec<Packed> {
-        let shared = axes.iter().position(|(name, _)| Some(*name) == self.shared);
-        let whole = self.of(source, axes, tiles, device);
-        let Some(axis) = shared else { return vec![whole] };
-        let share = |nth| {
+        let axis = axes.iter().position(|(name, _)| Some(*name) == self.interleaved);
+        let whole = self.packed(source, axes, tiles, device);
+        let Some(axis) = axis else { return vec![whole] };
+        let object = |index| {
             let mut packed = whole.clone();
             if let Arrangement::Ordered(order) = &mut packed.arrangement {
-                order.share = Some(Share { axis, of: 4, nth });
+                order.interleave = Some(Interleave { axis, count: 4, index });
             }
             packed
         };
-        (0..4).map(share).collect()
+        (0..4).map(object).collect()
     }
 }
 
@@ -111,7 +112,7 @@ mod tests {
 
     const AXES: [(char, usize); 4] = [('G', 2), ('O', 11), ('I', 6), ('S', 3)];
 
-    /// The filter of a group from an input to an output at a position, numbered from 1; 0 past the ends.
+    /// Weight of a group from an input to an output at a position, counted from 1. 0 past the ends of the axes.
     fn filter(g: usize, o: usize, i: usize, s: usize) -> f32 {
         if o < 11 && i < 6 { (((g * 11 + o) * 6 + i) * 3 + s + 1) as f32 } else { 0.0 }
     }
@@ -127,14 +128,16 @@ mod tests {
 
     #[test]
     fn orders_are_what_their_formulas_say() {
-        let ohwi = values(&OHWI.of(&filters(), &AXES, &[], DeviceType::F32));
+        let ohwi = values(&OHWI.packed(&filters(), &AXES, &[], DeviceType::F32));
         let tiles = [('n', 2)];
-        let i4o4 = values(&I4O4.of(&filters(), &AXES, &tiles, DeviceType::F32));
-        let o4i4 = values(&O4I4.of(&filters(), &AXES, &tiles, DeviceType::F32));
-        let textures = FOUR_TEXTURES.shares(&filters(), &AXES, &tiles, DeviceType::F32);
+        let i4o4 = values(&I4O4.packed(&filters(), &AXES, &tiles, DeviceType::F32));
+        let o4i4 = values(&O4I4.packed(&filters(), &AXES, &tiles, DeviceType::F32));
+        let textures = FOUR_TEXTURES.packed_interleaved(&filters(), &AXES, &tiles, DeviceType::F32);
         assert_eq!(textures.len(), 4);
-        // Four slices of outputs for each of two groups along x; three positions of two slices of inputs along y.
-        assert!(textures.iter().all(|t| t.texture(64) == Some([8, 6, 1]) && t.texture(7).is_none()));
+        // Along x: 4 output slices for each of 2 groups. Along y: 3 positions of 2 input slices.
+        assert!(
+            textures.iter().all(|t| t.texture_extent(64) == Some([8, 6, 1]) && t.texture_extent(7).is_none())
+        );
         let textures: Vec<Vec<f32>> = textures.iter().map(values).collect();
         for g in 0..2 {
             for s in 0..3 {
@@ -156,11 +159,11 @@ mod tests {
 
     #[test]
     fn names_are_told_with_sizes() {
-        let packed = I4O4.of(&filters(), &AXES, &[('n', 2)], DeviceType::F32);
+        let packed = I4O4.packed(&filters(), &AXES, &[('n', 2)], DeviceType::F32);
         assert_eq!(packed.to_string(), "I4O4: G2 O2 S3 I2 O2 I4 O4");
-        let part = &FOUR_TEXTURES.shares(&filters(), &AXES, &[('n', 1)], DeviceType::F32)[2];
+        let part = &FOUR_TEXTURES.packed_interleaved(&filters(), &AXES, &[('n', 1)], DeviceType::F32)[2];
         assert_eq!(part.to_string(), "4xIO4: S3 I2 | G2 O3 O1 O4, part 3 of 4 along I");
-        assert_eq!(Packed::dense(&filters()).to_string(), "as in the model");
+        assert_eq!(Packed::dense(&filters()).to_string(), "row-major");
         let mut names: Vec<&str> = PRESETS.iter().map(|p| p.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -1,38 +1,38 @@
-//! Which source element each packed element is, a tile at a time.
+//! Mapping of packed elements to source elements, one tile at a time.
 //!
-//! A tile is a stretch of packed elements. Tiles that lie within the constant all look alike: the same differences
-//! between source elements, which are computed once. They are listed in the order of the source, so that reading a
-//! transposed matrix takes whole cache lines. Only tiles at the edge are computed element by element.
+//! A tile is a range of packed elements. All tiles that are inside the constant have the same offsets between their
+//! source elements, so the offsets are computed once. They are sorted by source element, so that packing a transposed
+//! matrix reads whole cache lines. Only tiles at the edges are computed element by element.
 
 use std::ops::Range;
 
-use super::Share;
+use super::arrangement::Interleave;
 
-/// Elements of a tile, at most.
+/// Maximum elements per tile.
 const TILE: usize = 1 << 11;
-/// The same where neighbours in a tile are no neighbours in the source.
+/// Maximum elements per tile if neighbors in the tile are not neighbors in the source.
 const SCATTERED_TILE: usize = 1 << 8;
-/// Packed elements that one thread produces at a time.
+/// Packed elements per task of a thread.
 const RUN: usize = 1 << 16;
-/// The same where consecutive tiles read the same cache lines.
+/// Packed elements per task if consecutive tiles read the same cache lines.
 const SCATTERED_RUN: usize = 1 << 20;
 
-/// The order of packed elements.
+/// Order of packed elements.
 #[derive(Debug)]
 pub(super) struct Tiles {
     groups: Vec<Group>,
     axes: Vec<Axis>,
-    /// The source element of the first position.
+    /// Source element of the first position.
     first: usize,
-    /// Packed elements.
+    /// Number of packed elements.
     elements: usize,
-    /// Elements of a tile.
+    /// Elements per tile.
     tile: usize,
-    /// Elements after which the tiles repeat; the last tile before may be shorter.
+    /// Elements after which the pattern of tiles repeats. The last tile of a period may be shorter.
     period: usize,
-    /// Place in the tile and distance in the source of each element, in the order of the source.
+    /// `(place in the tile, offset in the source)` of each element, sorted by source element.
     table: Vec<(u32, u32)>,
-    /// How far a tile reaches along each axis.
+    /// Highest position of a tile on each axis, relative to the tile's first position.
     reach: Vec<usize>,
     run: usize,
 }
@@ -42,7 +42,7 @@ pub(super) struct Tiles {
 struct Group {
     extent: usize,
     axis: usize,
-    /// Positions of the axis that one step of the group advances.
+    /// Positions of the axis per step of the group.
     advance: usize,
 }
 
@@ -50,22 +50,22 @@ struct Group {
 #[derive(Debug, Clone, Copy)]
 struct Axis {
     size: usize,
-    /// Source elements between neighbours.
+    /// Distance between neighbors in the source, in elements.
     stride: usize,
 }
 
-/// Where the elements of a tile are.
+/// Source elements of a tile.
 pub(super) enum Sources<'a> {
-    /// Consecutive elements from a number on.
+    /// Consecutive source elements from an index on.
     Consecutive(usize),
-    /// `(place in the tile, distance from the first source element)` for every element; the first is the number.
+    /// Index of the first source element, and `(place in the tile, offset from the first)` of every element.
     Table(usize, &'a [(u32, u32)]),
-    /// The packed elements from a number on, each by [`Tiles::source`].
+    /// Index of the first packed element. [`Tiles::source`] gives the source of each element.
     Single(usize),
 }
 
 impl Tiles {
-    /// Elements as they are.
+    /// Elements in source order.
     pub(super) fn dense(elements: usize) -> Self {
         Self {
             groups: Vec::new(),
@@ -80,29 +80,29 @@ impl Tiles {
         }
     }
 
-    /// So many stretches of as many elements each, which are no elements of a source by themselves.
-    pub(super) fn runs(count: usize, length: usize) -> Self {
+    /// `count` tiles of `length` elements that do not map to single source elements.
+    pub(super) fn uniform(count: usize, length: usize) -> Self {
         let length = length.max(1);
         Self { tile: length, period: length, run: RUN.min(length), ..Self::dense(count * length) }
     }
 
-    /// Groups of extent and axis, slowest first, over a constant of a shape with elements at strides, or over a share
-    /// of it.
+    /// Groups of `(extent, axis)`, slowest first, over a constant with a shape and strides. With `interleave`, only
+    /// every n-th position of an axis is packed.
     pub(super) fn new(
         shape: &[usize],
         strides: &[usize],
         extents: &[(usize, usize)],
-        share: Option<Share>,
+        interleave: Option<Interleave>,
     ) -> Self {
         let mut axes: Vec<Axis> =
             shape.iter().zip(strides).map(|(size, stride)| Axis { size: *size, stride: *stride }).collect();
         let mut first = 0;
-        if let Some(share) = share
-            && let Some(axis) = axes.get_mut(share.axis)
+        if let Some(interleave) = interleave
+            && let Some(axis) = axes.get_mut(interleave.axis)
         {
-            first = share.nth * axis.stride;
-            let size = axis.size.saturating_sub(share.nth).div_ceil(share.of.max(1));
-            *axis = Axis { size, stride: axis.stride * share.of };
+            first = interleave.index * axis.stride;
+            let size = axis.size.saturating_sub(interleave.index).div_ceil(interleave.count.max(1));
+            *axis = Axis { size, stride: axis.stride * interleave.count };
         }
         let mut advance = vec![1usize; axes.len()];
         let mut groups: Vec<Group> = Vec::with_capacity(extents.len());
@@ -117,8 +117,8 @@ impl Tiles {
             return Self::dense(0);
         }
         let mut tiles = Self { groups, axes, first, run: RUN, ..Self::dense(elements) };
-        let neighbours = tiles.shape_tile(TILE);
-        if !neighbours {
+        let neighbors = tiles.shape_tile(TILE);
+        if !neighbors {
             tiles.shape_tile(SCATTERED_TILE);
             tiles.run = SCATTERED_RUN;
         }
@@ -126,25 +126,25 @@ impl Tiles {
         tiles
     }
 
-    /// Sets tile and period for tiles of at most so many elements; whether a tile has neighbours in the source.
+    /// Sets tile size (at most `most` elements) and period. Returns true if neighbors in a tile are source neighbors.
     fn shape_tile(&mut self, most: usize) -> bool {
-        let (mut tile, mut neighbours) = (1usize, false);
+        let (mut tile, mut neighbors) = (1usize, false);
         for group in self.groups.iter().rev() {
-            let part = group.extent.min(most / tile);
+            let extent = group.extent.min(most / tile);
             let stride = self.axes.get(group.axis).map_or(1, |a| a.stride) * group.advance;
-            neighbours |= stride == 1 && part > 3;
+            neighbors |= stride == 1 && extent > 3;
             self.period = tile * group.extent;
-            tile *= part.max(1);
-            if part < group.extent {
+            tile *= extent.max(1);
+            if extent < group.extent {
                 break;
             }
         }
         self.tile = tile.max(1);
         self.period = self.period.max(1);
-        neighbours
+        neighbors
     }
 
-    /// Lists the elements of the first tile, which starts at position 0 of every axis.
+    /// Lists the elements of the first tile, which starts at position 0 of each axis.
     fn tabulate(&mut self) {
         self.reach = vec![0; self.axes.len()];
         let mut position = vec![0; self.axes.len()];
@@ -158,12 +158,12 @@ impl Tiles {
         }
         self.table.sort_unstable_by_key(|(at, source)| (*source, *at));
         if self.table.last().is_some_and(|(_, source)| *source == u32::MAX) {
-            // Distances beyond 32 bits: every element is computed.
+            // An offset exceeds 32 bits, so the source of each element is computed.
             self.table.clear();
         }
     }
 
-    /// Position on every axis of a packed element.
+    /// Computes the position on each axis of a packed element.
     fn position(&self, mut at: usize, position: &mut [usize]) {
         position.fill(0);
         for group in self.groups.iter().rev() {
@@ -174,12 +174,12 @@ impl Tiles {
         }
     }
 
-    /// The source element of a position.
+    /// Returns the source element of a position.
     fn offset(&self, position: &[usize]) -> usize {
         self.first + position.iter().zip(&self.axes).map(|(p, axis)| p * axis.stride).sum::<usize>()
     }
 
-    /// The source element of packed element `at`; `None` for padding.
+    /// Returns the source element of packed element `at`, or `None` for padding.
     pub(super) fn source(&self, at: usize) -> Option<usize> {
         let mut position = [0usize; 16];
         let position = position.get_mut(..self.axes.len())?;
@@ -197,24 +197,24 @@ impl Tiles {
         self.period.div_ceil(self.tile)
     }
 
-    /// Elements of the longest tile.
-    pub(super) fn longest(&self) -> usize {
+    /// Number of elements in the longest tile.
+    pub(super) fn max_tile_elements(&self) -> usize {
         self.tile.min(self.period)
     }
 
-    /// Elements that are worth a thread.
-    pub(super) fn run(&self) -> usize {
+    /// Number of elements in a task of a thread.
+    pub(super) fn run_elements(&self) -> usize {
         self.run
     }
 
-    /// The first packed element of a tile, or the number of elements after the last.
+    /// Returns the first packed element of a tile, or the number of elements for the tile after the last.
     pub(super) fn start(&self, tile: usize) -> usize {
         let (period, place) = (tile / self.in_period(), tile % self.in_period());
         (period * self.period + place * self.tile).min(self.elements)
     }
 
-    /// The tiles of a run with the packed elements that each is, in the order of the source.
-    pub(super) fn of(&self, run: Range<usize>) -> Vec<(Range<usize>, Sources<'_>)> {
+    /// Returns the tiles of a run, sorted by source element: the range of packed elements and their sources.
+    pub(super) fn run_sources(&self, run: Range<usize>) -> Vec<(Range<usize>, Sources<'_>)> {
         let mut position = vec![0; self.axes.len()];
         let mut tiles = Vec::with_capacity(run.len());
         for tile in run {

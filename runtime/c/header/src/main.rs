@@ -1,10 +1,10 @@
-//! Prints `drift.h` as the sources of the C interface say it: `drift-header FOLDER_OF_THE_INTERFACE`.
+//! Prints `drift.h`, generated from the sources of the C interface: `drift-header FOLDER`.
 
 use std::error::Error;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args_os().nth(1).ok_or("which folder?")?;
+    let folder = std::env::args_os().nth(1).ok_or("usage: drift-header FOLDER")?;
     let folder = Path::new(&folder);
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml"))?;
     let mut sources = cbindgen::Builder::new().with_config(config);

@@ -1,7 +1,7 @@
-//! A small bundle: y = 3 * x + 1 over four floats, compiled for the device of the tests.
+//! A small bundle for the device of the tests: y = 3 * x + 1 with four floats.
 
 use driftc::compile::{Model, Options, compile};
-use driftc::ir::text;
+use driftc::ir::graph_text;
 use driftc::target::TargetProfile;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(crate) fn write_bundle(folder: &Path) -> PathBuf {
     let name = std::env::var("DRIFT_TEST_TARGET").unwrap_or_else(|_| "lavapipe".to_owned());
     let target = TargetProfile::load(&name).unwrap();
     let path = folder.join("small.drift");
-    let model = Model { graph: text::parse(GRAPH).unwrap(), ..Model::default() };
+    let model = Model { graph: graph_text::parse(GRAPH).unwrap(), ..Model::default() };
     let options = Options { finish: Some(drift_spirv_tools::validate), ..Options::default() };
     compile(&model, &[target], &options, &path).unwrap();
     path

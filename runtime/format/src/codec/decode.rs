@@ -1,9 +1,9 @@
 //! Decodes a manifest from bytes that may be hostile.
 //!
-//! The encoding is bincode 2's standard configuration, which the writer uses through its crate. Reading it takes
-//! little: integers of variable length, lists with a length before them, fields in the order of declaration. It
-//! is done here rather than through serde because that is a fifth of the code in a program that embeds the
-//! runtime; a test compares the two. A length is believed only as far as there are bytes, and nothing recurses.
+//! The encoding is bincode 2's standard configuration; the writer uses the bincode crate. Reading it takes
+//! little code: integers of variable length, lists with a length prefix, fields in declaration order. This
+//! module avoids serde because serde's code would be a fifth of a program that embeds the runtime. A test
+//! compares both. A length may not exceed the remaining bytes, and nothing recurses.
 
 use crate::{
     ApiVersion, Artifact, ArtifactKind, Attachment, Binding, BindingKind, Chunk, DeviceHints, DeviceType,
@@ -12,27 +12,27 @@ use crate::{
     SlotKind, StateSlot, Symbol, Texture, Variant, WeightPlacement, WeightSlot,
 };
 
-/// What is wrong with the bytes.
+/// Reason why the bytes are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     End,
     Number,
-    Text,
+    Utf8,
     Choice,
 }
 
 impl Fault {
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Fault::End => "it ends inside a value, or a length is larger than what follows",
-            Fault::Number => "a number does not fit its field, or is not written in the shortest way",
-            Fault::Text => "a text is not UTF-8",
-            Fault::Choice => "a value is none of those that its type has",
+            Fault::End => "it ends inside a value, or a length exceeds the remaining bytes",
+            Fault::Number => "a number does not fit its field, or its encoding is not the shortest one",
+            Fault::Utf8 => "a string is not UTF-8",
+            Fault::Choice => "a value is not valid for its type",
         }
     }
 }
 
-/// The bytes that are left.
+/// The remaining bytes.
 pub(super) struct Reader<'a> {
     pub(super) rest: &'a [u8],
 }
@@ -55,7 +55,8 @@ impl Reader<'_> {
         Ok(*first)
     }
 
-    /// An unsigned integer: below 251 one byte; else 251, 252 or 253 and then 2, 4 or 8 bytes.
+    /// Reads an unsigned integer: one byte below 251, else the byte 251, 252 or 253 followed by 2, 4 or 8
+    /// bytes.
     #[inline(never)]
     fn unsigned(&mut self) -> Decoded<u64> {
         let (length, least) = match self.byte()? {
@@ -71,7 +72,7 @@ impl Reader<'_> {
         if value < least { Err(Fault::Number) } else { Ok(value) }
     }
 
-    /// A length, which cannot be more than the bytes that follow, since no element takes none.
+    /// Reads a length. It cannot exceed the remaining bytes, since every element takes at least one byte.
     #[inline(never)]
     fn length(&mut self) -> Decoded<usize> {
         let length = usize::try_from(self.unsigned()?).map_err(|_| Fault::End)?;
@@ -79,11 +80,11 @@ impl Reader<'_> {
     }
 
     #[inline(never)]
-    fn text(&mut self) -> Decoded<String> {
+    fn string(&mut self) -> Decoded<String> {
         let length = self.length()?;
         let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Fault::End)?;
         self.rest = rest;
-        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Fault::Text)
+        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Fault::Utf8)
     }
 
     fn narrow<T: TryFrom<u64>>(&mut self) -> Decoded<T> {
@@ -94,7 +95,7 @@ impl Reader<'_> {
 impl<T: Decode> Decode for Vec<T> {
     fn decode(reader: &mut Reader<'_>) -> Decoded<Vec<T>> {
         let length = reader.length()?;
-        // An element may take more memory than bytes, so room is made as elements turn up.
+        // An element may take more memory than encoded bytes, so capacity grows with the elements read.
         let mut list = Vec::with_capacity(length.min(64));
         for _ in 0..length {
             list.push(T::decode(reader)?);
@@ -125,7 +126,7 @@ impl<T: Decode, const N: usize> Decode for [T; N] {
 
 impl Decode for (String, String) {
     fn decode(reader: &mut Reader<'_>) -> Decoded<(String, String)> {
-        Ok((reader.text()?, reader.text()?))
+        Ok((reader.string()?, reader.string()?))
     }
 }
 
@@ -165,7 +166,7 @@ impl Decode for u16 {
     }
 }
 
-/// Signed integers are zigzag: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
+/// Signed integers use zigzag encoding: 0, -1, 1, -2, ... are stored as 0, 1, 2, 3, ...
 impl Decode for i64 {
     fn decode(reader: &mut Reader<'_>) -> Decoded<i64> {
         let value = reader.unsigned()?;
@@ -175,11 +176,11 @@ impl Decode for i64 {
 
 impl Decode for String {
     fn decode(reader: &mut Reader<'_>) -> Decoded<String> {
-        reader.text()
+        reader.string()
     }
 }
 
-/// A struct: its fields, in the order of declaration.
+/// Implements [`Decode`] for structs: fields in declaration order.
 macro_rules! fields {
     ($($name:ident { $($field:ident),* $(,)? })*) => {
         $(impl Decode for $name {
@@ -191,7 +192,7 @@ macro_rules! fields {
     };
 }
 
-/// A struct of one field without a name.
+/// Implements [`Decode`] for structs with one unnamed field.
 macro_rules! wrapped {
     ($($name:ident)*) => {
         $(impl Decode for $name {
@@ -202,7 +203,7 @@ macro_rules! wrapped {
     };
 }
 
-/// An enum: the number of the choice, in the order of declaration, then its payload.
+/// Implements [`Decode`] for enums: the variant's index in declaration order, then its payload.
 macro_rules! choices {
     ($($name:ident { $($number:literal $choice:ident $(($payload:ident))?),* $(,)? })*) => {
         $(impl Decode for $name {
@@ -278,47 +279,47 @@ mod tests {
     use super::{Decode, Fault, Reader};
     use crate::{ExprOp, HostType, MatrixScope, MatrixType, SlotKind};
 
-    fn ours<T: Decode>(bytes: &[u8]) -> Result<T, Fault> {
+    fn decode_all<T: Decode>(bytes: &[u8]) -> Result<T, Fault> {
         let mut reader = Reader { rest: bytes };
         let value = T::decode(&mut reader)?;
         if reader.rest.is_empty() { Ok(value) } else { Err(Fault::End) }
     }
 
-    fn same<T: Decode + serde::Serialize + PartialEq + std::fmt::Debug>(values: &[T]) {
+    fn assert_round_trip<T: Decode + serde::Serialize + PartialEq + std::fmt::Debug>(values: &[T]) {
         for value in values {
             let bytes = bincode::serde::encode_to_vec(value, bincode::config::standard()).unwrap();
-            assert_eq!(ours::<T>(&bytes).as_ref(), Ok(value), "{bytes:?}");
+            assert_eq!(decode_all::<T>(&bytes).as_ref(), Ok(value), "{bytes:?}");
         }
     }
 
     #[test]
-    fn agrees_with_the_encoder() {
+    fn decoder_matches_the_encoder() {
         let edges = [0, 1, 250, 251, 0xffff, 0x10000, 0xffff_ffff, 0x1_0000_0000, u64::MAX];
-        same(&edges);
-        same(&edges.map(|value| value as u32));
-        same(&edges.map(u64::cast_signed));
-        same(&edges.map(|value| value.cast_signed().wrapping_neg()));
-        same(&[Some(7u32), None]);
-        same(&[vec!["".to_owned(), "é".to_owned()], vec![]]);
-        same(&[true, false]);
-        same(&[HostType::F32, HostType::U64, HostType::Bool]);
-        same(&[SlotKind::Weights(3), SlotKind::Arena, SlotKind::Params, SlotKind::State(1)]);
-        same(&[MatrixType::Bf16, MatrixType::U64]);
-        same(&[MatrixScope::QueueFamily]);
-        same(&[ExprOp::Const(-300), ExprOp::Symbol(2), ExprOp::Max]);
+        assert_round_trip(&edges);
+        assert_round_trip(&edges.map(|value| value as u32));
+        assert_round_trip(&edges.map(u64::cast_signed));
+        assert_round_trip(&edges.map(|value| value.cast_signed().wrapping_neg()));
+        assert_round_trip(&[Some(7u32), None]);
+        assert_round_trip(&[vec!["".to_owned(), "é".to_owned()], vec![]]);
+        assert_round_trip(&[true, false]);
+        assert_round_trip(&[HostType::F32, HostType::U64, HostType::Bool]);
+        assert_round_trip(&[SlotKind::Weights(3), SlotKind::Arena, SlotKind::Params, SlotKind::State(1)]);
+        assert_round_trip(&[MatrixType::Bf16, MatrixType::U64]);
+        assert_round_trip(&[MatrixScope::QueueFamily]);
+        assert_round_trip(&[ExprOp::Const(-300), ExprOp::Symbol(2), ExprOp::Max]);
     }
 
     #[test]
-    fn other_bytes_are_faults() {
-        assert_eq!(ours::<u64>(&[]), Err(Fault::End));
-        assert_eq!(ours::<u64>(&[251, 1]), Err(Fault::End));
-        assert_eq!(ours::<u64>(&[251, 250, 0]), Err(Fault::Number));
-        assert_eq!(ours::<u64>(&[254, 0]), Err(Fault::Number));
-        assert_eq!(ours::<u32>(&[253, 0, 0, 0, 0, 1, 0, 0, 0]), Err(Fault::Number));
-        assert_eq!(ours::<String>(&[2, 0xc3, 0x28]), Err(Fault::Text));
-        assert_eq!(ours::<Vec<u64>>(&[3, 0, 0]), Err(Fault::End));
-        assert_eq!(ours::<bool>(&[2]), Err(Fault::Choice));
-        assert_eq!(ours::<Option<u32>>(&[2, 0]), Err(Fault::Choice));
-        assert_eq!(ours::<HostType>(&[13]), Err(Fault::Choice));
+    fn invalid_bytes_are_rejected() {
+        assert_eq!(decode_all::<u64>(&[]), Err(Fault::End));
+        assert_eq!(decode_all::<u64>(&[251, 1]), Err(Fault::End));
+        assert_eq!(decode_all::<u64>(&[251, 250, 0]), Err(Fault::Number));
+        assert_eq!(decode_all::<u64>(&[254, 0]), Err(Fault::Number));
+        assert_eq!(decode_all::<u32>(&[253, 0, 0, 0, 0, 1, 0, 0, 0]), Err(Fault::Number));
+        assert_eq!(decode_all::<String>(&[2, 0xc3, 0x28]), Err(Fault::Utf8));
+        assert_eq!(decode_all::<Vec<u64>>(&[3, 0, 0]), Err(Fault::End));
+        assert_eq!(decode_all::<bool>(&[2]), Err(Fault::Choice));
+        assert_eq!(decode_all::<Option<u32>>(&[2, 0]), Err(Fault::Choice));
+        assert_eq!(decode_all::<HostType>(&[13]), Err(Fault::Choice));
     }
 }

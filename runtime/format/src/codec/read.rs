@@ -1,4 +1,4 @@
-//! Reading: header, manifest, and the hashes of everything else.
+//! Reads and checks the header, the manifest and the file layout.
 
 use super::{
     CHUNK_ALIGNMENT, HASHED_HEADER, HEADER_SIZE, Header, MAGIC, MANIFEST_LIMIT, VERSION_MAJOR, decode,
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::order;
 use crate::{Hash, Manifest, validate};
 
-/// A range of the file with the hash it must have.
+/// A range of the file and its expected hash.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Extent {
     pub section: String,
@@ -16,7 +16,7 @@ pub struct Extent {
     pub hash: Hash,
 }
 
-/// Reads and checks the header against the file it is the start of.
+/// Reads the header and checks it against the file.
 pub fn read_header(file: &[u8]) -> Result<Header> {
     if file.get(..MAGIC.len()) != Some(MAGIC.as_slice()) {
         return Err(Error::NotABundle);
@@ -27,7 +27,7 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
     let mut fields = Fields { rest: header.get(MAGIC.len()..).unwrap_or_default() };
     let (major, minor) = (u16::from_le_bytes(fields.take()), u16::from_le_bytes(fields.take()));
     if header.get(HASHED_HEADER..)
-        != Some(Hash::of(header.get(..HASHED_HEADER).unwrap_or_default()).0.as_slice())
+        != Some(Hash::digest(header.get(..HASHED_HEADER).unwrap_or_default()).0.as_slice())
     {
         return Err(Error::corrupt("header", 0, "its hash does not match"));
     }
@@ -51,7 +51,7 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
         return Err(Error::corrupt(
             "header",
             12,
-            "its size or its reserved bytes are not those of this version",
+            "its size or its reserved bytes differ from this version's",
         ));
     }
     if header.file_size != file.len() as u64 {
@@ -67,12 +67,12 @@ pub fn read_header(file: &[u8]) -> Result<Header> {
     Ok(header)
 }
 
-/// Reads, checks and decodes the manifest, and checks that it describes every byte of the file.
-/// What remains unchecked are the bytes of chunks and artifacts: see [`verify`](super::verify).
+/// Reads, checks and decodes the manifest, and checks that it accounts for every byte of the file. The bytes of
+/// chunks and artifacts are not checked; see [`verify`](super::verify).
 pub fn read_manifest(file: &[u8]) -> Result<Manifest> {
     let header = read_header(file)?;
     let bytes = section(file, header.manifest_offset, header.manifest_size)?;
-    if Hash::of(bytes) != header.manifest_hash {
+    if Hash::digest(bytes) != header.manifest_hash {
         return Err(Error::corrupt("manifest", header.manifest_offset, "its hash does not match"));
     }
     let manifest = decode(bytes, header.manifest_offset)?;
@@ -81,17 +81,17 @@ pub fn read_manifest(file: &[u8]) -> Result<Manifest> {
     Ok(manifest)
 }
 
-/// The bytes of a range of the file.
+/// Returns a range of the file.
 pub fn section(file: &[u8], offset: u64, size: u64) -> Result<&[u8]> {
     let start = usize::try_from(offset).ok();
     let end = offset.checked_add(size).and_then(|end| usize::try_from(end).ok());
     start.zip(end).and_then(|(start, end)| file.get(start..end)).ok_or_else(|| {
-        Error::corrupt("section", offset, format!("{size} bytes from there are not in the file"))
+        Error::corrupt("section", offset, format!("{size} bytes at this offset exceed the file"))
     })
 }
 
 impl Manifest {
-    /// All hashed sections but the manifest, in the order of the lists: chunks, then artifacts.
+    /// All hashed sections except the manifest: chunks, then artifacts, each in list order.
     pub fn extents(&self) -> Vec<Extent> {
         let chunks = self.chunks.iter().enumerate().map(|(index, chunk)| Extent {
             section: format!("chunk {index}"),
@@ -109,10 +109,11 @@ impl Manifest {
     }
 }
 
-/// Sections follow each other without overlap, from the header to the manifest; gaps are short and zero.
+/// Checks that sections follow each other without overlap from header to manifest, and that gaps are short and
+/// zero.
 fn check_layout(file: &[u8], header: &Header, manifest: &Manifest) -> Result<()> {
     let extents = manifest.extents();
-    let sorted = order::by_key(extents.iter().map(|extent| (extent.offset, extent.size)));
+    let sorted = order::sorted_indices(extents.iter().map(|extent| (extent.offset, extent.size)));
     let last = Extent {
         section: "manifest".to_owned(),
         offset: header.manifest_offset,
@@ -123,7 +124,7 @@ fn check_layout(file: &[u8], header: &Header, manifest: &Manifest) -> Result<()>
     for extent in sorted.iter().filter_map(|index| extents.get(*index)).chain([&last]) {
         let gap = extent.offset.checked_sub(end);
         let Some(gap) = gap.filter(|gap| *gap < CHUNK_ALIGNMENT) else {
-            let reason = format!("it does not follow the section before it, which ends at {end}");
+            let reason = format!("it does not follow the previous section, which ends at byte {end}");
             return Err(Error::corrupt(&extent.section, extent.offset, reason));
         };
         if section(file, end, gap)?.iter().any(|byte| *byte != 0) {
@@ -138,7 +139,7 @@ fn check_layout(file: &[u8], header: &Header, manifest: &Manifest) -> Result<()>
     Ok(())
 }
 
-/// Takes fixed-size fields from the front of the header, whose length was checked.
+/// Reads fixed-size fields from the front of the header, whose length was checked.
 struct Fields<'a> {
     rest: &'a [u8],
 }

@@ -1,80 +1,79 @@
-//! The hashes of a file's ranges, compared in pieces on several threads.
+//! Verifies the hashes of file sections on several threads.
 //!
-//! BLAKE3 hashes a tree. A range longer than a piece is cut along that tree, each piece is a subtree whose value does not
-//! depend on the others, and the values are merged to the hash of the range.
+//! BLAKE3 hashes a tree. A section larger than [`SUBTREE_BYTES`] is split along that tree. Each part is a
+//! subtree, whose chaining value does not depend on other parts. The chaining values are merged into the
+//! section's hash.
 
 use super::Extent;
 use super::section;
 use crate::Hash;
 use crate::error::{Error, Result};
-use crate::threads::beside;
+use crate::threads::run_jobs;
 use blake3::hazmat::{
     ChainingValue, HasherExt, Mode, left_subtree_len, merge_subtrees_non_root, merge_subtrees_root,
 };
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of a piece: a power of two times the 1024 bytes of a leaf, so that pieces are subtrees.
-const PIECE: usize = 1 << 20;
+/// Size of a subtree: a power of two times BLAKE3's leaf size of 1024 bytes.
+const SUBTREE_BYTES: usize = 1 << 20;
 
-/// Threads at most: fewer than there are cores, since meanwhile a driver is busy that is slow where it has to wait for one.
+/// Maximum number of threads. It is lower than typical core counts because the driver works at the same time.
 const N_THREADS: usize = 8;
 
-/// A part of a range, and what is computed of it.
-struct Piece<'a> {
+/// A subtree of a section.
+struct Subtree<'a> {
     range: &'a [u8],
     start: usize,
-    /// The hash of a range of one piece, else the value of a subtree.
+    /// The hash of a section with one subtree, else the subtree's chaining value.
     value: Mutex<ChainingValue>,
 }
 
-/// Compares the hash of each extent, on several threads; reports the first in the list's order that differs.
+/// Compares the hash of each extent on several threads. Reports the first mismatch in list order.
 ///
 /// # Errors
-/// [`Error::Corrupt`], which names the section and where it lies.
+/// [`Error::Corrupt`] with the section and its offset.
 pub fn verify(file: &[u8], extents: &[Extent]) -> Result<()> {
-    let mut pieces = Vec::new();
+    let mut subtrees = Vec::new();
     for extent in extents {
         let range = section(file, extent.offset, extent.size)?;
-        let starts = (0..range.len().max(1)).step_by(PIECE);
-        pieces.extend(starts.map(|start| Piece { range, start, value: Mutex::default() }));
+        let starts = (0..range.len().max(1)).step_by(SUBTREE_BYTES);
+        subtrees.extend(starts.map(|start| Subtree { range, start, value: Mutex::default() }));
     }
     let job = |index: usize| {
-        if let Some(piece) = pieces.get(index) {
-            *piece.value.lock().unwrap_or_else(PoisonError::into_inner) = value(piece.range, piece.start);
+        if let Some(subtree) = subtrees.get(index) {
+            *subtree.value.lock().unwrap_or_else(PoisonError::into_inner) =
+                subtree_value(subtree.range, subtree.start);
         }
     };
-    beside(N_THREADS, pieces.len(), &job, &mut || ());
-    let mut values =
-        pieces.into_iter().map(|piece| piece.value.into_inner().unwrap_or_else(PoisonError::into_inner));
+    run_jobs(N_THREADS, subtrees.len(), &job, &mut || ());
+    let mut values = subtrees
+        .into_iter()
+        .map(|subtree| subtree.value.into_inner().unwrap_or_else(PoisonError::into_inner));
     for extent in extents {
-        if merged(&mut values, extent.size, true) != Some(extent.hash.0) {
+        if merge(&mut values, extent.size, true) != Some(extent.hash.0) {
             return Err(Error::corrupt(&extent.section, extent.offset, "its hash does not match"));
         }
     }
     Ok(())
 }
 
-/// The value of the piece of a range that begins at `start`.
-fn value(range: &[u8], start: usize) -> ChainingValue {
-    if range.len() <= PIECE {
-        return Hash::of(range).0;
+/// Hash or chaining value of the subtree that begins at `start`.
+fn subtree_value(range: &[u8], start: usize) -> ChainingValue {
+    if range.len() <= SUBTREE_BYTES {
+        return Hash::digest(range).0;
     }
-    let piece = range.get(start..range.len().min(start + PIECE)).unwrap_or_default();
-    blake3::Hasher::new().set_input_offset(start as u64).update(piece).finalize_non_root()
+    let subtree = range.get(start..range.len().min(start + SUBTREE_BYTES)).unwrap_or_default();
+    blake3::Hasher::new().set_input_offset(start as u64).update(subtree).finalize_non_root()
 }
 
-/// The value of a range of `length` bytes, or of a subtree of it, from the values of its pieces, which are taken from the front
-/// of `values`.
-fn merged(
-    values: &mut dyn Iterator<Item = ChainingValue>,
-    length: u64,
-    whole: bool,
-) -> Option<ChainingValue> {
-    if length <= PIECE as u64 {
+/// Merges the chaining values of a section, or of a subtree of it, of `length` bytes. Takes the values of its
+/// parts from the front of `values`.
+fn merge(values: &mut dyn Iterator<Item = ChainingValue>, length: u64, whole: bool) -> Option<ChainingValue> {
+    if length <= SUBTREE_BYTES as u64 {
         return values.next();
     }
     let left = left_subtree_len(length);
-    let (left, right) = (merged(values, left, false)?, merged(values, length - left, false)?);
+    let (left, right) = (merge(values, left, false)?, merge(values, length - left, false)?);
     Some(match whole {
         true => *merge_subtrees_root(&left, &right, Mode::Hash).as_bytes(),
         false => merge_subtrees_non_root(&left, &right, Mode::Hash),
@@ -83,19 +82,28 @@ fn merged(
 
 #[cfg(test)]
 mod tests {
-    use super::{Extent, PIECE, verify};
+    use super::{Extent, SUBTREE_BYTES, verify};
     use crate::Hash;
 
     #[test]
-    fn ranges_of_all_lengths_have_their_hashes() {
-        let bytes: Vec<u8> = (0..6 * PIECE + 1).map(|i| (i * i / 7) as u8).collect();
-        let lengths =
-            [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE + 17, 5 * PIECE, 6 * PIECE + 1];
+    fn sections_of_all_lengths_verify() {
+        let bytes: Vec<u8> = (0..6 * SUBTREE_BYTES + 1).map(|i| (i * i / 7) as u8).collect();
+        let lengths = [
+            0,
+            1,
+            SUBTREE_BYTES - 1,
+            SUBTREE_BYTES,
+            SUBTREE_BYTES + 1,
+            2 * SUBTREE_BYTES,
+            3 * SUBTREE_BYTES + 17,
+            5 * SUBTREE_BYTES,
+            6 * SUBTREE_BYTES + 1,
+        ];
         let extent = |length: usize| Extent {
             section: format!("range of {length}"),
             offset: (bytes.len() - length) as u64,
             size: length as u64,
-            hash: Hash::of(&bytes[bytes.len() - length..]),
+            hash: Hash::digest(&bytes[bytes.len() - length..]),
         };
         let extents = lengths.map(extent);
         verify(&bytes, &extents).unwrap();

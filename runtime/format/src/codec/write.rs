@@ -1,7 +1,7 @@
-//! Writing: chunks are streamed to a temporary file beside the target, which is renamed when all is well.
+//! Writes bundles: chunks are streamed to a temporary file next to the target, which is renamed on success.
 //!
-//! Memory stays bounded by one slice of a chunk, and a reader never sees half a bundle. The same calls in the
-//! same order give the same bytes.
+//! Memory use is bounded by one slice of a chunk, and readers never see an incomplete bundle. The same calls in
+//! the same order produce the same bytes.
 
 use super::{ARTIFACT_ALIGNMENT, CHUNK_ALIGNMENT, HEADER_SIZE, Header, VERSION_MAJOR, VERSION_MINOR, encode};
 use crate::error::{Error, Result};
@@ -17,13 +17,13 @@ pub struct BundleWriter {
     path: PathBuf,
     temporary: PathBuf,
     position: u64,
-    /// By hash and, for artifacts, kind; what is added twice is stored once.
+    /// Known chunks by hash, and artifacts by hash and kind. Equal data is stored once.
     known_chunks: BTreeMap<Hash, u32>,
     known_artifacts: BTreeMap<(Hash, ArtifactKind), u32>,
     manifest: Manifest,
 }
 
-/// What was written.
+/// Sizes in a written bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub file_size: u64,
@@ -33,7 +33,7 @@ pub struct Summary {
     pub padding_bytes: u64,
 }
 
-/// Counts and hashes what passes through to the file.
+/// Counts and hashes the bytes written to the file.
 struct Hashing<'a> {
     out: &'a mut BufWriter<File>,
     hasher: blake3::Hasher,
@@ -75,7 +75,7 @@ impl BundleWriter {
         Ok(writer)
     }
 
-    /// Adds weights that `fill` writes piece by piece, and returns the index of the chunk that holds them.
+    /// Adds weights that `fill` streams, and returns the index of their chunk.
     pub fn chunk(&mut self, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<u32> {
         let before = self.position;
         let result = self.try_chunk(fill);
@@ -86,22 +86,22 @@ impl BundleWriter {
         result.map_err(|source| self.fail(source))
     }
 
-    /// Adds a file that travels with the model.
+    /// Adds a file shipped with the model.
     pub fn attach(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         let artifact = self.artifact(ArtifactKind::Data, bytes)?;
         self.manifest.attachments.push(Attachment { name: name.to_owned(), artifact });
         Ok(())
     }
 
-    /// Adds a shader, given as SPIR-V words, and returns its index.
+    /// Adds a shader given as SPIR-V words, and returns its index.
     pub fn spirv(&mut self, words: &[u32]) -> Result<u32> {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.artifact(ArtifactKind::Spirv, &bytes)
     }
 
-    /// Adds a shader or an attachment's bytes and returns its index.
+    /// Adds the bytes of a shader or attachment, and returns the artifact's index.
     pub fn artifact(&mut self, kind: ArtifactKind, bytes: &[u8]) -> Result<u32> {
-        let hash = Hash::of(bytes);
+        let hash = Hash::digest(bytes);
         let key = (hash, kind);
         if let Some(index) = self.known_artifacts.get(&key) {
             return Ok(*index);
@@ -116,12 +116,12 @@ impl BundleWriter {
         Ok(index)
     }
 
-    /// The chunks so far, for their sizes.
+    /// Chunks written so far.
     pub fn chunks(&self) -> &[Chunk] {
         &self.manifest.chunks
     }
 
-    /// Validates the whole, writes manifest and header, and puts the file in its place.
+    /// Validates the manifest, writes it and the header, and renames the file to its final path.
     pub fn finish(mut self, provenance: Provenance, variants: Vec<Variant>) -> Result<Summary> {
         self.manifest.provenance = provenance;
         self.manifest.variants = variants;
@@ -166,13 +166,13 @@ impl BundleWriter {
             file_size: self.position + manifest.len() as u64,
             manifest_offset: self.position,
             manifest_size: manifest.len() as u64,
-            manifest_hash: Hash::of(manifest),
+            manifest_hash: Hash::digest(manifest),
         };
         self.out.write_all(manifest)?;
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(&header.to_bytes())?;
         self.out.flush()?;
-        // A chunk that turned out to be known already may have left bytes after the end.
+        // A deduplicated chunk may have left bytes after the end.
         self.out.get_ref().set_len(header.file_size)?;
         self.out.get_ref().sync_all()?;
         std::fs::rename(&self.temporary, &self.path)?;
@@ -191,7 +191,7 @@ impl BundleWriter {
 }
 
 impl Drop for BundleWriter {
-    /// Removes the temporary file; after a successful finish there is none.
+    /// Removes the temporary file. After a successful finish there is none.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.temporary);
     }

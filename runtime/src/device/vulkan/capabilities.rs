@@ -1,4 +1,4 @@
-//! Asks a driver everything that [`DeviceInfo`] holds.
+//! Queries everything in [`DeviceInfo`] from a driver.
 
 use super::failed;
 use super::features::{Available, Chain, SUBGROUP_OPERATIONS};
@@ -11,7 +11,7 @@ use crate::format::{
 use ash::{ext, khr, vk};
 use std::ffi::CStr;
 
-/// The version to program against and the extensions of a device.
+/// Usable Vulkan version and extensions of a device.
 pub(super) fn available(instance: &Instance, device: vk::PhysicalDevice) -> Result<Available> {
     // SAFETY: the device was enumerated from this instance, here and below.
     let properties = unsafe { instance.raw.get_physical_device_properties(device) };
@@ -23,7 +23,7 @@ pub(super) fn available(instance: &Instance, device: vk::PhysicalDevice) -> Resu
 
 pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Result<DeviceInfo> {
     let available = available(instance, device)?;
-    let has = |core, name: &CStr| available.has_since(core, name);
+    let has = |core, name: &CStr| available.provides(core, name);
     let mut driver = vk::PhysicalDeviceDriverProperties::default();
     let mut subgroup = vk::PhysicalDeviceSubgroupProperties::default();
     let mut sizes = vk::PhysicalDeviceSubgroupSizeControlProperties::default();
@@ -47,24 +47,18 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
     if has(Some(vk::API_VERSION_1_3), khr::shader_integer_dot_product::NAME) {
         head = head.push_next(&mut dot);
     }
-    // SAFETY: the chain consists of structs that the device knows and that outlive the call.
+    // SAFETY: the chain consists of structs that the device supports and that outlive the call.
     unsafe { instance.raw.get_physical_device_properties2(device, &mut head) };
     let properties = head.properties;
 
     let mut info = DeviceInfo {
         language: ArtifactKind::Spirv,
-        name: text(properties.device_name_as_c_str().ok()),
-        kind: match properties.device_type {
-            vk::PhysicalDeviceType::DISCRETE_GPU => DeviceKind::Discrete,
-            vk::PhysicalDeviceType::INTEGRATED_GPU => DeviceKind::Integrated,
-            vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceKind::Virtual,
-            vk::PhysicalDeviceType::CPU => DeviceKind::Cpu,
-            _ => DeviceKind::Other,
-        },
+        name: lossy_string(properties.device_name_as_c_str().ok()),
+        kind: device_kind(properties.device_type),
         vendor_id: properties.vendor_id,
         device_id: properties.device_id,
-        driver_name: text(driver.driver_name_as_c_str().ok()),
-        driver_info: text(driver.driver_info_as_c_str().ok()),
+        driver_name: lossy_string(driver.driver_name_as_c_str().ok()),
+        driver_info: lossy_string(driver.driver_info_as_c_str().ok()),
         driver_version: properties.driver_version,
         api_version: ApiVersion {
             major: u16::try_from(vk::api_version_major(properties.api_version)).unwrap_or(u16::MAX),
@@ -82,16 +76,7 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
         memory_heaps: heaps(instance, device),
         max_allocations: properties.limits.max_memory_allocation_count,
         timestamp_period: timestamp_period(instance, device, &properties.limits),
-        images: ImageLimits {
-            max_2d: properties.limits.max_image_dimension2_d,
-            max_3d: properties.limits.max_image_dimension3_d,
-            max_array_layers: properties.limits.max_image_array_layers,
-            max_texel_buffer_elements: properties.limits.max_texel_buffer_elements,
-            max_sampled_images: properties.limits.max_per_stage_descriptor_sampled_images,
-            max_storage_images: properties.limits.max_per_stage_descriptor_storage_images,
-            texel_alignment: u32::try_from(properties.limits.min_texel_buffer_offset_alignment)
-                .unwrap_or(u32::MAX),
-        },
+        images: image_limits(&properties.limits),
         device_uuid: ids.device_uuid,
         driver_uuid: ids.driver_uuid,
         pipeline_cache_uuid: properties.pipeline_cache_uuid,
@@ -115,6 +100,28 @@ pub(super) fn device_info(instance: &Instance, device: vk::PhysicalDevice) -> Re
     Ok(info)
 }
 
+fn device_kind(device_type: vk::PhysicalDeviceType) -> DeviceKind {
+    match device_type {
+        vk::PhysicalDeviceType::DISCRETE_GPU => DeviceKind::Discrete,
+        vk::PhysicalDeviceType::INTEGRATED_GPU => DeviceKind::Integrated,
+        vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceKind::Virtual,
+        vk::PhysicalDeviceType::CPU => DeviceKind::Cpu,
+        _ => DeviceKind::Other,
+    }
+}
+
+fn image_limits(limits: &vk::PhysicalDeviceLimits) -> ImageLimits {
+    ImageLimits {
+        max_2d: limits.max_image_dimension2_d,
+        max_3d: limits.max_image_dimension3_d,
+        max_array_layers: limits.max_image_array_layers,
+        max_texel_buffer_elements: limits.max_texel_buffer_elements,
+        max_sampled_images: limits.max_per_stage_descriptor_sampled_images,
+        max_storage_images: limits.max_per_stage_descriptor_storage_images,
+        texel_alignment: u32::try_from(limits.min_texel_buffer_offset_alignment).unwrap_or(u32::MAX),
+    }
+}
+
 fn features(
     instance: &Instance,
     device: vk::PhysicalDevice,
@@ -123,7 +130,7 @@ fn features(
 ) -> Features {
     let mut chain = Chain::default();
     let mut head = chain.link(available, Features(u64::MAX));
-    // SAFETY: the chain consists of structs that the device knows and that outlive the call.
+    // SAFETY: the chain consists of structs that the device supports and that outlive the call.
     unsafe { instance.raw.get_physical_device_features2(device, &mut head) };
     let core = head.features;
     chain.set_core(core);
@@ -181,7 +188,8 @@ fn heaps(instance: &Instance, device: vk::PhysicalDevice) -> Vec<MemoryHeap> {
     memory.memory_heaps_as_slice().iter().enumerate().map(heap).collect()
 }
 
-/// The index of the queue family to compute on: the first that can, which drivers make the fastest.
+/// Index and timestamp bits of the compute queue family: the first with compute support, which is usually the
+/// fastest.
 pub(super) fn compute_family(instance: &Instance, device: vk::PhysicalDevice) -> Option<(u32, u32)> {
     // SAFETY: the device was enumerated from this instance.
     let families = unsafe { instance.raw.get_physical_device_queue_family_properties(device) };
@@ -202,7 +210,7 @@ fn timestamp_period(
 }
 
 fn matrix_shapes(instance: &Instance, device: vk::PhysicalDevice) -> Result<Vec<MatrixShape>> {
-    // SAFETY: the device has the extension that the function belongs to.
+    // SAFETY: the device has the extension of this function.
     let shapes = unsafe { instance.raw.get_cooperative_matrix_properties(device) }?
         .map_err(failed("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"))?;
     let shape = |shape: &vk::CooperativeMatrixPropertiesKHR<'_>| {
@@ -224,12 +232,12 @@ fn matrix_shapes(instance: &Instance, device: vk::PhysicalDevice) -> Result<Vec<
             saturating: shape.saturating_accumulation == vk::TRUE,
         })
     };
-    // Shapes of types that this version has no name for cannot be asked for either.
+    // Shapes with unknown types are skipped, since no bundle can require them.
     Ok(shapes.iter().filter_map(shape).collect())
 }
 
 fn matrix_type(component: vk::ComponentTypeKHR) -> Option<MatrixType> {
-    /// `VK_COMPONENT_TYPE_BFLOAT16_KHR`, newer than the bindings.
+    /// `VK_COMPONENT_TYPE_BFLOAT16_KHR`, which the bindings lack.
     const BF16: vk::ComponentTypeKHR = vk::ComponentTypeKHR::from_raw(1_000_141_000);
     Some(match component {
         vk::ComponentTypeKHR::FLOAT16 => MatrixType::F16,
@@ -248,6 +256,6 @@ fn matrix_type(component: vk::ComponentTypeKHR) -> Option<MatrixType> {
     })
 }
 
-fn text(text: Option<&CStr>) -> String {
+fn lossy_string(text: Option<&CStr>) -> String {
     text.map_or_else(String::new, |text| text.to_string_lossy().into_owned())
 }

@@ -1,49 +1,81 @@
-//! An open device: its queue, the memory types it offers, and what was created on it.
+//! An open device: its queue, memory types, memory blocks and counters.
 
-use super::blocks::Block;
 use super::capabilities::{available, compute_family};
 use super::failed;
 use super::features::{Available, Chain};
 use super::functions::Device;
-use super::instance::{Instance, choose};
+use super::instance::Instance;
+use super::selection::select_device;
 use crate::device::DeviceInfo;
 use crate::device::backend::Counts;
 use crate::error::{Error, Result};
 use crate::format::{Features, Variant};
 use ash::{khr, vk};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A chosen device that is not open yet, since what to enable depends on the variant it is chosen for.
+/// A selected device that is not open yet. The enabled features depend on the variants to load.
 pub(crate) struct Candidate {
     instance: &'static Instance,
     physical: vk::PhysicalDevice,
     pub(crate) info: DeviceInfo,
 }
 
-/// A device opened for one variant. All that is made from it holds it by `Arc`.
+/// An open device. Every object created from it keeps it alive through an `Arc`.
 pub(crate) struct Context {
     pub(super) device: Device,
-    /// Sessions that share a device take turns at its queue.
+    /// Queue of the device. Sessions on the same device lock it to submit.
     queue: Mutex<vk::Queue>,
     pub(super) family: u32,
     pub(super) timestamp_bits: u32,
     pub(super) memory: vk::PhysicalDeviceMemoryProperties,
     pub(crate) info: DeviceInfo,
-    /// Whether memory can be shared by file descriptor.
+    /// True if memory can be exported and imported by file descriptor.
     #[cfg(unix)]
-    pub(super) shares_memory: bool,
-    /// Whether to do as if the host could not reach the device's memory.
+    pub(super) supports_external_memory: bool,
+    /// True to use staging buffers even if the host can access device memory.
     pub(super) always_stage: bool,
-    /// Memory that small objects share.
+    /// Memory blocks for small objects.
     pub(super) blocks: Mutex<Vec<Block>>,
-    /// How many of each were created so far.
+    /// Objects created so far.
     pub(crate) counts: Counts,
 }
 
+/// A memory allocation, freed with its last user.
+pub(super) struct Memory {
+    pub(super) context: Arc<Context>,
+    pub(super) raw: vk::DeviceMemory,
+    /// Host address of the memory, if mapped.
+    pub(super) mapped: Option<NonNull<u8>>,
+    pub(super) coherent: bool,
+}
+
+// SAFETY: the pointer is only passed on to buffers, which access disjoint ranges.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// A block with free space. The objects in it keep its memory alive.
+pub(super) struct Block {
+    pub(super) kind: BlockKind,
+    pub(super) memory: Weak<Memory>,
+    pub(super) used: u64,
+    pub(super) size: u64,
+}
+
+/// Properties that objects in one block have in common.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct BlockKind {
+    /// Index of the memory type.
+    pub(super) memory_type: u32,
+    pub(super) mapped: bool,
+    pub(super) images: bool,
+}
+
 impl Candidate {
-    pub(crate) fn choose(wanted: Option<&str>) -> Result<Candidate> {
+    pub(crate) fn select(wanted: Option<&str>) -> Result<Candidate> {
         let instance = Instance::load()?;
-        let (physical, info) = choose(instance, wanted)?;
+        let (physical, info) = select_device(instance, wanted)?;
         Ok(Candidate { instance, physical, info })
     }
 
@@ -69,7 +101,7 @@ impl Candidate {
             memory,
             info,
             #[cfg(unix)]
-            shares_memory: available.has(khr::external_memory_fd::NAME),
+            supports_external_memory: available.has(khr::external_memory_fd::NAME),
             always_stage,
             blocks: Mutex::default(),
             counts: Counts::default(),
@@ -85,7 +117,7 @@ fn create(
     family: u32,
 ) -> Result<Device> {
     let mut extensions = available.needed_extensions(wanted);
-    // A device that is layered over another API insists on this one being enabled.
+    // A device layered over another API requires this extension to be enabled.
     if available.has(khr::portability_subset::NAME) {
         extensions.push(khr::portability_subset::NAME);
     }
@@ -101,28 +133,29 @@ fn create(
         .queue_create_infos(&queue)
         .enabled_extension_names(&extensions)
         .push_next(&mut features);
-    // SAFETY: `create` and all it points to live until the call returns; the features were checked to be there.
+    // SAFETY: `create` and everything it points to live until the call returns; the features are supported.
     unsafe { instance.raw.create_device(physical, &create) }
 }
 
 impl Context {
-    /// Submits command buffers in order and waits until the device has carried them out.
+    /// Submits command buffers in order and waits for completion.
     pub(super) fn submit(&self, commands: &[vk::CommandBuffer], fence: vk::Fence) -> Result<()> {
         self.start(commands, fence)?;
         self.wait(fence)
     }
 
-    /// Submits command buffers in order; `fence` is signalled when they are done.
+    /// Submits command buffers in order. `fence` is signaled on completion.
     pub(super) fn start(&self, commands: &[vk::CommandBuffer], fence: vk::Fence) -> Result<()> {
         let submit = [vk::SubmitInfo::default().command_buffers(commands)];
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the queue is locked, the command buffers are recorded and not pending, and the fence is unsignalled.
+        // SAFETY: the queue is locked, the command buffers are recorded and not pending, and the fence is
+        // unsignaled.
         unsafe { self.device.queue_submit(*queue, &submit, fence) }.map_err(failed("vkQueueSubmit"))
     }
 
-    /// Waits for a fence and makes it usable again.
+    /// Waits for a fence and resets it.
     pub(super) fn wait(&self, fence: vk::Fence) -> Result<()> {
-        // SAFETY: the fence belongs to this device and is not being submitted elsewhere.
+        // SAFETY: the fence belongs to this device and no other thread submits it.
         unsafe {
             self.device.wait_for_fence(fence).map_err(failed("vkWaitForFences"))?;
             self.device.reset_fence(fence).map_err(failed("vkResetFences"))
@@ -131,7 +164,7 @@ impl Context {
 }
 
 impl Context {
-    /// Waits until the device has carried out all that was submitted, whatever comes of it.
+    /// Waits until the device is idle. Errors are ignored.
     pub(super) fn wait_idle(&self) {
         let _queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the device is live, and its queue is locked.
@@ -142,7 +175,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         self.wait_idle();
-        // SAFETY: everything made from the device holds the context by `Arc`, so nothing is left.
+        // SAFETY: every object created from the device holds the context by `Arc`, so none is left.
         unsafe {
             self.device.destroy_device();
         }

@@ -1,74 +1,91 @@
-//! The mapping between a bundle's feature bits and Vulkan's feature structs and extensions.
+//! Maps a bundle's feature bits to Vulkan feature structs and extensions.
 //!
-//! One table says which struct holds which features, since when it is part of Vulkan, and which extension brings
-//! it before. The same structs are used to ask a device what it has and to enable what a bundle requires.
+//! One table lists for each struct its features, the Vulkan version that contains it, and the extension that
+//! provides it in earlier versions. The same structs query the features of a device and enable the features
+//! that a bundle requires.
 
 use crate::format::{Feature, Features};
 use ash::vk;
 use ash::{ext, khr};
 use std::ffi::CStr;
 
-/// A feature struct: what it holds and where it comes from.
-pub(super) struct Part {
+/// A feature struct: its features and their origin.
+pub(super) struct FeatureStruct {
     pub(super) features: Features,
     pub(super) extension: &'static CStr,
-    /// The Vulkan version that contains it, so that the extension is not needed.
+    /// The Vulkan version that contains the struct and makes the extension unnecessary.
     pub(super) core: Option<u32>,
 }
 
-const fn part(features: &[Feature], extension: &'static CStr, core: Option<u32>) -> Part {
-    Part { features: Features::of(features), extension, core }
+const fn feature_struct(features: &[Feature], extension: &'static CStr, core: Option<u32>) -> FeatureStruct {
+    FeatureStruct { features: Features::from_slice(features), extension, core }
 }
 
-const N_PARTS: usize = 18;
+const N_STRUCTS: usize = 18;
 
-/// In the order of [`Chain::parts`].
-static PARTS: [Part; N_PARTS] = [
-    part(
+/// In the order of [`Chain::structs`].
+static FEATURE_STRUCTS: [FeatureStruct; N_STRUCTS] = [
+    feature_struct(
         &[Feature::Storage16bit, Feature::Uniform16bit],
         khr::_16bit_storage::NAME,
         Some(vk::API_VERSION_1_1),
     ),
-    part(
+    feature_struct(
         &[Feature::VariablePointers, Feature::VariablePointersStorageBuffer],
         khr::variable_pointers::NAME,
         Some(vk::API_VERSION_1_1),
     ),
-    part(&[Feature::Storage8bit, Feature::Uniform8bit], khr::_8bit_storage::NAME, Some(vk::API_VERSION_1_2)),
-    part(
+    feature_struct(
+        &[Feature::Storage8bit, Feature::Uniform8bit],
+        khr::_8bit_storage::NAME,
+        Some(vk::API_VERSION_1_2),
+    ),
+    feature_struct(
         &[Feature::ShaderF16, Feature::ShaderInt8],
         khr::shader_float16_int8::NAME,
         Some(vk::API_VERSION_1_2),
     ),
-    part(
+    feature_struct(
         &[Feature::VulkanMemoryModel, Feature::VulkanMemoryModelDeviceScope],
         khr::vulkan_memory_model::NAME,
         Some(vk::API_VERSION_1_2),
     ),
-    part(&[Feature::ScalarBlockLayout], ext::scalar_block_layout::NAME, Some(vk::API_VERSION_1_2)),
-    part(&[Feature::BufferDeviceAddress], khr::buffer_device_address::NAME, Some(vk::API_VERSION_1_2)),
-    part(
+    feature_struct(&[Feature::ScalarBlockLayout], ext::scalar_block_layout::NAME, Some(vk::API_VERSION_1_2)),
+    feature_struct(
+        &[Feature::BufferDeviceAddress],
+        khr::buffer_device_address::NAME,
+        Some(vk::API_VERSION_1_2),
+    ),
+    feature_struct(
         &[Feature::SubgroupExtendedTypes],
         khr::shader_subgroup_extended_types::NAME,
         Some(vk::API_VERSION_1_2),
     ),
-    part(
+    feature_struct(
         &[Feature::SubgroupSizeControl, Feature::FullSubgroups],
         ext::subgroup_size_control::NAME,
         Some(vk::API_VERSION_1_3),
     ),
-    part(&[Feature::IntDotProduct], khr::shader_integer_dot_product::NAME, Some(vk::API_VERSION_1_3)),
-    part(
+    feature_struct(
+        &[Feature::IntDotProduct],
+        khr::shader_integer_dot_product::NAME,
+        Some(vk::API_VERSION_1_3),
+    ),
+    feature_struct(
         &[Feature::ZeroInitializeWorkgroupMemory],
         khr::zero_initialize_workgroup_memory::NAME,
         Some(vk::API_VERSION_1_3),
     ),
-    part(&[Feature::Maintenance4], khr::maintenance4::NAME, Some(vk::API_VERSION_1_3)),
-    part(&[Feature::RobustImageAccess], ext::image_robustness::NAME, Some(vk::API_VERSION_1_3)),
-    part(&[Feature::RobustImageAccess2], ext::robustness2::NAME, None),
-    part(&[Feature::WorkgroupMemoryExplicitLayout], khr::workgroup_memory_explicit_layout::NAME, None),
-    part(&[Feature::CooperativeMatrix], khr::cooperative_matrix::NAME, None),
-    part(
+    feature_struct(&[Feature::Maintenance4], khr::maintenance4::NAME, Some(vk::API_VERSION_1_3)),
+    feature_struct(&[Feature::RobustImageAccess], ext::image_robustness::NAME, Some(vk::API_VERSION_1_3)),
+    feature_struct(&[Feature::RobustImageAccess2], ext::robustness2::NAME, None),
+    feature_struct(
+        &[Feature::WorkgroupMemoryExplicitLayout],
+        khr::workgroup_memory_explicit_layout::NAME,
+        None,
+    ),
+    feature_struct(&[Feature::CooperativeMatrix], khr::cooperative_matrix::NAME, None),
+    feature_struct(
         &[
             Feature::CooperativeMatrixWorkgroupScope,
             Feature::CooperativeMatrixFlexibleDimensions,
@@ -77,11 +94,11 @@ static PARTS: [Part; N_PARTS] = [
         c"VK_NV_cooperative_matrix2",
         None,
     ),
-    // Newer versions of Vulkan than this backend knows contain it.
-    part(&[Feature::SubgroupRotate], khr::shader_subgroup_rotate::NAME, None),
+    // Vulkan versions newer than this backend supports contain it.
+    feature_struct(&[Feature::SubgroupRotate], khr::shader_subgroup_rotate::NAME, None),
 ];
 
-/// Features that a device simply has, with the subgroup operation that stands for each.
+/// Features that need no enabling, with their subgroup operation.
 pub(super) const SUBGROUP_OPERATIONS: [(Feature, vk::SubgroupFeatureFlags); 8] = [
     (Feature::SubgroupBasic, vk::SubgroupFeatureFlags::BASIC),
     (Feature::SubgroupVote, vk::SubgroupFeatureFlags::VOTE),
@@ -93,13 +110,13 @@ pub(super) const SUBGROUP_OPERATIONS: [(Feature, vk::SubgroupFeatureFlags); 8] =
     (Feature::SubgroupQuad, vk::SubgroupFeatureFlags::QUAD),
 ];
 
-/// What a device offers: its version and the names of its extensions.
+/// Version and extensions of a device.
 pub(super) struct Available {
     pub(super) version: u32,
     pub(super) extensions: Vec<vk::ExtensionProperties>,
 }
 
-/// All feature structs, to be linked to a [`vk::PhysicalDeviceFeatures2`].
+/// All feature structs, for linking to a [`vk::PhysicalDeviceFeatures2`].
 #[derive(Default)]
 pub(super) struct Chain {
     core: vk::PhysicalDeviceFeatures,
@@ -123,7 +140,7 @@ pub(super) struct Chain {
     rotate: vk::PhysicalDeviceShaderSubgroupRotateFeaturesKHR<'static>,
 }
 
-/// `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`, newer than the bindings.
+/// `VkPhysicalDeviceCooperativeMatrix2FeaturesNV`, which the bindings lack.
 #[repr(C)]
 struct CooperativeMatrix2Features {
     s_type: vk::StructureType,
@@ -153,7 +170,7 @@ impl Default for CooperativeMatrix2Features {
     }
 }
 
-// SAFETY: the struct begins as Vulkan's do, with its type and the next struct, and extends this one.
+// SAFETY: like every Vulkan struct it begins with its type and the next pointer, and it extends this struct.
 unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for CooperativeMatrix2Features {}
 
 impl Available {
@@ -161,47 +178,47 @@ impl Available {
         self.extensions.iter().any(|known| known.extension_name_as_c_str() == Ok(extension))
     }
 
-    /// Whether a part is there, through the version or through its extension.
-    pub(super) fn has_since(&self, core: Option<u32>, extension: &CStr) -> bool {
+    /// True if the version or an extension of the device provides the struct.
+    pub(super) fn provides(&self, core: Option<u32>, extension: &CStr) -> bool {
         core.is_some_and(|core| self.version >= core) || self.has(extension)
     }
 
-    /// The extensions that must be enabled for features to be used.
+    /// Extensions to enable for these features.
     pub(super) fn needed_extensions(&self, wanted: Features) -> Vec<&'static CStr> {
-        let parts = PARTS.iter().filter(|part| part.features.intersects(wanted));
-        let parts = parts.filter(|part| part.core.is_none_or(|core| self.version < core));
-        parts.map(|part| part.extension).collect()
+        let entries = FEATURE_STRUCTS.iter().filter(|entry| entry.features.intersects(wanted));
+        let entries = entries.filter(|entry| entry.core.is_none_or(|core| self.version < core));
+        entries.map(|entry| entry.extension).collect()
     }
 }
 
 impl Chain {
-    /// Links the structs that hold any of `wanted` and that the device knows.
+    /// Links the structs that have any of the `wanted` features and that the device supports.
     pub(super) fn link(
         &mut self,
         available: &Available,
         wanted: Features,
     ) -> vk::PhysicalDeviceFeatures2<'_> {
         let mut head = vk::PhysicalDeviceFeatures2::default().features(self.core);
-        for (part, next) in PARTS.iter().zip(self.parts()) {
-            if part.features.intersects(wanted) && available.has_since(part.core, part.extension) {
+        for (entry, next) in FEATURE_STRUCTS.iter().zip(self.structs()) {
+            if entry.features.intersects(wanted) && available.provides(entry.core, entry.extension) {
                 head = head.push_next(next);
             }
         }
         head
     }
 
-    /// Takes over the part of the answer that is not in a linked struct.
+    /// Sets the features that are not in a linked struct, from the device's answer.
     pub(super) fn set_core(&mut self, core: vk::PhysicalDeviceFeatures) {
         self.core = core;
     }
 
-    /// The features that are switched on.
+    /// The enabled features.
     pub(super) fn features(&mut self) -> Features {
         let all = crate::format::FEATURES.iter().map(|(feature, _)| *feature);
         all.filter(|feature| self.field(*feature).is_some_and(|field| *field == vk::TRUE)).collect()
     }
 
-    /// Switches features on; those without a switch are skipped.
+    /// Enables features. Features without a field are skipped.
     pub(super) fn enable(&mut self, wanted: Features) {
         for feature in wanted.iter() {
             if let Some(field) = self.field(feature) {
@@ -210,7 +227,7 @@ impl Chain {
         }
     }
 
-    fn parts(&mut self) -> [&mut dyn vk::ExtendsPhysicalDeviceFeatures2; N_PARTS] {
+    fn structs(&mut self) -> [&mut dyn vk::ExtendsPhysicalDeviceFeatures2; N_STRUCTS] {
         [
             &mut self.storage_16bit,
             &mut self.variable_pointers,
@@ -233,7 +250,7 @@ impl Chain {
         ]
     }
 
-    /// The switch of a feature; none for subgroup operations, which need no enabling.
+    /// The field of a feature. Returns `None` for subgroup operations, which need no enabling.
     fn field(&mut self, feature: Feature) -> Option<&mut vk::Bool32> {
         Some(match feature {
             Feature::ShaderF16 => &mut self.float16_int8.shader_float16,

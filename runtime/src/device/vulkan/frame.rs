@@ -1,12 +1,13 @@
-//! What a run in flight has for itself: inputs, outputs, parameters, and command buffers that refer to them.
+//! Resources of a run in flight: inputs, outputs, parameters, and the command buffers that use them.
 //!
-//! A session has as many frames as runs may be in flight at once. Weights, arenas and images are shared by all of them:
-//! each run begins with a barrier behind everything before it. States come in sets, one for each conversation; functions
-//! that use states are recorded for each set.
+//! A session has one frame for each run that may be in flight. All frames use the same weights, arenas and images:
+//! each run begins with a barrier after all earlier work. Functions that use states are recorded once per
+//! conversation.
 
 use super::context::Context;
-use super::memory::{Buffer, Place};
+use super::memory::{Buffer, MemoryUse};
 use super::pipelines::Pipelines;
+use super::port_memory::{PortMemory, port_memory};
 use super::record::{Commands, Indirect, Resource, Sets, record_function};
 use super::run::{Run, Runnable, Submitted};
 use super::timing::Timed;
@@ -16,60 +17,54 @@ use crate::format::{Function, Port, Slot, SlotKind, Variant};
 use ash::vk;
 use std::sync::Arc;
 
-/// Fields are dropped in order: first what uses, then what is used.
+/// Fields are dropped in order, so users are declared before the objects they use.
 pub(super) struct Frame {
-    pub(super) functions: Vec<Loaded>,
-    /// For each function.
+    pub(super) functions: Vec<LoadedFunction>,
+    /// Command buffers for copies, for each function.
     runs: Vec<Run>,
-    /// Where the frame's command buffers come from, and the fence of its runs.
+    /// Command pool of the frame, and the fence of its runs.
     pub(super) commands: Commands,
-    /// Whether a run was submitted that nobody has waited for.
+    /// True if a run was submitted that nobody has waited for.
     pub(super) pending: bool,
-    /// Outputs that the host will read of that run: (function, port).
+    /// Outputs of that run that the host will read: (function, port).
     pub(super) returned: Vec<(usize, usize)>,
-    /// What that run takes its inputs from on the device.
+    /// Device buffers that inputs of that run are copied from.
     pub(super) sources: Vec<Arc<Buffer>>,
 }
 
 /// A function that is ready to run.
-pub(super) struct Loaded {
-    /// For each conversation; one where the function uses no state.
+pub(super) struct LoadedFunction {
+    /// Recorded dispatches for each conversation; a single entry if the function uses no state.
     recorded: Vec<Recorded>,
     pub(super) inputs: Vec<PortMemory>,
     pub(super) outputs: Vec<PortMemory>,
-    /// The params slot, and behind it the grids of dispatches that depend on symbols.
+    /// The params slot, followed by the grids of dispatches that depend on symbols.
     pub(super) params: Option<Buffer>,
     pub(super) grids_offset: u64,
 }
 
-/// A function's dispatches, recorded with the states of one conversation.
+/// Dispatches of a function, recorded with the states of one conversation.
 pub(super) struct Recorded {
     pub(super) timed: Option<Timed>,
     pub(super) sets: Sets,
     dispatches: vk::CommandBuffer,
 }
 
-/// The memory of a port: a buffer of the device, and one of the host where the former cannot be reached.
-pub(super) struct PortMemory {
-    pub(super) device: Arc<Buffer>,
-    pub(super) host: Option<Buffer>,
-}
-
-/// What the functions of all frames share.
-pub(super) struct Shared<'a> {
+/// Resources used by the functions of all frames.
+pub(super) struct FrameResources<'a> {
     pub(super) context: &'a Arc<Context>,
     pub(super) variant: &'a Variant,
     pub(super) pipelines: &'a Pipelines,
     pub(super) weights: &'a [vk::Buffer],
-    /// For each conversation.
+    /// State buffers for each conversation.
     pub(super) states: &'a [Vec<Buffer>],
     pub(super) arenas: &'a [Buffer],
-    /// Of the image slots of all functions, in order.
+    /// Views of the image slots of all functions, in order.
     pub(super) views: &'a [Option<vk::ImageView>],
 }
 
 impl Frame {
-    pub(super) fn load(shared: &Shared<'_>) -> Result<Frame> {
+    pub(super) fn load(shared: &FrameResources<'_>) -> Result<Frame> {
         let mut frame = Frame {
             functions: Vec::with_capacity(shared.variant.functions.len()),
             runs: Vec::with_capacity(shared.variant.functions.len()),
@@ -81,50 +76,51 @@ impl Frame {
         let mut first = 0;
         let mut views = shared.views;
         for (index, function) in shared.variant.functions.iter().enumerate() {
-            first = if shared.variant.is_special(index) { first } else { index };
+            first = if shared.variant.is_specialization(index) { first } else { index };
             let n_views = function.slots.iter().filter(|slot| is_image(slot)).count();
-            let (own, rest) = views.split_at_checked(n_views).unwrap_or((views, &[]));
+            let (function_views, rest) = views.split_at_checked(n_views).unwrap_or((views, &[]));
             views = rest;
-            let loaded = load_function(shared, function, frame.functions.get(first), own, &frame.commands)?;
+            let loaded =
+                load_function(shared, function, frame.functions.get(first), function_views, &frame.commands)?;
             frame.functions.push(loaded);
             frame.runs.push(Run::new(&frame.commands)?);
         }
         Ok(frame)
     }
 
-    /// What a run submits; nothing where the launch names a function that does not exist.
+    /// Prepares the command buffers of a run. Returns none if the launch names a function that does not exist.
     pub(super) fn prepare(
         &mut self,
         context: &Context,
         pipelines: &Pipelines,
         launch: &Launch<'_>,
     ) -> Result<Submitted> {
-        let own = self.functions.get(launch.index);
-        let parts = own.zip(self.functions.get(launch.first)).zip(self.runs.get_mut(launch.index));
-        let Some(((own, ports), run)) = parts else { return Ok(Submitted::default()) };
-        let Some(recorded) = own.recorded(launch.conversation) else { return Ok(Submitted::default()) };
-        let indirect = Indirect { buffer: own.params.as_ref(), offset: own.grids_offset };
+        let function = self.functions.get(launch.index);
+        let found = function.zip(self.functions.get(launch.first)).zip(self.runs.get_mut(launch.index));
+        let Some(((function, ports), run)) = found else { return Ok(Submitted::default()) };
+        let Some(recorded) = function.recorded(launch.conversation) else { return Ok(Submitted::default()) };
+        let indirect = Indirect { buffer: function.params.as_ref(), offset: function.grids_offset };
         let record = |command| {
             record_function(context, command, launch.described, pipelines, &recorded.sets, &indirect, |_| ());
         };
-        let function = Runnable {
+        let runnable = Runnable {
             inputs: &ports.inputs,
             outputs: &ports.outputs,
             dispatches: recorded.dispatches,
             record: &record,
         };
-        run.prepare(context, &self.commands, launch, &function)
+        run.prepare(context, &self.commands, launch, &runnable)
     }
 }
 
-impl Loaded {
-    /// What is recorded for a conversation.
+impl LoadedFunction {
+    /// Dispatches recorded for a conversation.
     fn recorded(&self, conversation: usize) -> Option<&Recorded> {
         let last = self.recorded.len().checked_sub(1)?;
         self.recorded.get(conversation.min(last))
     }
 
-    /// Runs with a timestamp behind every dispatch. The first call records a command buffer for it.
+    /// Runs with a timestamp after every dispatch. The first call records a command buffer.
     pub(super) fn timed(
         &mut self,
         conversation: usize,
@@ -144,33 +140,15 @@ impl Loaded {
     }
 }
 
-impl PortMemory {
-    /// What the host reads and writes.
-    pub(super) fn host(&self) -> &Buffer {
-        self.host.as_ref().unwrap_or(&self.device)
-    }
-
-    /// The bytes that the host writes; none while anything else refers to them.
-    pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        self.host.as_mut().or_else(|| Arc::get_mut(&mut self.device))?.bytes_mut()
-    }
-}
-
-/// The ways in which shaders may see a buffer.
-pub(super) const BOUND: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
-    vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
-        | vk::BufferUsageFlags::UNIFORM_BUFFER.as_raw()
-        | vk::BufferUsageFlags::UNIFORM_TEXEL_BUFFER.as_raw(),
-);
-
-/// `general` is the function whose inputs and outputs this one uses, `views` are those of its image slots.
+/// Creates the resources of a function. `general` is the function whose ports this specialization uses, `views`
+/// are the views of its image slots.
 fn load_function(
-    shared: &Shared<'_>,
+    shared: &FrameResources<'_>,
     function: &Function,
-    general: Option<&Loaded>,
+    general: Option<&LoadedFunction>,
     views: &[Option<vk::ImageView>],
     commands: &Commands,
-) -> Result<Loaded> {
+) -> Result<LoadedFunction> {
     let context = shared.context;
     let n_grids =
         function.dispatches.iter().filter(|dispatch| constant_grid(dispatch).is_none()).count() as u64;
@@ -182,27 +160,27 @@ fn load_function(
             let usage = vk::BufferUsageFlags::UNIFORM_BUFFER
                 | vk::BufferUsageFlags::STORAGE_BUFFER
                 | vk::BufferUsageFlags::INDIRECT_BUFFER;
-            Some(Buffer::new(context, size, usage, Place::Params, "parameters")?)
+            Some(Buffer::new(context, size, usage, MemoryUse::Params, "parameters")?)
         }
     };
-    let own = |ports: &[Port], input: bool| {
-        let mut own = Vec::new();
+    let create_ports = |ports: &[Port], input: bool| {
+        let mut memories = Vec::new();
         for port in ports.iter().filter(|_| general.is_none()) {
             let slot = usize::try_from(port.slot).ok().and_then(|index| function.slots.get(index));
-            own.push(port_memory(context, slot, input)?);
+            memories.push(port_memory(context, slot, input)?);
         }
-        Ok::<_, Error>(own)
+        Ok::<_, Error>(memories)
     };
-    let mut loaded = Loaded {
+    let mut loaded = LoadedFunction {
         recorded: Vec::new(),
-        inputs: own(&function.inputs, true)?,
-        outputs: own(&function.outputs, false)?,
+        inputs: create_ports(&function.inputs, true)?,
+        outputs: create_ports(&function.outputs, false)?,
         params,
         grids_offset,
     };
     let stateful = function.slots.iter().any(|slot| matches!(slot.kind, SlotKind::State(_)));
     for states in shared.states.iter().take(if stateful { usize::MAX } else { 1 }) {
-        let slots = resources(shared, function, general.unwrap_or(&loaded), &loaded, states, views)?;
+        let slots = slot_resources(shared, function, general.unwrap_or(&loaded), &loaded, states, views)?;
         let sets = Sets::new(context, shared.variant, function, shared.pipelines, &slots)?;
         let dispatches = commands.allocate()?;
         let indirect = Indirect { buffer: loaded.params.as_ref(), offset: grids_offset };
@@ -214,16 +192,16 @@ fn load_function(
     Ok(loaded)
 }
 
-/// What each slot of a function is. `ports` has the inputs and outputs, `own` the parameters.
-fn resources(
-    shared: &Shared<'_>,
+/// Returns the resource of each slot. `ports` has the inputs and outputs, `loaded` has the parameters.
+fn slot_resources(
+    shared: &FrameResources<'_>,
     function: &Function,
-    ports: &Loaded,
-    own: &Loaded,
+    ports: &LoadedFunction,
+    loaded: &LoadedFunction,
     states: &[Buffer],
     views: &[Option<vk::ImageView>],
 ) -> Result<Vec<Resource>> {
-    let at = |buffers: &[Buffer], index: u32| {
+    let buffer_at = |buffers: &[Buffer], index: u32| {
         usize::try_from(index).ok().and_then(|index| buffers.get(index)).map(|buffer| buffer.raw)
     };
     let port = |ports: &[PortMemory], index: u32| {
@@ -242,16 +220,17 @@ fn resources(
             SlotKind::Weights(index) => {
                 usize::try_from(index).ok().and_then(|index| shared.weights.get(index)).copied()
             }
-            SlotKind::State(index) => at(states, index),
+            SlotKind::State(index) => buffer_at(states, index),
             SlotKind::Arena => {
                 n_arenas += 1;
-                at(shared.arenas, n_arenas - 1)
+                buffer_at(shared.arenas, n_arenas - 1)
             }
             SlotKind::Input(index) => port(&ports.inputs, index),
             SlotKind::Output(index) => port(&ports.outputs, index),
-            SlotKind::Params => own.params.as_ref().map(|buffer| buffer.raw),
+            SlotKind::Params => loaded.params.as_ref().map(|buffer| buffer.raw),
         };
-        let buffer = buffer.ok_or_else(|| Error::invalid(&function.name, "a slot refers to nothing"))?;
+        let buffer = buffer
+            .ok_or_else(|| Error::invalid(&function.name, "a slot refers to an item that does not exist"))?;
         slots.push(Resource::Buffer(buffer));
     }
     Ok(slots)
@@ -259,22 +238,4 @@ fn resources(
 
 fn is_image(slot: &Slot) -> bool {
     matches!(slot.kind, SlotKind::Image(_))
-}
-
-/// A port's buffer, reachable for the host where reaching it directly is fast, else with a staging buffer.
-fn port_memory(context: &Arc<Context>, slot: Option<&Slot>, input: bool) -> Result<PortMemory> {
-    let size = slot.map_or(0, |slot| slot.size);
-    let usage = BOUND | vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
-    let (direct, place, staging, what) = match input {
-        true => (context.direct_input(size), Place::DeviceWritten, Place::Upload, "an input"),
-        false => (context.direct_reads(), Place::DeviceRead, Place::Download, "an output"),
-    };
-    let device = Buffer::new(context, size, usage, if direct { place } else { Place::Device }, what)?;
-    let device = Arc::new(device);
-    if device.bytes().is_some() {
-        return Ok(PortMemory { device, host: None });
-    }
-    let usage = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
-    let host = Buffer::new(context, size, usage, staging, what)?;
-    Ok(PortMemory { device, host: Some(host) })
 }

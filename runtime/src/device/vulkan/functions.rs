@@ -1,9 +1,9 @@
-//! The functions of an instance (`instance`) and of a device, loaded by name.
+//! Functions of an instance (`instance`) and of a device, loaded by name.
 //!
-//! `ash` brings the types and signatures; its own table holds every function of every version, each with a
-//! message for the case that it is missing, which would be a tenth of a program that embeds the runtime. This
-//! one holds what the backend calls. Methods take what Vulkan takes, less the allocation callbacks; all are
-//! unsafe under the same conditions as the functions that they are named for.
+//! `ash` provides types and signatures. Its function table has every function of every version with a message
+//! for its absence, which would be a tenth of a program that embeds the runtime. This table has only the
+//! functions that the backend calls. Methods have the parameters of the Vulkan functions without allocation
+//! callbacks. Their safety requirements equal the Vulkan functions of the same name.
 
 pub(super) mod instance;
 
@@ -30,10 +30,10 @@ macro_rules! functions {
         impl $table {
             fn load(find: &dyn Fn(&'static CStr) -> Option<Function>) -> Result<$table> {
                 const N: usize = [$($name),*].len();
-                let mut found: [Function; N] = [nothing; N];
-                // One text, since a pointer to each name would take more room than the name.
-                fill(concat!($($name, "\0"),*), find, &mut found)?;
-                // SAFETY: the table is as many pointers, in the same order, and each function of these names has
+                let mut found: [Function; N] = [unloaded; N];
+                // All names in one string take less space than a pointer to each name.
+                load_functions(concat!($($name, "\0"),*), find, &mut found)?;
+                // SAFETY: the table consists of N function pointers in the same order, and each function has
                 // the signature of its field.
                 Ok(unsafe { std::mem::transmute::<[Function; N], $table>(found) })
             }
@@ -42,7 +42,7 @@ macro_rules! functions {
 }
 use functions;
 
-/// A function before its signature is known.
+/// A function pointer whose signature is not known yet.
 type Function = unsafe extern "system" fn();
 
 functions! {
@@ -111,8 +111,8 @@ macro_rules! creators {
     ($($name:ident: $info:ident => $object:ident)*) => {
         impl Device {
             $(pub(super) unsafe fn $name(&self, info: &vk::$info<'_>) -> VkResult<vk::$object> {
-                // SAFETY: the caller keeps Vulkan's conditions, here and below.
-                made(|object| unsafe { (self.functions.$name)(self.handle, info, null(), object) })
+                // SAFETY: the caller fulfills Vulkan's conditions, here and below.
+                call_output(|object| unsafe { (self.functions.$name)(self.handle, info, null(), object) })
             })*
         }
     };
@@ -163,7 +163,7 @@ destroyers! {
 }
 
 impl Device {
-    /// `handle` is a new device, and `find` gives its functions.
+    /// `handle` is a new device, and `find` returns its functions by name.
     unsafe fn load(handle: vk::Device, find: &dyn Fn(&'static CStr) -> Option<Function>) -> Result<Device> {
         Ok(Device { handle, functions: Functions::load(find)? })
     }
@@ -198,8 +198,10 @@ impl Device {
     pub(super) unsafe fn map_memory(&self, memory: vk::DeviceMemory) -> VkResult<*mut u8> {
         let (all, flags) = (vk::WHOLE_SIZE, vk::MemoryMapFlags::empty());
         // SAFETY: as above.
-        made(|pointer| unsafe { (self.functions.map_memory)(self.handle, memory, 0, all, flags, pointer) })
-            .map(<*mut std::ffi::c_void>::cast)
+        call_output(|pointer| unsafe {
+            (self.functions.map_memory)(self.handle, memory, 0, all, flags, pointer)
+        })
+        .map(<*mut std::ffi::c_void>::cast)
     }
 
     pub(super) unsafe fn invalidate_memory(&self, ranges: &[vk::MappedMemoryRange<'_>]) -> VkResult<()> {
@@ -245,15 +247,15 @@ impl Device {
         unsafe { (self.functions.bind_image_memory)(self.handle, image, memory, offset) }.result()
     }
 
-    /// Asks again and again for a millisecond, in which runs of small models end, and then sleeps: waking takes tens
-    /// of microseconds.
+    /// Polls for one millisecond, which is enough for runs of small models, and then blocks: waking up takes
+    /// tens of microseconds.
     pub(super) unsafe fn wait_for_fence(&self, fence: vk::Fence) -> VkResult<()> {
         let start = std::time::Instant::now();
         loop {
-            let patience = if start.elapsed().as_micros() < 1000 { 0 } else { u64::MAX };
+            let timeout_ns = if start.elapsed().as_micros() < 1000 { 0 } else { u64::MAX };
             // SAFETY: as above.
             let result = unsafe {
-                (self.functions.wait_for_fences)(self.handle, 1, &raw const fence, vk::TRUE, patience)
+                (self.functions.wait_for_fences)(self.handle, 1, &raw const fence, vk::TRUE, timeout_ns)
             };
             if result != vk::Result::TIMEOUT {
                 return result.result();
@@ -266,7 +268,7 @@ impl Device {
         unsafe { (self.functions.reset_fences)(self.handle, 1, &raw const fence) }.result()
     }
 
-    /// Waits for the values of all queries, from the first on.
+    /// Waits for the values of all queries.
     pub(super) unsafe fn get_query_pool_results(
         &self,
         pool: vk::QueryPool,
@@ -283,10 +285,10 @@ impl Device {
     pub(super) unsafe fn get_pipeline_cache_data(&self, cache: vk::PipelineCache) -> VkResult<Vec<u8>> {
         let get = self.functions.get_pipeline_cache_data;
         let mut size = 0;
-        // SAFETY: as above; without a pointer the size is returned.
+        // SAFETY: as above; without a data pointer the size is returned.
         unsafe { get(self.handle, cache, &raw mut size, std::ptr::null_mut()) }.result()?;
         let mut data = vec![0u8; size];
-        // SAFETY: as above; `size` says how much room there is.
+        // SAFETY: as above; `size` is the capacity of `data`.
         unsafe { get(self.handle, cache, &raw mut size, data.as_mut_ptr().cast()) }.result()?;
         data.truncate(size);
         Ok(data)
@@ -299,7 +301,7 @@ impl Device {
     ) -> VkResult<vk::Pipeline> {
         let create = self.functions.create_compute_pipelines;
         // SAFETY: as above.
-        made(|pipeline| unsafe { create(self.handle, cache, 1, info, null(), pipeline) })
+        call_output(|pipeline| unsafe { create(self.handle, cache, 1, info, null(), pipeline) })
     }
 
     pub(super) unsafe fn allocate_descriptor_set(
@@ -310,7 +312,9 @@ impl Device {
         let layouts = [layout];
         let info = vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
         // SAFETY: as above.
-        made(|set| unsafe { (self.functions.allocate_descriptor_sets)(self.handle, &raw const info, set) })
+        call_output(|set| unsafe {
+            (self.functions.allocate_descriptor_sets)(self.handle, &raw const info, set)
+        })
     }
 
     pub(super) unsafe fn update_descriptor_sets(&self, writes: &[vk::WriteDescriptorSet<'_>]) {
@@ -325,7 +329,7 @@ impl Device {
     ) -> VkResult<vk::CommandBuffer> {
         let info = vk::CommandBufferAllocateInfo::default().command_pool(pool).command_buffer_count(1);
         // SAFETY: as above.
-        made(|buffer| unsafe {
+        call_output(|buffer| unsafe {
             (self.functions.allocate_command_buffers)(self.handle, &raw const info, buffer)
         })
     }
@@ -415,7 +419,7 @@ impl Device {
         unsafe { place(buffer, from, to, flags, 1, barrier, 0, null(), 0, null()) };
     }
 
-    /// Brings images from nothing into the layout they keep, before copies and shaders.
+    /// Transitions images from an undefined layout to GENERAL, before copies and shaders.
     pub(super) unsafe fn cmd_image_barriers(
         &self,
         buffer: vk::CommandBuffer,
@@ -430,7 +434,7 @@ impl Device {
         };
     }
 
-    /// The image is in the layout GENERAL.
+    /// The image has the layout GENERAL.
     pub(super) unsafe fn cmd_copy_buffer_to_image(
         &self,
         buffer: vk::CommandBuffer,
@@ -453,7 +457,7 @@ impl Device {
         unsafe { (self.functions.cmd_reset_query_pool)(buffer, pool, 0, n_queries) };
     }
 
-    /// Writes the time at which everything before has ended.
+    /// Writes the time at which all earlier commands have completed.
     pub(super) unsafe fn cmd_write_timestamp(
         &self,
         buffer: vk::CommandBuffer,
@@ -466,8 +470,8 @@ impl Device {
     }
 }
 
-/// Finds functions by names that each end in a zero.
-fn fill(
+/// Finds functions by name. `names` is a concatenation of zero-terminated names.
+fn load_functions(
     names: &'static str,
     find: &dyn Fn(&'static CStr) -> Option<Function>,
     found: &mut [Function],
@@ -475,25 +479,25 @@ fn fill(
     let mut rest = names.as_bytes();
     for slot in found {
         let name = CStr::from_bytes_until_nul(rest).unwrap_or_default();
-        *slot = find(name).ok_or_else(|| lacking(name))?;
+        *slot = find(name).ok_or_else(|| missing_function(name))?;
         rest = rest.get(name.count_bytes() + 1..).unwrap_or_default();
     }
     Ok(())
 }
 
-/// Stands for a function that has not been looked for yet; it is never called.
-extern "system" fn nothing() {}
+/// Placeholder for a function that is not loaded yet; never called.
+extern "system" fn unloaded() {}
 
-/// What a function wrote behind the pointer it was given, if it succeeded.
-fn made<T>(call: impl FnOnce(*mut T) -> vk::Result) -> VkResult<T> {
+/// Returns the value that a function wrote through its output pointer, if it succeeded.
+fn call_output<T>(call: impl FnOnce(*mut T) -> vk::Result) -> VkResult<T> {
     let mut value = MaybeUninit::uninit();
     call(value.as_mut_ptr()).result()?;
-    // SAFETY: a function that succeeds has written its result.
+    // SAFETY: a function that succeeds has initialized its result.
     Ok(unsafe { value.assume_init() })
 }
 
 #[inline(never)]
-fn lacking(name: &CStr) -> Error {
+fn missing_function(name: &CStr) -> Error {
     Error::Driver { call: "loading", code: format!("the driver lacks {name:?}") }
 }
 

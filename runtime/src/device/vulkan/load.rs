@@ -1,33 +1,34 @@
-//! Loads a variant: memory, weights, pipelines and frames, made beside each other.
+//! Loads a variant: memory, weights, pipelines and frames, in parallel.
 //!
-//! Drivers serve one caller at a time where memory is allocated or a pipeline is looked up, and take long over a thread's
-//! first call, while allocating takes about as long as writing: so this thread allocates and records, and others write what
-//! is there already.
+//! Drivers serialize memory allocation and pipeline lookup, and a thread's first driver call is slow.
+//! Allocating takes about as long as writing. Therefore this thread allocates and records, while other threads
+//! write weights into memory that is already allocated.
 
 use super::context::Context;
-use super::frame::{BOUND, Frame, Shared};
+use super::frame::{Frame, FrameResources};
 use super::images::{self, Image};
-use super::memory::{Buffer, Place};
+use super::memory::{Buffer, MemoryUse};
 use super::pipelines::Pipelines;
+use super::port_memory::BOUND;
 use super::record::Commands;
 use super::replay::Replayer;
 use super::states::States;
 use super::upload::Weights;
-use crate::device::backend::Loading;
+use crate::device::backend::LoadRequest;
 use crate::error::{Error, Result};
 use crate::threads;
 use ash::vk;
 use std::sync::{Arc, OnceLock};
 
-/// This one, one that creates pipelines with others, and those that write.
+/// This thread, one that creates pipelines with helpers, and threads that write weights.
 const N_THREADS: usize = 16;
 
 impl Replayer {
-    /// Allocates, uploads, creates pipelines and records.
-    pub(crate) fn load(context: &Arc<Context>, source: &Loading<'_>) -> Result<Replayer> {
-        let Loading { manifest, variant, file, cache: (cache_path, cache_key), .. } = *source;
+    /// Allocates memory, uploads weights, creates pipelines and records functions.
+    pub(crate) fn load(context: &Arc<Context>, source: &LoadRequest<'_>) -> Result<Replayer> {
+        let LoadRequest { manifest, variant, file, cache: (cache_path, cache_key), .. } = *source;
         let weights = Weights::new(context, manifest, variant, file)?;
-        // Whoever needs the pipelines first creates them, and others wait.
+        // The first thread that needs the pipelines creates them; other threads wait.
         let pipelines = OnceLock::new();
         let create = || {
             let create = || Pipelines::create(context, manifest, variant, file, cache_path, cache_key);
@@ -37,13 +38,13 @@ impl Replayer {
             None => _ = create(),
             Some(index) => weights.fill(index),
         };
-        let mut rest = Err(failed());
-        threads::beside(N_THREADS, 1 + weights.n_jobs(), &job, &mut || {
-            rest = Rest::make(context, source, &weights, &create);
+        let mut resources = Err(job_failed());
+        threads::run_jobs(N_THREADS, 1 + weights.n_jobs(), &job, &mut || {
+            resources = LoadedResources::create(context, source, &weights, &create);
         });
-        let pipelines = pipelines.into_inner().ok_or_else(failed)??;
+        let pipelines = pipelines.into_inner().ok_or_else(job_failed)??;
         let weights = weights.finish()?;
-        let Rest { frames, states, arenas, images } = rest?;
+        let LoadedResources { frames, states, arenas, images } = resources?;
         Ok(Replayer {
             frames,
             pipelines,
@@ -57,49 +58,49 @@ impl Replayer {
     }
 }
 
-/// What stands for an error that another job reports.
-fn failed() -> Error {
+/// Placeholder for an error that another job reports.
+fn job_failed() -> Error {
     Error::Driver { call: "loading", code: "a thread failed".to_owned() }
 }
 
-/// What is made beside pipelines and the bytes of weights.
-struct Rest {
+/// Objects created while other threads create pipelines and write weights.
+struct LoadedResources {
     frames: Vec<Frame>,
     states: States,
     arenas: Vec<Buffer>,
     images: Vec<Image>,
 }
 
-impl Rest {
-    fn make<'a>(
+impl LoadedResources {
+    fn create<'a>(
         context: &Arc<Context>,
-        source: &Loading<'_>,
+        source: &LoadRequest<'_>,
         weights: &Weights<'_>,
         pipelines: &dyn Fn() -> Option<&'a Pipelines>,
-    ) -> Result<Rest> {
-        let Loading { manifest, variant, file, frames, conversations, .. } = *source;
-        let weights = weights.allocate().ok_or_else(failed)?;
+    ) -> Result<LoadedResources> {
+        let LoadRequest { manifest, variant, file, frames, conversations, .. } = *source;
+        let weights = weights.allocate().ok_or_else(job_failed)?;
         let states = States::new(context, variant, conversations)?;
         states.zero(context, &Commands::new(context)?, None)?;
         let usage = BOUND | vk::BufferUsageFlags::TRANSFER_DST;
         let mut arenas = Vec::new();
         for size in variant.arena_sizes() {
-            arenas.push(Buffer::new(context, size, usage, Place::Device, "arena")?);
+            arenas.push(Buffer::new(context, size, usage, MemoryUse::Device, "arena")?);
         }
-        let images = images::create(context, manifest, variant, file)?;
-        let (_, places) = variant.images();
+        let images = images::create_images(context, manifest, variant, file)?;
+        let (_, indices) = variant.images();
         let views: Vec<Option<vk::ImageView>> =
-            places.into_iter().map(|place| images.get(place).map(|image| image.view)).collect();
-        let shared = Shared {
+            indices.into_iter().map(|index| images.get(index).map(|image| image.view)).collect();
+        let shared = FrameResources {
             context,
             variant,
-            pipelines: pipelines().ok_or_else(failed)?,
+            pipelines: pipelines().ok_or_else(job_failed)?,
             weights: &weights,
             states: &states.sets,
             arenas: &arenas,
             views: &views,
         };
         let frames = (0..frames).map(|_| Frame::load(&shared)).collect::<Result<_>>()?;
-        Ok(Rest { frames, states, arenas, images })
+        Ok(LoadedResources { frames, states, arenas, images })
     }
 }

@@ -1,7 +1,6 @@
-//! Buffers, mapped for good where the host can see them, and the choice of memory types.
+//! Buffers, mapped persistently if host-visible, and the selection of memory types.
 
-use super::blocks::Memory;
-use super::context::Context;
+use super::context::{Context, Memory};
 use super::failed;
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -10,40 +9,40 @@ use ash::vk::MemoryPropertyFlags as Flags;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What a buffer is for, from which its memory type follows.
+/// Purpose of a buffer or image, which determines its memory type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Only the device touches it.
+pub(super) enum MemoryUse {
+    /// Accessed by the device only.
     Device,
-    /// The same for images, which share no block with buffers: `bufferImageGranularity` may keep those apart.
+    /// Images, accessed by the device only. They use separate blocks because of `bufferImageGranularity`.
     Image,
-    /// The device reads it, the host writes it, and it is small.
+    /// Small; read by the device, written by the host.
     Params,
-    /// The device reads it often, the host writes it directly; see [`Context::direct_writes`].
+    /// Read often by the device, written directly by the host; see [`Context::direct_writes`].
     DeviceWritten,
-    /// The device writes it, the host reads it directly; see [`Context::direct_reads`].
+    /// Written by the device, read directly by the host; see [`Context::direct_reads`].
     DeviceRead,
-    /// The host writes it, the device copies from it.
+    /// Written by the host, copied from by the device.
     Upload,
-    /// The device copies to it, the host reads it.
+    /// Copied to by the device, read by the host.
     Download,
-    /// The device copies to it and from it, the host reads and writes it.
+    /// Copied to and from by the device, read and written by the host.
     Exchange,
 }
 
-/// Bytes of a buffer that others may use as well.
+/// A range of a buffer, which may have several owners.
 #[derive(Clone)]
-pub(crate) struct Range {
+pub(crate) struct BufferRange {
     pub(super) buffer: Arc<Buffer>,
     pub(crate) offset: u64,
     pub(crate) size: u64,
-    /// Whether others than this device write there.
+    /// True if other devices or processes may write to the memory.
     pub(super) external: bool,
 }
 
-impl Range {
-    /// Whether the bytes belong to a device as it was opened for others.
-    pub(crate) fn is_of(&self, context: &Arc<Context>) -> bool {
+impl BufferRange {
+    /// True if the range belongs to this context.
+    pub(crate) fn belongs_to(&self, context: &Arc<Context>) -> bool {
         Arc::ptr_eq(&self.buffer.context, context)
     }
 }
@@ -56,32 +55,32 @@ pub(crate) struct Buffer {
     mapped: Option<NonNull<u8>>,
 }
 
-// SAFETY: the mapped pointer is reached through `bytes` and `bytes_mut`, under Rust's borrowing rules, and `write`, whose
-// callers keep them.
+// SAFETY: the mapped pointer is accessed through `bytes` and `bytes_mut`, under Rust's borrowing rules, and
+// through `write`, whose callers guarantee exclusive access.
 unsafe impl Send for Buffer {}
-// SAFETY: as above; shared access only reads, but for `write`.
+// SAFETY: as above; shared references only read, except through `write`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    // Inlined into every place that makes a buffer, this would be a hundredth of a program that embeds the runtime.
+    // Inlined into every call site, this would be a hundredth of a program that embeds the runtime.
     #[inline(never)]
     pub(super) fn new(
         context: &Arc<Context>,
         size: u64,
         usage: vk::BufferUsageFlags,
-        place: Place,
+        purpose: MemoryUse,
         what: &str,
     ) -> Result<Buffer> {
         let mut buffer =
             Buffer::unbound(context, &vk::BufferCreateInfo::default().size(size).usage(usage), what)?;
         // SAFETY: the buffer belongs to the device.
         let needs = unsafe { context.device.get_buffer_memory_requirements(buffer.raw) };
-        let (memory, offset) = context.allocate(&needs, place, what)?;
+        let (memory, offset) = context.allocate(&needs, purpose, what)?;
         buffer.bind(memory, offset)?;
         Ok(buffer)
     }
 
-    /// A buffer that has no memory yet.
+    /// Creates a buffer without memory.
     pub(super) fn unbound(
         context: &Arc<Context>,
         create: &vk::BufferCreateInfo<'_>,
@@ -93,11 +92,11 @@ impl Buffer {
         Ok(Buffer { context: context.clone(), raw, memory: None, size: create.size, mapped: None })
     }
 
-    /// Gives the buffer its memory, whose bytes from `offset` on are its alone.
+    /// Binds memory to the buffer. The buffer owns the bytes from `offset` on exclusively.
     pub(super) fn bind(&mut self, memory: Arc<Memory>, offset: u64) -> Result<()> {
         let raw = memory.raw;
         let start = usize::try_from(offset).ok();
-        // SAFETY: the range that was allocated for the buffer lies in the mapping, which covers all of the memory.
+        // SAFETY: the range allocated for the buffer lies in the mapping, which covers all of the memory.
         self.mapped = memory.mapped.zip(start).map(|(mapped, start)| unsafe { mapped.add(start) });
         self.memory = Some(memory);
         // SAFETY: the buffer is new, and the range was allocated by its requirements.
@@ -105,26 +104,26 @@ impl Buffer {
             .map_err(failed("vkBindBufferMemory"))
     }
 
-    /// The contents, where the host can see them.
+    /// Contents of the buffer, if host-visible.
     pub(super) fn bytes(&self) -> Option<&[u8]> {
         let length = usize::try_from(self.size).ok()?;
-        // SAFETY: the mapping covers the buffer's size and lives as long as `self`; the device does not write
-        // while the host looks, since what a run writes is only reached after the run was waited for.
+        // SAFETY: the mapping covers the buffer's size and lives as long as `self`. The device does not write
+        // while the host reads, since outputs of a run are only accessed after waiting for it.
         self.mapped.map(|pointer| unsafe { std::slice::from_raw_parts(pointer.as_ptr(), length) })
     }
 
-    /// The contents, to be written.
+    /// Mutable contents of the buffer, if host-visible.
     pub(super) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let length = usize::try_from(self.size).ok()?;
         // SAFETY: as above, and `self` is borrowed exclusively.
         self.mapped.map(|pointer| unsafe { std::slice::from_raw_parts_mut(pointer.as_ptr(), length) })
     }
 
-    /// Writes bytes at an offset, or zeros where there are none, as many as lie in the buffer; nothing where the host cannot
-    /// reach it.
+    /// Writes `length` bytes at `offset`, truncated to the buffer; zeros if `bytes` is `None`. Does nothing if
+    /// the buffer is not host-visible.
     ///
     /// # Safety
-    /// Nobody else may read or write that range of the buffer meanwhile.
+    /// No other thread and no device may access that range of the buffer during the call.
     pub(super) unsafe fn write(&self, offset: u64, length: u64, bytes: Option<&[u8]>) {
         let length = length.min(self.size.saturating_sub(offset));
         let (Some(mapped), Ok(offset), Ok(length)) =
@@ -132,7 +131,8 @@ impl Buffer {
         else {
             return;
         };
-        // SAFETY: the range lies in the mapping, which covers the buffer's size, and is the caller's alone.
+        // SAFETY: the range lies in the mapping, which covers the buffer's size, and the caller has exclusive
+        // access.
         let target = unsafe { std::slice::from_raw_parts_mut(mapped.add(offset).as_ptr(), length) };
         match bytes {
             Some(bytes) if bytes.len() == length => target.copy_from_slice(bytes),
@@ -140,7 +140,7 @@ impl Buffer {
         }
     }
 
-    /// Makes what the device wrote visible to the host, on memory where that is not automatic.
+    /// Makes device writes visible to the host if the memory is not coherent.
     pub(super) fn invalidate(&self) -> Result<()> {
         let Some(memory) = self.memory.as_ref().filter(|memory| !memory.coherent) else { return Ok(()) };
         let range = [vk::MappedMemoryRange::default().memory(memory.raw).size(vk::WHOLE_SIZE)];
@@ -152,27 +152,28 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: whoever drops a buffer has waited for the submissions that use it. Its memory goes afterwards.
+        // SAFETY: the owner has waited for all submissions that use the buffer. Its memory is freed afterwards.
         unsafe { self.context.device.destroy_buffer(self.raw) };
     }
 }
 
 impl Context {
-    /// Whether the host can write all of the device's memory directly (integrated and software devices, and
-    /// discrete ones whose whole memory is mapped), so that nothing need be staged.
+    /// True if the host can write most device memory directly: at least 3/4 of the device-local heap is
+    /// host-visible. This holds for integrated and software devices, and for discrete devices with resizable
+    /// BAR. No staging is needed then.
     pub(super) fn direct_writes(&self) -> bool {
         let visible = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE | Flags::HOST_COHERENT;
         !self.always_stage && self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
     }
 
-    /// Whether the host writes an input of this size directly. Where the device has memory of its own, writes of the
-    /// host cross a bus, on which copies by the device are several times as fast: there only what is small is.
+    /// True if the host writes an input of this size directly. On a discrete device, host writes cross the bus,
+    /// where copies by the device are several times faster; only small inputs are written directly.
     pub(super) fn direct_input(&self, size: u64) -> bool {
-        const SMALL: u64 = 64 << 10;
-        self.direct_writes() && (size <= SMALL || self.info.kind != DeviceKind::Discrete)
+        const MAX_DIRECT_INPUT: u64 = 64 << 10;
+        self.direct_writes() && (size <= MAX_DIRECT_INPUT || self.info.kind != DeviceKind::Discrete)
     }
 
-    /// Whether the host can read device memory through its caches; without those, reading crawls.
+    /// True if the host can read device memory through its caches. Uncached reads are very slow.
     pub(super) fn direct_reads(&self) -> bool {
         let visible = Flags::DEVICE_LOCAL | Flags::HOST_VISIBLE | Flags::HOST_CACHED | Flags::HOST_COHERENT;
         !self.always_stage && self.largest_heap(visible) >= self.largest_heap(Flags::DEVICE_LOCAL) / 4 * 3
@@ -191,31 +192,31 @@ impl Context {
         types.map(size).max().unwrap_or(0)
     }
 
-    /// Memory types for a purpose, best first, among those that a buffer allows.
-    pub(super) fn suitable_types(&self, place: Place, allowed: u32) -> Vec<(u32, Flags)> {
+    /// Suitable memory types among those that the object allows, best first.
+    pub(super) fn suitable_types(&self, purpose: MemoryUse, allowed: u32) -> Vec<(u32, Flags)> {
         const MAPPED: Flags = Flags::from_raw(Flags::HOST_VISIBLE.as_raw() | Flags::HOST_COHERENT.as_raw());
-        let nothing = Flags::empty();
-        let wishes: &[(Flags, Flags)] = match place {
-            Place::Device | Place::Image => &[
-                (Flags::DEVICE_LOCAL, Flags::HOST_VISIBLE),
-                (Flags::DEVICE_LOCAL, nothing),
-                (nothing, nothing),
-            ],
-            Place::Params => &[(Flags::DEVICE_LOCAL, MAPPED), (nothing, MAPPED)],
-            Place::DeviceWritten => &[(Flags::DEVICE_LOCAL, MAPPED), (nothing, MAPPED)],
-            Place::DeviceRead => &[(Flags::DEVICE_LOCAL, MAPPED | Flags::HOST_CACHED), (nothing, MAPPED)],
-            Place::Upload => &[(nothing, MAPPED)],
-            Place::Exchange => &[(Flags::HOST_CACHED, MAPPED), (nothing, MAPPED)],
-            Place::Download => {
-                &[(Flags::HOST_CACHED, MAPPED), (Flags::HOST_CACHED, Flags::HOST_VISIBLE), (nothing, MAPPED)]
+        let none = Flags::empty();
+        let preferences: &[(Flags, Flags)] = match purpose {
+            MemoryUse::Device | MemoryUse::Image => {
+                &[(Flags::DEVICE_LOCAL, Flags::HOST_VISIBLE), (Flags::DEVICE_LOCAL, none), (none, none)]
+            }
+            MemoryUse::Params => &[(Flags::DEVICE_LOCAL, MAPPED), (none, MAPPED)],
+            MemoryUse::DeviceWritten => &[(Flags::DEVICE_LOCAL, MAPPED), (none, MAPPED)],
+            MemoryUse::DeviceRead => &[(Flags::DEVICE_LOCAL, MAPPED | Flags::HOST_CACHED), (none, MAPPED)],
+            MemoryUse::Upload => &[(none, MAPPED)],
+            MemoryUse::Exchange => &[(Flags::HOST_CACHED, MAPPED), (none, MAPPED)],
+            MemoryUse::Download => {
+                &[(Flags::HOST_CACHED, MAPPED), (Flags::HOST_CACHED, Flags::HOST_VISIBLE), (none, MAPPED)]
             }
         };
         let mut suitable = Vec::new();
-        for (wanted, other) in wishes {
+        for (wanted, other) in preferences {
             for (index, kind) in (0u32..).zip(self.memory.memory_types_as_slice()) {
                 let flags = kind.property_flags;
-                let fits = match place {
-                    Place::Device | Place::Image => flags.contains(*wanted) && !flags.intersects(*other),
+                let fits = match purpose {
+                    MemoryUse::Device | MemoryUse::Image => {
+                        flags.contains(*wanted) && !flags.intersects(*other)
+                    }
                     _ => flags.contains(*wanted | *other),
                 };
                 let known = suitable.iter().any(|(known, _)| *known == index);

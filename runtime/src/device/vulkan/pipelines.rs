@@ -1,7 +1,7 @@
-//! Creates every pipeline of a variant, on several threads, through one driver cache.
+//! Creates every pipeline of a variant on several threads through one driver cache.
 //!
-//! Creating pipelines is what a cold start is made of (0.2–1.5 s for a large kernel on some drivers), so it runs
-//! beside the upload of weights, and the driver's cache can be kept in a file between starts.
+//! Pipeline creation dominates a cold start (0.2–1.5 s for a large kernel on some drivers). It therefore runs
+//! in parallel with the upload of weights, and the driver's cache can be kept in a file between starts.
 
 mod cache;
 
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 /// All pipelines of a variant and their layouts.
 pub(super) struct Pipelines {
     context: Arc<Context>,
-    /// One per distinct list of binding kinds.
+    /// One layout per distinct list of binding kinds.
     layouts: Vec<Layout>,
     pipelines: Vec<Compiled>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Compiled {
     pub(super) layout: usize,
 }
 
-/// What creating a pipeline needs, gathered before the threads start.
+/// Arguments for the creation of a pipeline, collected before the threads start.
 struct Job<'a> {
     pipeline: &'a Pipeline,
     entry: CString,
@@ -57,28 +57,29 @@ impl Pipelines {
         cache_path: Option<&Path>,
         cache_key: &[u8],
     ) -> Result<Pipelines> {
-        // From here on, what was created is destroyed on every way out.
-        let mut made = Pipelines { context: context.clone(), layouts: Vec::new(), pipelines: Vec::new() };
+        // From here on, dropping `created` destroys the created objects on every return.
+        let mut created = Pipelines { context: context.clone(), layouts: Vec::new(), pipelines: Vec::new() };
         let mut known: Vec<Vec<vk::DescriptorType>> = Vec::new();
         let mut jobs = Vec::with_capacity(variant.pipelines.len());
         for pipeline in &variant.pipelines {
             let types: Vec<_> = pipeline.bindings.iter().map(|kind| descriptor_type(*kind)).collect();
-            // There are few: most bindings are storage buffers.
+            // There are few distinct lists: most bindings are storage buffers.
             let layout = match known.iter().position(|known| *known == types) {
                 Some(layout) => layout,
                 None => {
-                    made.add_layout(&types)?;
+                    created.add_layout(&types)?;
                     known.push(types);
                     known.len() - 1
                 }
             };
-            let pipeline_layout = made.layouts.get(layout).map(|layout| layout.pipeline).unwrap_or_default();
-            jobs.push(job(manifest, variant, pipeline, file, (layout, pipeline_layout))?);
+            let pipeline_layout =
+                created.layouts.get(layout).map(|layout| layout.pipeline).unwrap_or_default();
+            jobs.push(pipeline_job(manifest, variant, pipeline, file, (layout, pipeline_layout))?);
         }
         let cache = cache::Cache::open(context, cache_path, cache_key)?;
         let results: Vec<Mutex<Result<vk::Pipeline>>> =
-            jobs.iter().map(|_| Mutex::new(unfinished())).collect();
-        threads::each(jobs.len(), &|index| {
+            jobs.iter().map(|_| Mutex::new(not_created())).collect();
+        threads::parallel_for(jobs.len(), &|index| {
             if let Some((job, result)) = jobs.get(index).zip(results.get(index)) {
                 let pipeline = compile(context, job, cache.raw);
                 if let Ok(mut result) = result.lock() {
@@ -88,8 +89,8 @@ impl Pipelines {
         });
         let mut error = None;
         for (result, job) in results.into_iter().zip(&jobs) {
-            match result.into_inner().unwrap_or_else(|_| unfinished()) {
-                Ok(raw) => made.pipelines.push(Compiled { raw, layout: job.layout }),
+            match result.into_inner().unwrap_or_else(|_| not_created()) {
+                Ok(raw) => created.pipelines.push(Compiled { raw, layout: job.layout }),
                 Err(failure) => error = error.or(Some(failure)),
             }
         }
@@ -97,7 +98,7 @@ impl Pipelines {
             Some(error) => Err(error),
             None => {
                 cache.save();
-                Ok(made)
+                Ok(created)
             }
         }
     }
@@ -141,7 +142,7 @@ impl Pipelines {
 impl Drop for Pipelines {
     fn drop(&mut self) {
         let device = &self.context.device;
-        // SAFETY: whoever drops pipelines has waited for the submissions that use them.
+        // SAFETY: the owner has waited for all submissions that use the pipelines.
         unsafe {
             for pipeline in &self.pipelines {
                 device.destroy_pipeline(pipeline.raw);
@@ -164,7 +165,7 @@ pub(super) fn descriptor_type(kind: BindingKind) -> vk::DescriptorType {
     }
 }
 
-fn job<'a>(
+fn pipeline_job<'a>(
     manifest: &Manifest,
     variant: &Variant,
     pipeline: &'a Pipeline,
@@ -174,18 +175,21 @@ fn job<'a>(
     let place = || format!("pipeline `{}`", pipeline.name);
     let artifact = usize::try_from(pipeline.artifact).ok().and_then(|index| manifest.artifacts.get(index));
     let artifact = artifact.ok_or_else(|| Error::invalid(place(), "its artifact does not exist"))?;
-    let words =
-        spirv::words(section(file, artifact.offset, artifact.size)?, &pipeline.entry, pipeline.artifact)?;
+    let words = spirv::checked_words(
+        section(file, artifact.offset, artifact.size)?,
+        &pipeline.entry,
+        pipeline.artifact,
+    )?;
     let entry = CString::new(pipeline.entry.as_str())
-        .map_err(|_| Error::invalid(place(), "the entry point's name contains a zero"))?;
-    let whole = |size: u32| pipeline.workgroup_size[0].is_multiple_of(size);
+        .map_err(|_| Error::invalid(place(), "the entry point's name contains a zero byte"))?;
+    let divides = |size: u32| pipeline.workgroup_size[0].is_multiple_of(size);
     let full_subgroups = variant.requirements.features.contains(Feature::FullSubgroups)
-        && pipeline.required_subgroup_size.is_some_and(whole);
+        && pipeline.required_subgroup_size.is_some_and(divides);
     Ok(Job { pipeline, entry, words, layout, pipeline_layout, full_subgroups })
 }
 
-/// What stands for a pipeline before it is made.
-fn unfinished() -> Result<vk::Pipeline> {
+/// Placeholder for a pipeline that is not created yet.
+fn not_created() -> Result<vk::Pipeline> {
     Err(failed("vkCreateComputePipelines")(vk::Result::ERROR_UNKNOWN))
 }
 
@@ -199,7 +203,7 @@ fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result
         }
     };
     let create = vk::ShaderModuleCreateInfo::default().code(&job.words);
-    // SAFETY: the words are whole SPIR-V instructions whose hash is the compiler's.
+    // SAFETY: the words are whole SPIR-V instructions, verified by hash.
     let module =
         unsafe { context.device.create_shader_module(&create) }.map_err(named("vkCreateShaderModule"))?;
     let mut stage = vk::PipelineShaderStageCreateInfo::default()
@@ -215,9 +219,10 @@ fn compile(context: &Context, job: &Job<'_>, cache: vk::PipelineCache) -> Result
         stage = stage.push_next(&mut size);
     }
     let create = vk::ComputePipelineCreateInfo::default().stage(stage).layout(job.pipeline_layout);
-    // SAFETY: all that `create` points to outlives the call; pipeline caches may be shared by threads.
+    // SAFETY: everything that `create` points to outlives the call; pipeline caches may be used by several
+    // threads.
     let pipeline = unsafe { context.device.create_compute_pipeline(cache, &create) };
-    // SAFETY: a module may go once its pipelines are made.
+    // SAFETY: a module may be destroyed once its pipelines are created.
     unsafe { context.device.destroy_shader_module(module) };
     let pipeline = pipeline.map_err(named("vkCreateComputePipelines"))?;
     context.counts.pipelines.fetch_add(1, Ordering::Relaxed);

@@ -2,9 +2,9 @@
 
 use super::context::Context;
 use super::failed;
-use super::images::texel_format;
 use super::memory::Buffer;
 use super::pipelines::{Pipelines, descriptor_type};
+use super::texel_format::texel_format;
 use crate::device::backend::constant_grid;
 use crate::error::{Error, Result};
 use crate::format::{BindingKind, Dispatch, Function, Variant};
@@ -39,7 +39,7 @@ impl Commands {
             .map_err(failed("vkAllocateCommandBuffers"))
     }
 
-    /// Records anew what `fill` writes. The buffer must not be pending.
+    /// Resets the command buffer and records the commands of `fill`. The buffer must not be pending.
     pub(super) fn record(
         &self,
         command: vk::CommandBuffer,
@@ -47,7 +47,7 @@ impl Commands {
         fill: impl FnOnce(vk::CommandBuffer),
     ) -> Result<()> {
         let begin = vk::CommandBufferBeginInfo::default().flags(usage);
-        // SAFETY: the buffer is of this pool, not pending, and beginning resets it.
+        // SAFETY: the buffer belongs to this pool and is not pending; beginning resets it.
         unsafe { self.context.device.begin_command_buffer(command, &begin) }
             .map_err(failed("vkBeginCommandBuffer"))?;
         fill(command);
@@ -61,7 +61,7 @@ impl Commands {
         let command = self.allocate()?;
         self.record(command, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, fill)?;
         let done = self.context.submit(&[command], self.fence);
-        // SAFETY: the buffer is of this pool; after a lost device nothing is pending either.
+        // SAFETY: the buffer belongs to this pool; nothing is pending, not even after a lost device.
         unsafe { self.context.device.free_command_buffer(self.pool, command) };
         done
     }
@@ -69,7 +69,7 @@ impl Commands {
 
 impl Drop for Commands {
     fn drop(&mut self) {
-        // SAFETY: whoever drops commands has waited for them; destroying the pool frees its buffers.
+        // SAFETY: the owner has waited for the commands; destroying the pool frees its buffers.
         unsafe {
             self.context.device.destroy_command_pool(self.pool);
             self.context.device.destroy_fence(self.fence);
@@ -77,14 +77,14 @@ impl Drop for Commands {
     }
 }
 
-/// From what to what a memory dependency goes.
+/// A memory dependency: source and destination stages and accesses.
 #[derive(Clone, Copy)]
 pub(super) struct Dependency {
     from: (vk::PipelineStageFlags, vk::AccessFlags),
     to: (vk::PipelineStageFlags, vk::AccessFlags),
 }
 
-/// The dependencies in use.
+/// All memory dependencies of the backend.
 pub(super) mod barrier {
     use super::Dependency;
     use ash::vk::{AccessFlags as A, PipelineStageFlags as P};
@@ -95,8 +95,8 @@ pub(super) mod barrier {
     /// Between dispatches.
     pub(in super::super) const COMPUTE_TO_COMPUTE: Dependency =
         Dependency { from: (P::COMPUTE_SHADER, A::SHADER_WRITE), to: (P::COMPUTE_SHADER, SHADER) };
-    /// At the start of a run: after uploads, and after the run before. Host writes to parameters and grids need
-    /// nothing, since submitting makes them visible.
+    /// At the start of a run: after uploads, and after the previous run. Host writes to parameters and grids
+    /// need no barrier, since submission makes them visible.
     pub(in super::super) const START: Dependency = Dependency {
         from: (
             P::from_raw(P::COMPUTE_SHADER.as_raw() | P::TRANSFER.as_raw()),
@@ -104,7 +104,8 @@ pub(super) mod barrier {
         ),
         to: (P::COMPUTE_SHADER, A::from_raw(SHADER.as_raw() | A::UNIFORM_READ.as_raw())),
     };
-    /// At the end of a run: outputs become readable by copies and by the host, and states can be copied and filled.
+    /// At the end of a run: makes outputs visible to copies and to the host, and states available for copies
+    /// and fills.
     pub(in super::super) const END: Dependency = Dependency {
         from: (P::COMPUTE_SHADER, A::SHADER_WRITE),
         to: (
@@ -112,13 +113,13 @@ pub(super) mod barrier {
             A::from_raw(TRANSFER.as_raw() | A::HOST_READ.as_raw()),
         ),
     };
-    /// Before copies of what others than this device wrote.
+    /// Before copies from memory that other devices or processes write.
     pub(in super::super) const OTHERS_TO_TRANSFER: Dependency =
         Dependency { from: (P::ALL_COMMANDS, A::MEMORY_WRITE), to: (P::TRANSFER, TRANSFER) };
     /// After copies to host memory.
     pub(in super::super) const TRANSFER_TO_HOST: Dependency =
         Dependency { from: (P::TRANSFER, A::TRANSFER_WRITE), to: (P::HOST, A::HOST_READ) };
-    /// After filling and copying at load.
+    /// After fills and copies.
     pub(in super::super) const TRANSFER_TO_ALL: Dependency = Dependency {
         from: (P::TRANSFER, A::TRANSFER_WRITE),
         to: (
@@ -135,10 +136,10 @@ pub(super) fn barrier(context: &Context, command: vk::CommandBuffer, dependency:
     unsafe { context.device.cmd_memory_barrier(command, from.0, to.0, &memory) };
 }
 
-/// What a descriptor set is made for: a dispatch, the kinds of its bindings, and their layout.
-type Need<'a> = (&'a Dispatch, &'a [BindingKind], vk::DescriptorSetLayout);
+/// A descriptor set to create: a dispatch, the kinds of its bindings, and their layout.
+type NewSet<'a> = (&'a Dispatch, &'a [BindingKind], vk::DescriptorSetLayout);
 
-/// What a slot of a function is on the device.
+/// Device resource of a slot.
 #[derive(Clone, Copy)]
 pub(super) enum Resource {
     Buffer(vk::Buffer),
@@ -149,14 +150,14 @@ pub(super) enum Resource {
 pub(super) struct Sets {
     context: Arc<Context>,
     pool: vk::DescriptorPool,
-    /// Ranges of buffers that are seen as texels.
+    /// Views of buffer ranges that are bound as texel buffers.
     views: Vec<vk::BufferView>,
-    /// For each dispatch.
+    /// Descriptor set of each dispatch.
     pub(super) by_dispatch: Vec<vk::DescriptorSet>,
 }
 
 impl Sets {
-    /// `slots` are the buffers and images of the function's slots.
+    /// Creates the sets. `slots` has the resource of each slot of the function.
     pub(super) fn new(
         context: &Arc<Context>,
         variant: &Variant,
@@ -171,7 +172,7 @@ impl Sets {
             by_dispatch: Vec::new(),
         };
         let mut keys = Vec::with_capacity(function.dispatches.len());
-        let mut needs = Vec::with_capacity(function.dispatches.len());
+        let mut new_sets = Vec::with_capacity(function.dispatches.len());
         for dispatch in &function.dispatches {
             let pipeline =
                 usize::try_from(dispatch.pipeline).ok().and_then(|index| variant.pipelines.get(index));
@@ -191,19 +192,19 @@ impl Sets {
                 key.extend(binding.size.to_le_bytes());
             }
             keys.push(order::fingerprint(&key));
-            needs.push((dispatch, &*pipeline.bindings, layout.set));
+            new_sets.push((dispatch, &*pipeline.bindings, layout.set));
         }
-        // Equal keys lie side by side in the sorted order; the first of each gets a set, the others share it.
-        let mut unique: Vec<Need<'_>> = Vec::new();
-        let mut indices = vec![0; needs.len()];
+        // Sorting makes equal keys adjacent. The first of them gets a set, which the others reuse.
+        let mut unique: Vec<NewSet<'_>> = Vec::new();
+        let mut indices = vec![0; new_sets.len()];
         let mut n_bindings = 0;
         let mut last = None;
-        for index in order::by_key(keys.iter().copied()) {
-            let (Some(key), Some(need)) = (keys.get(index), needs.get(index)) else { continue };
+        for index in order::sorted_indices(keys.iter().copied()) {
+            let (Some(key), Some(new_set)) = (keys.get(index), new_sets.get(index)) else { continue };
             if last != Some(key) {
                 last = Some(key);
-                n_bindings += need.1.len();
-                unique.push(*need);
+                n_bindings += new_set.1.len();
+                unique.push(*new_set);
             }
             if let Some(slot) = indices.get_mut(index) {
                 *slot = unique.len() - 1;
@@ -213,18 +214,18 @@ impl Sets {
             return Ok(sets);
         }
         sets.create_pool(unique.len(), n_bindings)?;
-        let mut made = Vec::with_capacity(unique.len());
+        let mut created = Vec::with_capacity(unique.len());
         for (dispatch, kinds, layout) in unique {
-            made.push(sets.write(dispatch, kinds, layout, slots)?);
+            created.push(sets.write(dispatch, kinds, layout, slots)?);
         }
-        sets.by_dispatch = indices.into_iter().filter_map(|index| made.get(index).copied()).collect();
+        sets.by_dispatch = indices.into_iter().filter_map(|index| created.get(index).copied()).collect();
         Ok(sets)
     }
 
-    /// Has room for bindings that are all of one type, whichever it is: descriptors are small.
+    /// Reserves descriptors of every type for all bindings, since descriptors are small.
     fn create_pool(&mut self, n_sets: usize, n_bindings: usize) -> Result<()> {
         let descriptor_count = u32::try_from(n_bindings.max(1)).unwrap_or(u32::MAX);
-        let sizes = TYPES.map(|ty| vk::DescriptorPoolSize { ty, descriptor_count });
+        let sizes = DESCRIPTOR_TYPES.map(|ty| vk::DescriptorPoolSize { ty, descriptor_count });
         let n_sets = u32::try_from(n_sets).unwrap_or(u32::MAX);
         let create = vk::DescriptorPoolCreateInfo::default().max_sets(n_sets).pool_sizes(&sizes);
         // SAFETY: the device is live and `create` outlives the call.
@@ -242,7 +243,7 @@ impl Sets {
     ) -> Result<vk::DescriptorSet> {
         let context = self.context.clone();
         let device = &context.device;
-        // SAFETY: the pool has room for as many sets as are allocated.
+        // SAFETY: the pool has room for all sets that are allocated.
         let set = unsafe { device.allocate_descriptor_set(self.pool, layout) };
         let set = set.map_err(failed("vkAllocateDescriptorSets"))?;
         let mut infos = Vec::with_capacity(dispatch.bindings.len());
@@ -250,7 +251,7 @@ impl Sets {
             let slot = usize::try_from(binding.slot).ok().and_then(|index| slots.get(index));
             let slot =
                 slot.ok_or_else(|| Error::invalid(&dispatch.label, "a binding's slot does not exist"))?;
-            let mut info = Info::default();
+            let mut info = Descriptor::default();
             match *slot {
                 Resource::Image(image_view) => {
                     info.image = vk::DescriptorImageInfo {
@@ -275,7 +276,7 @@ impl Sets {
             }
             infos.push(info);
         }
-        let write = |((index, kind), info): ((u32, &BindingKind), &Info)| vk::WriteDescriptorSet {
+        let write = |((index, kind), info): ((u32, &BindingKind), &Descriptor)| vk::WriteDescriptorSet {
             dst_set: set,
             dst_binding: index,
             descriptor_count: 1,
@@ -292,16 +293,16 @@ impl Sets {
     }
 }
 
-/// What one binding is written with; its kind says which part counts.
+/// Descriptor of one binding. The binding's kind determines the field in use.
 #[derive(Default)]
-struct Info {
+struct Descriptor {
     buffer: vk::DescriptorBufferInfo,
     image: vk::DescriptorImageInfo,
     view: vk::BufferView,
 }
 
-/// The types of descriptors in use.
-const TYPES: [vk::DescriptorType; 5] = [
+/// Descriptor types in use.
+const DESCRIPTOR_TYPES: [vk::DescriptorType; 5] = [
     vk::DescriptorType::STORAGE_BUFFER,
     vk::DescriptorType::UNIFORM_BUFFER,
     vk::DescriptorType::UNIFORM_TEXEL_BUFFER,
@@ -311,7 +312,7 @@ const TYPES: [vk::DescriptorType; 5] = [
 
 impl Drop for Sets {
     fn drop(&mut self) {
-        // SAFETY: whoever drops sets has waited for the submissions that use them; destroying the pool frees them.
+        // SAFETY: the owner has waited for all submissions that use the sets; destroying the pool frees them.
         unsafe {
             self.context.device.destroy_descriptor_pool(self.pool);
             for view in &self.views {
@@ -321,14 +322,14 @@ impl Drop for Sets {
     }
 }
 
-/// Where the grids of dispatches whose size depends on symbols are read from.
+/// Buffer with the grids of dispatches whose size depends on symbols.
 pub(super) struct Indirect<'a> {
     pub(super) buffer: Option<&'a Buffer>,
-    /// The first grid's offset; each takes 12 bytes.
+    /// Offset of the first grid; each takes 12 bytes.
     pub(super) offset: u64,
 }
 
-/// Records all dispatches of a function. `after_each` is called behind every one, with its index.
+/// Records all dispatches of a function. Calls `after_each` with its index after every dispatch.
 pub(super) fn record_function(
     context: &Context,
     command: vk::CommandBuffer,
@@ -349,8 +350,8 @@ pub(super) fn record_function(
         if dispatch.barrier_before && index > 0 {
             barrier(context, command, barrier::COMPUTE_TO_COMPUTE);
         }
-        // SAFETY: the command buffer is being recorded, and all handles live as long as it; the grid was checked
-        // against the device's limits, and indirect grids are before they are written.
+        // SAFETY: the command buffer is being recorded, and all handles outlive it. Constant grids were checked
+        // against the device's limits; indirect grids are checked before they are written.
         unsafe {
             if bound_pipeline != compiled.raw {
                 device.cmd_bind_pipeline(command, compiled.raw);

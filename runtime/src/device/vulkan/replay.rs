@@ -1,6 +1,6 @@
 //! A loaded variant: its buffers, pipelines and recorded functions, and the submission of runs.
 //!
-//! Everything here is addressed by index. Names, types, shapes and symbols are the session's business.
+//! Everything is addressed by index. Names, types, shapes and symbols belong to the session.
 
 use super::context::Context;
 use super::frame::Frame;
@@ -10,7 +10,7 @@ use super::pipelines::Pipelines;
 use super::record::{Commands, barrier};
 use super::states::States;
 use crate::device::DeviceInfo;
-use crate::device::backend::{Counts, Launch, Range, Replay};
+use crate::device::backend::{Counts, DeviceRange, Launch, Replay};
 use crate::error::Result;
 use crate::format::Function;
 use ash::vk;
@@ -18,7 +18,8 @@ use ash::vk;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// A variant on its device. Fields are dropped in order: first what uses, then what is used.
+/// A variant loaded on a device. Fields are dropped in order, so users are declared before the objects they
+/// use.
 pub(crate) struct Replayer {
     pub(super) frames: Vec<Frame>,
     pub(super) pipelines: Pipelines,
@@ -45,8 +46,8 @@ impl Replay for Replayer {
         &self.context.counts
     }
 
-    fn has(&self, range: &Range) -> bool {
-        range.vulkan().is_some_and(|range| range.is_of(&self.context))
+    fn owns(&self, range: &DeviceRange) -> bool {
+        range.vulkan().is_some_and(|range| range.belongs_to(&self.context))
     }
 
     fn input(&mut self, frame: usize, function: usize, index: usize) -> Option<&mut [u8]> {
@@ -54,7 +55,7 @@ impl Replay for Replayer {
         function.inputs.get_mut(index)?.bytes_mut()
     }
 
-    fn carry(
+    fn copy_input(
         &mut self,
         (from, to): (usize, usize),
         (function, index): (usize, usize),
@@ -83,13 +84,13 @@ impl Replay for Replayer {
         function: usize,
         index: usize,
         (offset, size): (u64, u64),
-    ) -> Option<Range> {
+    ) -> Option<DeviceRange> {
         let port = self.frames.get(frame)?.functions.get(function)?.outputs.get(index)?;
         let buffer = port.device.clone();
-        Some(Range::Vulkan(super::memory::Range { buffer, offset, size, external: false }))
+        Some(DeviceRange::Vulkan(super::memory::BufferRange { buffer, offset, size, external: false }))
     }
 
-    fn copy(&mut self, from: &Range, to: &Range) -> Result<()> {
+    fn copy(&mut self, from: &DeviceRange, to: &DeviceRange) -> Result<()> {
         let (Some(from), Some(to)) = (from.vulkan(), to.vulkan()) else { return Ok(()) };
         let size = from.size.min(to.size);
         self.commands.run_once(&mut |command| {
@@ -163,20 +164,21 @@ impl Replay for Replayer {
     }
 
     #[cfg(unix)]
-    fn export(&self, size: u64) -> Result<(Range, OwnedFd)> {
-        let (range, descriptor) = super::memory::Range::export(&self.context, size)?;
-        Ok((Range::Vulkan(range), descriptor))
+    fn export(&self, size: u64) -> Result<(DeviceRange, OwnedFd)> {
+        let (range, descriptor) = super::memory::BufferRange::export(&self.context, size)?;
+        Ok((DeviceRange::Vulkan(range), descriptor))
     }
 
     #[cfg(unix)]
-    fn import(&self, size: u64, allocation: Option<u64>, descriptor: OwnedFd) -> Result<Range> {
-        super::memory::Range::import(&self.context, size, allocation, descriptor).map(Range::Vulkan)
+    fn import(&self, size: u64, allocation: Option<u64>, descriptor: OwnedFd) -> Result<DeviceRange> {
+        super::memory::BufferRange::import(&self.context, size, allocation, descriptor)
+            .map(DeviceRange::Vulkan)
     }
 }
 
 impl Drop for Replayer {
     fn drop(&mut self) {
-        // After an error something may still be pending.
+        // After an error, work may still be pending.
         self.context.wait_idle();
     }
 }

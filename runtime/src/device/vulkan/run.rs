@@ -1,49 +1,49 @@
-//! What a run of a function submits: copies of inputs, its dispatches, copies of outputs.
+//! Command buffers of a run: input copies, dispatches, output copies.
 //!
-//! A device takes a few microseconds from one command buffer to the next. So a run that is as the one before it is one
-//! command buffer. A run that differs takes up to three, of which the dispatches are recorded already: recording all of
-//! them again would take the host longer than that.
+//! A device needs a few microseconds between command buffers. A run like the previous one therefore uses one
+//! command buffer. A different run uses up to three. Its dispatches are already recorded: recording all of them
+//! again would take the host longer.
 
 use super::context::Context;
-use super::frame::PortMemory;
 use super::memory::Buffer;
+use super::port_memory::PortMemory;
 use super::record::{Commands, barrier};
-use crate::device::backend::{Launch, Range};
+use crate::device::backend::{DeviceRange, Launch};
 use crate::error::Result;
 use ash::vk;
 
-/// The command buffers of a function's runs, beside its dispatches.
+/// Command buffers of a function's runs in one frame, besides its dispatches.
 pub(super) struct Run {
     before: vk::CommandBuffer,
     after: vk::CommandBuffer,
     whole: vk::CommandBuffer,
-    /// The last run, unless it took anything from other memory of the device.
-    last: Option<Copies>,
-    /// Whether `whole` was recorded for runs like the last.
+    /// Copies of the last run, unless it copied from other device memory.
+    last: Option<RecordedCopies>,
+    /// True if `whole` is recorded for runs with the copies in `last`.
     recorded: bool,
 }
 
-/// What runs that are alike have in common.
-struct Copies {
+/// Properties that must be equal for runs to use the same command buffer.
+struct RecordedCopies {
     conversation: usize,
-    uploads: Vec<Part>,
-    downloads: Vec<Part>,
+    uploads: Vec<PortRange>,
+    downloads: Vec<PortRange>,
 }
 
-/// Part of a port: its index, offset and bytes.
-type Part = (usize, u64, u64);
+/// A range of a port: its index, offset and size.
+type PortRange = (usize, u64, u64);
 
-/// A function as a run sees it.
+/// The parts of a function that a run needs.
 pub(super) struct Runnable<'a> {
     pub(super) inputs: &'a [PortMemory],
     pub(super) outputs: &'a [PortMemory],
-    /// The dispatches as they are recorded.
+    /// Command buffer with the recorded dispatches.
     pub(super) dispatches: vk::CommandBuffer,
-    /// Records them into another command buffer.
+    /// Records the dispatches into another command buffer.
     pub(super) record: &'a dyn Fn(vk::CommandBuffer),
 }
 
-/// Command buffers in the order in which they are submitted.
+/// Command buffers in submission order.
 #[derive(Default)]
 pub(super) struct Submitted {
     buffers: [vk::CommandBuffer; 3],
@@ -56,7 +56,7 @@ impl Run {
         Ok(Run { before, after, whole, last: None, recorded: false })
     }
 
-    /// Records what the run needs beyond what is recorded. The run before must not be pending.
+    /// Records the copies that the run needs. The previous run of this frame must not be pending.
     pub(super) fn prepare(
         &mut self,
         context: &Context,
@@ -73,20 +73,20 @@ impl Run {
             copy_staged(context, command, function.outputs, downloads, |host, device| (device, host));
             barrier(context, command, barrier::TRANSFER_TO_HOST);
         };
-        let copies_in = any_staged(function.inputs, uploads) || !feeds.is_empty();
-        let copies_out = any_staged(function.outputs, downloads);
-        let again = |last: &Copies| {
+        let copies_inputs = any_staged(function.inputs, uploads) || !feeds.is_empty();
+        let copies_outputs = any_staged(function.outputs, downloads);
+        let repeats = |last: &RecordedCopies| {
             last.conversation == conversation && last.uploads == uploads && last.downloads == downloads
         };
         let mut submitted = Submitted::default();
-        if !copies_in && !copies_out {
+        if !copies_inputs && !copies_outputs {
             submitted.push(function.dispatches);
-        } else if feeds.is_empty() && self.last.as_ref().is_some_and(again) {
+        } else if feeds.is_empty() && self.last.as_ref().is_some_and(repeats) {
             if !self.recorded {
                 commands.record(self.whole, vk::CommandBufferUsageFlags::empty(), |command| {
                     before(command);
                     (function.record)(command);
-                    if copies_out {
+                    if copies_outputs {
                         after(command);
                     }
                 })?;
@@ -95,17 +95,17 @@ impl Run {
             submitted.push(self.whole);
         } else {
             self.recorded = false;
-            self.last = feeds.is_empty().then(|| Copies {
+            self.last = feeds.is_empty().then(|| RecordedCopies {
                 conversation,
                 uploads: uploads.to_vec(),
                 downloads: downloads.to_vec(),
             });
-            if copies_in {
+            if copies_inputs {
                 commands.record(self.before, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, before)?;
                 submitted.push(self.before);
             }
             submitted.push(function.dispatches);
-            if copies_out {
+            if copies_outputs {
                 commands.record(self.after, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, after)?;
                 submitted.push(self.after);
             }
@@ -127,46 +127,46 @@ impl Submitted {
     }
 }
 
-/// The parts that pass through a staging buffer: the device's buffer, the host's, offset and bytes.
+/// Ranges that pass through a staging buffer: (device buffer, staging buffer, offset, size).
 fn staged<'a>(
     ports: &'a [PortMemory],
-    parts: &'a [Part],
+    ranges: &'a [PortRange],
 ) -> impl Iterator<Item = (&'a Buffer, &'a Buffer, u64, u64)> {
-    parts.iter().filter(|(.., size)| *size > 0).filter_map(|&(port, offset, size)| {
+    ranges.iter().filter(|(.., size)| *size > 0).filter_map(|&(port, offset, size)| {
         let PortMemory { device, host } = ports.get(port)?;
         Some((&**device, host.as_ref()?, offset, size))
     })
 }
 
-fn any_staged(ports: &[PortMemory], parts: &[Part]) -> bool {
-    staged(ports, parts).next().is_some()
+fn any_staged(ports: &[PortMemory], ranges: &[PortRange]) -> bool {
+    staged(ports, ranges).next().is_some()
 }
 
-/// Records copies between ports and their staging buffers, from the first to the second of what `order` makes of the host's
-/// and the device's buffer.
+/// Records copies between device buffers and staging buffers. `order` maps (staging, device) to (source,
+/// target).
 fn copy_staged(
     context: &Context,
     command: vk::CommandBuffer,
     ports: &[PortMemory],
-    parts: &[Part],
+    ranges: &[PortRange],
     order: for<'a> fn(&'a Buffer, &'a Buffer) -> (&'a Buffer, &'a Buffer),
 ) {
-    for (device, host, offset, size) in staged(ports, parts) {
+    for (device, host, offset, size) in staged(ports, ranges) {
         let (from, to) = order(host, device);
         let copy = vk::BufferCopy { src_offset: offset, dst_offset: offset, size };
-        // SAFETY: both buffers have the slot's size, in which the part was checked to lie; the command is being recorded.
+        // SAFETY: both buffers have the slot's size and contain the range; the command is being recorded.
         unsafe { context.device.cmd_copy_buffer(command, from.raw, to.raw, copy) };
     }
 }
 
-/// Records copies of inputs from elsewhere on the device.
+/// Records copies from other device memory to inputs.
 fn copy_feeds(
     context: &Context,
     command: vk::CommandBuffer,
     inputs: &[PortMemory],
-    feeds: &[(usize, u64, &Range)],
+    feeds: &[(usize, u64, &DeviceRange)],
 ) {
-    // What runs and copies on this device wrote is visible to copies when they end.
+    // Writes by runs and copies of this device are visible to copies when they end.
     let mut sources = feeds.iter().filter_map(|(.., from)| from.vulkan());
     if sources.any(|from| from.external) {
         barrier(context, command, barrier::OTHERS_TO_TRANSFER);
@@ -174,8 +174,8 @@ fn copy_feeds(
     for (port, offset, from) in feeds {
         let (Some(port), Some(from)) = (inputs.get(*port), from.vulkan()) else { continue };
         let copy = vk::BufferCopy { src_offset: from.offset, dst_offset: *offset, size: from.size };
-        // SAFETY: both ranges lie in their buffers, as was checked when they were paired; the frame keeps the source
-        // until the run is over.
+        // SAFETY: both ranges lie in their buffers, as was checked when they were paired. The frame keeps the
+        // source alive until the run is over.
         unsafe { context.device.cmd_copy_buffer(command, from.buffer.raw, port.device.raw, copy) };
     }
 }

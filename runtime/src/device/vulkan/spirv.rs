@@ -1,7 +1,7 @@
-//! A look at a SPIR-V module before the driver gets it.
+//! Checks a SPIR-V module before the driver gets it.
 //!
-//! Drivers trust shaders: a module without the entry point asked for is undefined behaviour, not an error.
-//! Hashes say that a module is the compiler's; this says that it is one at all, and has the entry point.
+//! Drivers trust shaders: a module without the requested entry point is undefined behavior, not an error.
+//! Hashes prove that the module is the compiler's output; this module checks its structure and the entry point.
 
 use crate::error::{Error, Result};
 
@@ -10,18 +10,18 @@ const HEADER_WORDS: usize = 5;
 const OP_ENTRY_POINT: u32 = 15;
 const GL_COMPUTE: u32 = 5;
 
-/// The words of a module that has a compute entry point of this name.
-pub(super) fn words(bytes: &[u8], entry: &str, artifact: u32) -> Result<Vec<u32>> {
+/// Returns the words of a module, after checking that it has a compute entry point of this name.
+pub(super) fn checked_words(bytes: &[u8], entry: &str, artifact: u32) -> Result<Vec<u32>> {
     let (chunks, _) = bytes.as_chunks::<4>();
     let words: Vec<u32> = chunks.iter().map(|word| u32::from_le_bytes(*word)).collect();
     match has_entry(&words, entry) {
         Some(true) => Ok(words),
         Some(false) => Err(fault(artifact, format!("it has no compute entry point `{entry}`"))),
-        None => Err(fault(artifact, "it is no SPIR-V module".to_owned())),
+        None => Err(fault(artifact, "it is not a SPIR-V module".to_owned())),
     }
 }
 
-/// None where the instructions do not fill the module exactly.
+/// Returns `None` if the instructions do not fill the module exactly.
 fn has_entry(words: &[u32], entry: &str) -> Option<bool> {
     let (header, mut rest) = words.split_at_checked(HEADER_WORDS)?;
     if header.first() != Some(&MAGIC) {

@@ -1,66 +1,72 @@
-//! The states of all conversations, and how the host reads, writes and resets them.
+//! States of all conversations, and host access to them.
 //!
-//! States lie where only the device reaches them, so everything passes through a window that is made at load. Whoever
-//! calls this has waited for all runs.
+//! States are in device-local memory, so all host access passes through a staging window created at load.
+//! Callers wait for all runs first.
 
 use super::context::Context;
-use super::frame::BOUND;
-use super::memory::{Buffer, Place};
+use super::memory::{Buffer, MemoryUse};
+use super::port_memory::BOUND;
 use super::record::{Commands, barrier};
 use crate::error::Result;
 use crate::format::Variant;
 use ash::vk;
 use std::sync::Arc;
 
-/// The most bytes that are copied at a time.
+/// Maximum size of the staging window.
 const WINDOW: u64 = 1 << 20;
 
 pub(super) struct States {
-    /// For each conversation, the states of the variant.
+    /// State buffers for each conversation.
     pub(super) sets: Vec<Vec<Buffer>>,
     window: Option<Buffer>,
 }
 
 impl States {
     pub(super) fn new(context: &Arc<Context>, variant: &Variant, conversations: usize) -> Result<States> {
-        let both = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
+        let transfer = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
         let mut sets = Vec::with_capacity(conversations);
         for _ in 0..conversations {
             let mut set = Vec::with_capacity(variant.states.len());
             for state in &variant.states {
-                set.push(Buffer::new(context, state.size, BOUND | both, Place::Device, "states")?);
+                set.push(Buffer::new(context, state.size, BOUND | transfer, MemoryUse::Device, "states")?);
             }
             sets.push(set);
         }
         let largest = variant.states.iter().map(|state| state.size).max();
         let window = largest.map(|size| {
-            Buffer::new(context, size.min(WINDOW), both, Place::Exchange, "the window on states")
+            Buffer::new(
+                context,
+                size.min(WINDOW),
+                transfer,
+                MemoryUse::Exchange,
+                "the staging window for states",
+            )
         });
         Ok(States { sets, window: window.transpose()? })
     }
 
-    /// Sets all states of a conversation to zero; without one, those of all.
+    /// Sets all states of a conversation to zero; `None` means all conversations.
     pub(super) fn zero(
         &self,
         context: &Arc<Context>,
         commands: &Commands,
         conversation: Option<usize>,
     ) -> Result<()> {
-        let chosen = |(index, _): &(usize, _)| conversation.is_none_or(|wanted| wanted == *index);
-        let states = || self.sets.iter().enumerate().filter(chosen).flat_map(|(_, set)| set);
+        let selected = |(index, _): &(usize, _)| conversation.is_none_or(|wanted| wanted == *index);
+        let states = || self.sets.iter().enumerate().filter(selected).flat_map(|(_, set)| set);
         if states().next().is_none() {
             return Ok(());
         }
         commands.run_once(&mut |command| {
             for state in states() {
-                // SAFETY: the whole of a live buffer; the command is being recorded.
+                // SAFETY: the range is the whole of a live buffer; the command is being recorded.
                 unsafe { context.device.cmd_zero_buffer(command, state.raw, 0, vk::WHOLE_SIZE) };
             }
             barrier(context, command, barrier::TRANSFER_TO_ALL);
         })
     }
 
-    /// Reads a state from `offset` on, as many bytes as `to` takes, which must lie in it.
+    /// Reads a state from `offset` on. The range must lie inside the state.
     pub(super) fn read(
         &self,
         context: &Arc<Context>,
@@ -68,21 +74,21 @@ impl States {
         (conversation, state, offset): (usize, usize, u64),
         to: &mut [u8],
     ) -> Result<()> {
-        let Some((state, window)) = self.at(conversation, state) else { return Ok(()) };
+        let Some((state, window)) = self.state_and_window(conversation, state) else { return Ok(()) };
         let mut offset = offset;
-        for part in to.chunks_mut(usize::try_from(window.size).unwrap_or(usize::MAX).max(1)) {
-            let size = part.len() as u64;
+        for chunk in to.chunks_mut(usize::try_from(window.size).unwrap_or(usize::MAX).max(1)) {
+            let size = chunk.len() as u64;
             let copy = vk::BufferCopy { src_offset: offset, dst_offset: 0, size };
             copy_once(context, commands, state, window, copy)?;
-            if let Some(bytes) = window.bytes().and_then(|bytes| bytes.get(..part.len())) {
-                part.copy_from_slice(bytes);
+            if let Some(bytes) = window.bytes().and_then(|bytes| bytes.get(..chunk.len())) {
+                chunk.copy_from_slice(bytes);
             }
             offset += size;
         }
         Ok(())
     }
 
-    /// Writes bytes into a state from `offset` on; they must lie in it.
+    /// Writes a state from `offset` on. The range must lie inside the state.
     pub(super) fn write(
         &mut self,
         context: &Arc<Context>,
@@ -92,13 +98,13 @@ impl States {
     ) -> Result<()> {
         let mut offset = offset;
         let length = self.window.as_ref().map_or(1, |window| window.size);
-        for part in from.chunks(usize::try_from(length).unwrap_or(usize::MAX).max(1)) {
+        for chunk in from.chunks(usize::try_from(length).unwrap_or(usize::MAX).max(1)) {
             let window = self.window.as_mut().and_then(Buffer::bytes_mut);
-            if let Some(bytes) = window.and_then(|bytes| bytes.get_mut(..part.len())) {
-                bytes.copy_from_slice(part);
+            if let Some(bytes) = window.and_then(|bytes| bytes.get_mut(..chunk.len())) {
+                bytes.copy_from_slice(chunk);
             }
-            let Some((state, window)) = self.at(conversation, state) else { return Ok(()) };
-            let size = part.len() as u64;
+            let Some((state, window)) = self.state_and_window(conversation, state) else { return Ok(()) };
+            let size = chunk.len() as u64;
             let copy = vk::BufferCopy { src_offset: 0, dst_offset: offset, size };
             copy_once(context, commands, window, state, copy)?;
             offset += size;
@@ -106,7 +112,7 @@ impl States {
         Ok(())
     }
 
-    fn at(&self, conversation: usize, state: usize) -> Option<(&Buffer, &Buffer)> {
+    fn state_and_window(&self, conversation: usize, state: usize) -> Option<(&Buffer, &Buffer)> {
         self.sets.get(conversation)?.get(state).zip(self.window.as_ref())
     }
 }
@@ -119,7 +125,8 @@ fn copy_once(
     copy: vk::BufferCopy,
 ) -> Result<()> {
     commands.run_once(&mut |command| {
-        // SAFETY: the caller keeps both ranges inside their buffers; the command is being recorded.
+        // SAFETY: the caller guarantees that both ranges lie inside their buffers; the command is being
+        // recorded.
         unsafe { context.device.cmd_copy_buffer(command, from.raw, to.raw, copy) };
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })

@@ -1,6 +1,7 @@
-//! Runs with a timestamp behind every dispatch, for benches and traces.
+//! Runs with a timestamp after every dispatch, for benchmarks and traces.
 //!
-//! A dispatch without a barrier before it may overlap the one before; its time is then what it adds.
+//! A dispatch without a barrier may overlap the previous one. Its time is then the additional time that it
+//! takes.
 
 use super::context::Context;
 use super::failed;
@@ -55,7 +56,7 @@ impl Timed {
         Ok(timed)
     }
 
-    /// Nanoseconds from the start of the run to the end of each dispatch.
+    /// Returns nanoseconds from the start of the run to the end of each dispatch.
     pub(super) fn run(&self, commands: &Commands) -> Result<Vec<f64>> {
         self.context.submit(&[self.command], commands.fence)?;
         let mut ticks = vec![0u64; self.n_queries];

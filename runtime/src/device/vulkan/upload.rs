@@ -1,11 +1,11 @@
 //! Allocates weight slots and fills them from the file.
 //!
-//! Where the host can write the device's memory, threads copy straight into it. Elsewhere bytes pass through a
-//! bounded staging window: while the device copies one part of it, the host fills the next.
+//! If the host can write device memory, threads copy directly into it. Otherwise bytes pass through a bounded
+//! staging window: while the device copies one slice of it, the host fills the next.
 
 use super::context::Context;
-use super::frame::BOUND;
-use super::memory::{Buffer, Place};
+use super::memory::{Buffer, MemoryUse};
+use super::port_memory::BOUND;
 use super::record::{Commands, barrier};
 use crate::codec::section;
 use crate::error::{Error, Result};
@@ -14,28 +14,28 @@ use crate::order;
 use ash::vk;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// The staging window: this many parts of this many bytes.
-const N_PARTS: usize = 4;
-const PART: usize = 4 << 20;
+/// Number and size of the slices of the staging window.
+const N_SLICES: usize = 4;
+const SLICE_BYTES: usize = 4 << 20;
 
-/// Bytes of the file that go to an offset of a weight slot.
+/// Bytes of the file for a range of a weight slot.
 #[derive(Clone, Copy)]
 struct Transfer<'a> {
     slot: usize,
     offset: u64,
-    /// None: as many zeros as `length`.
+    /// `None` writes `length` zeros.
     bytes: Option<&'a [u8]>,
     length: u64,
 }
 
-/// The weight slots of a variant on their way to the device.
+/// The weight slots of a variant during their upload.
 pub(super) struct Weights<'a> {
     context: &'a Arc<Context>,
     variant: &'a Variant,
-    /// Each is allocated by whoever needs it first.
+    /// Buffers of the slots. The first thread that needs one allocates it.
     slots: Vec<OnceLock<Result<Buffer>>>,
     transfers: Vec<Transfer<'a>>,
-    /// Whether the host writes each transfer where it belongs.
+    /// True if the host writes directly to device memory.
     direct: bool,
     staged: Mutex<Result<()>>,
 }
@@ -50,30 +50,30 @@ impl<'a> Weights<'a> {
         let direct = context.direct_writes();
         let mut transfers = transfers(manifest, variant, file)?;
         if direct {
-            transfers = parts(&transfers);
+            transfers = split_transfers(&transfers);
         }
         let slots = variant.weights.iter().map(|_| OnceLock::new()).collect();
         let weights = Weights { context, variant, slots, transfers, direct, staged: Mutex::new(Ok(())) };
-        // The first is there before anyone waits for it.
+        // The first slot is allocated before any thread needs it.
         weights.slot(0);
         Ok(weights)
     }
 
-    /// How many jobs [`Weights::fill`] has, in an order in which slots are allocated.
+    /// Number of jobs for [`Weights::fill`], in the allocation order of slots.
     pub(super) fn n_jobs(&self) -> usize {
         if self.direct { self.transfers.len() } else { self.transfers.len().min(1) }
     }
 
-    /// A slot's buffer; none where it could not be allocated.
+    /// Buffer of a slot. Returns `None` if the allocation failed.
     fn slot(&self, index: usize) -> Option<&Buffer> {
         let slot = self.slots.get(index)?;
         let size = self.variant.weights.get(index)?.size;
         let usage = BOUND | vk::BufferUsageFlags::TRANSFER_DST;
-        let place = if self.direct { Place::DeviceWritten } else { Place::Device };
+        let place = if self.direct { MemoryUse::DeviceWritten } else { MemoryUse::Device };
         slot.get_or_init(|| Buffer::new(self.context, size, usage, place, "weights")).as_ref().ok()
     }
 
-    /// The buffers of all slots, which it allocates; none where that fails.
+    /// Allocates the buffers of all slots. Returns `None` if an allocation failed.
     pub(super) fn allocate(&self) -> Option<Vec<vk::Buffer>> {
         let mut slots = Vec::new();
         for index in 0..self.slots.len() {
@@ -82,23 +82,23 @@ impl<'a> Weights<'a> {
         Some(slots)
     }
 
-    /// Does one of the jobs, each of which is done once.
+    /// Runs one job. Each job must run once.
     pub(super) fn fill(&self, job: usize) {
         if !self.direct {
-            // Where a slot could not be allocated, what went wrong is kept there.
+            // A failed allocation keeps its error in the slot.
             let Some(slots) = self.allocate() else { return };
             let staged = zero_gaps(self.context, &self.transfers, self.variant, &slots)
-                .and_then(|()| stage(self.context, &self.transfers, &slots));
+                .and_then(|()| copy_staged(self.context, &self.transfers, &slots));
             *self.staged.lock().unwrap_or_else(PoisonError::into_inner) = staged;
         } else if let Some(transfer) = self.transfers.get(job)
             && let Some(buffer) = self.slot(transfer.slot)
         {
-            // SAFETY: transfers do not overlap, no job is done twice, and only jobs reach the bytes of a slot.
+            // SAFETY: transfers do not overlap, no job runs twice, and only jobs access the bytes of a slot.
             unsafe { buffer.write(transfer.offset, transfer.length, transfer.bytes) };
         }
     }
 
-    /// The slots, when all jobs are done.
+    /// Returns the buffers of all slots after all jobs are done.
     pub(super) fn finish(self) -> Result<Vec<Buffer>> {
         let mut slots = Vec::new();
         for slot in self.slots.into_iter().filter_map(OnceLock::into_inner) {
@@ -109,27 +109,27 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// The same transfers in parts of a few megabytes.
-fn parts<'a>(transfers: &[Transfer<'a>]) -> Vec<Transfer<'a>> {
-    let mut parts = Vec::with_capacity(transfers.len());
+/// Splits transfers into slices.
+fn split_transfers<'a>(transfers: &[Transfer<'a>]) -> Vec<Transfer<'a>> {
+    let mut split = Vec::with_capacity(transfers.len());
     for transfer in transfers {
         let mut rest = *transfer;
         while rest.length > 0 {
-            let length = rest.length.min(PART as u64);
-            let bytes = rest.bytes.map(|bytes| bytes.split_at(bytes.len().min(PART)));
-            parts.push(Transfer { length, bytes: bytes.map(|(now, _)| now), ..rest });
-            rest.bytes = bytes.map(|(_, later)| later);
+            let length = rest.length.min(SLICE_BYTES as u64);
+            let bytes = rest.bytes.map(|bytes| bytes.split_at(bytes.len().min(SLICE_BYTES)));
+            split.push(Transfer { length, bytes: bytes.map(|(head, _)| head), ..rest });
+            rest.bytes = bytes.map(|(_, tail)| tail);
             rest.offset += length;
             rest.length -= length;
         }
     }
-    parts
+    split
 }
 
 /// All placements and the gaps between them, in the order of slots and offsets.
 fn transfers<'a>(manifest: &Manifest, variant: &Variant, file: &'a [u8]) -> Result<Vec<Transfer<'a>>> {
     let keys = variant.placements.iter().map(|placement| (u64::from(placement.slot), placement.offset));
-    let sorted = order::by_key(keys);
+    let sorted = order::sorted_indices(keys);
     let mut placements = sorted.into_iter().filter_map(|index| variant.placements.get(index)).peekable();
     let mut transfers = Vec::new();
     for (slot, weights) in variant.weights.iter().enumerate() {
@@ -164,38 +164,39 @@ fn zero_gaps(
             else {
                 continue;
             };
-            // Fills are in whole words; what a gap shares a word with is written afterwards.
+            // Fills cover whole words. Words that a gap shares with data are overwritten by the data later.
             let start = transfer.offset / 4 * 4;
             let end = (transfer.offset + transfer.length).next_multiple_of(4).min(weights.size);
-            // SAFETY: the range lies in the buffer, whose size is a multiple of 4; the command is being recorded.
+            // SAFETY: the range lies in the buffer, whose size is a multiple of 4; the command is being
+            // recorded.
             unsafe { context.device.cmd_zero_buffer(command, *slot, start, end - start) };
         }
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })
 }
 
-/// One part of the staging window: its command buffer and fence, and whether the device is at it.
-struct Part {
+/// A slice of the staging window: its command buffer and fence, and whether the device is copying from it.
+struct Slice {
     commands: Commands,
     command: vk::CommandBuffer,
     busy: bool,
 }
 
-fn stage(context: &Arc<Context>, transfers: &[Transfer<'_>], slots: &[vk::Buffer]) -> Result<()> {
-    let mut parts = Vec::with_capacity(N_PARTS);
-    for _ in 0..N_PARTS {
+fn copy_staged(context: &Arc<Context>, transfers: &[Transfer<'_>], slots: &[vk::Buffer]) -> Result<()> {
+    let mut slices = Vec::with_capacity(N_SLICES);
+    for _ in 0..N_SLICES {
         let commands = Commands::new(context)?;
         let command = commands.allocate()?;
-        parts.push(Part { commands, command, busy: false });
+        slices.push(Slice { commands, command, busy: false });
     }
-    // Declared after the commands, so that an early return waits for the device before memory is freed.
-    let size = (N_PARTS * PART) as u64;
+    // Declared after the commands, so an early return waits for the device before they are dropped.
+    let size = (N_SLICES * SLICE_BYTES) as u64;
     let mut window = Staging {
         buffer: Buffer::new(
             context,
             size,
             vk::BufferUsageFlags::TRANSFER_SRC,
-            Place::Upload,
+            MemoryUse::Upload,
             "the staging window",
         )?,
         context: context.clone(),
@@ -207,49 +208,49 @@ fn stage(context: &Arc<Context>, transfers: &[Transfer<'_>], slots: &[vk::Buffer
         let mut bytes = transfer.bytes.unwrap_or_default();
         let mut offset = transfer.offset;
         while !bytes.is_empty() {
-            if used == PART {
-                send(context, &mut parts, current, &window.buffer, slots, &mut copies)?;
-                current = (current + 1) % N_PARTS;
+            if used == SLICE_BYTES {
+                submit_slice(context, &mut slices, current, &window.buffer, slots, &mut copies)?;
+                current = (current + 1) % N_SLICES;
                 used = 0;
             }
             if used == 0
-                && let Some(part) = parts.get_mut(current).filter(|part| part.busy)
+                && let Some(slice) = slices.get_mut(current).filter(|slice| slice.busy)
             {
-                context.wait(part.commands.fence)?;
-                part.busy = false;
+                context.wait(slice.commands.fence)?;
+                slice.busy = false;
             }
-            let (now, later) = bytes.split_at(bytes.len().min(PART - used));
-            let start = current * PART + used;
-            let target = window.buffer.bytes_mut().and_then(|bytes| bytes.get_mut(start..start + now.len()));
+            let (head, tail) = bytes.split_at(bytes.len().min(SLICE_BYTES - used));
+            let start = current * SLICE_BYTES + used;
+            let target = window.buffer.bytes_mut().and_then(|bytes| bytes.get_mut(start..start + head.len()));
             if let Some(target) = target {
-                target.copy_from_slice(now);
+                target.copy_from_slice(head);
             }
             copies.push((
                 transfer.slot,
-                vk::BufferCopy { src_offset: start as u64, dst_offset: offset, size: now.len() as u64 },
+                vk::BufferCopy { src_offset: start as u64, dst_offset: offset, size: head.len() as u64 },
             ));
-            used += now.len();
-            offset += now.len() as u64;
-            bytes = later;
+            used += head.len();
+            offset += head.len() as u64;
+            bytes = tail;
         }
     }
-    send(context, &mut parts, current, &window.buffer, slots, &mut copies)?;
-    for part in parts.iter().filter(|part| part.busy) {
-        context.wait(part.commands.fence)?;
+    submit_slice(context, &mut slices, current, &window.buffer, slots, &mut copies)?;
+    for slice in slices.iter().filter(|slice| slice.busy) {
+        context.wait(slice.commands.fence)?;
     }
     Ok(())
 }
 
-fn send(
+fn submit_slice(
     context: &Arc<Context>,
-    parts: &mut [Part],
+    slices: &mut [Slice],
     current: usize,
     window: &Buffer,
     slots: &[vk::Buffer],
     copies: &mut Vec<(usize, vk::BufferCopy)>,
 ) -> Result<()> {
-    let Some(part) = parts.get_mut(current).filter(|_| !copies.is_empty()) else { return Ok(()) };
-    part.commands.record(part.command, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, |command| {
+    let Some(slice) = slices.get_mut(current).filter(|_| !copies.is_empty()) else { return Ok(()) };
+    slice.commands.record(slice.command, vk::CommandBufferUsageFlags::ONE_TIME_SUBMIT, |command| {
         for (slot, copy) in copies.drain(..) {
             let Some(slot) = slots.get(slot) else { continue };
             // SAFETY: both ranges lie in their buffers; the command is being recorded.
@@ -257,12 +258,12 @@ fn send(
         }
         barrier(context, command, barrier::TRANSFER_TO_ALL);
     })?;
-    context.start(&[part.command], part.commands.fence)?;
-    part.busy = true;
+    context.start(&[slice.command], slice.commands.fence)?;
+    slice.busy = true;
     Ok(())
 }
 
-/// The staging buffer; waits for the device before it goes.
+/// The staging buffer. Dropping it waits for the device.
 struct Staging {
     buffer: Buffer,
     context: Arc<Context>,
@@ -270,7 +271,7 @@ struct Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // After an error this keeps memory until the copies have ended.
+        // After an error, this keeps the memory until the copies have ended.
         self.context.wait_idle();
     }
 }

@@ -1,6 +1,6 @@
-//! Which adapters there are, and what they can do in the terms of bundles.
+//! wgpu adapters, and their properties in terms of the bundle format.
 
-use crate::device::{DeviceInfo, DeviceKind, ImageLimits, contains};
+use crate::device::{DeviceInfo, DeviceKind, ImageLimits, contains_ignoring_case};
 use crate::error::{Error, Result};
 use crate::format::{ApiVersion, ArtifactKind, Feature, Features, Limits};
 use crate::order;
@@ -10,75 +10,76 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use wgpu::{Adapter, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
 
-/// The instance of the process, which sessions share. `WGPU_BACKEND` chooses among the interfaces that are built in.
+/// Instance of the process, used by all sessions. `WGPU_BACKEND` selects among the APIs that are built in.
 static INSTANCE: LazyLock<Instance> = LazyLock::new(|| {
     let described = InstanceDescriptor::new_without_display_handle_from_env();
     Instance::new(InstanceDescriptor { flags: InstanceFlags::empty(), ..described })
 });
 
-/// Every adapter that wgpu finds, the preferred one first.
+/// All adapters that wgpu finds, the preferred one first.
 ///
 /// # Errors
-/// When there is none.
+/// If there is no adapter.
 pub fn adapters() -> Result<Vec<DeviceInfo>> {
-    let found: Vec<DeviceInfo> = ranked().into_iter().map(|(_, info)| info).collect();
+    let found: Vec<DeviceInfo> = ranked_adapters().into_iter().map(|(_, info)| info).collect();
     if found.is_empty() {
         return Err(Error::NoAdapter { wanted: None, found: Vec::new() });
     }
     Ok(found)
 }
 
-/// The wanted adapter, by index or part of its name; else that of `DRIFT_DEVICE`; else the first.
-pub(super) fn choose(wanted: Option<&str>) -> Result<(Adapter, DeviceInfo)> {
+/// Selects an adapter by index or part of its name; by default by `DRIFT_DEVICE`, else the first.
+pub(super) fn select_adapter(wanted: Option<&str>) -> Result<(Adapter, DeviceInfo)> {
     let environment = std::env::var("DRIFT_DEVICE").ok().filter(|value| !value.is_empty());
     let wanted = wanted.map(str::to_owned).or(environment);
-    let adapters = ranked();
+    let adapters = ranked_adapters();
     let found: Vec<String> = adapters.iter().map(|(_, info)| info.name.clone()).collect();
     let position = match wanted.as_deref() {
         None => Some(0),
         Some(text) => match text.parse::<usize>() {
             Ok(index) => Some(index),
-            Err(_) => adapters.iter().position(|(_, info)| contains(&info.name, text)),
+            Err(_) => adapters.iter().position(|(_, info)| contains_ignoring_case(&info.name, text)),
         },
     };
-    let chosen = position.and_then(|position| adapters.into_iter().nth(position));
-    chosen.ok_or(Error::NoAdapter { wanted: wanted.filter(|_| !found.is_empty()), found })
+    let selected = position.and_then(|position| adapters.into_iter().nth(position));
+    selected.ok_or(Error::NoAdapter { wanted: wanted.filter(|_| !found.is_empty()), found })
 }
 
-/// All adapters that run compute shaders: discrete before integrated before virtual before software.
-fn ranked() -> Vec<(Adapter, DeviceInfo)> {
-    let adapters = wait(INSTANCE.enumerate_adapters(Backends::all()));
-    let able = |adapter: &Adapter| {
+/// All adapters with compute shaders: discrete, integrated, virtual, other, software.
+fn ranked_adapters() -> Vec<(Adapter, DeviceInfo)> {
+    let adapters = block_on(INSTANCE.enumerate_adapters(Backends::all()));
+    let has_compute = |adapter: &Adapter| {
         adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
     };
-    let all: Vec<_> = adapters.into_iter().filter(able).map(|adapter| (info(&adapter), adapter)).collect();
-    let order = order::by_key(all.iter().map(|(info, _)| (u64::from(info.kind.rank()), 0)));
+    let all: Vec<_> =
+        adapters.into_iter().filter(has_compute).map(|adapter| (device_info(&adapter), adapter)).collect();
+    let order = order::sorted_indices(all.iter().map(|(info, _)| (u64::from(info.kind.rank()), 0)));
     let mut all: Vec<Option<_>> = all.into_iter().map(Some).collect();
     let mut take = |index: usize| all.get_mut(index).and_then(Option::take);
     order.into_iter().filter_map(|index| take(index).map(|(info, adapter)| (adapter, info))).collect()
 }
 
-fn info(adapter: &Adapter) -> DeviceInfo {
-    let (told, limits) = (adapter.get_info(), adapter.limits());
+fn device_info(adapter: &Adapter) -> DeviceInfo {
+    let (adapter_info, limits) = (adapter.get_info(), adapter.limits());
     let has_f16 = adapter.features().contains(wgpu::Features::SHADER_F16);
     let f16: &[Feature] = if has_f16 { &[Feature::ShaderF16, Feature::Storage16bit] } else { &[] };
-    // wgpu does the dot products of packed integers that WGSL has in steps where the device lacks them.
+    // wgpu emulates WGSL's packed dot products if the device lacks them.
     let features: Features = f16.iter().copied().chain([Feature::IntDotProduct]).collect();
     let grid = limits.max_compute_workgroups_per_dimension;
     DeviceInfo {
-        name: told.name,
+        name: adapter_info.name,
         language: ArtifactKind::Wgsl,
-        kind: match told.device_type {
+        kind: match adapter_info.device_type {
             DeviceType::DiscreteGpu => DeviceKind::Discrete,
             DeviceType::IntegratedGpu => DeviceKind::Integrated,
             DeviceType::VirtualGpu => DeviceKind::Virtual,
             DeviceType::Cpu => DeviceKind::Cpu,
             DeviceType::Other => DeviceKind::Other,
         },
-        vendor_id: told.vendor,
-        device_id: told.device,
-        driver_name: format!("{} through {}", told.driver, told.backend),
-        driver_info: told.driver_info,
+        vendor_id: adapter_info.vendor,
+        device_id: adapter_info.device,
+        driver_name: format!("{} through {}", adapter_info.driver, adapter_info.backend),
+        driver_info: adapter_info.driver_info,
         api_version: ApiVersion { major: 1, minor: 0 },
         features,
         limits: Limits {
@@ -98,12 +99,12 @@ fn info(adapter: &Adapter) -> DeviceInfo {
             max_push_constants: 0,
             storage_alignment: limits.min_storage_buffer_offset_alignment,
             uniform_alignment: limits.min_uniform_buffer_offset_alignment,
-            // Nothing tells how much there is; where it ends, loading fails.
+            // wgpu does not report the memory size. Loading fails if memory is exhausted.
             device_memory: u64::MAX,
         },
-        subgroup_size: told.subgroup_min_size,
-        min_subgroup_size: told.subgroup_min_size,
-        max_subgroup_size: told.subgroup_min_size,
+        subgroup_size: adapter_info.subgroup_min_size,
+        min_subgroup_size: adapter_info.subgroup_min_size,
+        max_subgroup_size: adapter_info.subgroup_min_size,
         max_bound_sets: limits.max_bind_groups,
         images: ImageLimits {
             max_2d: limits.max_texture_dimension_2d,
@@ -117,7 +118,7 @@ fn info(adapter: &Adapter) -> DeviceInfo {
     }
 }
 
-/// Wakes the thread that waits.
+/// Wakes the waiting thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -126,8 +127,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for what a future gives.
-pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
+/// Blocks until a future completes.
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut future = pin!(future);
     loop {

@@ -1,4 +1,4 @@
-//! An open device, and what went wrong on it. wgpu reports errors beside its calls; they are kept until somebody asks.
+//! An open device and its errors. wgpu reports errors asynchronously; they are kept until [`Context::check`].
 
 use super::adapter;
 use crate::device::DeviceInfo;
@@ -8,35 +8,35 @@ use crate::format::{Feature, Variant};
 use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{Adapter, Device, DeviceDescriptor, DeviceLostReason, Features, PollType, Queue, SubmissionIndex};
 
-/// A chosen adapter that is not open yet, since what to enable depends on the variant it is chosen for.
+/// A selected adapter that is not open yet. The enabled features depend on the variants to load.
 pub(crate) struct Candidate {
     adapter: Adapter,
     pub(crate) info: DeviceInfo,
 }
 
-/// A device opened for some variants. All that is made from it holds it by `Arc`.
+/// An open device. Every object created from it keeps it alive through an `Arc`.
 pub(crate) struct Context {
     pub(super) device: Device,
     pub(super) queue: Queue,
     pub(crate) info: DeviceInfo,
     pub(crate) counts: Counts,
-    trouble: Arc<Mutex<Trouble>>,
+    errors: Arc<Mutex<PendingErrors>>,
 }
 
-/// What nobody has been told yet.
+/// Errors that were not reported to a caller yet.
 #[derive(Default)]
-struct Trouble {
+struct PendingErrors {
     error: Option<wgpu::Error>,
     lost: bool,
 }
 
 impl Candidate {
-    pub(crate) fn choose(wanted: Option<&str>) -> Result<Candidate> {
-        let (adapter, info) = adapter::choose(wanted)?;
+    pub(crate) fn select(wanted: Option<&str>) -> Result<Candidate> {
+        let (adapter, info) = adapter::select_adapter(wanted)?;
         Ok(Candidate { adapter, info })
     }
 
-    /// Opens the device with the features that the variants require, and with all that the adapter has of limits.
+    /// Opens the device with the features that the variants require, and with all limits of the adapter.
     pub(crate) fn open(self, variants: &[&Variant]) -> Result<Arc<Context>> {
         let Candidate { adapter, info } = self;
         let needs = |feature| variants.iter().any(|v| v.requirements.features.contains(feature));
@@ -49,35 +49,36 @@ impl Candidate {
             required_limits: adapter.limits(),
             ..DeviceDescriptor::default()
         };
-        let opened = adapter::wait(adapter.request_device(&described));
+        let opened = adapter::block_on(adapter.request_device(&described));
         let (device, queue) =
             opened.map_err(|error| Error::Driver { call: "request_device", code: error.to_string() })?;
-        let trouble = Arc::new(Mutex::new(Trouble::default()));
-        let kept = trouble.clone();
+        let errors = Arc::new(Mutex::new(PendingErrors::default()));
+        let callback_errors = errors.clone();
         device.on_uncaptured_error(Arc::new(move |error| {
-            // What follows the first error is mostly its consequence.
-            lock(&kept).error.get_or_insert(error);
+            // Errors after the first one are mostly its consequences.
+            lock(&callback_errors).error.get_or_insert(error);
         }));
-        let kept = trouble.clone();
+        let callback_errors = errors.clone();
         device.set_device_lost_callback(move |reason, _| {
-            lock(&kept).lost |= reason != DeviceLostReason::Destroyed;
+            lock(&callback_errors).lost |= reason != DeviceLostReason::Destroyed;
         });
-        Ok(Arc::new(Context { device, queue, info, counts: Counts::default(), trouble }))
+        Ok(Arc::new(Context { device, queue, info, counts: Counts::default(), errors }))
     }
 }
 
-fn lock(trouble: &Mutex<Trouble>) -> std::sync::MutexGuard<'_, Trouble> {
-    trouble.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(errors: &Mutex<PendingErrors>) -> std::sync::MutexGuard<'_, PendingErrors> {
+    errors.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Context {
-    /// What went wrong since the last call; `size` is what was asked for, where that is memory.
+    /// Returns the error that occurred since the last call. `size` is the requested size if memory was
+    /// allocated.
     pub(super) fn check(&self, during: &'static str, size: u64) -> Result<()> {
-        let mut trouble = lock(&self.trouble);
-        if trouble.lost {
+        let mut errors = lock(&self.errors);
+        if errors.lost {
             return Err(Error::DeviceLost { during });
         }
-        match trouble.error.take() {
+        match errors.error.take() {
             None => Ok(()),
             Some(wgpu::Error::OutOfMemory { .. }) => {
                 Err(Error::OutOfMemory { what: during.to_owned(), size })
@@ -88,7 +89,7 @@ impl Context {
         }
     }
 
-    /// Waits for a submission; without one for all.
+    /// Waits for a submission; `None` means all submissions.
     pub(super) fn wait(&self, submission: Option<SubmissionIndex>) -> Result<()> {
         let poll = PollType::Wait { submission_index: submission, timeout: None };
         let polled = self.device.poll(poll);

@@ -1,4 +1,4 @@
-//! Buffers and textures, and what fills them at load.
+//! Buffers and textures, and their contents at load.
 
 use super::context::Context;
 use crate::codec::section;
@@ -12,73 +12,73 @@ use wgpu::{
     TextureViewDescriptor, TextureViewDimension,
 };
 
-/// What dispatches bind, and what is copied to and from it.
+/// Usages of buffers that dispatches bind and copies access.
 pub(super) const BOUND: BufferUsages = BufferUsages::STORAGE
     .union(BufferUsages::UNIFORM)
     .union(BufferUsages::COPY_SRC)
     .union(BufferUsages::COPY_DST);
-/// What the host reads results through.
+/// Usages of readback buffers.
 pub(super) const READ: BufferUsages = BufferUsages::MAP_READ.union(BufferUsages::COPY_DST);
 
-/// Bytes that wgpu copies before the device takes them.
-const PART: usize = 16 << 20;
+/// Bytes per upload. wgpu copies them before the device takes them.
+const UPLOAD_BYTES: usize = 16 << 20;
 
-/// A [`Part`] whose type stays hidden.
-pub(crate) type Range = Arc<dyn Any + Send + Sync>;
+/// A type-erased [`BufferRange`].
+pub(crate) type ErasedRange = Arc<dyn Any + Send + Sync>;
 
-/// Bytes of a buffer, which stay as long as anyone holds them.
-pub(super) struct Part {
+/// A range of a buffer, which stays allocated as long as a clone exists.
+pub(super) struct BufferRange {
     pub(super) context: Arc<Context>,
     pub(super) buffer: Buffer,
     pub(super) offset: u64,
     pub(super) size: u64,
 }
 
-/// What bytes of this backend are.
-pub(super) fn part(range: &Range) -> Option<&Part> {
+/// Returns the range if it belongs to this backend.
+pub(super) fn buffer_range(range: &ErasedRange) -> Option<&BufferRange> {
     range.downcast_ref()
 }
 
-/// A buffer of zeros.
-pub(super) fn buffer(
+/// Creates a zeroed buffer.
+pub(super) fn create_buffer(
     context: &Context,
     size: u64,
     usage: BufferUsages,
     what: &'static str,
 ) -> Result<Buffer> {
     let described = BufferDescriptor { label: Some(what), size, usage, mapped_at_creation: false };
-    let made = context.device.create_buffer(&described);
+    let buffer = context.device.create_buffer(&described);
     context.check(what, size)?;
-    context.counts.add(size);
-    Ok(made)
+    context.counts.count_allocation(size);
+    Ok(buffer)
 }
 
-pub(super) fn buffers(
+pub(super) fn create_buffers(
     context: &Context,
     sizes: impl Iterator<Item = u64>,
     usage: BufferUsages,
     what: &'static str,
 ) -> Result<Vec<Buffer>> {
-    sizes.map(|size| buffer(context, size, usage, what)).collect()
+    sizes.map(|size| create_buffer(context, size, usage, what)).collect()
 }
 
-/// The buffers of weights, with what the file has for them.
-pub(super) fn weights(
+/// Creates the weight buffers and fills them from the file.
+pub(super) fn create_weights(
     context: &Context,
     manifest: &Manifest,
     variant: &Variant,
     file: &[u8],
 ) -> Result<Vec<Buffer>> {
-    let slots = buffers(context, variant.weights.iter().map(|slot| slot.size), BOUND, "weights")?;
+    let slots = create_buffers(context, variant.weights.iter().map(|slot| slot.size), BOUND, "weights")?;
     for placement in &variant.placements {
         let slot = usize::try_from(placement.slot).ok().and_then(|index| slots.get(index));
         let slot = slot.ok_or_else(|| Error::invalid("placements", "a slot does not exist"))?;
         let mut offset = placement.offset;
-        for part in chunk(manifest, placement.chunk, file)?.chunks(PART) {
-            write(context, slot, offset, part);
+        for part in chunk(manifest, placement.chunk, file)?.chunks(UPLOAD_BYTES) {
+            write_padded(context, slot, offset, part);
             offset += part.len() as u64;
-            if part.len() == PART {
-                // What was copied for the device is freed once the device has it.
+            if part.len() == UPLOAD_BYTES {
+                // wgpu frees its copy once the device has the data.
                 context.wait(Some(context.queue.submit(None)))?;
             }
         }
@@ -87,8 +87,8 @@ pub(super) fn weights(
     Ok(slots)
 }
 
-/// Writes bytes at an offset that is a multiple of 4, and zeros up to the next.
-pub(super) fn write(context: &Context, to: &Buffer, offset: u64, bytes: &[u8]) {
+/// Writes bytes at an offset that is a multiple of 4, zero-padded to the next multiple of 4.
+pub(super) fn write_padded(context: &Context, to: &Buffer, offset: u64, bytes: &[u8]) {
     let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
     if !words.is_empty() {
         context.queue.write_buffer(to, offset, words);
@@ -100,18 +100,18 @@ pub(super) fn write(context: &Context, to: &Buffer, offset: u64, bytes: &[u8]) {
     }
 }
 
-/// The textures of a variant as dispatches bind them, in the order of its images.
-pub(super) fn views(
+/// Creates the textures of a variant and their views, in the order of its images.
+pub(super) fn create_views(
     context: &Context,
     manifest: &Manifest,
     variant: &Variant,
     file: &[u8],
 ) -> Result<Vec<TextureView>> {
     let (images, _) = variant.images();
-    images.iter().map(|image| view(context, manifest, image, file)).collect()
+    images.iter().map(|image| create_view(context, manifest, image, file)).collect()
 }
 
-fn view(context: &Context, manifest: &Manifest, image: &Image, file: &[u8]) -> Result<TextureView> {
+fn create_view(context: &Context, manifest: &Manifest, image: &Image, file: &[u8]) -> Result<TextureView> {
     let [width, height, depth_or_array_layers] = image.extent;
     let size = Extent3d { width, height, depth_or_array_layers };
     let filled = if image.chunk.is_some() { TextureUsages::COPY_DST } else { TextureUsages::STORAGE_BINDING };
@@ -130,7 +130,7 @@ fn view(context: &Context, manifest: &Manifest, image: &Image, file: &[u8]) -> R
         view_formats: &[],
     });
     context.check("image", bytes)?;
-    context.counts.add(bytes);
+    context.counts.count_allocation(bytes);
     if let Some(index) = image.chunk {
         let to = TexelCopyTextureInfo {
             texture: &texture,

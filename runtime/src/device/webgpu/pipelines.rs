@@ -16,9 +16,9 @@ use wgpu::{
 
 /// All pipelines of a variant and their layouts.
 pub(super) struct Pipelines {
-    /// One per distinct list of binding kinds.
+    /// One layout per distinct list of binding kinds.
     layouts: Vec<(BindGroupLayout, PipelineLayout)>,
-    /// With the index of its layout.
+    /// Pipelines and the indices of their layouts.
     pipelines: Vec<(ComputePipeline, usize)>,
 }
 
@@ -41,25 +41,25 @@ impl Pipelines {
             }
             jobs.push((pipeline, layout, Mutex::new(None)));
         }
-        threads::each(jobs.len(), &|index| {
+        threads::parallel_for(jobs.len(), &|index| {
             let Some((pipeline, layout, result)) = jobs.get(index) else { return };
             let Some((_, layout)) = layouts.get(*layout) else { return };
-            let made = compile(context, manifest, pipeline, layout, file);
+            let created = compile(context, manifest, pipeline, layout, file);
             if let Ok(mut result) = result.lock() {
-                *result = Some(made);
+                *result = Some(created);
             }
         });
         context.check("creating pipelines", 0)?;
         let unfinished = || Error::Driver { call: "loading", code: "a thread failed".to_owned() };
         let finish = |(_, layout, result): (&Pipeline, usize, Mutex<Option<Result<ComputePipeline>>>)| {
-            let made = result.into_inner().ok().flatten().ok_or_else(unfinished)??;
-            Ok((made, layout))
+            let created = result.into_inner().ok().flatten().ok_or_else(unfinished)??;
+            Ok((created, layout))
         };
         let pipelines = jobs.into_iter().map(finish).collect::<Result<Vec<_>>>()?;
         Ok(Pipelines { layouts, pipelines })
     }
 
-    /// A pipeline, the layout of what it binds, and that layout's index.
+    /// Returns a pipeline, its bind group layout, and the layout's index.
     pub(super) fn get(&self, index: u32) -> Option<(&ComputePipeline, &BindGroupLayout, usize)> {
         let (pipeline, layout) = usize::try_from(index).ok().and_then(|index| self.pipelines.get(index))?;
         self.layouts.get(*layout).map(|(group, _)| (pipeline, group, *layout))
@@ -89,7 +89,7 @@ fn binding_type(kind: BindingKind) -> Result<BindingType> {
         BindingKind::StorageRead => buffer(BufferBindingType::Storage { read_only: true }),
         BindingKind::StorageReadWrite => buffer(BufferBindingType::Storage { read_only: false }),
         BindingKind::Uniform => buffer(BufferBindingType::Uniform),
-        BindingKind::Texels(_) => return Err(Error::invalid("pipelines", "texels are for Vulkan")),
+        BindingKind::Texels(_) => return Err(Error::invalid("pipelines", "texel buffers need Vulkan")),
         BindingKind::ImageRead(texture) => BindingType::Texture {
             sample_type: match texture.element {
                 DeviceType::F32 | DeviceType::F16 => TextureSampleType::Float { filterable: false },
@@ -117,13 +117,13 @@ fn compile(
     let place = || format!("pipeline `{}`", pipeline.name);
     let artifact = usize::try_from(pipeline.artifact).ok().and_then(|index| manifest.artifacts.get(index));
     let artifact = artifact.ok_or_else(|| Error::invalid(place(), "its artifact does not exist"))?;
-    let text = std::str::from_utf8(section(file, artifact.offset, artifact.size)?)
-        .map_err(|_| Error::invalid(place(), "its shader is no UTF-8"))?;
+    let wgsl = std::str::from_utf8(section(file, artifact.offset, artifact.size)?)
+        .map_err(|_| Error::invalid(place(), "its shader is not UTF-8"))?;
     let label = Some(pipeline.name.as_str());
     let module = context
         .device
-        .create_shader_module(ShaderModuleDescriptor { label, source: ShaderSource::Wgsl(text.into()) });
-    let made = context.device.create_compute_pipeline(&ComputePipelineDescriptor {
+        .create_shader_module(ShaderModuleDescriptor { label, source: ShaderSource::Wgsl(wgsl.into()) });
+    let created = context.device.create_compute_pipeline(&ComputePipelineDescriptor {
         label,
         layout: Some(layout),
         module: &module,
@@ -132,5 +132,5 @@ fn compile(
         cache: None,
     });
     context.counts.pipelines.fetch_add(1, Ordering::Relaxed);
-    Ok(made)
+    Ok(created)
 }

@@ -1,13 +1,16 @@
 //! A loaded variant: its buffers, pipelines and bind groups, and the submission of runs.
 //!
-//! Everything here is addressed by index. Names, types, shapes and symbols are the session's business.
+//! Everything is addressed by index. Names, types, shapes and symbols belong to the session.
 
 use super::context::Context;
-use super::frame::{Frame, Loaded, Shared};
-use super::memory::{BOUND, Part, READ, buffer, buffers, part, views, weights, write};
+use super::frame::{Frame, FrameResources, LoadedFunction};
+use super::memory::{
+    BOUND, BufferRange, READ, buffer_range, create_buffer, create_buffers, create_views, create_weights,
+    write_padded,
+};
 use super::pipelines::Pipelines;
 use crate::device::DeviceInfo;
-use crate::device::backend::{Counts, Launch, Loading, Range, Replay, constant_grid};
+use crate::device::backend::{Counts, DeviceRange, Launch, LoadRequest, Replay, constant_grid};
 use crate::error::{Error, Result};
 use crate::format::{Dispatch, Function};
 use crate::threads;
@@ -16,47 +19,54 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wgpu::{Buffer, CommandEncoder, CommandEncoderDescriptor, ComputePassDescriptor, MapMode};
 
-/// The most bytes of a state that are read at a time.
+/// Maximum size of the readback window for states.
 const WINDOW: u64 = 1 << 20;
 
-/// A variant on its device.
+/// A variant loaded on a device.
 pub(crate) struct Replayer {
     frames: Vec<Frame>,
     pipelines: Pipelines,
     functions: Vec<Vec<Dispatch>>,
-    /// For each conversation, the states of the variant.
+    /// State buffers for each conversation.
     states: Vec<Vec<Buffer>>,
-    /// What states are read through.
+    /// Readback buffer for states.
     window: Option<Buffer>,
     context: Arc<Context>,
 }
 
 impl Replayer {
-    /// Allocates, uploads, and creates pipelines (beside the upload) and bind groups.
-    pub(crate) fn load(context: &Arc<Context>, source: &Loading<'_>) -> Result<Replayer> {
-        let Loading { manifest, variant, file, frames, conversations, .. } = *source;
-        let (pipelines, filled) = threads::both(
+    /// Allocates memory, uploads weights, creates pipelines in parallel with the upload, and creates bind
+    /// groups.
+    pub(crate) fn load(context: &Arc<Context>, source: &LoadRequest<'_>) -> Result<Replayer> {
+        let LoadRequest { manifest, variant, file, frames, conversations, .. } = *source;
+        let (pipelines, filled) = threads::join(
             || Pipelines::create(context, manifest, variant, file),
-            || Ok((weights(context, manifest, variant, file)?, views(context, manifest, variant, file)?)),
+            || {
+                Ok((
+                    create_weights(context, manifest, variant, file)?,
+                    create_views(context, manifest, variant, file)?,
+                ))
+            },
         );
         let failed = || Error::Driver { call: "loading", code: "a thread failed".to_owned() };
         let (pipelines, filled) = (pipelines.ok_or_else(failed)??, filled.ok_or_else(failed)?);
         let (weights, views) = filled?;
         let sizes = || variant.states.iter().map(|state| state.size);
-        let states = (0..conversations).map(|_| buffers(context, sizes(), BOUND, "states"));
+        let states = (0..conversations).map(|_| create_buffers(context, sizes(), BOUND, "states"));
         let states = states.collect::<Result<Vec<_>>>()?;
-        let window =
-            sizes().max().map(|size| buffer(context, size.min(WINDOW), READ, "the window on states"));
-        let arenas = buffers(context, variant.arena_sizes().into_iter(), BOUND, "arena")?;
-        let (_, places) = variant.images();
-        let shared = Shared {
+        let window = sizes()
+            .max()
+            .map(|size| create_buffer(context, size.min(WINDOW), READ, "the readback window for states"));
+        let arenas = create_buffers(context, variant.arena_sizes().into_iter(), BOUND, "arena")?;
+        let (_, indices) = variant.images();
+        let shared = FrameResources {
             context,
             variant,
             pipelines: &pipelines,
             weights: &weights,
             states: &states,
             arenas: &arenas,
-            views: places.into_iter().map(|place| views.get(place)).collect(),
+            views: indices.into_iter().map(|index| views.get(index)).collect(),
         };
         let frames = (0..frames).map(|_| Frame::load(&shared)).collect::<Result<_>>()?;
         let functions = variant.functions.iter().map(|function| function.dispatches.clone()).collect();
@@ -70,7 +80,7 @@ impl Replayer {
         })
     }
 
-    /// Submits commands and waits for them, and so for all that was submitted before.
+    /// Submits commands and waits for them and for all earlier submissions.
     fn run_once(&self, record: impl FnOnce(&mut CommandEncoder)) -> Result<()> {
         let mut encoder = self.context.device.create_command_encoder(&CommandEncoderDescriptor::default());
         record(&mut encoder);
@@ -88,9 +98,9 @@ impl Replay for Replayer {
         &self.context.counts
     }
 
-    fn has(&self, range: &Range) -> bool {
-        let part = range.wgpu().and_then(part);
-        part.is_some_and(|part| Arc::ptr_eq(&part.context, &self.context))
+    fn owns(&self, range: &DeviceRange) -> bool {
+        let range = range.wgpu().and_then(buffer_range);
+        range.is_some_and(|range| Arc::ptr_eq(&range.context, &self.context))
     }
 
     fn replay_timed(&mut self, _: usize, _: usize, _: usize, _: &Function) -> Result<Vec<f64>> {
@@ -102,7 +112,7 @@ impl Replay for Replayer {
         function.inputs.get_mut(index).map(|input| input.bytes.as_mut_slice())
     }
 
-    fn carry(
+    fn copy_input(
         &mut self,
         (from, to): (usize, usize),
         (function, index): (usize, usize),
@@ -111,7 +121,7 @@ impl Replay for Replayer {
         let Ok([from, to]) = self.frames.get_disjoint_mut([from, to]) else { return };
         let from = from.functions.get(function).and_then(|function| function.inputs.get(index));
         let to = to.functions.get_mut(function).and_then(|function| function.inputs.get_mut(index));
-        let (Some(from), Some(to), Some(range)) = (from, to, range(offset, size)) else { return };
+        let (Some(from), Some(to), Some(range)) = (from, to, byte_range(offset, size)) else { return };
         if let (Some(from), Some(to)) = (from.bytes.get(range.clone()), to.bytes.get_mut(range)) {
             to.copy_from_slice(from);
         }
@@ -127,14 +137,15 @@ impl Replay for Replayer {
         function: usize,
         index: usize,
         (offset, size): (u64, u64),
-    ) -> Option<Range> {
+    ) -> Option<DeviceRange> {
         let port = self.frames.get(frame)?.functions.get(function)?.outputs.get(index)?;
         let buffer = port.device.clone();
-        Some(Range::Wgpu(Arc::new(Part { context: self.context.clone(), buffer, offset, size })))
+        Some(DeviceRange::Wgpu(Arc::new(BufferRange { context: self.context.clone(), buffer, offset, size })))
     }
 
-    fn copy(&mut self, from: &Range, to: &Range) -> Result<()> {
-        let (Some(from), Some(to)) = (from.wgpu().and_then(part), to.wgpu().and_then(part)) else {
+    fn copy(&mut self, from: &DeviceRange, to: &DeviceRange) -> Result<()> {
+        let (Some(from), Some(to)) = (from.wgpu().and_then(buffer_range), to.wgpu().and_then(buffer_range))
+        else {
             return Ok(());
         };
         let size = from.size.min(to.size);
@@ -156,11 +167,12 @@ impl Replay for Replayer {
         let mut encoder = context.device.create_command_encoder(&CommandEncoderDescriptor::default());
         for (port, offset, size) in launch.uploads {
             let Some(input) = first.inputs.get(*port) else { continue };
-            let bytes = range(*offset, *size).and_then(|range| input.bytes.get(range));
-            write(context, &input.device, *offset, bytes.unwrap_or_default());
+            let bytes = byte_range(*offset, *size).and_then(|range| input.bytes.get(range));
+            write_padded(context, &input.device, *offset, bytes.unwrap_or_default());
         }
         for (port, offset, from) in launch.feeds {
-            let (Some(input), Some(from)) = (first.inputs.get(*port), from.wgpu().and_then(part)) else {
+            let (Some(input), Some(from)) = (first.inputs.get(*port), from.wgpu().and_then(buffer_range))
+            else {
                 continue;
             };
             encoder.copy_buffer_to_buffer(&from.buffer, from.offset, &input.device, *offset, from.size);
@@ -175,7 +187,7 @@ impl Replay for Replayer {
         if !std::mem::replace(&mut function.written, true)
             && let (Some(to), Some(words)) = (&function.params, function.words.get(..function.grids_offset))
         {
-            write(context, to, 0, words);
+            write_padded(context, to, 0, words);
         }
         let dispatches = functions.get(launch.index).map(Vec::as_slice).unwrap_or_default();
         encode(&mut encoder, pipelines, dispatches, function, launch.conversation);
@@ -188,7 +200,7 @@ impl Replay for Replayer {
         frame.returned.clear();
         for (port, ..) in launch.downloads {
             let Some(output) = first.outputs.get_mut(*port) else { continue };
-            // What goes wrong is found where the mapped range is asked for.
+            // A failed mapping is reported when the mapped range is requested.
             output.back.map_async(MapMode::Read, .., |_| ());
             output.mapped = true;
             frame.returned.push((launch.first, *port));
@@ -229,14 +241,14 @@ impl Replay for Replayer {
         let state = self.states.get(conversation).and_then(|set| set.get(state));
         let (Some(state), Some(window)) = (state, &self.window) else { return Ok(()) };
         let mut offset = offset;
-        for part in to.chunks_mut(usize::try_from(window.size()).unwrap_or(usize::MAX).max(1)) {
-            let size = part.len() as u64;
+        for chunk in to.chunks_mut(usize::try_from(window.size()).unwrap_or(usize::MAX).max(1)) {
+            let size = chunk.len() as u64;
             self.run_once(|encoder| {
                 encoder.copy_buffer_to_buffer(state, offset, window, 0, size);
                 encoder.map_buffer_on_submit(window, MapMode::Read, 0..size, |_| ());
             })?;
             let failed = |error: wgpu::MapRangeError| Error::Driver { call: "map", code: error.to_string() };
-            part.copy_from_slice(&window.get_mapped_range(0..size).map_err(failed)?);
+            chunk.copy_from_slice(&window.get_mapped_range(0..size).map_err(failed)?);
             window.unmap();
             offset += size;
         }
@@ -246,33 +258,33 @@ impl Replay for Replayer {
     fn write_state(&mut self, (conversation, state, offset): (usize, usize, u64), from: &[u8]) -> Result<()> {
         let state = self.states.get(conversation).and_then(|set| set.get(state));
         let Some(state) = state else { return Ok(()) };
-        write(&self.context, state, offset, from);
+        write_padded(&self.context, state, offset, from);
         self.context.check("writing a state", 0)
     }
 
     #[cfg(unix)]
-    fn export(&self, _: u64) -> Result<(Range, OwnedFd)> {
-        Err(shares_nothing())
+    fn export(&self, _: u64) -> Result<(DeviceRange, OwnedFd)> {
+        Err(no_external_memory())
     }
 
     #[cfg(unix)]
-    fn import(&self, _: u64, _: Option<u64>, _: OwnedFd) -> Result<Range> {
-        Err(shares_nothing())
+    fn import(&self, _: u64, _: Option<u64>, _: OwnedFd) -> Result<DeviceRange> {
+        Err(no_external_memory())
     }
 }
 
-/// Why memory is neither imported nor exported.
+/// Error for the import or export of memory.
 #[cfg(unix)]
-fn shares_nothing() -> Error {
-    let code = "wgpu shares no memory with others; load with the Vulkan backend".to_owned();
-    Error::Driver { call: "shared memory", code }
+fn no_external_memory() -> Error {
+    let code = "wgpu does not support external memory; load with the Vulkan backend".to_owned();
+    Error::Driver { call: "external memory", code }
 }
 
 fn encode(
     encoder: &mut CommandEncoder,
     pipelines: &Pipelines,
     dispatches: &[Dispatch],
-    function: &Loaded,
+    function: &LoadedFunction,
     conversation: usize,
 ) {
     let grids = function.words.get(function.grids_offset..).unwrap_or_default();
@@ -291,7 +303,7 @@ fn encode(
     }
 }
 
-fn range(offset: u64, size: u64) -> Option<std::ops::Range<usize>> {
+fn byte_range(offset: u64, size: u64) -> Option<std::ops::Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     Some(start..start.checked_add(usize::try_from(size).ok()?)?)
 }

@@ -1,7 +1,7 @@
-/// Bundles of driftc in Swift, over the C interface. Written by hand and never run: no Apple system was at hand.
+/// Runs driftc bundles from Swift, through the C interface. Written by hand and never compiled or run.
 import CDrift
 
-/// What the runtime refuses: where, why, and what to do about it.
+/// An error of the runtime. The message says where, why, and what to do.
 public struct DriftError: Error, CustomStringConvertible {
     public let status: drift_Status
     public let description: String
@@ -13,7 +13,7 @@ private func check(_ status: drift_Status) throws {
     }
 }
 
-/// An array in memory of the device: an output that becomes an input without the host.
+/// An array in device memory: an output that becomes an input without a copy to the host.
 public final class DeviceArray {
     fileprivate let handle: drift_Array
 
@@ -22,7 +22,7 @@ public final class DeviceArray {
     deinit { drift_array_free(handle) }
 }
 
-/// A bundle that is loaded onto a device. One thread at a time uses it; two at once get an error.
+/// A bundle loaded on a device. One thread at a time uses a session; a second thread gets an error.
 public final class Session {
     private let handle: drift_Session
 
@@ -37,7 +37,7 @@ public final class Session {
 
     public var device: String { String(cString: drift_device_name(handle)) }
 
-    /// Gives the memory of an input that is transferred to a closure that fills it.
+    /// Passes the transfer memory of an input to a closure that fills it.
     public func withInput(
         _ name: String, shape: [Int], function: String = "main", fill: (UnsafeMutableRawBufferPointer) throws -> Void
     ) throws {
@@ -47,7 +47,7 @@ public final class Session {
         try fill(UnsafeMutableRawBufferPointer(start: memory, count: size))
     }
 
-    /// Sets an input of floats.
+    /// Writes an f32 input.
     public func setInput(_ name: String, _ values: [Float], shape: [Int], function: String = "main") throws {
         try values.withUnsafeBytes { bytes in
             try check(
@@ -60,7 +60,7 @@ public final class Session {
     /// Runs a function and waits.
     public func run(_ function: String = "main") throws { try check(drift_run(handle, function)) }
 
-    /// Gives an output where it was transferred to, to a closure, with its shape.
+    /// Passes an output in transfer memory and its shape to a closure.
     public func withOutput<Result>(
         _ name: String, function: String = "main", read: (UnsafeRawBufferPointer, [Int]) throws -> Result
     ) throws -> Result {
@@ -70,7 +70,7 @@ public final class Session {
         return try read(UnsafeRawBufferPointer(start: view.bytes, count: view.size), shape)
     }
 
-    /// An output of the last run, to be an input of this session again.
+    /// Returns an output of the last run in device memory. It can be an input of this session.
     public func deviceOutput(_ name: String, function: String = "main") throws -> DeviceArray {
         var array = drift_Array(id: 0)
         try check(drift_device_output(handle, function, name, &array))

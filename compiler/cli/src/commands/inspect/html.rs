@@ -1,19 +1,21 @@
-//! A bundle as one page for a browser, with nothing loaded from elsewhere: its sections, the memory plan over time
-//! with and without sharing, and the dispatches. The same bundle gives the same page.
+//! Self-contained HTML page of a bundle: sections, memory over time with and without reuse, and dispatches. The page is
+//! a pure function of the bundle.
 
 use std::fmt::Write;
 
 use drift_runtime::format::{Function, SlotKind, Symbol, Variant};
 
-use super::lifetimes::{Lifetime, lifetimes};
-use super::{Report, expression};
+use super::live_ranges::{LiveRange, live_ranges};
+use super::report::Report;
+use crate::expression::format_expression;
 use crate::output::{bytes, three_digits};
 use crate::specialize::function_labels;
 
-/// Width and greatest height of a drawing, in pixels.
+/// Width of a drawing in pixels.
 const WIDTH: f64 = 620.0;
+/// Maximum height of a drawing in pixels.
 const HEIGHT: f64 = 420.0;
-/// Room left of a drawing for the sizes.
+/// Space in pixels left of a drawing for the size labels.
 const MARGIN: f64 = 70.0;
 
 const STYLE: &str = "\
@@ -27,7 +29,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tbody tr:nth-child(
 svg{background:#fafafa;border:1px solid #ddd}svg text{font:11px system-ui,sans-serif;fill:#555}\
 rect.t:hover{stroke:#000;stroke-width:1.5}";
 
-/// The page.
+/// Builds the page.
 pub(super) fn page(report: &Report<'_>, variants: &[Variant]) -> String {
     let mut page = Page(String::new());
     let name = &report.provenance.model_name;
@@ -58,7 +60,7 @@ pub(super) fn page(report: &Report<'_>, variants: &[Variant]) -> String {
 struct Page(String);
 
 impl Page {
-    /// Formatting into a string cannot fail.
+    /// Appends formatted text. Formatting into a string cannot fail.
     fn put(&mut self, what: std::fmt::Arguments<'_>) {
         self.0.write_fmt(what).unwrap_or_default();
     }
@@ -116,10 +118,10 @@ impl Page {
         let (m, n) = (&function.memory, function.dispatches.len());
         self.put(format_args!("<h3>Function {}</h3>\n", escape(label)));
         for s in &function.symbols {
-            self.put(format_args!("<p>{} is within {}..={}.</p>\n", escape(&s.name), s.min, s.max));
+            self.put(format_args!("<p>{} is in {}..={}.</p>\n", escape(&s.name), s.min, s.max));
         }
-        let tensors = lifetimes(variant, function);
-        let apart: Vec<u64> = tensors
+        let tensors = live_ranges(variant, function);
+        let without_reuse: Vec<u64> = tensors
             .iter()
             .scan(0u64, |end, t| {
                 let offset = *end;
@@ -127,41 +129,42 @@ impl Page {
                 Some(offset)
             })
             .collect();
-        // Arenas are drawn one above the other.
+        // Arenas are stacked on top of each other.
         let below = |slot: u32| {
             let before = function.slots.iter().take(slot as usize).filter(|s| s.kind == SlotKind::Arena);
             before.fold(0u64, |sum, s| sum.saturating_add(s.size))
         };
-        let shared: Vec<u64> = tensors.iter().map(|t| below(t.slot).saturating_add(t.offset)).collect();
-        let naive = apart.iter().zip(&tensors).map(|(o, t)| o.saturating_add(t.size)).max().unwrap_or(0);
-        let top = shared.iter().zip(&tensors).map(|(o, t)| o.saturating_add(t.size)).max().unwrap_or(0);
+        let planned: Vec<u64> = tensors.iter().map(|t| below(t.slot).saturating_add(t.offset)).collect();
+        let naive =
+            without_reuse.iter().zip(&tensors).map(|(o, t)| o.saturating_add(t.size)).max().unwrap_or(0);
+        let top = planned.iter().zip(&tensors).map(|(o, t)| o.saturating_add(t.size)).max().unwrap_or(0);
         let peak = m.peak.max(top);
         let saved = 100.0 * (1.0 - m.peak as f64 / m.naive.max(1) as f64);
         self.put(format_args!(
-            "<p>{} intermediate tensors take {} without sharing and {} as planned ({}, {saved:.0} % less); \
-             no plan can need less than {}.</p>\n<div class=plans>\n",
+            "<p>{} intermediate tensors take {} without reuse and {} as planned ({}, {saved:.0} % less). \
+             The lower bound for any plan is {}.</p>\n<div class=plans>\n",
             tensors.len(),
             bytes(m.naive),
             bytes(m.peak),
             escape(&m.strategy),
             bytes(m.lower_bound)
         ));
-        // One scale for both drawings, so that heights compare.
+        // Both drawings have the same scale, so their heights are comparable.
         let drawing = Drawing { tensors: &tensors, n, scale: naive.max(peak).max(1), function };
-        self.put(format_args!("{}", drawing.svg("Nothing shared", &apart, naive, None)));
-        self.put(format_args!("{}", drawing.svg("As planned", &shared, peak, Some(m.lower_bound))));
+        self.put(format_args!("{}", drawing.svg("Without reuse", &without_reuse, naive, None)));
+        self.put(format_args!("{}", drawing.svg("As planned", &planned, peak, Some(m.lower_bound))));
         self.put(format_args!("</div>\n"));
         self.dispatches(variant, function);
     }
 
     fn dispatches(&mut self, variant: &Variant, function: &Function) {
-        let most: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
-        let at = |e: &drift_runtime::format::Expr| e.eval(&most).unwrap_or(0);
-        let bound = if most.is_empty() { "" } else { ", at the largest sizes" };
+        let upper_bounds: Vec<i64> = function.symbols.iter().map(|s| s.max).collect();
+        let at = |e: &drift_runtime::format::Expr| e.eval(&upper_bounds).unwrap_or(0);
+        let bound = if upper_bounds.is_empty() { "" } else { ", at the largest sizes" };
         self.put(format_args!(
             "<h4>{} dispatches{bound}</h4>\n<table>\n<thead><tr><th class=n>no.</th><th>kernel</th>\
              <th>node</th><th>grid</th><th class=n>bytes</th><th class=n>flops</th>\
-             <th class=n>flops per byte</th><th>waits</th></tr></thead>\n<tbody>\n",
+             <th class=n>flops per byte</th><th>barrier before</th></tr></thead>\n<tbody>\n",
             function.dispatches.len()
         ));
         for (index, d) in function.dispatches.iter().enumerate() {
@@ -182,15 +185,15 @@ impl Page {
 }
 
 fn grid(grid: &[drift_runtime::format::Expr; 3], symbols: &[Symbol]) -> String {
-    let sides: Vec<String> = grid.iter().map(|e| expression(e, symbols)).collect();
+    let sides: Vec<String> = grid.iter().map(|e| format_expression(e, symbols)).collect();
     sides.join(" x ")
 }
 
-/// The tensors of a function as rectangles: dispatches to the right, bytes upwards.
+/// Drawing of tensors as rectangles: dispatches along x, bytes along y.
 struct Drawing<'a> {
-    tensors: &'a [Lifetime],
+    tensors: &'a [LiveRange],
     n: usize,
-    /// Bytes that the full height stands for.
+    /// Bytes at the full height.
     scale: u64,
     function: &'a Function,
 }
@@ -215,7 +218,7 @@ impl Drawing<'_> {
                 x(tensor.first),
                 x(tensor.last + 1) - x(tensor.first),
                 y(*offset) - top,
-                // Steps of the golden angle keep neighbours apart.
+                // Golden-angle steps give neighbors different colors.
                 i * 137 % 360,
                 escape(node),
                 bytes(tensor.size),
@@ -225,11 +228,11 @@ impl Drawing<'_> {
         }
         let (left, right, below) = (MARGIN - 6.0, MARGIN + WIDTH, HEIGHT + 18.0);
         let lines = [(Some(peak), "#222", ""), (bound, "#b03020", " stroke-dasharray=\"4 3\"")];
-        for (at, colour, dash) in lines {
+        for (at, color, dash) in lines {
             let Some(at) = at else { continue };
             let side = y(at);
             text.put(format_args!(
-                "<line x1=\"{MARGIN}\" x2=\"{:.2}\" y1=\"{side:.2}\" y2=\"{side:.2}\" stroke=\"{colour}\"{dash}/>\n",
+                "<line x1=\"{MARGIN}\" x2=\"{:.2}\" y1=\"{side:.2}\" y2=\"{side:.2}\" stroke=\"{color}\"{dash}/>\n",
                 MARGIN + WIDTH
             ));
         }
@@ -246,7 +249,7 @@ impl Drawing<'_> {
     }
 }
 
-/// Text as HTML, also within quotes.
+/// Escapes text for HTML elements and quoted attributes.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -268,7 +271,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn names_of_a_model_are_no_markup() {
+    fn names_are_escaped() {
         assert_eq!(escape("<a href=\"x\">&'\n"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39; ");
     }
 }

@@ -1,4 +1,4 @@
-/** Bundles of driftc on the JVM and on Android, over the C interface (`drift.h`) by JNA. For 64-bit processes. */
+/** Runs driftc bundles on the JVM and on Android: the C interface (`drift.h`) through JNA. For 64-bit processes. */
 package dev.driftc
 
 import com.sun.jna.Library
@@ -11,15 +11,15 @@ import com.sun.jna.ptr.PointerByReference
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
-/** What the runtime refuses: where, why, and what to do about it. */
+/** An error of the runtime. The message says where, why, and what to do. */
 class DriftException(val status: Int, message: String) : RuntimeException(message)
 
-/** Types of elements, in the order of `drift_Dtype`. */
+/** Element types, in the order of `drift_Dtype`. */
 enum class DType(val bytes: Int) {
     F32(4), F16(2), BF16(2), F64(8), BOOL(1), I8(1), I16(2), I32(4), I64(8), U8(1), U16(2), U32(4), U64(8)
 }
 
-/** An input or output: the type of arrays, that of elements in transferred memory, the smallest and largest shape. */
+/** An input or output: element types of arrays and of transfer memory, minimum and maximum shape. */
 data class Port(
     val name: String,
     val dtype: DType,
@@ -28,10 +28,10 @@ data class Port(
     val maxShape: List<Long>,
 )
 
-/** An output where it was transferred to; the next call for the session overwrites it. */
+/** An output in transfer memory. The next call for the session overwrites it. */
 class View internal constructor(val dtype: DType, val shape: List<Long>, val bytes: ByteBuffer)
 
-/** `drift.h`; structs of one number are passed as that number. */
+/** Functions of `drift.h`. A struct with one number is passed as the number. */
 @Suppress("ktlint", "FunctionName")
 private interface CDrift : Library {
     fun drift_last_error(): String?
@@ -66,12 +66,12 @@ private fun check(status: Int) {
     if (status != 0) throw DriftException(status, drift.drift_last_error() ?: "status $status")
 }
 
-/** An array in memory of the device: an output that becomes an input without the host. */
+/** An array in device memory: an output that becomes an input without a copy to the host. */
 class DeviceArray internal constructor(internal val id: Long) : AutoCloseable {
     override fun close() = check(drift.drift_array_free(id))
 }
 
-/** A bundle that is loaded onto a device. One thread at a time uses it; two at once get a [DriftException]. */
+/** A bundle loaded on a device. One thread at a time uses a session; a second thread gets a [DriftException]. */
 class Session private constructor(private val id: Long) : AutoCloseable {
     companion object {
         /** Loads a bundle from a file. */
@@ -81,7 +81,7 @@ class Session private constructor(private val id: Long) : AutoCloseable {
             return Session(session.value)
         }
 
-        /** Loads a bundle from memory, as the assets of an application are. */
+        /** Loads a bundle from memory, such as an asset of an application. */
         fun open(bundle: ByteArray): Session {
             val session = LongByReference()
             check(drift.drift_open_bytes(bundle, bundle.size.toLong(), null, session))
@@ -99,11 +99,11 @@ class Session private constructor(private val id: Long) : AutoCloseable {
 
     fun outputs(function: String = "main"): List<Port> = ports(function, 1)
 
-    /** Sets a size that no input's shape gives. */
+    /** Sets a symbol that no input shape determines. */
     fun setSymbol(name: String, value: Long, function: String = "main") =
         check(drift.drift_set_symbol(id, function, name, value))
 
-    /** The memory of an input that is transferred, to be filled before the next call with elements of its device type. */
+    /** Returns the transfer memory of an input. Fill it with elements of the device type before the next call. */
     fun input(name: String, shape: LongArray, function: String = "main"): ByteBuffer {
         val memory = PointerByReference()
         val size = LongByReference()
@@ -114,7 +114,7 @@ class Session private constructor(private val id: Long) : AutoCloseable {
     /** Runs a function and waits. */
     fun run(function: String = "main") = check(drift.drift_run(id, function))
 
-    /** Starts a run, and returns a ticket for [await]. Only the outputs named come to the host. */
+    /** Starts a run, and returns a ticket for [await]. Only the named outputs are copied to the host. */
     fun submit(outputs: List<String>, function: String = "main"): Long {
         val ticket = LongByReference()
         val names = if (outputs.isEmpty()) null else StringArray(outputs.toTypedArray(), "UTF-8")
@@ -124,14 +124,14 @@ class Session private constructor(private val id: Long) : AutoCloseable {
 
     fun await(ticket: Long) = check(drift.drift_wait(id, ticket))
 
-    /** An output of the last run. */
+    /** Returns an output of the last run. */
     fun output(name: String, function: String = "main"): View = Memory(VIEW_BYTES).use { view ->
         check(drift.drift_output(id, function, name, view))
         val bytes = view.getPointer(0).getByteBuffer(0, view.getLong(8)).order(ByteOrder.LITTLE_ENDIAN)
         View(DType.entries[view.getInt(16)], shape(view, 32, view.getLong(24)), bytes.asReadOnlyBuffer().order(ByteOrder.LITTLE_ENDIAN))
     }
 
-    /** An output of the last run, to be an input of this session again. */
+    /** Returns an output of the last run in device memory. It can be an input of this session. */
     fun deviceOutput(name: String, function: String = "main"): DeviceArray {
         val array = LongByReference()
         check(drift.drift_device_output(id, function, name, array))
@@ -148,7 +148,7 @@ class Session private constructor(private val id: Long) : AutoCloseable {
         Memory(PORT_BYTES).use { port ->
             while (true) {
                 val status = drift.drift_port(id, function, direction, found.size.toLong(), port)
-                // Behind the last port; anything else that is refused is refused for the first as well.
+                // There are no more ports. Any other invalid request already fails for the first port.
                 if (status == REQUEST && found.isNotEmpty()) return found
                 check(status)
                 val (dtype, device) = DType.entries[port.getInt(8)] to DType.entries[port.getInt(12)]

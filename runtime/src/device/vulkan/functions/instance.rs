@@ -1,6 +1,6 @@
-//! The functions of an instance.
+//! Functions of an instance.
 
-use super::{Device, Function, fill, functions, lacking, made, nothing};
+use super::{Device, Function, call_output, functions, load_functions, missing_function, unloaded};
 use crate::error::Result;
 use ash::prelude::VkResult;
 use ash::vk;
@@ -32,11 +32,11 @@ impl RawInstance {
         entry: &ash::Entry,
         info: &vk::InstanceCreateInfo<'_>,
     ) -> VkResult<vk::Instance> {
-        // SAFETY: the caller keeps Vulkan's conditions, here and below.
-        made(|instance| unsafe { (entry.fp_v1_0().create_instance)(info, null(), instance) })
+        // SAFETY: the caller fulfills Vulkan's conditions, here and below.
+        call_output(|instance| unsafe { (entry.fp_v1_0().create_instance)(info, null(), instance) })
     }
 
-    /// `handle` is a new instance of `entry`'s loader, which must outlive this.
+    /// `handle` is a new instance of `entry`'s loader, which must outlive this object.
     pub(in super::super) unsafe fn load(entry: &ash::Entry, handle: vk::Instance) -> Result<RawInstance> {
         let find = entry.static_fn().get_instance_proc_addr;
         // SAFETY: as above.
@@ -46,7 +46,7 @@ impl RawInstance {
 
     pub(in super::super) unsafe fn enumerate_physical_devices(&self) -> VkResult<Vec<vk::PhysicalDevice>> {
         // SAFETY: as above.
-        listed(|count, list| unsafe { (self.functions.enumerate_devices)(self.handle, count, list) })
+        read_list(|count, list| unsafe { (self.functions.enumerate_devices)(self.handle, count, list) })
     }
 
     pub(in super::super) unsafe fn enumerate_device_extension_properties(
@@ -54,7 +54,7 @@ impl RawInstance {
         device: vk::PhysicalDevice,
     ) -> VkResult<Vec<vk::ExtensionProperties>> {
         // SAFETY: as above.
-        listed(|count, list| unsafe { (self.functions.enumerate_extensions)(device, null(), count, list) })
+        read_list(|count, list| unsafe { (self.functions.enumerate_extensions)(device, null(), count, list) })
     }
 
     pub(in super::super) unsafe fn get_physical_device_properties(
@@ -99,7 +99,7 @@ impl RawInstance {
         &self,
         device: vk::PhysicalDevice,
     ) -> Vec<vk::QueueFamilyProperties> {
-        let families = listed(|count, list| {
+        let families = read_list(|count, list| {
             // SAFETY: as above.
             unsafe { (self.functions.get_families)(device, count, list) };
             vk::Result::SUCCESS
@@ -107,22 +107,23 @@ impl RawInstance {
         families.unwrap_or_default()
     }
 
-    /// The device must have the extension that this function belongs to.
+    /// The device must have the extension of this function.
     pub(in super::super) unsafe fn get_cooperative_matrix_properties(
         &self,
         device: vk::PhysicalDevice,
     ) -> Result<VkResult<Vec<vk::CooperativeMatrixPropertiesKHR<'static>>>> {
         let name = c"vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR";
         // SAFETY: as above.
-        let function = unsafe { (self.find)(self.handle, name.as_ptr()) }.ok_or_else(|| lacking(name))?;
+        let function =
+            unsafe { (self.find)(self.handle, name.as_ptr()) }.ok_or_else(|| missing_function(name))?;
         // SAFETY: the function of this name has this signature.
         let function: vk::PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR =
             unsafe { std::mem::transmute::<Function, _>(function) };
         // SAFETY: as above.
-        Ok(listed(|count, list| unsafe { function(device, count, list) }))
+        Ok(read_list(|count, list| unsafe { function(device, count, list) }))
     }
 
-    /// The device must have been opened with the extension that this function belongs to.
+    /// The device must have been opened with the extension of this function.
     #[cfg(unix)]
     pub(in super::super) unsafe fn get_memory_fd(
         &self,
@@ -132,11 +133,11 @@ impl RawInstance {
         let name = c"vkGetMemoryFdKHR";
         // SAFETY: as above.
         let function = unsafe { (self.functions.get_device_proc_addr)(device.handle, name.as_ptr()) };
-        let function = function.ok_or_else(|| lacking(name))?;
+        let function = function.ok_or_else(|| missing_function(name))?;
         // SAFETY: the function of this name has this signature.
         let function: vk::PFN_vkGetMemoryFdKHR = unsafe { std::mem::transmute::<Function, _>(function) };
         // SAFETY: as above.
-        made(|descriptor| unsafe { function(device.handle, info, descriptor) })
+        call_output(|descriptor| unsafe { function(device.handle, info, descriptor) })
             .map_err(super::super::failed("vkGetMemoryFdKHR"))
     }
 
@@ -147,21 +148,21 @@ impl RawInstance {
     ) -> Result<Device> {
         let create = self.functions.create_device;
         // SAFETY: as above.
-        let handle = made(|device_out| unsafe { create(device, info, null(), device_out) });
+        let handle = call_output(|device_out| unsafe { create(device, info, null(), device_out) });
         let handle = handle.map_err(super::super::failed("vkCreateDevice"))?;
         // SAFETY: as above; the device is new.
         unsafe { Device::load(handle, &|name| (self.functions.get_device_proc_addr)(handle, name.as_ptr())) }
     }
 }
 
-/// A list that a function writes in two calls: first its length, then its elements.
-fn listed<T: Default + Clone>(call: impl Fn(*mut u32, *mut T) -> vk::Result) -> VkResult<Vec<T>> {
+/// Returns a list that a Vulkan function writes in two calls: first its length, then its elements.
+fn read_list<T: Default + Clone>(call: impl Fn(*mut u32, *mut T) -> vk::Result) -> VkResult<Vec<T>> {
     loop {
         let mut count = 0;
         call(&raw mut count, null_mut()).result()?;
         let mut list = vec![T::default(); usize::try_from(count).unwrap_or(0)];
         match call(&raw mut count, list.as_mut_ptr()) {
-            // It grew between the calls.
+            // The list grew between the calls.
             vk::Result::INCOMPLETE => {}
             code => {
                 code.result()?;

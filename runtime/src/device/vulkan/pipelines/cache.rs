@@ -1,8 +1,9 @@
-//! The driver's pipeline cache and the file it may be kept in.
+//! The driver's pipeline cache and its optional file.
 //!
-//! The file's key holds everything its contents depend on: vendor, device, driver with its version and
-//! identifiers, and the bundle; not which one of several equal devices wrote it, so that a file can be shipped. A file with another key, or damaged, is ignored and replaced; failing to write
-//! it costs only time at the next start, so it is no error.
+//! The file's key covers everything that its contents depend on: vendor, device, driver version and
+//! identifiers, and the bundle. It does not identify one of several equal devices, so a file can be shipped. A
+//! file that is damaged or has another key is ignored and replaced. A failed write only slows down the next
+//! start, so it is not an error.
 
 use crate::device::vulkan::context::Context;
 use crate::device::vulkan::failed;
@@ -20,8 +21,8 @@ pub(super) struct Cache {
     pub(super) raw: vk::PipelineCache,
     path: Option<PathBuf>,
     key: [u8; KEY],
-    /// The hash of what was read, to write only what changed.
-    read: Option<[u8; 32]>,
+    /// Hash of the data read, to write only changed data.
+    read_hash: Option<[u8; 32]>,
 }
 
 impl Cache {
@@ -31,23 +32,23 @@ impl Cache {
         let data = data.as_deref().and_then(|file| contents(file, &key));
         let create = |data: &[u8]| {
             let create = vk::PipelineCacheCreateInfo::default().initial_data(data);
-            // SAFETY: the device is live; data of another driver has been ruled out by the key.
+            // SAFETY: the device is live; the key has excluded data of another driver.
             unsafe { context.device.create_pipeline_cache(&create) }
         };
-        let (raw, read) = match data.map(|data| (create(data), data)) {
+        let (raw, read_hash) = match data.map(|data| (create(data), data)) {
             Some((Ok(raw), data)) => (raw, Some(*blake3::hash(data).as_bytes())),
             _ => (create(&[]).map_err(failed("vkCreatePipelineCache"))?, None),
         };
-        Ok(Cache { context: context.clone(), raw, path: path.map(Path::to_owned), key, read })
+        Ok(Cache { context: context.clone(), raw, path: path.map(Path::to_owned), key, read_hash })
     }
 
-    /// Writes the cache to its file, if it has one and anything changed.
+    /// Writes the cache to its file if there is one and the data changed.
     pub(super) fn save(&self) {
         let Some(path) = &self.path else { return };
         // SAFETY: the cache is live and no thread creates pipelines through it any more.
         let Ok(data) = (unsafe { self.context.device.get_pipeline_cache_data(self.raw) }) else { return };
         let hash = *blake3::hash(&data).as_bytes();
-        if self.read == Some(hash) {
+        if self.read_hash == Some(hash) {
             return;
         }
         let file = [MAGIC.as_slice(), &self.key, &hash, &data].concat();
@@ -63,7 +64,7 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        // SAFETY: pipelines do not need the cache once they are made.
+        // SAFETY: pipelines do not need the cache once they are created.
         unsafe { self.context.device.destroy_pipeline_cache(self.raw) };
     }
 }
@@ -80,7 +81,7 @@ fn key(context: &Context, bundle: &[u8]) -> [u8; KEY] {
     *hasher.finalize().as_bytes()
 }
 
-/// The driver's data in a file of this key; none where anything about it is off.
+/// Returns the driver's data in a file with this key, or `None` if the file is damaged or has another key.
 fn contents<'a>(file: &'a [u8], key: &[u8; KEY]) -> Option<&'a [u8]> {
     let (header, data) = file.split_at_checked(HEADER)?;
     let (magic, rest) = header.split_at_checked(MAGIC.len())?;
@@ -93,7 +94,7 @@ mod tests {
     use super::{KEY, MAGIC, contents};
 
     #[test]
-    fn damaged_or_foreign_files_are_ignored() {
+    fn damaged_files_and_other_keys_are_ignored() {
         let data = b"driver data".as_slice();
         let file = [MAGIC.as_slice(), &[7; KEY], blake3::hash(data).as_bytes(), data].concat();
         assert_eq!(contents(&file, &[7; KEY]), Some(data));

@@ -1,0 +1,32 @@
+//! Reads of bytes and floats at a position.
+
+use crate::content::Content;
+use crate::ir::tensor::DType;
+
+/// Returns a byte; 0 after the end.
+pub(super) fn byte(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
+}
+
+/// Returns two bytes; 0 after the end.
+pub(super) fn byte_pair(bytes: &[u8], at: usize) -> [u8; 2] {
+    [byte(bytes, at), byte(bytes, at + 1)]
+}
+
+/// Returns the bytes from `at` to the end.
+pub(super) fn tail(bytes: &[u8], at: usize) -> &[u8] {
+    bytes.get(at..).unwrap_or_default()
+}
+
+/// Returns one plain float.
+pub(super) fn plain_float(bytes: &Content, dtype: DType, index: usize) -> f32 {
+    match dtype {
+        DType::F16 => half::f16::from_le_bytes(byte_pair(bytes, index * 2)).to_f32(),
+        DType::Bf16 => half::bf16::from_le_bytes(byte_pair(bytes, index * 2)).to_f32(),
+        _ => {
+            let [a, b] = byte_pair(bytes, index * 4);
+            let [c, d] = byte_pair(bytes, index * 4 + 2);
+            f32::from_le_bytes([a, b, c, d])
+        }
+    }
+}

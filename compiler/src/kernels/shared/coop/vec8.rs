@@ -1,0 +1,123 @@
+//! Reads of eight elements at a time, for kernels on matrix units.
+
+use crate::error::OpError;
+use crate::ir::storage::Storage;
+use crate::ir::tensor::DeviceType;
+use crate::shader::access::{Access, Coordinates, tensor_access};
+use crate::shader::problem::{Operand, Placement};
+use crate::shader::{Bound, Shader};
+
+/// Returns the WGSL function `name`, which reads eight adjacent elements of operand `index` along the lane axis: four
+/// f16 pairs, or two words of 8-bit integers. In `at`, the lane coordinate is the name of a parameter that counts
+/// groups of eight.
+pub(crate) fn vec8_read(
+    shader: &mut Shader<'_>,
+    name: &str,
+    params: &str,
+    prelude: &str,
+    index: usize,
+    at: &Coordinates,
+) -> Result<String, OpError> {
+    let operand = shader
+        .problem
+        .operands
+        .get(index)
+        .ok_or_else(|| OpError::new(format!("operand {index} is missing")))?
+        .clone();
+    let lane = at.lanes.ok_or_else(|| OpError::new("a read of eight elements needs a lane axis"))?;
+    let variable = at.axes[lane].clone();
+    if let Some(vec8s) = as_vec8s(&operand, lane) {
+        // A tensor of f16 pairs: its vec4s are eight elements.
+        let how = tensor_access(&mut shader.sizes, &vec8s, at, true);
+        if let Access::Vector { index: place } = how {
+            let buffer = shader.bind(Bound::Operand(index), "vec4<f32>", false);
+            return Ok(format!(
+                "fn {name}({params}) -> vec4<f32> {{\n{prelude}    return {buffer}[{place}];\n}}\n"
+            ));
+        }
+    }
+    let vec4_function = vec4_read(shader, &format!("{name}_vec4"), params, &variable, prelude, index, at)?;
+    let names = parameter_names(params);
+    let call = |place: String| {
+        let args: Vec<String> =
+            names.iter().map(|n| if *n == variable { place.clone() } else { (*n).to_string() }).collect();
+        format!("{name}_vec4({})", args.join(", "))
+    };
+    let end = operand.shape[lane].ceil_div(4);
+    let second = format!("{variable} * 2u + 1u");
+    let high = if end.is_multiple_of(2) {
+        call(second)
+    } else {
+        let end = shader.dim(&end);
+        let zero = if operand.dtype.is_float() { "vec2<f32>()" } else { "0.0" };
+        format!("select({zero}, {}, {second} < {end})", call(format!("min({second}, {end} - 1u)")))
+    };
+    let low = call(format!("{variable} * 2u"));
+    let ty = if operand.dtype.is_float() { "vec4<f32>" } else { "vec2<f32>" };
+    Ok(format!("{vec4_function}fn {name}({params}) -> {ty} {{\n    return {ty}({low}, {high});\n}}\n"))
+}
+
+/// Names in a parameter list such as `batch: u32, row: u32`.
+fn parameter_names(params: &str) -> Vec<&str> {
+    params.split(',').filter_map(|p| p.split(':').next()).map(str::trim).collect()
+}
+
+/// Returns the WGSL function `name`, which reads four adjacent elements as two f16 pairs or as one word of 8-bit
+/// integers. `variable`, one of `params`, counts groups of four.
+fn vec4_read(
+    shader: &mut Shader<'_>,
+    name: &str,
+    params: &str,
+    variable: &str,
+    prelude: &str,
+    index: usize,
+    at: &Coordinates,
+) -> Result<String, OpError> {
+    let operand = shader.problem.operands[index].clone();
+    let mut vec4_at = at.clone();
+    if let Some(lane) = at.lanes {
+        vec4_at.axes[lane] = variable.to_string();
+    }
+    let how = tensor_access(&mut shader.sizes, &operand, &vec4_at, false);
+    let plain_buffer = operand.storage == Storage::Buffer && operand.quantized.is_none();
+    let raw_f16 = operand.dtype.on_device() == DeviceType::F16 && plain_buffer;
+    if let (Access::Vector { index: place }, true) = (&how, raw_f16) {
+        let buffer = shader.bind(Bound::Operand(index), "vec2<f32>", false);
+        return Ok(format!(
+            "fn {name}({params}) -> vec2<f32> {{\n{prelude}    return {buffer}[{place}];\n}}\n"
+        ));
+    }
+    let plain = shader.read_fn(&format!("{name}_plain"), params, prelude, index, &vec4_at, false);
+    let names = parameter_names(params);
+    if !operand.dtype.is_float() {
+        let word = format!("pack_bytes(vec4<u32>({name}_plain({})))", names.join(", "));
+        return Ok(format!("{plain}fn {name}({params}) -> f32 {{\n    return bitcast<f32>({word});\n}}\n"));
+    }
+    Ok(format!(
+        "{plain}fn {name}({params}) -> vec2<f32> {{
+    let v = {name}_plain({});
+    return bitcast<vec2<f32>>(vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw)));
+}}
+",
+        names.join(", ")
+    ))
+}
+
+/// Returns the f16 operand as a tensor of f16 pairs, whose vec4s are eight elements. Returns `None` if eight adjacent
+/// elements along `lane` are not an aligned vector.
+pub(crate) fn as_vec8s<'a>(operand: &Operand<'a>, lane: usize) -> Option<Operand<'a>> {
+    let Placement::Strided { strides, offset } = &operand.placement else { return None };
+    if operand.dtype.on_device() != DeviceType::F16 || operand.quantized.is_some() {
+        return None;
+    }
+    let others = strides.iter().enumerate().filter(|(i, _)| *i != lane && !operand.shape[*i].is(1));
+    let aligned = others.map(|(_, s)| s).chain([offset, &operand.shape[lane]]).all(|d| d.is_multiple_of(8));
+    if !aligned || !strides[lane].is(1) {
+        return None;
+    }
+    let mut pairs = operand.clone();
+    let strides = strides.iter().enumerate().map(|(i, s)| if i == lane { s.clone() } else { s.floor_div(2) });
+    pairs.placement = Placement::Strided { strides: strides.collect(), offset: offset.floor_div(2) };
+    pairs.shape[lane] = operand.shape[lane].floor_div(2);
+    Some(pairs)
+}

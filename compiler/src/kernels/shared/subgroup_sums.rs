@@ -1,0 +1,73 @@
+//! Reductions within a subgroup: WGSL that replaces the first step of a workgroup reduction where subgroup shuffles are
+//! usable.
+//!
+//! A kernel that uses them calls its body `multiply` from `main`, with the number of an invocation in the workgroup.
+//! The replaced `main` computes this number from the subgroup's number, because Vulkan does not have to order subgroups
+//! by `local_invocation_index`.
+
+use std::fmt::Write as _;
+
+use crate::shader::problem::Problem;
+use crate::shader::{Need, Shader};
+
+/// Returns the subgroup size if it is known, all its invocations are active, and subgroup shuffles are usable.
+pub(crate) fn subgroup_lanes(problem: &Problem<'_>) -> Option<u32> {
+    problem.target.shuffling_subgroup().filter(|lanes| lanes.is_power_of_two() && *lanes >= 8)
+}
+
+/// Replaces `main`, `reduce_sums(local, low, high)` and `reduce_squares(local, r, square)`. `main` calls
+/// `multiply(group, local)`. The other two write one partial sum per subgroup. Invocations `stride` apart hold sums of
+/// the same four columns in `low`; if `two_vec4s`, they hold sums of four more columns in `high`.
+pub(crate) fn declare_subgroup_sums(shader: &mut Shader<'_>, lanes: u32, stride: u32, two_vec4s: bool) {
+    shader.needs(&[Need::Subgroups, Need::SubgroupShuffle]);
+    shader.replace(
+        "main",
+        format!(
+            "@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(subgroup_id) subgroup: u32, @builtin(subgroup_invocation_id) lane: u32) {{
+    multiply(group, subgroup * {lanes}u + lane);
+}}"
+        ),
+    );
+    // Two neighbors exchange halves: one continues with the low columns of both, the other with the high columns.
+    let (first_step, sums, slot) = if two_vec4s {
+        let exchange = format!(
+            "    let upper = (local & {stride}u) != 0u;
+    var sum = select(low, high, upper) + subgroupShuffleXor(select(high, low, upper), {stride}u);
+"
+        );
+        (exchange, stride * 2, format!("local % {stride}u * 2u + local / {stride}u % 2u"))
+    } else {
+        ("    var sum = low;\n".to_string(), stride, format!("local % {stride}u"))
+    };
+    shader.replace(
+        "reduce_sums",
+        format!(
+            "fn reduce_sums(local: u32, low: vec4<f32>, high: vec4<f32>) {{
+{first_step}{}    if (local % {lanes}u < {sums}u) {{ partial_sums[local / {lanes}u * {sums}u + {slot}] = sum; }}
+}}",
+            butterfly(sums, lanes)
+        ),
+    );
+    shader.replace(
+        "reduce_squares",
+        format!(
+            "fn reduce_squares(local: u32, r: u32, square: f32) {{
+    var sum = square;
+{}    if (local % {lanes}u == 0u) {{ partial_squares[r * WORKGROUP_PARTIALS + local / {lanes}u] = sum; }}
+}}",
+            butterfly(1, lanes)
+        ),
+    );
+}
+
+/// Returns statements that add `sum` over the invocations whose distance is a multiple of `stride`.
+fn butterfly(stride: u32, lanes: u32) -> String {
+    let mut statements = String::new();
+    let mut distance = lanes / 2;
+    while distance >= stride {
+        let _ = writeln!(statements, "    sum += subgroupShuffleXor(sum, {distance}u);");
+        distance /= 2;
+    }
+    statements
+}

@@ -1,0 +1,155 @@
+//! Storage formats of weights, and the weights that they apply to.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::ir::encoding::{Encoding, QuantScheme};
+use crate::ir::graph::{Graph, NodeId};
+use crate::ir::op::{Element, Elementwise, Op};
+use crate::ir::tensor::DType;
+
+/// Default group size of `w4`.
+const GROUP: usize = 128;
+
+/// Storage of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weights {
+    /// f16.
+    F16,
+    /// 8 bits, with a scale for each output.
+    Q8,
+    /// 8 bits for attention and 4 bits for all other weights, with a scale for each output.
+    Q844,
+    /// 4 bits, with a scale for each group of this many inputs. If true, groups have zero points.
+    W4(usize, bool),
+}
+
+impl fmt::Display for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::F16 => f.write_str("f16"),
+            Self::Q8 => f.write_str("q8"),
+            Self::Q844 => f.write_str("q844"),
+            Self::W4(group, false) => write!(f, "w4:{group}"),
+            Self::W4(group, true) => write!(f, "w4:{group}:zeros"),
+        }
+    }
+}
+
+impl FromStr for Weights {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut fields = text.split(':');
+        let found = match (fields.next(), fields.next(), fields.next(), fields.next()) {
+            (Some("f16"), None, ..) => Some(Self::F16),
+            (Some("q8"), None, ..) => Some(Self::Q8),
+            (Some("q844"), None, ..) => Some(Self::Q844),
+            (Some("w4"), group, zeros @ (None | Some("zeros")), None) => {
+                let group = group.map_or(Some(GROUP), |group| group.parse().ok());
+                group
+                    .filter(|group| matches!(group, 32 | 64 | 128))
+                    .map(|group| Self::W4(group, zeros.is_some()))
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            Error::request(
+                format!("`{text}` is not a storage format for weights"),
+                "write `f16`, `q8`, `q844`, or `w4:128` (groups of 32, 64 or 128; `w4:128:zeros` with zero points)",
+            )
+        })
+    }
+}
+
+/// Use of a matrix. Scales belong to the outputs of a matmul, on the given axis, or to the rows of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Second operand of a matmul, with its axis of outputs.
+    MatMul(usize),
+    /// Embedding table.
+    Table,
+}
+
+/// Returns the axis of a constant float matrix that counts outputs of matmuls, or rows of an embedding table. Returns
+/// `None` for other constants, and if the uses do not agree on the axis.
+pub(super) fn output_axis(graph: &Graph, id: NodeId) -> Option<usize> {
+    let constant = graph.constant(id)?;
+    let (stored, axes) = match &constant.encoding {
+        Encoding::Stack(stack) => (&stack.members().first()?.encoding, 3),
+        stored => (stored, 2),
+    };
+    let float = matches!(stored.plain_dtype(), Some(DType::F32 | DType::F16 | DType::Bf16));
+    if constant.shape.len() != axes || !float || constant.elements() == 0 || is_router(&graph.node(id).name) {
+        return None;
+    }
+    let mut uses = Vec::new();
+    collect_uses(graph, id, false, &mut uses)?;
+    let axis = uses.iter().find_map(|u| if let Use::MatMul(axis) = u { Some(*axis) } else { None });
+    let table = uses.contains(&Use::Table);
+    let axis = axis.or_else(|| (table && is_embedding(&graph.node(id).name)).then_some(0))?;
+    let agreed = uses.iter().all(|u| *u == Use::MatMul(axis) || *u == Use::Table && axis == 0);
+    // Matrices of a stack must have outputs as their first axis.
+    (agreed && (axes == 2 || axis == 0)).then_some(axis)
+}
+
+/// Collects the uses of a constant or, if `transposed`, of its transpose. Returns `None` if any use is not a matmul or
+/// a table.
+fn collect_uses(graph: &Graph, id: NodeId, transposed: bool, uses: &mut Vec<Use>) -> Option<()> {
+    if graph.is_output(id) {
+        return None;
+    }
+    for user in graph.users(id) {
+        let node = graph.node(user);
+        let operands = graph.operands(user);
+        let places: Vec<usize> = (0..operands.len()).filter(|i| operands.get(*i) == Some(&id)).collect();
+        match &node.op {
+            Op::Transpose(t) if t.perm == [1, 0] && node.epilogue.is_empty() => {
+                collect_uses(graph, user, !transposed, uses)?;
+            }
+            Op::Elementwise(Elementwise { element: Element::Cast(to) })
+                if to.is_float() && node.epilogue.is_empty() =>
+            {
+                collect_uses(graph, user, transposed, uses)?;
+            }
+            Op::MatMul(matmul) if places == [1] => {
+                uses.push(Use::MatMul(usize::from(matmul.trans_b == transposed)));
+            }
+            Op::GatherMatMul(gather) if places == [1] => {
+                uses.push(Use::MatMul(usize::from(gather.matmul.trans_b == transposed)));
+            }
+            Op::Gather(gather) if places == [0] && gather.axis == 0 && !transposed => uses.push(Use::Table),
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+/// Returns the quantization scheme of a weight by its name.
+pub(super) fn scheme(weights: Weights, name: &str) -> QuantScheme {
+    let per_output = |bits| QuantScheme { bits, group: None, asymmetric: false };
+    match weights {
+        Weights::F16 | Weights::Q8 => per_output(8),
+        Weights::Q844 => per_output(if is_attention(name) { 8 } else { 4 }),
+        Weights::W4(group, asymmetric) => QuantScheme { bits: 4, group: Some(group), asymmetric },
+    }
+}
+
+/// True if a weight belongs to attention, by the names that exporters use.
+fn is_attention(name: &str) -> bool {
+    ["attn", "attention", "q_proj", "k_proj", "v_proj", "o_proj", "qkv"]
+        .iter()
+        .any(|part| name.contains(part))
+}
+
+/// True if a table holds embeddings, not rotary angles or masks.
+fn is_embedding(name: &str) -> bool {
+    ["emb", "wte", "wpe"].iter().any(|part| name.contains(part))
+}
+
+/// True if a matmul selects experts. Its matrix is small, and errors in it change the selection.
+fn is_router(name: &str) -> bool {
+    let name = name.strip_suffix(".weight").unwrap_or(name);
+    name.ends_with(".gate") || name.contains("router") || name.contains("ffn_gate_inp")
+}

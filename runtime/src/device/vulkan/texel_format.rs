@@ -1,0 +1,14 @@
+//! Vulkan formats of texels.
+
+use crate::format::DeviceType;
+use ash::vk;
+
+/// Format of a texel of four elements.
+pub(super) fn texel_format(element: DeviceType) -> vk::Format {
+    match element {
+        DeviceType::F32 => vk::Format::R32G32B32A32_SFLOAT,
+        DeviceType::F16 => vk::Format::R16G16B16A16_SFLOAT,
+        DeviceType::I32 => vk::Format::R32G32B32A32_SINT,
+        DeviceType::U32 => vk::Format::R32G32B32A32_UINT,
+    }
+}

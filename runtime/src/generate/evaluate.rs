@@ -1,0 +1,187 @@
+//! Evaluates tokens: writes ids, submits runs that extend the KV caches, and reads logits and tokens.
+
+use super::Generator;
+use super::model::{SAMPLE, TokenFunction};
+use crate::array::ArrayRef;
+use crate::error::{Error, Result};
+use crate::format::HostType;
+use crate::session::Ticket;
+
+/// A submitted run whose last token is the last token of the sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Evaluated {
+    pub(super) ticket: Ticket,
+    /// Row of the run's outputs that belongs to the last token.
+    pub(super) row: usize,
+    /// True if the device keeps the next token for a further step.
+    pub(super) on_device: bool,
+}
+
+/// Id in the place of the token that the device keeps.
+const DEVICE_TOKEN: i64 = -1;
+
+impl Generator {
+    /// Submits runs for all tokens that the KV caches lack, at least for the last token. The last run produces
+    /// `output`.
+    pub(super) fn evaluate(&mut self, output: &str) -> Result<Evaluated> {
+        let length = self.tokens().len();
+        let last = length.checked_sub(1).ok_or(Error::EmptyPrompt)?;
+        self.invalidate_on_rope_switch(length);
+        let conversation = self.conversation();
+        conversation.cached = conversation.cached.min(last);
+        loop {
+            let past = self.conversation().cached;
+            let full = || Error::ContextFull { needed: length, context: self.model.context };
+            let (step, count) = self.model.select_function(past, length - past).ok_or_else(full)?;
+            let ids: Vec<i64> =
+                self.tokens().iter().skip(past).take(count).map(|id| i64::from(*id)).collect();
+            let is_last = past + count == length;
+            let outputs = [output];
+            let ticket =
+                self.submit_step(step, (past, length), &ids, if is_last { &outputs } else { &[] })?;
+            self.conversation().cached = past + count;
+            if is_last {
+                let row = if step.row_per_token { count - 1 } else { 0 };
+                return Ok(Evaluated { ticket, row, on_device: !step.row_per_token });
+            }
+        }
+    }
+
+    /// Submits a step for the token that the device keeps. Returns `None` if the context is full, or if the
+    /// step is the first one beyond the RoPE threshold. The input keeps its value unless `write`.
+    pub(super) fn evaluate_device_token(&mut self, write: bool) -> Result<Option<Evaluated>> {
+        let ids: &[i64] = if write { &[DEVICE_TOKEN] } else { &[] };
+        self.evaluate_one(ids, &["next"])
+    }
+
+    /// Submits a step for one id, or for the current value of the input if `ids` is empty.
+    fn evaluate_one(&mut self, ids: &[i64], outputs: &[&str]) -> Result<Option<Evaluated>> {
+        let (decode, past) = (self.model.decode, self.conversation().cached);
+        if !decode.fits(past) || self.conversation().long_rope != self.is_long_rope(past + 1) {
+            return Ok(None);
+        }
+        let ticket = self.submit_step(decode, (past, past + 1), ids, outputs)?;
+        self.conversation().cached = past + 1;
+        Ok(Some(Evaluated { ticket, row: 0, on_device: true }))
+    }
+
+    /// Submits a step and the sampling of the next token on the device. The step evaluates the last token of
+    /// the sequence if it is the only token that the KV caches lack, else the token sampled last on the device.
+    /// Returns `None` as [`Generator::evaluate_device_token`] does.
+    pub(super) fn evaluate_and_sample(&mut self, settings: [f32; 4]) -> Result<Option<Ticket>> {
+        let last = self
+            .tokens()
+            .get(self.conversations.get(self.current).map_or(0, |conversation| conversation.cached));
+        let id = last.map_or(DEVICE_TOKEN, |id| i64::from(*id));
+        let Some(run) = self.evaluate_one(&[id], &[])? else { return Ok(None) };
+        let logits = self.session.device_output_of(run.ticket, "logits")?;
+        self.session.feed(SAMPLE, "logits", &logits)?;
+        let bytes = settings.map(f32::to_le_bytes);
+        let array = ArrayRef { dtype: HostType::F32, shape: &[4], bytes: bytes.as_flattened() };
+        self.session.write_input(SAMPLE, "settings", array)?;
+        self.session.submit(SAMPLE, &["next"]).map(Some)
+    }
+
+    /// Waits for a token sampled on the device. Returns `None` if the host must sample it.
+    pub(super) fn read_sampled_token(&mut self, ticket: Ticket) -> Result<Option<u32>> {
+        self.session.collect(ticket, "next", &mut self.read_buffer)?;
+        match self.read_buffer.to_f64().first() {
+            Some(-1.0) => Ok(None),
+            _ => Ok(self.buffered_ids()?.first().copied()),
+        }
+    }
+
+    /// Submits a run of `step` after `past` cached tokens, in a sequence of `length` tokens. The input keeps
+    /// its value if `ids` is empty.
+    pub(super) fn submit_step(
+        &mut self,
+        step: TokenFunction,
+        (past, length): (usize, usize),
+        ids: &[i64],
+        outputs: &[&str],
+    ) -> Result<Ticket> {
+        if !ids.is_empty() {
+            // Padding must be a valid id.
+            let padded = ids.iter().copied().chain(std::iter::repeat(0)).take(step.chunk);
+            let bytes: Vec<u8> = match step.ids_type {
+                HostType::I64 => padded.flat_map(i64::to_le_bytes).collect(),
+                _ => padded.flat_map(|id| i32::try_from(id).unwrap_or(i32::MAX).to_le_bytes()).collect(),
+            };
+            let array = ArrayRef { dtype: step.ids_type, shape: &[1, step.chunk], bytes: &bytes };
+            self.session.write_input(step.name, "ids", array)?;
+        }
+        let symbols = [
+            ("past", Some(past)),
+            ("count", step.has_count.then_some(ids.len())),
+            ("length", step.rope_threshold.map(|threshold| threshold.max(length))),
+        ];
+        for (name, value) in symbols {
+            if let Some(value) = value {
+                self.session.set_symbol(step.name, name, i64::try_from(value).unwrap_or(i64::MAX))?;
+            }
+        }
+        self.session.submit(step.name, outputs)
+    }
+
+    /// Waits for a run, and returns its next tokens, one per row.
+    pub(super) fn read_next_tokens(&mut self, ticket: Ticket) -> Result<Vec<u32>> {
+        self.session.collect(ticket, "next", &mut self.read_buffer)?;
+        self.buffered_ids()
+    }
+
+    /// Token ids in the read buffer.
+    fn buffered_ids(&self) -> Result<Vec<u32>> {
+        let vocabulary = self.model.vocabulary;
+        let invalid = || Error::NotALanguageModel {
+            reason: format!("it generated a token outside its vocabulary of {vocabulary} tokens"),
+        };
+        let token = |id: f64| match id >= 0.0 && (id as usize) < vocabulary {
+            true => Ok(id as u32),
+            false => Err(invalid()),
+        };
+        self.read_buffer.to_f64().into_iter().map(token).collect()
+    }
+
+    /// Waits for a run, and returns one row of its logits.
+    pub(super) fn read_logits_row(&mut self, ticket: Ticket, row: usize) -> Result<&[[u8; 4]]> {
+        self.session.collect(ticket, "logits", &mut self.read_buffer)?;
+        Ok(self.buffered_logits_row(row))
+    }
+
+    /// A row of the logits in the read buffer.
+    pub(super) fn buffered_logits_row(&self, row: usize) -> &[[u8; 4]] {
+        let start = row.saturating_mul(self.model.vocabulary);
+        let logits = self.read_buffer.bytes.as_chunks::<4>().0;
+        logits.get(start..start.saturating_add(self.model.vocabulary)).unwrap_or_default()
+    }
+
+    /// Replaces the tokens of the conversation, and calls `each` with the logits after every token, in order.
+    /// Afterwards the KV caches have all tokens.
+    ///
+    /// # Errors
+    /// As for [`Generator::append`], and errors that `each` returns.
+    pub fn logits(&mut self, ids: &[u32], each: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        self.truncate(0);
+        self.append(ids)?;
+        self.invalidate_on_rope_switch(ids.len());
+        let mut logits = Vec::with_capacity(self.model.vocabulary);
+        let (mut past, length) = (0, ids.len());
+        while past < length {
+            let verify = self.model.verify.filter(|verify| verify.fits(past));
+            let step = verify.unwrap_or(self.model.decode);
+            let count = step.chunk.min(length - past);
+            let chunk: Vec<i64> = ids.iter().skip(past).take(count).map(|id| i64::from(*id)).collect();
+            let ticket = self.submit_step(step, (past, length), &chunk, &["logits"])?;
+            for row in 0..count {
+                let found =
+                    if row == 0 { self.read_logits_row(ticket, row)? } else { self.buffered_logits_row(row) };
+                logits.clear();
+                logits.extend(found.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+                each(&logits)?;
+            }
+            past += count;
+            self.conversation().cached = past;
+        }
+        Ok(())
+    }
+}

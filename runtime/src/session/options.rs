@@ -1,0 +1,27 @@
+//! Load options of a session.
+
+use crate::device::backend::Backend;
+use std::path::PathBuf;
+
+/// Load options. The default suits most programs.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Device index as listed by the backend, or part of the device name. `None`: `DRIFT_DEVICE`, or the
+    /// preferred device.
+    pub device: Option<String>,
+    /// Backend. The default is Vulkan if this crate is built with it.
+    pub backend: Backend,
+    /// Target of the variant to use. `None`: the variant that fits best.
+    pub target: Option<String>,
+    /// File that caches the driver's compiled pipelines between starts.
+    pub pipeline_cache: Option<PathBuf>,
+    /// Skip hash verification of weights and shaders, for files whose integrity is known otherwise.
+    pub trust_file: bool,
+    /// Copy all data through staging buffers, as if the host could not access device memory. For tests and for
+    /// measurements of direct access.
+    pub always_stage: bool,
+    /// Number of frames, which is the maximum number of runs in flight; 0 counts as 1.
+    pub frames: usize,
+    /// Number of conversations, each with its own states, over one copy of the weights; 0 counts as 1.
+    pub conversations: usize,
+}

@@ -1,0 +1,918 @@
+// attention/0 f32: attention_kv_split THREADS=128 QUERIES=16 KV_SPLIT=2
+const THREADS = 128u;
+const QUERIES = 16u;
+const KV_SPLIT = 2u;
+const LANES = 8u;
+const TILE = THREADS / LANES;
+const D4 = 16u;
+const E4 = 16u;
+const VALUE_SPLIT = THREADS / E4;
+const SUMMED_QUERIES = 4u;
+const PLANE = SUMMED_QUERIES * THREADS;
+const MAX_LANES = 8u;
+fn scale() -> f32 { return f32(0.125); }
+const_assert THREADS % LANES == 0u && TILE % MAX_LANES == 0u && QUERIES * MAX_LANES <= THREADS && E4 <= THREADS;
+const LOWEST = -3.4028234e38;
+fn rows() -> u32 { return 37u; }
+fn size_t() -> u32 { return 150u; }
+fn visible_end(row: u32) -> u32 { return size_t(); }
+fn visible_start(row: u32) -> u32 { return 0u; }
+fn load_q(head: u32, row: u32, d4: u32) -> vec4<f32> {
+    let b = head / 3u;
+    let hk = head % 3u;
+    let h = hk * 1u + row % 1u;
+    let s = row / 1u;
+    return vec4<f32>(buffer_0[(b) * 1776u + (h) * 592u + (s) * 16u + (d4)]);
+}
+fn load_k(head: u32, key: u32, d4: u32) -> vec4<f32> {
+    let b = head / 3u;
+    let hk = head % 3u;
+    return vec4<f32>(buffer_1[(b) * 7200u + (hk) * 2400u + (key) * 16u + (d4)]);
+}
+fn load_v(head: u32, key: u32, e4: u32) -> vec4<f32> {
+    let b = head / 3u;
+    let hk = head % 3u;
+    return vec4<f32>(buffer_2[(b) * 7200u + (hk) * 2400u + (key) * 16u + (e4)]);
+}
+fn capped(score: f32) -> f32 { return score; }
+fn mask(head: u32, row: u32, key: u32) -> f32 { return 0.0; }
+fn store_partial(at: u32, e4: u32, v: vec4<f32>) { buffer_3[at * E4 + e4] = v; }
+fn store_partial_stats(at: u32, v: vec2<f32>) { buffer_4[at] = v; }
+var<workgroup> query: array<vec4<f32>, QUERIES * D4>;
+var<workgroup> cells: array<f32, max(QUERIES * THREADS, PLANE * 5u)>;
+var<workgroup> scores: array<f32, QUERIES * TILE>;
+var<workgroup> lane_max: array<f32, QUERIES * MAX_LANES>;
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let head = group.y;
+    let first = group.z * QUERIES;
+    let last = min(first + QUERIES, rows()) - 1u;
+    if (group.x * TILE < size_t()) {
+        for (var i = local; i < QUERIES * D4; i += THREADS) {
+            let row = first + i / D4;
+            var v = vec4<f32>(0.0);
+            if (row <= last) { v = load_q(head, row, i % D4) * scale(); }
+            query[i] = v;
+        }
+        workgroupBarrier();
+        let minus_infinity = bitcast<f32>(0xff800000u);
+        let lane = local % LANES;
+        let tile_key = local / LANES;
+        let column = local % E4;
+        let value_part = local / E4;
+        var row_max: array<f32, QUERIES>;
+        var sum: array<f32, QUERIES>;
+        var acc: array<vec4<f32>, QUERIES>;
+        {
+            row_max[0u] = LOWEST;
+            sum[0u] = 0.0;
+            acc[0u] = vec4<f32>(0.0);
+        }
+{
+            row_max[1u] = LOWEST;
+            sum[1u] = 0.0;
+            acc[1u] = vec4<f32>(0.0);
+        }
+{
+            row_max[2u] = LOWEST;
+            sum[2u] = 0.0;
+            acc[2u] = vec4<f32>(0.0);
+        }
+{
+            row_max[3u] = LOWEST;
+            sum[3u] = 0.0;
+            acc[3u] = vec4<f32>(0.0);
+        }
+{
+            row_max[4u] = LOWEST;
+            sum[4u] = 0.0;
+            acc[4u] = vec4<f32>(0.0);
+        }
+{
+            row_max[5u] = LOWEST;
+            sum[5u] = 0.0;
+            acc[5u] = vec4<f32>(0.0);
+        }
+{
+            row_max[6u] = LOWEST;
+            sum[6u] = 0.0;
+            acc[6u] = vec4<f32>(0.0);
+        }
+{
+            row_max[7u] = LOWEST;
+            sum[7u] = 0.0;
+            acc[7u] = vec4<f32>(0.0);
+        }
+{
+            row_max[8u] = LOWEST;
+            sum[8u] = 0.0;
+            acc[8u] = vec4<f32>(0.0);
+        }
+{
+            row_max[9u] = LOWEST;
+            sum[9u] = 0.0;
+            acc[9u] = vec4<f32>(0.0);
+        }
+{
+            row_max[10u] = LOWEST;
+            sum[10u] = 0.0;
+            acc[10u] = vec4<f32>(0.0);
+        }
+{
+            row_max[11u] = LOWEST;
+            sum[11u] = 0.0;
+            acc[11u] = vec4<f32>(0.0);
+        }
+{
+            row_max[12u] = LOWEST;
+            sum[12u] = 0.0;
+            acc[12u] = vec4<f32>(0.0);
+        }
+{
+            row_max[13u] = LOWEST;
+            sum[13u] = 0.0;
+            acc[13u] = vec4<f32>(0.0);
+        }
+{
+            row_max[14u] = LOWEST;
+            sum[14u] = 0.0;
+            acc[14u] = vec4<f32>(0.0);
+        }
+{
+            row_max[15u] = LOWEST;
+            sum[15u] = 0.0;
+            acc[15u] = vec4<f32>(0.0);
+        }
+        let end = visible_end(last);
+        let skipped_tiles = (visible_start(first) / TILE + KV_SPLIT - 1u - group.x) / KV_SPLIT;
+        for (var base = (skipped_tiles * KV_SPLIT + group.x) * TILE; base < end; base += KV_SPLIT * TILE) {
+            var dots: array<f32, QUERIES>;
+            { dots[0u] = 0.0; }
+{ dots[1u] = 0.0; }
+{ dots[2u] = 0.0; }
+{ dots[3u] = 0.0; }
+{ dots[4u] = 0.0; }
+{ dots[5u] = 0.0; }
+{ dots[6u] = 0.0; }
+{ dots[7u] = 0.0; }
+{ dots[8u] = 0.0; }
+{ dots[9u] = 0.0; }
+{ dots[10u] = 0.0; }
+{ dots[11u] = 0.0; }
+{ dots[12u] = 0.0; }
+{ dots[13u] = 0.0; }
+{ dots[14u] = 0.0; }
+{ dots[15u] = 0.0; }
+            if (base + tile_key < end) {
+                {
+                    let d4 = lane + 0u * LANES;
+                    if (d4 < D4) {
+                        let k = load_k(head, base + tile_key, d4);
+                        { dots[0u] += dot(query[0u * D4 + d4], k); }
+{ dots[1u] += dot(query[1u * D4 + d4], k); }
+{ dots[2u] += dot(query[2u * D4 + d4], k); }
+{ dots[3u] += dot(query[3u * D4 + d4], k); }
+{ dots[4u] += dot(query[4u * D4 + d4], k); }
+{ dots[5u] += dot(query[5u * D4 + d4], k); }
+{ dots[6u] += dot(query[6u * D4 + d4], k); }
+{ dots[7u] += dot(query[7u * D4 + d4], k); }
+{ dots[8u] += dot(query[8u * D4 + d4], k); }
+{ dots[9u] += dot(query[9u * D4 + d4], k); }
+{ dots[10u] += dot(query[10u * D4 + d4], k); }
+{ dots[11u] += dot(query[11u * D4 + d4], k); }
+{ dots[12u] += dot(query[12u * D4 + d4], k); }
+{ dots[13u] += dot(query[13u * D4 + d4], k); }
+{ dots[14u] += dot(query[14u * D4 + d4], k); }
+{ dots[15u] += dot(query[15u * D4 + d4], k); }
+                    }
+                }
+{
+                    let d4 = lane + 1u * LANES;
+                    if (d4 < D4) {
+                        let k = load_k(head, base + tile_key, d4);
+                        { dots[0u] += dot(query[0u * D4 + d4], k); }
+{ dots[1u] += dot(query[1u * D4 + d4], k); }
+{ dots[2u] += dot(query[2u * D4 + d4], k); }
+{ dots[3u] += dot(query[3u * D4 + d4], k); }
+{ dots[4u] += dot(query[4u * D4 + d4], k); }
+{ dots[5u] += dot(query[5u * D4 + d4], k); }
+{ dots[6u] += dot(query[6u * D4 + d4], k); }
+{ dots[7u] += dot(query[7u * D4 + d4], k); }
+{ dots[8u] += dot(query[8u * D4 + d4], k); }
+{ dots[9u] += dot(query[9u * D4 + d4], k); }
+{ dots[10u] += dot(query[10u * D4 + d4], k); }
+{ dots[11u] += dot(query[11u * D4 + d4], k); }
+{ dots[12u] += dot(query[12u * D4 + d4], k); }
+{ dots[13u] += dot(query[13u * D4 + d4], k); }
+{ dots[14u] += dot(query[14u * D4 + d4], k); }
+{ dots[15u] += dot(query[15u * D4 + d4], k); }
+                    }
+                }
+            }
+            { cells[0u * THREADS + local] = dots[0u]; }
+{ cells[1u * THREADS + local] = dots[1u]; }
+{ cells[2u * THREADS + local] = dots[2u]; }
+{ cells[3u * THREADS + local] = dots[3u]; }
+{ cells[4u * THREADS + local] = dots[4u]; }
+{ cells[5u * THREADS + local] = dots[5u]; }
+{ cells[6u * THREADS + local] = dots[6u]; }
+{ cells[7u * THREADS + local] = dots[7u]; }
+{ cells[8u * THREADS + local] = dots[8u]; }
+{ cells[9u * THREADS + local] = dots[9u]; }
+{ cells[10u * THREADS + local] = dots[10u]; }
+{ cells[11u * THREADS + local] = dots[11u]; }
+{ cells[12u * THREADS + local] = dots[12u]; }
+{ cells[13u * THREADS + local] = dots[13u]; }
+{ cells[14u * THREADS + local] = dots[14u]; }
+{ cells[15u * THREADS + local] = dots[15u]; }
+            workgroupBarrier();
+            for (var i = local; i < QUERIES * TILE; i += THREADS) {
+                let row = first + i / TILE;
+                let key = base + i % TILE;
+                var score = minus_infinity;
+                if (row <= last && key < end) {
+                    if (key >= visible_start(row) && key < visible_end(row)) {
+                        score = 0.0;
+                        {
+                            score += cells[i / TILE * THREADS + i % TILE * LANES + 0u];
+                        }
+{
+                            score += cells[i / TILE * THREADS + i % TILE * LANES + 1u];
+                        }
+{
+                            score += cells[i / TILE * THREADS + i % TILE * LANES + 2u];
+                        }
+{
+                            score += cells[i / TILE * THREADS + i % TILE * LANES + 3u];
+                        }
+{
+                            score += cells[i / TILE * THREADS + i % TILE * LANES + 4u];
+                        }
+{
+                            score += cells[i / TILE * THREADS + i % TILE * LANES + 5u];
+                        }
+{
+                            score += cells[i / TILE * THREADS + i % TILE * LANES + 6u];
+                        }
+{
+                            score += cells[i / TILE * THREADS + i % TILE * LANES + 7u];
+                        }
+                        score = capped(score) + mask(head, row, key);
+                    }
+                }
+                scores[i] = score;
+            }
+            workgroupBarrier();
+            if (local < QUERIES * MAX_LANES) {
+                var new_max = LOWEST;
+                let at = local / MAX_LANES * TILE + local % MAX_LANES;
+                for (var i = 0u; i < TILE; i += MAX_LANES) { new_max = max(new_max, scores[at + i]); }
+                lane_max[local] = new_max;
+            }
+            workgroupBarrier();
+            {
+                var new_max = row_max[0u];
+                { new_max = max(new_max, lane_max[0u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[0u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[0u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[0u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[0u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[0u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[0u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[0u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[0u] - new_max);
+                row_max[0u] = new_max;
+                acc[0u] *= factor;
+                sum[0u] *= factor;
+            }
+{
+                var new_max = row_max[1u];
+                { new_max = max(new_max, lane_max[1u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[1u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[1u] - new_max);
+                row_max[1u] = new_max;
+                acc[1u] *= factor;
+                sum[1u] *= factor;
+            }
+{
+                var new_max = row_max[2u];
+                { new_max = max(new_max, lane_max[2u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[2u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[2u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[2u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[2u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[2u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[2u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[2u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[2u] - new_max);
+                row_max[2u] = new_max;
+                acc[2u] *= factor;
+                sum[2u] *= factor;
+            }
+{
+                var new_max = row_max[3u];
+                { new_max = max(new_max, lane_max[3u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[3u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[3u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[3u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[3u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[3u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[3u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[3u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[3u] - new_max);
+                row_max[3u] = new_max;
+                acc[3u] *= factor;
+                sum[3u] *= factor;
+            }
+{
+                var new_max = row_max[4u];
+                { new_max = max(new_max, lane_max[4u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[4u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[4u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[4u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[4u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[4u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[4u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[4u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[4u] - new_max);
+                row_max[4u] = new_max;
+                acc[4u] *= factor;
+                sum[4u] *= factor;
+            }
+{
+                var new_max = row_max[5u];
+                { new_max = max(new_max, lane_max[5u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[5u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[5u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[5u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[5u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[5u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[5u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[5u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[5u] - new_max);
+                row_max[5u] = new_max;
+                acc[5u] *= factor;
+                sum[5u] *= factor;
+            }
+{
+                var new_max = row_max[6u];
+                { new_max = max(new_max, lane_max[6u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[6u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[6u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[6u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[6u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[6u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[6u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[6u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[6u] - new_max);
+                row_max[6u] = new_max;
+                acc[6u] *= factor;
+                sum[6u] *= factor;
+            }
+{
+                var new_max = row_max[7u];
+                { new_max = max(new_max, lane_max[7u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[7u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[7u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[7u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[7u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[7u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[7u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[7u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[7u] - new_max);
+                row_max[7u] = new_max;
+                acc[7u] *= factor;
+                sum[7u] *= factor;
+            }
+{
+                var new_max = row_max[8u];
+                { new_max = max(new_max, lane_max[8u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[8u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[8u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[8u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[8u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[8u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[8u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[8u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[8u] - new_max);
+                row_max[8u] = new_max;
+                acc[8u] *= factor;
+                sum[8u] *= factor;
+            }
+{
+                var new_max = row_max[9u];
+                { new_max = max(new_max, lane_max[9u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[9u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[9u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[9u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[9u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[9u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[9u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[9u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[9u] - new_max);
+                row_max[9u] = new_max;
+                acc[9u] *= factor;
+                sum[9u] *= factor;
+            }
+{
+                var new_max = row_max[10u];
+                { new_max = max(new_max, lane_max[10u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[10u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[10u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[10u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[10u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[10u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[10u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[10u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[10u] - new_max);
+                row_max[10u] = new_max;
+                acc[10u] *= factor;
+                sum[10u] *= factor;
+            }
+{
+                var new_max = row_max[11u];
+                { new_max = max(new_max, lane_max[11u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[11u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[11u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[11u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[11u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[11u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[11u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[11u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[11u] - new_max);
+                row_max[11u] = new_max;
+                acc[11u] *= factor;
+                sum[11u] *= factor;
+            }
+{
+                var new_max = row_max[12u];
+                { new_max = max(new_max, lane_max[12u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[12u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[12u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[12u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[12u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[12u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[12u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[12u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[12u] - new_max);
+                row_max[12u] = new_max;
+                acc[12u] *= factor;
+                sum[12u] *= factor;
+            }
+{
+                var new_max = row_max[13u];
+                { new_max = max(new_max, lane_max[13u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[13u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[13u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[13u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[13u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[13u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[13u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[13u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[13u] - new_max);
+                row_max[13u] = new_max;
+                acc[13u] *= factor;
+                sum[13u] *= factor;
+            }
+{
+                var new_max = row_max[14u];
+                { new_max = max(new_max, lane_max[14u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[14u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[14u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[14u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[14u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[14u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[14u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[14u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[14u] - new_max);
+                row_max[14u] = new_max;
+                acc[14u] *= factor;
+                sum[14u] *= factor;
+            }
+{
+                var new_max = row_max[15u];
+                { new_max = max(new_max, lane_max[15u * MAX_LANES + 0u]); }
+{ new_max = max(new_max, lane_max[15u * MAX_LANES + 1u]); }
+{ new_max = max(new_max, lane_max[15u * MAX_LANES + 2u]); }
+{ new_max = max(new_max, lane_max[15u * MAX_LANES + 3u]); }
+{ new_max = max(new_max, lane_max[15u * MAX_LANES + 4u]); }
+{ new_max = max(new_max, lane_max[15u * MAX_LANES + 5u]); }
+{ new_max = max(new_max, lane_max[15u * MAX_LANES + 6u]); }
+{ new_max = max(new_max, lane_max[15u * MAX_LANES + 7u]); }
+                let factor = exp(row_max[15u] - new_max);
+                row_max[15u] = new_max;
+                acc[15u] *= factor;
+                sum[15u] *= factor;
+            }
+            if (value_part < VALUE_SPLIT) {
+                for (var at = value_part; at < min(TILE, end - base); at += VALUE_SPLIT) {
+                    let v = load_v(head, base + at, column);
+                    {
+                        let weight = exp(scores[0u * TILE + at] - row_max[0u]);
+                        acc[0u] += weight * v;
+                        sum[0u] += weight;
+                    }
+{
+                        let weight = exp(scores[1u * TILE + at] - row_max[1u]);
+                        acc[1u] += weight * v;
+                        sum[1u] += weight;
+                    }
+{
+                        let weight = exp(scores[2u * TILE + at] - row_max[2u]);
+                        acc[2u] += weight * v;
+                        sum[2u] += weight;
+                    }
+{
+                        let weight = exp(scores[3u * TILE + at] - row_max[3u]);
+                        acc[3u] += weight * v;
+                        sum[3u] += weight;
+                    }
+{
+                        let weight = exp(scores[4u * TILE + at] - row_max[4u]);
+                        acc[4u] += weight * v;
+                        sum[4u] += weight;
+                    }
+{
+                        let weight = exp(scores[5u * TILE + at] - row_max[5u]);
+                        acc[5u] += weight * v;
+                        sum[5u] += weight;
+                    }
+{
+                        let weight = exp(scores[6u * TILE + at] - row_max[6u]);
+                        acc[6u] += weight * v;
+                        sum[6u] += weight;
+                    }
+{
+                        let weight = exp(scores[7u * TILE + at] - row_max[7u]);
+                        acc[7u] += weight * v;
+                        sum[7u] += weight;
+                    }
+{
+                        let weight = exp(scores[8u * TILE + at] - row_max[8u]);
+                        acc[8u] += weight * v;
+                        sum[8u] += weight;
+                    }
+{
+                        let weight = exp(scores[9u * TILE + at] - row_max[9u]);
+                        acc[9u] += weight * v;
+                        sum[9u] += weight;
+                    }
+{
+                        let weight = exp(scores[10u * TILE + at] - row_max[10u]);
+                        acc[10u] += weight * v;
+                        sum[10u] += weight;
+                    }
+{
+                        let weight = exp(scores[11u * TILE + at] - row_max[11u]);
+                        acc[11u] += weight * v;
+                        sum[11u] += weight;
+                    }
+{
+                        let weight = exp(scores[12u * TILE + at] - row_max[12u]);
+                        acc[12u] += weight * v;
+                        sum[12u] += weight;
+                    }
+{
+                        let weight = exp(scores[13u * TILE + at] - row_max[13u]);
+                        acc[13u] += weight * v;
+                        sum[13u] += weight;
+                    }
+{
+                        let weight = exp(scores[14u * TILE + at] - row_max[14u]);
+                        acc[14u] += weight * v;
+                        sum[14u] += weight;
+                    }
+{
+                        let weight = exp(scores[15u * TILE + at] - row_max[15u]);
+                        acc[15u] += weight * v;
+                        sum[15u] += weight;
+                    }
+                }
+            }
+        }
+        {
+            workgroupBarrier();
+            {
+                let at = 0u * THREADS + local;
+                cells[at] = acc[0u + 0u].x;
+                cells[PLANE + at] = acc[0u + 0u].y;
+                cells[2u * PLANE + at] = acc[0u + 0u].z;
+                cells[3u * PLANE + at] = acc[0u + 0u].w;
+                cells[4u * PLANE + at] = sum[0u + 0u];
+                if (local == 0u) { lane_max[0u] = row_max[0u + 0u]; }
+            }
+{
+                let at = 1u * THREADS + local;
+                cells[at] = acc[0u + 1u].x;
+                cells[PLANE + at] = acc[0u + 1u].y;
+                cells[2u * PLANE + at] = acc[0u + 1u].z;
+                cells[3u * PLANE + at] = acc[0u + 1u].w;
+                cells[4u * PLANE + at] = sum[0u + 1u];
+                if (local == 1u) { lane_max[1u] = row_max[0u + 1u]; }
+            }
+{
+                let at = 2u * THREADS + local;
+                cells[at] = acc[0u + 2u].x;
+                cells[PLANE + at] = acc[0u + 2u].y;
+                cells[2u * PLANE + at] = acc[0u + 2u].z;
+                cells[3u * PLANE + at] = acc[0u + 2u].w;
+                cells[4u * PLANE + at] = sum[0u + 2u];
+                if (local == 2u) { lane_max[2u] = row_max[0u + 2u]; }
+            }
+{
+                let at = 3u * THREADS + local;
+                cells[at] = acc[0u + 3u].x;
+                cells[PLANE + at] = acc[0u + 3u].y;
+                cells[2u * PLANE + at] = acc[0u + 3u].z;
+                cells[3u * PLANE + at] = acc[0u + 3u].w;
+                cells[4u * PLANE + at] = sum[0u + 3u];
+                if (local == 3u) { lane_max[3u] = row_max[0u + 3u]; }
+            }
+            workgroupBarrier();
+            for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
+                let r = 0u + i / E4;
+                if (first + r <= last) {
+                    var total = vec4<f32>(0.0);
+                    var weight = 0.0;
+                    for (var p = 0u; p < VALUE_SPLIT; p++) {
+                        let at = i / E4 * THREADS + p * E4 + i % E4;
+                        total += vec4<f32>(cells[at], cells[PLANE + at], cells[2u * PLANE + at], cells[3u * PLANE + at]);
+                        weight += cells[4u * PLANE + at];
+                    }
+                    let at = (head * rows() + first + r) * KV_SPLIT + group.x;
+                    store_partial(at, i % E4, total);
+                    if (i % E4 == 0u) { store_partial_stats(at, vec2<f32>(lane_max[i / E4], weight)); }
+                }
+            }
+        }
+{
+            workgroupBarrier();
+            {
+                let at = 0u * THREADS + local;
+                cells[at] = acc[4u + 0u].x;
+                cells[PLANE + at] = acc[4u + 0u].y;
+                cells[2u * PLANE + at] = acc[4u + 0u].z;
+                cells[3u * PLANE + at] = acc[4u + 0u].w;
+                cells[4u * PLANE + at] = sum[4u + 0u];
+                if (local == 0u) { lane_max[0u] = row_max[4u + 0u]; }
+            }
+{
+                let at = 1u * THREADS + local;
+                cells[at] = acc[4u + 1u].x;
+                cells[PLANE + at] = acc[4u + 1u].y;
+                cells[2u * PLANE + at] = acc[4u + 1u].z;
+                cells[3u * PLANE + at] = acc[4u + 1u].w;
+                cells[4u * PLANE + at] = sum[4u + 1u];
+                if (local == 1u) { lane_max[1u] = row_max[4u + 1u]; }
+            }
+{
+                let at = 2u * THREADS + local;
+                cells[at] = acc[4u + 2u].x;
+                cells[PLANE + at] = acc[4u + 2u].y;
+                cells[2u * PLANE + at] = acc[4u + 2u].z;
+                cells[3u * PLANE + at] = acc[4u + 2u].w;
+                cells[4u * PLANE + at] = sum[4u + 2u];
+                if (local == 2u) { lane_max[2u] = row_max[4u + 2u]; }
+            }
+{
+                let at = 3u * THREADS + local;
+                cells[at] = acc[4u + 3u].x;
+                cells[PLANE + at] = acc[4u + 3u].y;
+                cells[2u * PLANE + at] = acc[4u + 3u].z;
+                cells[3u * PLANE + at] = acc[4u + 3u].w;
+                cells[4u * PLANE + at] = sum[4u + 3u];
+                if (local == 3u) { lane_max[3u] = row_max[4u + 3u]; }
+            }
+            workgroupBarrier();
+            for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
+                let r = 4u + i / E4;
+                if (first + r <= last) {
+                    var total = vec4<f32>(0.0);
+                    var weight = 0.0;
+                    for (var p = 0u; p < VALUE_SPLIT; p++) {
+                        let at = i / E4 * THREADS + p * E4 + i % E4;
+                        total += vec4<f32>(cells[at], cells[PLANE + at], cells[2u * PLANE + at], cells[3u * PLANE + at]);
+                        weight += cells[4u * PLANE + at];
+                    }
+                    let at = (head * rows() + first + r) * KV_SPLIT + group.x;
+                    store_partial(at, i % E4, total);
+                    if (i % E4 == 0u) { store_partial_stats(at, vec2<f32>(lane_max[i / E4], weight)); }
+                }
+            }
+        }
+{
+            workgroupBarrier();
+            {
+                let at = 0u * THREADS + local;
+                cells[at] = acc[8u + 0u].x;
+                cells[PLANE + at] = acc[8u + 0u].y;
+                cells[2u * PLANE + at] = acc[8u + 0u].z;
+                cells[3u * PLANE + at] = acc[8u + 0u].w;
+                cells[4u * PLANE + at] = sum[8u + 0u];
+                if (local == 0u) { lane_max[0u] = row_max[8u + 0u]; }
+            }
+{
+                let at = 1u * THREADS + local;
+                cells[at] = acc[8u + 1u].x;
+                cells[PLANE + at] = acc[8u + 1u].y;
+                cells[2u * PLANE + at] = acc[8u + 1u].z;
+                cells[3u * PLANE + at] = acc[8u + 1u].w;
+                cells[4u * PLANE + at] = sum[8u + 1u];
+                if (local == 1u) { lane_max[1u] = row_max[8u + 1u]; }
+            }
+{
+                let at = 2u * THREADS + local;
+                cells[at] = acc[8u + 2u].x;
+                cells[PLANE + at] = acc[8u + 2u].y;
+                cells[2u * PLANE + at] = acc[8u + 2u].z;
+                cells[3u * PLANE + at] = acc[8u + 2u].w;
+                cells[4u * PLANE + at] = sum[8u + 2u];
+                if (local == 2u) { lane_max[2u] = row_max[8u + 2u]; }
+            }
+{
+                let at = 3u * THREADS + local;
+                cells[at] = acc[8u + 3u].x;
+                cells[PLANE + at] = acc[8u + 3u].y;
+                cells[2u * PLANE + at] = acc[8u + 3u].z;
+                cells[3u * PLANE + at] = acc[8u + 3u].w;
+                cells[4u * PLANE + at] = sum[8u + 3u];
+                if (local == 3u) { lane_max[3u] = row_max[8u + 3u]; }
+            }
+            workgroupBarrier();
+            for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
+                let r = 8u + i / E4;
+                if (first + r <= last) {
+                    var total = vec4<f32>(0.0);
+                    var weight = 0.0;
+                    for (var p = 0u; p < VALUE_SPLIT; p++) {
+                        let at = i / E4 * THREADS + p * E4 + i % E4;
+                        total += vec4<f32>(cells[at], cells[PLANE + at], cells[2u * PLANE + at], cells[3u * PLANE + at]);
+                        weight += cells[4u * PLANE + at];
+                    }
+                    let at = (head * rows() + first + r) * KV_SPLIT + group.x;
+                    store_partial(at, i % E4, total);
+                    if (i % E4 == 0u) { store_partial_stats(at, vec2<f32>(lane_max[i / E4], weight)); }
+                }
+            }
+        }
+{
+            workgroupBarrier();
+            {
+                let at = 0u * THREADS + local;
+                cells[at] = acc[12u + 0u].x;
+                cells[PLANE + at] = acc[12u + 0u].y;
+                cells[2u * PLANE + at] = acc[12u + 0u].z;
+                cells[3u * PLANE + at] = acc[12u + 0u].w;
+                cells[4u * PLANE + at] = sum[12u + 0u];
+                if (local == 0u) { lane_max[0u] = row_max[12u + 0u]; }
+            }
+{
+                let at = 1u * THREADS + local;
+                cells[at] = acc[12u + 1u].x;
+                cells[PLANE + at] = acc[12u + 1u].y;
+                cells[2u * PLANE + at] = acc[12u + 1u].z;
+                cells[3u * PLANE + at] = acc[12u + 1u].w;
+                cells[4u * PLANE + at] = sum[12u + 1u];
+                if (local == 1u) { lane_max[1u] = row_max[12u + 1u]; }
+            }
+{
+                let at = 2u * THREADS + local;
+                cells[at] = acc[12u + 2u].x;
+                cells[PLANE + at] = acc[12u + 2u].y;
+                cells[2u * PLANE + at] = acc[12u + 2u].z;
+                cells[3u * PLANE + at] = acc[12u + 2u].w;
+                cells[4u * PLANE + at] = sum[12u + 2u];
+                if (local == 2u) { lane_max[2u] = row_max[12u + 2u]; }
+            }
+{
+                let at = 3u * THREADS + local;
+                cells[at] = acc[12u + 3u].x;
+                cells[PLANE + at] = acc[12u + 3u].y;
+                cells[2u * PLANE + at] = acc[12u + 3u].z;
+                cells[3u * PLANE + at] = acc[12u + 3u].w;
+                cells[4u * PLANE + at] = sum[12u + 3u];
+                if (local == 3u) { lane_max[3u] = row_max[12u + 3u]; }
+            }
+            workgroupBarrier();
+            for (var i = local; i < SUMMED_QUERIES * E4; i += THREADS) {
+                let r = 12u + i / E4;
+                if (first + r <= last) {
+                    var total = vec4<f32>(0.0);
+                    var weight = 0.0;
+                    for (var p = 0u; p < VALUE_SPLIT; p++) {
+                        let at = i / E4 * THREADS + p * E4 + i % E4;
+                        total += vec4<f32>(cells[at], cells[PLANE + at], cells[2u * PLANE + at], cells[3u * PLANE + at]);
+                        weight += cells[4u * PLANE + at];
+                    }
+                    let at = (head * rows() + first + r) * KV_SPLIT + group.x;
+                    store_partial(at, i % E4, total);
+                    if (i % E4 == 0u) { store_partial_stats(at, vec2<f32>(lane_max[i / E4], weight)); }
+                }
+            }
+        }
+    }
+}
+@group(0) @binding(0) var<storage, read> buffer_0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> buffer_1: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> buffer_2: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> buffer_3: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> buffer_4: array<vec2<f32>>;
+
+const THREADS = 128u;
+const KV_SPLIT = 2u;
+const TILE = 16u;
+const E4 = 16u;
+const COLUMN_SPLIT = THREADS / E4;
+const_assert KV_SPLIT <= THREADS && E4 <= THREADS;
+const LOWEST = -3.4028234e38;
+fn rows() -> u32 { return 37u; }
+fn size_t() -> u32 { return 150u; }
+fn load_partial(at: u32, e4: u32) -> vec4<f32> { return buffer_0[at * E4 + e4]; }
+fn load_partial_stats(at: u32) -> vec2<f32> { return buffer_1[at]; }
+fn store(head: u32, row: u32, e4: u32, v: vec4<f32>) {
+    let b = head / 3u;
+    let hk = head % 3u;
+    let h = hk * 1u + row % 1u;
+    let s = row / 1u;
+    var w = vec4<f32>(v);
+    buffer_2[(b) * 1776u + (h) * 592u + (s) * 16u + (e4)] = w;
+}
+var<workgroup> split_stats: array<vec2<f32>, KV_SPLIT>;
+var<workgroup> sums: array<vec4<f32>, THREADS>;
+var<workgroup> weights: array<f32, THREADS>;
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let query = group.y * rows() + group.x;
+    let count = min((size_t() + TILE - 1u) / TILE, KV_SPLIT);
+    let column = local % E4;
+    let column_part = local / E4;
+    if (local < KV_SPLIT) {
+        var stat = vec2<f32>(LOWEST, 0.0);
+        if (local < count) { stat = load_partial_stats(query * KV_SPLIT + local); }
+        split_stats[local] = stat;
+    }
+    var loaded: array<vec4<f32>, (KV_SPLIT + COLUMN_SPLIT - 1u) / COLUMN_SPLIT>;
+    {
+        let p = column_part + 0u * COLUMN_SPLIT;
+        loaded[0u] = vec4<f32>(0.0);
+        if (p < count && column_part < COLUMN_SPLIT) { loaded[0u] = load_partial(query * KV_SPLIT + p, column); }
+    }
+    workgroupBarrier();
+    var row_max = LOWEST;
+    { row_max = max(row_max, split_stats[0u].x); }
+{ row_max = max(row_max, split_stats[1u].x); }
+    var total = vec4<f32>(0.0);
+    var weight = 0.0;
+    {
+        let p = column_part + 0u * COLUMN_SPLIT;
+        if (p < KV_SPLIT && column_part < COLUMN_SPLIT) {
+            let factor = exp(split_stats[p].x - row_max);
+            total += factor * loaded[0u];
+            weight += factor * split_stats[p].y;
+        }
+    }
+    sums[local] = total;
+    weights[local] = weight;
+    workgroupBarrier();
+    if (column_part == 0u) {
+        {
+            total += sums[1u * E4 + column];
+            weight += weights[1u * E4 + column];
+        }
+{
+            total += sums[2u * E4 + column];
+            weight += weights[2u * E4 + column];
+        }
+{
+            total += sums[3u * E4 + column];
+            weight += weights[3u * E4 + column];
+        }
+{
+            total += sums[4u * E4 + column];
+            weight += weights[4u * E4 + column];
+        }
+{
+            total += sums[5u * E4 + column];
+            weight += weights[5u * E4 + column];
+        }
+{
+            total += sums[6u * E4 + column];
+            weight += weights[6u * E4 + column];
+        }
+{
+            total += sums[7u * E4 + column];
+            weight += weights[7u * E4 + column];
+        }
+        let v = select(vec4<f32>(0.0), total / weight, weight > 0.0);
+        store(group.y, group.x, column, v);
+    }
+}
+@group(0) @binding(0) var<storage, read> buffer_0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> buffer_1: array<vec2<f32>>;
+@group(0) @binding(2) var<storage, read_write> buffer_2: array<vec4<f32>>;

@@ -1,0 +1,133 @@
+// conv/20 f32: conv_dot THREADS_M=2 THREADS_N=32 ROWS=1 COLS=1 TILE_K=4
+const THREADS_M = 2u;
+const THREADS_N = 32u;
+const ROWS = 1u;
+const COLS = 1u;
+const TILE_K = 4u;
+const TILE_M = THREADS_M * ROWS;
+const TILE_N4 = THREADS_N * COLS;
+const THREADS = THREADS_M * THREADS_N;
+const FLIP_A = true;
+const FLIP_B = false;
+const ONES = 0x01010101u;
+const_assert !(FLIP_A && FLIP_B);
+fn size_m() -> u32 { return 42u; }
+fn size_n() -> u32 { return 10u; }
+fn size_k() -> u32 { return 36u; }
+fn values_a(b: u32, c: u32, y: u32, x: u32) -> vec4<u32> {
+    var r: vec4<u32> = vec4<u32>(0u);
+    r.x = u32(buffer_0[(y) * 11u + (x) + (((c) * 4u)) * 143u]);
+    if ((c) * 4u + 1u < 3u) { r.y = u32(buffer_0[(y) * 11u + (x) + (((c) * 4u)) * 143u + 143u]); }
+    if ((c) * 4u + 2u < 3u) { r.z = u32(buffer_0[(y) * 11u + (x) + (((c) * 4u)) * 143u + 286u]); }
+    if ((c) * 4u + 3u < 3u) { r.w = u32(buffer_0[(y) * 11u + (x) + (((c) * 4u)) * 143u + 429u]); }
+    return r;
+}
+fn load_pixel(b: u32, c: u32, y: u32, x: u32) -> u32 { return pack_bytes(vec4<u32>(values_a(b, c, y, x))); }
+fn word_a(batch: u32, row: u32, k: u32) -> u32 {
+    let row_3 = row % 6u;
+    let row_3_rest = row / 6u;
+    let row_2 = row_3_rest;
+    let c = k % 1u;
+    var tap = k / 1u;
+    var x = row_3 * 2u + tap % 3u * 1u - 1u;
+    tap = tap / 3u;
+    var y = row_2 * 2u + tap % 3u * 1u - 1u;
+    let inside = x < 11u && y < 13u;
+    y = select(0u, y, inside);
+    x = select(0u, x, inside);
+    return select(u32(), load_pixel(batch, c, y, x), inside);
+}
+fn load_a(batch: u32, row: u32, k4: u32) -> u32 { return (word_a(batch, row, k4) ^ 0x80808080u); }
+fn load_b(batch: u32, k4: u32, n4: u32) -> vec4<u32> { return buffer_1[k4 * 3u + n4]; }
+fn store(batch: u32, row: u32, n4: u32, v: vec4<i32>) {
+    let row_3 = row % 6u;
+    let row_3_rest = row / 6u;
+    let row_2 = row_3_rest;
+    var l2: vec4<i32> = vec4<i32>(0i);
+    l2.x = i32(buffer_2[(((n4) * 4u))]);
+    if ((n4) * 4u + 1u < 10u) { l2.y = i32(buffer_2[(((n4) * 4u)) + 1u]); }
+    if ((n4) * 4u + 2u < 10u) { l2.z = i32(buffer_2[(((n4) * 4u)) + 2u]); }
+    if ((n4) * 4u + 3u < 10u) { l2.w = i32(buffer_2[(((n4) * 4u)) + 3u]); }
+    let x2 = l2;
+    let s1 = (v + x2);
+    let s2 = vec4<f32>(s1);
+    let s3 = (s2 * vec4<f32>(0.01) + vec4<f32>(3.0));
+    let w = vec4<f32>(s3);
+    buffer_3[(row_2) * 6u + (row_3) + (((n4) * 4u)) * 42u] = w.x;
+    if ((n4) * 4u + 1u < 10u) { buffer_3[(row_2) * 6u + (row_3) + (((n4) * 4u)) * 42u + 42u] = w.y; }
+    if ((n4) * 4u + 2u < 10u) { buffer_3[(row_2) * 6u + (row_3) + (((n4) * 4u)) * 42u + 84u] = w.z; }
+    if ((n4) * 4u + 3u < 10u) { buffer_3[(row_2) * 6u + (row_3) + (((n4) * 4u)) * 42u + 126u] = w.w; }
+}
+fn dot4(a: u32, b: u32) -> i32 { return dot4I8Packed(a, b); }
+fn pack_bytes(v: vec4<u32>) -> u32 {
+    return insertBits(insertBits(insertBits(v.x, v.y, 8u, 24u), v.z, 16u, 16u), v.w, 24u, 8u);
+}
+fn dot4_columns(a: u32, b: vec4<u32>) -> vec4<i32> {
+    return vec4<i32>(dot4(a, b.x), dot4(a, b.y), dot4(a, b.z), dot4(a, b.w));
+}
+var<workgroup> tile_a: array<vec4<u32>, TILE_M * TILE_K>;
+var<workgroup> tile_b: array<vec4<u32>, TILE_K * 4u * TILE_N4>;
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let batch = group.z;
+    let first_row = group.y * TILE_M;
+    let first_n4 = group.x * TILE_N4;
+    let lane_m = local / THREADS_N;
+    let lane_n = local % THREADS_N;
+    let n4_end = (size_n() + 3u) / 4u;
+    let k4_end = (size_k() + 3u) / 4u;
+    var acc: array<vec4<i32>, ROWS * COLS>;
+    { acc[0u] = vec4<i32>(); }
+    var sums_a: array<i32, ROWS>;
+    { sums_a[0u] = 0i; }
+    var sums_b: array<vec4<i32>, COLS>;
+    { sums_b[0u] = vec4<i32>(); }
+    for (var k4 = 0u; k4 < k4_end; k4 += TILE_K * 4u) {
+        for (var i = local; i < TILE_M * TILE_K * 4u; i += THREADS) {
+            let row = first_row + i / (TILE_K * 4u);
+            let k = k4 + i % (TILE_K * 4u);
+            var v = 0u;
+            if (row < size_m() && k < k4_end) { v = load_a(batch, row, k); }
+            tile_a[i / 4u][i % 4u] = v;
+        }
+        for (var i = local; i < TILE_K * 4u * TILE_N4; i += THREADS) {
+            let k = k4 + i / TILE_N4;
+            let n4 = first_n4 + i % TILE_N4;
+            var v = vec4<u32>();
+            if (k < k4_end && n4 < n4_end) { v = load_b(batch, k, n4); }
+            tile_b[i] = v;
+        }
+        workgroupBarrier();
+        for (var k = 0u; k < TILE_K; k++) {
+            {
+                let b0 = tile_b[(k * 4u) * TILE_N4 + lane_n + 0u * THREADS_N];
+                let b1 = tile_b[(k * 4u + 1u) * TILE_N4 + lane_n + 0u * THREADS_N];
+                let b2 = tile_b[(k * 4u + 2u) * TILE_N4 + lane_n + 0u * THREADS_N];
+                let b3 = tile_b[(k * 4u + 3u) * TILE_N4 + lane_n + 0u * THREADS_N];
+                {
+                    let a = tile_a[(lane_m + 0u * THREADS_M) * TILE_K + k];
+                    acc[0u * COLS + 0u] += dot4_columns(a.x, b0) + dot4_columns(a.y, b1) + dot4_columns(a.z, b2) + dot4_columns(a.w, b3);
+                    if (FLIP_B && 0u == 0u) {
+                        sums_a[0u] += dot4(a.x, ONES) + dot4(a.y, ONES) + dot4(a.z, ONES) + dot4(a.w, ONES);
+                    }
+                }
+                if (FLIP_A) {
+                    sums_b[0u] += dot4_columns(ONES, b0) + dot4_columns(ONES, b1) + dot4_columns(ONES, b2) + dot4_columns(ONES, b3);
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+    {
+        {
+            let row = first_row + lane_m + 0u * THREADS_M;
+            let n4 = first_n4 + lane_n + 0u * THREADS_N;
+            let correction = (vec4<i32>(sums_a[0u]) + sums_b[0u]) * 128i;
+            if (row < size_m() && n4 < n4_end) { store(batch, row, n4, acc[0u * COLS + 0u] + correction); }
+        }
+    }
+}
+@group(0) @binding(0) var<storage, read> buffer_0: array<u32>;
+@group(0) @binding(1) var<storage, read> buffer_1: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> buffer_2: array<i32>;
+@group(0) @binding(3) var<storage, read_write> buffer_3: array<f32>;
