@@ -78,14 +78,14 @@ fn every_kernel_has_one() -> Result<(), Failed> {
     if missing.is_empty() || settings::bless() { Ok(()) } else { Err(missing.join(", ").into()) }
 }
 
-/// WGSL of the first candidate of each kernel.
+/// WGSL of the first candidate of each kernel. The first line marks the file as generated, so that no rule of style applies.
 fn wgsl_texts(target: &str) -> Result<Texts, String> {
     let mut texts = Texts::new();
     first_launches(target, &mut |kernel, place, launches| {
         let shaders: Vec<&str> = launches.iter().map(|launch| launch.wgsl.trim_end()).collect();
         texts.insert(
             format!("{}.{target}.wgsl", kernel.name),
-            format!("// {place}\n{}\n", shaders.join("\n\n")),
+            format!("// @generated for {place}\n{}\n", shaders.join("\n\n")),
         );
         Ok(())
     })?;

@@ -32,10 +32,18 @@ def comments(lines, marks):
 
 
 def paragraphs(lines):
-    """Paragraphs, list items and table rows of a document, without code blocks."""
-    start, block, code = None, [], False
+    """Paragraphs, list items and table rows (after their header) of a document, without code blocks."""
+    start, block, code, header = None, [], False, None
     for number, line in enumerate(lines + [""], 1):
         text = line.strip()
+        if not text.startswith("|"):
+            header = None
+        elif header is None:
+            header = text
+            continue
+        elif not set(text) <= set("|-: "):
+            yield number, f"[{header}] {text}"
+            continue
         if text.startswith("```"):
             code = not code
             text = ""
@@ -54,7 +62,8 @@ def strings(lines):
         if line.strip().startswith("//"):
             continue
         for text in re.findall(r'"((?:[^"\\]|\\.){20,})"', line):
-            if len(re.findall(r"[A-Za-z]{2,}", text)) >= 5 and "::" not in text:
+            is_code = re.search(r"::|\bfn |@compute|;$|\) ==|\{\{|<u32>|<f32>|// ", text)
+            if len(re.findall(r"[A-Za-z]{2,}", text)) >= 5 and not is_code:
                 yield number, text
 
 

@@ -31,10 +31,11 @@ const MISSED: f64 = 0.2;
 /// Maximum regret of a good selection.
 const GOOD: f64 = 1.15;
 
-/// Random changes of a family after each step, the maximum number of parameters in one change, and the spread of their factors as
-/// logarithms.
+/// Number of random changes that the fit tries for each family of cost parameters.
 const TRIES: u32 = 150;
+/// Maximum number of parameters in one random change.
 const MOVED: usize = 4;
+/// Spreads of the random factors, as logarithms; each change draws one of them.
 const WANDERS: &[f64] = &[0.05, 0.2, 0.7];
 /// Minimum improvement of a change that is kept.
 const LEAST: f64 = 1e-6;

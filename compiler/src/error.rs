@@ -76,7 +76,7 @@ pub enum Error {
         path: PathBuf,
         /// Node, tensor or byte in the file.
         place: String,
-        /// Reason for the refusal.
+        /// Why the compiler cannot do it.
         reason: String,
         /// Remedy.
         help: String,

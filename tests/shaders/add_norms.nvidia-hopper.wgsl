@@ -1,4 +1,4 @@
-// add_norms/0 f32: add_norms LANES=512 ROWS=1
+// @generated for add_norms/0 f32: add_norms LANES=512 ROWS=1
 const LANES = 512u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

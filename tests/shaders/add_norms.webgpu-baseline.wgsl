@@ -1,4 +1,4 @@
-// add_norms/0 f32: add_norms LANES=256 ROWS=1
+// @generated for add_norms/0 f32: add_norms LANES=256 ROWS=1
 const LANES = 256u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

@@ -1,4 +1,4 @@
-// arg_reduce/0 f32: arg_reduce LANES=1024 ROWS=1
+// @generated for arg_reduce/0 f32: arg_reduce LANES=1024 ROWS=1
 const LANES = 1024u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

@@ -1,4 +1,4 @@
-// arg_reduce/0 f32: arg_reduce LANES=256 ROWS=1
+// @generated for arg_reduce/0 f32: arg_reduce LANES=256 ROWS=1
 const LANES = 256u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

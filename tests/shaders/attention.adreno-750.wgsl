@@ -1,4 +1,4 @@
-// attention/0 f32: attention THREADS=256 QUERIES=16 KEYS=1
+// @generated for attention/0 f32: attention THREADS=256 QUERIES=16 KEYS=1
 const THREADS = 256u;
 const QUERIES = 16u;
 const KEYS = 1u;

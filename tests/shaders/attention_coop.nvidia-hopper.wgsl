@@ -1,4 +1,4 @@
-// attention/2 f16: attention_coop SUBGROUPS=4 ROW_FRAGS=1 KEY_FRAGS=5 KV_SPLIT=1
+// @generated for attention/2 f16: attention_coop SUBGROUPS=4 ROW_FRAGS=1 KEY_FRAGS=5 KV_SPLIT=1
 enable wgpu_cooperative_matrix;
 const LANES = 32u;
 const SIDE_M = 16u;

@@ -1,4 +1,4 @@
-// attention/0 f32: attention_kv_split THREADS=256 QUERIES=16 KV_SPLIT=2
+// @generated for attention/0 f32: attention_kv_split THREADS=256 QUERIES=16 KV_SPLIT=2
 const THREADS = 256u;
 const QUERIES = 16u;
 const KV_SPLIT = 2u;

@@ -1,4 +1,4 @@
-// attention/0 f32: attention_kv_split THREADS=64 QUERIES=2 KV_SPLIT=32
+// @generated for attention/0 f32: attention_kv_split THREADS=64 QUERIES=2 KV_SPLIT=32
 const THREADS = 64u;
 const QUERIES = 2u;
 const KV_SPLIT = 32u;

@@ -1,4 +1,4 @@
-// concat/0 f32: concat THREADS=256
+// @generated for concat/0 f32: concat THREADS=256
 const THREADS = 256u;
 fn units() -> u32 { return 120u; }
 fn load(unit: u32) -> f32 {

@@ -1,4 +1,4 @@
-// conv/9 f32: conv_1x1 THREADS_M=8 THREADS_N=8 ROWS=4 COLS=1 TILE_K=16
+// @generated for conv/9 f32: conv_1x1 THREADS_M=8 THREADS_N=8 ROWS=4 COLS=1 TILE_K=16
 const THREADS_M = 8u;
 const THREADS_N = 8u;
 const ROWS = 4u;

@@ -1,4 +1,4 @@
-// conv/0 f32: conv_broadcast THREADS=64 TILE_X=8 BLOCK_X=1 SLICES=1
+// @generated for conv/0 f32: conv_broadcast THREADS=64 TILE_X=8 BLOCK_X=1 SLICES=1
 const LANES = 32u;
 const THREADS = 64u;
 const TILE_X = 8u;

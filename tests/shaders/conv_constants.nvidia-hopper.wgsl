@@ -1,4 +1,4 @@
-// conv/0 f32: conv_constants GROUP_X=8 GROUP_Y=8 BLOCK_X=1
+// @generated for conv/0 f32: conv_constants GROUP_X=8 GROUP_Y=8 BLOCK_X=1
 const GROUP_X = 8u;
 const GROUP_Y = 8u;
 const BLOCK_X = 1u;

@@ -1,4 +1,4 @@
-// conv/0 f32: conv_direct THREADS=64
+// @generated for conv/0 f32: conv_direct THREADS=64
 const THREADS = 64u;
 alias E = f32;
 const KERNEL_X = 3u;

@@ -1,4 +1,4 @@
-// conv/20 f32: conv_dot THREADS_M=2 THREADS_N=32 ROWS=1 COLS=1 TILE_K=4
+// @generated for conv/20 f32: conv_dot THREADS_M=2 THREADS_N=32 ROWS=1 COLS=1 TILE_K=4
 const THREADS_M = 2u;
 const THREADS_N = 32u;
 const ROWS = 1u;

@@ -1,4 +1,4 @@
-// separable_conv/0 f32: conv_separable TILE_X=4 TILE_Y=4 ROWS=2 COLS=1 LANES=6 DEPTH=3 RUN=2
+// @generated for separable_conv/0 f32: conv_separable TILE_X=4 TILE_Y=4 ROWS=2 COLS=1 LANES=6 DEPTH=3 RUN=2
 const TILE_X = 4u;
 const TILE_Y = 4u;
 const ROWS = 2u;

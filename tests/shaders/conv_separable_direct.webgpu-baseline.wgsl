@@ -1,4 +1,4 @@
-// separable_conv/0 f32: conv_separable_direct GROUP_X=8 GROUP_Y=1 RUN=1 COLS=3
+// @generated for separable_conv/0 f32: conv_separable_direct GROUP_X=8 GROUP_Y=1 RUN=1 COLS=3
 const GROUP_X = 8u;
 const GROUP_Y = 1u;
 const RUN = 1u;

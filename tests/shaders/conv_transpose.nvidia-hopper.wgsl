@@ -1,4 +1,4 @@
-// conv_transpose/0 f32: conv_transpose GROUP_X=8 GROUP_Y=2 BLOCK_X=1 SLICES=1
+// @generated for conv_transpose/0 f32: conv_transpose GROUP_X=8 GROUP_Y=2 BLOCK_X=1 SLICES=1
 const GROUP_X = 8u;
 const GROUP_Y = 2u;
 const BLOCK_X = 1u;

@@ -1,4 +1,4 @@
-// conv_transpose/0 f32: conv_transpose GROUP_X=16 GROUP_Y=4 BLOCK_X=1 SLICES=1
+// @generated for conv_transpose/0 f32: conv_transpose GROUP_X=16 GROUP_Y=4 BLOCK_X=1 SLICES=1
 const GROUP_X = 16u;
 const GROUP_Y = 4u;
 const BLOCK_X = 1u;

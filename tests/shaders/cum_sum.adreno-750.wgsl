@@ -1,4 +1,4 @@
-// cum_sum/0 f32: cum_sum LANES=512 ROWS=1
+// @generated for cum_sum/0 f32: cum_sum LANES=512 ROWS=1
 const LANES = 512u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

@@ -1,4 +1,4 @@
-// conv/15 f32: depthwise GROUP_X=4 GROUP_Y=2 BLOCK_X=4
+// @generated for conv/15 f32: depthwise GROUP_X=4 GROUP_Y=2 BLOCK_X=4
 const GROUP_X = 4u;
 const GROUP_Y = 2u;
 const BLOCK_X = 4u;

@@ -1,4 +1,4 @@
-// fill/0 f32: fill THREADS=128
+// @generated for fill/0 f32: fill THREADS=128
 const THREADS = 128u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 alias E = i32;

@@ -1,4 +1,4 @@
-// fill/0 f32: fill THREADS=256
+// @generated for fill/0 f32: fill THREADS=256
 const THREADS = 256u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 alias E = i32;

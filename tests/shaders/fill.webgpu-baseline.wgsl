@@ -1,4 +1,4 @@
-// fill/0 f32: fill THREADS=64
+// @generated for fill/0 f32: fill THREADS=64
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 alias E = i32;

@@ -1,4 +1,4 @@
-// gather/0 f32: gather THREADS=256
+// @generated for gather/0 f32: gather THREADS=256
 const THREADS = 256u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 alias Index = i32;

@@ -1,4 +1,4 @@
-// gather/0 f32: gather THREADS=64
+// @generated for gather/0 f32: gather THREADS=64
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 alias Index = i32;

@@ -1,4 +1,4 @@
-// grid_sample/0 f32: grid_sample THREADS=256
+// @generated for grid_sample/0 f32: grid_sample THREADS=256
 const THREADS = 256u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 const TAPS_X = 2u;

@@ -1,4 +1,4 @@
-// grid_sample/0 f32: grid_sample THREADS=64
+// @generated for grid_sample/0 f32: grid_sample THREADS=64
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 const TAPS_X = 2u;

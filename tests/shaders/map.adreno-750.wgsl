@@ -1,4 +1,4 @@
-// add_norms/1 f32: map THREADS=128
+// @generated for add_norms/1 f32: map THREADS=128
 const THREADS = 128u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 fn units() -> u32 { return params[0].x; }

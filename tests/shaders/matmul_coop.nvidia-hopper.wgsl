@@ -1,4 +1,4 @@
-// matmul/0 f16: matmul_coop SUBGROUPS_M=2 SUBGROUPS_N=2 K_SPLIT=1 FRAGS_M=1 FRAGS_N=2 TILE_K=64 STAGES=1 EPILOGUE_FRAGS=2 STAGED_B=1
+// @generated for matmul/0 f16: matmul_coop SUBGROUPS_M=2 SUBGROUPS_N=2 K_SPLIT=1 FRAGS_M=1 FRAGS_N=2 TILE_K=64 STAGES=1 EPILOGUE_FRAGS=2 STAGED_B=1
 enable f16;
 enable wgpu_cooperative_matrix;
 const LANES = 32u;

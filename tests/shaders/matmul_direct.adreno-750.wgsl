@@ -1,4 +1,4 @@
-// gather_matmul/0 f32: matmul_direct THREADS=128
+// @generated for gather_matmul/0 f32: matmul_direct THREADS=128
 const THREADS = 128u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 alias E = f32;

@@ -1,4 +1,4 @@
-// matmul/20 f32: matmul_dot THREADS_M=4 THREADS_N=16 ROWS=4 COLS=1 TILE_K=4
+// @generated for matmul/20 f32: matmul_dot THREADS_M=4 THREADS_N=16 ROWS=4 COLS=1 TILE_K=4
 const THREADS_M = 4u;
 const THREADS_N = 16u;
 const ROWS = 4u;

@@ -1,4 +1,4 @@
-// matmul/10 f16: matmul_workgroup TILE_M=32 TILE_N=64 TILE_K=64 UNROLL=1
+// @generated for matmul/10 f16: matmul_workgroup TILE_M=32 TILE_N=64 TILE_K=64 UNROLL=1
 enable wgpu_cooperative_matrix;
 alias MatrixA = coop_mat16x16<f32, A>;
 alias MatrixB = coop_mat16x16<f32, B>;

@@ -1,4 +1,4 @@
-// matmul/5 f32: matvec LANES_K=4 LANES_N=8 ROWS=5
+// @generated for matmul/5 f32: matvec LANES_K=4 LANES_N=8 ROWS=5
 const LANES_K = 4u;
 const LANES_N = 8u;
 const THREADS = LANES_K * LANES_N;

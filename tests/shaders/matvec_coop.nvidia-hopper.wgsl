@@ -1,4 +1,4 @@
-// matmul/38 f16: matvec_coop SUBGROUPS=8 PANELS=1 STEPS_IN_FLIGHT=1
+// @generated for matmul/38 f16: matvec_coop SUBGROUPS=8 PANELS=1 STEPS_IN_FLIGHT=1
 enable f16;
 enable wgpu_cooperative_matrix;
 const LANES = 32u;

@@ -1,4 +1,4 @@
-// matmul/26 f32: matvec_dot LANES_K=16 LANES_N=8 ROWS=1 STAGED_WORDS=76
+// @generated for matmul/26 f32: matvec_dot LANES_K=16 LANES_N=8 ROWS=1 STAGED_WORDS=76
 const LANES_K = 16u;
 const LANES_N = 8u;
 const THREADS = LANES_K * LANES_N;

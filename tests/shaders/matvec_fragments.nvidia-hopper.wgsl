@@ -1,4 +1,4 @@
-// matmul/16 f16: matvec_fragments SUBGROUPS=16 PANEL_PAIRS=1 BLOCK_STEPS=1
+// @generated for matmul/16 f16: matvec_fragments SUBGROUPS=16 PANEL_PAIRS=1 BLOCK_STEPS=1
 enable f16;
 enable wgpu_cooperative_matrix;
 const LANES = 32u;

@@ -1,4 +1,4 @@
-// gather_matmul/0 f32: matvec_panels THREADS=128 ROWS=1 UNROLL=2 PANELS=1
+// @generated for gather_matmul/0 f32: matvec_panels THREADS=128 ROWS=1 UNROLL=2 PANELS=1
 const THREADS = 128u;
 const ROWS = 1u;
 const UNROLL = 2u;

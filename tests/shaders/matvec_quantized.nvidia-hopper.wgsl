@@ -1,4 +1,4 @@
-// gather_matmul/3 f32: matvec_quantized THREADS=256 ROWS=1 PANELS=1
+// @generated for gather_matmul/3 f32: matvec_quantized THREADS=256 ROWS=1 PANELS=1
 const THREADS = 256u;
 const ROWS = 1u;
 const BITS = 8u;

@@ -1,4 +1,4 @@
-// normalize/0 f32: normalize LANES=1024 ROWS=1
+// @generated for normalize/0 f32: normalize LANES=1024 ROWS=1
 const LANES = 1024u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

@@ -1,4 +1,4 @@
-// normalize/0 f32: normalize LANES=64 ROWS=1
+// @generated for normalize/0 f32: normalize LANES=64 ROWS=1
 const LANES = 64u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

@@ -1,4 +1,4 @@
-// pad/0 f32: pad THREADS=128
+// @generated for pad/0 f32: pad THREADS=128
 const THREADS = 128u;
 const MODE = 0u;
 fn units() -> u32 { return 960u; }

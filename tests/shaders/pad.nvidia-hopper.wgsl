@@ -1,4 +1,4 @@
-// pad/0 f32: pad THREADS=256
+// @generated for pad/0 f32: pad THREADS=256
 const THREADS = 256u;
 const MODE = 0u;
 fn units() -> u32 { return 960u; }

@@ -1,4 +1,4 @@
-// pad/0 f32: pad THREADS=64
+// @generated for pad/0 f32: pad THREADS=64
 const THREADS = 64u;
 const MODE = 0u;
 fn units() -> u32 { return 960u; }

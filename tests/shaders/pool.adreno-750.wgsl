@@ -1,4 +1,4 @@
-// pool/0 f32: pool THREADS=128
+// @generated for pool/0 f32: pool THREADS=128
 const THREADS = 128u;
 const KERNEL_X = 2u;
 const KERNEL_Y = 3u;

@@ -1,4 +1,4 @@
-// attention/15 f32: quantize_rows LANES=1 ROWS=128
+// @generated for attention/15 f32: quantize_rows LANES=1 ROWS=128
 const LANES = 1u;
 const ROWS = 128u;
 const THREADS = LANES * ROWS;

@@ -1,4 +1,4 @@
-// attention/15 f32: quantize_rows LANES=1 ROWS=64
+// @generated for attention/15 f32: quantize_rows LANES=1 ROWS=64
 const LANES = 1u;
 const ROWS = 64u;
 const THREADS = LANES * ROWS;

@@ -1,4 +1,4 @@
-// recurrent/0 f32: recurrent THREADS=16 ROWS=1 SPLIT=2
+// @generated for recurrent/0 f32: recurrent THREADS=16 ROWS=1 SPLIT=2
 const THREADS = 16u;
 const ROWS = 1u;
 const SPLIT = 2u;

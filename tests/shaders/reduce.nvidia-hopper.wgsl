@@ -1,4 +1,4 @@
-// reduce/0 f32: reduce LANES=512 ROWS=1
+// @generated for reduce/0 f32: reduce LANES=512 ROWS=1
 const LANES = 512u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

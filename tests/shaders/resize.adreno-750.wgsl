@@ -1,4 +1,4 @@
-// resize/0 f32: resize THREADS=128
+// @generated for resize/0 f32: resize THREADS=128
 const THREADS = 128u;
 const TAPS = 1u;
 const CHUNK = 1u;

@@ -1,4 +1,4 @@
-// resize/0 f32: resize THREADS=256
+// @generated for resize/0 f32: resize THREADS=256
 const THREADS = 256u;
 const TAPS = 1u;
 const CHUNK = 1u;

@@ -1,4 +1,4 @@
-// resize/0 f32: resize THREADS=64
+// @generated for resize/0 f32: resize THREADS=64
 const THREADS = 64u;
 const TAPS = 1u;
 const CHUNK = 1u;

@@ -1,4 +1,4 @@
-// scatter/0 f32: scatter THREADS=256
+// @generated for scatter/0 f32: scatter THREADS=256
 const THREADS = 256u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 alias V = i32;

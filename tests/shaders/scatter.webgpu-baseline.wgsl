@@ -1,4 +1,4 @@
-// scatter/0 f32: scatter THREADS=64
+// @generated for scatter/0 f32: scatter THREADS=64
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 alias V = i32;

@@ -1,4 +1,4 @@
-// scatter/0 f32: scatter_list THREADS=128
+// @generated for scatter/0 f32: scatter_list THREADS=128
 const THREADS = 128u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 fn positions() -> u32 { return 18u; }

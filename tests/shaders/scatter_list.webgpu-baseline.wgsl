@@ -1,4 +1,4 @@
-// scatter/0 f32: scatter_list THREADS=64
+// @generated for scatter/0 f32: scatter_list THREADS=64
 const THREADS = 64u;
 const_assert THREADS >= 1u && THREADS <= 1024u;
 fn positions() -> u32 { return 18u; }

@@ -1,4 +1,4 @@
-// softmax/0 f32: softmax LANES=512 ROWS=1
+// @generated for softmax/0 f32: softmax LANES=512 ROWS=1
 const LANES = 512u;
 const ROWS = 1u;
 const THREADS = LANES * ROWS;

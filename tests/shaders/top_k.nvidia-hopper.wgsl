@@ -1,4 +1,4 @@
-// top_k/0 f32: top_k THREADS=256 TILE=2048 WHOLE=0
+// @generated for top_k/0 f32: top_k THREADS=256 TILE=2048 WHOLE=0
 const THREADS = 256u;
 const TILE = 2048u;
 const HALF = TILE / 2u;

@@ -1,4 +1,4 @@
-// top_k/0 f32: top_k THREADS=128 TILE=1024 WHOLE=0
+// @generated for top_k/0 f32: top_k THREADS=128 TILE=1024 WHOLE=0
 const THREADS = 128u;
 const TILE = 1024u;
 const HALF = TILE / 2u;

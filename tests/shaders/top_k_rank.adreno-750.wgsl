@@ -1,4 +1,4 @@
-// top_k/0 f32: top_k_rank THREADS=128
+// @generated for top_k/0 f32: top_k_rank THREADS=128
 const THREADS = 128u;
 const COUNT = 40u;
 alias V = f32;

@@ -1,4 +1,4 @@
-// top_k/0 f32: top_k_rank THREADS=256
+// @generated for top_k/0 f32: top_k_rank THREADS=256
 const THREADS = 256u;
 const COUNT = 40u;
 alias V = f32;

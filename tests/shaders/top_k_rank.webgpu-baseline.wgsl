@@ -1,4 +1,4 @@
-// top_k/0 f32: top_k_rank THREADS=64
+// @generated for top_k/0 f32: top_k_rank THREADS=64
 const THREADS = 64u;
 const COUNT = 40u;
 alias V = f32;

@@ -1,4 +1,4 @@
-// winograd/0 f32: winograd GROUP_S=8 GROUP_T=8 ROWS=1
+// @generated for winograd/0 f32: winograd GROUP_S=8 GROUP_T=8 ROWS=1
 const GROUP_S = 8u;
 const GROUP_T = 8u;
 const ROWS = 1u;

@@ -1,4 +1,4 @@
-// winograd/0 f32: winograd GROUP_S=4 GROUP_T=16 ROWS=1
+// @generated for winograd/0 f32: winograd GROUP_S=4 GROUP_T=16 ROWS=1
 const GROUP_S = 4u;
 const GROUP_T = 16u;
 const ROWS = 1u;

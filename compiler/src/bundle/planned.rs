@@ -3,7 +3,7 @@
 use crate::plan::Plan;
 use crate::target::TargetProfile;
 
-/// The planned functions of one target.
+/// The functions of one target with their plans: dispatches, memory offsets and packed weights.
 #[derive(Debug)]
 pub struct Planned<'a> {
     /// The target.

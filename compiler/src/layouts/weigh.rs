@@ -32,7 +32,7 @@ pub const STAGE: &str = "weigh-layouts";
 /// Maximum number of rounds over all values. Searches converge in two or three.
 const MAX_ROUNDS: usize = 8;
 
-/// Moves values between C4 and row-major where the graph then costs less.
+/// Changes the layout of values between channel slices (C4) and row-major where that lowers the estimated time of the graph.
 ///
 /// # Errors
 /// An internal error that names this step, if it makes the graph invalid.

@@ -43,7 +43,8 @@ pub struct Launch {
     pub wgsl: String,
     /// Bindings in group 0.
     pub bindings: Vec<Binding>,
-    /// Symbolic sizes in the words of the uniform block. Empty if there is no block.
+    /// Sizes that the host writes into the uniform buffer before a run, one `u32` for each. Empty without symbolic
+    /// sizes.
     pub params: Vec<Dim>,
     /// Workgroups.
     pub grid: [Dim; 3],

@@ -117,7 +117,8 @@ fn param_columns(members: &[(usize, Vec<Dim>)]) -> (Vec<Vec<&Dim>>, Vec<MergedLi
     (columns, literals)
 }
 
-/// Returns the merged WGSL. Literals that are equal in all launches stay literals or named constants.
+/// Returns WGSL that serves several launches. A literal that is equal in all launches stays a literal or a named constant; a
+/// literal that differs becomes a value of the uniform buffer.
 fn merged_wgsl(segments: &[Segment], literals: &[MergedLiteral]) -> String {
     let mut out = String::new();
     for segment in segments {

@@ -95,7 +95,8 @@ fn scale_pairs(pairs: vec4<u32>, factor: vec4<u32>) -> vec4<u32> { return pairs;
 fn combine(first: vec4<f32>, second: vec4<f32>) -> vec4<f32> { return first * second; }
 /// Rotates four columns with the columns that are paired with them.
 fn rotate(row: u32, n4: u32, v: vec4<f32>, paired: vec4<f32>) -> vec4<f32> { return v; }
-/// Panel `i` of a workgroup. If columns half a head apart are rotated, the two panels are half a head apart, too.
+/// Returns the index of weight panel `i` of a workgroup; a panel holds 16 columns of the result. If RoPE rotates columns that are
+/// half a head apart, the workgroup's two panels are half a head apart as well.
 fn panel_index(group: u32, i: u32) -> u32 {
     if (ROTATED == 2u) { return group / HALF_PANELS * 2u * HALF_PANELS + group % HALF_PANELS + i * HALF_PANELS; }
     return group * PANELS + i;
@@ -132,7 +133,8 @@ fn reorder_pairs(v: vec4<u32>) -> vec4<u32> {
     );
 }
 
-/// Loads of a block: weights and scales by pair of panels, and rows by step.
+/// Registers that hold one K-tile: packed weights and scales for each pair of weight panels, and the operand's rows for each step
+/// along K.
 struct BlockLoads {
     loads: array<PanelLoad, ALL_PAIRS * BLOCK_STEPS * LOADS_PER_K8>,
     scales: array<vec4<f32>, ALL_PAIRS>,

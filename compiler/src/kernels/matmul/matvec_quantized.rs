@@ -53,7 +53,8 @@ const MAX_LOADS_IN_FLIGHT_WITH_NORM: usize = 6;
 const X_SCALE: &str = "0.015625";
 /// Maximum K-words of a block.
 const MAX_BLOCK_WORDS: usize = 64;
-/// K-words of a block per quad. Among equal numbers of loads in flight, the last entry wins.
+/// Numbers of packed words along K that four invocations (a quad) load at a time. If several give the same number of loads in
+/// flight, the kernel uses the last one of this list.
 const WORDS_PER_QUAD: [usize; 3] = [1, 4, 2];
 /// Quads whose sums one invocation adds, without subgroup sums.
 const PARTIAL_QUADS: u32 = 16;

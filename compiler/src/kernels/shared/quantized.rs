@@ -35,8 +35,8 @@ impl QuantizedColumns {
         rows <= MAX_SMALL_M && self.has_whole_word_groups() && fits && problem.computed.is_float()
     }
 
-    /// The second operand of a matmul. Returns `None` if it is not quantized along K, or if a matrix serves some but
-    /// not all of the batches.
+    /// Describes the quantized second operand of a matmul. Returns `None` if it is not quantized along K, or if it is
+    /// broadcast over some batch axes but not over all of them.
     pub(crate) fn from_matmul(op: &MatMul, problem: &Problem<'_>) -> Option<Self> {
         Self::from_operand(op, problem, 1)
     }

@@ -207,7 +207,7 @@ pub(crate) fn with_bias_at<'s>(
     out
 }
 
-/// Returns the axes of filters `[group * O, I, taps]` (or `[group * I, O, taps]` when `swapped`).
+/// Returns name and size of the four axes of filters `[group * O, I, taps]`, or `[group * I, O, taps]` if `swapped`.
 fn filter_axes(filters: &Constant, group: usize, swapped: bool) -> Result<[(char, usize); 4], OpError> {
     let [a, b, taps @ ..] = filters.shape.as_slice() else {
         return Err(OpError::new("filters have two axes of channels"));

@@ -9,7 +9,7 @@ use crate::output::{Out, bytes};
 /// Maximum number of changed dispatches to list without `--all`.
 const MAX_LISTED: usize = 40;
 
-/// Prints a report. `all` lists every changed dispatch.
+/// Prints the differences of two bundles. With `all`, lists every dispatch that differs, not only the first ones.
 pub(super) fn print(report: &Report, all: bool, out: &mut Out) -> Result<()> {
     if report.identical {
         return Ok(writeln!(out, "identical: {}", report.a.hash)?);
