@@ -27,7 +27,7 @@ use driftc::target::TargetProfile;
 
 /// Profile of cases and random graphs that name none.
 const TARGET: &str = "vulkan-baseline";
-/// Profile that stores f16.
+/// Target profile with 16-bit storage, for the cases in f16.
 const HALVES: &str = "android-15";
 
 /// Tighter than for kernels: a pass may only reorder rounding.

@@ -322,7 +322,8 @@ fn replace_all(
 }
 
 /// True if matrix units load rows straight from memory. Normalizing the rows in every workgroup then takes longer than
-/// a dispatch for the norm. If the fragments' layout is known, kernels pass rows through registers anyway.
+/// a dispatch for the norm, so the norm is not fused. If the fragments' layout is known, kernels load rows into registers
+/// first, and normalizing them there is cheap.
 fn matrix_units_read_rows_from_memory(target: &TargetProfile) -> bool {
     target.has_matrices(MatrixScope::Subgroup) && target.known_fragments().is_none()
 }

@@ -1,4 +1,5 @@
-//! Selection of a candidate that the target can run, and that reuses constants if that costs little.
+//! Selection of a candidate that the target can run. A candidate that reads weights already packed for another function is
+//! preferred if it costs little more.
 
 use crate::error::OpError;
 use crate::plan::choice::Choice;
