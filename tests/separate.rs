@@ -149,7 +149,7 @@ output "y" %5
             Ok(_) => assert_eq!(language, ArtifactKind::Spirv, "{target}"),
             Err(e) => {
                 let refused = e.to_string();
-                assert!(refused.contains(&format!("compiled for {interface}, and")), "{refused}");
+                assert!(refused.contains(&format!("compiled for {interface}, but")), "{refused}");
                 assert!(refused.contains("for a Vulkan target"), "{refused}");
             }
         }

@@ -187,7 +187,7 @@ fn windows_raise_lower_bounds() {
     assert!(notes.contains("`n` is 7..=") && notes.contains("because `MaxPool_y`"), "{notes}");
     assert!(refusal.contains("pass --dim n=7..40"), "{refusal}");
     for (kernel, stride, advice) in
-        [(99, 1, "higher bounds are given with --dim"), (65, 2, "pass --dim n=65")]
+        [(99, 1, "set higher bounds with --dim"), (65, 2, "pass --dim n=65")]
     {
         let pool = with(node("MaxPool", &["x"], &["y"]), ints("kernel_shape", &[kernel]));
         let pool = with(pool, ints("strides", &[stride]));
