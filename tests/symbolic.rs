@@ -186,9 +186,7 @@ fn windows_raise_lower_bounds() {
     assert_eq!(bounds.0, 7);
     assert!(notes.contains("`n` is 7..=") && notes.contains("because `MaxPool_y`"), "{notes}");
     assert!(refusal.contains("pass --dim n=7..40"), "{refusal}");
-    for (kernel, stride, advice) in
-        [(99, 1, "set higher bounds with --dim"), (65, 2, "pass --dim n=65")]
-    {
+    for (kernel, stride, advice) in [(99, 1, "set higher bounds with --dim"), (65, 2, "pass --dim n=65")] {
         let pool = with(node("MaxPool", &["x"], &["y"]), ints("kernel_shape", &[kernel]));
         let pool = with(pool, ints("strides", &[stride]));
         let m = model(17, graph(vec![input("x", &["1", "1", "n"])], vec![pool], &["y"]));

@@ -144,10 +144,15 @@ fn a_profiles_own_cost_parameters_override_its_costs_file() {
     let folder = std::env::temp_dir().join(format!("driftc-costs-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("costs")).expect("a folder");
     let profile = "name = \"mine\"\nsummary = \"s\"\ninherits = \"vulkan-baseline\"\n";
-    std::fs::write(folder.join("mine.toml"), format!("{profile}[costs.matvec]\nrow = 0.5\n"))
-        .expect("a file");
+    std::fs::write(
+        folder.join("mine.toml"),
+        format!("{profile}[costs.matvec]\nextra_row_step_latencies = 0.5\n"),
+    )
+    .expect("a file");
     let write = |text: &str| std::fs::write(folder.join("costs").join("mine.toml"), text).expect("a file");
-    write("[costs.matvec]\nrow = 0.25\ncached = 0.75\n[source]\ncosts = \"fitted\"\n");
+    write(
+        "[costs.matvec]\nextra_row_step_latencies = 0.25\ncached_step_latencies = 0.75\n[source]\ncosts = \"fitted\"\n",
+    );
     let path = folder.join("mine.toml").display().to_string();
     let mine = TargetProfile::load(&path).expect("it loads");
     let number = |name: &str| mine.costs.get("matvec").and_then(|group| group.get(name)).cloned();
