@@ -408,7 +408,7 @@ fn wrong_requests_say_what_is_wrong() {
     // A bundle of the whole graph, without KV cache.
     let (whole, model) = (PLACE.path("whole.drift"), PLACE.path("model"));
     PLACE.done(&["compile", &model, "-t", &target(), "-o", &whole, "--dim", "seq=1..8"]);
-    PLACE.refused(&["generate", &whole, "--prompt", "one"], 1, "no language model");
+    PLACE.refused(&["generate", &whole, "--prompt", "one"], 1, "not a language model");
     PLACE.refused(&["generate", &PLACE.path("none"), "--prompt", "one"], 1, "none");
     PLACE.refused(
         &["logits", &bundle, "--ids", &PLACE.path("high.npy"), "-o", &PLACE.path("l.npy")],
