@@ -58,7 +58,7 @@ demo-web: setup
 check: setup
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(ENV) $(CARGO) test -p drift-tests --test tidy --test words --test links
+	$(ENV) $(CARGO) test -p drift-tests --test tidy --test words --test links --test cycles
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check $(DENY); \
 	else echo "check: cargo-deny is not installed, so licenses and advisories were not checked (cargo install cargo-deny)"; fi
 
